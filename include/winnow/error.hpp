@@ -1,0 +1,59 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#pragma GCC visibility push(default)
+
+namespace winnow {
+
+/// Root of everything that Winnow throws.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The caller's fault: a bad option, a bucket that differs between ranks, a wrong count.
+/// The gradient and the residual are as they were before the call.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The environment's fault on the way between ranks: a dead peer, a passed deadline, a corrupt
+/// message. `code` is the library's own error code, 0 where there is none.
+class CommError : public Error {
+ public:
+  explicit CommError(const std::string& what, int code = 0) : Error(what), code_(code) {}
+  int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+/// The CUDA runtime refused a call; `code` is its cudaError_t.
+class CudaError : public Error {
+ public:
+  explicit CudaError(const std::string& what, int code = 0) : Error(what), code_(code) {}
+  int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+/// Throws UsageError with this message.
+[[noreturn]] inline void fail_usage(const std::string& message) {
+  throw UsageError(message);
+}
+
+}  // namespace winnow
+
+/// States what a caller must hold; throws UsageError with `message` where it does not.
+#define WINNOW_EXPECTS(condition, message)           \
+  do {                                               \
+    if (!(condition)) ::winnow::fail_usage(message); \
+  } while (false)
+
+#pragma GCC visibility pop

@@ -1,0 +1,79 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#pragma GCC visibility push(default)
+
+namespace winnow {
+
+/// Scratch memory that kernels and schedules borrow from, so that nothing is allocated after the
+/// first step. A stack: memory is taken upwards and given back by a Scope. Blocks are 64-byte
+/// aligned and uninitialised; those of 2 MiB and more ask for huge pages. When the outermost Scope
+/// ends, several blocks become one, so the next pass of the same size allocates nothing.
+/// Not thread-safe: one Workspace belongs to one rank's calls.
+class Workspace {
+ public:
+  Workspace();
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  /// Uninitialised room for `count` objects of a trivial type, valid until its Scope ends.
+  template <class T>
+  std::span<T> take(std::size_t count) {
+    static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= 64);
+    return {reinterpret_cast<T*>(take_bytes(count * sizeof(T))), count};
+  }
+
+  /// Gives back, at its end, everything that was taken since its start.
+  class Scope {
+   public:
+    explicit Scope(Workspace& workspace) : workspace_(workspace), mark_(workspace.enter()) {}
+    ~Scope() { workspace_.leave(mark_); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Workspace& workspace_;
+    std::pair<std::size_t, std::size_t> mark_;
+  };
+
+  /// Never frees memory again, not even at the end: for scratch that a transport may still read or
+  /// write after a failure.
+  void abandon() noexcept { abandoned_ = true; }
+
+  /// Blocks allocated so far; constant from the second step on.
+  std::uint64_t allocations() const noexcept { return allocations_; }
+  /// Bytes held.
+  std::size_t capacity() const noexcept;
+
+ private:
+  struct Block {
+    std::byte* memory;
+    std::size_t bytes;
+    std::size_t used;
+  };
+  std::byte* take_bytes(std::size_t bytes);
+  std::pair<std::size_t, std::size_t> enter();
+  void leave(std::pair<std::size_t, std::size_t> mark) noexcept;
+  void add_block(std::size_t bytes);
+  void release() noexcept;
+
+  std::vector<Block> blocks_;
+  std::size_t current_ = 0;  // the block that memory is taken from
+  int depth_ = 0;            // Scopes open now
+  std::uint64_t allocations_ = 0;
+  bool abandoned_ = false;
+};
+
+}  // namespace winnow
+
+#pragma GCC visibility pop
