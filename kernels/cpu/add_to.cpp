@@ -1,0 +1,219 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/add_to.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+
+#include "kernels/cpu/parallel.hpp"
+
+// Adding sparse lists. Each thread owns a range of positions and walks it tile by tile:
+//
+//   tile     kTile positions, small enough that their sums stay in the second-level cache while
+//            every list passes over them
+//   stretch  per list, its entries of the tile
+//   touched  one bit per position of the tile: some list has written it and it still waits for
+//            the factor; zero between tiles
+//
+//   1. for each list in order: add its entries of the tile, set their bits
+//   2. for each list again: multiply where the bit is set, by 1 where it is not any more, and
+//      clear it; so each position takes the factor once and only entries cost time
+//
+// With one list, or without a factor, step 2 folds into step 1. No loop branches on data.
+
+namespace winnow::kernels::cpu {
+
+namespace {
+
+constexpr std::uint64_t kTile = std::uint64_t{1} << 15;
+constexpr std::uint64_t kCacheLine = 16;          // floats: threads share none
+constexpr std::size_t kAhead = 32;                // entries: covers the latency of memory
+constexpr std::size_t kEntriesAThread = 1 << 13;  // fewer are not worth waking a thread
+constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+
+/// The largest magnitude stored so far, as bits: orders as |x| does, with Inf and NaN on top.
+class Largest {
+ public:
+  void see(float x) { bits_ = std::max(bits_, std::bit_cast<std::uint32_t>(x) & kMagnitude); }
+  bool finite() const { return bits_ < kInfinity; }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+/// Entries [begin, end) of a list, and the end of those that may be fetched ahead.
+struct Stretch {
+  std::size_t begin, end, known;
+};
+
+/// Calls each(entry, its element of the sum) over a stretch, fetching elements ahead.
+template <class Each>
+void walk(float* sum, std::uint32_t base, const SparseView& list, Stretch stretch, Each each) {
+  const std::uint32_t* index = list.index.data();
+  const std::size_t ahead = std::min(stretch.end, stretch.known - std::min(stretch.known, kAhead));
+  std::size_t i = stretch.begin;
+  for (; i < ahead; ++i) {
+    __builtin_prefetch(sum + (index[i + kAhead] - base), 1);
+    each(i, sum[index[i] - base]);
+  }
+  for (; i < stretch.end; ++i) each(i, sum[index[i] - base]);
+}
+
+/// The first entry at or after `from` whose index is not below `bound`.
+std::size_t find(const SparseView& list, std::size_t from, std::uint64_t bound,
+                 std::uint64_t most) {
+  const auto begin = list.index.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto left = static_cast<std::uint64_t>(list.index.end() - begin);
+  const auto end = begin + static_cast<std::ptrdiff_t>(std::min(left, most));
+  return static_cast<std::size_t>(std::lower_bound(begin, end, bound) - list.index.begin());
+}
+
+bool add_one(std::span<float> sum, std::uint32_t base, const SparseView& list, Stretch stretch,
+             float factor) {
+  Largest largest;
+  const float* value = list.value.data();
+  if (factor == 1) {
+    walk(sum.data(), base, list, stretch, [&](std::size_t i, float& element) {
+      element += value[i];
+      largest.see(element);
+    });
+  } else {
+    walk(sum.data(), base, list, stretch, [&](std::size_t i, float& element) {
+      element = (element + value[i]) * factor;
+      largest.see(element);
+    });
+  }
+  return largest.finite();
+}
+
+/// Step 1 and, where there is a factor, step 2 for the tile that begins at position `begin`.
+class Tile {
+ public:
+  Tile(std::span<float> sum, std::uint32_t base, float factor)
+      : sum_(sum), base_(base), factor_(factor) {}
+
+  void add(std::uint64_t begin, const SparseView& list, Stretch stretch) {
+    const float* value = list.value.data();
+    if (factor_ == 1) {
+      Largest largest = largest_;  // a local stays in a register
+      walk(sum_.data(), base_, list, stretch, [&](std::size_t i, float& element) {
+        element += value[i];
+        largest.see(element);
+      });
+      largest_ = largest;
+      return;
+    }
+    const std::uint32_t* index = list.index.data();
+    const std::uint32_t origin = base_ + static_cast<std::uint32_t>(begin);
+    walk(sum_.data(), base_, list, stretch, [&](std::size_t i, float& element) {
+      element += value[i];
+      const std::uint32_t place = index[i] - origin;
+      touched_[place / 64] |= std::uint64_t{1} << (place % 64);
+    });
+  }
+
+  void multiply(std::uint64_t begin, const SparseView& list, Stretch stretch) {
+    const std::array<float, 2> factors{1, factor_};
+    const std::uint32_t* index = list.index.data();
+    float* const tile = sum_.data() + begin;
+    const std::uint32_t origin = base_ + static_cast<std::uint32_t>(begin);
+    Largest largest = largest_;
+    for (std::size_t i = stretch.begin; i < stretch.end; ++i) {
+      const std::uint32_t place = index[i] - origin;
+      const std::uint64_t bit = std::uint64_t{1} << (place % 64), word = touched_[place / 64];
+      touched_[place / 64] = word & ~bit;
+      const float product = tile[place] * factors[(word & bit) != 0];
+      tile[place] = product;
+      largest.see(product);
+    }
+    largest_ = largest;
+  }
+
+  bool finite() const { return largest_.finite(); }
+
+ private:
+  std::span<float> sum_;
+  std::uint32_t base_;
+  float factor_;
+  Largest largest_;
+  std::array<std::uint64_t, kTile / 64> touched_{};
+};
+
+/// Reads positions into the cache in order: where most cache lines are wanted, memory streams them
+/// in twice as fast as it answers fetches of single ones.
+void stream_in(std::span<const float> positions) {
+  std::uint32_t all = 0;
+  for (std::size_t i = 0; i < positions.size(); i += kCacheLine) {
+    all |= std::bit_cast<std::uint32_t>(positions[i]);
+  }
+  __asm__ __volatile__("" : : "r"(all));  // the reads have no other use
+}
+
+constexpr std::size_t kRemembered = 64;  // lists; those beyond it are searched again
+
+/// Adds several lists to positions [begin, end) of sum.
+bool add_range(std::span<float> sum, std::uint32_t base, std::span<const SparseView> lists,
+               float factor, std::uint64_t begin, std::uint64_t end) {
+  Tile tile(sum, base, factor);
+  std::array<Stretch, kRemembered> remembered;
+  for (std::uint64_t from = begin; from < end; from += kTile) {
+    const std::uint64_t to = std::min(end, from + kTile);
+    const auto search = [&](std::size_t p) -> Stretch {
+      const SparseView& list = lists[p];
+      const std::size_t all = list.index.size();
+      const bool goes_on = p < kRemembered && from != begin;
+      const std::size_t first = goes_on ? remembered[p].end : find(list, 0, base + from, all);
+      return {first, find(list, first, base + to, to - from), all};
+    };
+    std::size_t entries = 0;
+    for (std::size_t p = 0; p < lists.size(); ++p) {
+      const Stretch stretch = search(p);
+      entries += stretch.end - stretch.begin;
+      if (p < kRemembered) remembered[p] = stretch;
+    }
+    const auto stretch_of = [&](std::size_t p) {
+      return p < kRemembered ? remembered[p] : search(p);
+    };
+    if (entries >= (to - from) / (2 * kCacheLine)) stream_in(sum.subspan(from, to - from));
+    for (std::size_t p = 0; p < lists.size(); ++p) tile.add(from, lists[p], stretch_of(p));
+    if (factor == 1) continue;
+    for (std::size_t p = 0; p < lists.size(); ++p) tile.multiply(from, lists[p], stretch_of(p));
+  }
+  return tile.finite();
+}
+
+}  // namespace
+
+bool add_to(const Exec& exec, std::span<float> sum, std::uint32_t base,
+            std::span<const SparseView> lists, float factor) {
+  std::size_t entries = 0;
+  for (const SparseView& list : lists) entries += list.index.size();
+  if (entries == 0) return true;
+  const std::size_t useful = 1 + entries / kEntriesAThread;
+  const int threads =
+      static_cast<int>(std::min(useful, static_cast<std::size_t>(std::max(exec.threads, 1))));
+  std::atomic<bool> finite{true};
+  for_each_range(threads, sum.size(), [&](std::uint64_t begin, std::uint64_t end) {
+    bool sound = true;
+    if (lists.size() == 1) {
+      const SparseView& list = lists.front();
+      const std::size_t all = list.index.size();
+      const std::size_t first = find(list, 0, base + begin, all);
+      const std::size_t last = find(list, first, base + end, all);
+      sound = add_one(sum, base, list, {first, last, all}, factor);
+    } else {
+      sound = add_range(sum, base, lists, factor, begin, end);
+    }
+    if (!sound) finite.store(false, std::memory_order_relaxed);
+  });
+  return finite.load(std::memory_order_relaxed);
+}
+
+void put_back(const Exec& exec, std::span<float> sum, std::uint32_t base, const SparseView& list) {
+  (void)add_to(exec, sum, base, {&list, 1}, 1);
+}
+
+}  // namespace winnow::kernels::cpu

@@ -1,0 +1,126 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/candidates.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cpu/parallel.hpp"
+
+namespace winnow::kernels::cpu {
+
+// Radix selection of the k-th largest magnitude, digit by digit from the top, within the span that
+// the candidates cover: offset = magnitude - lowest. Candidates lie close above a bound, so the
+// first digit of the offset parts them finely, where that of the magnitude would be the same for
+// nearly all, and a later level meets few that share the digits found.
+//   base   lowest + the digits of the k-th offset found so far
+//   width  of the range from base that shares these digits; shift: of the next digit
+//   rank   1-based rank of the k-th among the candidates in that range
+
+namespace {
+
+void find_span(Candidates& part) {
+  std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max(), highest = 0;
+  for (std::size_t j = 0; j < part.size; ++j) {
+    lowest = std::min(lowest, magnitude(part.value[j]));
+    highest = std::max(highest, magnitude(part.value[j]));
+  }
+  part.lowest = lowest;
+  part.highest = highest;
+}
+
+/// Counts, by (magnitude - base) >> shift, the magnitudes in [base, base + width).
+void count_digits(Candidates& part, std::uint32_t base, std::uint32_t width, std::uint32_t shift) {
+  part.histogram.fill(0);
+  for (const float x : std::span(part.value, part.size)) {
+    const std::uint32_t offset = magnitude(x) - base;
+    if (offset < width) ++part.histogram[offset >> shift];
+  }
+}
+
+}  // namespace
+
+Cut find_cut(std::span<Candidates> parts, std::size_t k) {
+  for_each_part(parts.size(), [&](std::size_t p) { find_span(parts[p]); });
+  std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max(), highest = 0;
+  for (const Candidates& part : parts) {
+    lowest = std::min(lowest, part.lowest);
+    highest = std::max(highest, part.highest);
+  }
+  std::size_t rank = k;
+  std::uint32_t base = lowest;
+  auto shift = static_cast<std::uint32_t>(std::bit_width(highest - lowest));
+  while (shift > 0) {
+    const std::uint32_t width = 1u << shift;
+    const std::uint32_t bits = std::min(shift, Candidates::kDigitBits);
+    shift -= bits;
+    for_each_part(parts.size(), [&](std::size_t p) { count_digits(parts[p], base, width, shift); });
+    std::uint32_t digit = 1u << bits;
+    while (true) {
+      --digit;
+      std::size_t here = 0;
+      for (const Candidates& part : parts) here += part.histogram[digit];
+      if (here >= rank) break;
+      rank -= here;
+    }
+    base += digit << shift;
+  }
+  return {base, rank};
+}
+
+CutCount count_cut(const Candidates& part, std::uint32_t magnitude_of_cut) {
+  CutCount count{0, 0};
+  for (std::size_t j = 0; j < part.size; ++j) {
+    const std::uint32_t key = magnitude(part.value[j]);
+    count.above += key > magnitude_of_cut;
+    count.ties += key == magnitude_of_cut;
+  }
+  return count;
+}
+
+std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uint32_t* index,
+                      float* value) {
+  // In chunks: parting them takes no branch that chance decides, and the residual's cache lines,
+  // long evicted, are fetched together; stores that missed one by one would wait for each other.
+  constexpr std::size_t kChunk = 256;
+  std::uint32_t kept_index[kChunk], put_back[kChunk];
+  float kept_value[kChunk];
+  std::size_t kept = 0;
+  for (std::size_t begin = 0; begin < part.size; begin += kChunk) {
+    const std::size_t end = std::min(begin + kChunk, part.size);
+    std::size_t keeps = 0, others = 0;
+    for (std::size_t j = begin; j < end; ++j) {
+      const std::uint32_t key = magnitude(part.value[j]);
+      bool keep = key > cut.magnitude;
+      if (key == cut.magnitude && cut.ties > 0) {
+        --cut.ties;
+        keep = true;
+      }
+      kept_index[keeps] = part.index[j];
+      kept_value[keeps] = part.value[j];
+      keeps += keep;
+      put_back[others] = static_cast<std::uint32_t>(j);
+      others += !keep;
+    }
+    for (std::size_t o = 0; o < others; ++o) {
+      __builtin_prefetch(residual + part.index[put_back[o]], 1);
+    }
+    for (std::size_t o = 0; o < others; ++o) {
+      residual[part.index[put_back[o]]] = part.value[put_back[o]];
+    }
+    std::copy_n(kept_index, keeps, index + kept);
+    std::copy_n(kept_value, keeps, value + kept);
+    kept += keeps;
+  }
+  return kept;
+}
+
+float prune(Candidates& part, std::size_t k, float* residual) {
+  const Cut cut = find_cut({&part, 1}, k);
+  const std::size_t kept = apply_cut(part, cut, residual, part.index, part.value);
+  part.dropped += part.size - kept;
+  part.size = kept;
+  return std::bit_cast<float>(cut.magnitude + 1);
+}
+
+}  // namespace winnow::kernels::cpu

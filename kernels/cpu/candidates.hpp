@@ -1,0 +1,58 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace winnow::kernels::cpu {
+
+/// The bits of |x|: ordered as |x| is, for every x that is not NaN.
+inline std::uint32_t magnitude(float x) {
+  return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
+}
+
+/// Elements that one thread took out of its range because they may be among the k largest,
+/// ascending by index. A view of scratch memory: room for limit + Ranges::kBlock elements.
+struct Candidates {
+  static constexpr std::uint32_t kDigitBits = 11;
+  static constexpr std::size_t kBins = std::size_t{1} << kDigitBits;
+
+  std::uint32_t* index;
+  float* value;
+  std::size_t size;
+  std::size_t limit;              ///< prune before more are added to a size above this
+  std::uint64_t dropped;          ///< put back into the residual by prunes
+  std::uint32_t lowest, highest;  ///< magnitudes; these and the histogram belong to find_cut
+  std::array<std::uint32_t, kBins> histogram;
+};
+
+/// What remains of a set of candidates: all whose magnitude is above, and the first `ties` that
+/// equal it.
+struct Cut {
+  std::uint32_t magnitude;
+  std::size_t ties;
+};
+
+/// The cut that leaves exactly k of all candidates, 1 <= k <= their number. One thread a part.
+Cut find_cut(std::span<Candidates> parts, std::size_t k);
+
+/// How many of the candidates lie above the cut, and on it.
+struct CutCount {
+  std::size_t above, ties;
+};
+CutCount count_cut(const Candidates& part, std::uint32_t magnitude);
+
+/// Writes what remains of `part` to index and value (they may be the part's own) and puts the
+/// others back into the residual. Returns how many remain.
+std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uint32_t* index,
+                      float* value);
+
+/// Reduces `part` to its k largest. Returns the bound that later elements of the range have to
+/// reach: above the k-th, because of equal elements the earlier wins.
+float prune(Candidates& part, std::size_t k, float* residual);
+
+}  // namespace winnow::kernels::cpu

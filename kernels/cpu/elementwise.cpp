@@ -1,0 +1,78 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "kernels/cpu/parallel.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void scale_range(float* elements, std::size_t count, float factor) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto factors = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, elements + i), factors), d, elements + i);
+  }
+  for (; i < count; ++i) elements[i] *= factor;
+}
+
+bool all_finite_range(const float* elements, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
+  constexpr std::size_t kTile = 4096;  // elements between two looks at the outcome
+  std::size_t i = 0;
+  while (i + lanes <= count) {
+    const std::size_t end = count - i < kTile ? count : i + kTile;
+    auto finite = hn::Ge(largest, largest);
+    for (; i + lanes <= end; i += lanes) {
+      finite = hn::And(finite, hn::Le(hn::Abs(hn::LoadU(d, elements + i)), largest));
+    }
+    if (!hn::AllTrue(d, finite)) return false;
+  }
+  for (; i < count; ++i) {
+    if (!std::isfinite(elements[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+
+HWY_EXPORT(scale_range);
+HWY_EXPORT(all_finite_range);
+
+void scale(const Exec& exec, std::span<float> elements, float factor) {
+  for_each_range(exec.threads, elements.size(), [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(scale_range)(elements.data() + begin, end - begin, factor);
+  });
+}
+
+bool all_finite(const Exec& exec, std::span<const float> elements) {
+  std::atomic<bool> finite{true};
+  for_each_range(exec.threads, elements.size(), [&](std::size_t begin, std::size_t end) {
+    if (!HWY_DYNAMIC_DISPATCH(all_finite_range)(elements.data() + begin, end - begin)) {
+      finite.store(false, std::memory_order_relaxed);
+    }
+  });
+  return finite.load(std::memory_order_relaxed);
+}
+
+}  // namespace winnow::kernels::cpu
+#endif

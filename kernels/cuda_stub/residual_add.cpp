@@ -1,0 +1,13 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/residual_add.hpp"
+
+#include <winnow/error.hpp>
+
+namespace winnow::kernels::cuda {
+
+void residual_add(const Exec&, std::span<float>, std::span<const float>) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
+}  // namespace winnow::kernels::cuda

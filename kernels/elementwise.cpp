@@ -1,0 +1,26 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace winnow::kernels {
+
+namespace reference {
+void scale(const Exec& exec, std::span<float> elements, float factor);
+bool all_finite(const Exec& exec, std::span<const float> elements);
+}  // namespace reference
+namespace cpu {
+void scale(const Exec& exec, std::span<float> elements, float factor);
+bool all_finite(const Exec& exec, std::span<const float> elements);
+}  // namespace cpu
+
+void scale(const Exec& exec, std::span<float> elements, float factor) {
+  dispatch(exec, reference::scale, cpu::scale, NoBody{}, elements, factor);
+}
+
+bool all_finite(const Exec& exec, std::span<const float> elements) {
+  return dispatch(exec, reference::all_finite, cpu::all_finite, NoBody{}, elements);
+}
+
+}  // namespace winnow::kernels

@@ -1,0 +1,16 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <winnow/exec.hpp>
+
+namespace winnow::kernels {
+
+/// elements[i] *= factor.
+void scale(const Exec& exec, std::span<float> elements, float factor);
+
+/// Whether no element is NaN or infinite.
+bool all_finite(const Exec& exec, std::span<const float> elements);
+
+}  // namespace winnow::kernels

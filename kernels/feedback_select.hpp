@@ -1,0 +1,48 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+namespace winnow::kernels {
+
+/// What a parameter carries from one step's selection to the next: a lower bound of |acc| under
+/// which nothing is expected to be among the k largest. It chooses the work, never the result.
+/// All zero before the first step.
+struct SelectBound {
+  float bound = 0;      ///< candidates have |acc| >= bound
+  float margin = 0;     ///< how far below the last step's k-th largest the bound lies, adaptive;
+                        ///< negative while the k-th largest grows from step to step
+  std::uint32_t k = 0;  ///< the k it was learnt for; 0: nothing learnt yet, sample first
+};
+
+/// One parameter's elements and their residual: equal sizes, below 2^32 elements, no overlap.
+struct FeedbackSpans {
+  std::span<float> gradient;
+  std::span<float> residual;
+  float decay = 1;
+};
+
+struct SelectResult {
+  bool finite;               ///< no acc was NaN or infinite
+  std::uint64_t candidates;  ///< elements that reached the bound, 2k + 4096 for more; k <=
+                             ///< candidates when it was good (reference: all finite elements)
+  std::uint32_t passes;      ///< 1, or 2 where the bound was too high and the pass was repeated
+};
+
+/// Error feedback and exact top-k in one fused pass over memory:
+///   acc = gradient + decay * residual   (two roundings, no fused multiply-add)
+///   index, value = the k elements largest in |acc|, ascending by index; ties to the lowest index
+///   residual = 0 where selected, acc elsewhere;  gradient = 0 everywhere
+/// index and value have k elements, 1 <= k <= gradient.size(). Where acc is not finite it is never
+/// selected unless fewer than k finite ones exist, the old residual stays, and finite is false; the
+/// caller then puts the message back (fewer than k finite: the rest of the message has value 0 at
+/// the lowest unselected indices). exec.workspace required: 8 bytes an element at most, about
+/// threads * (2k + 4096) * 8 otherwise. Bit-identical for every place, target and number of
+/// threads.
+SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
+                             std::span<std::uint32_t> index, std::span<float> value);
+
+}  // namespace winnow::kernels

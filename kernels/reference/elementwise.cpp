@@ -1,0 +1,20 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise.hpp"
+
+#include <cmath>
+
+namespace winnow::kernels::reference {
+
+void scale(const Exec&, std::span<float> elements, float factor) {
+  for (float& element : elements) element *= factor;
+}
+
+bool all_finite(const Exec&, std::span<const float> elements) {
+  for (const float element : elements) {
+    if (!std::isfinite(element)) return false;
+  }
+  return true;
+}
+
+}  // namespace winnow::kernels::reference

@@ -1,0 +1,88 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/workspace.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "kernels/host_memory.hpp"
+
+namespace winnow {
+
+namespace {
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
+
+/// Holds memory that nobody may free, where leak checkers see that it is still known.
+void keep_for_ever(std::byte* memory) noexcept {
+  static std::mutex mutex;
+  try {
+    static auto* const kept = new std::vector<std::byte*>;
+    const std::lock_guard lock(mutex);
+    kept->push_back(memory);
+  } catch (...) {
+    // Without memory for the note the memory itself stays all the same.
+  }
+}
+
+}  // namespace
+
+Workspace::Workspace() = default;
+Workspace::~Workspace() {
+  release();
+}
+
+void Workspace::release() noexcept {
+  if (abandoned_) {
+    for (const Block& block : blocks_) keep_for_ever(block.memory);
+    return;
+  }
+  for (Block& block : blocks_) kernels::free_host(block.memory);
+  blocks_.clear();
+}
+
+std::size_t Workspace::capacity() const noexcept {
+  std::size_t bytes = 0;
+  for (const Block& block : blocks_) bytes += block.bytes;
+  return bytes;
+}
+
+void Workspace::add_block(std::size_t bytes) {
+  blocks_.reserve(blocks_.size() + 1);
+  blocks_.push_back({kernels::allocate_host(bytes), bytes, 0});
+  ++allocations_;
+}
+
+std::byte* Workspace::take_bytes(std::size_t bytes) {
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  while (current_ < blocks_.size() && blocks_[current_].bytes - blocks_[current_].used < bytes) {
+    if (++current_ < blocks_.size()) blocks_[current_].used = 0;
+  }
+  if (current_ == blocks_.size()) add_block(std::max({bytes, kSmallestBlock, capacity()}));
+  Block& block = blocks_[current_];
+  std::byte* memory = block.memory + block.used;
+  block.used += bytes;
+  return memory;
+}
+
+std::pair<std::size_t, std::size_t> Workspace::enter() {
+  ++depth_;
+  return {current_, current_ < blocks_.size() ? blocks_[current_].used : 0};
+}
+
+void Workspace::leave(std::pair<std::size_t, std::size_t> mark) noexcept {
+  current_ = mark.first;
+  if (current_ < blocks_.size()) blocks_[current_].used = mark.second;
+  if (--depth_ > 0 || blocks_.size() < 2 || abandoned_) return;
+  const std::size_t bytes = capacity();
+  release();
+  current_ = 0;
+  try {
+    add_block(bytes);
+  } catch (...) {
+    // Scratch is taken again, block by block, by the next pass.
+  }
+}
+
+}  // namespace winnow

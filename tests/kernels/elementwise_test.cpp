@@ -1,0 +1,119 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/elementwise.hpp"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "kernels/residual_add.hpp"
+#include "tests/kernels/float_modes.hpp"
+#include "tests/kernels/inputs.hpp"
+#include "tests/kernels/targets.hpp"
+
+namespace winnow::tests {
+namespace {
+
+constexpr Exec kReference{.place = Place::reference};
+
+template <class Body>
+void for_each_size(const Body& body) {
+  body(std::size_t{0});
+  for (const std::size_t count : kSizes) body(count);
+  body(kLargeSize);
+}
+
+TEST(ResidualAdd, EqualsReferenceOnEveryTarget) {
+  for (const Input input : {Input::normal, Input::cauchy, Input::denormal, Input::not_finite}) {
+    SCOPED_TRACE(input);
+    for_each_size([&](std::size_t count) {
+      const std::vector<float> gradient = make_input(input, count, 1);
+      const std::vector<float> before = make_input(Input::normal, count, 2);
+      std::vector<float> expected = before;
+      kernels::residual_add(kReference, expected, gradient);
+      for_each_target([&] {
+        for (const int threads : {1, 2, 3}) {
+          std::vector<float> residual = before;
+          kernels::residual_add({.threads = threads}, residual, gradient);
+          EXPECT_TRUE(same_bits(residual, expected)) << count << " elements";
+        }
+      });
+    });
+  }
+}
+
+TEST(ResidualAdd, RefusesUnequalSizes) {
+  std::vector<float> residual(3), gradient(4);
+  EXPECT_THROW(kernels::residual_add({}, residual, gradient), UsageError);
+}
+
+TEST(ResidualAdd, SaysThatAPlaceHasNoBody) {
+  std::vector<float> elements(3);
+  EXPECT_THROW(kernels::scale({.place = Place::cuda}, elements, 2), UsageError);
+}
+
+TEST(Scale, EqualsReferenceOnEveryTarget) {
+  for (const Input input : {Input::normal, Input::denormal, Input::not_finite}) {
+    SCOPED_TRACE(input);
+    for_each_size([&](std::size_t count) {
+      const std::vector<float> before = make_input(input, count, 3);
+      std::vector<float> expected = before;
+      kernels::scale(kReference, expected, 1.0f / 3);
+      for_each_target([&] {
+        for (const int threads : {1, 2, 3}) {
+          std::vector<float> elements = before;
+          kernels::scale({.threads = threads}, elements, 1.0f / 3);
+          EXPECT_TRUE(same_bits(elements, expected)) << count << " elements";
+        }
+      });
+    });
+  }
+}
+
+TEST(AllFinite, FindsASingleElementAnywhere) {
+  constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()};
+  for_each_size([&](std::size_t count) {
+    std::vector<float> elements(count, -std::numeric_limits<float>::max());
+    EXPECT_TRUE(kernels::all_finite(kReference, elements));
+    for_each_target([&] {
+      for (const int threads : {1, 2, 3}) {
+        EXPECT_TRUE(kernels::all_finite({.threads = threads}, elements));
+        for (const float bad : kBad) {
+          for (const std::size_t at : {std::size_t{0}, count / 3, count / 2, count - 1}) {
+            if (count == 0) continue;
+            const float good = std::exchange(elements[at], bad);
+            EXPECT_FALSE(kernels::all_finite({.threads = threads}, elements))
+                << bad << " at " << at << " of " << count;
+            EXPECT_FALSE(kernels::all_finite(kReference, elements));
+            elements[at] = good;
+          }
+        }
+      }
+    });
+  });
+}
+
+TEST(FloatMode, DenormalsCountAndTheCallersModeComesBack) {
+  const std::vector<float> tiny = make_input(Input::denormal, 100000, 4);
+  std::vector<float> expected = tiny;
+  kernels::residual_add(kReference, expected, tiny);
+  ASSERT_NE(bits_of(expected), bits_of(std::vector<float>(tiny.size())));
+  for_each_target([&] {
+    for (const int threads : {1, 2, 3}) {
+      for (const Place place : {Place::cpu, Place::reference}) {
+        std::vector<float> residual = tiny;
+        const FlushToZero flush;
+        const auto mode = FlushToZero::read();
+        kernels::residual_add({.place = place, .threads = threads}, residual, tiny);
+        EXPECT_EQ(FlushToZero::read(), mode);
+        EXPECT_EQ(bits_of(residual), bits_of(expected));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests
