@@ -1,0 +1,223 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/message.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <winnow/error.hpp>
+
+#include "compress/index_coding.hpp"
+#include "kernels/checksum.hpp"
+
+namespace winnow::compress {
+
+static_assert(std::endian::native == std::endian::little, "messages are little-endian in memory");
+static_assert(sizeof(float) == 4 && std::numeric_limits<float>::is_iec559);
+
+namespace {
+
+constexpr std::uint8_t kFloat32 = 1;  // the value coding
+constexpr std::uint16_t kKnownFlags = Header::kPoison | Header::kRefused;
+constexpr std::size_t kChecksumAt = offsetof(Header, checksum);
+
+/// What (count, k) fix.
+struct Shape {
+  const IndexCoding* coding;
+  std::uint64_t index_bytes, value_bytes;  // value_bytes without its padding
+  std::uint64_t bytes() const { return sizeof(Header) + index_bytes + (value_bytes + 7) / 8 * 8; }
+};
+
+/// Nothing where no message can carry k of count elements. Safe for any 64-bit numbers.
+std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k) {
+  constexpr std::uint64_t kMostValues = std::numeric_limits<std::int64_t>::max() / 8;
+  if (k > count || k > kMostValues) return std::nullopt;
+  const IndexCoding* coding = choose_index_coding(count, k);
+  if (coding == nullptr) return std::nullopt;
+  return Shape{coding, *coding->bytes(count, k), 4 * k};
+}
+
+Shape require_shape(std::uint64_t count, std::uint64_t k) {
+  const std::optional<Shape> shape = shape_of(count, k);
+  WINNOW_EXPECTS(shape.has_value(), "no message can carry " + std::to_string(k) + " of " +
+                                        std::to_string(count) +
+                                        " elements; k is at most count, and where it is less, "
+                                        "count is below 2^32");
+  return *shape;
+}
+
+/// The checksum as it belongs into the header: of all words but the checksum's own two.
+std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> message) {
+  std::uint64_t sum = kernels::checksum(exec, message);
+  for (std::size_t at = kChecksumAt; at < kChecksumAt + 8; at += 4) {
+    std::uint32_t word;
+    std::memcpy(&word, message.data() + at, 4);
+    sum -= word * (2 * std::uint64_t{at / 4} + 1);
+  }
+  return sum;
+}
+
+std::string hex(std::uint64_t number) {
+  std::string text = "0x";
+  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[number >> shift & 15];
+  return text;
+}
+
+bool aligned(const std::byte* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory) % 8 == 0;
+}
+
+[[noreturn]] void refuse(int sender, const std::string& what) {
+  throw CommError("message from rank " + std::to_string(sender) + ": " + what);
+}
+
+/// Step 1 of open: the message is one that some rank could have sealed, but for its index part.
+Shape check_sound(const Exec& exec, std::span<const std::byte> message, const Header& header,
+                  int sender) {
+  if (header.magic != Header::kMagic) {
+    refuse(sender,
+           "it begins with " + hex(header.magic) + ", not with Winnow's " + hex(Header::kMagic));
+  }
+  if (header.version != Header::kVersion) {
+    refuse(sender, "its format is version " + std::to_string(header.version) +
+                       ", this rank reads version " + std::to_string(Header::kVersion) +
+                       "; all ranks must run the same Winnow");
+  }
+  const std::optional<Shape> shape = shape_of(header.count, header.k);
+  if (!shape) {
+    refuse(sender, "k " + std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       " cannot be");
+  }
+  if (header.index_coding != shape->coding->id) {
+    refuse(sender, "index coding " + std::to_string(header.index_coding) + " (" +
+                       std::string(index_coding_name(header.index_coding)) + "), where k " +
+                       std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       " take " + std::string(shape->coding->name));
+  }
+  if (header.value_coding != kFloat32) {
+    refuse(sender, "value coding " + std::to_string(header.value_coding) +
+                       ", where only 1 (float32) is known");
+  }
+  if (message.size() != shape->bytes()) {
+    refuse(sender, "it has " + std::to_string(message.size()) + " bytes, where k " +
+                       std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       " take " + std::to_string(shape->bytes()));
+  }
+  const std::uint64_t sum = checksum_of(exec, message);
+  if (sum != header.checksum) {
+    refuse(sender, "its checksum is " + hex(header.checksum) + ", that of its bytes " + hex(sum));
+  }
+  if (header.kind != Header::Kind::gradient && header.kind != Header::Kind::agreement) {
+    refuse(sender, "kind " + std::to_string(static_cast<int>(header.kind)) + " is unknown");
+  }
+  if ((header.flags & ~kKnownFlags) != 0) {
+    refuse(sender, "flags " + hex(header.flags) + " are unknown");
+  }
+  const auto padding = message.subspan(sizeof(Header) + shape->index_bytes + shape->value_bytes);
+  if (!std::ranges::all_of(padding, [](std::byte b) { return b == std::byte{}; })) {
+    refuse(sender, "the padding behind its values is not zero");
+  }
+  return *shape;
+}
+
+/// Step 2 of open: the sender makes the call that this rank makes.
+void check_same_call(const Header& header, const Header& expected, int sender) {
+  const auto differ = [&](std::string_view what, std::uint64_t theirs, std::uint64_t ours,
+                          std::string_view advice) {
+    if (theirs == ours) return;
+    fail_usage("rank " + std::to_string(sender) + " and this rank differ in " + std::string(what) +
+               " (" + hex(theirs) + " there, " + hex(ours) + " here): " + std::string(advice));
+  };
+  differ("epoch", header.epoch, expected.epoch, "the group of ranks changed on one of them alone");
+  differ("the digest of their options", header.digest, expected.digest,
+         "give every rank the same Options");
+  differ("the bucket", header.bucket, expected.bucket,
+         "all ranks must reduce the same parameter ids and counts in the same order");
+  differ("the number of the call", header.call, expected.call,
+         "all ranks must make the same calls in the same order");
+  differ("the part of the bucket", header.part, expected.part,
+         "all ranks must reduce the same parameter ids and counts in the same order");
+}
+
+}  // namespace
+
+std::size_t message_bytes(std::uint64_t count, std::uint64_t k) {
+  return require_shape(count, k).bytes();
+}
+
+MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out) {
+  const Shape shape = require_shape(count, k);
+  WINNOW_EXPECTS(out.size() == shape.bytes() && aligned(out.data()),
+                 "a message of " + std::to_string(shape.bytes()) +
+                     " bytes needs exactly these, 8-byte aligned; got " +
+                     std::to_string(out.size()));
+  const auto value = out.subspan(sizeof(Header) + shape.index_bytes, shape.value_bytes);
+  return {out.subspan(sizeof(Header), shape.index_bytes),
+          {reinterpret_cast<float*>(value.data()), static_cast<std::size_t>(k)}};
+}
+
+void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
+          std::span<std::byte> out) {
+  const Shape shape = require_shape(header.count, header.k);
+  const MessageLayout layout = lay_out(header.count, header.k, out);
+  const bool coded = header.k != header.count;
+  WINNOW_EXPECTS((header.flags & ~kKnownFlags) == 0, "unknown flags " + hex(header.flags));
+  WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
+                                                         " needs as many indices; got " +
+                                                         std::to_string(index.size()));
+  if (coded) shape.coding->encode(exec, header.count, index, layout.index_part);
+  std::ranges::fill(out.subspan(sizeof(Header) + shape.index_bytes + shape.value_bytes),
+                    std::byte{0});
+  header.magic = Header::kMagic;
+  header.version = Header::kVersion;
+  header.index_coding = shape.coding->id;
+  header.value_coding = kFloat32;
+  header.checksum = 0;
+  std::memcpy(out.data(), &header, sizeof header);
+  header.checksum = checksum_of(exec, out);
+  std::memcpy(out.data() + kChecksumAt, &header.checksum, sizeof header.checksum);
+}
+
+MessageView open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
+                 int sender) {
+  WINNOW_EXPECTS(aligned(message.data()), "a message is opened where it is 8-byte aligned");
+  WINNOW_EXPECTS(exec.workspace != nullptr, "opening a message needs exec.workspace");
+  if (message.size() < sizeof(Header)) {
+    refuse(sender, "it has " + std::to_string(message.size()) + " bytes, fewer than a header's " +
+                       std::to_string(sizeof(Header)));
+  }
+  Header header;
+  std::memcpy(&header, message.data(), sizeof header);
+  if (header.magic == Header::kMagic && header.kind == Header::Kind::agreement &&
+      expected.kind == Header::Kind::gradient) {
+    refuse(sender, "that rank is in the first call of a bucket, this one in a later call");
+  }
+  const Shape shape = check_sound(exec, message, header, sender);
+  check_same_call(header, expected, sender);
+  if (header.kind != expected.kind || header.count != expected.count || header.k != expected.k) {
+    refuse(sender, "it is of kind " + std::to_string(static_cast<int>(header.kind)) + " with k " +
+                       std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       ", where kind " + std::to_string(static_cast<int>(expected.kind)) +
+                       " with k " + std::to_string(expected.k) + " of count " +
+                       std::to_string(expected.count) + " is expected");
+  }
+
+  MessageView view{header, {}, {}};
+  const auto value = message.subspan(sizeof(Header) + shape.index_bytes, shape.value_bytes);
+  view.value = {reinterpret_cast<const float*>(value.data()), static_cast<std::size_t>(header.k)};
+  if (header.k == header.count) return view;
+  const auto index = exec.workspace->take<std::uint32_t>(header.k);
+  const auto index_part = message.subspan(sizeof(Header), shape.index_bytes);
+  if (!shape.coding->decode(exec, header.count, index_part, index)) {
+    refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
+                       std::to_string(header.k) + " ascending positions below " +
+                       std::to_string(header.count));
+  }
+  view.index = index;
+  return view;
+}
+
+}  // namespace winnow::compress

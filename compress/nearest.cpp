@@ -1,0 +1,41 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/nearest.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+namespace winnow::compress {
+
+namespace {
+
+/// One row of the table of distances at a time: row[j] is the distance between the first i
+/// characters of a and the first j of b.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];  // row i - 1, column j - 1
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
+  const auto nearest =
+      std::min_element(known.begin(), known.end(), [&](std::string_view a, std::string_view b) {
+        return distance(word, a) < distance(word, b);
+      });
+  return nearest == known.end() ? std::string_view{} : *nearest;
+}
+
+}  // namespace winnow::compress

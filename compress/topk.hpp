@@ -1,0 +1,13 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "compress/compressor.hpp"
+
+namespace winnow::compress {
+
+/// "topk:DENSITY": of each parameter the max(1, ceil(density * count)) elements largest in |acc|,
+/// as float32; ties go to the lowest index.
+std::unique_ptr<Compressor> make_topk(std::string_view argument);
+
+}  // namespace winnow::compress
