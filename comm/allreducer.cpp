@@ -1,0 +1,374 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/allreducer.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "comm/agreement.hpp"
+#include "comm/bucket.hpp"
+#include "comm/dense.hpp"
+#include "comm/hash.hpp"
+#include "comm/stopwatch.hpp"
+#include "compress/compressor.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/float_mode.hpp"
+#include "winnow/error.hpp"
+
+namespace winnow {
+namespace {
+
+using comm::Bucket;
+using comm::BucketPart;
+using comm::Exchange;
+using compress::Header;
+
+constexpr double kDefaultDeadline = 600;  // seconds
+
+/// What must be equal on all ranks.
+std::uint64_t digest_of(Options options) {
+  options.threads = 0;
+  return comm::Hash().add(options.to_string()).value();
+}
+
+/// Cores that this process may run on, or its share of the node's, whichever are fewer: a launcher
+/// that binds ranks to cores has shared them out already, one that does not has not.
+int default_threads(const Topology& topology, int rank) {
+  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  const bool known = ::sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int bound = known ? CPU_COUNT(&set) : online;
+  return std::max(1, std::min(bound, online / topology.ranks_on(topology.node_of(rank))));
+}
+
+std::uint64_t count_residuals(const comm::Parameters& parameters) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      parameters, [](const auto& entry) { return !entry.second.residual.empty(); }));
+}
+
+/// Patterns are written one after another in Options::to_string, so they hold none of its marks.
+void check_patterns(std::span<const std::string> patterns) {
+  for (const std::string& pattern : patterns) {
+    WINNOW_EXPECTS(!pattern.empty() && pattern.find_first_of(" \t\n;,") == std::string::npos,
+                   "option exempt takes shell patterns without blanks, ';' and ',', not '" +
+                       pattern + "'; a '?' stands for any character");
+  }
+}
+
+/// Starts the Stats of a call; strings keep their memory.
+void reset(Stats& call) {
+  std::string schedule = std::move(call.schedule), reason = std::move(call.reason),
+              coding = std::move(call.coding);
+  call = Stats{.calls = 1};
+  call.schedule = std::move(schedule);
+  call.reason = std::move(reason);
+  call.coding = std::move(coding);
+  call.coding.clear();
+}
+
+/// Adds what one call did to the totals.
+void accumulate(Stats& totals, const Stats& call) {
+  totals.calls += call.calls;
+  totals.schedule = call.schedule;
+  totals.reason = call.reason;
+  totals.coding = call.coding;
+  totals.count += call.count;
+  totals.kept += call.kept;
+  totals.wire_bytes += call.wire_bytes;
+  totals.dense_wire_bytes += call.dense_wire_bytes;
+  totals.select_seconds += call.select_seconds;
+  totals.exchange_seconds += call.exchange_seconds;
+  totals.add_seconds += call.add_seconds;
+  totals.poisoned += call.poisoned;
+  totals.allocations += call.allocations;
+}
+
+}  // namespace
+
+struct AllReducer::Impl {
+  Impl(std::shared_ptr<Transport> world, const Options& given);
+
+  void all_reduce(std::span<const Segment> segments);
+
+  Bucket& find(std::span<const Segment> segments);
+  Bucket& meet(std::span<const Segment> segments);
+  void begin(Bucket& bucket);
+  bool reduce(const Bucket& bucket);
+  bool run(std::size_t first, std::size_t last_part, std::uint16_t flags);
+  bool add_messages();
+  bool sums_are_finite() const;
+  void put_back(float fill);
+  [[noreturn]] void give_up(const std::string& why);
+  bool is_finite(const compress::Part& part) const;
+
+  float factor() const {
+    return options.op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
+  }
+  Deadline deadline() const {
+    const double seconds = options.deadline > 0 ? options.deadline : kDefaultDeadline;
+    return Deadline::after(std::chrono::duration<double>(seconds));
+  }
+
+  Workspace workspace;  // outlives the transport, which may still read what was sent
+  std::shared_ptr<Transport> transport;
+  Options options;
+  Exec exec;
+  std::unique_ptr<compress::Compressor> compressor;
+  Topology topology;
+  std::uint64_t digest = 0;
+  std::uint64_t calls = 0;
+  comm::Parameters parameters;
+  std::unordered_map<std::uint64_t, Bucket> buckets;
+  std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
+  std::vector<Exchange> exchanges;               // the same
+  Stats last, totals;
+  std::uint64_t residuals = 0;  // allocated
+  std::string broken;           // why no call is possible any more, if so
+};
+
+AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
+    : transport(std::move(world)), options(given), topology(Topology::uniform(1, 1)) {
+  exec.workspace = &workspace;
+  WINNOW_EXPECTS(transport != nullptr, "an AllReducer needs a transport");
+  // A rank whose options are wrong still meets the others, so that all of them hear of it.
+  std::string refusal;
+  Header mine;
+  try {
+    check_patterns(given.exempt);
+    options = Options::parse(given.to_string());
+    compressor = compress::make_compressor(options.compressor);
+    digest = digest_of(options);
+  } catch (const UsageError& error) {
+    refusal = error.what();
+    mine.flags = Header::kRefused;
+    options = {};
+  }
+  mine.digest = digest;
+  try {
+    comm::agree(*transport, exec, mine, refusal, deadline());
+    topology = discover(*transport, deadline());
+  } catch (const CommError& error) {
+    transport->abort(error.what());
+    throw;
+  }
+  exec.threads =
+      options.threads > 0 ? options.threads : default_threads(topology, transport->rank());
+}
+
+/// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
+void AllReducer::Impl::all_reduce(std::span<const Segment> segments) {
+  if (!broken.empty()) throw CommError(broken);
+  const kernels::FloatMode mode;
+  {
+    const Workspace::Scope scope(workspace);
+    Bucket& bucket = find(segments);
+    comm::view(bucket, segments);
+    begin(bucket);
+    try {
+      if (!reduce(bucket)) {
+        put_back(std::numeric_limits<float>::quiet_NaN());
+        last.poisoned = 1;
+      }
+    } catch (const std::exception& error) {
+      transport->abort(error.what());
+      put_back(0);
+      give_up(error.what());
+    }
+  }
+  last.allocations = workspace.allocations() + residuals - totals.allocations;
+  accumulate(totals, last);
+}
+
+/// After this nothing is as it was on all ranks, and the transport may still use what it was given.
+void AllReducer::Impl::give_up(const std::string& why) {
+  broken = why;
+  workspace.abandon();
+  throw CommError(why);
+}
+
+Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
+  const auto known = buckets.find(comm::bucket_id(segments));
+  return known != buckets.end() ? known->second : meet(segments);
+}
+
+/// The first call of a bucket: plans it and compares the plan with all ranks'. Leaves no trace
+/// where they disagree.
+Bucket& AllReducer::Impl::meet(std::span<const Segment> segments) {
+  std::vector<std::uint64_t> fresh;
+  for (const Segment& segment : segments) {
+    if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
+  }
+  const auto forget = [&] {
+    for (const std::uint64_t id : fresh) parameters.erase(id);
+  };
+  std::string refusal = comm::refuse(segments, parameters);
+  Header mine{.digest = digest, .bucket = comm::bucket_id(segments), .call = calls};
+  Bucket bucket;
+  try {
+    if (refusal.empty()) {
+      bucket = comm::plan_bucket(segments, options, transport->size(), *compressor, parameters);
+      mine.bucket = bucket.plan;
+      mine.count = bucket.count;
+      for (const BucketPart& part : bucket.parts) mine.k += part.part.k;
+    }
+  } catch (const UsageError& error) {
+    refusal = error.what();
+  }
+  if (!refusal.empty()) mine.flags = Header::kRefused;
+  try {
+    comm::agree(*transport, exec, mine, refusal, deadline());
+  } catch (const UsageError&) {
+    forget();
+    throw;
+  } catch (const std::exception& error) {
+    forget();
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+  residuals = count_residuals(parameters);
+  return buckets.emplace(bucket.id, std::move(bucket)).first->second;
+}
+
+void AllReducer::Impl::begin(Bucket& bucket) {
+  reset(last);
+  last.count = bucket.count;
+  last.reason = bucket.reason;
+  last.schedule = bucket.schedule;
+  last.dense_wire_bytes = bucket.dense_wire_bytes;
+  exchanges.clear();
+  schedules.clear();
+  for (BucketPart& part : bucket.parts) {
+    const Header header{.digest = digest,
+                        .bucket = bucket.plan,
+                        .call = calls,
+                        .count = part.part.count,
+                        .k = part.part.k,
+                        .part = static_cast<std::uint16_t>(exchanges.size())};
+    schedules.push_back(part.schedule);
+    exchanges.push_back(Exchange{.world = *transport,
+                                 .compressor = *compressor,
+                                 .exec = exec,
+                                 .deadline = deadline(),
+                                 .bounded = options.deadline > 0,
+                                 .decay = options.decay,
+                                 .part = part.part,
+                                 .header = header,
+                                 .stats = last});
+  }
+  ++calls;
+}
+
+bool AllReducer::Impl::is_finite(const compress::Part& part) const {
+  return std::ranges::all_of(part.pieces, [&](const compress::Piece& piece) {
+    return kernels::all_finite(exec, piece.elements);
+  });
+}
+
+/// Runs parts [first, last_part) through their schedules. Returns false as soon as all ranks know
+/// that some rank's gradient is not finite.
+bool AllReducer::Impl::run(std::size_t first, std::size_t last_part, std::uint16_t flags) {
+  for (std::size_t i = first; i < last_part; ++i) {
+    exchanges[i].header.flags = flags;
+    schedules[i]->run(exchanges[i]);
+    if (exchanges[i].poisoned) return false;
+  }
+  return true;
+}
+
+/// Compressed parts are summed before dense ones begin, and dense sums are written last, so that
+/// whatever fails can be put back. Returns false where the bucket is to become NaN: what decides
+/// has the same bits on all ranks.
+bool AllReducer::Impl::reduce(const Bucket& bucket) {
+  // A dense collective has no header for the poison bit; where compressed parts travel with it,
+  // their headers carry the bit for it.
+  std::uint16_t flags = 0;
+  for (std::size_t i = bucket.compressed; bucket.mixed() && i < exchanges.size(); ++i) {
+    if (!is_finite(exchanges[i].part)) flags = Header::kPoison;
+  }
+  if (!run(0, bucket.compressed, flags) || !add_messages()) return false;
+  if (!run(bucket.compressed, exchanges.size(), 0)) return false;
+  if (bucket.mixed() && !sums_are_finite()) return false;
+
+  const comm::Stopwatch watch(last.add_seconds);
+  for (std::size_t i = bucket.compressed; i < exchanges.size(); ++i) {
+    comm::write_dense(exchanges[i], factor());
+  }
+  return true;
+}
+
+/// Returns whether every sum is finite.
+bool AllReducer::Impl::add_messages() {
+  const comm::Stopwatch watch(last.add_seconds);
+  bool finite = true;
+  for (Exchange& exchange : exchanges) {
+    finite = compress::add_messages(exec, exchange.part, exchange.messages, factor()) && finite;
+  }
+  return finite;
+}
+
+bool AllReducer::Impl::sums_are_finite() const {
+  return std::ranges::all_of(
+      exchanges, [&](const Exchange& exchange) { return kernels::all_finite(exec, exchange.sum); });
+}
+
+/// Ends a call that cannot be finished, or whose result is not finite: what was taken from the
+/// gradient goes into the residuals and the elements read `fill`.
+void AllReducer::Impl::put_back(float fill) {
+  for (Exchange& exchange : exchanges) {
+    if (!exchange.own.empty()) {
+      const auto own = compress::open(exec, exchange.own, exchange.header, transport->rank());
+      compress::put_back(exec, exchange.part, own);
+    } else if (!exchange.in_place) {
+      for (const compress::Piece& piece : exchange.part.pieces) {
+        compress::keep(piece, options.decay);
+      }
+    }
+    for (const compress::Piece& piece : exchange.part.pieces) {
+      std::ranges::fill(piece.elements, fill);
+    }
+  }
+  residuals = count_residuals(parameters);
+}
+
+AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options)
+    : impl_(std::make_unique<Impl>(std::move(transport), options)) {}
+AllReducer::~AllReducer() = default;
+AllReducer::AllReducer(AllReducer&&) noexcept = default;
+AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
+
+Work AllReducer::all_reduce(std::span<const Segment> bucket) {
+  impl_->all_reduce(bucket);
+  return {};
+}
+
+Work AllReducer::all_reduce(std::span<float> elements, std::uint64_t id) {
+  const Segment segment{.elements = elements, .id = id};
+  return all_reduce(std::span(&segment, 1));
+}
+
+const Options& AllReducer::options() const {
+  return impl_->options;
+}
+const Topology& AllReducer::topology() const {
+  return impl_->topology;
+}
+Transport& AllReducer::transport() {
+  return *impl_->transport;
+}
+const Stats& AllReducer::last() const {
+  return impl_->last;
+}
+const Stats& AllReducer::totals() const {
+  return impl_->totals;
+}
+
+std::span<const float> AllReducer::residual(std::uint64_t id) const {
+  const auto known = impl_->parameters.find(id);
+  if (known == impl_->parameters.end()) return {};
+  return known->second.residual.span();
+}
+
+}  // namespace winnow

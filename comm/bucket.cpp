@@ -1,0 +1,203 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/bucket.hpp"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+#include "comm/hash.hpp"
+#include "winnow/error.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Piece;
+
+bool is_exempt(const Segment& segment, const Options& options) {
+  if (options.exempt_1d && segment.dimensions == 1) return true;
+  const std::string name(segment.name);
+  return std::ranges::any_of(options.exempt, [&](const std::string& pattern) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+/// Cuts segments into parts of at most max_count positions.
+std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
+                            Parameters& parameters, std::uint64_t max_count) {
+  std::vector<BucketPart> parts;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (!chosen[s]) continue;
+    const std::uint64_t count = segments[s].elements.size();
+    auto& parameter = parameters[segments[s].id];
+    parameter.count = count;
+    parameter.pieces.resize((count + max_count - 1) / max_count);
+    for (std::uint64_t offset = 0; offset < count; offset += max_count) {
+      const std::uint64_t size = std::min(max_count, count - offset);
+      if (parts.empty() || parts.back().part.count + size > max_count) parts.emplace_back();
+      BucketPart& target = parts.back();
+      target.part.pieces.push_back({
+          .elements = segments[s].elements.subspan(offset, size),
+          .parameter = &parameter,
+          .state = &parameter.pieces[offset / max_count],
+          .offset = offset,
+          .base = static_cast<std::uint32_t>(target.part.count),
+      });
+      target.segments.push_back(s);
+      target.part.count += size;
+    }
+  }
+  return parts;
+}
+
+void give_k(compress::Part& part, const compress::Compressor& compressor) {
+  for (Piece& piece : part.pieces) {
+    piece.k = static_cast<std::uint32_t>(compressor.kept(piece.elements.size()));
+    part.k += piece.k;
+  }
+}
+
+/// Why a whole bucket goes dense whatever the schedule, or empty.
+std::string dense_reason(std::uint64_t count, const Options& options) {
+  if (!options.enable) return "switched off (enable=0)";
+  const std::uint64_t bytes = count * sizeof(float);
+  if (bytes < options.min_bytes) {
+    return std::to_string(bytes) +
+           " bytes are below min_bytes=" + std::to_string(options.min_bytes);
+  }
+  return {};
+}
+
+/// Bytes that the busiest rank sends for all parts by one schedule.
+std::uint64_t wire_bytes(const Schedule& schedule, std::span<const BucketPart> parts, int ranks) {
+  std::uint64_t bytes = 0;
+  for (const auto& [part, planned, segments] : parts) {
+    bytes += schedule.wire_bytes({ranks, part.count, compress::message_bytes(part.count, part.k)});
+  }
+  return bytes;
+}
+
+/// The schedule with the fewest wire bytes; the first in the table (dense) wins a tie.
+const Schedule& cheapest(std::span<const BucketPart> parts, int ranks) {
+  return *std::ranges::min_element(schedules(), {}, [&](const Schedule& schedule) {
+    return wire_bytes(schedule, parts, ranks);
+  });
+}
+
+/// Names a plan: which segments travel how, and with how many elements.
+std::uint64_t plan_id(const Bucket& bucket) {
+  Hash hash;
+  hash.add(bucket.id);
+  for (const BucketPart& part : bucket.parts) {
+    hash.add(part.schedule->name);
+    for (std::size_t i = 0; i < part.segments.size(); ++i) {
+      const Piece& piece = part.part.pieces[i];
+      hash.add(part.segments[i]).add(piece.offset).add(piece.elements.size()).add(piece.k);
+    }
+  }
+  return hash.value();
+}
+
+void allocate_residuals(BucketPart& part) {
+  for (Piece& piece : part.part.pieces) {
+    compress::ParameterState& parameter = *piece.parameter;
+    if (parameter.residual.empty()) {
+      parameter.residual = kernels::HostArray<float>(parameter.count);
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t bucket_id(std::span<const Segment> segments) {
+  Hash hash;
+  for (const Segment& segment : segments) hash.add(segment.id).add(segment.elements.size());
+  return hash.value();
+}
+
+std::string refuse(std::span<const Segment> segments, const Parameters& parameters) {
+  std::unordered_set<std::uint64_t> seen;
+  for (const Segment& segment : segments) {
+    const std::string id = std::to_string(segment.id);
+    if (!seen.insert(segment.id).second) return "parameter " + id + " is twice in one bucket";
+    const auto known = parameters.find(segment.id);
+    if (known != parameters.end() && known->second.count != segment.elements.size()) {
+      return "parameter " + id + " had " + std::to_string(known->second.count) +
+             " elements and now has " + std::to_string(segment.elements.size());
+    }
+  }
+  return {};
+}
+
+Bucket plan_bucket(std::span<const Segment> segments, const Options& options, int ranks,
+                   const compress::Compressor& compressor, Parameters& parameters) {
+  Bucket bucket;
+  bucket.id = bucket_id(segments);
+  for (const Segment& segment : segments) bucket.count += segment.elements.size();
+  const Schedule& dense = find_schedule("dense");
+
+  bucket.reason = dense_reason(bucket.count, options);
+  std::vector<bool> compressed(segments.size(), bucket.reason.empty());
+  std::vector<bool> rest(segments.size());
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (is_exempt(segments[s], options)) compressed[s] = false;
+  }
+  auto parts = cut(segments, compressed, parameters, options.max_part);
+  for (BucketPart& part : parts) give_k(part.part, compressor);
+
+  if (bucket.count == 0) {
+    bucket.reason = "nothing to reduce";
+  } else if (parts.empty()) {
+    if (bucket.reason.empty()) bucket.reason = "every parameter is exempt";
+  } else {
+    const bool automatic = options.schedule == "auto";
+    const Schedule& schedule = automatic ? cheapest(parts, ranks) : find_schedule(options.schedule);
+    if (!automatic) {
+      bucket.reason = "schedule=" + options.schedule;
+    } else if (&schedule != &dense) {
+      bucket.reason = "fewest bytes on the wire";
+    } else {
+      bucket.reason = compressor.lossless() ? compressor.name() + " sends everything"
+                                            : "dense puts no more bytes on the wire";
+    }
+    for (BucketPart& part : parts) part.schedule = &schedule;
+    if (&schedule == &dense) {
+      compressed.assign(segments.size(), false);
+      parts.clear();
+    }
+  }
+  for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
+  auto dense_parts = cut(segments, rest, parameters, options.max_part);
+  for (BucketPart& part : dense_parts) part.schedule = &dense;
+
+  bucket.compressed = parts.size();
+  bucket.parts = std::move(parts);
+  std::ranges::move(dense_parts, std::back_inserter(bucket.parts));
+  constexpr std::size_t kMaxParts = 65536;
+  WINNOW_EXPECTS(bucket.parts.size() <= kMaxParts,
+                 "a bucket of " + std::to_string(bucket.count) + " elements needs more than " +
+                     std::to_string(kMaxParts) + " messages of max_part=" +
+                     std::to_string(options.max_part) + "; raise max_part");
+  for (std::size_t i = 0; i < bucket.compressed; ++i) allocate_residuals(bucket.parts[i]);
+  for (const BucketPart& part : bucket.parts) {
+    if (!bucket.schedule.empty()) bucket.schedule += '+';
+    bucket.schedule += part.schedule->name;
+    bucket.dense_wire_bytes += dense.wire_bytes({ranks, part.part.count, 0});
+  }
+  bucket.plan = plan_id(bucket);
+  return bucket;
+}
+
+void view(Bucket& bucket, std::span<const Segment> segments) {
+  for (BucketPart& part : bucket.parts) {
+    for (std::size_t i = 0; i < part.segments.size(); ++i) {
+      Piece& piece = part.part.pieces[i];
+      piece.elements =
+          segments[part.segments[i]].elements.subspan(piece.offset, piece.elements.size());
+    }
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,90 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/dense.hpp"
+
+#include <algorithm>
+
+#include "comm/stopwatch.hpp"
+#include "kernels/arithmetic.hpp"
+#include "kernels/elementwise.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Part;
+using compress::Piece;
+
+/// The pieces' elements as one span where they follow each other in memory, else empty.
+std::span<float> contiguous(const Part& part) {
+  std::span<float> all = part.pieces.front().elements;
+  for (const Piece& piece : std::span(part.pieces).subspan(1)) {
+    if (piece.elements.data() != all.data() + all.size()) return {};
+    all = {all.data(), all.size() + piece.elements.size()};
+  }
+  return all;
+}
+
+bool has_residual(const Piece& piece) {
+  return piece.state->dirty && !piece.residual().empty();
+}
+
+/// elements = feedback(elements, residual), where there is one. The residual itself stays until
+/// the sum is written.
+void add_residual(const Piece& piece, float decay, std::span<float> elements) {
+  if (!has_residual(piece)) return;
+  const auto residual = piece.residual();
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    elements[i] = kernels::feedback(elements[i], decay, residual[i]);
+  }
+}
+
+void all_reduce(Exchange& exchange, std::span<float> elements) {
+  const Stopwatch watch(exchange.stats.exchange_seconds);
+  // A native collective blocks without end, so where a deadline is asked for the ring is used.
+  const bool ring = exchange.bounded && exchange.world.native_all_reduce();
+  if (ring) {
+    exchange.world.Transport::all_reduce(exchange.exec, elements, exchange.deadline);
+  } else {
+    exchange.world.all_reduce(exchange.exec, elements, exchange.deadline);
+  }
+}
+
+}  // namespace
+
+std::uint64_t dense_wire_bytes(const CostShape& shape) {
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  return 2 * (shape.count - shape.count / ranks) * sizeof(float);
+}
+
+void run_dense(Exchange& exchange) {
+  const Part& part = exchange.part;
+  const std::span<float> in_place = contiguous(part);
+  const bool packed = in_place.empty();
+  const std::span<float> all = packed ? exchange.exec.workspace->take<float>(part.count) : in_place;
+
+  for (const Piece& piece : part.pieces) {
+    const auto elements = all.subspan(piece.base, piece.elements.size());
+    if (packed) std::ranges::copy(piece.elements, elements.begin());
+    add_residual(piece, exchange.decay, elements);
+  }
+  exchange.in_place = !packed;
+  all_reduce(exchange, all);
+  exchange.sum = all;
+  exchange.stats.kept += part.count;
+  exchange.stats.wire_bytes += dense_wire_bytes({exchange.world.size(), part.count, 0});
+}
+
+void write_dense(Exchange& exchange, float factor) {
+  if (factor != 1) kernels::scale(exchange.exec, exchange.sum, factor);
+  for (const Piece& piece : exchange.part.pieces) {
+    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
+    if (!exchange.in_place) std::ranges::copy(sum, piece.elements.begin());
+    // A sum that is not finite is the caller's to skip: what had waited goes on waiting.
+    if (has_residual(piece) && kernels::all_finite(exchange.exec, sum)) {
+      std::ranges::fill(piece.residual(), 0.0F);
+      piece.state->dirty = false;
+    }
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,22 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "comm/schedule.hpp"
+
+namespace winnow::comm {
+
+/// 2 (P - 1) / P * 4 bytes an element: what a ring sends, and the least that any dense allreduce
+/// can.
+std::uint64_t dense_wire_bytes(const CostShape& shape);
+
+/// One all_reduce of the transport over all pieces: in place where they follow each other in
+/// memory, through scratch of the same size where they do not (which is each rank's own affair).
+/// What earlier compressed calls left in the residual travels with the first dense call. Leaves
+/// Exchange::sum, and elements and residual as they were where it is not in place.
+void run_dense(Exchange& exchange);
+
+/// Writes the sum times `factor` to the elements; the residual that travelled with it is cleared.
+void write_dense(Exchange& exchange, float factor);
+
+}  // namespace winnow::comm

@@ -1,0 +1,45 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace winnow::comm {
+
+/// A queue that keeps its memory: it allocates only when it holds more than ever before. Entries
+/// are numbered by arrival, and keep their number while entries before them leave.
+template <class T>
+class Fifo {
+ public:
+  bool empty() const { return begin_ == end_; }
+  std::uint64_t begin() const { return begin_; }  ///< number of the first entry
+  std::uint64_t end() const { return end_; }      ///< number that the next entry will get
+  T& operator[](std::uint64_t number) { return slots_[index(number)]; }
+  const T& operator[](std::uint64_t number) const { return slots_[index(number)]; }
+  T& front() { return (*this)[begin_]; }
+
+  void push(const T& entry) {
+    if (end_ - begin_ == slots_.size()) grow();
+    (*this)[end_++] = entry;
+  }
+  void pop() { ++begin_; }
+  void clear() { begin_ = end_; }
+
+ private:
+  // The number of slots is a power of two, so that numbers map to slots by a mask.
+  std::size_t index(std::uint64_t number) const { return number & (slots_.size() - 1); }
+  void grow() {
+    Fifo larger;
+    larger.slots_.resize(slots_.empty() ? 16 : 2 * slots_.size());
+    for (std::uint64_t n = begin_; n != end_; ++n) larger[n] = (*this)[n];
+    slots_ = std::move(larger.slots_);
+  }
+
+  std::vector<T> slots_;
+  std::uint64_t begin_ = 0;
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace winnow::comm

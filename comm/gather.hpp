@@ -1,0 +1,17 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "comm/schedule.hpp"
+
+namespace winnow::comm {
+
+/// (P - 1) * message_bytes.
+std::uint64_t gather_wire_bytes(const CostShape& shape);
+
+/// Every rank sends its message to every other; messages are added in rank order, so position i
+/// sums as ((0 + m[0][i]) + m[1][i]) + ... One round; rank r sends to r+1, r+2, ... first, so that
+/// no rank is everybody's first target.
+void run_gather(Exchange& exchange);
+
+}  // namespace winnow::comm

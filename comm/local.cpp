@@ -1,0 +1,267 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <winnow/error.hpp>
+#include <winnow/transport.hpp>
+
+#include "comm/fifo.hpp"
+
+namespace winnow {
+
+namespace {
+
+using comm::Fifo;
+
+// Ranks as threads. A rendezvous: start() posts a message's place, the receiver's wait() copies it
+// from there and counts it as taken, the sender's wait() returns once its messages are taken. The
+// copy runs outside the lock; a sender that leaves early first waits for the end of a copy.
+
+struct Posted {
+  std::span<const std::byte> message;
+  std::uint64_t ticket;
+};
+
+struct Expected {
+  std::span<std::byte> buffer;
+  std::uint64_t* message_bytes;
+  std::uint64_t ticket;
+};
+
+/// The messages from one rank to another. Entries leave when their sender has waited for them, not
+/// when they are taken, so how long the queue gets does not depend on timing.
+struct Channel {
+  Fifo<Posted> posted;
+  std::uint64_t taken = 0;             // number of the first message not taken yet
+  bool copying = false;                // the receiver is reading message `taken`
+  std::uint64_t buffer_too_short = 0;  // 1 + the size of the buffer that the message did not fit
+};
+
+/// What the ranks of one group share; `mutex` guards all of it.
+struct Group {
+  explicit Group(int ranks)
+      : size(static_cast<std::size_t>(ranks)), channels(size * size), wake(size), gone(size) {}
+
+  Channel& channel(int from, int to) {
+    return channels[static_cast<std::size_t>(from) * size + static_cast<std::size_t>(to)];
+  }
+  std::condition_variable& wake_of(int rank) { return wake[static_cast<std::size_t>(rank)]; }
+  void wake_all() {
+    for (std::condition_variable& condition : wake) condition.notify_all();
+  }
+
+  std::size_t size;
+  std::mutex mutex;
+  std::vector<Channel> channels;
+  std::vector<std::condition_variable> wake;  // one a rank
+  std::vector<char> gone;                     // ranks that failed or were destroyed
+  int aborted_by = -1;
+  std::string reason;  // of the abort
+};
+
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
+  ~LocalTransport() override {
+    std::unique_lock lock(group_->mutex);
+    leave(lock);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(group_->size); }
+  int node() const override { return 0; }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  void abort(std::string_view reason) noexcept override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void expect_peer(int peer) const;
+  void expect_usable() const;
+  void take_messages(int from, Lock& lock);
+  int find_awaited(std::uint64_t ticket, Lock& lock);
+  void leave(Lock& lock) noexcept;
+  [[noreturn]] void fail(Lock& lock, const std::string& why);
+  Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
+
+  struct Outgoing {
+    std::span<const std::byte> message;
+    int peer;
+  };
+  struct Incoming {
+    Fifo<Expected> queue;
+    std::uint64_t filled = 0;  // number of the first entry not filled yet
+  };
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+  std::vector<Incoming> expected_;  // by peer
+  std::vector<Outgoing> outgoing_;  // enqueued since the last start
+  std::uint64_t started_ = 0;       // number of the last ticket
+  bool copied_ = false;             // the lock was released for a copy since the last look
+  std::string failure_;             // why this rank is unusable, if it is
+};
+
+void LocalTransport::expect_peer(int peer) const {
+  WINNOW_EXPECTS(peer >= 0 && peer < size() && peer != rank_,
+                 "peer " + std::to_string(peer) + " of rank " + std::to_string(rank_) + " of " +
+                     std::to_string(size()) + ": must be another rank");
+}
+
+void LocalTransport::expect_usable() const {
+  if (!failure_.empty()) throw CommError(failure_);
+}
+
+void LocalTransport::send(std::span<const std::byte> message, int peer) {
+  expect_peer(peer);
+  expect_usable();
+  outgoing_.push_back({message, peer});
+  bytes_sent_ += message.size();
+}
+
+void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  expect_peer(peer);
+  expect_usable();
+  expected(peer).push({buffer, message_bytes, started_ + 1});
+}
+
+Ticket LocalTransport::start(const Exec&) {
+  expect_usable();
+  ++started_;
+  if (outgoing_.empty()) return {started_};
+  const Lock lock(group_->mutex);
+  for (const Outgoing& outgoing : outgoing_) {
+    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, started_});
+    group_->wake_of(outgoing.peer).notify_all();
+  }
+  outgoing_.clear();
+  return {started_};
+}
+
+// Copies every message of `from` that is there and that a started receipt expects.
+void LocalTransport::take_messages(int from, Lock& lock) {
+  Channel& channel = group_->channel(from, rank_);
+  Incoming& incoming = expected_[static_cast<std::size_t>(from)];
+  while (channel.taken != channel.posted.end() && incoming.filled != incoming.queue.end() &&
+         incoming.queue[incoming.filled].ticket <= started_) {
+    const std::span<const std::byte> message = channel.posted[channel.taken].message;
+    const Expected& place = incoming.queue[incoming.filled];
+    if (message.size() > place.buffer.size()) {
+      channel.buffer_too_short = 1 + place.buffer.size();
+      fail(lock, "a message of " + std::to_string(message.size()) + " bytes from rank " +
+                     std::to_string(from) + " is longer than its buffer of " +
+                     std::to_string(place.buffer.size()));
+    }
+    channel.copying = true;
+    lock.unlock();
+    if (!message.empty()) std::memcpy(place.buffer.data(), message.data(), message.size());
+    lock.lock();
+    copied_ = true;
+    channel.copying = false;
+    ++channel.taken;
+    ++incoming.filled;
+    if (place.message_bytes != nullptr) *place.message_bytes = message.size();
+    group_->wake_of(from).notify_all();
+  }
+}
+
+// Moves what can be moved and drops what is done up to `ticket`. Returns a peer that this ticket
+// still waits for, or -1.
+int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
+  int awaited = -1;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    take_messages(peer, lock);
+    Incoming& incoming = expected_[static_cast<std::size_t>(peer)];
+    while (incoming.queue.begin() != incoming.filled && incoming.queue.front().ticket <= ticket)
+      incoming.queue.pop();
+    Channel& channel = group_->channel(rank_, peer);
+    while (channel.posted.begin() != channel.taken && channel.posted.front().ticket <= ticket)
+      channel.posted.pop();
+    if (channel.buffer_too_short > 0)
+      fail(lock, "a message of " + std::to_string(channel.posted[channel.taken].message.size()) +
+                     " bytes to rank " + std::to_string(peer) + " is longer than its buffer of " +
+                     std::to_string(channel.buffer_too_short - 1));
+    const bool receives = !incoming.queue.empty() && incoming.queue.front().ticket <= ticket;
+    const bool sends = !channel.posted.empty() && channel.posted.front().ticket <= ticket;
+    if (!receives && !sends) continue;
+    if (group_->gone[static_cast<std::size_t>(peer)] != 0 && !channel.copying)
+      fail(lock, "rank " + std::to_string(peer) + " is gone");
+    awaited = peer;
+  }
+  return awaited;
+}
+
+void LocalTransport::wait(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
+                                                " of " + std::to_string(started_) + " started");
+  Lock lock(group_->mutex);
+  for (;;) {
+    if (group_->aborted_by >= 0)
+      fail(lock, "rank " + std::to_string(group_->aborted_by) + " aborted: " + group_->reason);
+    copied_ = false;
+    const int awaited = find_awaited(ticket.number, lock);
+    if (awaited < 0) return;
+    if (copied_) continue;  // others may have moved, and notified, during the copy
+    if (deadline.passed())
+      fail(lock, "the deadline passed while it waited for rank " + std::to_string(awaited));
+    if (deadline.at() == Deadline::never().at())
+      group_->wake_of(rank_).wait(lock);
+    else
+      group_->wake_of(rank_).wait_until(lock, deadline.at());
+  }
+}
+
+void LocalTransport::abort(std::string_view reason) noexcept {
+  const Lock lock(group_->mutex);
+  if (group_->aborted_by < 0) {
+    group_->aborted_by = rank_;
+    try {
+      group_->reason = reason;
+      if (failure_.empty()) failure_ = "this rank aborted: " + group_->reason;
+    } catch (...) {
+      // Without memory for the text the abort stands, and names the rank alone.
+    }
+  }
+  group_->wake_all();
+}
+
+// Takes back what was posted and not taken, and tells the others that nothing more will come.
+void LocalTransport::leave(Lock& lock) noexcept {
+  for (int peer = 0; peer < size(); ++peer) {
+    Channel& channel = group_->channel(rank_, peer);
+    group_->wake_of(rank_).wait(lock, [&] { return !channel.copying; });
+    channel.posted.clear();
+    channel.taken = channel.posted.end();
+  }
+  group_->gone[static_cast<std::size_t>(rank_)] = 1;
+  group_->wake_all();
+}
+
+void LocalTransport::fail(Lock& lock, const std::string& why) {
+  failure_ = "rank " + std::to_string(rank_) + ": " + why;
+  leave(lock);
+  throw CommError(failure_);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> local_transports(int size) {
+  WINNOW_EXPECTS(size >= 1, "local_transports(" + std::to_string(size) + "): must be at least 1");
+  const auto group = std::make_shared<Group>(size);
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (int rank = 0; rank < size; ++rank)
+    transports.push_back(std::make_unique<LocalTransport>(group, rank));
+  return transports;
+}
+
+}  // namespace winnow

@@ -1,0 +1,487 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/mpi.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "comm/fifo.hpp"
+
+namespace winnow {
+
+namespace {
+
+using comm::Fifo;
+
+// A message of s bytes travels as floor(s / chunk) + 1 pieces: full ones, then one that is shorter
+// than chunk and so is the last. MPI keeps the pieces of one sender and tag in order. Messages
+// between two ranks form a lane in each direction; `current` is the first one with pieces to post.
+//
+// A receipt is posted only when a probe has found a piece and its size, never before: Open MPI
+// (4.1, shared memory, single copy) writes past the end of a buffer that is too short for the
+// message it meets, though it then reports truncation. It also leaves nothing to cancel when a
+// wait fails.
+
+constexpr int kDataTag = 1;
+constexpr int kNoticeTag = 2;  // an abort's reason; waiting ranks probe for it
+constexpr int kWindow = 16;    // pieces of one lane under way
+constexpr std::size_t kNoticeBytes = 256;
+constexpr unsigned kSpinsBeforeYield = 200;
+constexpr unsigned kSpinsPerProbe = 64;
+constexpr std::chrono::milliseconds kPatience{200};  // for transfers that a failure left under way
+constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+std::string mpi_text(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> text;
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS)
+    return "MPI error " + std::to_string(code);
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
+}
+
+bool mpi_is_up() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+struct Message {
+  std::byte* data;               // only read where is_send
+  std::uint64_t bytes;           // to send; or room to receive
+  std::uint64_t* message_bytes;  // where the size received goes, or null
+  std::uint64_t ticket;
+  int peer;
+  bool is_send;
+  std::uint64_t offset = 0;    // bytes posted
+  std::uint64_t next = kNone;  // the message after it in its lane
+  int under_way = 0;           // its pieces posted and not done
+  bool posted = false;         // all pieces are
+  bool complete = false;
+};
+
+struct Lane {
+  std::uint64_t current = kNone;  // the first message with pieces to post
+  std::uint64_t last = kNone;     // the last message, meaningful while there is a current one
+  int under_way = 0;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes);
+  ~MpiTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int node() const override { return node_; }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  void abort(std::string_view reason) noexcept override;
+
+  void all_reduce(const Exec& exec, std::span<float> elements, Deadline deadline) override;
+  bool native_all_reduce() const override { return true; }
+
+ private:
+  void enqueue(const Message& message);
+  void expect_usable() const;
+  Lane& lane_of(const Message& message);
+  void post_sends(Lane& lane);
+  void post_receipts(Lane& lane, int peer);
+  void post_piece(Lane& lane, std::uint64_t bytes);
+  void progress();
+  void finish_pieces();
+  bool retire(std::uint64_t ticket);
+  void probe_notice();
+  void drain(bool sends_too) noexcept;
+  bool all_ranks_leave() noexcept;
+  [[noreturn]] void fail(const std::string& why, int code = 0);
+  void reserve_requests();
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::uint64_t chunk_;
+  int rank_ = 0, size_ = 0, node_ = 0;
+
+  Fifo<Message> messages_;     // of all lanes, in the order enqueued; leave from the front by wait
+  std::uint64_t linked_ = 0;   // number of the first message not started yet
+  std::uint64_t started_ = 0;  // number of the last ticket
+  std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
+  std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
+
+  // Pieces under way: the first active_ of requests_, each of message owners_.
+  std::vector<MPI_Request> requests_;
+  std::vector<std::uint64_t> owners_;
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<std::uint64_t> finished_;  // messages whose lanes may have room again
+  std::size_t active_ = 0;
+  std::size_t requests_wanted_ = 0;  // most that messages_ can have under way
+
+  std::string failure_;  // why this transport is unusable, if it is
+  bool notified_ = false;
+  std::unique_ptr<std::array<char, kNoticeBytes>> notice_;
+  std::vector<MPI_Request> notices_;
+};
+
+MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chunk_(chunk_bytes) {
+  WINNOW_EXPECTS(mpi_is_up(), "mpi_transport before MPI_Init or after MPI_Finalize");
+  WINNOW_EXPECTS(chunk_bytes >= 1 && chunk_bytes <= INT_MAX,
+                 "mpi_transport with chunk_bytes " + std::to_string(chunk_bytes) +
+                     ": must be from 1 to " + std::to_string(INT_MAX));
+  check(MPI_Comm_dup(communicator, &comm_), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+
+  // A node's number is its lowest rank: rank 0 of those that share memory, since key orders them.
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  node_ = rank_;
+  const int code = MPI_Bcast(&node_, 1, MPI_INT, 0, node);
+  MPI_Comm_free(&node);
+  check(code, "MPI_Bcast");
+
+  // Pieces are told apart by their size, so all ranks must cut alike.
+  const auto chunk = static_cast<long long>(chunk_);
+  std::array<long long, 2> most{chunk, -chunk};
+  check(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_LONG_LONG, MPI_MAX, comm_),
+        "MPI_Allreduce");
+  WINNOW_EXPECTS(most[0] == -most[1], "mpi_transport with chunk_bytes from " +
+                                          std::to_string(-most[1]) + " to " +
+                                          std::to_string(most[0]) + ": must be equal on all ranks");
+
+  send_lanes_.resize(static_cast<std::size_t>(size_));
+  recv_lanes_.resize(static_cast<std::size_t>(size_));
+  awaited_.reserve(static_cast<std::size_t>(size_));
+  notice_ = std::make_unique<std::array<char, kNoticeBytes>>();
+  notices_.assign(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
+}
+
+// Never waits for a peer for longer than kPatience. The communicator is freed by ranks that see all
+// others get here within that time: Open MPI hangs in later calls if a rank frees one that others
+// still send on. Otherwise it is left to MPI_Finalize; so is a transfer that does not end.
+MpiTransport::~MpiTransport() {
+  if (!mpi_is_up()) return;
+  const bool broken = !failure_.empty() || notified_;
+  drain(true);
+  for (std::size_t i = 0; i < active_; ++i)
+    if (requests_[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[i]);
+  for (MPI_Request& request : notices_) {
+    if (request == MPI_REQUEST_NULL) continue;
+    MPI_Request_free(&request);
+    (void)notice_.release();  // MPI may still read it
+  }
+  if (!broken && all_ranks_leave()) MPI_Comm_free(&comm_);
+}
+
+void MpiTransport::expect_usable() const {
+  if (!failure_.empty()) throw CommError(failure_);
+}
+
+void MpiTransport::send(std::span<const std::byte> message, int peer) {
+  enqueue({.data = const_cast<std::byte*>(message.data()),
+           .bytes = message.size(),
+           .message_bytes = nullptr,
+           .ticket = started_ + 1,
+           .peer = peer,
+           .is_send = true});
+  bytes_sent_ += message.size();
+}
+
+void MpiTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  enqueue({.data = buffer.data(),
+           .bytes = buffer.size(),
+           .message_bytes = message_bytes,
+           .ticket = started_ + 1,
+           .peer = peer,
+           .is_send = false});
+}
+
+std::size_t most_requests(const Message& message, std::uint64_t chunk) {
+  return static_cast<std::size_t>(std::min<std::uint64_t>(message.bytes / chunk + 1, kWindow));
+}
+
+void MpiTransport::enqueue(const Message& message) {
+  WINNOW_EXPECTS(message.peer >= 0 && message.peer < size_ && message.peer != rank_,
+                 "peer " + std::to_string(message.peer) + " of rank " + std::to_string(rank_) +
+                     " of " + std::to_string(size_) + ": must be another rank");
+  expect_usable();
+  messages_.push(message);
+  requests_wanted_ += most_requests(message, chunk_);
+}
+
+Lane& MpiTransport::lane_of(const Message& message) {
+  return (message.is_send ? send_lanes_ : recv_lanes_)[static_cast<std::size_t>(message.peer)];
+}
+
+// Room for as many requests as the messages can have under way, whatever the timing, so that
+// steps of equal shape allocate once.
+void MpiTransport::reserve_requests() {
+  if (requests_wanted_ <= requests_.size()) return;
+  const std::size_t room = std::max(requests_wanted_, 2 * requests_.size());
+  requests_.resize(room, MPI_REQUEST_NULL);
+  owners_.resize(room);
+  done_.resize(room);
+  statuses_.resize(room);
+  finished_.reserve(room);
+}
+
+Ticket MpiTransport::start(const Exec&) {
+  expect_usable();
+  reserve_requests();
+  ++started_;
+  for (; linked_ != messages_.end(); ++linked_) {
+    const Message& message = messages_[linked_];
+    Lane& lane = lane_of(message);
+    if (lane.current != kNone) {
+      messages_[lane.last].next = linked_;
+    } else {
+      lane.current = linked_;
+      if (!message.is_send) awaited_.push_back(message.peer);
+    }
+    lane.last = linked_;
+    if (message.is_send) post_sends(lane);
+  }
+  return {started_};
+}
+
+void MpiTransport::post_sends(Lane& lane) {
+  while (lane.current != kNone && lane.under_way < kWindow) {
+    const Message& message = messages_[lane.current];
+    post_piece(lane, std::min(chunk_, message.bytes - message.offset));
+  }
+}
+
+// Posts receipts of the pieces that have come.
+void MpiTransport::post_receipts(Lane& lane, int peer) {
+  while (lane.current != kNone && lane.under_way < kWindow) {
+    int found = 0, bytes = 0;
+    MPI_Status status;
+    const int code = MPI_Iprobe(peer, kDataTag, comm_, &found, &status);
+    if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
+    if (found == 0) return;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    const Message& message = messages_[lane.current];
+    const std::uint64_t total = message.offset + static_cast<std::uint64_t>(bytes);
+    if (total > message.bytes)
+      fail("a message of " + std::to_string(total) + " bytes or more from rank " +
+           std::to_string(peer) + " is longer than its buffer of " + std::to_string(message.bytes));
+    post_piece(lane, static_cast<std::uint64_t>(bytes));
+  }
+}
+
+// Posts the next piece of the lane's current message.
+void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes) {
+  Message& message = messages_[lane.current];
+  std::byte* const place = message.bytes > 0 ? message.data + message.offset : nullptr;
+  const int piece = static_cast<int>(bytes);
+  MPI_Request& request = requests_[active_];
+  const int code = message.is_send
+                       ? MPI_Isend(place, piece, MPI_BYTE, message.peer, kDataTag, comm_, &request)
+                       : MPI_Irecv(place, piece, MPI_BYTE, message.peer, kDataTag, comm_, &request);
+  if (code != MPI_SUCCESS) {
+    request = MPI_REQUEST_NULL;
+    fail((message.is_send ? "MPI_Isend to rank " : "MPI_Irecv from rank ") +
+             std::to_string(message.peer) + ": " + mpi_text(code),
+         code);
+  }
+  owners_[active_++] = lane.current;
+  ++message.under_way;
+  ++lane.under_way;
+  message.offset += bytes;
+  if (bytes == chunk_) return;
+  message.posted = true;
+  lane.current = message.next;
+}
+
+// Takes note of what is done, and posts what has come or may follow.
+void MpiTransport::progress() {
+  if (active_ > 0) finish_pieces();
+  for (std::size_t i = 0; i < awaited_.size();) {
+    Lane& lane = recv_lanes_[static_cast<std::size_t>(awaited_[i])];
+    post_receipts(lane, awaited_[i]);
+    if (lane.current != kNone) {
+      ++i;
+    } else {
+      awaited_[i] = awaited_.back();
+      awaited_.pop_back();
+    }
+  }
+}
+
+void MpiTransport::finish_pieces() {
+  int count = 0;
+  const int code = MPI_Testsome(static_cast<int>(active_), requests_.data(), &count, done_.data(),
+                                statuses_.data());
+  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS)
+    fail("MPI_Testsome: " + mpi_text(code), code);
+  if (count == MPI_UNDEFINED || count == 0) return;
+
+  int error = MPI_SUCCESS, error_peer = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    const auto place = static_cast<std::size_t>(done_[i]);
+    Message& message = messages_[owners_[place]];
+    if (code == MPI_ERR_IN_STATUS && statuses_[i].MPI_ERROR != MPI_SUCCESS) {
+      error = statuses_[i].MPI_ERROR;
+      error_peer = message.peer;
+      if (requests_[place] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[place]);
+      continue;
+    }
+    --message.under_way;
+    --lane_of(message).under_way;
+    message.complete = message.posted && message.under_way == 0;
+    if (message.complete && message.message_bytes != nullptr)
+      *message.message_bytes = message.offset;
+    if (message.is_send) finished_.push_back(owners_[place]);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < active_; ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[kept] = requests_[i];
+    owners_[kept++] = owners_[i];
+  }
+  std::fill(requests_.begin() + static_cast<std::ptrdiff_t>(kept),
+            requests_.begin() + static_cast<std::ptrdiff_t>(active_), MPI_REQUEST_NULL);
+  active_ = kept;
+  if (error != MPI_SUCCESS)
+    fail("transfer with rank " + std::to_string(error_peer) + ": " + mpi_text(error), error);
+  for (const std::uint64_t number : finished_) post_sends(lane_of(messages_[number]));
+  finished_.clear();
+}
+
+// Lets go of messages that are complete; whether all up to `ticket` were.
+bool MpiTransport::retire(std::uint64_t ticket) {
+  while (!messages_.empty() && messages_.front().ticket <= ticket) {
+    if (!messages_.front().complete) return false;
+    requests_wanted_ -= most_requests(messages_.front(), chunk_);
+    messages_.pop();
+  }
+  return true;
+}
+
+void MpiTransport::wait(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
+                                                " of " + std::to_string(started_) + " started");
+  for (unsigned spins = 1;; ++spins) {
+    progress();
+    if (retire(ticket.number)) return;
+    if (spins % kSpinsPerProbe == 0) probe_notice();
+    if (deadline.passed()) {
+      const Message& first = messages_.front();
+      fail("the deadline passed while it waited for a message " +
+           std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
+    }
+    if (spins > kSpinsBeforeYield) sched_yield();
+  }
+}
+
+void MpiTransport::probe_notice() {
+  int found = 0;
+  MPI_Status status;
+  const int code = MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, comm_, &found, &status);
+  if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
+  if (found == 0) return;
+  std::array<char, kNoticeBytes> text{};
+  MPI_Recv(text.data(), static_cast<int>(text.size()), MPI_CHAR, status.MPI_SOURCE, kNoticeTag,
+           comm_, MPI_STATUS_IGNORE);
+  text.back() = '\0';
+  notified_ = true;  // the others hear of it from the rank that aborted
+  fail("rank " + std::to_string(status.MPI_SOURCE) + " aborted: " + text.data());
+}
+
+void MpiTransport::abort(std::string_view reason) noexcept {
+  if (!mpi_is_up()) return;
+  if (!notified_) {
+    notified_ = true;
+    const std::size_t length = reason.copy(notice_->data(), kNoticeBytes - 1);
+    (*notice_)[length] = '\0';
+    // Small enough to leave at once; what the peers cannot take is left to MPI_Finalize.
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      MPI_Request& request = notices_[static_cast<std::size_t>(peer)];
+      if (MPI_Isend(notice_->data(), static_cast<int>(kNoticeBytes), MPI_CHAR, peer, kNoticeTag,
+                    comm_, &request) != MPI_SUCCESS)
+        request = MPI_REQUEST_NULL;
+    }
+  }
+  try {
+    if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
+  } catch (...) {
+    failure_ = "aborted";  // short enough to need no memory
+  }
+}
+
+// Gives transfers under way a moment to end.
+void MpiTransport::drain(bool sends_too) noexcept {
+  const Deadline deadline = Deadline::after(kPatience);
+  const auto is_open = [](MPI_Request& request) {
+    int done = 1;
+    return request != MPI_REQUEST_NULL &&
+           MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;
+  };
+  for (;;) {
+    bool open = false;
+    for (std::size_t i = 0; i < active_; ++i)
+      if (sends_too || !messages_[owners_[i]].is_send) open |= is_open(requests_[i]);
+    if (sends_too)
+      for (MPI_Request& request : notices_) open |= is_open(request);
+    if (!open || deadline.passed()) return;
+    sched_yield();
+  }
+}
+
+bool MpiTransport::all_ranks_leave() noexcept {
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(comm_, &barrier) != MPI_SUCCESS) return false;
+  const Deadline deadline = Deadline::after(kPatience);
+  for (int done = 0;;) {
+    if (MPI_Test(&barrier, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done != 0) return true;
+    if (deadline.passed()) return false;
+    sched_yield();
+  }
+}
+
+// Receipts under way have met their message, and mostly end within kPatience; one that does not may
+// write to its buffer until the transport is destroyed.
+void MpiTransport::fail(const std::string& why, int code) {
+  failure_ = "rank " + std::to_string(rank_) + ": " + why;
+  drain(false);
+  throw CommError(failure_, code);
+}
+
+void MpiTransport::all_reduce(const Exec&, std::span<float> elements, Deadline) {
+  expect_usable();
+  if (size_ == 1) return;
+  probe_notice();  // a rank that aborted would not come
+  const std::size_t most = std::max<std::size_t>(1, chunk_ / sizeof(float));
+  for (std::size_t begin = 0; begin < elements.size(); begin += most) {
+    const std::span<float> piece = elements.subspan(begin, std::min(most, elements.size() - begin));
+    const int code = MPI_Allreduce(MPI_IN_PLACE, piece.data(), static_cast<int>(piece.size()),
+                                   MPI_FLOAT, MPI_SUM, comm_);
+    if (code != MPI_SUCCESS) fail("MPI_Allreduce: " + mpi_text(code), code);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes) {
+  return std::make_unique<MpiTransport>(communicator, chunk_bytes);
+}
+
+}  // namespace winnow
