@@ -1,0 +1,86 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <winnow/error.hpp>
+#include <winnow/options.hpp>
+
+namespace winnow {
+namespace {
+
+std::string error_of(const std::string& text) {
+  try {
+    Options::parse(text);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Options, EveryKeyIsReadAndWritten) {
+  const Options options = Options::parse(
+      "compressor=topk:0.02 schedule=gather;op=sum decay=0.95 min_bytes=0\texempt_1d=no "
+      "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 enable=off");
+  EXPECT_EQ(options.compressor, "topk:0.02");
+  EXPECT_EQ(options.schedule, "gather");
+  EXPECT_EQ(options.op, ReduceOp::sum);
+  EXPECT_EQ(options.decay, 0.95F);
+  EXPECT_EQ(options.min_bytes, 0U);
+  EXPECT_FALSE(options.exempt_1d);
+  EXPECT_EQ(options.exempt, (std::vector<std::string>{"*norm*", "head"}));
+  EXPECT_EQ(options.max_part, 4096U);
+  EXPECT_EQ(options.deadline, 2.5);
+  EXPECT_EQ(options.threads, 3);
+  EXPECT_FALSE(options.enable);
+  EXPECT_EQ(Options::parse(options.to_string()).to_string(), options.to_string());
+  EXPECT_NE(options.to_string(), Options().to_string());
+}
+
+TEST(Options, DefaultsSurviveTheirText) {
+  EXPECT_EQ(Options::parse(Options().to_string()).to_string(), Options().to_string());
+  EXPECT_EQ(Options::parse("").to_string(), Options().to_string());
+}
+
+TEST(Options, ErrorsNameTheNearestWord) {
+  EXPECT_NE(error_of("compresor=none").find("did you mean 'compressor'"), std::string::npos);
+  EXPECT_NE(error_of("compressor=topkk:0.1").find("did you mean 'topk'"), std::string::npos);
+  EXPECT_NE(error_of("schedule=gater").find("did you mean 'gather'"), std::string::npos);
+  EXPECT_NE(error_of("op=mean").find("sum or average"), std::string::npos);
+  EXPECT_NE(error_of("topk:0.1").find("key=value"), std::string::npos);
+  for (const char* wrong :
+       {"compressor=topk", "compressor=topk:0", "compressor=topk:1.5", "compressor=topk:nan",
+        "compressor=topk:0.1x", "compressor=none:1", "decay=2", "decay=-0.1", "decay=nan",
+        "min_bytes=-1", "min_bytes=4k", "threads=-1", "enable=maybe", "max_part=0",
+        "max_part=4294967296", "deadline=-1"}) {
+    EXPECT_NE(error_of(wrong), "") << wrong;
+  }
+}
+
+TEST(Options, ADensityHasOneName) {
+  EXPECT_EQ(Options::parse("compressor=topk:0.0100").compressor, "topk:0.01");
+}
+
+TEST(Options, TheEnvironmentOverridesTheBase) {
+  ::setenv("WINNOW_COMPRESSOR", "topk:0.5", 1);
+  ::setenv("WINNOW_ENABLE", "0", 1);
+  const Options options = Options::from_environment({.op = ReduceOp::sum});
+  EXPECT_EQ(options.compressor, "topk:0.5");
+  EXPECT_FALSE(options.enable);
+  EXPECT_EQ(options.op, ReduceOp::sum);
+  ::unsetenv("WINNOW_COMPRESSOR");
+  ::unsetenv("WINNOW_ENABLE");
+
+  ::setenv("WINNOW_COMPRESOR", "none", 1);
+  try {
+    Options::from_environment();
+    ADD_FAILURE() << "an unknown variable was taken";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 'WINNOW_COMPRESSOR'"),
+              std::string::npos);
+  }
+  ::unsetenv("WINNOW_COMPRESOR");
+}
+
+}  // namespace
+}  // namespace winnow

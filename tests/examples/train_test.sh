@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# usage: train_test.sh TRAIN [COMMAND...]
+#
+# Runs the program TRAIN, started by COMMAND (mpirun and its arguments, or nothing), with command
+# lines that are right and wrong: exit status, one line from one rank, and the files it writes.
+set -uo pipefail
+
+train=$1
+shift
+launcher=("$@")
+over=(--transport local --ranks 3)
+if ((${#launcher[@]} > 0)); then over=(); fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  sed 's/^/    /' "$folder/out" "$folder/err"
+  failures=$((failures + 1))
+}
+
+run() { "${launcher[@]}" "$train" "${over[@]}" "$@" >"$folder/out" 2>"$folder/err" </dev/null; }
+
+# expect_refusal PATTERN ARGUMENT...: status 2, nothing on stdout, and one line of the program's own
+# on stderr (mpirun may add a notice).
+expect_refusal() {
+  local pattern=$1
+  shift
+  run "$@"
+  local status=$?
+  ((status == 2)) || fail "'$*' ends with status $status, not 2"
+  [[ $(grep -c '^train: ' "$folder/err") == 1 ]] || fail "'$*' does not print one line"
+  grep -q "^train: .*$pattern" "$folder/err" || fail "'$*' does not say '$pattern'"
+  [[ -s $folder/out ]] && fail "'$*' prints to stdout"
+}
+
+printf '' >"$folder/empty"
+printf 'short' >"$folder/short"
+head -c 5000 "$train" >"$folder/binary"
+
+expect_refusal 'No such file' --text "$folder/missing"
+expect_refusal 'is a directory' --text "$folder"
+expect_refusal 'is empty' --text "$folder/empty"
+expect_refusal 'too short: 5 bytes' --text "$folder/short"
+expect_refusal 'cannot write' --json "$folder/missing/file"
+expect_refusal 'unknown' --unknown
+expect_refusal 'steps' --steps 0
+expect_refusal 'topj' --text "$folder/binary" --steps 3 --compressor none --compressor topj:0.01
+expect_refusal 'nosuch' --text "$folder/binary" --steps 3 --schedule nosuch
+((${#launcher[@]} > 0)) && expect_refusal 'mpirun -n' --ranks 3
+
+run --help || fail "--help ends with status $?"
+[[ $(grep -c 'Usage' "$folder/out") == 1 ]] || fail '--help is not printed once'
+
+run --text "$folder/binary" --steps 3 --progress always --compressor none --compressor topk:0.01 \
+  --json "$folder/json" --csv "$folder/csv" || fail "training ends with status $?"
+[[ $(grep -c '^compressor ' "$folder/out") == 1 ]] || fail 'not one table'
+[[ $(grep -cE '^(none|topk:0.01) ' "$folder/out") == 2 ]] || fail 'not two rows'
+[[ $(grep -c 'left$' "$folder/err") == 6 ]] || fail 'not a progress line for each point'
+[[ $(wc -l <"$folder/csv") == 7 ]] || fail 'the CSV file has not 7 lines'
+python3 - "$folder/json" <<'PYTHON' || fail 'the JSON file is wrong'
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["ranks"] == 3 and report["steps"] == 3 and report["text_bytes"] == 5000, report
+none, topk = report["runs"]
+assert none["compressor"] == "none" and none["held_out_difference_to_dense"] == 0, none
+assert topk["compressor"] == "topk:0.01" and topk["dense_to_wire_bytes"] > 10, topk
+PYTHON
+
+run --text "$folder/binary" --steps 2 || fail "training ends with status $?"
+grep -q 'left$' "$folder/err" && fail 'a progress line where stderr is no terminal'
+
+if command -v gnuplot >/dev/null; then
+  run --text "$folder/binary" --steps 3 --plot "$folder/it's.png" || fail 'no plot'
+  [[ $(head -c 4 "$folder/it's.png" | tail -c 3) == PNG ]] || fail 'the plot is no PNG file'
+fi
+exit $((failures > 0))

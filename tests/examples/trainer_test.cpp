@@ -1,0 +1,209 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <sstream>
+
+#include "train/exit.hpp"
+#include "train/launch.hpp"
+#include "train/report.hpp"
+#include "train/sgd.hpp"
+
+namespace train {
+namespace {
+
+const Recipe kRecipe{.shape = {.context = 4, .embedding = 8, .hidden = 32},
+                     .batch = 8,
+                     .steps = 40,
+                     .seed = 3,
+                     .held_out_windows = 300};
+
+std::string repeating_text() {
+  std::string text;
+  while (text.size() < 8000) text += "the quick brown fox jumps over the lazy dog. ";
+  return text;
+}
+
+/// One run over `ranks` threads for each of `compressors`, as rank 0 tells it.
+std::vector<Run> runs_over_threads(int ranks, const std::vector<std::string>& compressors) {
+  const Corpus corpus(repeating_text(), kRecipe.shape.context);
+  std::vector<Run> runs;
+  const int status = launch_threads(ranks, compressors.size(), [&](Links links) {
+    Group group(std::move(links.group));
+    Progress silent(Show::never, group.rank(), kRecipe.steps, compressors.size());
+    for (std::size_t i = 0; i < compressors.size(); ++i) {
+      winnow::Options options{.compressor = compressors[i]};
+      options.min_bytes = 0;
+      winnow::AllReducer reducer(links.reducers[i], options);
+      const Run run = train(kRecipe, corpus, reducer, group, silent);
+      if (group.rank() == 0) runs.push_back(run);
+    }
+  });
+  EXPECT_EQ(status, 0);
+  return runs;
+}
+
+bool same_losses(const Run& a, const Run& b) {
+  return std::ranges::equal(a.curve, b.curve, [](const Point& x, const Point& y) {
+    return x.step == y.step && x.training_loss == y.training_loss &&
+           x.held_out_loss == y.held_out_loss;
+  });
+}
+
+TEST(Trainer, LearnsAndEveryRunStartsAfresh) {
+  const auto runs = runs_over_threads(3, {"none", "none", "topk:0.1"});
+  ASSERT_EQ(runs.size(), 3u);
+  for (const auto& run : runs) {
+    EXPECT_EQ(run.curve.size(), 20u);
+    EXPECT_EQ(run.curve.back().step, kRecipe.steps);
+    EXPECT_LT(run.curve.back().held_out_loss, run.curve.front().held_out_loss - 0.5);
+  }
+  EXPECT_TRUE(same_losses(runs[0], runs[1]));
+  EXPECT_EQ(runs[0].parameters_hash, runs[1].parameters_hash);
+  EXPECT_NE(runs[0].parameters_hash, runs[2].parameters_hash);
+  EXPECT_LT(runs[2].wire_bytes_per_step, runs[0].wire_bytes_per_step);
+}
+
+TEST(Trainer, GivesTheSameBitsAgain) {
+  const auto once = runs_over_threads(2, {"topk:0.1"}).at(0);
+  const auto again = runs_over_threads(2, {"topk:0.1"}).at(0);
+  EXPECT_TRUE(same_losses(once, again));
+  EXPECT_EQ(once.parameters_hash, again.parameters_hash);
+}
+
+/// 300 windows over 1, 2, 3 and 7 ranks: every rank learns one number; shares of other sizes only
+/// change the order of sums in double, and of products in float by the columns beside them.
+TEST(Trainer, HeldOutLossIsTheSameOnEveryRankAndForEveryNumberOfRanks) {
+  const Corpus corpus(repeating_text(), kRecipe.shape.context);
+  const std::vector<std::uint64_t> targets = corpus.held_out(kRecipe.held_out_windows);
+  Model<float> alone(kRecipe.shape, kRecipe.seed);
+  const double expected = alone.loss({corpus.bytes(), targets}) / 300;
+  for (const int ranks : {1, 2, 3, 7}) {
+    std::vector<double> losses(static_cast<std::size_t>(ranks)), again = losses;
+    launch_threads(ranks, 0, [&](Links links) {
+      Group group(std::move(links.group));
+      Model<float> model(kRecipe.shape, kRecipe.seed);
+      const auto rank = static_cast<std::size_t>(group.rank());
+      losses[rank] = held_out_loss(model, corpus, targets, group);
+      again[rank] = held_out_loss(model, corpus, targets, group);
+    });
+    for (const double loss : losses) EXPECT_EQ(loss, losses.front()) << ranks << " ranks";
+    EXPECT_EQ(losses, again);
+    EXPECT_NEAR(losses.front(), expected, 1e-6 * expected) << ranks << " ranks";
+  }
+}
+
+/// A reducer whose averages differ between ranks, here because there are two jobs of one rank.
+TEST(Trainer, FailsOnEveryRankWhereParametersDiffer) {
+  const Corpus corpus(repeating_text(), kRecipe.shape.context);
+  std::vector<std::string> messages(2);
+  const int status = launch_threads(2, 0, [&](Links links) {
+    Group group(std::move(links.group));
+    Progress silent(Show::never, group.rank(), kRecipe.steps, 1);
+    winnow::AllReducer reducer(std::shared_ptr(std::move(winnow::local_transports(1)[0])),
+                               {.compressor = "none"});
+    try {
+      train(kRecipe, corpus, reducer, group, silent);
+    } catch (const Exit& exit) {
+      messages[static_cast<std::size_t>(group.rank())] = exit.what();
+      EXPECT_EQ(exit.status(), kFailureStatus);
+    }
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_TRUE(messages[0].starts_with("the ranks disagree: the parameters of rank 1 differ"))
+      << messages[0];
+}
+
+TEST(Group, AFailureOfRank0EndsEveryRankWithItsStatus) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  launch_threads(3, 0, [&](Links links) {
+    Group group(std::move(links.group));
+    EXPECT_EQ(group.from_first_rank([&] { return std::to_string(group.rank()) + " says"; }),
+              "0 says");
+    EXPECT_EQ(group.from_first_rank([] { return std::string(); }), "");
+    try {
+      group.from_first_rank([]() -> std::string { throw Exit(kUsageStatus, "refused"); });
+    } catch (const Exit& exit) {
+      EXPECT_EQ(exit.status(), kUsageStatus);
+      const std::lock_guard lock(mutex);
+      messages.emplace_back(exit.what());
+    }
+  });
+  EXPECT_EQ(messages, std::vector<std::string>(3, "refused"));
+}
+
+TEST(Sgd, FollowsItsFormula) {
+  std::vector<float> parameters = {1, 2};
+  Sgd sgd(0.5f);
+  sgd.step(parameters, std::vector<float>{4, -8}, 0.25f);
+  EXPECT_EQ(parameters, (std::vector<float>{0, 4}));  // v = 4, -8
+  sgd.step(parameters, std::vector<float>{2, 0}, 0.5f);
+  EXPECT_EQ(parameters, (std::vector<float>{-2, 6}));  // v = 4, -4
+}
+
+TEST(Sgd, RateFallsAlongACosine) {
+  EXPECT_EQ(cosine_rate(0.1f, 0.05f, 0, 1001), 0.1f);
+  EXPECT_NEAR(cosine_rate(0.1f, 0.05f, 500, 1001), 0.0525, 1e-8);
+  EXPECT_NEAR(cosine_rate(0.1f, 0.05f, 1000, 1001), 0.005, 1e-9);
+  EXPECT_EQ(cosine_rate(0.1f, 0.05f, 0, 1), 0.1f);
+}
+
+Report small_report() {
+  const auto run = [](const std::string& compressor, double held_out, double bytes) {
+    return Run{.compressor = compressor,
+               .schedule = "gather",
+               .curve = {{.step = 5,
+                          .training_loss = 2,
+                          .held_out_loss = held_out,
+                          .wire_bytes = 1234567}},
+               .wire_bytes_per_step = bytes,
+               .dense_wire_bytes_per_step = 4000};
+  };
+  Report report{.source = "a \"quoted\"\n\\path", .runs = {}};
+  report.runs = {run("none", 2.0, 4000), run("topk:0.01,int4", 2.5, 100)};
+  return report;
+}
+
+TEST(Report, CsvQuotesCompressors) {
+  std::ostringstream out;
+  write_csv(out, small_report());
+  EXPECT_EQ(out.str(),
+            "compressor,step,training_loss,held_out_loss,bytes_sent\n"
+            "\"none\",5,2,2,1234567\n"
+            "\"topk:0.01,int4\",5,2,2.5,1234567\n");
+}
+
+TEST(Report, JsonEscapesAndHasNoNan) {
+  Report report = small_report();
+  report.runs.erase(report.runs.begin());  // without a dense run there is no difference to it
+  std::ostringstream out;
+  write_json(out, report);
+  EXPECT_NE(out.str().find("\"text_source\": \"a \\\"quoted\\\"\\u000a\\\\path\""),
+            std::string::npos)
+      << out.str();
+  EXPECT_NE(out.str().find(R"("held_out_difference_to_dense": null)"), std::string::npos);
+  EXPECT_NE(out.str().find(R"("dense_to_wire_bytes": 40)"), std::string::npos);
+}
+
+TEST(Report, TableHasARowForEachRun) {
+  std::ostringstream out;
+  write_table(out, small_report());
+  EXPECT_NE(out.str().find("+25.00 %"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("40.0x"), std::string::npos) << out.str();
+}
+
+TEST(Report, GroupsDigitsByThousands) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1000), "1,000");
+  EXPECT_EQ(grouped(1234567), "1,234,567");
+}
+
+}  // namespace
+}  // namespace train

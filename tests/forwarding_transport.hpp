@@ -1,0 +1,31 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <winnow/transport.hpp>
+
+namespace winnow::tests {
+
+/// Forwards to another transport, for tests that change or watch what passes. Collectives are those
+/// of the base class, over its own send and recv.
+class ForwardingTransport : public Transport {
+ public:
+  explicit ForwardingTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  int node() const override { return inner_->node(); }
+  void send(std::span<const std::byte> message, int peer) override { inner_->send(message, peer); }
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* bytes) override {
+    inner_->recv(buffer, peer, bytes);
+  }
+  Ticket start(const Exec& exec) override { return inner_->start(exec); }
+  void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+  void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+
+ private:
+  std::shared_ptr<Transport> inner_;
+};
+
+}  // namespace winnow::tests

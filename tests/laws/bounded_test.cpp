@@ -1,0 +1,56 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Law 8: after the first step of a bucket nothing is allocated, whatever the input.
+#include <gtest/gtest.h>
+
+#include "tests/count_allocations.hpp"
+#include "tests/laws/reference.hpp"
+#include "tests/ranks.hpp"
+
+namespace winnow::tests {
+namespace {
+
+struct Case {
+  const char* options;
+  Kind kind;
+};
+
+class Bounded : public testing::TestWithParam<Case> {};
+
+TEST_P(Bounded, NoAllocationAfterTheFirstStep) {
+  const std::vector<Parameter> parameters = {{1, 30000}, {2, 300, 1}, {3, 2000}};
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(transport, Options::parse(GetParam().options));
+      TestBucket bucket(parameters);
+      // Two steps, so that the queues of the transport have been used from both sides.
+      for (int step = 0; step < 5; ++step) {
+        bucket.fill(GetParam().kind, transport->rank(), step);
+        const std::uint64_t before = thread_allocations();
+        reducer.all_reduce(bucket.segments());
+        const std::uint64_t news = thread_allocations() - before;
+        if (step == 0) {
+          EXPECT_GT(reducer.last().allocations + news, 0U);
+        }
+        if (step < 2) continue;
+        EXPECT_EQ(news, 0U) << "ranks " << transport->size() << " step " << step;
+        EXPECT_EQ(reducer.last().allocations, 0U);
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Laws, Bounded,
+    testing::Values(Case{"schedule=gather compressor=topk:0.01", Kind::normal},
+                    Case{"schedule=gather compressor=topk:0.01", Kind::all_equal},
+                    Case{"schedule=gather compressor=topk:0.01", Kind::all_zero},
+                    Case{"schedule=gather compressor=topk:0.01", Kind::mostly_zero},
+                    Case{"schedule=gather compressor=topk:1", Kind::normal},
+                    Case{"schedule=gather compressor=topk:0.01 threads=3", Kind::normal},
+                    Case{"compressor=none", Kind::normal},
+                    Case{"compressor=none deadline=60", Kind::normal}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
+
+}  // namespace
+}  // namespace winnow::tests

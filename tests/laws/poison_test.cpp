@@ -1,0 +1,137 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Law 7: a non-finite element anywhere makes the whole bucket NaN on every rank, once; nothing of
+// it stays, and what was finite is not lost.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/laws/reference.hpp"
+#include "tests/ranks.hpp"
+
+namespace winnow::tests {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+const std::vector<Parameter> kParameters = {{1, 5000}, {2, 300, 1}, {3, 2000}};
+
+struct Case {
+  float bad;
+  std::size_t parameter, position;
+};
+
+class Poison : public testing::TestWithParam<Case> {};
+
+TEST_P(Poison, PassesAndDoesNotStay) {
+  const Case bad = GetParam();
+  const bool in_exempt = kParameters[bad.parameter].dimensions == 1;
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const int rank = transport->rank();
+      const int culprit = transport->size() - 1;
+      AllReducer reducer(transport,
+                         {.compressor = "topk:0.02", .schedule = "gather", .min_bytes = 0});
+      TestBucket bucket(kParameters);
+      bucket.fill(Kind::normal, rank, 0);
+      reducer.all_reduce(bucket.segments());
+      std::vector<std::vector<float>> before;
+      for (const Parameter& p : kParameters) {
+        const auto residual = reducer.residual(p.id);
+        before.emplace_back(residual.begin(), residual.end());
+        before.back().resize(p.count);
+      }
+
+      bucket.fill(Kind::normal, rank, 1);
+      if (rank == culprit) bucket.values()[bad.parameter][bad.position] = bad.bad;
+      const auto gradient = bucket.values();
+      reducer.all_reduce(bucket.segments());
+      EXPECT_EQ(reducer.last().poisoned, 1U);
+      for (std::size_t p = 0; p < kParameters.size(); ++p) {
+        for (const float value : bucket.values()[p]) EXPECT_TRUE(std::isnan(value));
+        const auto residual = reducer.residual(kParameters[p].id);
+        ASSERT_EQ(residual.size(), kParameters[p].count);
+        for (std::size_t i = 0; i < residual.size(); ++i) {
+          const float acc = gradient[p][i] + before[p][i];
+          EXPECT_EQ(residual[i], std::isfinite(acc) ? acc : before[p][i])
+              << "parameter " << p << " position " << i;
+        }
+      }
+
+      // The next call is as if the bad element had never been: all of it comes out at last.
+      bucket.fill(Kind::all_zero, rank, 2);
+      reducer.all_reduce(bucket.segments());
+      EXPECT_EQ(reducer.last().poisoned, 0U);
+      for (const auto& values : bucket.values()) {
+        for (const float value : values) EXPECT_TRUE(std::isfinite(value));
+      }
+      if (in_exempt) {
+        for (const float left : reducer.residual(2)) EXPECT_EQ(left, 0.0F);
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Laws, Poison,
+                         testing::Values(Case{kNaN, 0, 0}, Case{kInf, 0, 4999}, Case{-kInf, 2, 7},
+                                         Case{kNaN, 1, 0}, Case{kInf, 1, 299}));
+
+TEST(PoisonOfSums, AnOverflowingSumIsPutBack) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:0.01", .schedule = "gather", .op = ReduceOp::sum, .min_bytes = 0});
+      std::vector<float> gradient(1000, 0.25F);
+      gradient[500] = std::numeric_limits<float>::max();
+      const auto acc = gradient;
+      reducer.all_reduce(gradient, 0);
+      const bool overflows = transport->size() > 1;
+      EXPECT_EQ(reducer.last().poisoned, overflows ? 1U : 0U);
+      if (!overflows) return;
+      for (const float value : gradient) EXPECT_TRUE(std::isnan(value));
+      EXPECT_TRUE(same_bits(reducer.residual(0), acc));
+    });
+  }
+}
+
+// A sum that overflows in the compressed part puts back the exempt one too, with what waited there.
+TEST(PoisonOfSums, AnOverflowKeepsWhatExemptParametersHad) {
+  const std::vector<Parameter> parameters = {{1, 1000}, {2, 50, 1}};
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      if (transport->size() == 1) return;
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:0.01", .schedule = "gather", .op = ReduceOp::sum, .min_bytes = 0});
+      TestBucket bucket(parameters);
+      for (const float bad : {kNaN, std::numeric_limits<float>::max()}) {
+        std::ranges::fill(bucket.values()[0], 0.25F);
+        std::ranges::fill(bucket.values()[1], 1.0F);
+        bucket.values()[0][5] = bad;
+        reducer.all_reduce(bucket.segments());
+        EXPECT_EQ(reducer.last().poisoned, 1U);
+      }
+      for (const float left : reducer.residual(2)) EXPECT_EQ(left, 2.0F);
+      EXPECT_EQ(reducer.residual(1)[6], 0.5F);
+      EXPECT_EQ(reducer.residual(1)[5], std::numeric_limits<float>::max());
+    });
+  }
+}
+
+TEST(PoisonOfDense, NaNComesOutOfTheDenseSum) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(transport, {.compressor = "none", .min_bytes = 0});
+      std::vector<float> gradient(1000, 1.0F);
+      if (transport->rank() == 0) gradient[3] = kNaN;
+      reducer.all_reduce(gradient, 0);
+      EXPECT_TRUE(std::isnan(gradient[3]));
+      EXPECT_EQ(gradient[4], 1.0F);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,23 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <winnow/transport.hpp>
+
+namespace winnow::tests {
+
+/// What a rank test runs on every rank. The transport is the rank's own.
+using RankBody = std::function<void(const std::shared_ptr<Transport>&)>;
+
+/// Runs `body` on `ranks` ranks and returns when all are done; the first exception that leaves a
+/// body, by rank, is rethrown. Over threads of this process, or, in a binary started with
+/// --transport=mpi under mpirun, over MPI: then the number of ranks is the job's, whatever `ranks`
+/// says. EXPECT, not ASSERT, inside bodies.
+void run_ranks(int ranks, const RankBody& body);
+
+/// The numbers of ranks to test at: 1, 2, 3, 4 and 7 over threads; the job's own under mpirun.
+std::span<const int> rank_counts();
+
+}  // namespace winnow::tests

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# usage: readme_test.sh README MINIMAL_CPP [PROGRAM MPIRUN ARGUMENT...]
+#
+# The first C++ of README is MINIMAL_CPP but for its licence. Where PROGRAM, built from it, is
+# given: MPIRUN runs it on two ranks, and it prints the one line that README promises.
+set -uo pipefail
+
+readme=$1 source=$2
+shift 2
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+awk '/^```/ { if (inside) exit; inside = ($0 == "```cpp"); next } inside' "$readme" >"$folder/code"
+# The licence is two lines; a formatter may put a blank one behind it.
+sed -e '1,2{/^\/\/ /d}' "$source" | sed -e '1{/^$/d}' >"$folder/source"
+[[ -s $folder/code ]] || fail "$readme has no \`\`\`cpp block"
+diff -u --label "$readme" --label "$source" "$folder/code" "$folder/source" ||
+  fail 'the README shows another program'
+
+# expect SCHEDULE: two ranks print one line, of that schedule, with the bytes sent and the dense ones.
+expect() {
+  local line pattern="^$1: ([0-9]+) bytes sent instead of ([0-9]+)$"
+  line=$("${launch[@]}" 2>"$folder/err" </dev/null)
+  local status=$?
+  ((status == 0)) || { fail "ends with status $status"; cat "$folder/err"; }
+  [[ $line =~ $pattern ]] || { fail "prints '$line', not '$1: ...'"; return; }
+  sent=${BASH_REMATCH[1]} dense=${BASH_REMATCH[2]}
+}
+
+if (($# > 0)); then
+  # mpirun refuses root unless told twice.
+  if ((EUID == 0)); then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  fi
+  launch=("${@:2}" -n 2 "$1")
+  unset "${!WINNOW_@}"
+  sent=0 dense=0
+  expect gather
+  ((dense > 35 * sent)) || fail "sends $sent bytes where dense sends $dense"
+  export WINNOW_ENABLE=0
+  expect dense
+  ((sent == dense)) || fail "sends $sent bytes, and says that dense sends $dense"
+fi
+exit $((failures > 0))
