@@ -1,0 +1,43 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <vector>
+
+#include "bench/bench_kernels.hpp"
+#include "bench/kernel_timer.hpp"
+#include "bench/random_entries.hpp"
+#include "bench/targets.hpp"
+#include "kernels/add_to.hpp"
+
+// Adding what the ranks sent, 1 % each: add_to one list, add_to_4 four and their average. The sum
+// is not in the cache. There is no SIMD in it, hence one target.
+
+namespace winnow::bench {
+namespace {
+
+template <int kLists>
+void add_to(benchmark::State& state) {
+  kernels::HostArray<float> sum(kCount);
+  std::vector<Entries> lists;
+  std::vector<kernels::SparseView> views;
+  std::size_t kept = 0;
+  for (unsigned seed = 1; seed <= kLists; ++seed) {
+    lists.push_back(random_entries(kCount, kCount / 100, seed));
+    views.push_back(lists.back().view());
+    kept += views.back().index.size();
+  }
+  const double seconds = KernelTimer::get().run(
+      state, {.kernel = [&] {
+        benchmark::DoNotOptimize(kernels::add_to(Exec{}, sum.span(), 0, views, 1.0F / kLists));
+      }});
+  state.counters["ns_per_kept"] = 1e9 * seconds / static_cast<double>(kept);
+}
+
+}  // namespace
+
+void register_add() {
+  register_once("add_to", std::to_string(kCount), add_to<1>);
+  register_once("add_to_4", std::to_string(kCount), add_to<4>);
+}
+
+}  // namespace winnow::bench
