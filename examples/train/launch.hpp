@@ -1,0 +1,34 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+#include <winnow/transport.hpp>
+
+namespace train {
+
+/// One rank's ends: one transport for the trainer itself, one for each AllReducer.
+struct Links {
+  std::unique_ptr<winnow::Transport> group;
+  std::vector<std::shared_ptr<winnow::Transport>> reducers;
+};
+
+/// What every rank runs.
+using RankMain = std::function<void(Links)>;
+
+/// Runs `body` on `ranks` threads of this process; returns the exit status.
+int launch_threads(int ranks, std::size_t reducers, const RankMain& body);
+
+/// Runs `body` as one rank of an MPI job, which mpirun started; returns the exit status. Where
+/// built without MPI, has_mpi() is false and this says so.
+int launch_mpi(std::size_t reducers, const RankMain& body);
+bool has_mpi();
+
+/// Runs `body` on rank `rank`, with its parting words: the exit status for what all ranks agree on
+/// (Exit, and winnow::UsageError, which every rank throws). Other exceptions pass through.
+int run_rank(int rank, const std::function<void()>& body);
+
+}  // namespace train

@@ -1,0 +1,39 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <exception>
+#include <winnow/mpi.hpp>
+
+#include "train/exit.hpp"
+#include "train/launch.hpp"
+
+namespace train {
+
+bool has_mpi() {
+  return true;
+}
+
+int launch_mpi(std::size_t reducers, const RankMain& body) {
+  MPI_Init(nullptr, nullptr);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  int status = 0;
+  try {
+    status = run_rank(rank, [&] {
+      Links links;
+      links.group = winnow::mpi_transport(MPI_COMM_WORLD);
+      for (std::size_t i = 0; i < reducers; ++i) {
+        links.reducers.push_back(winnow::mpi_transport(MPI_COMM_WORLD));
+      }
+      body(std::move(links));
+    });
+  } catch (const std::exception& error) {
+    // The others may wait for this rank for ever; MPI_Finalize would wait for them.
+    std::fprintf(stderr, "train: rank %d: %s\n", rank, error.what());
+    MPI_Abort(MPI_COMM_WORLD, kFailureStatus);
+  }
+  MPI_Finalize();
+  return status;
+}
+
+}  // namespace train

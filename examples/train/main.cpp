@@ -1,0 +1,124 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+/// Trains one model on one text, once per compressor, and compares the runs. Start here:
+///   settings  the command line            model, sgd  the network and its optimizer
+///   launch    ranks as processes, threads  trainer     the loop: where Winnow is called
+///   text      minibatches and held-out     report, plot, progress  what is told
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <winnow/winnow.hpp>
+
+#include "commit.hpp"
+#include "train/exit.hpp"
+#include "train/launch.hpp"
+#include "train/plot.hpp"
+#include "train/report.hpp"
+#include "train/settings.hpp"
+#include "train/trainer.hpp"
+
+namespace train {
+namespace {
+
+/// A file to be written at the end, opened at the start: a wrong path fails before the training.
+std::ofstream open_output(const std::string& path) {
+  std::ofstream file;
+  if (path.empty()) return file;
+  file.open(path);
+  if (!file) throw Exit(kUsageStatus, "cannot write " + path);
+  return file;
+}
+
+struct Outputs {
+  std::ofstream json, csv;
+};
+
+Outputs open_outputs(const Settings& settings) {
+  if (!settings.plot.empty()) {
+    require_gnuplot();
+    open_output(settings.plot);
+  }
+  return {open_output(settings.json), open_output(settings.csv)};
+}
+
+winnow::Options options_for(const std::string& compressor, const Settings& settings) {
+  winnow::Options options = winnow::Options::from_environment();
+  options.compressor = compressor;
+  if (!settings.schedule.empty()) options.schedule = settings.schedule;
+  options.op = winnow::ReduceOp::average;
+  return options;
+}
+
+std::string source_name(const Settings& settings) {
+  return settings.text.empty() ? "this repository's docs and sources" : settings.text;
+}
+
+void tell(const Settings& settings, const Report& report, Outputs& outputs) {
+  write_table(std::cout, report);
+  std::cout.flush();
+  const auto write = [&](std::ofstream& file, const std::string& path, const auto& writer) {
+    if (path.empty()) return;
+    writer(file, report);
+    if (!file.flush()) throw Exit(kFailureStatus, "cannot write " + path);
+  };
+  write(outputs.json, settings.json, write_json);
+  write(outputs.csv, settings.csv, write_csv);
+  if (!settings.plot.empty()) draw_curves(settings.plot, report);
+}
+
+void run_all(const Settings& settings, Links links) {
+  Group group(std::move(links.group));
+  Outputs outputs;  // rank 0's
+  const std::string text = group.from_first_rank([&] {
+    outputs = open_outputs(settings);
+    return settings.text.empty() ? read_repository(find_repository()) : read_text(settings.text);
+  });
+  const Recipe recipe{.steps = settings.steps, .seed = settings.seed};
+  const Corpus corpus(text, recipe.shape.context);
+
+  std::vector<winnow::AllReducer> reducers;  // all made first: a wrong option fails at once
+  for (std::size_t i = 0; i < settings.compressors.size(); ++i) {
+    reducers.emplace_back(links.reducers[i], options_for(settings.compressors[i], settings));
+  }
+
+  Report report{.commit = TRAIN_COMMIT,
+                .source = source_name(settings),
+                .text_bytes = text.size(),
+                .text_fingerprint = corpus.fingerprint(),
+                .parameters = Model<float>(recipe.shape, recipe.seed).parameters().size(),
+                .recipe = recipe,
+                .ranks = group.size(),
+                .topology = reducers.front().topology().to_string(),
+                .transport = settings.transport == Over::mpi ? "mpi" : "local"};
+  Progress progress(settings.progress, group.rank(), settings.steps, reducers.size());
+  for (winnow::AllReducer& reducer : reducers) {
+    report.runs.push_back(train(recipe, corpus, reducer, group, progress));
+  }
+  progress.finish();
+
+  group.from_first_rank([&] {
+    tell(settings, report, outputs);
+    return std::string();
+  });
+}
+
+}  // namespace
+}  // namespace train
+
+int main(int argc, char** argv) {
+  train::Settings settings;
+  std::optional<train::Exit> refused;  // told once the ranks know which of them is to tell it
+  try {
+    settings = train::read_command_line(argc, argv);
+  } catch (const train::Exit& exit) {
+    refused = exit;
+    settings.transport = train::has_mpi() ? train::Over::mpi : train::Over::local;
+  }
+  const train::RankMain body = [&](train::Links links) {
+    if (refused) throw *refused;
+    train::run_all(settings, std::move(links));
+  };
+  return settings.transport == train::Over::mpi
+             ? train::launch_mpi(settings.compressors.size(), body)
+             : train::launch_threads(settings.ranks, settings.compressors.size(), body);
+}

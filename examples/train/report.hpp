@@ -1,0 +1,40 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "train/trainer.hpp"
+
+namespace train {
+
+/// Everything that is to be told about the runs.
+struct Report {
+  std::string commit;
+  std::string source;  ///< of the text
+  std::uint64_t text_bytes = 0, text_fingerprint = 0;
+  std::size_t parameters = 0;
+  Recipe recipe;
+  int ranks = 0;
+  std::string topology, transport;
+  std::vector<Run> runs;
+
+  /// The run without compression that the others are measured against; null where there is none.
+  const Run* dense() const;
+};
+
+/// The last held-out loss of `run` over that of `dense`, less one; NaN where there is no dense run.
+double held_out_difference(const Run& run, const Run* dense);
+
+/// 1234567 as 1,234,567.
+std::string grouped(std::uint64_t value);
+
+void write_table(std::ostream& out, const Report& report);
+void write_json(std::ostream& out, const Report& report);
+/// One line a point: compressor, step, training_loss, held_out_loss, bytes_sent.
+void write_csv(std::ostream& out, const Report& report);
+
+}  // namespace train

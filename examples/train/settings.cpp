@@ -1,0 +1,93 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "train/settings.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "train/exit.hpp"
+#include "train/launch.hpp"
+
+namespace train {
+
+namespace {
+
+constexpr int kLocalRanks = 4;
+
+constexpr const char* kAbout =
+    "Trains one byte-level language model on a text by data-parallel SGD, once per compressor\n"
+    "and each time from the same start and over the same minibatches, and compares the runs.\n"
+    "Start it under mpirun, or with --transport local. WINNOW_ environment variables set every\n"
+    "other option of the allreduce.";
+
+constexpr const char* kFooter =
+    "The progress line goes to stderr. `auto` shows it where stderr is a terminal; under mpirun,\n"
+    "which gives its ranks pipes and terminals of their own, where mpirun's stderr is one, as\n"
+    "/proc tells. `always` writes plain lines where there is no terminal.\n"
+    "Exit status: 0, 2 where the command line or the text is wrong, 1 where anything else fails.";
+
+Show to_show(const std::string& word) {
+  if (word == "never") return Show::never;
+  return word == "always" ? Show::always : Show::automatic;
+}
+
+}  // namespace
+
+Settings read_command_line(int argc, char** argv) {
+  Settings settings;
+  std::string progress = "auto", transport = has_mpi() ? "mpi" : "local";
+  int ranks = 0;
+
+  CLI::App app(kAbout, "train");
+  app.footer(kFooter);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("--text", settings.text,
+                 "Any file of at least 1024 bytes (default: this repository's docs and sources); "
+                 "the last tenth is held out")
+      ->type_name("FILE");
+  app.add_option("--steps", settings.steps, "Steps of each run (default 1000)")
+      ->type_name("N")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
+  app.add_option("--seed", settings.seed, "Of parameters and minibatches (default 1)")
+      ->type_name("N");
+  app.add_option("--compressor", settings.compressors,
+                 "One run for each that is given (default: none and topk:0.01)")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("--schedule", settings.schedule, "Of every run (default auto)")->type_name("NAME");
+  app.add_option("--json", settings.json, "Write settings and table here")->type_name("FILE");
+  app.add_option("--csv", settings.csv, "Write the curves here")->type_name("FILE");
+  app.add_option("--plot", settings.plot, "Draw the curves here, as PNG, by gnuplot")
+      ->type_name("FILE");
+  app.add_option("--progress", progress, "A line with the time left (default auto)")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember({"auto", "never", "always"}));
+  app.add_option("--transport", transport,
+                 "mpi, or local: threads of one process (default " + transport + ")")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"mpi", "local"}));
+  app.add_option("--ranks", ranks, "Threads of --transport local (default 4)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw Exit(0, app.help());
+  } catch (const CLI::ParseError& error) {
+    throw Exit(kUsageStatus, error.what());
+  }
+  if (transport == "mpi" && !has_mpi()) {
+    throw Exit(kUsageStatus, "built without MPI; use --transport local");
+  }
+  if (transport == "mpi" && ranks != 0) {
+    throw Exit(kUsageStatus, "--ranks goes with --transport local; mpirun -n says how many");
+  }
+  if (settings.compressors.empty()) settings.compressors = {"none", "topk:0.01"};
+  settings.progress = to_show(progress);
+  settings.transport = transport == "mpi" ? Over::mpi : Over::local;
+  settings.ranks = ranks != 0 ? ranks : kLocalRanks;
+  return settings;
+}
+
+}  // namespace train

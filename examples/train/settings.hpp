@@ -1,0 +1,31 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace train {
+
+enum class Over { mpi, local };
+enum class Show { automatic, never, always };
+
+/// What the command line asks for.
+struct Settings {
+  std::string text;  ///< a file; empty: the repository's own docs and sources
+  std::uint64_t steps = 1000;
+  std::uint64_t seed = 1;
+  std::vector<std::string> compressors;  ///< one run each
+  std::string schedule;                  ///< empty: as WINNOW_SCHEDULE or the default says
+  std::string json, csv, plot;           ///< files to write; empty: none
+  Show progress = Show::automatic;
+  Over transport = Over::mpi;
+  int ranks = 1;  ///< over local; mpirun says how many over MPI
+};
+
+/// Throws Exit where help is asked for or something is wrong. Never prints, since every rank reads
+/// the command line.
+Settings read_command_line(int argc, char** argv);
+
+}  // namespace train

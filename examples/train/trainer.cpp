@@ -1,0 +1,170 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "train/exit.hpp"
+#include "train/sgd.hpp"
+
+namespace train {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Windows that are evaluated at a time, which bounds the memory of activations.
+constexpr std::size_t kEvaluationBatch = 256;
+
+/// Points of a curve: every 50 steps, or 20 in a short run.
+std::uint64_t steps_between_points(std::uint64_t steps) {
+  return std::clamp<std::uint64_t>(steps / 20, 1, 50);
+}
+
+/// Seconds since the last call, or since it was made.
+class Lap {
+ public:
+  double operator()() {
+    const Clock::time_point now = Clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+};
+
+/// The tensors of the model's gradient, as the one bucket of a step.
+std::vector<winnow::Segment> bucket_of(Model<float>& model) {
+  std::vector<winnow::Segment> bucket;
+  for (const Tensor& tensor : model.tensors()) {
+    bucket.push_back({.elements = model.gradients().subspan(tensor.begin, tensor.count),
+                      .id = bucket.size(),
+                      .dimensions = tensor.dimensions,
+                      .name = tensor.name});
+  }
+  return bucket;
+}
+
+double sum_over_ranks(double mine, Group& group) {
+  const std::vector<double> all = group.gather(mine);
+  return std::accumulate(all.begin(), all.end(), 0.0);
+}
+
+double median(const std::vector<StepTime>& times, double StepTime::*part) {
+  std::vector<double> values;
+  for (const StepTime& time : times) values.push_back(time.*part);
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+StepTime slowest_medians(const std::vector<StepTime>& times, Group& group) {
+  StepTime slowest;
+  for (double StepTime::*part :
+       {&StepTime::step, &StepTime::compute, &StepTime::wait, &StepTime::allreduce}) {
+    const std::vector<double> all = group.gather(median(times, part));
+    slowest.*part = *std::max_element(all.begin(), all.end());
+  }
+  return slowest;
+}
+
+std::uint64_t most_of_any_rank(std::uint64_t mine, Group& group) {
+  const std::vector<std::uint64_t> all = group.gather(mine);
+  return *std::max_element(all.begin(), all.end());
+}
+
+/// The hash of the parameters, which is the same on every rank or the run is worth nothing.
+std::uint64_t agreed_hash(std::span<const float> parameters, Group& group) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const float parameter : parameters) {
+    hash = (hash ^ std::bit_cast<std::uint32_t>(parameter)) * 0x100000001b3u;
+  }
+  const std::vector<std::uint64_t> all = group.gather(hash);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    std::ostringstream message;
+    message << "the ranks disagree: the parameters of rank " << rank
+            << " differ from those of rank 0 after training (hash " << std::hex << all[rank]
+            << ", not " << all[0] << ")";
+    throw Exit(kFailureStatus, message.str());
+  }
+  return hash;
+}
+
+}  // namespace
+
+double held_out_loss(Model<float>& model, const Corpus& corpus,
+                     std::span<const std::uint64_t> targets, Group& group) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const auto rank = static_cast<std::size_t>(group.rank());
+  const std::size_t begin = targets.size() * rank / ranks;
+  const std::size_t end = targets.size() * (rank + 1) / ranks;
+  double loss = 0;
+  for (std::size_t at = begin; at < end; at += kEvaluationBatch) {
+    loss += model.loss({corpus.bytes(), targets.subspan(at, std::min(kEvaluationBatch, end - at))});
+  }
+  return sum_over_ranks(loss, group) / static_cast<double>(targets.size());
+}
+
+Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reducer, Group& group,
+          Progress& progress) {
+  Model<float> model(recipe.shape, recipe.seed);
+  Sgd optimizer(recipe.momentum);
+  const std::vector<winnow::Segment> bucket = bucket_of(model);
+  const std::vector<std::uint64_t> held_out = corpus.held_out(recipe.held_out_windows);
+  const std::uint64_t interval = steps_between_points(recipe.steps);
+  std::vector<std::uint64_t> targets(recipe.batch);
+  std::vector<StepTime> times;
+  Run run{.compressor = reducer.options().compressor};
+  progress.begin_run(run.compressor);
+
+  double loss = 0;  // of this rank, summed over the windows since the last point
+  double windows = 0;
+  for (std::uint64_t step = 0; step < recipe.steps; ++step) {
+    StepTime time;
+    Lap lap;
+    corpus.sample(recipe.seed, step, group.rank(), targets);
+    loss += model.loss_and_gradients({corpus.bytes(), targets});
+    windows += static_cast<double>(targets.size());
+    time.compute = lap();
+
+    group.barrier();
+    time.wait = lap();
+
+    reducer.all_reduce(bucket).wait();
+    time.allreduce = lap();
+
+    optimizer.step(model.parameters(), model.gradients(),
+                   cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps));
+    time.compute += lap();
+    time.step = time.compute + time.wait + time.allreduce;
+    times.push_back(time);
+    progress.step_done(loss / windows);
+
+    if ((step + 1) % interval == 0 || step + 1 == recipe.steps) {
+      run.curve.push_back({.step = step + 1,
+                           .training_loss = sum_over_ranks(loss, group) / (windows * group.size()),
+                           .held_out_loss = held_out_loss(model, corpus, held_out, group),
+                           .wire_bytes = most_of_any_rank(reducer.totals().wire_bytes, group)});
+      progress.held_out(run.curve.back().held_out_loss);
+      loss = windows = 0;
+    }
+  }
+
+  const auto steps = static_cast<double>(recipe.steps);
+  run.schedule = reducer.totals().schedule;
+  run.coding = reducer.totals().coding;
+  run.time = slowest_medians(times, group);
+  run.wire_bytes_per_step = static_cast<double>(run.curve.back().wire_bytes) / steps;
+  run.dense_wire_bytes_per_step =
+      static_cast<double>(most_of_any_rank(reducer.totals().dense_wire_bytes, group)) / steps;
+  run.parameters_hash = agreed_hash(model.parameters(), group);
+  return run;
+}
+
+}  // namespace train

@@ -1,0 +1,63 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+#include <winnow/allreducer.hpp>
+
+#include "train/group.hpp"
+#include "train/model.hpp"
+#include "train/progress.hpp"
+#include "train/text.hpp"
+
+namespace train {
+
+/// How every run trains. Compression with momentum keeps the dense loss up to about this rate.
+struct Recipe {
+  Shape shape;
+  std::size_t batch = 32;  ///< windows a rank and step
+  float rate = 0.1f;
+  float last_rate_share = 0.05f;  ///< cosine decay ends at this share of `rate`
+  float momentum = 0.9f;
+  std::uint64_t steps = 1000;
+  std::uint64_t seed = 1;
+  std::size_t held_out_windows = 8192;  ///< at most, over all ranks
+};
+
+/// One point of a run's curves.
+struct Point {
+  std::uint64_t step = 0;        ///< steps done
+  double training_loss = 0;      ///< nats a byte: mean since the last point, over all ranks
+  double held_out_loss = 0;      ///< nats a byte
+  std::uint64_t wire_bytes = 0;  ///< sent so far by the busiest rank
+};
+
+/// Where a step's time goes, in seconds.
+struct StepTime {
+  double step = 0;       ///< the whole
+  double compute = 0;    ///< minibatch, forward, backward and update
+  double wait = 0;       ///< until the slowest rank has its gradient
+  double allreduce = 0;  ///< the call
+};
+
+/// What one training came to. Equal on all ranks.
+struct Run {
+  std::string compressor, schedule, coding;
+  std::vector<Point> curve;
+  StepTime time;  ///< medians over steps, each the largest of any rank
+  double wire_bytes_per_step = 0, dense_wire_bytes_per_step = 0;
+  std::uint64_t parameters_hash = 0;
+};
+
+/// Trains the model from the start that the seed gives, with gradients averaged by `reducer`.
+/// Collective. Throws Exit where the ranks' parameters have come to differ.
+Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reducer, Group& group,
+          Progress& progress);
+
+/// Mean loss over held-out `targets`, shared out among the ranks and summed in rank order.
+double held_out_loss(Model<float>& model, const Corpus& corpus,
+                     std::span<const std::uint64_t> targets, Group& group);
+
+}  // namespace train
