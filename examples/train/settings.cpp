@@ -42,7 +42,7 @@ Settings read_command_line(int argc, char** argv) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--text", settings.text,
                  "Any file of at least 1024 bytes (default: this repository's docs and sources); "
-                 "the last tenth is held out")
+                 "every tenth block of it is held out")
       ->type_name("FILE");
   app.add_option("--steps", settings.steps, "Steps of each run (default 1000)")
       ->type_name("N")

@@ -40,7 +40,7 @@ std::string read_file(const fs::path& path) {
 bool is_generated(const fs::path& folder) {
   const std::string name = folder.filename().string();
   return name.starts_with('.') || name.starts_with("build") || name.starts_with("__") ||
-         name == "results" || name == "subprojects";
+         name == "deps" || name == "results" || name == "subprojects";
 }
 
 bool is_text(const fs::path& file) {

@@ -82,6 +82,7 @@ TEST_F(TextFile, RepositoryIsItsTextFilesInSortedOrder) {
   write("c/picture.png", "not text");
   write("build/x.cpp", "generated");
   write("build-debug/x.cpp", "generated");
+  write("deps/include/x.h", "collected");
   write("results/x.md", "generated");
   write(".git/x.md", "hidden");
   fs::create_symlink(folder_ / "b.cpp", folder_ / "link.cpp");
