@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# usage: install_test.sh WAY BUILD PREFIX HEADERS PROGRAM.cpp [MPIRUN ARGUMENT...]
+#
+# Installs from the folder BUILD, whose library is built, under a temporary root, and moves what
+# came under PREFIX to another place. Then, by WAY,
+#   files                      checks what is there: the public headers, those of the folder HEADERS
+#                              (mpi.hpp where PROGRAM needs it), and the library; nothing else
+#   pkg-config, cmake, meson   builds PROGRAM.cpp against the copy, from an environment that knows
+#                              nothing of this tree, and runs it on two ranks
+# Ends with 77 where the tool is missing.
+set -uo pipefail
+
+way=$1 build=$2 prefix=$3 headers=$4 program=$5
+shift 5
+launch=("$@")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+stop() { fail "$@"; exit 1; }
+need() { command -v "$1" >/dev/null || { echo "SKIPPED: no $1 here"; exit 77; }; }
+shown() { "$@" >"$folder/log" 2>&1 || { cat "$folder/log"; stop "$*"; }; }
+
+need meson
+case $way in cmake) need cmake ;; pkg-config | meson) need pkg-config ;; esac
+
+shown meson install -C "$build" --no-rebuild --destdir "$folder/root"
+copy=$folder/elsewhere
+mv "$folder/root/$prefix" "$copy" || stop "nothing came under $prefix"
+[[ -z $(find "$folder/root" ! -type d) ]] || fail "installs outside of $prefix"
+library=$(find "$copy" -name libwinnow.so)
+libdir=$(dirname "$library")
+include=$(dirname "$(dirname "$(find "$copy" -name winnow.hpp)")")
+# A build with pkgconfig.relocatable=false names its prefix.
+sed -i "s|^prefix=/.*|prefix=$copy|" "$libdir/pkgconfig/winnow.pc"
+
+# What a user's shell has, and nothing that this build or its test has set.
+clean=(env -i "PATH=$PATH" "HOME=$folder" "CXX=${CXX:-c++}"
+  "PKG_CONFIG_PATH=$libdir/pkgconfig" "CMAKE_PREFIX_PATH=$copy")
+# mpirun refuses root unless told twice.
+if ((EUID == 0)); then
+  clean+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+fi
+
+expect_files() {
+  local real
+  real=$(basename "$(readlink -f "$library")")
+  {
+    (cd "$headers" && find . -name '*.hpp' -o -name '*.h') | sed "s|^\.|$include/winnow|"
+    printf '%s\n' "$libdir"/{libwinnow.so,"${real%.*.*}","$real",pkgconfig/winnow.pc}
+    printf '%s\n' "$libdir"/cmake/winnow/winnowConfig{,Version}.cmake
+  } | if grep -q 'winnow/mpi.hpp' "$program"; then cat; else grep -v '/mpi\.hpp$'; fi |
+    sort >"$folder/expected"
+  find "$copy" ! -type d | sort >"$folder/found"
+  diff -u "$folder/expected" "$folder/found" || fail 'not the files that belong to the interface'
+
+  readelf -d "$library" >"$folder/dynamic"
+  grep -q "SONAME.*\[${real%.*.*}\]" "$folder/dynamic" || fail "$real has another SONAME"
+  grep -rF -e "$build" -e "$(dirname "$(dirname "$headers")")" "$folder/dynamic" "$copy" \
+    --include='*.pc' --include='*.cmake' --include='*.hpp' --include=dynamic &&
+    fail 'the copy names the tree that it was built from'
+
+  # Headers stand alone, with nothing but the copy beside them.
+  local header
+  for header in "$include"/winnow/*.hpp; do
+    [[ $header == */mpi.hpp ]] && continue
+    # shellcheck disable=SC2086  # CXX may be two words
+    shown ${CXX:-c++} -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I"$include" \
+      -include "$header" -x c++ /dev/null
+  done
+  grep -n '#include "' -r "$include" && fail 'a header includes what is not installed'
+}
+
+# run PROGRAM: prints one line.
+run() {
+  local line pattern='^[a-z+]+: [0-9]+ bytes sent instead of [0-9]+$'
+  line=$("${clean[@]}" "${launch[@]}" "$1" 2>"$folder/log" </dev/null) ||
+    { cat "$folder/log"; fail "the program ends with status $?"; }
+  [[ $line =~ $pattern ]] || fail "the program prints '$line'"
+  # The copy's library, and not another one of this machine.
+  local loaded
+  loaded=$("${clean[@]}" ldd "$1" | sed -n 's/.*libwinnow[^ ]* => \(.*\) (.*/\1/p')
+  [[ $(readlink -f "$loaded") == "$(readlink -f "$library")" ]] || fail "it loads '$loaded'"
+}
+
+mkdir "$folder/user"
+cp "$program" "$folder/user/program.cpp"
+cd "$folder/user" || stop 'no folder'
+case $way in
+  files) expect_files ;;
+  pkg-config)
+    shown "${clean[@]}" bash -c '
+      $CXX -std=c++20 program.cpp -o program $(pkg-config --cflags --libs winnow) \
+        -Wl,-rpath,"$(pkg-config --variable=libdir winnow)"'
+    run ./program
+    ;;
+  cmake)
+    cat >CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.16)
+project(user LANGUAGES CXX)
+find_package(winnow 0.1 REQUIRED)
+add_executable(program program.cpp)
+target_link_libraries(program PRIVATE winnow::winnow)
+CMAKE
+    shown "${clean[@]}" cmake -G Ninja -B b
+    shown "${clean[@]}" cmake --build b --verbose
+    run b/program
+    sed -i 's/winnow 0.1/winnow 0.999/' CMakeLists.txt
+    "${clean[@]}" cmake -G Ninja -B b2 >"$folder/log" 2>&1 && fail 'version 0.999 is found too'
+    ;;
+  meson)
+    cat >meson.build <<'MESON'
+project('user', 'cpp', default_options: 'cpp_std=c++20')
+executable('program', 'program.cpp', dependencies: dependency('winnow', version: '>= 0.1'))
+MESON
+    shown "${clean[@]}" meson setup b
+    shown "${clean[@]}" meson compile -C b
+    run b/program
+    ;;
+  *) stop "unknown way '$way'" ;;
+esac
+exit $((failures > 0))
