@@ -11,24 +11,42 @@ namespace winnow::kernels {
 namespace reference {
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
-}
+void select(const Exec& exec, std::span<float> values, SelectBound& state,
+            std::span<std::uint32_t> index, std::span<float> value);
+}  // namespace reference
 namespace cpu {
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
+void select(const Exec& exec, std::span<float> values, SelectBound& state,
+            std::span<std::uint32_t> index, std::span<float> value);
+}  // namespace cpu
+
+namespace {
+
+void check(const Exec& exec, std::size_t count, std::span<const std::uint32_t> index,
+           std::span<const float> value) {
+  WINNOW_EXPECTS(count <= std::numeric_limits<std::uint32_t>::max(),
+                 "a parameter must have fewer than 2^32 elements; cut it into pieces");
+  WINNOW_EXPECTS(index.size() <= count, "k must be at most count");
+  WINNOW_EXPECTS(value.size() == index.size(), "index and value must have k elements each");
+  WINNOW_EXPECTS(exec.workspace != nullptr, "selection needs Exec::workspace");
 }
+
+}  // namespace
 
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value) {
-  const std::size_t count = spans.gradient.size();
-  WINNOW_EXPECTS(spans.residual.size() == count,
+  WINNOW_EXPECTS(spans.residual.size() == spans.gradient.size(),
                  "gradient and residual must have as many elements");
-  WINNOW_EXPECTS(count <= std::numeric_limits<std::uint32_t>::max(),
-                 "a parameter must have fewer than 2^32 elements; cut it into pieces");
-  WINNOW_EXPECTS(!index.empty() && index.size() <= count, "k must be from 1 to count");
-  WINNOW_EXPECTS(value.size() == index.size(), "index and value must have k elements each");
-  WINNOW_EXPECTS(exec.workspace != nullptr, "feedback_select needs Exec::workspace");
+  check(exec, spans.gradient.size(), index, value);
   return dispatch(exec, reference::feedback_select, cpu::feedback_select, NoBody{}, spans, state,
                   index, value);
+}
+
+void select(const Exec& exec, std::span<float> values, SelectBound& state,
+            std::span<std::uint32_t> index, std::span<float> value) {
+  check(exec, values.size(), index, value);
+  dispatch(exec, reference::select, cpu::select, NoBody{}, values, state, index, value);
 }
 
 }  // namespace winnow::kernels

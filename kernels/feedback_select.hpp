@@ -6,6 +6,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/partition.hpp"
+
 namespace winnow::kernels {
 
 /// What a parameter carries from one step's selection to the next: a lower bound of |acc| under
@@ -18,11 +20,21 @@ struct SelectBound {
   std::uint32_t k = 0;  ///< the k it was learnt for; 0: nothing learnt yet, sample first
 };
 
+/// Units of a parameter that do not compete, because this rank is their owner.
+struct OwnUnits {
+  const Partition* partition = nullptr;  ///< null: there are none
+  std::uint32_t self = 0;                ///< the owner
+  std::uint64_t base = 0;                ///< position of the parameter's first element, a
+                                         ///< multiple of Partition::kUnit
+  std::span<float> acc = {};             ///< acc goes here, by local number
+};
+
 /// One parameter's elements and their residual: equal sizes, below 2^32 elements, no overlap.
 struct FeedbackSpans {
   std::span<float> gradient;
   std::span<float> residual;
   float decay = 1;
+  OwnUnits own = {};
 };
 
 struct SelectResult {
@@ -36,13 +48,19 @@ struct SelectResult {
 ///   acc = gradient + decay * residual   (two roundings, no fused multiply-add)
 ///   index, value = the k elements largest in |acc|, ascending by index; ties to the lowest index
 ///   residual = 0 where selected, acc elsewhere;  gradient = 0 everywhere
-/// index and value have k elements, 1 <= k <= gradient.size(). Where acc is not finite it is never
-/// selected unless fewer than k finite ones exist, the old residual stays, and finite is false; the
-/// caller then puts the message back (fewer than k finite: the rest of the message has value 0 at
-/// the lowest unselected indices). exec.workspace required: 8 bytes an element at most, about
-/// threads * (2k + 4096) * 8 otherwise. Bit-identical for every place, target and number of
+/// Of own units acc goes to own.acc as it is, whether finite or not, and the residual stays. index
+/// and value have k elements, 0 <= k <= elements that are not own. Where acc is not finite it is
+/// never selected unless fewer than k finite ones exist, the old residual stays, and finite is
+/// false; the caller then puts the message back (fewer than k finite: the rest of the message has
+/// value 0 at the lowest unselected indices). exec.workspace required: 8 bytes an element at most,
+/// about threads * (2k + 4096) * 8 otherwise. Bit-identical for every place, target and number of
 /// threads.
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
+
+/// Moves the k = index.size() elements of `values` largest in magnitude to index and value, as
+/// feedback_select does, leaving zeros. All must be finite.
+void select(const Exec& exec, std::span<float> values, SelectBound& state,
+            std::span<std::uint32_t> index, std::span<float> value);
 
 }  // namespace winnow::kernels

@@ -46,6 +46,13 @@ class Workspace {
     std::pair<std::size_t, std::size_t> mark_;
   };
 
+  /// Sees to it that `bytes`, counted in blocks of 64, can be taken from here on without another
+  /// allocation: for scratch whose size differs from step to step, below a bound.
+  void reserve(std::size_t bytes) {
+    const Scope scope(*this);
+    (void)take_bytes(bytes);
+  }
+
   /// Never frees memory again, not even at the end: for scratch that a transport may still read or
   /// write after a failure.
   void abandon() noexcept { abandoned_ = true; }

@@ -10,24 +10,12 @@
 
 namespace winnow::kernels::reference {
 
-/// Sorts all positions by (finite first, |acc| descending, index ascending) and takes the first k;
-/// positions that are not finite keep their residual and travel as 0. Neither reads nor learns a
-/// bound: every element is a candidate.
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound&,
-                             std::span<std::uint32_t> index, std::span<float> value) {
-  const std::size_t count = spans.gradient.size();
-  const std::size_t k = index.size();
-  Workspace::Scope scope(*exec.workspace);
-  const std::span<float> acc = exec.workspace->take<float>(count);
-  const std::span<std::uint32_t> order = exec.workspace->take<std::uint32_t>(count);
+namespace {
 
-  std::uint64_t finite = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    acc[i] = feedback(spans.gradient[i], spans.decay, spans.residual[i]);
-    finite += std::isfinite(acc[i]);
-  }
-
-  std::iota(order.begin(), order.end(), 0u);
+/// Of `competing` positions, ascending, the k = index.size() with the largest |acc|: sorted by
+/// (finite first, |acc| descending, index ascending).
+void take_largest(std::span<std::uint32_t> competing, std::span<const float> acc,
+                  std::span<std::uint32_t> index) {
   const auto before = [&](std::uint32_t a, std::uint32_t b) {
     const bool finite_a = std::isfinite(acc[a]), finite_b = std::isfinite(acc[b]);
     if (finite_a != finite_b) return finite_a;
@@ -36,21 +24,60 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
     }
     return a < b;
   };
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
-                    before);
-  std::copy_n(order.begin(), k, index.begin());
+  const auto k = static_cast<std::ptrdiff_t>(index.size());
+  std::partial_sort(competing.begin(), competing.begin() + k, competing.end(), before);
+  std::copy_n(competing.begin(), k, index.begin());
   std::sort(index.begin(), index.end());
+}
 
+}  // namespace
+
+/// Positions that are not finite keep their residual and travel as 0. Neither reads nor learns a
+/// bound: every element is a candidate.
+SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound&,
+                             std::span<std::uint32_t> index, std::span<float> value) {
+  const std::size_t count = spans.gradient.size();
+  Workspace::Scope scope(*exec.workspace);
+  const std::span<float> acc = exec.workspace->take<float>(count);
+  const std::span<std::uint32_t> order = exec.workspace->take<std::uint32_t>(count);
+  const Partition* const partition = spans.own.partition;
+
+  std::size_t competing = 0;
+  std::uint64_t finite = 0, candidates = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    if (std::isfinite(acc[i])) spans.residual[i] = acc[i];
+    acc[i] = feedback(spans.gradient[i], spans.decay, spans.residual[i]);
     spans.gradient[i] = 0;
+    finite += std::isfinite(acc[i]);
+    const std::uint64_t position = spans.own.base + i;
+    if (partition != nullptr &&
+        partition->owner_of_unit(position / Partition::kUnit) == spans.own.self) {
+      spans.own.acc[partition->local(position)] = acc[i];
+      continue;
+    }
+    order[competing++] = static_cast<std::uint32_t>(i);
+    candidates += std::isfinite(acc[i]);
+    if (std::isfinite(acc[i])) spans.residual[i] = acc[i];
   }
-  for (std::size_t j = 0; j < k; ++j) {
+
+  take_largest(order.first(competing), acc, index);
+  for (std::size_t j = 0; j < index.size(); ++j) {
     const std::uint32_t i = index[j];
     value[j] = std::isfinite(acc[i]) ? acc[i] : 0;
     if (std::isfinite(acc[i])) spans.residual[i] = 0;
   }
-  return {.finite = finite == count, .candidates = finite, .passes = 1};
+  return {.finite = finite == count, .candidates = candidates, .passes = 1};
+}
+
+void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<std::uint32_t> index,
+            std::span<float> value) {
+  Workspace::Scope scope(*exec.workspace);
+  const std::span<std::uint32_t> order = exec.workspace->take<std::uint32_t>(values.size());
+  std::iota(order.begin(), order.end(), 0u);
+  take_largest(order, values, index);
+  for (std::size_t j = 0; j < index.size(); ++j) {
+    value[j] = values[index[j]];
+    values[index[j]] = 0;
+  }
 }
 
 }  // namespace winnow::kernels::reference

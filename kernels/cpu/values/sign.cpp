@@ -1,0 +1,73 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/values/sign.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/values/coder-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+
+class SignLanes {
+ public:
+  using Scalar = values::Sign;
+
+  HWY_INLINE explicit SignLanes(float scale) : scale_(scale) {}
+  HWY_INLINE VU nearest(VF x, VF& decoded) const {
+    const VU bits = hn::BitCast(DU(), x);
+    decoded = decode(hn::And(bits, hn::Set(DU(), 0x80000000u)));
+    return bits;
+  }
+  HWY_INLINE VF decode(VU code) const {
+    return hn::BitCast(DF(), hn::Or(code, hn::BitCast(DU(), hn::Set(DF(), scale_))));
+  }
+
+  static float scale(const float* x, std::size_t n) {
+    return Scalar::mean(n, [&](float factor) { return sum_of_magnitudes(x, n, factor); });
+  }
+
+ private:
+  /// values::sum_of_magnitudes: its 16 partial sums are one to four vectors.
+  static float sum_of_magnitudes(const float* x, std::size_t n, float factor) {
+    const std::size_t lanes = hn::Lanes(DF());
+    const VF factors = hn::Set(DF(), factor);
+    VF sum0 = hn::Zero(DF()), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+    for_each_magnitude(x, n, [&](std::size_t lane, VF size) {
+      VF& sum = lane == 0 ? sum0 : lane == lanes ? sum1 : lane == 2 * lanes ? sum2 : sum3;
+      sum = hn::Add(sum, hn::Mul(size, factors));
+    });
+    alignas(64) float partial[16];
+    hn::Store(sum0, DF(), partial);
+    if (lanes < 16) hn::Store(sum1, DF(), partial + lanes);
+    if (lanes < 8) hn::Store(sum2, DF(), partial + 2 * lanes);
+    if (lanes < 8) hn::Store(sum3, DF(), partial + 3 * lanes);
+    for (std::size_t width = 8; width > 0; width /= 2) {
+      for (std::size_t j = 0; j < width; ++j) partial[j] += partial[j + width];
+    }
+    return partial[0];
+  }
+
+  float scale_;
+};
+
+CodingBody sign_body() {
+  return make_body<SignLanes>();
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+
+HWY_EXPORT(sign_body);
+
+template <>
+CodingBody coding_body<values::Sign>() {
+  return HWY_DYNAMIC_DISPATCH(sign_body)();
+}
+
+}  // namespace winnow::kernels::cpu
+#endif

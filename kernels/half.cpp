@@ -1,0 +1,42 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/half.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace winnow::kernels {
+
+namespace reference {
+void widen(const Exec& exec, ElementType type, std::span<const std::uint16_t> in,
+           std::span<float> out);
+void narrow(const Exec& exec, ElementType type, std::span<const float> in,
+            std::span<std::uint16_t> out);
+bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor);
+}  // namespace reference
+namespace cpu {
+void widen(const Exec& exec, ElementType type, std::span<const std::uint16_t> in,
+           std::span<float> out);
+void narrow(const Exec& exec, ElementType type, std::span<const float> in,
+            std::span<std::uint16_t> out);
+bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor);
+}  // namespace cpu
+
+void widen(const Exec& exec, ElementType type, std::span<const std::uint16_t> in,
+           std::span<float> out) {
+  WINNOW_EXPECTS(in.size() == out.size() && type != ElementType::float32,
+                 "widen takes as many 16-bit elements as floats");
+  dispatch(exec, reference::widen, cpu::widen, NoBody{}, type, in, out);
+}
+
+void narrow(const Exec& exec, ElementType type, std::span<const float> in,
+            std::span<std::uint16_t> out) {
+  WINNOW_EXPECTS(in.size() == out.size() && type != ElementType::float32,
+                 "narrow takes as many floats as 16-bit elements");
+  dispatch(exec, reference::narrow, cpu::narrow, NoBody{}, type, in, out);
+}
+
+bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor) {
+  return dispatch(exec, reference::fits, cpu::fits, NoBody{}, type, in, factor);
+}
+
+}  // namespace winnow::kernels

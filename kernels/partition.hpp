@@ -1,0 +1,64 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace winnow::kernels {
+
+/// Which owner sums which of `count` positions. Positions form units of 64, units form groups of
+/// `owners`, and unit u of group g = floor(u / owners) belongs to owner (u + hash(g)) mod owners: a
+/// closed form that gives every owner one unit of each whole group and shares out rows, columns,
+/// strides and dense blocks of a support alike. An owner numbers its own positions locally, in
+/// order: those of group g are 64 g, 64 g + 1, ... With one owner, local positions are positions.
+class Partition {
+ public:
+  static constexpr std::uint64_t kUnit = 64;
+
+  constexpr Partition(std::uint32_t owners, std::uint64_t count)
+      : owners_(owners), count_(count), units_((count + kUnit - 1) / kUnit) {}
+
+  constexpr std::uint32_t owners() const { return owners_; }
+  constexpr std::uint64_t count() const { return count_; }
+  constexpr std::uint64_t units() const { return units_; }
+  constexpr std::uint64_t groups() const { return (units_ + owners_ - 1) / owners_; }
+
+  constexpr std::uint32_t owner_of_unit(std::uint64_t unit) const {
+    return static_cast<std::uint32_t>((unit % owners_ + turn(unit / owners_)) % owners_);
+  }
+  /// The unit of `owner` in a group; units() or more where it has none there, which only the last
+  /// group can bring about.
+  constexpr std::uint64_t unit_of(std::uint32_t owner, std::uint64_t group) const {
+    return group * owners_ + (owner + owners_ - turn(group)) % owners_;
+  }
+  /// Positions of `owner`.
+  constexpr std::uint64_t local_count(std::uint32_t owner) const {
+    if (units_ == 0) return 0;
+    const std::uint64_t last = groups() - 1, unit = unit_of(owner, last);
+    if (unit >= units_) return last * kUnit;
+    return last * kUnit + (unit + 1 == units_ ? count_ - unit * kUnit : kUnit);
+  }
+  /// The position whose local number is `local`, below local_count(owner).
+  constexpr std::uint64_t position(std::uint32_t owner, std::uint64_t local) const {
+    return unit_of(owner, local / kUnit) * kUnit + local % kUnit;
+  }
+  /// The local number of a position, with its owner.
+  constexpr std::uint64_t local(std::uint64_t position) const {
+    return position / kUnit / owners_ * kUnit + position % kUnit;
+  }
+
+ private:
+  /// hash(group) mod owners. The finaliser of MurmurHash3 (Appleby, 2011) parts groups that follow
+  /// each other.
+  constexpr std::uint32_t turn(std::uint64_t group) const {
+    auto h = static_cast<std::uint32_t>(group ^ group >> 32);
+    h = (h ^ h >> 16) * 0x85ebca6bu;
+    h = (h ^ h >> 13) * 0xc2b2ae35u;
+    return (h ^ h >> 16) % owners_;
+  }
+
+  std::uint32_t owners_;
+  std::uint64_t count_, units_;
+};
+
+}  // namespace winnow::kernels

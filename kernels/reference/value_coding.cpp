@@ -1,0 +1,145 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/value_coding.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/arithmetic.hpp"
+#include "kernels/value_arithmetic.hpp"
+#include "kernels/value_layout.hpp"
+
+namespace winnow::kernels::reference {
+
+namespace {
+
+float get_scale(std::span<const std::byte> coded, const ValueFormat& format, std::uint64_t i) {
+  float scale = 0;
+  if (format.block != 0) {
+    std::memcpy(&scale, coded.data() + i / format.block * sizeof scale, sizeof scale);
+  }
+  return scale;
+}
+
+/// Codes the k values of one message, block by block, and leaves in them what the codes miss.
+template <class Coding>
+void code_message(const ValueFormat& format, const RandomKey& key, std::span<float> values,
+                  std::span<std::byte> out) {
+  const ValueLayout layout(format, values.size());
+  std::fill(out.begin(), out.end(), std::byte{0});
+  std::byte* const codes = out.data() + layout.scale_bytes;
+  const std::size_t block = format.block != 0 ? format.block : 1;
+  for (std::size_t begin = 0; begin < values.size(); begin += block) {
+    const std::size_t end = std::min(begin + block, values.size());
+    const float scale = Coding::scale(values.subspan(begin, end - begin));
+    const float inverse = Coding::inverse(scale);
+    if (format.block != 0) {
+      std::memcpy(out.data() + begin / block * sizeof scale, &scale, sizeof scale);
+    }
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::uint32_t code = format.rounding == Rounding::nearest
+                                     ? Coding::nearest(values[i], inverse)
+                                     : Coding::stochastic(values[i], inverse, random_word(key, i));
+      put_code(codes, format.coding->bits, i, code);
+      values[i] = values[i] - Coding::decode(code, scale);
+    }
+  }
+}
+
+/// Where a position lies; null where in a gap.
+struct Element {
+  const float* gradient = nullptr;
+  float* residual = nullptr;
+};
+
+Element find(std::span<const FeedbackPiece> pieces, std::uint64_t position) {
+  for (const FeedbackPiece& piece : pieces) {
+    if (position < piece.base || position - piece.base >= piece.gradient.size()) continue;
+    const std::size_t i = position - piece.base;
+    return {&piece.gradient[i], &piece.residual[i]};
+  }
+  return {};
+}
+
+}  // namespace
+
+void quantize(const Exec&, const ValueFormat& format, const RandomKey& key, std::span<float> values,
+              std::span<std::byte> out) {
+  visit_coding(*format.coding,
+               [&](auto coding) { code_message<decltype(coding)>(format, key, values, out); });
+}
+
+/// An owner after the other: collect its acc, code them as quantize does, put back what the codes
+/// miss.
+bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
+                       const RandomKey& key, std::span<const std::span<std::byte>> out,
+                       std::span<float> own) {
+  bool finite = true;
+  for (std::uint32_t owner = 0; owner < job.partition.owners(); ++owner) {
+    const std::uint64_t count = job.partition.local_count(owner);
+    Workspace::Scope scope(*exec.workspace);
+    const std::span<float> values = owner == job.self ? own : exec.workspace->take<float>(count);
+    const std::span<Element> elements = exec.workspace->take<Element>(count);
+    for (std::uint64_t v = 0; v < count; ++v) {
+      elements[v] = find(job.pieces, job.partition.position(owner, v));
+      values[v] = 0;
+      if (elements[v].gradient == nullptr) continue;
+      values[v] = feedback(*elements[v].gradient, job.decay, *elements[v].residual);
+      if (std::isfinite(values[v])) continue;
+      finite = false;
+      if (owner == job.self) continue;
+      values[v] = 0;
+      elements[v].residual = nullptr;  // stays as it is
+    }
+    if (owner == job.self) continue;
+    RandomKey stage = key;
+    stage.stage += owner;
+    reference::quantize(exec, format, stage, values, out[owner]);
+    for (std::uint64_t v = 0; v < count; ++v) {
+      if (elements[v].residual != nullptr) *elements[v].residual = values[v];
+    }
+  }
+  return finite;
+}
+
+bool check_values(const Exec&, const ValueFormat& format, std::uint64_t k,
+                  std::span<const std::byte> coded) {
+  const ValueLayout layout(format, k);
+  const std::uint32_t bits = format.coding->bits;
+  const std::byte* const codes = coded.data() + layout.scale_bytes;
+  bool valid = true;
+  visit_coding(*format.coding, [&](auto coding) {
+    using Coding = decltype(coding);
+    for (std::uint64_t i = 0; i < layout.scales * format.block; i += format.block) {
+      const float scale = get_scale(coded, format, i);
+      valid = valid && !std::signbit(scale) && scale <= Coding::kLargestScale;
+    }
+    for (std::uint64_t i = 0; i < k; ++i) {
+      valid = valid && get_code(codes, bits, i) != Coding::kInvalidCode;
+    }
+  });
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  valid = valid && std::all_of(coded.data() + layout.scales * sizeof(float), codes, is_zero);
+  valid = valid && std::all_of(codes + layout.code_bytes,
+                               codes + (layout.bytes - layout.scale_bytes), is_zero);
+  const std::uint64_t last_bits = k * bits % 8;
+  if (last_bits != 0) {
+    valid = valid && is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits));
+  }
+  return valid;
+}
+
+void dequantize(const Exec&, const ValueFormat& format, std::uint64_t k,
+                std::span<const std::byte> coded, std::uint64_t begin, std::span<float> out) {
+  const ValueLayout layout(format, k);
+  visit_coding(*format.coding, [&](auto coding) {
+    for (std::size_t j = 0; j < out.size(); ++j) {
+      const std::uint32_t code =
+          get_code(coded.data() + layout.scale_bytes, format.coding->bits, begin + j);
+      out[j] = coding.decode(code, get_scale(coded, format, begin + j));
+    }
+  });
+}
+
+}  // namespace winnow::kernels::reference

@@ -1,0 +1,89 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <winnow/exec.hpp>
+
+#include "kernels/partition.hpp"
+#include "kernels/philox.hpp"
+
+namespace winnow::kernels {
+
+enum class Rounding : std::uint8_t { nearest, stochastic };
+
+/// One parameter's stretch of a part: equal sizes, no overlap. `base` is the position of the first
+/// element, a multiple of 64.
+struct FeedbackPiece {
+  std::span<const float> gradient;
+  std::span<float> residual;
+  std::uint64_t base = 0;
+};
+
+/// What feedback_quantize works on. Pieces ascend by base; positions between them are gaps, whose
+/// acc is 0. Owner `self` is left out of the messages where it is below partition.owners().
+struct QuantizeJob {
+  std::span<const FeedbackPiece> pieces;
+  float decay = 1;
+  Partition partition;
+  std::uint32_t self = 0xffffffff;
+};
+
+/// How the values of a message are written. A line of the table of value codings.
+struct ValueCoding {
+  std::uint8_t id;  ///< as it travels, 1 to 15; never given to another coding
+  std::string_view name;
+  std::uint32_t default_block;  ///< values that share a scale; 0: this coding has no scales
+  bool stochastic;              ///< whether it can round stochastically
+  std::uint32_t bits;           ///< of a code
+};
+
+/// A coding with its parameters: what the header of a message says.
+struct ValueFormat {
+  const ValueCoding* coding = nullptr;
+  std::uint32_t block = 0;  ///< a power of two from 64 to 65536 where the coding has scales, else 0
+  Rounding rounding = Rounding::nearest;
+};
+
+/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign.
+std::span<const ValueCoding> value_codings();
+
+/// Whether there is a coding, and block and rounding are what it can do.
+bool valid_format(const ValueFormat& format);
+
+/// Bytes of k values: ceil(k / block) float32 scales, if any, then k codes of `bits` bits, packed
+/// little-endian; each of the two padded with zeros to a multiple of 8. Safe for k below 2^56.
+std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k);
+
+/// Codes `values` (finite) into value_bytes(format, values.size()) bytes of `out`, 8-byte aligned,
+/// and leaves in each value what the code misses: fl(value - decoded), 0 for float32.
+void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
+              std::span<float> values, std::span<std::byte> out);
+
+/// Error feedback and coding of all elements in one fused pass over memory: for each position
+///   acc = gradient + decay * residual (two roundings)
+/// goes to owner o's message as value number local(position), and residual = fl(acc - decoded); the
+/// gradient is only read. Of owner `self` acc itself goes to own[local], and the residual stays as
+/// it is. Where acc is not finite, 0 is coded (own: acc itself), the residual stays, and the result
+/// is false. out[o] has value_bytes(format, local_count(o)) bytes, 8-byte aligned (own: ignored);
+/// `own` has local_count(self) elements or is empty without self. key.rank and call name the
+/// sender; value number v of owner o takes random number v of stage key.stage + o. exec.workspace
+/// required.
+bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
+                       const RandomKey& key, std::span<const std::span<std::byte>> out,
+                       std::span<float> own);
+
+/// Whether `coded` (value_bytes(format, k) bytes) is something that quantize may have written:
+/// scales not negative and so small that what they decode to is finite, no code outside the
+/// coding's range, padding zero. Values without scales are not looked at.
+bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
+                  std::span<const std::byte> coded);
+
+/// Decodes values [begin, begin + out.size()) of k.
+void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
+                std::span<const std::byte> coded, std::uint64_t begin, std::span<float> out);
+
+}  // namespace winnow::kernels

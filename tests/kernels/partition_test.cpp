@@ -1,0 +1,148 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/partition.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+namespace winnow::tests {
+namespace {
+
+using kernels::Partition;
+
+constexpr std::uint32_t kOwners[] = {1, 2, 3, 4, 7, 64};
+constexpr std::uint64_t kCounts[] = {0, 1, 63, 64, 65, 128, 447, 448, 449, 4096, 100'001};
+
+TEST(Partition, EveryPositionHasOneOwnerWhoNumbersItInOrder) {
+  for (const std::uint32_t owners : kOwners) {
+    for (const std::uint64_t count : kCounts) {
+      const Partition partition(owners, count);
+      std::vector<std::uint64_t> next(owners);
+      std::uint64_t wrong = 0;
+      for (std::uint64_t p = 0; p < count; ++p) {
+        const std::uint32_t owner = partition.owner_of_unit(p / Partition::kUnit);
+        ASSERT_LT(owner, owners);
+        wrong += partition.local(p) != next[owner]++;
+        wrong += partition.position(owner, partition.local(p)) != p;
+      }
+      EXPECT_EQ(wrong, 0u) << owners << " owners of " << count;
+      for (std::uint32_t o = 0; o < owners; ++o) {
+        EXPECT_EQ(next[o], partition.local_count(o)) << o << " of " << owners << ", " << count;
+      }
+    }
+  }
+}
+
+// The closed form is part of the message format: tests/golden/make_golden.py prints these rows,
+// computed from docs/message_format.md. They never change.
+TEST(Partition, IsTheFormulaOfTheFormat) {
+  struct Row {
+    std::uint64_t owners, count, position, owner, local;
+  };
+  constexpr Row kRows[] = {
+      {1, 1000, 999, 0, 999},
+      {2, 1000, 0, 0, 0},
+      {2, 1000, 64, 1, 0},
+      {2, 1000, 500, 0, 244},
+      {2, 1000, 999, 1, 487},
+      {3, 100000, 191, 2, 63},
+      {3, 100000, 192, 1, 64},
+      {3, 100000, 12345, 0, 4153},
+      {3, 100000, 99999, 2, 33311},
+      {4, 1048576, 1048575, 1, 262143},
+      {7, 100001, 448, 6, 64},
+      {7, 100001, 31416, 6, 4536},
+      {7, 100001, 100000, 0, 14304},
+      {64, 1000000000, 123456789, 32, 1928981},
+      {1000, 1099511627776, 1099511627775, 585, 1099511679},
+      {5, 1125899906842624, 1125899906842623, 2, 225179981368575},
+      {2, 1125899906842624, 549755813952, 0, 274877906944},
+      {65536, 1099511627776, 987654321012, 57506, 15070452},
+  };
+  for (const Row& row : kRows) {
+    SCOPED_TRACE(testing::Message() << "position " << row.position << " of " << row.owners);
+    const Partition partition(static_cast<std::uint32_t>(row.owners), row.count);
+    EXPECT_EQ(partition.owner_of_unit(row.position / Partition::kUnit), row.owner);
+    EXPECT_EQ(partition.local(row.position), row.local);
+    EXPECT_EQ(partition.position(static_cast<std::uint32_t>(row.owner), row.local), row.position);
+  }
+}
+
+TEST(Partition, AWholeGroupGivesEachOwnerOneUnit) {
+  for (const std::uint32_t owners : kOwners) {
+    const Partition partition(owners, std::uint64_t{1000} * owners * Partition::kUnit);
+    for (std::uint64_t group = 0; group < partition.groups(); ++group) {
+      std::vector<int> units(owners);
+      for (std::uint32_t i = 0; i < owners; ++i) {
+        const std::uint32_t owner = partition.owner_of_unit(group * owners + i);
+        ++units[owner];
+        EXPECT_EQ(partition.unit_of(owner, group), group * owners + i);
+      }
+      EXPECT_EQ(std::count(units.begin(), units.end(), 1), static_cast<int>(owners));
+    }
+  }
+}
+
+TEST(Partition, OneOwnerHasAllInPlace) {
+  const Partition partition(1, 1000);
+  EXPECT_EQ(partition.local_count(0), 1000u);
+  for (std::uint64_t p = 0; p < 1000; ++p) EXPECT_EQ(partition.local(p), p);
+}
+
+TEST(Partition, WorksBeyond32Bits) {
+  const std::uint64_t count = (std::uint64_t{1} << 40) + 12345;
+  for (const std::uint32_t owners : kOwners) {
+    const Partition partition(owners, count);
+    std::uint64_t sum = 0;
+    for (std::uint32_t o = 0; o < owners; ++o) {
+      const std::uint64_t n = partition.local_count(o), last = partition.position(o, n - 1);
+      sum += n;
+      EXPECT_LT(last, count);
+      EXPECT_EQ(partition.owner_of_unit(last / Partition::kUnit), o);
+      EXPECT_EQ(partition.local(last), n - 1);
+    }
+    EXPECT_EQ(sum, count);
+  }
+}
+
+/// A support by units, in a matrix of rows of `width` units.
+struct Shape {
+  const char* name;
+  std::function<bool(std::uint64_t unit)> occupied;
+};
+
+TEST(Partition, OwnersShareSupportsOfAnyShape) {
+  constexpr std::uint64_t kUnits = 500'000;
+  std::vector<Shape> shapes;
+  for (const std::uint64_t stride : {2u, 3u, 4u, 7u, 8u, 12u, 16u, 28u, 64u, 100u}) {
+    shapes.push_back({"stride", [=](std::uint64_t u) { return u % stride == 0; }});
+  }
+  shapes.push_back({"block", [](std::uint64_t u) { return u >= 177'777 && u < 277'777; }});
+  for (const std::uint64_t width : {12u, 16u, 48u, 64u}) {
+    shapes.push_back({"hot column", [=](std::uint64_t u) { return u % width == 5; }});
+    shapes.push_back({"hot columns", [=](std::uint64_t u) { return u % width < width / 4; }});
+    shapes.push_back({"hot rows", [=](std::uint64_t u) { return u / width % 16 == 3; }});
+  }
+  for (const std::uint32_t owners : kOwners) {
+    const Partition partition(owners, kUnits * Partition::kUnit);
+    for (std::size_t s = 0; s < shapes.size(); ++s) {
+      std::vector<std::uint64_t> units(owners);
+      std::uint64_t all = 0;
+      for (std::uint64_t u = 0; u < kUnits; ++u) {
+        if (!shapes[s].occupied(u)) continue;
+        ++units[partition.owner_of_unit(u)];
+        ++all;
+      }
+      const double mean = static_cast<double>(all) / owners;
+      if (mean < 1000) continue;
+      const auto most = static_cast<double>(*std::max_element(units.begin(), units.end()));
+      EXPECT_LE(most / mean, 1.1) << owners << " owners, " << shapes[s].name << ' ' << s;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests
