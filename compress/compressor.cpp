@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/compressor.hpp"
 
+#include <algorithm>
 #include <array>
-#include <vector>
+#include <bit>
+#include <charconv>
 #include <winnow/error.hpp>
 
 #include "compress/nearest.hpp"
@@ -13,28 +15,199 @@
 namespace winnow::compress {
 
 namespace {
-constexpr std::array kCompressors = {
-    CompressorEntry{"none", "none", make_none},
-    CompressorEntry{"topk", "topk:DENSITY", make_topk},
-};
-}  // namespace
 
-std::span<const CompressorEntry> compressors() {
-  return kCompressors;
+using kernels::Partition;
+using kernels::ValueCoding;
+using kernels::ValueFormat;
+
+constexpr std::array kSelections = {
+    SelectionEntry{"none", "none", make_none},
+    SelectionEntry{"topk", "topk:DENSITY", make_topk},
+};
+
+/// Cuts the text before the next `mark` off `rest`.
+std::string_view cut(std::string_view& rest, char mark) {
+  const auto end = std::min(rest.find(mark), rest.size());
+  const auto word = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return word;
 }
 
-std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
-  const auto colon = specification.find(':');
-  const auto word = specification.substr(0, colon);
-  const auto argument =
-      colon == std::string_view::npos ? std::string_view() : specification.substr(colon + 1);
+const ValueCoding* find_value_coding(std::string_view name) {
+  const auto codings = kernels::value_codings();
+  const auto found = std::ranges::find(codings, name, &ValueCoding::name);
+  return found == codings.end() ? nullptr : &*found;
+}
+
+const IndexCoding* find_index_coding(std::string_view name) {
+  for (const IndexCoding* coding : index_codings()) {
+    if (coding->name == name && coding->id != 0) return coding;
+  }
+  return nullptr;
+}
+
+ValueFormat default_format(const ValueCoding& coding) {
+  return {.coding = &coding, .block = coding.default_block};
+}
+
+/// Reads ":block=128:stochastic" of a value coding.
+void read_arguments(ValueFormat& format, std::string_view arguments) {
+  constexpr std::string_view kBlock = "block=";
+  const std::string name(format.coding->name);
+  while (!arguments.empty()) {
+    const std::string_view word = cut(arguments, ':');
+    if (word == "stochastic") {
+      WINNOW_EXPECTS(format.coding->stochastic, name + " rounds to the nearest only");
+      format.rounding = kernels::Rounding::stochastic;
+    } else if (word.starts_with(kBlock)) {
+      WINNOW_EXPECTS(format.coding->default_block != 0, name + " has no blocks: it has no scales");
+      const auto number = word.substr(kBlock.size());
+      const auto [end, error] =
+          std::from_chars(number.data(), number.data() + number.size(), format.block);
+      WINNOW_EXPECTS(
+          error == std::errc() && end == number.data() + number.size() &&
+              std::has_single_bit(format.block) && format.block >= 64 && format.block <= 65536,
+          "block takes a power of two from 64 to 65536, not '" + std::string(number) + "'");
+    } else {
+      fail_usage(name + " takes block=N or stochastic, not '" + std::string(word) + "'");
+    }
+  }
+}
+
+std::string format_text(const ValueFormat& format) {
+  std::string text(format.coding->name);
+  if (format.block != format.coding->default_block) {
+    text += ":block=" + std::to_string(format.block);
+  }
+  if (format.rounding == kernels::Rounding::stochastic) text += ":stochastic";
+  return text;
+}
+
+[[noreturn]] void fail_unknown(std::string_view specification, std::string_view word) {
   std::vector<std::string_view> known;
-  for (const CompressorEntry& entry : kCompressors) {
-    if (entry.name == word) return entry.make(argument);
-    known.push_back(entry.name);
+  for (const SelectionEntry& entry : kSelections) known.push_back(entry.name);
+  for (const ValueCoding& coding : kernels::value_codings()) known.push_back(coding.name);
+  for (const IndexCoding* coding : index_codings()) {
+    if (coding->id != 0) known.push_back(coding->name);
   }
   fail_usage("unknown compressor '" + std::string(specification) + "'; did you mean '" +
              std::string(nearest_word(word, known)) + "'?");
+}
+
+/// Units below `unit` that belong to `owner`.
+std::uint64_t units_before(const Partition& partition, std::uint32_t owner, std::uint64_t unit) {
+  const std::uint64_t group = unit / partition.owners();
+  return group + (partition.unit_of(owner, group) < unit ? 1 : 0);
+}
+
+/// Local numbers [begin, begin + count) of the positions of a piece that `owner` owns.
+struct LocalRange {
+  std::uint64_t begin, count;
+};
+LocalRange local_range(const Partition& partition, std::uint32_t owner, const Piece& piece) {
+  const std::uint64_t size = piece.elements.size();
+  const std::uint64_t first = piece.base / Partition::kUnit;
+  const std::uint64_t last = first + (size + Partition::kUnit - 1) / Partition::kUnit;
+  const std::uint64_t begin = units_before(partition, owner, first);
+  std::uint64_t count = (units_before(partition, owner, last) - begin) * Partition::kUnit;
+  const bool owns_last = count > 0 && partition.owner_of_unit(last - 1) == owner;
+  if (owns_last) count -= (last - first) * Partition::kUnit - size;
+  return {begin * Partition::kUnit, count};
+}
+
+}  // namespace
+
+std::span<const SelectionEntry> selections() {
+  return kSelections;
+}
+
+std::string Compressor::name() const {
+  std::string text = selection();
+  if (codings_.value.coding != Codings().value.coding) {
+    if (text == "none") {
+      text.clear();
+    } else {
+      text += ',';
+    }
+    text += format_text(codings_.value);
+  }
+  if (codings_.index != nullptr) (text += ',') += codings_.index->name;
+  return text;
+}
+
+std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
+  const SelectionEntry* selection = nullptr;
+  std::string_view argument;
+  Codings codings;
+  bool has_value = false;
+  std::string_view rest = specification;
+  do {
+    std::string_view arguments = cut(rest, ',');
+    const std::string_view word = cut(arguments, ':');
+    const auto entry = std::ranges::find(kSelections, word, &SelectionEntry::name);
+    if (entry != kSelections.end() && selection == nullptr && !has_value) {
+      selection = &*entry;
+      argument = arguments;
+    } else if (const ValueCoding* value = find_value_coding(word); value != nullptr && !has_value) {
+      codings.value = default_format(*value);
+      read_arguments(codings.value, arguments);
+      has_value = true;
+    } else if (const IndexCoding* index = find_index_coding(word);
+               index != nullptr && codings.index == nullptr && selection != nullptr) {
+      WINNOW_EXPECTS(arguments.empty(), std::string(word) + " takes no argument, not '" +
+                                            std::string(arguments) + "'");
+      codings.index = index;
+    } else if (entry != kSelections.end() || value != nullptr || index != nullptr) {
+      std::string text("'");
+      text.append(word).append("' has no place there in '").append(specification);
+      fail_usage(text +
+                 "'; write SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX], such as "
+                 "topk:0.01,int8,eliasfano");
+    } else {
+      fail_unknown(specification, word);
+    }
+  } while (!rest.empty());
+  if (selection == nullptr) selection = &kSelections.front();
+  auto compressor = selection->make(argument, codings);
+  WINNOW_EXPECTS(codings.index == nullptr || !compressor->everything(),
+                 std::string(specification) +
+                     " sends every element, which leaves nothing for an "
+                     "index coding to say");
+  return compressor;
+}
+
+std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  // Indices grow with k, until at k = count there are none.
+  const std::size_t room = message_bytes(count, k, codings);
+  return k == count && k > 0 ? std::max(room, message_bytes(count, k - 1, codings)) : room;
+}
+
+void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self) {
+  part.partition = Partition(owners, part.count);
+  part.self = self;
+  part.owner_k.assign(self == Part::kNobody ? 0 : owners, 0);
+  part.k = part.most_k = 0;
+  for (Piece& piece : part.pieces) {
+    std::uint64_t foreign = piece.elements.size();
+    part.most_k += compressor.kept(foreign);
+    for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
+      const LocalRange range = local_range(part.partition, owner, piece);
+      const std::uint64_t k = compressor.kept(range.count);
+      part.owner_k[owner] += k;
+      if (owner != self) continue;
+      piece.own_begin = range.begin;
+      piece.own_count = range.count;
+      piece.own_k = static_cast<std::uint32_t>(k);
+      foreign -= range.count;
+    }
+    piece.k = static_cast<std::uint32_t>(compressor.kept(foreign));
+    part.k += piece.k;
+  }
+  if (!compressor.everything()) return;
+  part.k = part.most_k = part.count;  // gaps travel too
+  for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
+    part.owner_k[owner] = part.partition.local_count(owner);
+  }
 }
 
 }  // namespace winnow::compress

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
@@ -14,34 +15,78 @@
 
 namespace winnow::compress {
 
-/// How a rank's gradient becomes a message: a selection, the coding of its values, and error
+/// One part on its way into messages.
+struct EncodeJob {
+  const Part& part;
+  float decay = 1;
+  Header header;                     ///< of every message, but for count, k, codings and poison
+  kernels::RandomKey random;         ///< the message to owner o takes stage random.stage + o
+  double* encode_seconds = nullptr;  ///< grows by what follows the selection, or the fused pass of
+                                     ///< a compressor that keeps everything; null: not counted
+};
+
+/// What encode leaves. messages[o], for owner o, is room for
+/// message_room(local_count(o), most_for(o)) bytes before and the message after; that of
+/// Part::self stays as it is.
+struct Outbox {
+  std::span<std::span<std::byte>> messages;
+  std::span<float> own = {};  ///< acc of the positions of Part::self, by local number
+  bool finite = true;         ///< whether every acc was; where not, messages carry Header::kPoison
+};
+
+/// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
 /// feedback with what is not sent. Stateless: what is carried lies in the Part's ParameterStates.
 class Compressor {
  public:
+  explicit Compressor(const Codings& codings) : codings_(codings) {}
   virtual ~Compressor() = default;
 
-  /// The specification in its canonical form, e.g. "topk:0.01".
-  virtual std::string name() const = 0;
-  /// k: elements kept of a parameter (or piece) of `count` elements.
-  virtual std::uint64_t kept(std::uint64_t count) const = 0;
+  const Codings& codings() const { return codings_; }
   /// Whether it keeps everything exactly, so that a dense schedule does the same for less.
-  virtual bool lossless() const = 0;
-  /// Error feedback, selection and coding of one part: writes one sealed message of
-  /// message_bytes(part.count, part.k) bytes to `out`, leaves the rest in the residuals and the
-  /// elements zero. Sets Header::kPoison where acc is not finite.
-  virtual void encode(const Exec& exec, float decay, const Part& part, const Header& header,
-                      std::span<std::byte> out) const = 0;
+  bool lossless() const { return everything() && codings_.exact(); }
+
+  /// The specification in its canonical form, e.g. "topk:0.01,int8".
+  std::string name() const;
+  /// Whether it keeps every element of any parameter.
+  virtual bool everything() const = 0;
+  /// k: elements kept of `count` elements of a parameter.
+  virtual std::uint64_t kept(std::uint64_t count) const = 0;
+  /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
+  /// and leaves the rest in the residuals. The elements become zero where not everything is kept;
+  /// where it is, they stay.
+  virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const = 0;
+  /// Selection and coding of what this rank sums: writes one message of message_bytes(
+  /// sums.size(), owner_k[self], codings()) bytes to `out` and leaves in `sums`, which are finite
+  /// and lie by local number, what it does not carry. job.random names its random numbers.
+  virtual void encode_sums(const Exec& exec, const EncodeJob& job, std::span<float> sums,
+                           std::span<std::byte> out) const = 0;
+
+ protected:
+  /// The selection's own part of the name, e.g. "topk:0.01".
+  virtual std::string selection() const = 0;
+
+ private:
+  Codings codings_;
 };
 
-/// A line of the table of compressors.
-struct CompressorEntry {
+/// A line of the table of selections.
+struct SelectionEntry {
   std::string_view name;
   std::string_view grammar;  ///< how it is written, for messages and --help
-  std::unique_ptr<Compressor> (*make)(std::string_view argument);
+  std::unique_ptr<Compressor> (*make)(std::string_view argument, const Codings& codings);
 };
-std::span<const CompressorEntry> compressors();
+std::span<const SelectionEntry> selections();
 
-/// Parses e.g. "topk:0.01". Throws UsageError; an unknown word names the nearest known one.
+/// Parses SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX], e.g. "topk:0.01",
+/// "topk:0.01,int8:block=128:stochastic,bitmap" or, of every element, "int4". Throws UsageError; an
+/// unknown word names the nearest known one.
 std::unique_ptr<Compressor> make_compressor(std::string_view specification);
+
+/// The most bytes that a message can have which carries k or fewer of count elements.
+std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& codings);
+
+/// Shares a part out among `owners`, of whom this rank is `self`, and says how many elements are
+/// kept where: in Piece and Part. With one owner and self Part::kNobody a message is for all ranks.
+void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self);
 
 }  // namespace winnow::compress

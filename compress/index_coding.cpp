@@ -22,7 +22,8 @@ constexpr IndexCoding kNoneCoding{
                  std::span<std::uint32_t> index) { return index.empty(); },
 };
 
-constexpr std::array<const IndexCoding*, 3> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding};
+constexpr std::array<const IndexCoding*, 4> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding,
+                                                   &kBitmapCoding};
 
 }  // namespace
 

@@ -26,7 +26,7 @@ struct IndexCoding {
                  std::span<std::uint32_t> index);
 };
 
-extern const IndexCoding kRaw32Coding, kEliasFanoCoding;
+extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding;
 
 /// All codings, by id. Id 0, `none`, is that of a message that carries every position.
 std::span<const IndexCoding* const> index_codings();

@@ -10,7 +10,6 @@
 #include <string>
 #include <winnow/error.hpp>
 
-#include "compress/index_coding.hpp"
 #include "kernels/checksum.hpp"
 
 namespace winnow::compress {
@@ -20,33 +19,57 @@ static_assert(sizeof(float) == 4 && std::numeric_limits<float>::is_iec559);
 
 namespace {
 
-constexpr std::uint8_t kFloat32 = 1;  // the value coding
 constexpr std::uint16_t kKnownFlags = Header::kPoison | Header::kRefused;
 constexpr std::size_t kChecksumAt = offsetof(Header, checksum);
 
-/// What (count, k) fix.
+/// What (count, k) and the codings asked for fix.
 struct Shape {
   const IndexCoding* coding;
-  std::uint64_t index_bytes, value_bytes;  // value_bytes without its padding
-  std::uint64_t bytes() const { return sizeof(Header) + index_bytes + (value_bytes + 7) / 8 * 8; }
+  std::uint64_t index_bytes, value_bytes;
+  std::uint64_t bytes() const { return sizeof(Header) + index_bytes + value_bytes; }
 };
 
-/// Nothing where no message can carry k of count elements. Safe for any 64-bit numbers.
-std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k) {
-  constexpr std::uint64_t kMostValues = std::numeric_limits<std::int64_t>::max() / 8;
+/// Nothing where no message can carry k of count elements. Safe for any 64-bit numbers. Where all
+/// is carried there is no index part, whatever coding was asked for.
+std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  constexpr std::uint64_t kMostValues = std::uint64_t{1} << 56;
   if (k > count || k > kMostValues) return std::nullopt;
-  const IndexCoding* coding = choose_index_coding(count, k);
+  const bool asked = codings.index != nullptr && k != count;
+  const IndexCoding* coding = asked ? codings.index : choose_index_coding(count, k);
   if (coding == nullptr) return std::nullopt;
-  return Shape{coding, *coding->bytes(count, k), 4 * k};
+  const std::optional<std::uint64_t> index_bytes = coding->bytes(count, k);
+  if (!index_bytes) return std::nullopt;
+  return Shape{coding, *index_bytes, kernels::value_bytes(codings.value, k)};
 }
 
-Shape require_shape(std::uint64_t count, std::uint64_t k) {
-  const std::optional<Shape> shape = shape_of(count, k);
+Shape require_shape(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  const std::optional<Shape> shape = shape_of(count, k, codings);
   WINNOW_EXPECTS(shape.has_value(), "no message can carry " + std::to_string(k) + " of " +
                                         std::to_string(count) +
                                         " elements; k is at most count, and where it is less, "
                                         "count is below 2^32");
   return *shape;
+}
+
+/// The value coding as it travels.
+std::uint8_t value_byte(const kernels::ValueFormat& format) {
+  const int block = format.block == 0 ? 0 : std::countr_zero(format.block) - 5;
+  return static_cast<std::uint8_t>(format.coding->id | block << 4);
+}
+
+void append_value_text(std::string& text, std::uint8_t byte) {
+  std::string_view name = "unknown";
+  for (const kernels::ValueCoding& coding : kernels::value_codings()) {
+    if (coding.id == byte % 16) name = coding.name;
+  }
+  text += name;
+  if (byte >= 16) text.append(":block=").append(std::to_string(32u << (byte >> 4)));
+}
+
+std::string value_text(std::uint8_t byte) {
+  std::string text;
+  append_value_text(text, byte);
+  return text;
 }
 
 /// The checksum as it belongs into the header: of all words but the checksum's own two.
@@ -76,7 +99,7 @@ bool aligned(const std::byte* memory) {
 
 /// Step 1 of open: the message is one that some rank could have sealed, but for its index part.
 Shape check_sound(const Exec& exec, std::span<const std::byte> message, const Header& header,
-                  int sender) {
+                  const Codings& codings, int sender) {
   if (header.magic != Header::kMagic) {
     refuse(sender,
            "it begins with " + hex(header.magic) + ", not with Winnow's " + hex(Header::kMagic));
@@ -86,7 +109,7 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
                        ", this rank reads version " + std::to_string(Header::kVersion) +
                        "; all ranks must run the same Winnow");
   }
-  const std::optional<Shape> shape = shape_of(header.count, header.k);
+  const std::optional<Shape> shape = shape_of(header.count, header.k, codings);
   if (!shape) {
     refuse(sender, "k " + std::to_string(header.k) + " of count " + std::to_string(header.count) +
                        " cannot be");
@@ -97,9 +120,10 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
                        std::to_string(header.k) + " of count " + std::to_string(header.count) +
                        " take " + std::string(shape->coding->name));
   }
-  if (header.value_coding != kFloat32) {
-    refuse(sender, "value coding " + std::to_string(header.value_coding) +
-                       ", where only 1 (float32) is known");
+  if (header.value_coding != value_byte(codings.value)) {
+    refuse(sender, "value coding " + std::to_string(header.value_coding) + " (" +
+                       value_text(header.value_coding) + "), where " +
+                       value_text(value_byte(codings.value)) + " is expected");
   }
   if (message.size() != shape->bytes()) {
     refuse(sender, "it has " + std::to_string(message.size()) + " bytes, where k " +
@@ -110,15 +134,16 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
   if (sum != header.checksum) {
     refuse(sender, "its checksum is " + hex(header.checksum) + ", that of its bytes " + hex(sum));
   }
-  if (header.kind != Header::Kind::gradient && header.kind != Header::Kind::agreement) {
+  if (header.kind < Header::Kind::gradient || header.kind > Header::Kind::sum) {
     refuse(sender, "kind " + std::to_string(static_cast<int>(header.kind)) + " is unknown");
   }
   if ((header.flags & ~kKnownFlags) != 0) {
     refuse(sender, "flags " + hex(header.flags) + " are unknown");
   }
-  const auto padding = message.subspan(sizeof(Header) + shape->index_bytes + shape->value_bytes);
-  if (!std::ranges::all_of(padding, [](std::byte b) { return b == std::byte{}; })) {
-    refuse(sender, "the padding behind its values is not zero");
+  const auto value_part = message.subspan(sizeof(Header) + shape->index_bytes);
+  if (!kernels::check_values(exec, codings.value, header.k, value_part)) {
+    refuse(sender, "its value part is not " + std::to_string(header.k) + " values of " +
+                       value_text(header.value_coding) + " with zeros behind them");
   }
   return *shape;
 }
@@ -144,37 +169,35 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
 
 }  // namespace
 
-std::size_t message_bytes(std::uint64_t count, std::uint64_t k) {
-  return require_shape(count, k).bytes();
+std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  return require_shape(count, k, codings).bytes();
 }
 
-MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out) {
-  const Shape shape = require_shape(count, k);
+MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
+                      const Codings& codings) {
+  const Shape shape = require_shape(count, k, codings);
   WINNOW_EXPECTS(out.size() == shape.bytes() && aligned(out.data()),
                  "a message of " + std::to_string(shape.bytes()) +
                      " bytes needs exactly these, 8-byte aligned; got " +
                      std::to_string(out.size()));
-  const auto value = out.subspan(sizeof(Header) + shape.index_bytes, shape.value_bytes);
-  return {out.subspan(sizeof(Header), shape.index_bytes),
-          {reinterpret_cast<float*>(value.data()), static_cast<std::size_t>(k)}};
+  const auto parts = out.subspan(sizeof(Header));
+  return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
 }
 
 void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
-          std::span<std::byte> out) {
-  const Shape shape = require_shape(header.count, header.k);
-  const MessageLayout layout = lay_out(header.count, header.k, out);
+          std::span<std::byte> out, const Codings& codings) {
+  const Shape shape = require_shape(header.count, header.k, codings);
+  const MessageLayout layout = lay_out(header.count, header.k, out, codings);
   const bool coded = header.k != header.count;
   WINNOW_EXPECTS((header.flags & ~kKnownFlags) == 0, "unknown flags " + hex(header.flags));
   WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
                                                          " needs as many indices; got " +
                                                          std::to_string(index.size()));
   if (coded) shape.coding->encode(exec, header.count, index, layout.index_part);
-  std::ranges::fill(out.subspan(sizeof(Header) + shape.index_bytes + shape.value_bytes),
-                    std::byte{0});
   header.magic = Header::kMagic;
   header.version = Header::kVersion;
   header.index_coding = shape.coding->id;
-  header.value_coding = kFloat32;
+  header.value_coding = value_byte(codings.value);
   header.checksum = 0;
   std::memcpy(out.data(), &header, sizeof header);
   header.checksum = checksum_of(exec, out);
@@ -182,7 +205,7 @@ void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
 }
 
 MessageView open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
-                 int sender) {
+                 int sender, const Codings& codings) {
   WINNOW_EXPECTS(aligned(message.data()), "a message is opened where it is 8-byte aligned");
   WINNOW_EXPECTS(exec.workspace != nullptr, "opening a message needs exec.workspace");
   if (message.size() < sizeof(Header)) {
@@ -191,13 +214,14 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Hea
   }
   Header header;
   std::memcpy(&header, message.data(), sizeof header);
-  if (header.magic == Header::kMagic && header.kind == Header::Kind::agreement &&
-      expected.kind == Header::Kind::gradient) {
+  if (header.magic == Header::kMagic && header.kind == Header::Kind::agreement) {
     refuse(sender, "that rank is in the first call of a bucket, this one in a later call");
   }
-  const Shape shape = check_sound(exec, message, header, sender);
+  const Shape shape = check_sound(exec, message, header, codings, sender);
   check_same_call(header, expected, sender);
-  if (header.kind != expected.kind || header.count != expected.count || header.k != expected.k) {
+  const bool free_k = expected.kind == Header::Kind::contribution && header.k <= expected.k;
+  if (header.kind != expected.kind || header.count != expected.count ||
+      (header.k != expected.k && !free_k)) {
     refuse(sender, "it is of kind " + std::to_string(static_cast<int>(header.kind)) + " with k " +
                        std::to_string(header.k) + " of count " + std::to_string(header.count) +
                        ", where kind " + std::to_string(static_cast<int>(expected.kind)) +
@@ -205,19 +229,42 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Hea
                        std::to_string(expected.count) + " is expected");
   }
 
-  MessageView view{header, {}, {}};
-  const auto value = message.subspan(sizeof(Header) + shape.index_bytes, shape.value_bytes);
-  view.value = {reinterpret_cast<const float*>(value.data()), static_cast<std::size_t>(header.k)};
-  if (header.k == header.count) return view;
+  const auto parts = message.subspan(sizeof(Header));
+  MessageView view{.header = header,
+                   .index = {},
+                   .value = {},
+                   .format = codings.value,
+                   .coded = parts.subspan(shape.index_bytes)};
+  if (codings.exact()) {
+    view.value = {reinterpret_cast<const float*>(view.coded.data()),
+                  static_cast<std::size_t>(header.k)};
+  }
+  if (view.carries_all()) return view;
   const auto index = exec.workspace->take<std::uint32_t>(header.k);
-  const auto index_part = message.subspan(sizeof(Header), shape.index_bytes);
-  if (!shape.coding->decode(exec, header.count, index_part, index)) {
+  if (!shape.coding->decode(exec, header.count, parts.first(shape.index_bytes), index)) {
     refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
                        std::to_string(header.k) + " ascending positions below " +
                        std::to_string(header.count));
   }
   view.index = index;
+  if (!codings.exact()) {
+    const auto value = exec.workspace->take<float>(header.k);
+    kernels::dequantize(exec, codings.value, header.k, view.coded, 0, value);
+    view.value = value;
+  }
   return view;
+}
+
+void name_codings(const Header& header, std::string& name) {
+  name = index_coding_name(header.index_coding);
+  name += ',';
+  append_value_text(name, header.value_coding);
+}
+
+void name_codings(std::uint64_t count, std::uint64_t k, const Codings& codings, std::string& name) {
+  name_codings(Header{.index_coding = require_shape(count, k, codings).coding->id,
+                      .value_coding = value_byte(codings.value)},
+               name);
 }
 
 }  // namespace winnow::compress

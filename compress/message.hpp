@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
+#include <string>
 #include <winnow/exec.hpp>
+
+#include "compress/index_coding.hpp"
+#include "kernels/ordered_sum.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 
@@ -17,7 +21,12 @@ struct Header {
   static constexpr std::uint32_t kMagic = 0x574e4e57;  // "WNNW"
   static constexpr std::uint8_t kVersion = 1;
 
-  enum class Kind : std::uint8_t { gradient = 1, agreement = 2 };
+  enum class Kind : std::uint8_t {
+    gradient = 1,      ///< what a rank keeps of its gradient, for all ranks
+    agreement = 2,     ///< a header alone: what the rank is about to do
+    contribution = 3,  ///< what a rank keeps of its gradient in the positions of one owner
+    sum = 4,           ///< what an owner keeps of the sum of its positions, for all ranks
+  };
   static constexpr std::uint16_t kPoison = 1;   ///< flag: an element of the sender is not finite
   static constexpr std::uint16_t kRefused = 2;  ///< flag: the sender refuses this bucket
 
@@ -33,39 +42,76 @@ struct Header {
   std::uint32_t epoch = 0;   ///< raised when the group of ranks changes
   std::uint16_t part = 0;    ///< which part of the bucket
   std::uint8_t index_coding = 0;
-  std::uint8_t value_coding = 0;
-  std::uint64_t checksum = 0;  ///< of the whole message, with this field zero
+  std::uint8_t value_coding = 0;  ///< id, and above its 4 bits log2(block) - 5 or 0
+  std::uint64_t checksum = 0;     ///< of the whole message, with this field zero
 };
 static_assert(sizeof(Header) == 64);
 
-/// A message that was found sound, opened: views of its bytes and of decoded indices in scratch.
+/// How positions and values are written.
+struct Codings {
+  kernels::ValueFormat value{.coding = &kernels::value_codings().front()};  ///< float32
+  const IndexCoding* index = nullptr;  ///< null: the one with the fewest bytes for (count, k)
+
+  /// Whether values arrive as they were.
+  bool exact() const { return value.coding == &kernels::value_codings().front(); }
+};
+
+/// A message that was found sound, opened: views of its bytes, and of indices and values decoded
+/// in scratch.
 struct MessageView {
   Header header;
   std::span<const std::uint32_t> index;  ///< empty where k == count: positions 0, 1, ..., k-1
-  std::span<const float> value;
+  std::span<const float> value;          ///< empty where k == count and values are coded
+  kernels::ValueFormat format;           ///< of `coded`
+  std::span<const std::byte> coded;      ///< the value part
+
+  /// Whether it carries every position, so that it has no indices.
+  bool carries_all() const { return header.k == header.count; }
 };
 
-/// Bytes of a message that carries k of count elements under the codings that Winnow chooses for
-/// them; the same on all ranks.
-std::size_t message_bytes(std::uint64_t count, std::uint64_t k);
+/// What a message adds to a sum over all of its positions.
+inline kernels::Term term(const MessageView& message) {
+  if (!message.value.empty() || !message.carries_all()) {
+    return {.index = message.index, .value = message.value};
+  }
+  return {.format = message.format, .coded = message.coded, .count = message.header.count};
+}
 
-/// The places in `out` (message_bytes(count, k) bytes, 8-byte aligned) where the parts of a
-/// message lie.
+/// Bytes of a message that carries k of count elements; the same on all ranks, and never more for
+/// a smaller k.
+std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
+
+/// The places in `out` (message_bytes(count, k, codings) bytes, 8-byte aligned) where the parts of
+/// a message lie.
 struct MessageLayout {
   std::span<std::byte> index_part;
-  std::span<float> value;  ///< k values, in order of position
+  std::span<std::byte> value_part;  ///< k values, in order of position, as kernels::quantize writes
+
+  /// The value part as k numbers, where they are float32.
+  std::span<float> floats(std::uint64_t k) const {
+    return {reinterpret_cast<float*>(value_part.data()), static_cast<std::size_t>(k)};
+  }
 };
-MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out);
+MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
+                      const Codings& codings = {});
 
 /// Completes a message whose value part has been written: codes `index` (ignored where k ==
 /// count), writes the header with its codings and the checksum.
 void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
-          std::span<std::byte> out);
+          std::span<std::byte> out, const Codings& codings = {});
 
 /// Opens the message that `sender` sent. Trusts no byte of it: throws UsageError where the sound
 /// header says that the sender does something else than `expected` (options, bucket, call), and
-/// CommError for anything that `seal` would not have written. Takes indices from exec.workspace.
+/// CommError for an agreement and for anything that `seal` would not have written. A contribution
+/// may carry fewer than expected.k, all others carry exactly that. Takes indices and values from
+/// exec.workspace.
 MessageView open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
-                 int sender);
+                 int sender, const Codings& codings = {});
+
+/// Writes the codings that a message has to `name`, e.g. "eliasfano,float32"; allocates only where
+/// its memory is too small.
+void name_codings(const Header& header, std::string& name);
+/// The same before there is a message: the codings of one that carries k of count elements.
+void name_codings(std::uint64_t count, std::uint64_t k, const Codings& codings, std::string& name);
 
 }  // namespace winnow::compress

@@ -2,33 +2,117 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/part.hpp"
 
-#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 
 #include "kernels/add_to.hpp"
 #include "kernels/arithmetic.hpp"
-#include "kernels/elementwise.hpp"
-#include "kernels/residual_add.hpp"
+#include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
 namespace {
 
-/// The entries of a message that lie in a piece.
-kernels::SparseView slice(const MessageView& message, const Piece& piece) {
-  const auto begin = std::ranges::lower_bound(message.index, piece.base);
+using kernels::Partition;
+
+/// The entries of a list that lie in a piece; indices are positions of the part.
+kernels::SparseView slice(const kernels::SparseView& list, const Piece& piece) {
+  const auto begin = std::ranges::lower_bound(list.index, piece.base);
   // The last piece may end at 2^32 - 1 positions: compare in 64 bits.
   const std::uint64_t end = std::uint64_t{piece.base} + piece.elements.size();
   const auto last = std::lower_bound(
-      begin, message.index.end(), end,
+      begin, list.index.end(), end,
       [](std::uint32_t position, std::uint64_t bound) { return position < bound; });
-  const auto first = static_cast<std::size_t>(begin - message.index.begin());
+  const auto first = static_cast<std::size_t>(begin - list.index.begin());
   const auto size = static_cast<std::size_t>(last - begin);
-  return {message.index.subspan(first, size), message.value.subspan(first, size)};
+  return {list.index.subspan(first, size), list.value.subspan(first, size)};
 }
 
-/// Whether a message carries every position, so that it has no indices.
-bool carries_all(const MessageView& message) {
-  return message.header.k == message.header.count;
+/// A message with indices, its local numbers turned into positions. Takes them from exec.workspace.
+kernels::SparseView to_positions(const Exec& exec, const Partition& partition, std::uint32_t owner,
+                                 const MessageView& message) {
+  if (partition.owners() == 1) return {message.index, message.value};
+  const auto index = exec.workspace->take<std::uint32_t>(message.index.size());
+  for (std::size_t j = 0; j < index.size(); ++j) {
+    index[j] = static_cast<std::uint32_t>(partition.position(owner, message.index[j]));
+  }
+  return {index, message.value};
+}
+
+/// Calls each(piece, offset in it, local number, size) for the stretches of pieces that `owner`
+/// owns, in order; a stretch lies within one unit, or, with one owner, is as long as its piece.
+template <class Each>
+void for_each_stretch(const Part& part, std::uint32_t owner, const Each& each) {
+  const Partition& partition = part.partition;
+  if (partition.owners() == 1) {
+    for (const Piece& piece : part.pieces) each(piece, 0, piece.base, piece.elements.size());
+    return;
+  }
+  for (const Piece& piece : part.pieces) {
+    const std::uint64_t begin = piece.base, end = begin + piece.elements.size();
+    for (std::uint64_t group = begin / Partition::kUnit / partition.owners();; ++group) {
+      const std::uint64_t unit = partition.unit_of(owner, group) * Partition::kUnit;
+      if (group * partition.owners() * Partition::kUnit >= end) break;
+      if (unit < begin || unit >= end) continue;
+      each(piece, unit - begin, group * Partition::kUnit, std::min(Partition::kUnit, end - unit));
+    }
+  }
+}
+
+/// Values of a message that carries every position, decoded a tile at a time as they are asked for
+/// in ascending order.
+class Values {
+ public:
+  Values(const Exec& exec, const MessageView& message) : exec_(exec), message_(message) {}
+
+  /// The values from `begin` on, at least one unit of them or all that there are.
+  std::span<const float> from(std::uint64_t begin) {
+    if (!message_.value.empty()) return message_.value.subspan(begin);
+    const std::uint64_t want = std::min(begin + Partition::kUnit, message_.header.k);
+    if (begin < begin_ || want > end_) {
+      begin_ = begin;
+      end_ = std::min(begin + tile_.size(), message_.header.k);
+      kernels::dequantize(exec_, message_.format, message_.header.k, message_.coded, begin_,
+                          {tile_.data(), static_cast<std::size_t>(end_ - begin_)});
+    }
+    return {tile_.data() + (begin - begin_), static_cast<std::size_t>(end_ - begin)};
+  }
+
+ private:
+  const Exec& exec_;
+  const MessageView& message_;
+  std::array<float, 4096> tile_;
+  std::uint64_t begin_ = 0, end_ = 0;
+};
+
+/// each(element of the piece, value) for all that a message which carries every position of
+/// `owner` says of the part.
+template <class Each>
+void for_each_value(const Exec& exec, const Part& part, std::uint32_t owner,
+                    const MessageView& message, const Each& each) {
+  Values values(exec, message);
+  for_each_stretch(
+      part, owner,
+      [&](const Piece& piece, std::uint64_t offset, std::uint64_t local, std::uint64_t size) {
+        for (std::uint64_t at = 0; at < size;) {
+          const auto value = values.from(local + at);
+          const std::uint64_t here = std::min<std::uint64_t>(value.size(), size - at);
+          each(piece, offset + at, value.first(here));
+          at += here;
+        }
+      });
+}
+
+/// Adds lists of chosen elements to all pieces.
+bool add_lists(const Exec& exec, const Part& part, std::span<const kernels::SparseView> lists,
+               float factor) {
+  const auto slices = exec.workspace->take<kernels::SparseView>(lists.size());
+  bool finite = true;
+  for (const Piece& piece : part.pieces) {
+    for (std::size_t i = 0; i < lists.size(); ++i) slices[i] = slice(lists[i], piece);
+    finite = kernels::add_to(exec, piece.elements, piece.base, slices, factor) && finite;
+  }
+  return finite;
 }
 
 }  // namespace
@@ -37,34 +121,60 @@ bool add_messages(const Exec& exec, const Part& part, std::span<const MessageVie
                   float factor) {
   if (messages.empty() || part.count == 0) return true;
   const Workspace::Scope scope(*exec.workspace);
-  const auto lists = exec.workspace->take<kernels::SparseView>(messages.size());
   // (count, k) are the same on all ranks, so either all messages carry every position or none.
-  const bool dense = carries_all(messages.front());
+  if (!messages.front().carries_all()) {
+    const auto lists = exec.workspace->take<kernels::SparseView>(messages.size());
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      lists[i] = {messages[i].index, messages[i].value};
+    }
+    return add_lists(exec, part, lists, factor);
+  }
+  const auto terms = exec.workspace->take<kernels::Term>(messages.size());
+  for (std::size_t i = 0; i < messages.size(); ++i) terms[i] = term(messages[i]);
   bool finite = true;
   for (const Piece& piece : part.pieces) {
-    if (dense) {
-      for (const MessageView& message : messages) {
-        kernels::residual_add(exec, piece.elements,
-                              message.value.subspan(piece.base, piece.elements.size()));
-      }
-      if (factor != 1) kernels::scale(exec, piece.elements, factor);
-      finite = kernels::all_finite(exec, piece.elements) && finite;
-    } else {
-      for (std::size_t i = 0; i < messages.size(); ++i) lists[i] = slice(messages[i], piece);
-      finite = kernels::add_to(exec, piece.elements, piece.base, lists, factor) && finite;
-    }
+    finite = kernels::ordered_sum(exec, terms, piece.base, piece.elements, factor) && finite;
   }
   return finite;
 }
 
-void put_back(const Exec& exec, const Part& part, const MessageView& message) {
-  for (const Piece& piece : part.pieces) {
-    if (carries_all(message)) {
-      kernels::residual_add(exec, piece.residual(),
-                            message.value.subspan(piece.base, piece.elements.size()));
-    } else {
-      kernels::put_back(exec, piece.residual(), piece.base, slice(message, piece));
+bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView> sums,
+                float factor) {
+  const Workspace::Scope scope(*exec.workspace);
+  const auto lists = exec.workspace->take<kernels::SparseView>(sums.size());
+  std::uint32_t largest = 0;  // magnitude of what is written here
+  for (std::uint32_t owner = 0; owner < sums.size(); ++owner) {
+    lists[owner] = {};
+    if (!sums[owner].carries_all()) {
+      lists[owner] = to_positions(exec, part.partition, owner, sums[owner]);
+      continue;
     }
+    for_each_value(exec, part, owner, sums[owner],
+                   [&](const Piece& piece, std::uint64_t at, std::span<const float> value) {
+                     float* const element = piece.elements.data() + at;
+                     for (std::size_t i = 0; i < value.size(); ++i) {
+                       element[i] = value[i] * factor;
+                       largest = std::max(largest,
+                                          std::bit_cast<std::uint32_t>(element[i]) & 0x7fffffffu);
+                     }
+                   });
+  }
+  return add_lists(exec, part, lists, factor) && largest < 0x7f800000u;
+}
+
+void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message) {
+  const Workspace::Scope scope(*exec.workspace);
+  if (message.carries_all()) {
+    for_each_value(exec, part, owner, message,
+                   [](const Piece& piece, std::uint64_t at, std::span<const float> value) {
+                     float* const residual = piece.residual().data() + at;
+                     for (std::size_t i = 0; i < value.size(); ++i) residual[i] += value[i];
+                   });
+    return;
+  }
+  const kernels::SparseView list = to_positions(exec, part.partition, owner, message);
+  for (const Piece& piece : part.pieces) {
+    kernels::put_back(exec, piece.residual(), piece.base, slice(list, piece));
   }
 }
 
@@ -79,6 +189,18 @@ void keep(const Piece& piece, float decay) {
     if (std::isfinite(acc)) residual[i] = acc;
   }
   piece.state->dirty = true;
+}
+
+void store_own(const Part& part, std::span<const float> values) {
+  for_each_stretch(
+      part, part.self,
+      [&](const Piece& piece, std::uint64_t offset, std::uint64_t local, std::uint64_t size) {
+        float* const residual = piece.residual().data() + offset;
+        for (std::uint64_t i = 0; i < size; ++i) {
+          const float value = values[local + i];
+          if (std::isfinite(value)) residual[i] = value;
+        }
+      });
 }
 
 }  // namespace winnow::compress

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,7 +17,8 @@ namespace winnow::compress {
 /// What a piece carries from step to step beside its residual.
 struct PieceState {
   kernels::SelectBound bound;
-  bool dirty = false;  ///< the residual may hold something
+  kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
+  bool dirty = false;              ///< the residual may hold something
 };
 
 /// What a rank carries from step to step for one parameter.
@@ -31,9 +33,12 @@ struct Piece {
   std::span<float> elements;
   ParameterState* parameter = nullptr;
   PieceState* state = nullptr;
-  std::uint64_t offset = 0;  ///< place in the parameter of elements[0]
-  std::uint32_t base = 0;    ///< position in the part of elements[0]
-  std::uint32_t k = 0;       ///< elements to keep
+  std::uint64_t offset = 0;     ///< place in the parameter of elements[0]
+  std::uint32_t base = 0;       ///< position in the part of elements[0], a multiple of 64
+  std::uint32_t k = 0;          ///< elements to keep of those that other ranks sum
+  std::uint64_t own_begin = 0;  ///< local number of the first element that this rank sums
+  std::uint64_t own_count = 0;  ///< how many it sums
+  std::uint32_t own_k = 0;      ///< elements to keep of the sums
 
   /// Empty where the parameter has none yet.
   std::span<float> residual() const {
@@ -43,23 +48,43 @@ struct Piece {
   }
 };
 
-/// What one message covers: below 2^32 positions. Pieces lie one after another.
+/// What one call sends as one message, or as one to each owner: below 2^32 positions. Pieces lie
+/// one after another, each from a multiple of 64 on; positions between them are gaps.
 struct Part {
+  static constexpr std::uint32_t kNobody = 0xffffffff;
+
   std::vector<Piece> pieces;
-  std::uint64_t count = 0;
-  std::uint64_t k = 0;
+  std::uint64_t count = 0;                  ///< positions
+  std::uint64_t k = 0;                      ///< of all pieces
+  std::uint64_t most_k = 0;                 ///< the most that k is on any rank
+  kernels::Partition partition{1, 0};       ///< one owner: a message is for all ranks
+  std::uint32_t self = kNobody;             ///< the owner that this rank is
+  std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
+
+  /// The most elements that any rank's message to `owner` can carry.
+  std::uint64_t most_for(std::uint32_t owner) const {
+    return std::min(most_k, partition.local_count(owner));
+  }
 };
 
-/// elements += messages in their order, then times `factor` once where any message wrote; elements
-/// are zero before. Returns whether all sums are finite.
+/// elements = the sum of messages for all ranks in their order, times `factor`. Where messages
+/// carry chosen elements, the elements must be zero before. Returns whether all sums are finite.
 bool add_messages(const Exec& exec, const Part& part, std::span<const MessageView> messages,
                   float factor);
+
+/// elements = the owners' sums, times `factor`: sums[o] is what owner o sent. Where messages carry
+/// chosen elements, the elements must be zero before. Returns whether all are finite.
+bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView> sums,
+                float factor);
 
 /// Takes a piece that is not sent after all: residual = acc where acc is finite, as it was
 /// elsewhere. Allocates the residual where there is none. The elements stay as they are.
 void keep(const Piece& piece, float decay);
 
-/// residual += message: undoes what encode took.
-void put_back(const Exec& exec, const Part& part, const MessageView& message);
+/// residual += message to `owner`: undoes what encode took.
+void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message);
+
+/// residual = values, by local number, where they are finite, at the positions of Part::self.
+void store_own(const Part& part, std::span<const float> values);
 
 }  // namespace winnow::compress

@@ -2,17 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "compress/part.hpp"
+#include "compress/compressor.hpp"
 
 namespace winnow::compress {
 
-/// Error feedback and exact top-k of each piece, its k elements sent as float32: the body of every
-/// compressor that sends selected values as they are. See Compressor::encode.
-void select_and_seal(const Exec& exec, float decay, const Part& part, Header header,
-                     std::span<std::byte> out);
+/// The rest of Compressor::encode for a compressor that has selected elements: `index` are their
+/// positions in the part, ascending, `value` what acc was there; both are scratch. Writes a message
+/// per owner; what a coding misses goes into the residuals, which are zero at these positions.
+void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                   std::span<std::uint32_t> index, std::span<float> value, Outbox& out);
+
+/// The rest of Compressor::encode_sums: `index` are local numbers, ascending, `value` what the
+/// sums were there, now zero.
+void seal_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                        std::span<const std::uint32_t> index, std::span<float> value,
+                        std::span<float> sums, std::span<std::byte> out);
 
 }  // namespace winnow::compress

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <winnow/error.hpp>
 
+#include "compress/none.hpp"
 #include "compress/selection.hpp"
 
 namespace winnow::compress {
@@ -15,13 +16,10 @@ namespace {
 
 class TopK final : public Compressor {
  public:
-  explicit TopK(double density) : density_(density) {
-    std::array<char, 32> text;
-    name_.append(text.data(), std::to_chars(text.begin(), text.end(), density).ptr);
-  }
+  TopK(double density, std::string selection, const Codings& codings)
+      : Compressor(codings), density_(density), selection_(std::move(selection)) {}
 
-  std::string name() const override { return name_; }
-  bool lossless() const override { return density_ == 1; }
+  bool everything() const override { return false; }
 
   std::uint64_t kept(std::uint64_t count) const override {
     if (count == 0) return 0;
@@ -31,19 +29,56 @@ class TopK final : public Compressor {
     return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::ceil(exact)), 1, count);
   }
 
-  void encode(const Exec& exec, float decay, const Part& part, const Header& header,
-              std::span<std::byte> out) const override {
-    select_and_seal(exec, decay, part, header, out);
+  void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {
+    const Part& part = job.part;
+    const Workspace::Scope scope(*exec.workspace);
+    const auto index = exec.workspace->take<std::uint32_t>(part.k);
+    const auto value = exec.workspace->take<float>(part.k);
+    const bool shared = part.self != Part::kNobody;
+    std::size_t at = 0;
+    for (const Piece& piece : part.pieces) {
+      const auto piece_index = index.subspan(at, piece.k);
+      kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
+      if (shared) spans.own = {&part.partition, part.self, piece.base, out.own};
+      const auto result = kernels::feedback_select(exec, spans, piece.state->bound, piece_index,
+                                                   value.subspan(at, piece.k));
+      out.finite = out.finite && result.finite;
+      for (std::uint32_t& position : piece_index) position += piece.base;
+      piece.state->dirty = true;
+      at += piece.k;
+    }
+    seal_selected(exec, codings(), job, index, value, out);
   }
+
+  void encode_sums(const Exec& exec, const EncodeJob& job, std::span<float> sums,
+                   std::span<std::byte> out) const override {
+    const Part& part = job.part;
+    const Workspace::Scope scope(*exec.workspace);
+    const auto index = exec.workspace->take<std::uint32_t>(part.owner_k[part.self]);
+    const auto value = exec.workspace->take<float>(index.size());
+    std::size_t at = 0;
+    for (const Piece& piece : part.pieces) {
+      if (piece.own_k == 0) continue;
+      const auto piece_index = index.subspan(at, piece.own_k);
+      kernels::select(exec, sums.subspan(piece.own_begin, piece.own_count), piece.state->sum_bound,
+                      piece_index, value.subspan(at, piece.own_k));
+      for (std::uint32_t& local : piece_index) local += static_cast<std::uint32_t>(piece.own_begin);
+      at += piece.own_k;
+    }
+    seal_selected_sums(exec, codings(), job, index, value, sums, out);
+  }
+
+ protected:
+  std::string selection() const override { return selection_; }
 
  private:
   double density_;
-  std::string name_ = "topk:";
+  std::string selection_;
 };
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_topk(std::string_view argument) {
+std::unique_ptr<Compressor> make_topk(std::string_view argument, const Codings& codings) {
   double density = 0;
   const auto [end, error] =
       std::from_chars(argument.data(), argument.data() + argument.size(), density);
@@ -52,7 +87,11 @@ std::unique_ptr<Compressor> make_topk(std::string_view argument) {
     fail_usage("topk takes a density above 0 and at most 1, such as topk:0.01, not '" +
                std::string(argument) + "'");
   }
-  return std::make_unique<TopK>(density);
+  std::array<char, 32> text;
+  std::string selection = "topk:";
+  selection.append(text.data(), std::to_chars(text.begin(), text.end(), density).ptr);
+  if (density == 1) return make_everything(std::move(selection), codings);
+  return std::make_unique<TopK>(density, std::move(selection), codings);
 }
 
 }  // namespace winnow::compress

@@ -7,7 +7,7 @@
 namespace winnow::compress {
 
 /// "topk:DENSITY": of each parameter the max(1, ceil(density * count)) elements largest in |acc|,
-/// as float32; ties go to the lowest index.
-std::unique_ptr<Compressor> make_topk(std::string_view argument);
+/// ties to the lowest index.
+std::unique_ptr<Compressor> make_topk(std::string_view argument, const Codings& codings);
 
 }  // namespace winnow::compress

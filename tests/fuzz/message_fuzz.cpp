@@ -1,79 +1,236 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
+#include <functional>
 #include <span>
 #include <vector>
 #include <winnow/error.hpp>
 
 #include "compress/message.hpp"
 #include "kernels/checksum.hpp"
+#include "tests/fuzz/reach.hpp"
 
 // open() on bytes that anyone may have written. libFuzzer drives it where the compiler is clang:
 //
-//   export CXX=clang++-16 CXXFLAGS=-fsanitize=fuzzer-no-link
-//   meson setup build-fuzz -Db_sanitize=address,undefined -Db_lundef=false -Dopenmp=disabled
-//   ninja -C build-fuzz tests/message_fuzz
-//   build-fuzz/tests/message_fuzz -max_total_time=60 tests/golden
+//   export CXX=clang++-16
+//   meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false
+//   ninja -C build-fuzz tests/fuzz/message_fuzz
+//   build-fuzz/tests/fuzz/message_fuzz -max_total_time=60 tests/golden
 //
 // Elsewhere message_replay runs files through it, as a test.
+//
+// Each input is tried three times: as it is; with the checksum that belongs to it, which no random
+// change would find; and mended, so that its header is one that some rank could have sent and its
+// length follows from it, which leaves the index part and the value part to be refused.
 
 namespace {
 
 using namespace winnow;
+using compress::Codings;
 using compress::Header;
 
-/// What open() accepts is what seal() writes, and throws nothing but what it says it does.
-void check_open(std::span<const std::byte> message, const Header& expected) {
-  Workspace workspace;
-  const Workspace::Scope scope(workspace);
-  const Exec exec{.workspace = &workspace};
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+/// Decodes what a sum would; the same values whichever body does it, and finite ones where a scale
+/// was checked for that.
+void check_values(const compress::MessageView& view) {
+  const auto k = static_cast<std::size_t>(view.header.k);
+  std::vector<float> fast(k), slow(k);
+  kernels::dequantize(Exec{}, view.format, k, view.coded, 0, fast);
+  kernels::dequantize(Exec{.place = Place::reference}, view.format, k, view.coded, 0, slow);
+  require(k == 0 || std::memcmp(fast.data(), slow.data(), k * sizeof(float)) == 0,
+          "a value decodes to other bits than in the reference");
+  if (!view.value.empty()) {
+    require(std::memcmp(fast.data(), view.value.data(), k * sizeof(float)) == 0,
+            "open() decodes other values than dequantize()");
+  }
+  if (view.format.block == 0) return;
+  require(std::all_of(fast.begin(), fast.end(), [](float x) { return std::isfinite(x); }),
+          "open() accepted a scale whose values overflow");
+}
+
+/// Positions ascend and lie below count, as who adds up the values relies on.
+void check_index(const compress::MessageView& view) {
+  require(view.index.size() == (view.carries_all() ? 0 : view.header.k),
+          "open() gives another number of positions than k");
+  require(std::ranges::adjacent_find(view.index, std::greater_equal{}) == view.index.end(),
+          "open() accepted positions that do not ascend");
+  require(view.index.empty() || view.index.back() < view.header.count,
+          "open() accepted a position that is not below count");
+}
+
+/// What open() accepts is what seal() writes, and throws nothing but what it says it does. Returns
+/// whether it accepts.
+bool check_open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
+                const Codings& codings) {
   try {
-    const compress::MessageView view = compress::open(exec, message, expected, 0);
+    const compress::MessageView view = compress::open(exec, message, expected, 0, codings);
     std::vector<std::uint64_t> words(message.size() / 8);
     const auto again = std::as_writable_bytes(std::span(words));
-    const auto layout = compress::lay_out(view.header.count, view.header.k, again);
-    // A message without values has no memory to copy from.
-    if (!view.value.empty()) {
-      std::memcpy(layout.value.data(), view.value.data(), view.value.size_bytes());
+    const auto layout = compress::lay_out(view.header.count, view.header.k, again, codings);
+    if (!view.coded.empty()) {
+      std::memcpy(layout.value_part.data(), view.coded.data(), view.coded.size());
     }
-    compress::seal(exec, view.header, view.index, again);
-    if (std::memcmp(again.data(), message.data(), message.size()) != 0) {
-      std::fputs("open() accepted a message that seal() does not write\n", stderr);
-      std::abort();
-    }
+    compress::seal(exec, view.header, view.index, again, codings);
+    require(std::memcmp(again.data(), message.data(), message.size()) == 0,
+            "open() accepted a message that seal() does not write");
+    check_index(view);
+    check_values(view);
+    fuzz::reach.count(view.header);
+    return true;
   } catch (const UsageError&) {
   } catch (const CommError&) {
   }
+  return false;
+}
+
+Header header_of(std::span<const std::byte> message) {
+  Header header;
+  if (message.size() >= sizeof header) std::memcpy(&header, message.data(), sizeof header);
+  return header;
+}
+
+void put_header(const Header& header, std::span<std::byte> message) {
+  std::memcpy(message.data(), &header, sizeof header);
+}
+
+/// The value format that a header claims, or float32 where there is no such.
+kernels::ValueFormat claimed_values(const Header& header) {
+  const std::uint32_t block = header.value_coding < 16 ? 0 : 32u << (header.value_coding >> 4);
+  for (const kernels::ValueCoding& coding : kernels::value_codings()) {
+    const kernels::ValueFormat format{.coding = &coding, .block = block};
+    if (coding.id == header.value_coding % 16 && kernels::valid_format(format)) return format;
+  }
+  return Codings{}.value;
+}
+
+/// The index coding that a header claims, as an option would ask for it; null where it is none.
+const compress::IndexCoding* claimed_index(const Header& header) {
+  for (const compress::IndexCoding* coding : compress::index_codings()) {
+    if (coding->id == header.index_coding && coding->id != 0) return coding;
+  }
+  return nullptr;
+}
+
+/// The codings that a header claims, its index coding as the one that an option asks for.
+Codings claimed_codings(const Header& header) {
+  return {.value = claimed_values(header), .index = claimed_index(header)};
+}
+
+/// Opens a message as what it claims to be, whether that is accepted.
+bool check_claim(std::span<const std::byte> message) {
+  Workspace workspace;
+  const Workspace::Scope scope(workspace);
+  const Header claimed = header_of(message);
+  return check_open(Exec{.workspace = &workspace}, message, claimed, claimed_codings(claimed));
+}
+
+/// The same with both bodies; what is accepted then, also as what others may expect.
+void check_expectations(std::span<const std::byte> message) {
+  Workspace workspace;
+  const Workspace::Scope scope(workspace);
+  const Exec exec{.workspace = &workspace};
+  const Exec reference{.place = Place::reference, .workspace = &workspace};
+  const Header claimed = header_of(message);
+  const Codings asked = claimed_codings(claimed);
+  const bool accepted = check_open(exec, message, claimed, asked);
+  require(check_open(reference, message, claimed, asked) == accepted,
+          "open() accepts what its reference body does not, or the other way round");
+  if (!accepted) return;
+
+  const Codings chosen{.value = asked.value};
+  const bool usual = claimed.k == claimed.count ||
+                     compress::choose_index_coding(claimed.count, claimed.k) == asked.index;
+  require(check_open(exec, message, claimed, chosen) == usual,
+          "open() accepted an index coding that nobody asked for, or refused the usual one");
+  Header most = claimed;  // an owner knows no more than a bound of k
+  most.kind = Header::Kind::contribution;
+  most.k = claimed.count;
+  Header count = claimed;
+  count.count += 1;
+  Header fewer = claimed;
+  if (claimed.k > 0) {
+    fewer.k -= 1;
+  } else {
+    fewer.part ^= 1;
+  }
+  Header elsewhere = claimed;
+  elsewhere.digest ^= 1;
+  const bool contribution = check_open(exec, message, most, asked);
+  require(contribution == (claimed.kind == Header::Kind::contribution),
+          "open() asks more of a contribution than that its k is within the bound, or less");
+  for (const Header& other : {count, fewer, elsewhere}) {
+    require(!check_open(exec, message, other, asked),
+            "open() accepted a message that is not the one expected");
+  }
+}
+
+void correct_checksum(std::span<std::byte> message) {
+  Header header = header_of(message);
+  header.checksum = 0;
+  put_header(header, message);
+  header.checksum = kernels::checksum(Exec{}, message);
+  put_header(header, message);
+}
+
+/// The message again, with a header that can be and the length that it fixes.
+std::vector<std::uint64_t> mended(std::span<const std::byte> message) {
+  constexpr std::size_t kMostBytes = 16384;
+  constexpr std::uint64_t kCounts = 4096;
+  Header header = header_of(message);
+  header.magic = Header::kMagic;
+  header.version = Header::kVersion;
+  header.flags &= Header::kPoison | Header::kRefused;
+  const auto kind = static_cast<std::uint8_t>(header.kind);
+  if (kind != 1 && kind != 3 && kind != 4) header.kind = static_cast<Header::Kind>(3 + kind % 2);
+  const Codings codings = claimed_codings(header);
+  if (codings.exact()) header.value_coding = codings.value.coding->id;
+  if (header.k > header.count || (header.k < header.count && header.count >> 32 != 0) ||
+      header.count >> 40 != 0 ||
+      compress::message_bytes(header.count, header.k, codings) > kMostBytes) {
+    header.count %= kCounts;
+    header.k %= header.count + 1;
+  }
+  if (header.k == header.count) {
+    header.index_coding = 0;
+  } else if (codings.index == nullptr) {
+    header.index_coding = compress::choose_index_coding(header.count, header.k)->id;
+  }
+  const std::size_t bytes = compress::message_bytes(header.count, header.k, codings);
+  std::vector<std::uint64_t> words(bytes / 8);
+  const auto out = std::as_writable_bytes(std::span(words));
+  std::memcpy(out.data(), message.data(), std::min(message.size(), bytes));
+  put_header(header, out);
+  correct_checksum(out);
+  return words;
 }
 
 }  // namespace
 
+// The name is libFuzzer's. NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // Words, for the alignment that open() asks for.
   std::vector<std::uint64_t> words(size / 8 + 1);
   if (size > 0) std::memcpy(words.data(), data, size);
   const auto message = std::as_writable_bytes(std::span(words)).first(size);
-  Header claimed;
-  if (size >= sizeof claimed) std::memcpy(&claimed, data, sizeof claimed);
-  Header other = claimed;
-  other.count += 1;
-  Header elsewhere = claimed;
-  elsewhere.digest ^= 1;
-  const auto check_all = [&] {
-    for (const Header& expected : {claimed, other, elsewhere, Header{}}) {
-      check_open(message, expected);
-    }
-  };
-  check_all();
-  if (size < sizeof claimed || size % 4 != 0) return 0;
-  // Once more behind the checksum, which no random change would pass.
-  const std::uint64_t zero = 0;
-  std::memcpy(message.data() + offsetof(Header, checksum), &zero, 8);
-  const std::uint64_t sum = kernels::checksum(Exec{}, message);
-  std::memcpy(message.data() + offsetof(Header, checksum), &sum, 8);
-  check_all();
+  const bool accepted = check_claim(message);
+  if (size < sizeof(Header)) return 0;
+  const std::vector<std::uint64_t> whole = mended(message);
+  check_expectations(std::as_bytes(std::span(whole)));
+  if (size % 4 != 0) return 0;
+  const std::uint64_t checksum = header_of(message).checksum;
+  correct_checksum(message);
+  require(!accepted || checksum == header_of(message).checksum,
+          "open() accepted a checksum that is not that of the bytes");
+  const auto same = [&] { return std::memcmp(message.data(), whole.data(), size) == 0; };
+  if (size != 8 * whole.size() || !same()) check_expectations(message);
   return 0;
 }

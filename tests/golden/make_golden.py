@@ -3,18 +3,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the golden messages, from docs/message_format.md and from nothing else.
 
-It shares no code with the library, so that message_test compares two implementations. Run it, in
+It shares no code with the library, so that golden_test compares two implementations. Run it, in
 any folder, when a version is added to the format; a message of an existing version never changes:
 
     python3 tests/golden/make_golden.py
+
+It also prints the rows of the table in partition_test.
 """
 
 import pathlib
 import struct
+from typing import NamedTuple
 
 
 def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 8)
+
+
+# ---- Index part
+
+def none(count: int, index: list[int]) -> bytes:
+    return b""
 
 
 def raw32(count: int, index: list[int]) -> bytes:
@@ -36,32 +45,114 @@ def eliasfano(count: int, index: list[int]) -> bytes:
     )
 
 
+def bitmap(count: int, index: list[int]) -> bytes:
+    return sum(1 << i for i in index).to_bytes(part_bytes(count), "little")
+
+
+INDEX_CODINGS = [none, raw32, eliasfano, bitmap]
+
+
+def index_part(count: int, index: list[int], asked) -> tuple[int, bytes]:
+    """The id of the coding and its bytes."""
+    if len(index) == count:
+        return 0, b""
+    coded = [(coding(count, index), i) for i, coding in enumerate(INDEX_CODINGS) if i > 0]
+    if asked is not None:
+        coded = [(data, i) for data, i in coded if INDEX_CODINGS[i] is asked]
+    data, number = min(coded, key=lambda c: (len(c[0]), c[1]))
+    return number, data
+
+
+# ---- Value part
+
+class Values(NamedTuple):
+    """Codes, as unsigned or signed numbers, with the scales of their blocks."""
+
+    coding: int
+    codes: list[int]
+    block: int = 0
+    scales: list[float] = []
+
+    def id(self) -> int:
+        return self.coding | ((self.block.bit_length() - 6) << 4 if self.block else 0)
+
+    def part(self) -> bytes:
+        bits = [None, 32, 16, 16, 8, 4, 1][self.coding]
+        assert not self.block or len(self.scales) == -(-len(self.codes) // self.block)
+        packed = sum((code & ((1 << bits) - 1)) << (n * bits) for n, code in enumerate(self.codes))
+        return padded(struct.pack(f"<{len(self.scales)}f", *self.scales)) + packed.to_bytes(
+            part_bytes(len(self.codes) * bits), "little")
+
+
+def float32(bits: list[int]) -> Values:
+    return Values(1, bits)
+
+
+def bf16(codes: list[int]) -> Values:
+    return Values(2, codes)
+
+
+def fp16(codes: list[int]) -> Values:
+    return Values(3, codes)
+
+
+def int8(codes: list[int], scales: list[float], block: int = 256) -> Values:
+    return Values(4, codes, block, scales)
+
+
+def int4(codes: list[int], scales: list[float], block: int = 128) -> Values:
+    return Values(5, codes, block, scales)
+
+
+def sign(codes: list[int], scales: list[float], block: int = 512) -> Values:
+    return Values(6, codes, block, scales)
+
+
+# ---- Message
+
 def checksum(message: bytes) -> int:
     words = struct.unpack(f"<{len(message) // 4}I", message)
     return sum(word * (2 * i + 1) for i, word in enumerate(words)) % 2**64
 
 
-def message(kind: int, flags: int, count: int, index: list[int], value_bits: list[int]) -> bytes:
-    k = len(value_bits)
-    if k == count:
-        index_coding, index_part = 0, b""
-    else:
-        codings = [(len(raw32(count, index)), 1), (len(eliasfano(count, index)), 2)]
-        index_coding = min(codings)[1]
-        index_part = (raw32 if index_coding == 1 else eliasfano)(count, index)
-    value_part = padded(struct.pack(f"<{k}I", *value_bits))
+class Header(NamedTuple):
+    kind: int
+    flags: int
+    count: int
+    k: int
+    epoch: int = 3
+    part: int = 2
+    index_coding: int = 0
+    value_coding: int = 0
 
-    def with_checksum(number: int) -> bytes:
-        header = struct.pack(
-            "<4sBBHQQQQQIHBBQ", b"WNNW", 1, kind, flags, 0x0123456789ABCDEF, 0xFEDCBA9876543210,
-            1000000007, count, k, 3, 2, index_coding, 1, number)
-        return header + index_part + value_part
+    def packed(self, number: int) -> bytes:
+        return struct.pack(
+            "<4sBBHQQQQQIHBBQ", b"WNNW", 1, self.kind, self.flags, 0x0123456789ABCDEF,
+            0xFEDCBA9876543210, 1000000007, self.count, self.k, self.epoch, self.part,
+            self.index_coding, self.value_coding, number)
 
-    return with_checksum(checksum(with_checksum(0)))
+
+def with_checksum(header: Header, body: bytes = b"") -> bytes:
+    return header.packed(checksum(header.packed(0) + body)) + body
+
+
+def message(kind: int, flags: int, count: int, index: list[int], values: Values,
+            index_coding=None) -> bytes:
+    """A message that carries `values` at `index`, or at all positions."""
+    k = len(values.codes)
+    everything = k == count
+    assert everything or len(index) == k
+    number, positions = index_part(count, list(range(k)) if everything else index, index_coding)
+    header = Header(kind, flags, count, k, index_coding=number, value_coding=values.id())
+    return with_checksum(header, positions + values.part())
 
 
 def bits(value: float) -> int:
     return struct.unpack("<I", struct.pack("<f", value))[0]
+
+
+def from_bits(number: int) -> float:
+    return struct.unpack("<f", struct.pack("<I", number))[0]
 
 
 def ramp(k: int) -> list[int]:
@@ -69,22 +160,74 @@ def ramp(k: int) -> list[int]:
     return [bits((n + 1.5) * (-1) ** n) for n in range(k)]
 
 
-GRADIENT, AGREEMENT = 1, 2
+GRADIENT, AGREEMENT, CONTRIBUTION, SUM = 1, 2, 3, 4
 POISON, REFUSED = 1, 2
+BF16 = [0x3FC0, 0xC020, 0x8000, 0x0001, 0x7F7F, 0xFF80, 0x3EAB]
+FP16 = [0x3E00, 0xC100, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x3555, 0x7C00, 0xFFFF]
 GOLDEN = {
-    "agreement": message(AGREEMENT, REFUSED, 0, [], []),
-    "nothing_kept": message(GRADIENT, 0, 10, [], []),
-    "everything_kept": message(GRADIENT, 0, 3, [], [bits(1.0), bits(-0.0), 1]),
-    "raw32": message(GRADIENT, 0, 1000, [999], ramp(1)),
-    "eliasfano_no_low_bits": message(GRADIENT, 0, 40, [0, 1, 5, 39], ramp(4)),
-    "eliasfano": message(GRADIENT, 0, 1000, [2 * n * n for n in range(21)], ramp(21)),
-    "eliasfano_poison": message(
+    "agreement": with_checksum(Header(AGREEMENT, 0, 25600000, 256000, epoch=0, part=0)),
+    "agreement_refused": with_checksum(Header(AGREEMENT, REFUSED, 0, 0, epoch=0, part=0)),
+    "nothing_kept": message(GRADIENT, 0, 10, [], float32([])),
+    "everything_kept": message(GRADIENT, 0, 3, [], float32([bits(1.0), bits(-0.0), 1])),
+    "raw32": message(GRADIENT, 0, 1000, [999], float32(ramp(1))),
+    "eliasfano_no_low_bits": message(GRADIENT, 0, 40, [0, 1, 5, 39], float32(ramp(4))),
+    "eliasfano": message(GRADIENT, 0, 1000, [2 * n * n for n in range(21)], float32(ramp(21))),
+    "poison": message(
         GRADIENT, POISON, 4000000000, [571428571 * n for n in range(7)],
-        ramp(5) + [0x7FC00000, 0xFF800000]),
+        float32(ramp(5) + [0x7FC00000, 0xFF800000])),
+    "bitmap": message(GRADIENT, 0, 100, [3 * n for n in range(34)], float32(ramp(34))),
+    "contribution": message(
+        CONTRIBUTION, 0, 129, [n * n for n in range(12)], float32(ramp(12))),
+    "bf16_sum_poison": message(
+        SUM, POISON, 5000, [700 * n + 77 for n in range(7)], bf16(BF16)),
+    "fp16_raw32": message(  # an option asks for raw32, though it is not the shortest
+        GRADIENT, 0, 1000, [100 * n + 99 for n in range(10)], fp16(FP16), raw32),
+    "int8": message(
+        SUM, 0, 3000, [9 * n + n % 5 for n in range(300)],
+        int8([37 * n % 255 - 127 for n in range(300)], [0.125, from_bits(0x7C010202)])),
+    "int8_block_64": message(
+        CONTRIBUTION, 0, 1000, [6 * n + n % 5 for n in range(150)],
+        int8([37 * n % 255 - 127 for n in range(150)], [0.5, 3.0, 2.0**-100], 64)),
+    "int4_everything": message(
+        SUM, 0, 261, [],
+        int4([4 * n % 15 - 7 for n in range(261)], [0.25, 1.5, from_bits(0x7E124922)])),
+    "int4_block_64_bitmap": message(
+        CONTRIBUTION, 0, 200, [5 * n // 2 for n in range(70)],
+        int4([4 * n % 15 - 7 for n in range(70)], [5.0, 0.75], 64)),
+    "sign": message(
+        GRADIENT, 0, 5000, [9 * n + n % 7 for n in range(520)],
+        sign([int(n % 3 == 0) for n in range(520)], [0.1, from_bits(0x7F7FFFFF)])),
+    "sign_block_65536_bitmap": message(
+        GRADIENT, 0, 300, [0, 1, 299], sign([0, 1, 0], [0.3], 65536), bitmap),
 }
+
+
+# ---- Partition
+
+def owner_and_local(owners: int, position: int) -> tuple[int, int]:
+    unit = position // 64
+    group = unit // owners
+    h = (group ^ group >> 32) % 2**32
+    h = (h ^ h >> 16) * 0x85EBCA6B % 2**32
+    h = (h ^ h >> 13) * 0xC2B2AE35 % 2**32
+    h = (h ^ h >> 16) % owners
+    owner = next(o for o in range(owners) if group * owners + (o - h) % owners == unit)
+    return owner, 64 * group + position % 64
+
+
+PARTITION = [
+    (1, 1000, 999), (2, 1000, 0), (2, 1000, 64), (2, 1000, 500), (2, 1000, 999),
+    (3, 100000, 191), (3, 100000, 192), (3, 100000, 12345), (3, 100000, 99999),
+    (4, 2**20, 2**20 - 1), (7, 100001, 448), (7, 100001, 31416), (7, 100001, 100000),
+    (64, 10**9, 123456789), (1000, 2**40, 2**40 - 1), (5, 2**50, 2**50 - 1),
+    (2, 2**50, 2**39 + 64), (65536, 2**40, 987654321012),
+]
 
 if __name__ == "__main__":
     folder = pathlib.Path(__file__).parent
     for name, data in GOLDEN.items():
         (folder / f"{name}.bin").write_bytes(data)
         print(f"{name}.bin: {len(data)} bytes")
+    for owners, count, position in PARTITION:
+        owner, local = owner_and_local(owners, position)
+        print(f"{{{owners}, {count}, {position}, {owner}, {local}}},")
