@@ -6,14 +6,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iostream>
 #include <limits>
+#include <utility>
 
 #include "comm/agreement.hpp"
 #include "comm/bucket.hpp"
+#include "comm/call_queue.hpp"
+#include "comm/debug_log.hpp"
 #include "comm/dense.hpp"
 #include "comm/hash.hpp"
-#include "comm/stopwatch.hpp"
+#include "comm/measure.hpp"
+#include "comm/stats_book.hpp"
+#include "comm/stats_table.hpp"
+#include "comm/widened.hpp"
 #include "compress/compressor.hpp"
+#include "compress/stopwatch.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/float_mode.hpp"
 #include "winnow/error.hpp"
@@ -25,12 +33,13 @@ using comm::Bucket;
 using comm::BucketPart;
 using comm::Exchange;
 using compress::Header;
+using compress::Stopwatch;
 
 constexpr double kDefaultDeadline = 600;  // seconds
 
 /// What must be equal on all ranks.
 std::uint64_t digest_of(Options options) {
-  options.threads = 0;
+  options.threads = options.stats = options.debug = 0;
   return comm::Hash().add(options.to_string()).value();
 }
 
@@ -58,49 +67,25 @@ void check_patterns(std::span<const std::string> patterns) {
   }
 }
 
-/// Starts the Stats of a call; strings keep their memory.
-void reset(Stats& call) {
-  std::string schedule = std::move(call.schedule), reason = std::move(call.reason),
-              coding = std::move(call.coding);
-  call = Stats{.calls = 1};
-  call.schedule = std::move(schedule);
-  call.reason = std::move(reason);
-  call.coding = std::move(coding);
-  call.coding.clear();
-}
-
-/// Adds what one call did to the totals.
-void accumulate(Stats& totals, const Stats& call) {
-  totals.calls += call.calls;
-  totals.schedule = call.schedule;
-  totals.reason = call.reason;
-  totals.coding = call.coding;
-  totals.count += call.count;
-  totals.kept += call.kept;
-  totals.wire_bytes += call.wire_bytes;
-  totals.dense_wire_bytes += call.dense_wire_bytes;
-  totals.select_seconds += call.select_seconds;
-  totals.exchange_seconds += call.exchange_seconds;
-  totals.add_seconds += call.add_seconds;
-  totals.poisoned += call.poisoned;
-  totals.allocations += call.allocations;
-}
-
 }  // namespace
 
 struct AllReducer::Impl {
   Impl(std::shared_ptr<Transport> world, const Options& given);
+  ~Impl();
 
   void all_reduce(std::span<const Segment> segments);
-
-  Bucket& find(std::span<const Segment> segments);
-  Bucket& meet(std::span<const Segment> segments);
+  const Bucket& call(std::span<const Segment> segments);
+  bool sums_fit(const Bucket& bucket, std::size_t first, std::size_t last_part) const;
+  Bucket& find(std::uint64_t id);
+  Bucket& meet(std::uint64_t id);
   void begin(Bucket& bucket);
   bool reduce(const Bucket& bucket);
   bool run(std::size_t first, std::size_t last_part, std::uint16_t flags);
   bool add_messages();
   bool sums_are_finite() const;
   void put_back(float fill);
+  void put_back_messages(const Exchange& exchange);
+  kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   [[noreturn]] void give_up(const std::string& why);
   bool is_finite(const compress::Part& part) const;
 
@@ -122,9 +107,12 @@ struct AllReducer::Impl {
   std::uint64_t calls = 0;
   comm::Parameters parameters;
   std::unordered_map<std::uint64_t, Bucket> buckets;
+  comm::Widened widened;                         // the segments of the call under way
   std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
   std::vector<Exchange> exchanges;               // the same
-  Stats last, totals;
+  comm::StatsBook book;
+  std::unique_ptr<comm::DebugLog> log;
+  std::shared_ptr<comm::CallQueue> queue;
   std::uint64_t residuals = 0;  // allocated
   std::string broken;           // why no call is possible any more, if so
 };
@@ -156,63 +144,86 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
   }
   exec.threads =
       options.threads > 0 ? options.threads : default_threads(topology, transport->rank());
+  log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
+  queue = std::make_shared<comm::CallQueue>(
+      transport->allows_threads(),
+      [this](std::span<const Segment> segments) { all_reduce(segments); });
 }
 
-/// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
+AllReducer::Impl::~Impl() {
+  queue->close();
+  if (options.stats == 0 || transport->rank() != 0) return;
+  try {
+    comm::write_stats_table(std::cerr, transport->size(), options, book.buckets(), book.totals());
+  } catch (...) {
+    // No memory for a table.
+  }
+}
+
 void AllReducer::Impl::all_reduce(std::span<const Segment> segments) {
   if (!broken.empty()) throw CommError(broken);
   const kernels::FloatMode mode;
-  {
-    const Workspace::Scope scope(workspace);
-    Bucket& bucket = find(segments);
-    comm::view(bucket, segments);
-    begin(bucket);
-    try {
-      if (!reduce(bucket)) {
-        put_back(std::numeric_limits<float>::quiet_NaN());
-        last.poisoned = 1;
-      }
-    } catch (const std::exception& error) {
-      transport->abort(error.what());
-      put_back(0);
-      give_up(error.what());
+  const Bucket& bucket = call(segments);
+  book.finish(bucket, workspace.allocations() + residuals);
+  log->call(calls - 1, book.of(bucket), book.call());
+}
+
+/// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
+const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
+  const Workspace::Scope scope(workspace);
+  widened.widen(exec, segments);
+  Bucket& bucket = find(comm::bucket_id(segments));
+  comm::view(bucket, widened.segments());
+  begin(bucket);
+  try {
+    if (!reduce(bucket)) {
+      put_back(std::numeric_limits<float>::quiet_NaN());
+      book.call().poisoned = 1;
     }
+  } catch (const std::exception& error) {
+    transport->abort(error.what());
+    put_back(0);
+    widened.narrow(exec);
+    give_up(error.what());
   }
-  last.allocations = workspace.allocations() + residuals - totals.allocations;
-  accumulate(totals, last);
+  if (options.stats >= 2) comm::measure(widened.segments(), bucket, book.call());
+  widened.narrow(exec);
+  return bucket;
 }
 
 /// After this nothing is as it was on all ranks, and the transport may still use what it was given.
 void AllReducer::Impl::give_up(const std::string& why) {
   broken = why;
   workspace.abandon();
+  log->broken(why);
   throw CommError(why);
 }
 
-Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
-  const auto known = buckets.find(comm::bucket_id(segments));
-  return known != buckets.end() ? known->second : meet(segments);
+Bucket& AllReducer::Impl::find(std::uint64_t id) {
+  const auto known = buckets.find(id);
+  return known != buckets.end() ? known->second : meet(id);
 }
 
 /// The first call of a bucket: plans it and compares the plan with all ranks'. Leaves no trace
 /// where they disagree.
-Bucket& AllReducer::Impl::meet(std::span<const Segment> segments) {
+Bucket& AllReducer::Impl::meet(std::uint64_t id) {
   std::vector<std::uint64_t> fresh;
-  for (const Segment& segment : segments) {
+  for (const Segment& segment : widened.segments()) {
     if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
   }
   const auto forget = [&] {
-    for (const std::uint64_t id : fresh) parameters.erase(id);
+    for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
   };
-  std::string refusal = comm::refuse(segments, parameters);
-  Header mine{.digest = digest, .bucket = comm::bucket_id(segments), .call = calls};
+  std::string refusal = comm::refuse(widened.segments(), parameters);
+  Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket bucket;
   try {
     if (refusal.empty()) {
-      bucket = comm::plan_bucket(segments, options, transport->size(), *compressor, parameters);
+      bucket = comm::plan_bucket(id, widened.segments(), options,
+                                 {transport->size(), transport->rank()}, *compressor, parameters);
       mine.bucket = bucket.plan;
       mine.count = bucket.count;
-      for (const BucketPart& part : bucket.parts) mine.k += part.part.k;
+      for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
     }
   } catch (const UsageError& error) {
     refusal = error.what();
@@ -229,15 +240,14 @@ Bucket& AllReducer::Impl::meet(std::span<const Segment> segments) {
     give_up(error.what());
   }
   residuals = count_residuals(parameters);
-  return buckets.emplace(bucket.id, std::move(bucket)).first->second;
+  Bucket& known = buckets.emplace(bucket.id, std::move(bucket)).first->second;
+  book.meet(known, widened.segments());
+  log->plan(known, book.of(known));
+  return known;
 }
 
 void AllReducer::Impl::begin(Bucket& bucket) {
-  reset(last);
-  last.count = bucket.count;
-  last.reason = bucket.reason;
-  last.schedule = bucket.schedule;
-  last.dense_wire_bytes = bucket.dense_wire_bytes;
+  Stats& call = book.begin(bucket);
   exchanges.clear();
   schedules.clear();
   for (BucketPart& part : bucket.parts) {
@@ -256,9 +266,19 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .decay = options.decay,
                                  .part = part.part,
                                  .header = header,
-                                 .stats = last});
+                                 .random = random_of(part.part, header.part),
+                                 .stats = call});
   }
   ++calls;
+}
+
+/// Stages are numbered so that no two messages of a call share random numbers.
+kernels::RandomKey AllReducer::Impl::random_of(const compress::Part& part,
+                                               std::uint16_t number) const {
+  return {.seed = options.seed,
+          .call = calls,
+          .rank = static_cast<std::uint32_t>(transport->rank()),
+          .stage = number * (part.partition.owners() + 1)};
 }
 
 bool AllReducer::Impl::is_finite(const compress::Part& part) const {
@@ -289,10 +309,11 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
     if (!is_finite(exchanges[i].part)) flags = Header::kPoison;
   }
   if (!run(0, bucket.compressed, flags) || !add_messages()) return false;
+  if (!sums_fit(bucket, 0, bucket.compressed)) return false;
   if (!run(bucket.compressed, exchanges.size(), 0)) return false;
+  const Stopwatch watch(book.call().add_seconds);
   if (bucket.mixed() && !sums_are_finite()) return false;
-
-  const comm::Stopwatch watch(last.add_seconds);
+  if (bucket.mixed() && !sums_fit(bucket, bucket.compressed, exchanges.size())) return false;
   for (std::size_t i = bucket.compressed; i < exchanges.size(); ++i) {
     comm::write_dense(exchanges[i], factor());
   }
@@ -301,12 +322,22 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
 
 /// Returns whether every sum is finite.
 bool AllReducer::Impl::add_messages() {
-  const comm::Stopwatch watch(last.add_seconds);
+  const Stopwatch watch(book.call().add_seconds);
   bool finite = true;
   for (Exchange& exchange : exchanges) {
     finite = compress::add_messages(exec, exchange.part, exchange.messages, factor()) && finite;
+    if (exchange.sums.empty()) continue;
+    finite = compress::write_sums(exec, exchange.part, exchange.sums, factor()) && finite;
+    compress::store_own(exchange.part, exchange.left);
   }
   return finite;
+}
+
+/// Whether the sums of parts [first, last_part) are finite in the types that they go back to.
+bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
+                                std::size_t last_part) const {
+  return widened.fits(exec, bucket, std::span(exchanges).subspan(first, last_part - first),
+                      factor());
 }
 
 bool AllReducer::Impl::sums_are_finite() const {
@@ -314,13 +345,31 @@ bool AllReducer::Impl::sums_are_finite() const {
       exchanges, [&](const Exchange& exchange) { return kernels::all_finite(exec, exchange.sum); });
 }
 
+/// Opens this rank's own messages and adds them to the residuals.
+void AllReducer::Impl::put_back_messages(const Exchange& exchange) {
+  const compress::Part& part = exchange.part;
+  const bool shared = part.self != compress::Part::kNobody;
+  for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
+    if (owner == part.self) continue;
+    Header header = exchange.header;
+    if (shared) {
+      header.kind = Header::Kind::contribution;
+      header.count = part.partition.local_count(owner);
+      header.k = part.most_for(owner);
+    }
+    compress::put_back(exec, part, owner,
+                       compress::open(exec, exchange.own[owner], header, transport->rank(),
+                                      exchange.compressor.codings()));
+  }
+  if (shared) compress::store_own(part, exchange.own_acc);
+}
+
 /// Ends a call that cannot be finished, or whose result is not finite: what was taken from the
 /// gradient goes into the residuals and the elements read `fill`.
 void AllReducer::Impl::put_back(float fill) {
   for (Exchange& exchange : exchanges) {
     if (!exchange.own.empty()) {
-      const auto own = compress::open(exec, exchange.own, exchange.header, transport->rank());
-      compress::put_back(exec, exchange.part, own);
+      put_back_messages(exchange);
     } else if (!exchange.in_place) {
       for (const compress::Piece& piece : exchange.part.pieces) {
         compress::keep(piece, options.decay);
@@ -339,14 +388,49 @@ AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
 
-Work AllReducer::all_reduce(std::span<const Segment> bucket) {
-  impl_->all_reduce(bucket);
-  return {};
+void AllReducer::all_reduce(std::span<const Segment> bucket) {
+  if (impl_->queue->idle()) {
+    impl_->all_reduce(bucket);
+  } else {
+    all_reduce_async(bucket).wait();
+  }
 }
 
-Work AllReducer::all_reduce(std::span<float> elements, std::uint64_t id) {
+Work AllReducer::all_reduce_async(std::span<const Segment> bucket) {
+  return {impl_->queue, impl_->queue->submit(bucket)};
+}
+
+void AllReducer::all_reduce(const Elements& elements, std::uint64_t id) {
   const Segment segment{.elements = elements, .id = id};
-  return all_reduce(std::span(&segment, 1));
+  all_reduce(std::span(&segment, 1));
+}
+
+Work AllReducer::all_reduce_async(const Elements& elements, std::uint64_t id) {
+  const Segment segment{.elements = elements, .id = id};
+  return all_reduce_async(std::span(&segment, 1));
+}
+
+Work& Work::operator=(Work&& other) noexcept {
+  const Work before(std::move(*this));  // waited for at the end
+  queue_ = std::move(other.queue_);
+  number_ = other.number_;
+  return *this;
+}
+
+Work::~Work() {
+  try {
+    wait();
+  } catch (...) {
+    // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing.
+  }
+}
+
+void Work::wait() {
+  if (const auto queue = std::exchange(queue_, nullptr)) queue->wait(number_);
+}
+
+bool Work::test() {
+  return queue_ == nullptr || queue_->test(number_);
 }
 
 const Options& AllReducer::options() const {
@@ -358,11 +442,14 @@ const Topology& AllReducer::topology() const {
 Transport& AllReducer::transport() {
   return *impl_->transport;
 }
-const Stats& AllReducer::last() const {
-  return impl_->last;
+Stats AllReducer::last() const {
+  return impl_->book.last();
 }
-const Stats& AllReducer::totals() const {
-  return impl_->totals;
+Stats AllReducer::totals() const {
+  return impl_->book.totals();
+}
+std::vector<BucketStats> AllReducer::bucket_stats() const {
+  return impl_->book.buckets();
 }
 
 std::span<const float> AllReducer::residual(std::uint64_t id) const {

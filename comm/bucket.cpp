@@ -24,10 +24,14 @@ bool is_exempt(const Segment& segment, const Options& options) {
   });
 }
 
-/// Cuts segments into parts of at most max_count positions.
+/// Cuts segments into parts of at most max_count positions, in which each piece begins at a
+/// multiple of `unit`.
 std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
-                            Parameters& parameters, std::uint64_t max_count) {
+                            Parameters& parameters, std::uint64_t max_count, std::uint64_t unit) {
   std::vector<BucketPart> parts;
+  const auto next_base = [unit](const compress::Part& part) {
+    return (part.count + unit - 1) / unit * unit;
+  };
   for (std::size_t s = 0; s < segments.size(); ++s) {
     if (!chosen[s]) continue;
     const std::uint64_t count = segments[s].elements.size();
@@ -36,27 +40,21 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
     parameter.pieces.resize((count + max_count - 1) / max_count);
     for (std::uint64_t offset = 0; offset < count; offset += max_count) {
       const std::uint64_t size = std::min(max_count, count - offset);
-      if (parts.empty() || parts.back().part.count + size > max_count) parts.emplace_back();
+      if (parts.empty() || next_base(parts.back().part) + size > max_count) parts.emplace_back();
       BucketPart& target = parts.back();
+      const std::uint64_t base = next_base(target.part);
       target.part.pieces.push_back({
-          .elements = segments[s].elements.subspan(offset, size),
+          .elements = segments[s].elements.floats().subspan(offset, size),
           .parameter = &parameter,
           .state = &parameter.pieces[offset / max_count],
           .offset = offset,
-          .base = static_cast<std::uint32_t>(target.part.count),
+          .base = static_cast<std::uint32_t>(base),
       });
       target.segments.push_back(s);
-      target.part.count += size;
+      target.part.count = base + size;
     }
   }
   return parts;
-}
-
-void give_k(compress::Part& part, const compress::Compressor& compressor) {
-  for (Piece& piece : part.pieces) {
-    piece.k = static_cast<std::uint32_t>(compressor.kept(piece.elements.size()));
-    part.k += piece.k;
-  }
 }
 
 /// Why a whole bucket goes dense whatever the schedule, or empty.
@@ -71,18 +69,20 @@ std::string dense_reason(std::uint64_t count, const Options& options) {
 }
 
 /// Bytes that the busiest rank sends for all parts by one schedule.
-std::uint64_t wire_bytes(const Schedule& schedule, std::span<const BucketPart> parts, int ranks) {
+std::uint64_t wire_bytes(const Schedule& schedule, std::span<const BucketPart> parts, int ranks,
+                         const compress::Codings& codings) {
   std::uint64_t bytes = 0;
   for (const auto& [part, planned, segments] : parts) {
-    bytes += schedule.wire_bytes({ranks, part.count, compress::message_bytes(part.count, part.k)});
+    bytes += schedule.wire_bytes({ranks, part.count, part.most_k, codings});
   }
   return bytes;
 }
 
 /// The schedule with the fewest wire bytes; the first in the table (dense) wins a tie.
-const Schedule& cheapest(std::span<const BucketPart> parts, int ranks) {
+const Schedule& cheapest(std::span<const BucketPart> parts, int ranks,
+                         const compress::Codings& codings) {
   return *std::ranges::min_element(schedules(), {}, [&](const Schedule& schedule) {
-    return wire_bytes(schedule, parts, ranks);
+    return wire_bytes(schedule, parts, ranks, codings);
   });
 }
 
@@ -91,13 +91,22 @@ std::uint64_t plan_id(const Bucket& bucket) {
   Hash hash;
   hash.add(bucket.id);
   for (const BucketPart& part : bucket.parts) {
-    hash.add(part.schedule->name);
+    hash.add(part.schedule->name).add(part.part.most_k);
     for (std::size_t i = 0; i < part.segments.size(); ++i) {
       const Piece& piece = part.part.pieces[i];
-      hash.add(part.segments[i]).add(piece.offset).add(piece.elements.size()).add(piece.k);
+      hash.add(part.segments[i]).add(piece.offset).add(piece.elements.size());
     }
   }
   return hash.value();
+}
+
+/// The codings of the messages that this rank will send to all.
+std::string coding_of(const compress::Part& part, const compress::Compressor& compressor) {
+  const bool shared = part.self != compress::Part::kNobody;
+  std::string text;
+  compress::name_codings(shared ? part.partition.local_count(part.self) : part.count,
+                         shared ? part.owner_k[part.self] : part.k, compressor.codings(), text);
+  return text;
 }
 
 void allocate_residuals(BucketPart& part) {
@@ -113,7 +122,10 @@ void allocate_residuals(BucketPart& part) {
 
 std::uint64_t bucket_id(std::span<const Segment> segments) {
   Hash hash;
-  for (const Segment& segment : segments) hash.add(segment.id).add(segment.elements.size());
+  for (const Segment& segment : segments) {
+    const auto type = static_cast<std::uint64_t>(segment.elements.type());
+    hash.add(segment.id).add(segment.elements.size()).add(type);
+  }
   return hash.value();
 }
 
@@ -131,10 +143,11 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
   return {};
 }
 
-Bucket plan_bucket(std::span<const Segment> segments, const Options& options, int ranks,
-                   const compress::Compressor& compressor, Parameters& parameters) {
+Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
+                   World world, const compress::Compressor& compressor, Parameters& parameters) {
+  const int ranks = world.ranks;
   Bucket bucket;
-  bucket.id = bucket_id(segments);
+  bucket.id = id;
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
   const Schedule& dense = find_schedule("dense");
 
@@ -144,8 +157,10 @@ Bucket plan_bucket(std::span<const Segment> segments, const Options& options, in
   for (std::size_t s = 0; s < segments.size(); ++s) {
     if (is_exempt(segments[s], options)) compressed[s] = false;
   }
-  auto parts = cut(segments, compressed, parameters, options.max_part);
-  for (BucketPart& part : parts) give_k(part.part, compressor);
+  auto parts = cut(segments, compressed, parameters, options.max_part, kernels::Partition::kUnit);
+  for (BucketPart& part : parts) {
+    compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
+  }
 
   if (bucket.count == 0) {
     bucket.reason = "nothing to reduce";
@@ -153,7 +168,8 @@ Bucket plan_bucket(std::span<const Segment> segments, const Options& options, in
     if (bucket.reason.empty()) bucket.reason = "every parameter is exempt";
   } else {
     const bool automatic = options.schedule == "auto";
-    const Schedule& schedule = automatic ? cheapest(parts, ranks) : find_schedule(options.schedule);
+    const Schedule& schedule =
+        automatic ? cheapest(parts, ranks, compressor.codings()) : find_schedule(options.schedule);
     if (!automatic) {
       bucket.reason = "schedule=" + options.schedule;
     } else if (&schedule != &dense) {
@@ -162,14 +178,19 @@ Bucket plan_bucket(std::span<const Segment> segments, const Options& options, in
       bucket.reason = compressor.lossless() ? compressor.name() + " sends everything"
                                             : "dense puts no more bytes on the wire";
     }
-    for (BucketPart& part : parts) part.schedule = &schedule;
+    for (BucketPart& part : parts) {
+      part.schedule = &schedule;
+      if (!schedule.shared_out) continue;
+      compress::share_out(part.part, compressor, static_cast<std::uint32_t>(ranks),
+                          static_cast<std::uint32_t>(world.rank));
+    }
     if (&schedule == &dense) {
       compressed.assign(segments.size(), false);
       parts.clear();
     }
   }
   for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
-  auto dense_parts = cut(segments, rest, parameters, options.max_part);
+  auto dense_parts = cut(segments, rest, parameters, options.max_part, 1);
   for (BucketPart& part : dense_parts) part.schedule = &dense;
 
   bucket.compressed = parts.size();
@@ -184,8 +205,11 @@ Bucket plan_bucket(std::span<const Segment> segments, const Options& options, in
   for (const BucketPart& part : bucket.parts) {
     if (!bucket.schedule.empty()) bucket.schedule += '+';
     bucket.schedule += part.schedule->name;
-    bucket.dense_wire_bytes += dense.wire_bytes({ranks, part.part.count, 0});
+    bucket.dense_wire_bytes += dense.wire_bytes({ranks, part.part.count});
+    bucket.wire_bytes +=
+        part.schedule->wire_bytes({ranks, part.part.count, part.part.most_k, compressor.codings()});
   }
+  if (bucket.compressed > 0) bucket.coding = coding_of(bucket.parts.front().part, compressor);
   bucket.plan = plan_id(bucket);
   return bucket;
 }
@@ -195,7 +219,7 @@ void view(Bucket& bucket, std::span<const Segment> segments) {
     for (std::size_t i = 0; i < part.segments.size(); ++i) {
       Piece& piece = part.part.pieces[i];
       piece.elements =
-          segments[part.segments[i]].elements.subspan(piece.offset, piece.elements.size());
+          segments[part.segments[i]].elements.floats().subspan(piece.offset, piece.elements.size());
     }
   }
 }

@@ -28,35 +28,44 @@ struct BucketPart {
 
 /// What an AllReducer remembers of a bucket: its parts, their schedules and why.
 struct Bucket {
-  std::uint64_t id = 0;           ///< hash of parameter ids and counts
+  std::uint64_t id = 0;           ///< hash of parameter ids, counts and element types
   std::uint64_t plan = 0;         ///< hash of these and of how each segment travels
   std::uint64_t count = 0;        ///< elements
   std::vector<BucketPart> parts;  ///< compressed ones before dense ones
   std::size_t compressed = 0;     ///< how many of them are compressed
   std::string schedule;           ///< of each part, joined by '+'
   std::string reason;
+  std::string coding;                  ///< of the first compressed part's messages
+  std::uint64_t wire_bytes = 0;        ///< what the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< what the dense schedule would put on the wire
+  std::size_t number = 0;              ///< in the order of first calls; StatsBook::meet counts
 
   /// Exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
 };
 
-/// Names a bucket by the ids and counts of its segments, in their order.
+/// Names a bucket by the ids, counts and element types of its segments, in their order.
 std::uint64_t bucket_id(std::span<const Segment> segments);
 
 /// What is wrong with a bucket by itself, or empty.
 std::string refuse(std::span<const Segment> segments, const Parameters& parameters);
 
-/// Cuts a bucket that refuse() found sound into parts and plans each: exempt parameters and
-/// buckets that compression does not pay for go dense, the rest by the schedule of the options, or,
-/// for "auto", by the one that puts the fewest bytes on the wire. A function of ids, counts,
-/// exemptions, options and ranks alone, named by Bucket::plan. A parameter longer than
-/// Options::max_part is selected from in pieces. Allocates the states (and residuals of what is
-/// compressed) in `parameters`.
-Bucket plan_bucket(std::span<const Segment> segments, const Options& options, int ranks,
-                   const compress::Compressor& compressor, Parameters& parameters);
+/// The group of ranks that a plan is for, and which of them this one is.
+struct World {
+  int ranks = 1;
+  int rank = 0;
+};
 
-/// Points the pieces of a bucket at this call's segments.
+/// Cuts bucket `id` of float32 segments that refuse() found sound into parts and plans each: exempt
+/// parameters and buckets that compression does not pay for go dense, the rest by the schedule of
+/// the options, or, for "auto", by the one that puts the fewest bytes on the wire. A function of
+/// ids, counts, exemptions, options and ranks alone, named by Bucket::plan. A parameter longer than
+/// Options::max_part is selected from in pieces. The rank decides only what it owns. Allocates the
+/// states (and residuals of what is compressed) in `parameters`.
+Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
+                   World world, const compress::Compressor& compressor, Parameters& parameters);
+
+/// Points the pieces of a bucket at this call's segments, all of float32.
 void view(Bucket& bucket, std::span<const Segment> segments);
 
 }  // namespace winnow::comm

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "comm/stopwatch.hpp"
+#include "compress/stopwatch.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/elementwise.hpp"
 
@@ -13,6 +13,7 @@ namespace {
 
 using compress::Part;
 using compress::Piece;
+using compress::Stopwatch;
 
 /// The pieces' elements as one span where they follow each other in memory, else empty.
 std::span<float> contiguous(const Part& part) {
@@ -35,6 +36,16 @@ void add_residual(const Piece& piece, float decay, std::span<float> elements) {
   const auto residual = piece.residual();
   for (std::size_t i = 0; i < elements.size(); ++i) {
     elements[i] = kernels::feedback(elements[i], decay, residual[i]);
+  }
+}
+
+/// What is to be summed, in `all`; which is the elements themselves unless `packed`.
+void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
+  const Stopwatch watch(exchange.stats.select_seconds);
+  for (const Piece& piece : exchange.part.pieces) {
+    const auto elements = all.subspan(piece.base, piece.elements.size());
+    if (packed) std::ranges::copy(piece.elements, elements.begin());
+    add_residual(piece, exchange.decay, elements);
   }
 }
 
@@ -61,17 +72,12 @@ void run_dense(Exchange& exchange) {
   const std::span<float> in_place = contiguous(part);
   const bool packed = in_place.empty();
   const std::span<float> all = packed ? exchange.exec.workspace->take<float>(part.count) : in_place;
-
-  for (const Piece& piece : part.pieces) {
-    const auto elements = all.subspan(piece.base, piece.elements.size());
-    if (packed) std::ranges::copy(piece.elements, elements.begin());
-    add_residual(piece, exchange.decay, elements);
-  }
+  fill_in(exchange, packed, all);
   exchange.in_place = !packed;
   all_reduce(exchange, all);
   exchange.sum = all;
   exchange.stats.kept += part.count;
-  exchange.stats.wire_bytes += dense_wire_bytes({exchange.world.size(), part.count, 0});
+  exchange.stats.wire_bytes += dense_wire_bytes({exchange.world.size(), part.count});
 }
 
 void write_dense(Exchange& exchange, float factor) {

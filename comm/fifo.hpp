@@ -21,8 +21,13 @@ class Fifo {
   T& front() { return (*this)[begin_]; }
 
   void push(const T& entry) {
+    extend();
+    (*this)[end_ - 1] = entry;
+  }
+  /// Adds an entry that is what its slot last held, with the memory that it had.
+  void extend() {
     if (end_ - begin_ == slots_.size()) grow();
-    (*this)[end_++] = entry;
+    ++end_;
   }
   void pop() { ++begin_; }
   void clear() { begin_ = end_; }
@@ -33,7 +38,7 @@ class Fifo {
   void grow() {
     Fifo larger;
     larger.slots_.resize(slots_.empty() ? 16 : 2 * slots_.size());
-    for (std::uint64_t n = begin_; n != end_; ++n) larger[n] = (*this)[n];
+    for (std::uint64_t n = begin_; n != end_; ++n) larger[n] = std::move((*this)[n]);
     slots_ = std::move(larger.slots_);
   }
 

@@ -2,59 +2,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gather.hpp"
 
-#include <algorithm>
-
-#include "comm/stopwatch.hpp"
-#include "compress/index_coding.hpp"
+#include "compress/stopwatch.hpp"
 
 namespace winnow::comm {
 
+using compress::Stopwatch;
+
 std::uint64_t gather_wire_bytes(const CostShape& shape) {
-  return static_cast<std::uint64_t>(shape.ranks - 1) * shape.message_bytes;
+  return static_cast<std::uint64_t>(shape.ranks - 1) *
+         compress::message_bytes(shape.count, shape.k, shape.codings);
 }
 
 void run_gather(Exchange& exchange) {
   Transport& world = exchange.world;
   Workspace& workspace = *exchange.exec.workspace;
-  const int ranks = world.size();
-  const auto size = compress::message_bytes(exchange.part.count, exchange.part.k);
-  const auto messages = workspace.take<std::span<std::byte>>(static_cast<std::size_t>(ranks));
+  const compress::Part& part = exchange.part;
+  const compress::Codings& codings = exchange.compressor.codings();
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto self = static_cast<std::size_t>(world.rank());
+  const auto size = compress::message_bytes(part.count, part.k, codings);
+  const auto messages = workspace.take<std::span<std::byte>>(ranks);
   for (auto& message : messages) message = workspace.take<std::byte>(size);
-  const auto own = messages[static_cast<std::size_t>(world.rank())];
   {
-    const Stopwatch watch(exchange.stats.select_seconds);
-    exchange.compressor.encode(exchange.exec, exchange.decay, exchange.part, exchange.header, own);
-    exchange.own = own;
+    const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
+    compress::Outbox out{.messages = messages.subspan(self, 1)};
+    exchange.compressor.encode(exchange.exec,
+                               {.part = part,
+                                .decay = exchange.decay,
+                                .header = exchange.header,
+                                .random = exchange.random,
+                                .encode_seconds = &exchange.stats.encode_seconds},
+                               out);
+    exchange.own = out.messages;
   }
 
-  const auto received = workspace.take<std::uint64_t>(static_cast<std::size_t>(ranks));
+  const auto received = workspace.take<std::uint64_t>(ranks);
   {
     const Stopwatch watch(exchange.stats.exchange_seconds);
-    for (int step = 1; step < ranks; ++step) {
-      const int to = (world.rank() + step) % ranks;
-      const int from = (world.rank() + ranks - step) % ranks;
-      world.send(own, to);
-      world.recv(messages[static_cast<std::size_t>(from)], from,
-                 &received[static_cast<std::size_t>(from)]);
+    for (std::size_t step = 1; step < ranks; ++step) {
+      const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
+      world.send(messages[self], static_cast<int>(to));
+      world.recv(messages[from], static_cast<int>(from), &received[from]);
     }
     world.wait(world.start(exchange.exec), exchange.deadline);
   }
 
   const Stopwatch watch(exchange.stats.add_seconds);
-  received[static_cast<std::size_t>(world.rank())] = size;
-  const auto views = workspace.take<compress::MessageView>(static_cast<std::size_t>(ranks));
-  for (int sender = 0; sender < ranks; ++sender) {
-    const auto i = static_cast<std::size_t>(sender);
-    views[i] =
-        compress::open(exchange.exec, messages[i].first(received[i]), exchange.header, sender);
-    exchange.poisoned |= (views[i].header.flags & compress::Header::kPoison) != 0;
+  received[self] = size;
+  const auto views = workspace.take<compress::MessageView>(ranks);
+  for (std::size_t sender = 0; sender < ranks; ++sender) {
+    views[sender] = compress::open(exchange.exec, messages[sender].first(received[sender]),
+                                   exchange.header, static_cast<int>(sender), codings);
+    exchange.poisoned |= (views[sender].header.flags & compress::Header::kPoison) != 0;
   }
-  const compress::Header& own_header = views[static_cast<std::size_t>(world.rank())].header;
   exchange.messages = views;
-  exchange.stats.coding = compress::index_coding_name(own_header.index_coding);
-  exchange.stats.coding += ",float32";
-  exchange.stats.kept += exchange.part.k;
-  exchange.stats.wire_bytes += gather_wire_bytes({ranks, exchange.part.count, size});
+  compress::name_codings(views[self].header, exchange.stats.coding);
+  exchange.stats.kept += part.k;
+  exchange.stats.wire_bytes += (ranks - 1) * size;
 }
 
 }  // namespace winnow::comm

@@ -6,7 +6,7 @@
 
 namespace winnow::comm {
 
-/// (P - 1) * message_bytes.
+/// (P - 1) messages of k elements.
 std::uint64_t gather_wire_bytes(const CostShape& shape);
 
 /// Every rank sends its message to every other; messages are added in rank order, so position i

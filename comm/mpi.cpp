@@ -7,18 +7,24 @@
 #include <algorithm>
 #include <array>
 #include <climits>
-#include <cstring>
 #include <string>
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/calls_mpi.hpp"
 #include "comm/fifo.hpp"
+#include "comm/notices_mpi.hpp"
+#include "comm/pieces_mpi.hpp"
 
 namespace winnow {
 
 namespace {
 
 using comm::Fifo;
+using comm::mpi_is_up;
+using comm::mpi_text;
+using comm::MpiNotices;
+using comm::MpiPieces;
 
 // A message of s bytes travels as floor(s / chunk) + 1 pieces: full ones, then one that is shorter
 // than chunk and so is the last. MPI keeps the pieces of one sender and tag in order. Messages
@@ -29,32 +35,14 @@ using comm::Fifo;
 // message it meets, though it then reports truncation. It also leaves nothing to cancel when a
 // wait fails.
 
-constexpr int kDataTag = 1;
-constexpr int kNoticeTag = 2;  // an abort's reason; waiting ranks probe for it
-constexpr int kWindow = 16;    // pieces of one lane under way
-constexpr std::size_t kNoticeBytes = 256;
+constexpr int kWindow = 16;  // pieces of one lane under way
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr unsigned kSpinsPerProbe = 64;
 constexpr std::chrono::milliseconds kPatience{200};  // for transfers that a failure left under way
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-std::string mpi_text(int code) {
-  std::array<char, MPI_MAX_ERROR_STRING> text;
-  int length = 0;
-  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS)
-    return "MPI error " + std::to_string(code);
-  return {text.data(), static_cast<std::size_t>(length)};
-}
-
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
-}
-
-bool mpi_is_up() {
-  int initialized = 0, finalized = 0;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
-  return initialized != 0 && finalized == 0;
 }
 
 struct Message {
@@ -94,6 +82,10 @@ class MpiTransport final : public Transport {
 
   void all_reduce(const Exec& exec, std::span<float> elements, Deadline deadline) override;
   bool native_all_reduce() const override { return true; }
+  bool allows_threads() const override {
+    int provided = MPI_THREAD_SINGLE;
+    return MPI_Query_thread(&provided) == MPI_SUCCESS && provided == MPI_THREAD_MULTIPLE;
+  }
 
  private:
   void enqueue(const Message& message);
@@ -105,11 +97,10 @@ class MpiTransport final : public Transport {
   void progress();
   void finish_pieces();
   bool retire(std::uint64_t ticket);
-  void probe_notice();
+  void expect_no_notice();
   void drain(bool sends_too) noexcept;
   bool all_ranks_leave() noexcept;
   [[noreturn]] void fail(const std::string& why, int code = 0);
-  void reserve_requests();
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::uint64_t chunk_;
@@ -121,19 +112,11 @@ class MpiTransport final : public Transport {
   std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
   std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
 
-  // Pieces under way: the first active_ of requests_, each of message owners_.
-  std::vector<MPI_Request> requests_;
-  std::vector<std::uint64_t> owners_;
-  std::vector<int> done_;
-  std::vector<MPI_Status> statuses_;
-  std::vector<std::uint64_t> finished_;  // messages whose lanes may have room again
-  std::size_t active_ = 0;
+  MpiPieces pieces_;                 // each of a message of messages_, by number
   std::size_t requests_wanted_ = 0;  // most that messages_ can have under way
 
   std::string failure_;  // why this transport is unusable, if it is
-  bool notified_ = false;
-  std::unique_ptr<std::array<char, kNoticeBytes>> notice_;
-  std::vector<MPI_Request> notices_;
+  std::unique_ptr<MpiNotices> notices_;
 };
 
 MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chunk_(chunk_bytes) {
@@ -167,8 +150,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chu
   send_lanes_.resize(static_cast<std::size_t>(size_));
   recv_lanes_.resize(static_cast<std::size_t>(size_));
   awaited_.reserve(static_cast<std::size_t>(size_));
-  notice_ = std::make_unique<std::array<char, kNoticeBytes>>();
-  notices_.assign(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
+  notices_ = std::make_unique<MpiNotices>(size_);
 }
 
 // Never waits for a peer for longer than kPatience. The communicator is freed by ranks that see all
@@ -176,15 +158,10 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chu
 // still send on. Otherwise it is left to MPI_Finalize; so is a transfer that does not end.
 MpiTransport::~MpiTransport() {
   if (!mpi_is_up()) return;
-  const bool broken = !failure_.empty() || notified_;
+  const bool broken = !failure_.empty() || notices_->given();
   drain(true);
-  for (std::size_t i = 0; i < active_; ++i)
-    if (requests_[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[i]);
-  for (MPI_Request& request : notices_) {
-    if (request == MPI_REQUEST_NULL) continue;
-    MPI_Request_free(&request);
-    (void)notice_.release();  // MPI may still read it
-  }
+  pieces_.let_go();
+  notices_->let_go();
   if (!broken && all_ranks_leave()) MPI_Comm_free(&comm_);
 }
 
@@ -228,21 +205,11 @@ Lane& MpiTransport::lane_of(const Message& message) {
   return (message.is_send ? send_lanes_ : recv_lanes_)[static_cast<std::size_t>(message.peer)];
 }
 
-// Room for as many requests as the messages can have under way, whatever the timing, so that
-// steps of equal shape allocate once.
-void MpiTransport::reserve_requests() {
-  if (requests_wanted_ <= requests_.size()) return;
-  const std::size_t room = std::max(requests_wanted_, 2 * requests_.size());
-  requests_.resize(room, MPI_REQUEST_NULL);
-  owners_.resize(room);
-  done_.resize(room);
-  statuses_.resize(room);
-  finished_.reserve(room);
-}
-
 Ticket MpiTransport::start(const Exec&) {
   expect_usable();
-  reserve_requests();
+  // Room for as many as the messages can have under way, whatever the timing, so that steps of
+  // equal shape allocate once.
+  pieces_.reserve(requests_wanted_);
   ++started_;
   for (; linked_ != messages_.end(); ++linked_) {
     const Message& message = messages_[linked_];
@@ -269,12 +236,10 @@ void MpiTransport::post_sends(Lane& lane) {
 // Posts receipts of the pieces that have come.
 void MpiTransport::post_receipts(Lane& lane, int peer) {
   while (lane.current != kNone && lane.under_way < kWindow) {
-    int found = 0, bytes = 0;
-    MPI_Status status;
-    const int code = MPI_Iprobe(peer, kDataTag, comm_, &found, &status);
+    int bytes = 0;
+    const int code = MpiPieces::probe(comm_, peer, bytes);
     if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
-    if (found == 0) return;
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (bytes < 0) return;
     const Message& message = messages_[lane.current];
     const std::uint64_t total = message.offset + static_cast<std::uint64_t>(bytes);
     if (total > message.bytes)
@@ -287,19 +252,17 @@ void MpiTransport::post_receipts(Lane& lane, int peer) {
 // Posts the next piece of the lane's current message.
 void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes) {
   Message& message = messages_[lane.current];
-  std::byte* const place = message.bytes > 0 ? message.data + message.offset : nullptr;
-  const int piece = static_cast<int>(bytes);
-  MPI_Request& request = requests_[active_];
-  const int code = message.is_send
-                       ? MPI_Isend(place, piece, MPI_BYTE, message.peer, kDataTag, comm_, &request)
-                       : MPI_Irecv(place, piece, MPI_BYTE, message.peer, kDataTag, comm_, &request);
+  const int code =
+      pieces_.post(comm_, {.data = message.bytes > 0 ? message.data + message.offset : nullptr,
+                           .bytes = static_cast<int>(bytes),
+                           .peer = message.peer,
+                           .is_send = message.is_send,
+                           .message = lane.current});
   if (code != MPI_SUCCESS) {
-    request = MPI_REQUEST_NULL;
     fail((message.is_send ? "MPI_Isend to rank " : "MPI_Irecv from rank ") +
              std::to_string(message.peer) + ": " + mpi_text(code),
          code);
   }
-  owners_[active_++] = lane.current;
   ++message.under_way;
   ++lane.under_way;
   message.offset += bytes;
@@ -310,7 +273,7 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes) {
 
 // Takes note of what is done, and posts what has come or may follow.
 void MpiTransport::progress() {
-  if (active_ > 0) finish_pieces();
+  finish_pieces();
   for (std::size_t i = 0; i < awaited_.size();) {
     Lane& lane = recv_lanes_[static_cast<std::size_t>(awaited_[i])];
     post_receipts(lane, awaited_[i]);
@@ -324,43 +287,32 @@ void MpiTransport::progress() {
 }
 
 void MpiTransport::finish_pieces() {
-  int count = 0;
-  const int code = MPI_Testsome(static_cast<int>(active_), requests_.data(), &count, done_.data(),
-                                statuses_.data());
-  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS)
-    fail("MPI_Testsome: " + mpi_text(code), code);
-  if (count == MPI_UNDEFINED || count == 0) return;
+  std::span<const MpiPieces::Finished> finished;
+  const int code = pieces_.test(finished);
+  if (code != MPI_SUCCESS) fail("MPI_Testsome: " + mpi_text(code), code);
 
-  int error = MPI_SUCCESS, error_peer = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    const auto place = static_cast<std::size_t>(done_[i]);
-    Message& message = messages_[owners_[place]];
-    if (code == MPI_ERR_IN_STATUS && statuses_[i].MPI_ERROR != MPI_SUCCESS) {
-      error = statuses_[i].MPI_ERROR;
-      error_peer = message.peer;
-      if (requests_[place] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[place]);
+  const MpiPieces::Finished* failed = nullptr;
+  for (const MpiPieces::Finished& piece : finished) {
+    if (piece.error != MPI_SUCCESS) {
+      failed = &piece;
       continue;
     }
+    Message& message = messages_[piece.message];
     --message.under_way;
     --lane_of(message).under_way;
     message.complete = message.posted && message.under_way == 0;
     if (message.complete && message.message_bytes != nullptr)
       *message.message_bytes = message.offset;
-    if (message.is_send) finished_.push_back(owners_[place]);
   }
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < active_; ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
-    requests_[kept] = requests_[i];
-    owners_[kept++] = owners_[i];
+  if (failed != nullptr) {
+    fail("transfer with rank " + std::to_string(messages_[failed->message].peer) + ": " +
+             mpi_text(failed->error),
+         failed->error);
   }
-  std::fill(requests_.begin() + static_cast<std::ptrdiff_t>(kept),
-            requests_.begin() + static_cast<std::ptrdiff_t>(active_), MPI_REQUEST_NULL);
-  active_ = kept;
-  if (error != MPI_SUCCESS)
-    fail("transfer with rank " + std::to_string(error_peer) + ": " + mpi_text(error), error);
-  for (const std::uint64_t number : finished_) post_sends(lane_of(messages_[number]));
-  finished_.clear();
+  for (const MpiPieces::Finished& piece : finished) {
+    const Message& message = messages_[piece.message];
+    if (message.is_send) post_sends(lane_of(message));
+  }
 }
 
 // Lets go of messages that are complete; whether all up to `ticket` were.
@@ -380,7 +332,7 @@ void MpiTransport::wait(Ticket ticket, Deadline deadline) {
   for (unsigned spins = 1;; ++spins) {
     progress();
     if (retire(ticket.number)) return;
-    if (spins % kSpinsPerProbe == 0) probe_notice();
+    if (spins % kSpinsPerProbe == 0) expect_no_notice();
     if (deadline.passed()) {
       const Message& first = messages_.front();
       fail("the deadline passed while it waited for a message " +
@@ -390,35 +342,16 @@ void MpiTransport::wait(Ticket ticket, Deadline deadline) {
   }
 }
 
-void MpiTransport::probe_notice() {
-  int found = 0;
-  MPI_Status status;
-  const int code = MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, comm_, &found, &status);
+void MpiTransport::expect_no_notice() {
+  std::string found;
+  const int code = notices_->probe(comm_, found);
   if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
-  if (found == 0) return;
-  std::array<char, kNoticeBytes> text{};
-  MPI_Recv(text.data(), static_cast<int>(text.size()), MPI_CHAR, status.MPI_SOURCE, kNoticeTag,
-           comm_, MPI_STATUS_IGNORE);
-  text.back() = '\0';
-  notified_ = true;  // the others hear of it from the rank that aborted
-  fail("rank " + std::to_string(status.MPI_SOURCE) + " aborted: " + text.data());
+  if (!found.empty()) fail(found);
 }
 
 void MpiTransport::abort(std::string_view reason) noexcept {
   if (!mpi_is_up()) return;
-  if (!notified_) {
-    notified_ = true;
-    const std::size_t length = reason.copy(notice_->data(), kNoticeBytes - 1);
-    (*notice_)[length] = '\0';
-    // Small enough to leave at once; what the peers cannot take is left to MPI_Finalize.
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer == rank_) continue;
-      MPI_Request& request = notices_[static_cast<std::size_t>(peer)];
-      if (MPI_Isend(notice_->data(), static_cast<int>(kNoticeBytes), MPI_CHAR, peer, kNoticeTag,
-                    comm_, &request) != MPI_SUCCESS)
-        request = MPI_REQUEST_NULL;
-    }
-  }
+  notices_->send(comm_, rank_, reason);
   try {
     if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
   } catch (...) {
@@ -429,17 +362,9 @@ void MpiTransport::abort(std::string_view reason) noexcept {
 // Gives transfers under way a moment to end.
 void MpiTransport::drain(bool sends_too) noexcept {
   const Deadline deadline = Deadline::after(kPatience);
-  const auto is_open = [](MPI_Request& request) {
-    int done = 1;
-    return request != MPI_REQUEST_NULL &&
-           MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;
-  };
   for (;;) {
-    bool open = false;
-    for (std::size_t i = 0; i < active_; ++i)
-      if (sends_too || !messages_[owners_[i]].is_send) open |= is_open(requests_[i]);
-    if (sends_too)
-      for (MPI_Request& request : notices_) open |= is_open(request);
+    bool open = pieces_.any_open(sends_too);
+    if (sends_too) open |= notices_->any_open();
     if (!open || deadline.passed()) return;
     sched_yield();
   }
@@ -468,7 +393,7 @@ void MpiTransport::fail(const std::string& why, int code) {
 void MpiTransport::all_reduce(const Exec&, std::span<float> elements, Deadline) {
   expect_usable();
   if (size_ == 1) return;
-  probe_notice();  // a rank that aborted would not come
+  expect_no_notice();  // a rank that aborted would not come
   const std::size_t most = std::max<std::size_t>(1, chunk_ / sizeof(float));
   for (std::size_t begin = 0; begin < elements.size(); begin += most) {
     const std::span<float> piece = elements.subspan(begin, std::min(most, elements.size() - begin));

@@ -103,6 +103,11 @@ constexpr std::array kKeys = {
                                                    "a number of elements from 1 to 2^32 - 64");
         },
         [](const Options& o) { return number_text(o.max_part); }},
+    Key{"seed",
+        [](Options& o, std::string_view k, std::string_view t) {
+          o.seed = parse_number<std::uint64_t>(k, t, 0, UINT64_MAX, "a whole number");
+        },
+        [](const Options& o) { return number_text(o.seed); }},
     Key{"deadline",
         [](Options& o, std::string_view k, std::string_view t) {
           o.deadline = parse_number(k, t, 0.0, 1e9, "seconds, 0 for the default");
@@ -116,6 +121,16 @@ constexpr std::array kKeys = {
     Key{"enable",
         [](Options& o, std::string_view k, std::string_view t) { o.enable = parse_bool(k, t); },
         [](const Options& o) { return std::string(o.enable ? "1" : "0"); }},
+    Key{"stats",
+        [](Options& o, std::string_view k, std::string_view t) {
+          o.stats = parse_number(k, t, 0, 2, "0, 1 (a table) or 2 (measure, too)");
+        },
+        [](const Options& o) { return number_text(o.stats); }},
+    Key{"debug",
+        [](Options& o, std::string_view k, std::string_view t) {
+          o.debug = parse_number(k, t, 0, 3, "a level from 0 to 3");
+        },
+        [](const Options& o) { return number_text(o.debug); }},
 };
 
 constexpr std::string_view kPrefix = "WINNOW_";

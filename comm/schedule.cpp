@@ -7,6 +7,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/balanced.hpp"
 #include "comm/dense.hpp"
 #include "comm/gather.hpp"
 #include "compress/nearest.hpp"
@@ -15,10 +16,12 @@ namespace winnow::comm {
 
 namespace {
 constexpr std::array kSchedules = {
-    Schedule{"dense", "the transport's own allreduce, or Winnow's ring", dense_wire_bytes,
+    Schedule{"dense", "the transport's own allreduce, or Winnow's ring", false, dense_wire_bytes,
              run_dense},
-    Schedule{"gather", "all-gather of messages, added in rank order", gather_wire_bytes,
+    Schedule{"gather", "all-gather of messages, added in rank order", false, gather_wire_bytes,
              run_gather},
+    Schedule{"balanced", "owners sum their positions in rank order, keep and all-gather", true,
+             balanced_wire_bytes, run_balanced},
 };
 }  // namespace
 

@@ -13,8 +13,9 @@ namespace winnow::comm {
 /// What a schedule's cost depends on.
 struct CostShape {
   int ranks = 1;
-  std::uint64_t count = 0;          ///< elements of the part
-  std::uint64_t message_bytes = 0;  ///< of one rank's message
+  std::uint64_t count = 0;         ///< positions of the part
+  std::uint64_t k = 0;             ///< elements kept of it
+  compress::Codings codings = {};  ///< of its messages
 };
 
 /// Who sends what to whom, in which order, so that every rank ends with the same sum: a line of
@@ -22,7 +23,9 @@ struct CostShape {
 struct Schedule {
   std::string_view name;
   std::string_view summary;
-  /// Bytes that the busiest rank sends.
+  bool shared_out;  ///< positions have owners, who sum them
+  /// Bytes that the busiest rank sends; where the shape of the support decides, those of a support
+  /// that is spread evenly.
   std::uint64_t (*wire_bytes)(const CostShape&);
   /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
   /// in Exchange::own, and what the elements hold does not matter.

@@ -30,6 +30,7 @@ class Subset final : public Transport {
   void wait(Ticket ticket, Deadline deadline) override { parent_.wait(ticket, deadline); }
   void abort(std::string_view reason) noexcept override { parent_.abort(reason); }
   bool sizes_travel() const override { return parent_.sizes_travel(); }
+  bool allows_threads() const override { return parent_.allows_threads(); }
 
  private:
   int parent_rank(int peer) const {

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <utility>
+#include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
 namespace winnow::tests {
@@ -16,6 +19,7 @@ class ForwardingTransport : public Transport {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   int node() const override { return inner_->node(); }
+  bool allows_threads() const override { return inner_->allows_threads(); }
   void send(std::span<const std::byte> message, int peer) override { inner_->send(message, peer); }
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* bytes) override {
     inner_->recv(buffer, peer, bytes);
@@ -27,5 +31,20 @@ class ForwardingTransport : public Transport {
  private:
   std::shared_ptr<Transport> inner_;
 };
+
+/// Returns on rank 0 when all ranks have called it: before rank 0 is made to fail alone.
+inline void tell_rank_0(Transport& transport) {
+  std::byte word{};
+  const Exec exec;
+  if (transport.rank() != 0) transport.send({&word, 1}, 0);
+  for (int peer = 1; transport.rank() == 0 && peer < transport.size(); ++peer) {
+    transport.recv({&word, 1}, peer, nullptr);
+  }
+  try {
+    transport.wait(transport.start(exec), Deadline::after(std::chrono::seconds(60)));
+  } catch (const CommError&) {
+    // Rank 0 has gone on and failed as it should; this rank's next call tells.
+  }
+}
 
 }  // namespace winnow::tests

@@ -7,11 +7,14 @@
 
 namespace winnow::tests {
 
-MpiJob MpiJob::start(int& argc, char**& argv, std::size_t chunk_bytes) {
+MpiJob MpiJob::start(int& argc, char**& argv, std::size_t chunk_bytes, MpiThreads threads) {
+  const bool multiple = threads == MpiThreads::multiple;
+  const int wanted = multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  if (provided < MPI_THREAD_SERIALIZED)
-    throw std::runtime_error("MPI does not provide MPI_THREAD_SERIALIZED");
+  MPI_Init_thread(&argc, &argv, wanted, &provided);
+  if (provided < wanted)
+    throw std::runtime_error(multiple ? "MPI does not provide MPI_THREAD_MULTIPLE"
+                                      : "MPI does not provide MPI_THREAD_SERIALIZED");
   MpiJob job;
   MPI_Comm_rank(MPI_COMM_WORLD, &job.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &job.ranks);

@@ -8,6 +8,9 @@
 
 namespace winnow::tests {
 
+/// How many threads may call MPI: one at a time, or any.
+enum class MpiThreads { serialized, multiple };
+
 /// The MPI job that this process is a rank of. mpi_job.cpp where MPI was found; otherwise
 /// no_mpi_job.cpp, whose start() throws.
 struct MpiJob {
@@ -15,7 +18,7 @@ struct MpiJob {
   int ranks = 1;
 
   /// MPI_Init; every message longer than `chunk_bytes` will travel in pieces (0: the default).
-  static MpiJob start(int& argc, char**& argv, std::size_t chunk_bytes);
+  static MpiJob start(int& argc, char**& argv, std::size_t chunk_bytes, MpiThreads threads);
   /// A new transport over all ranks; collective.
   std::unique_ptr<Transport> transport() const;
   /// MPI_Finalize; returns the highest exit code of all ranks.

@@ -6,7 +6,7 @@
 
 namespace winnow::tests {
 
-MpiJob MpiJob::start(int&, char**&, std::size_t) {
+MpiJob MpiJob::start(int&, char**&, std::size_t, MpiThreads) {
   throw std::runtime_error("--transport=mpi: built without MPI");
 }
 std::unique_ptr<Transport> MpiJob::transport() const {

@@ -16,16 +16,21 @@ namespace {
 
 const MpiJob* the_job = nullptr;
 
+using Transports = std::vector<std::shared_ptr<Transport>>;
+
 // Runs the body of one rank; one that throws must not leave the others waiting.
-std::exception_ptr run_body(const RankBody& body, std::shared_ptr<Transport> transport) {
+std::exception_ptr run_body(const RankBodyOfMany& body, Transports& transports) {
+  const Transports all = transports;
+  const auto abort_all = [&](const char* why) {
+    for (const auto& transport : all) transport->abort(why);
+    return std::current_exception();
+  };
   try {
-    body(transport);
+    body(transports);
   } catch (const std::exception& error) {
-    transport->abort(error.what());
-    return std::current_exception();
+    return abort_all(error.what());
   } catch (...) {
-    transport->abort("an exception of unknown type");
-    return std::current_exception();
+    return abort_all("an exception of unknown type");
   }
   return nullptr;
 }
@@ -37,16 +42,29 @@ void use_job(const MpiJob& job) {
 }
 
 void run_ranks(int ranks, const RankBody& body) {
+  run_ranks(ranks, 1, [&](std::span<std::shared_ptr<Transport>> transports) {
+    const std::shared_ptr<Transport> transport = std::move(transports[0]);
+    body(transport);
+  });
+}
+
+void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
   if (the_job != nullptr) {
-    if (const std::exception_ptr error = run_body(body, the_job->transport()))
-      std::rethrow_exception(error);
+    Transports transports;
+    for (std::size_t i = 0; i < count; ++i) transports.push_back(the_job->transport());
+    if (const std::exception_ptr error = run_body(body, transports)) std::rethrow_exception(error);
     return;
   }
-  auto transports = local_transports(ranks);
-  std::vector<std::exception_ptr> errors(transports.size());
+  std::vector<Transports> of_rank(static_cast<std::size_t>(ranks));
+  for (std::size_t i = 0; i < count; ++i) {
+    auto transports = local_transports(ranks);
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
+      of_rank[rank].push_back(std::move(transports[rank]));
+  }
+  std::vector<std::exception_ptr> errors(of_rank.size());
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < transports.size(); ++rank)
-    threads.emplace_back([&, rank] { errors[rank] = run_body(body, std::move(transports[rank])); });
+  for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
+    threads.emplace_back([&, rank] { errors[rank] = run_body(body, of_rank[rank]); });
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);

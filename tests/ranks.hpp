@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <winnow/transport.hpp>
 
 namespace winnow::tests {
@@ -16,6 +17,11 @@ using RankBody = std::function<void(const std::shared_ptr<Transport>&)>;
 /// --transport=mpi under mpirun, over MPI: then the number of ranks is the job's, whatever `ranks`
 /// says. EXPECT, not ASSERT, inside bodies.
 void run_ranks(int ranks, const RankBody& body);
+
+/// The same with several transports over the same ranks, for what survives the loss of one. A body
+/// may move from them; those that it leaves live until every rank is done.
+using RankBodyOfMany = std::function<void(std::span<std::shared_ptr<Transport>>)>;
+void run_ranks(int ranks, std::size_t transports, const RankBodyOfMany& body);
 
 /// The numbers of ranks to test at: 1, 2, 3, 4 and 7 over threads; the job's own under mpirun.
 std::span<const int> rank_counts();

@@ -29,8 +29,11 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   int rank_;
 };
 
-int run_over_mpi(int argc, char** argv, std::size_t chunk_bytes) {
-  const auto job = winnow::tests::MpiJob::start(argc, argv, chunk_bytes);
+using winnow::tests::MpiThreads;
+
+int run_over_mpi(int argc, char** argv, std::size_t chunk_bytes,
+                 MpiThreads threads = MpiThreads::serialized) {
+  const auto job = winnow::tests::MpiJob::start(argc, argv, chunk_bytes, threads);
   winnow::tests::use_job(job);
   if (job.rank != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
@@ -52,6 +55,7 @@ int main(int argc, char** argv) {
   }
   if (transport == "threads") return RUN_ALL_TESTS();
   if (transport == "mpi") return run_over_mpi(argc, argv, 0);
+  if (transport == "mpi:threads") return run_over_mpi(argc, argv, 0, MpiThreads::multiple);
   if (transport.starts_with("mpi:")) {
     const std::string_view number = transport.substr(4);
     std::size_t bytes = 0;
@@ -59,6 +63,6 @@ int main(int argc, char** argv) {
     if (error == std::errc() && end == number.data() + number.size() && bytes > 0)
       return run_over_mpi(argc, argv, bytes);
   }
-  std::cerr << "--transport=" << transport << ": must be threads, mpi or mpi:BYTES\n";
+  std::cerr << "--transport=" << transport << ": must be threads, mpi, mpi:BYTES or mpi:threads\n";
   return 2;
 }

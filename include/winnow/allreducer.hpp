@@ -6,10 +6,17 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
+#include <winnow/elements.hpp>
 #include <winnow/options.hpp>
 #include <winnow/stats.hpp>
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>
+
+namespace winnow::comm {
+class CallQueue;  // not public, so not visible
+}
 
 #pragma GCC visibility push(default)
 
@@ -17,17 +24,36 @@ namespace winnow {
 
 /// One parameter's elements in a bucket: a view of the caller's tensor.
 struct Segment {
-  std::span<float> elements;  ///< gradient in, sum or average out
+  Elements elements;     ///< gradient in, sum or average out
   std::uint64_t id = 0;  ///< the parameter's, stable over steps and restarts; residuals go by it
   int dimensions = 0;    ///< of the tensor; 1 (norms, biases) travels dense by default; 0: unknown
   std::string_view name = {};  ///< for Options::exempt
 };
 
-/// A call under way. In this version a call is complete when it returns.
+/// A call under way, made by AllReducer::all_reduce_async. Until it is done the bucket's elements,
+/// and the names of its segments, must live and be left alone. The thread that made it waits for
+/// it.
 class Work {
  public:
-  void wait() {}
-  bool test() const { return true; }
+  Work() = default;  ///< nothing, and done
+  Work(Work&& other) noexcept : queue_(std::move(other.queue_)), number_(other.number_) {}
+  Work& operator=(Work&& other) noexcept;
+  /// Waits; what wait would throw is lost, but see AllReducer: a CommError comes again.
+  ~Work();
+
+  /// Returns when the call is done, or throws what all_reduce throws; at once if called again.
+  void wait();
+  /// Whether the call is done, so that wait returns or throws at once. Where the transport does not
+  /// allow a thread of Winnow's own, this makes progress: it runs the next call and may block.
+  bool test();
+
+ private:
+  friend class AllReducer;
+  Work(std::shared_ptr<comm::CallQueue> queue, std::uint64_t number)
+      : queue_(std::move(queue)), number_(number) {}
+
+  std::shared_ptr<comm::CallQueue> queue_;
+  std::uint64_t number_ = 0;
 };
 
 /// Replaces MPI_Allreduce or ncclAllReduce for gradients: sums a bucket over all ranks, sending
@@ -35,7 +61,9 @@ class Work {
 /// bits after every call.
 ///
 /// All ranks make the same calls in the same order, with the same ids and counts; one thread at a
-/// time. Errors:
+/// time. Calls in flight run in the order in which they were made, whatever is waited for first: by
+/// one thread of the AllReducer's own where Transport::allows_threads (over MPI:
+/// MPI_THREAD_MULTIPLE), else inside wait and test. Errors, of calls in flight from Work::wait:
 /// - UsageError, on every rank and with bucket and residuals untouched, where options are wrong or
 ///   differ between ranks, or ids, counts or exemptions do at the first call of a bucket.
 /// - CommError where the ranks cannot finish, or call known buckets in different order (which a
@@ -50,23 +78,32 @@ class AllReducer {
   /// Options::from_environment, the default, throws before it meets the other ranks.
   explicit AllReducer(std::shared_ptr<Transport> transport,
                       const Options& options = Options::from_environment());
+  /// Finishes calls in flight.
   ~AllReducer();
   AllReducer(AllReducer&&) noexcept;
   AllReducer& operator=(AllReducer&&) noexcept;
 
   /// Reduces a bucket in place: sums, or by default averages (Options::op). Ids must differ within
   /// a bucket and counts never change; names and dimensions count at a bucket's first call.
-  Work all_reduce(std::span<const Segment> bucket);
+  /// Elements of 16 bits are widened, reduced as float32 and rounded once at the end, to nearest;
+  /// if a sum then becomes infinite, a compressed bucket becomes NaN and what was sent is put back.
+  void all_reduce(std::span<const Segment> bucket);
   /// Reduces one tensor in place. Tensors of different parameters need different ids.
-  Work all_reduce(std::span<float> elements, std::uint64_t id);
+  void all_reduce(const Elements& elements, std::uint64_t id);
+  /// The same, but returns at once.
+  Work all_reduce_async(std::span<const Segment> bucket);
+  Work all_reduce_async(const Elements& elements, std::uint64_t id);
 
   const Options& options() const;
   const Topology& topology() const;
-  Transport& transport();
-  const Stats& last() const;    ///< of the last call
-  const Stats& totals() const;  ///< of all calls; schedule, reason and coding are the last one's
+  Transport& transport();  ///< not to be used while calls are in flight
+  Stats last() const;      ///< of the last call that is done
+  Stats totals() const;    ///< of all of them
+  /// Of the calls of each bucket, in the order of first calls.
+  std::vector<BucketStats> bucket_stats() const;
 
-  /// What this rank has not sent yet of a parameter; empty where there is nothing.
+  /// What this rank has not sent yet of a parameter; empty where there is nothing. Not while calls
+  /// are in flight.
   std::span<const float> residual(std::uint64_t id) const;
 
  private:

@@ -14,25 +14,34 @@ namespace winnow {
 /// What becomes of the gradients of all ranks.
 enum class ReduceOp { sum, average };
 
-/// How an AllReducer works. Must be equal on all ranks, but for `threads`; compared by digest when
-/// an AllReducer is made. Every field can be written as text and as an environment variable:
-/// `compressor` is "compressor=topk:0.01" and WINNOW_COMPRESSOR=topk:0.01.
+/// How an AllReducer works. Must be equal on all ranks, but for `threads`, `stats` and `debug`;
+/// compared by digest when an AllReducer is made. Every field can be written as text and as an
+/// environment variable: `compressor` is "compressor=topk:0.01" and WINNOW_COMPRESSOR=topk:0.01.
 struct Options {
   /// Positions inside a message are 32-bit.
   static constexpr std::uint64_t kMaxPart = (std::uint64_t{1} << 32) - 64;
 
-  std::string compressor = "topk:0.01";  ///< "none", "topk:DENSITY"
-  std::string schedule = "auto";         ///< "auto", "dense", "gather"
-  ReduceOp op = ReduceOp::average;       ///< "sum", "average"
+  /// SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX]: "none" or "topk:DENSITY", then
+  /// float32, bf16, fp16, int8, int4 or sign, then raw32, eliasfano or bitmap (by default the
+  /// shortest). A value coding alone sends every element.
+  std::string compressor = "topk:0.01";
+  std::string schedule = "auto";      ///< "auto", "dense", "gather", "balanced"
+  ReduceOp op = ReduceOp::average;    ///< "sum", "average"
   float decay = 1;                    ///< error feedback: acc = gradient + decay * residual, 0 to 1
   std::uint64_t min_bytes = 65536;    ///< buckets of fewer bytes travel dense
   bool exempt_1d = true;              ///< parameters known to have one dimension travel dense
   std::vector<std::string> exempt;    ///< shell patterns of parameter names that travel dense
   std::uint64_t max_part = kMaxPart;  ///< elements; a longer bucket travels as several messages
+  std::uint64_t seed = 0;             ///< of stochastic rounding
   double deadline = 0;  ///< seconds that one call may wait for peers; 0: 600, and a native dense
                         ///< collective may wait for ever
   int threads = 0;      ///< per rank; 0: cores / ranks on the node, at least 1
   bool enable = true;   ///< false (WINNOW_ENABLE=0): every call is the dense allreduce
+  int stats = 0;  ///< 1: rank 0 prints a table of what each bucket's calls did to stderr when the
+                  ///< AllReducer is destroyed; 2: with what Stats measures by further passes over
+                  ///< memory, on every rank that says so
+  int debug = 0;  ///< lines on stderr. 1: of rank 0, one for each bucket's plan, and one if no
+                  ///< call is possible any more; 2: also one a call; 3: of every rank
 
   /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum". Keys
   /// not named keep the value they have in `base`. Throws UsageError; an unknown key names the

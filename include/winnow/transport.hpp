@@ -72,6 +72,9 @@ class Transport {
   /// Whether a receiver learns the size of a message from the transport. Where false, schedules
   /// exchange sizes first, unless (count, k) fixes them.
   virtual bool sizes_travel() const { return true; }
+  /// Whether another thread may call this transport while the program's own goes on using what
+  /// lies below it (MPI_THREAD_MULTIPLE); still one thread at a time.
+  virtual bool allows_threads() const { return false; }
 
   /// The ranks `ranks` of this transport as a group of their own, in that order; must name this
   /// rank; called by all of them. The parent must outlive it.

@@ -4,6 +4,7 @@
 
 /// Winnow's C++ interface. mpi.hpp adds the MPI transport.
 #include <winnow/allreducer.hpp>
+#include <winnow/elements.hpp>
 #include <winnow/error.hpp>
 #include <winnow/exec.hpp>
 #include <winnow/options.hpp>

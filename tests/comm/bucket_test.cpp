@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <winnow/error.hpp>
 
 namespace winnow::comm {
 namespace {
@@ -23,7 +26,8 @@ TEST(Bucket, MoreThanTwoToThe32Elements) {
                               {.elements = untouched(100), .id = 2}};
   Parameters parameters;
   const auto none = compress::make_compressor("none");
-  const Bucket bucket = plan_bucket(segments, {.compressor = "none"}, 4, *none, parameters);
+  const Bucket bucket =
+      plan_bucket(bucket_id(segments), segments, {.compressor = "none"}, {4, 0}, *none, parameters);
   EXPECT_EQ(bucket.count, kCount + 100);
   ASSERT_EQ(bucket.parts.size(), 3U);
   std::uint64_t offset = 0;
@@ -32,7 +36,7 @@ TEST(Bucket, MoreThanTwoToThe32Elements) {
     const compress::Piece& piece = part.part.pieces.front();
     EXPECT_EQ(piece.offset, offset);
     EXPECT_EQ(piece.base, 0U);
-    EXPECT_EQ(piece.elements.data() - segments[0].elements.data(),
+    EXPECT_EQ(piece.elements.data() - segments[0].elements.floats().data(),
               static_cast<std::ptrdiff_t>(offset));
     offset += piece.elements.size();
   }
@@ -50,7 +54,8 @@ TEST(Bucket, EveryParameterKeepsItsShare) {
   Parameters parameters;
   const auto topk = compress::make_compressor("topk:0.01");
   const Bucket bucket =
-      plan_bucket(segments, {.schedule = "gather", .min_bytes = 0}, 4, *topk, parameters);
+      plan_bucket(bucket_id(segments), segments, {.schedule = "gather", .min_bytes = 0}, {4, 1},
+                  *topk, parameters);
   ASSERT_EQ(bucket.parts.size(), 1U);
   const compress::Part& part = bucket.parts[0].part;
   ASSERT_EQ(part.pieces.size(), 3U);
@@ -58,7 +63,76 @@ TEST(Bucket, EveryParameterKeepsItsShare) {
   EXPECT_EQ(part.pieces[1].k, 3U);
   EXPECT_EQ(part.pieces[2].k, 101U);
   EXPECT_EQ(part.k, 105U);
-  EXPECT_EQ(part.pieces[2].base, 251U);
+  EXPECT_EQ(part.pieces[2].base, 320U);  // pieces begin at multiples of 64
+}
+
+// What each rank keeps for the owners of a shared-out part, and what they keep of the sums.
+TEST(Bucket, OwnersShareEveryElement) {
+  constexpr int kRanks = 3;
+  const Segment segments[] = {{.elements = untouched(100), .id = 1},
+                              {.elements = untouched(10001), .id = 2}};
+  const auto topk = compress::make_compressor("topk:0.01");
+  std::uint64_t owned = 0, kept = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    Parameters parameters;
+    const Bucket bucket =
+        plan_bucket(bucket_id(segments), segments, {.schedule = "balanced", .min_bytes = 0},
+                    {kRanks, rank}, *topk, parameters);
+    const compress::Part& part = bucket.parts[0].part;
+    EXPECT_EQ(part.count, 128U + 10001U);
+    EXPECT_EQ(part.most_k, 1U + 101U);
+    ASSERT_EQ(part.owner_k.size(), 3U);
+    std::uint64_t own_k = 0;
+    for (const compress::Piece& piece : part.pieces) {
+      owned += piece.own_count;
+      own_k += piece.own_k;
+      EXPECT_EQ(piece.own_k, topk->kept(piece.own_count));
+      EXPECT_EQ(piece.k, topk->kept(piece.elements.size() - piece.own_count));
+      EXPECT_LE(piece.own_begin + piece.own_count,
+                part.partition.local_count(static_cast<std::uint32_t>(rank)));
+    }
+    EXPECT_EQ(part.owner_k[static_cast<std::size_t>(rank)], own_k);
+    kept += own_k;
+  }
+  EXPECT_EQ(owned, 10101U);
+  EXPECT_GE(kept, 102U);
+  EXPECT_LE(kept, 106U);  // rounded up once for each parameter and owner
+}
+
+TEST(Compressors, NamesAreCanonical) {
+  const auto name = [](std::string_view text) { return compress::make_compressor(text)->name(); };
+  EXPECT_EQ(name("none"), "none");
+  EXPECT_EQ(name("float32"), "none");
+  EXPECT_EQ(name("none,int8"), "int8");
+  EXPECT_EQ(name("topk:0.010,float32"), "topk:0.01");
+  EXPECT_EQ(name("topk:0.01,int8:block=256"), "topk:0.01,int8");
+  EXPECT_EQ(name("topk:0.01,int4:block=64:stochastic,eliasfano"),
+            "topk:0.01,int4:block=64:stochastic,eliasfano");
+  EXPECT_EQ(name("topk:0.5,bitmap"), "topk:0.5,bitmap");
+  EXPECT_EQ(name("sign:block=1024"), "sign:block=1024");
+}
+
+TEST(Compressors, WrongWordsAreNamed) {
+  const auto error = [](std::string_view text) -> std::string {
+    try {
+      compress::make_compressor(text);
+    } catch (const UsageError& refused) {
+      return refused.what();
+    }
+    return {};
+  };
+  EXPECT_NE(error("topk:0.01,int9").find("did you mean 'int8'"), std::string::npos);
+  EXPECT_NE(error("topk:0.01,bitmat").find("did you mean 'bitmap'"), std::string::npos);
+  EXPECT_NE(error("int8:block=100").find("power of two"), std::string::npos);
+  EXPECT_NE(error("int8:block=32").find("from 64 to 65536"), std::string::npos);
+  EXPECT_NE(error("bf16:block=128").find("no scales"), std::string::npos);
+  EXPECT_NE(error("sign:stochastic").find("nearest only"), std::string::npos);
+  EXPECT_NE(error("int8:random").find("block=N or stochastic"), std::string::npos);
+  EXPECT_NE(error("int8,topk:0.1").find("has no place there"), std::string::npos);
+  EXPECT_NE(error("int8,int4").find("has no place there"), std::string::npos);
+  EXPECT_NE(error("none,bitmap").find("every element"), std::string::npos);
+  EXPECT_NE(error("topk:0.1,bitmap:3").find("takes no argument"), std::string::npos);
+  EXPECT_NE(error("").find("unknown compressor"), std::string::npos);
 }
 
 TEST(Compressors, KeptIsTheCeilingOfTheDecimalProduct) {

@@ -21,7 +21,8 @@ std::string error_of(const std::string& text) {
 TEST(Options, EveryKeyIsReadAndWritten) {
   const Options options = Options::parse(
       "compressor=topk:0.02 schedule=gather;op=sum decay=0.95 min_bytes=0\texempt_1d=no "
-      "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 enable=off");
+      "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 enable=off stats=2 "
+      "debug=3");
   EXPECT_EQ(options.compressor, "topk:0.02");
   EXPECT_EQ(options.schedule, "gather");
   EXPECT_EQ(options.op, ReduceOp::sum);
@@ -33,6 +34,8 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   EXPECT_EQ(options.deadline, 2.5);
   EXPECT_EQ(options.threads, 3);
   EXPECT_FALSE(options.enable);
+  EXPECT_EQ(options.stats, 2);
+  EXPECT_EQ(options.debug, 3);
   EXPECT_EQ(Options::parse(options.to_string()).to_string(), options.to_string());
   EXPECT_NE(options.to_string(), Options().to_string());
 }
@@ -53,6 +56,9 @@ TEST(Options, ErrorsNameTheNearestWord) {
         "compressor=topk:0.1x", "compressor=none:1", "decay=2", "decay=-0.1", "decay=nan",
         "min_bytes=-1", "min_bytes=4k", "threads=-1", "enable=maybe", "max_part=0",
         "max_part=4294967296", "deadline=-1"}) {
+    EXPECT_NE(error_of(wrong), "") << wrong;
+  }
+  for (const char* wrong : {"stats=3", "stats=-1", "stats=yes", "debug=4"}) {
     EXPECT_NE(error_of(wrong), "") << wrong;
   }
 }

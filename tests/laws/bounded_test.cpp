@@ -6,6 +6,7 @@
 #include "tests/count_allocations.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/ranks.hpp"
+#include "tests/recorded_writes.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -15,7 +16,9 @@ struct Case {
   Kind kind;
 };
 
-class Bounded : public testing::TestWithParam<Case> {};
+class Bounded : public testing::TestWithParam<Case> {
+  const RecordedErrors tables_;  // of no interest here
+};
 
 TEST_P(Bounded, NoAllocationAfterTheFirstStep) {
   const std::vector<Parameter> parameters = {{1, 30000}, {2, 300, 1}, {3, 2000}};
@@ -48,8 +51,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"schedule=gather compressor=topk:0.01", Kind::mostly_zero},
                     Case{"schedule=gather compressor=topk:1", Kind::normal},
                     Case{"schedule=gather compressor=topk:0.01 threads=3", Kind::normal},
+                    Case{"schedule=gather compressor=topk:0.05,int8:stochastic", Kind::normal},
+                    Case{"schedule=gather compressor=int4", Kind::normal},
+                    Case{"schedule=balanced compressor=topk:0.01", Kind::normal},
+                    Case{"schedule=balanced compressor=topk:0.01", Kind::all_equal},
+                    Case{"schedule=balanced compressor=topk:0.01", Kind::heavy_tailed},
+                    Case{"schedule=balanced compressor=topk:0.3,sign", Kind::mostly_zero},
+                    Case{"schedule=balanced compressor=int8 threads=3", Kind::normal},
                     Case{"compressor=none", Kind::normal},
-                    Case{"compressor=none deadline=60", Kind::normal}),
+                    Case{"compressor=none deadline=60", Kind::normal},
+                    Case{"schedule=gather compressor=topk:0.01 stats=2", Kind::normal},
+                    Case{"schedule=balanced compressor=topk:0.05,int8 stats=2", Kind::normal}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 }  // namespace

@@ -57,6 +57,8 @@ void expect_bounded_by(double seconds, const Options& options, int native_calls)
 TEST(Deadline, OfTheOptionsBoundsMessagesAndRing) {
   expect_bounded_by(
       60, {.compressor = "topk:0.02", .schedule = "gather", .min_bytes = 0, .deadline = 60}, 0);
+  expect_bounded_by(
+      60, {.compressor = "int8", .schedule = "balanced", .min_bytes = 0, .deadline = 60}, 0);
   expect_bounded_by(60, {.compressor = "none", .deadline = 60}, 0);
 }
 

@@ -43,49 +43,193 @@ std::vector<float> make_gradient(Kind kind, std::uint64_t count, int rank, int s
   return gradient;
 }
 
-Reference::Reference(int ranks, std::vector<Parameter> parameters, double density, ReduceOp op,
-                     float decay)
-    : ranks_(ranks), parameters_(std::move(parameters)), density_(density), op_(op), decay_(decay) {
+Reference::Reference(int ranks, std::vector<Parameter> parameters, const Recipe& recipe)
+    : ranks_(ranks), parameters_(std::move(parameters)), recipe_(recipe) {
   residuals_.resize(static_cast<std::size_t>(ranks));
   for (auto& rank : residuals_) {
     for (const Parameter& parameter : parameters_) rank.emplace_back(parameter.count, 0.0F);
   }
 }
 
+std::uint64_t Reference::kept(std::uint64_t count) const {
+  if (count == 0) return 0;
+  const double exact = std::ceil(recipe_.density * static_cast<double>(count) - 1e-9);
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(exact));
+}
+
+/// Positions of the parameters' first elements: multiples of 64.
+std::vector<std::uint64_t> Reference::bases() const {
+  std::vector<std::uint64_t> bases;
+  std::uint64_t end = 0;
+  for (const Parameter& parameter : parameters_) {
+    bases.push_back((end + 63) / 64 * 64);
+    if (parameter.count > 0) end = bases.back() + parameter.count;
+  }
+  bases.push_back(end);
+  return bases;
+}
+
+/// Of entries of one parameter those with the largest |value|, ties to the first, in order.
+std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& competing) const {
+  std::vector<std::size_t> order(competing.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::fabs(competing[a].value) > std::fabs(competing[b].value);
+  });
+  order.resize(kept(competing.size()));
+  std::sort(order.begin(), order.end());
+  std::vector<Entry> chosen;
+  for (const std::size_t i : order) chosen.push_back(competing[i]);
+  return chosen;
+}
+
+/// Codes the entries of one message: returns what arrives, and leaves what the coding misses.
+std::vector<Reference::Entry> Reference::code(std::vector<Entry>& entries, std::uint64_t rank,
+                                              std::uint64_t stage) {
+  Workspace workspace;
+  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  std::vector<float> values;
+  for (const Entry& entry : entries) values.push_back(entry.value);
+  std::vector<std::uint64_t> words(kernels::value_bytes(recipe_.value, values.size()) / 8);
+  const auto coded = std::as_writable_bytes(std::span(words));
+  kernels::quantize(exec, recipe_.value,
+                    {.seed = recipe_.seed,
+                     .call = calls_,
+                     .rank = static_cast<std::uint32_t>(rank),
+                     .stage = static_cast<std::uint32_t>(stage)},
+                    values, coded);
+  std::vector<Entry> arrives = entries;
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i].value = values[i];
+  kernels::dequantize(exec, recipe_.value, values.size(), coded, 0, values);
+  for (std::size_t i = 0; i < arrives.size(); ++i) arrives[i].value = values[i];
+  return arrives;
+}
+
 std::vector<std::vector<float>> Reference::step(
     const std::vector<std::vector<std::vector<float>>>& gradients) {
-  std::vector<std::vector<float>> sums;
-  for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    const std::size_t count = parameters_[p].count;
-    const auto k =
-        count == 0 ? 0
-                   : std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(
-                                                  density_ * static_cast<double>(count) - 1e-9)));
-    std::vector<float> sum(count, 0.0F);
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks_); ++rank) {
-      std::vector<float>& acc = residuals_[rank][p];
-      for (std::size_t i = 0; i < count; ++i) {
-        const float carried = decay_ * acc[i];
-        acc[i] = gradients[rank][p][i] + carried;
-      }
-      std::vector<std::size_t> order(count);
-      std::iota(order.begin(), order.end(), std::size_t{0});
-      const auto kept = order.begin() + static_cast<std::ptrdiff_t>(k);
-      std::nth_element(order.begin(), kept, order.end(), [&](std::size_t a, std::size_t b) {
-        const float x = std::fabs(acc[a]), y = std::fabs(acc[b]);
-        return x > y || (x == y && a < b);
-      });
-      for (std::size_t i = 0; i < k; ++i) {
-        sum[order[i]] += acc[order[i]];
-        acc[order[i]] = 0;
+  for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      for (std::size_t i = 0; i < parameters_[p].count; ++i) {
+        const float carried = recipe_.decay * residuals_[rank][p][i];
+        residuals_[rank][p][i] = gradients[rank][p][i] + carried;
       }
     }
-    if (op_ == ReduceOp::average) {
+  }
+  auto sums = recipe_.balanced ? balance() : gather();
+  ++calls_;
+  if (recipe_.op == ReduceOp::average) {
+    for (auto& sum : sums) {
       for (float& value : sum) value *= 1.0F / static_cast<float>(ranks_);
     }
-    sums.push_back(std::move(sum));
   }
   return sums;
+}
+
+/// Stands for positions between parameters in messages that carry everything.
+constexpr std::size_t kGap = ~std::size_t{0};
+
+std::vector<std::vector<float>> Reference::gather() {
+  std::vector<std::vector<float>> sums;
+  for (const Parameter& parameter : parameters_) sums.emplace_back(parameter.count, 0.0F);
+  const auto base = bases();
+  for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
+    std::vector<Entry> message;
+    std::uint64_t position = 0;
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      std::vector<Entry> all;
+      for (std::size_t i = 0; i < parameters_[p].count; ++i) {
+        all.push_back({p, i, residuals_[rank][p][i]});
+      }
+      if (all.empty()) continue;
+      for (; recipe_.density == 1 && position < base[p]; ++position)
+        message.push_back({kGap, 0, 0});
+      position = base[p] + all.size();
+      for (const Entry& entry : largest(all)) message.push_back(entry);
+    }
+    for (const Entry& entry : code(message, rank, 0)) {
+      if (entry.parameter != kGap) sums[entry.parameter][entry.element] += entry.value;
+    }
+    for (const Entry& entry : message) {
+      if (entry.parameter != kGap) residuals_[rank][entry.parameter][entry.element] = entry.value;
+    }
+  }
+  return sums;
+}
+
+std::vector<std::vector<float>> Reference::balance() {
+  const auto ranks = static_cast<std::uint32_t>(ranks_);
+  const auto base = bases();
+  const kernels::Partition partition(ranks, base.back());
+  const auto owner_of = [&](std::size_t p, std::size_t i) {
+    return partition.owner_of_unit((base[p] + i) / 64);
+  };
+  // Round 1: what[sender][owner] arrives at the owner; of the owner itself, acc.
+  std::vector<std::vector<std::vector<Entry>>> what(ranks, std::vector<std::vector<Entry>>(ranks));
+  const auto add_gaps = [&](std::vector<Entry>& message, std::uint32_t owner, std::uint64_t until) {
+    while (recipe_.density == 1 && message.size() < until) message.push_back({kGap, owner, 0});
+  };
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      std::vector<Entry> foreign;
+      for (std::size_t i = 0; i < parameters_[p].count; ++i) {
+        const Entry entry{p, i, residuals_[rank][p][i]};
+        if (owner_of(p, i) == rank) {
+          what[rank][rank].push_back(entry);
+        } else {
+          foreign.push_back(entry);
+        }
+      }
+      for (const Entry& entry : largest(foreign)) {
+        const std::uint32_t owner = owner_of(p, entry.element);
+        add_gaps(what[rank][owner], owner, partition.local(base[p] + entry.element));
+        what[rank][owner].push_back(entry);
+      }
+    }
+    for (std::uint32_t owner = 0; owner < ranks; ++owner) {
+      if (owner == rank) continue;
+      std::vector<Entry>& message = what[rank][owner];
+      add_gaps(message, owner, partition.local_count(owner));
+      const std::vector<Entry> arrives = code(message, rank, owner);
+      for (const Entry& entry : message) {
+        if (entry.parameter != kGap) residuals_[rank][entry.parameter][entry.element] = entry.value;
+      }
+      message = arrives;
+    }
+  }
+
+  // Round 2: owners add in rank order, keep their share of each parameter, and send it.
+  std::vector<std::vector<float>> results, sums;
+  for (const Parameter& parameter : parameters_) {
+    results.emplace_back(parameter.count, 0.0F);
+    sums.emplace_back(parameter.count, 0.0F);
+  }
+  for (std::uint32_t owner = 0; owner < ranks; ++owner) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      for (const Entry& entry : what[rank][owner]) {
+        if (entry.parameter != kGap) sums[entry.parameter][entry.element] += entry.value;
+      }
+    }
+    std::vector<Entry> message;
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      std::vector<Entry> mine;
+      for (std::size_t i = 0; i < parameters_[p].count; ++i) {
+        if (owner_of(p, i) == owner) mine.push_back({p, i, sums[p][i]});
+      }
+      for (const Entry& entry : largest(mine)) {
+        add_gaps(message, owner, partition.local(base[p] + entry.element));
+        message.push_back(entry);
+      }
+      for (const Entry& entry : mine) residuals_[owner][p][entry.element] = entry.value;
+    }
+    add_gaps(message, owner, partition.local_count(owner));
+    for (const Entry& entry : code(message, owner, ranks)) {
+      if (entry.parameter != kGap) results[entry.parameter][entry.element] = entry.value;
+    }
+    for (const Entry& entry : message) {
+      if (entry.parameter != kGap) residuals_[owner][entry.parameter][entry.element] = entry.value;
+    }
+  }
+  return results;
 }
 
 TestBucket::TestBucket(const std::vector<Parameter>& parameters) : parameters_(parameters) {

@@ -8,6 +8,8 @@
 #include <vector>
 #include <winnow/winnow.hpp>
 
+#include "kernels/value_coding.hpp"
+
 namespace winnow::tests {
 
 /// Gradients of the kinds that find mistakes. Every rank can make every rank's.
@@ -22,12 +24,22 @@ struct Parameter {
   int dimensions = 2;
 };
 
-/// All ranks of a compressed allreduce by the gather schedule in plain loops, from the laws'
-/// text: the specification that AllReducer is compared with, bit for bit.
+/// What the reference does, in the terms of Options.
+struct Recipe {
+  double density = 1;
+  ReduceOp op = ReduceOp::average;
+  float decay = 1;
+  bool balanced = false;  ///< the schedule; else gather
+  kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
+  std::uint64_t seed = 0;
+};
+
+/// All ranks of a compressed allreduce in plain loops, from the laws' text: the specification that
+/// AllReducer is compared with, bit for bit. Of the library it uses what has a specification of its
+/// own: the plain bodies of the value codings, and Partition.
 class Reference {
  public:
-  Reference(int ranks, std::vector<Parameter> parameters, double density, ReduceOp op,
-            float decay = 1);
+  Reference(int ranks, std::vector<Parameter> parameters, const Recipe& recipe);
 
   /// gradients[rank][parameter]. Returns the result of each parameter.
   std::vector<std::vector<float>> step(
@@ -38,11 +50,22 @@ class Reference {
   }
 
  private:
+  /// An element of a message: which one, and its value.
+  struct Entry {
+    std::size_t parameter, element;
+    float value;
+  };
+  std::uint64_t kept(std::uint64_t count) const;
+  std::vector<std::uint64_t> bases() const;
+  std::vector<Entry> largest(const std::vector<Entry>& competing) const;
+  std::vector<Entry> code(std::vector<Entry>& entries, std::uint64_t rank, std::uint64_t stage);
+  std::vector<std::vector<float>> gather();
+  std::vector<std::vector<float>> balance();
+
   int ranks_;
   std::vector<Parameter> parameters_;
-  double density_;
-  ReduceOp op_;
-  float decay_;
+  Recipe recipe_;
+  std::uint64_t calls_ = 0;
   std::vector<std::vector<std::vector<float>>> residuals_;  // [rank][parameter]
 };
 

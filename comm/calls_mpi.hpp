@@ -1,0 +1,37 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <string>
+#include <winnow/mpi.hpp>
+
+namespace winnow::comm {
+
+// What everything that calls MPI needs.
+
+/// MPI's words for an error code.
+inline std::string mpi_text(int code) {
+  std::array<char, MPI_MAX_ERROR_STRING> text;
+  int length = 0;
+  if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS)
+    return "MPI error " + std::to_string(code);
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+/// Whether MPI may be called: it is initialised and not finalised.
+inline bool mpi_is_up() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+/// Tests a request: whether it is still under way.
+inline bool mpi_is_open(MPI_Request& request) noexcept {
+  int done = 1;
+  return request != MPI_REQUEST_NULL &&
+         MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0;
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,95 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/stats_book.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/hash.hpp"
+
+namespace winnow::comm {
+namespace {
+
+void accumulate(Stats& totals, const Stats& call) {
+  totals.calls += call.calls;
+  totals.schedule = call.schedule;
+  totals.reason = call.reason;
+  totals.coding = call.coding;
+  totals.count += call.count;
+  totals.kept += call.kept;
+  totals.wire_bytes += call.wire_bytes;
+  totals.dense_wire_bytes += call.dense_wire_bytes;
+  totals.select_seconds += call.select_seconds;
+  totals.encode_seconds += call.encode_seconds;
+  totals.exchange_seconds += call.exchange_seconds;
+  totals.add_seconds += call.add_seconds;
+  totals.poisoned += call.poisoned;
+  totals.allocations += call.allocations;
+  totals.measured += call.measured;
+  totals.nonzero += call.nonzero;
+  if (totals.digest == 0) {
+    totals.digest = call.digest;
+  } else {
+    totals.digest = Hash().add(totals.digest).add(call.digest).value();
+  }
+  totals.residual_norm = call.residual_norm;
+}
+
+}  // namespace
+
+void StatsBook::meet(Bucket& bucket, std::span<const Segment> segments) {
+  BucketStats stats{.id = bucket.id, .count = bucket.count};
+  const auto named =
+      std::ranges::find_if(segments, [](const Segment& segment) { return !segment.name.empty(); });
+  if (named != segments.end()) stats.name = named->name;
+  for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+    for (const compress::Piece& piece : part.part.pieces) stats.compressed += piece.elements.size();
+  }
+  stats.totals.schedule = bucket.schedule;
+  stats.totals.reason = bucket.reason;
+
+  const std::lock_guard lock(mutex_);
+  bucket.number = buckets_.size();
+  buckets_.push_back(std::move(stats));
+}
+
+Stats& StatsBook::begin(const Bucket& bucket) {
+  // Texts keep their memory.
+  std::string schedule = std::move(call_.schedule), reason = std::move(call_.reason),
+              coding = std::move(call_.coding);
+  call_ = Stats{.calls = 1,
+                .schedule = std::move(schedule),
+                .reason = std::move(reason),
+                .coding = std::move(coding),
+                .count = bucket.count,
+                .dense_wire_bytes = bucket.dense_wire_bytes};
+  call_.schedule = bucket.schedule;
+  call_.reason = bucket.reason;
+  call_.coding.clear();
+  return call_;
+}
+
+void StatsBook::finish(const Bucket& bucket, std::uint64_t allocated) {
+  const std::lock_guard lock(mutex_);
+  call_.allocations = allocated - totals_.allocations;
+  last_ = call_;
+  accumulate(totals_, call_);
+  accumulate(buckets_[bucket.number].totals, call_);
+}
+
+Stats StatsBook::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+Stats StatsBook::totals() const {
+  const std::lock_guard lock(mutex_);
+  return totals_;
+}
+
+std::vector<BucketStats> StatsBook::buckets() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_;
+}
+
+}  // namespace winnow::comm

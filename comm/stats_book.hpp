@@ -1,0 +1,45 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+#include <winnow/allreducer.hpp>
+#include <winnow/stats.hpp>
+
+#include "comm/bucket.hpp"
+
+namespace winnow::comm {
+
+/// What the calls of an AllReducer did: the one under way, the last, each bucket's and all. One
+/// thread at a time writes; last, totals and buckets may be read by any thread. Allocates only at
+/// the first calls of a bucket.
+class StatsBook {
+ public:
+  /// Starts the account of a bucket and gives it its number.
+  void meet(Bucket& bucket, std::span<const Segment> segments);
+  /// Starts a call. Its stages add to what is returned, which is the same object every time.
+  Stats& begin(const Bucket& bucket);
+  /// The call under way, or the last if none is.
+  Stats& call() { return call_; }
+  const Stats& call() const { return call_; }
+  /// The call is done: it counts. `allocated`: allocations since the AllReducer was made.
+  void finish(const Bucket& bucket, std::uint64_t allocated);
+
+  Stats last() const;
+  Stats totals() const;
+  std::vector<BucketStats> buckets() const;  ///< in the order of first calls
+  /// One of them; for the writing thread.
+  const BucketStats& of(const Bucket& bucket) const { return buckets_[bucket.number]; }
+
+ private:
+  Stats call_;
+  mutable std::mutex mutex_;  // guards what follows where it is written or another thread reads
+  Stats last_, totals_;
+  std::vector<BucketStats> buckets_;
+};
+
+}  // namespace winnow::comm
