@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
   winnow::bench::register_select();
   winnow::bench::register_add();
   winnow::bench::register_codec();
+  winnow::bench::register_values();
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
   describe_machine();

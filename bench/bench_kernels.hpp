@@ -8,6 +8,7 @@ namespace winnow::bench {
 void register_select();
 void register_add();
 void register_codec();
+void register_values();
 
 /// Allocates and writes the buffers of the selection benchmarks.
 void touch_select_memory();

@@ -1,0 +1,71 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/ranks.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace winnow::bench {
+
+int run_threads(int ranks, const RankMain& body) {
+  auto controls = local_transports(ranks);
+  std::vector<std::unique_ptr<Transport>> fresh;  // made by rank 0, taken by each
+  int status = 0;
+  const auto run = [&](std::size_t r) {
+    Workspace workspace;
+    Rank rank;
+    rank.control = std::move(controls[r]);
+    rank.connect = [&] {
+      if (r == 0) fresh = local_transports(ranks);
+      barrier(*rank.control);
+      auto mine = std::move(fresh[r]);
+      barrier(*rank.control);
+      return mine;
+    };
+    rank.dense.push_back({"ring", [&](std::span<float> elements) {
+                            rank.control->all_reduce({.workspace = &workspace}, elements,
+                                                     Deadline::never());
+                          }});
+    try {
+      const int mine = body(rank);
+      if (r == 0) status = mine;
+    } catch (const std::exception& error) {
+      // The others may wait for this rank for ever, so nothing is left to unwind for.
+      std::fprintf(stderr, "bench_allreduce: rank %zu: %s\n", r, error.what());
+      std::_Exit(1);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t r = 1; r < controls.size(); ++r) threads.emplace_back(run, r);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  return status;
+}
+
+bool under_mpirun() {
+  return std::ranges::any_of(std::vector{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"},
+                             [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
+void barrier(Transport& control) {
+  max_over_ranks(control, std::vector{0.0});
+}
+
+std::vector<double> max_over_ranks(Transport& control, std::span<const double> mine) {
+  Workspace workspace;
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(control.size()));
+  control.all_gather({.workspace = &workspace}, std::as_bytes(mine),
+                     std::as_writable_bytes(std::span(all)), Deadline::never());
+  std::vector<double> most(mine.begin(), mine.end());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    double& greatest = most[i % most.size()];
+    greatest = std::max(greatest, all[i]);
+  }
+  return most;
+}
+
+}  // namespace winnow::bench

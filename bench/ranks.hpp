@@ -1,0 +1,47 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+#include <winnow/transport.hpp>
+
+namespace winnow::bench {
+
+/// A dense allreduce to compare with.
+struct Dense {
+  std::string name;
+  std::function<void(std::span<float>)> all_reduce;
+};
+
+/// One rank's ends.
+struct Rank {
+  std::unique_ptr<Transport> control;  ///< for the benchmark's own words
+  /// A new transport of all ranks; collective.
+  std::function<std::unique_ptr<Transport>()> connect;
+  std::vector<Dense> dense;  ///< the same names on all ranks
+};
+
+using RankMain = std::function<int(Rank&)>;
+
+/// Runs `body` on `ranks` threads, rank 0 on this one; returns rank 0's exit status. Dense is the
+/// local transport's ring.
+int run_threads(int ranks, const RankMain& body);
+
+/// Runs `body` as one rank of an MPI job; returns its exit status. Dense is MPI_Allreduce, by the
+/// algorithm that the library picks and by fixed ones.
+int run_mpi(const RankMain& body);
+
+/// Whether an MPI launcher started this process.
+bool under_mpirun();
+
+/// Returns on no rank before all have called it.
+void barrier(Transport& control);
+
+/// The greatest of all ranks' values, place by place; the same number of values on all ranks.
+std::vector<double> max_over_ranks(Transport& control, std::span<const double> mine);
+
+}  // namespace winnow::bench

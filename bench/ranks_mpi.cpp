@@ -1,0 +1,77 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <winnow/mpi.hpp>
+
+#include "bench/ranks.hpp"
+
+namespace winnow::bench {
+namespace {
+
+/// Open MPI reads a communicator's algorithm from a control variable when the communicator is made,
+/// if dynamic rules are on; that switch is read once, by MPI_Init, from the environment.
+constexpr const char* kDynamicRules = "OMPI_MCA_coll_tuned_use_dynamic_rules";
+constexpr const char* kAlgorithm = "coll_tuned_allreduce_algorithm";
+
+struct Algorithm {
+  const char* name;
+  int number;  // Open MPI's
+};
+// What Open MPI picks comes first and is there with any MPI. Nonoverlapping is a reduction and then
+// a broadcast.
+constexpr Algorithm kAlgorithms[] = {
+    {"mpi_default", 0}, {"mpi_ring", 4}, {"mpi_nonoverlapping", 2}};
+
+/// False where this MPI library has no such variable, or does not let it be written.
+bool choose(int algorithm) {
+  int index = 0, count = 0;
+  MPI_T_cvar_handle handle{};
+  if (MPI_T_cvar_get_index(kAlgorithm, &index) != MPI_SUCCESS) return false;
+  if (MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) != MPI_SUCCESS) return false;
+  const bool written = count == 1 && MPI_T_cvar_write(handle, &algorithm) == MPI_SUCCESS;
+  MPI_T_cvar_handle_free(&handle);
+  return written;
+}
+
+std::vector<Dense> dense_algorithms() {
+  std::vector<Dense> dense;
+  for (const Algorithm& algorithm : kAlgorithms) {
+    if (!choose(algorithm.number) && algorithm.number != 0) continue;
+    MPI_Comm communicator = MPI_COMM_NULL;
+    MPI_Comm_dup(MPI_COMM_WORLD, &communicator);
+    dense.push_back({algorithm.name, [communicator](std::span<float> elements) {
+                       MPI_Allreduce(MPI_IN_PLACE, elements.data(),
+                                     static_cast<int>(elements.size()), MPI_FLOAT, MPI_SUM,
+                                     communicator);
+                     }});
+  }
+  choose(0);  // for the communicators of Winnow
+  return dense;
+}
+
+}  // namespace
+
+int run_mpi(const RankMain& body) {
+  setenv(kDynamicRules, "1", 0);
+  int provided = 0, status = 0;
+  MPI_Init(nullptr, nullptr);
+  MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+  try {
+    Rank rank;
+    rank.control = mpi_transport(MPI_COMM_WORLD);
+    rank.connect = [] { return mpi_transport(MPI_COMM_WORLD); };
+    rank.dense = dense_algorithms();
+    status = body(rank);
+  } catch (const std::exception& error) {
+    // The others may wait for this rank for ever; MPI_Finalize would wait for them.
+    std::fprintf(stderr, "bench_allreduce: %s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_T_finalize();
+  MPI_Finalize();
+  return status;
+}
+
+}  // namespace winnow::bench
