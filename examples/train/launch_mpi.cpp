@@ -14,7 +14,9 @@ bool has_mpi() {
 }
 
 int launch_mpi(std::size_t reducers, const RankMain& body) {
-  MPI_Init(nullptr, nullptr);
+  // --overlap needs all of it to overlap anything; with less, calls in flight run inside wait.
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   int status = 0;

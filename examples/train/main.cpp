@@ -41,10 +41,10 @@ Outputs open_outputs(const Settings& settings) {
   return {open_output(settings.json), open_output(settings.csv)};
 }
 
-winnow::Options options_for(const std::string& compressor, const Settings& settings) {
+winnow::Options options_for(const Row& row) {
   winnow::Options options = winnow::Options::from_environment();
-  options.compressor = compressor;
-  if (!settings.schedule.empty()) options.schedule = settings.schedule;
+  options.compressor = row.compressor;
+  if (!row.schedule.empty()) options.schedule = row.schedule;
   options.op = winnow::ReduceOp::average;
   return options;
 }
@@ -73,12 +73,12 @@ void run_all(const Settings& settings, Links links) {
     outputs = open_outputs(settings);
     return settings.text.empty() ? read_repository(find_repository()) : read_text(settings.text);
   });
-  const Recipe recipe{.steps = settings.steps, .seed = settings.seed};
+  const Recipe recipe{.steps = settings.steps, .seed = settings.seed, .overlap = settings.overlap};
   const Corpus corpus(text, recipe.shape.context);
 
   std::vector<winnow::AllReducer> reducers;  // all made first: a wrong option fails at once
-  for (std::size_t i = 0; i < settings.compressors.size(); ++i) {
-    reducers.emplace_back(links.reducers[i], options_for(settings.compressors[i], settings));
+  for (std::size_t i = 0; i < settings.rows.size(); ++i) {
+    reducers.emplace_back(links.reducers[i], options_for(settings.rows[i]));
   }
 
   Report report{.commit = TRAIN_COMMIT,
@@ -119,6 +119,6 @@ int main(int argc, char** argv) {
     train::run_all(settings, std::move(links));
   };
   return settings.transport == train::Over::mpi
-             ? train::launch_mpi(settings.compressors.size(), body)
-             : train::launch_threads(settings.ranks, settings.compressors.size(), body);
+             ? train::launch_mpi(settings.rows.size(), body)
+             : train::launch_threads(settings.ranks, settings.rows.size(), body);
 }

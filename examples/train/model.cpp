@@ -89,7 +89,9 @@ struct Model<Scalar>::Network {
     return softmax(windows);
   }
 
-  void backward(const Windows& windows) {
+  /// Calls ready(l) when layer l's gradients are complete; layer 0's once the embedding's are too.
+  template <class LayerReady>
+  void backward(const Windows& windows, const LayerReady& ready) {
     const auto count = static_cast<Index>(windows.targets.size());
     d.back() = x.back();
     for (Index i = 0; i < count; ++i) d.back()(target(windows, i), i) -= Scalar(1);
@@ -97,10 +99,12 @@ struct Model<Scalar>::Network {
     for (std::size_t l = layers.size(); l-- > 0;) {
       layers[l].weight_gradient.noalias() = d[l + 1] * x[l].transpose();
       layers[l].bias_gradient = d[l + 1].rowwise().sum();
+      if (l > 0) ready(l);
       d[l].noalias() = layers[l].weight.transpose() * d[l + 1];
       if (l > 0) d[l] = (x[l].array() > Scalar(0)).select(d[l], Scalar(0));
     }
     embed_backward(windows);
+    ready(0);
   }
 
  private:
@@ -192,8 +196,16 @@ double Model<Scalar>::loss(const Windows& windows) {
 
 template <class Scalar>
 double Model<Scalar>::loss_and_gradients(const Windows& windows) {
+  return loss_and_gradients(windows, [](std::span<const Tensor>) {});
+}
+
+template <class Scalar>
+double Model<Scalar>::loss_and_gradients(const Windows& windows, const Ready& ready) {
   const double loss = network_->forward(windows);
-  network_->backward(windows);
+  const std::span<const Tensor> all(tensors_);
+  network_->backward(windows, [&](std::size_t layer) {
+    ready(layer == 0 ? all.first(3) : all.subspan(2 * layer + 1, 2));  // weight and bias
+  });
   return loss;
 }
 

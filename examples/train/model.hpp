@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,6 +51,10 @@ class Model {
   double loss(const Windows& windows);
   /// The same, and sets gradients() to those of the mean loss.
   double loss_and_gradients(const Windows& windows);
+  /// The same; calls ready(tensors) whenever the gradients of some more tensors are complete, from
+  /// the last layer to the embedding.
+  using Ready = std::function<void(std::span<const Tensor>)>;
+  double loss_and_gradients(const Windows& windows, const Ready& ready);
 
  private:
   struct Network;

@@ -3,6 +3,7 @@
 #include "train/settings.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "train/exit.hpp"
 #include "train/launch.hpp"
@@ -34,6 +35,8 @@ Show to_show(const std::string& word) {
 
 Settings read_command_line(int argc, char** argv) {
   Settings settings;
+  std::vector<std::string> compressors;
+  std::string schedule;
   std::string progress = "auto", transport = has_mpi() ? "mpi" : "local";
   int ranks = 0;
 
@@ -49,12 +52,16 @@ Settings read_command_line(int argc, char** argv) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
   app.add_option("--seed", settings.seed, "Of parameters and minibatches (default 1)")
       ->type_name("N");
-  app.add_option("--compressor", settings.compressors,
-                 "One run for each that is given (default: none and topk:0.01)")
-      ->type_name("NAME")
+  app.add_option("--compressor", compressors,
+                 "One run for each that is given, by a schedule of its own if it says so (default: "
+                 "none, topk:0.01@gather and topk:0.01,int8@balanced)")
+      ->type_name("NAME[@SCHEDULE]")
       ->allow_extra_args(false)
       ->take_all();
-  app.add_option("--schedule", settings.schedule, "Of every run (default auto)")->type_name("NAME");
+  app.add_option("--schedule", schedule, "Of runs that name none (default auto)")
+      ->type_name("NAME");
+  app.add_flag("--overlap", settings.overlap,
+               "Reduce each layer's gradient while the next one's is computed");
   app.add_option("--json", settings.json, "Write settings and table here")->type_name("FILE");
   app.add_option("--csv", settings.csv, "Write the curves here")->type_name("FILE");
   app.add_option("--plot", settings.plot, "Draw the curves here, as PNG, by gnuplot")
@@ -83,7 +90,12 @@ Settings read_command_line(int argc, char** argv) {
   if (transport == "mpi" && ranks != 0) {
     throw Exit(kUsageStatus, "--ranks goes with --transport local; mpirun -n says how many");
   }
-  if (settings.compressors.empty()) settings.compressors = {"none", "topk:0.01"};
+  if (compressors.empty()) compressors = {"none", "topk:0.01@gather", "topk:0.01,int8@balanced"};
+  for (const std::string& text : compressors) {
+    const auto at = std::min(text.find('@'), text.size());
+    settings.rows.push_back({.compressor = text.substr(0, at),
+                             .schedule = at < text.size() ? text.substr(at + 1) : schedule});
+  }
   settings.progress = to_show(progress);
   settings.transport = transport == "mpi" ? Over::mpi : Over::local;
   settings.ranks = ranks != 0 ? ranks : kLocalRanks;

@@ -11,14 +11,20 @@ namespace train {
 enum class Over { mpi, local };
 enum class Show { automatic, never, always };
 
+/// A run: what it compresses by, and the schedule that its messages take.
+struct Row {
+  std::string compressor;
+  std::string schedule;  ///< empty: as WINNOW_SCHEDULE or the default says
+};
+
 /// What the command line asks for.
 struct Settings {
   std::string text;  ///< a file; empty: the repository's own docs and sources
   std::uint64_t steps = 1000;
   std::uint64_t seed = 1;
-  std::vector<std::string> compressors;  ///< one run each
-  std::string schedule;                  ///< empty: as WINNOW_SCHEDULE or the default says
-  std::string json, csv, plot;           ///< files to write; empty: none
+  std::vector<Row> rows;        ///< one run each
+  bool overlap = false;         ///< reduce each layer while the next one back-propagates
+  std::string json, csv, plot;  ///< files to write; empty: none
   Show progress = Show::automatic;
   Over transport = Over::mpi;
   int ranks = 1;  ///< over local; mpirun says how many over MPI

@@ -38,12 +38,12 @@ class Lap {
   Clock::time_point last_ = Clock::now();
 };
 
-/// The tensors of the model's gradient, as the one bucket of a step.
-std::vector<winnow::Segment> bucket_of(Model<float>& model) {
+/// The gradients of some tensors of the model, as a bucket.
+std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tensor> tensors) {
   std::vector<winnow::Segment> bucket;
-  for (const Tensor& tensor : model.tensors()) {
+  for (const Tensor& tensor : tensors) {
     bucket.push_back({.elements = model.gradients().subspan(tensor.begin, tensor.count),
-                      .id = bucket.size(),
+                      .id = tensor.begin,
                       .dimensions = tensor.dimensions,
                       .name = tensor.name});
   }
@@ -115,7 +115,8 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
           Progress& progress) {
   Model<float> model(recipe.shape, recipe.seed);
   Sgd optimizer(recipe.momentum);
-  const std::vector<winnow::Segment> bucket = bucket_of(model);
+  const std::vector<winnow::Segment> all = bucket_of(model, model.tensors());
+  std::vector<winnow::Work> works;  // of the step under way
   const std::vector<std::uint64_t> held_out = corpus.held_out(recipe.held_out_windows);
   const std::uint64_t interval = steps_between_points(recipe.steps);
   std::vector<std::uint64_t> targets(recipe.batch);
@@ -129,15 +130,27 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
     StepTime time;
     Lap lap;
     corpus.sample(recipe.seed, step, group.rank(), targets);
-    loss += model.loss_and_gradients({corpus.bytes(), targets});
     windows += static_cast<double>(targets.size());
-    time.compute = lap();
+    if (recipe.overlap) {
+      loss +=
+          model.loss_and_gradients({corpus.bytes(), targets}, [&](std::span<const Tensor> tensors) {
+            works.push_back(reducer.all_reduce_async(bucket_of(model, tensors)));
+          });
+      time.compute = lap();
 
-    group.barrier();
-    time.wait = lap();
+      for (winnow::Work& work : works) work.wait();
+      works.clear();
+      time.wait = lap();
+    } else {
+      loss += model.loss_and_gradients({corpus.bytes(), targets});
+      time.compute = lap();
 
-    reducer.all_reduce(bucket).wait();
-    time.allreduce = lap();
+      group.barrier();
+      time.wait = lap();
+
+      reducer.all_reduce(all);
+      time.allreduce = lap();
+    }
 
     optimizer.step(model.parameters(), model.gradients(),
                    cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps));

@@ -23,7 +23,8 @@ struct Recipe {
   float momentum = 0.9f;
   std::uint64_t steps = 1000;
   std::uint64_t seed = 1;
-  std::size_t held_out_windows = 8192;  ///< at most, over all ranks
+  std::size_t held_out_windows = 16384;  ///< at most, over all ranks
+  bool overlap = false;                  ///< reduce each layer while the next one back-propagates
 };
 
 /// One point of a run's curves.
@@ -38,8 +39,8 @@ struct Point {
 struct StepTime {
   double step = 0;       ///< the whole
   double compute = 0;    ///< minibatch, forward, backward and update
-  double wait = 0;       ///< until the slowest rank has its gradient
-  double allreduce = 0;  ///< the call
+  double wait = 0;       ///< until the slowest rank has its gradient; with overlap, for the sums
+  double allreduce = 0;  ///< the call; with overlap it goes on beside `compute`, and this is 0
 };
 
 /// What one training came to. Equal on all ranks.

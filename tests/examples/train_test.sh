@@ -49,6 +49,7 @@ expect_refusal 'too short: 5 bytes' --text "$folder/short"
 expect_refusal 'cannot write' --json "$folder/missing/file"
 expect_refusal 'unknown' --unknown
 expect_refusal 'steps' --steps 0
+expect_refusal 'balanced' --text "$folder/binary" --steps 3 --compressor topk:0.01@balance
 expect_refusal 'topj' --text "$folder/binary" --steps 3 --compressor none --compressor topj:0.01
 expect_refusal 'nosuch' --text "$folder/binary" --steps 3 --schedule nosuch
 ((${#launcher[@]} > 0)) && expect_refusal 'mpirun -n' --ranks 3

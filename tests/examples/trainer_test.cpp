@@ -29,17 +29,18 @@ std::string repeating_text() {
 }
 
 /// One run over `ranks` threads for each of `compressors`, as rank 0 tells it.
-std::vector<Run> runs_over_threads(int ranks, const std::vector<std::string>& compressors) {
-  const Corpus corpus(repeating_text(), kRecipe.shape.context);
+std::vector<Run> runs_over_threads(int ranks, const std::vector<std::string>& compressors,
+                                   const Recipe& recipe = kRecipe) {
+  const Corpus corpus(repeating_text(), recipe.shape.context);
   std::vector<Run> runs;
   const int status = launch_threads(ranks, compressors.size(), [&](Links links) {
     Group group(std::move(links.group));
-    Progress silent(Show::never, group.rank(), kRecipe.steps, compressors.size());
+    Progress silent(Show::never, group.rank(), recipe.steps, compressors.size());
     for (std::size_t i = 0; i < compressors.size(); ++i) {
       winnow::Options options{.compressor = compressors[i]};
       options.min_bytes = 0;
       winnow::AllReducer reducer(links.reducers[i], options);
-      const Run run = train(kRecipe, corpus, reducer, group, silent);
+      const Run run = train(recipe, corpus, reducer, group, silent);
       if (group.rank() == 0) runs.push_back(run);
     }
   });
@@ -73,6 +74,20 @@ TEST(Trainer, GivesTheSameBitsAgain) {
   const auto again = runs_over_threads(2, {"topk:0.1"}).at(0);
   EXPECT_TRUE(same_losses(once, again));
   EXPECT_EQ(once.parameters_hash, again.parameters_hash);
+}
+
+// Of two ranks no order of adding matters, and top-k selects from each parameter by itself: layer
+// by layer gives the same bits as all at once.
+TEST(Trainer, OverlapGivesTheSameBits) {
+  Recipe overlapped = kRecipe;
+  overlapped.overlap = true;
+  const std::vector<std::string> compressors = {"none", "topk:0.1"};
+  const auto blocking = runs_over_threads(2, compressors);
+  const auto overlapping = runs_over_threads(2, compressors, overlapped);
+  for (std::size_t i = 0; i < compressors.size(); ++i) {
+    EXPECT_TRUE(same_losses(blocking[i], overlapping[i])) << compressors[i];
+    EXPECT_EQ(blocking[i].parameters_hash, overlapping[i].parameters_hash);
+  }
 }
 
 /// 300 windows over 1, 2, 3 and 7 ranks: every rank learns one number; shares of other sizes only
