@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <winnow/exec.hpp>
 
@@ -20,13 +21,16 @@ struct SelectBound {
   std::uint32_t k = 0;  ///< the k it was learnt for; 0: nothing learnt yet, sample first
 };
 
-/// Units of a parameter that do not compete, because this rank is their owner.
+/// Units of a parameter that do not compete, because this rank is their owner, and room for a list
+/// of those of their elements that may be among the largest sums (select_sums.hpp).
 struct OwnUnits {
   const Partition* partition = nullptr;  ///< null: there are none
   std::uint32_t self = 0;                ///< the owner
   std::uint64_t base = 0;                ///< position of the parameter's first element, a
                                          ///< multiple of Partition::kUnit
-  std::span<float> acc = {};             ///< acc goes here, by local number
+  float bound = std::numeric_limits<float>::infinity();  ///< listed where |acc| >= bound
+  std::span<std::uint32_t> index = {};                   ///< local number
+  std::span<float> value = {};                           ///< acc
 };
 
 /// One parameter's elements and their residual: equal sizes, below 2^32 elements, no overlap.
@@ -42,19 +46,20 @@ struct SelectResult {
   std::uint64_t candidates;  ///< elements that reached the bound, 2k + 4096 for more; k <=
                              ///< candidates when it was good (reference: all finite elements)
   std::uint32_t passes;      ///< 1, or 2 where the bound was too high and the pass was repeated
+  std::uint64_t listed = 0;  ///< own elements that reach own.bound; the list is only good where all
+                             ///< of them found room
 };
 
 /// Error feedback and exact top-k in one fused pass over memory:
 ///   acc = gradient + decay * residual   (two roundings, no fused multiply-add)
 ///   index, value = the k elements largest in |acc|, ascending by index; ties to the lowest index
 ///   residual = 0 where selected, acc elsewhere;  gradient = 0 everywhere
-/// Of own units acc goes to own.acc as it is, whether finite or not, and the residual stays. index
-/// and value have k elements, 0 <= k <= elements that are not own. Where acc is not finite it is
-/// never selected unless fewer than k finite ones exist, the old residual stays, and finite is
-/// false; the caller then puts the message back (fewer than k finite: the rest of the message has
-/// value 0 at the lowest unselected indices). exec.workspace required: 8 bytes an element at most,
-/// about threads * (2k + 4096) * 8 otherwise. Bit-identical for every place, target and number of
-/// threads.
+/// Own units are never selected. index and value have k elements, 0 <= k <= elements that are not
+/// own. Where acc is not finite it is never selected unless fewer than k finite ones exist, the old
+/// residual stays, and finite is false; the caller then puts the message back (fewer than k finite:
+/// the rest of the message has value 0 at the lowest unselected indices). exec.workspace required:
+/// 8 bytes an element at most, about threads * (2k + 4096) * 8 otherwise. Bit-identical for every
+/// place, target and number of threads.
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
 

@@ -102,6 +102,7 @@ std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uin
       put_back[others] = static_cast<std::uint32_t>(j);
       others += !keep;
     }
+    if (residual == nullptr) others = 0;
     for (std::size_t o = 0; o < others; ++o) {
       __builtin_prefetch(residual + part.index[put_back[o]], 1);
     }
@@ -113,6 +114,34 @@ std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uin
     kept += keeps;
   }
   return kept;
+}
+
+std::size_t held(std::span<const Candidates> parts) {
+  std::size_t size = 0;
+  for (const Candidates& part : parts) size += part.size;
+  return size;
+}
+
+float write_largest(Workspace& workspace, std::span<Candidates> parts, float* residual,
+                    std::span<std::uint32_t> index, std::span<float> value) {
+  const Cut cut = find_cut(parts, index.size());
+  Workspace::Scope scope(workspace);
+  const std::span<CutCount> share = workspace.take<CutCount>(parts.size());
+  const std::span<std::size_t> begin = workspace.take<std::size_t>(parts.size());
+  for_each_part(parts.size(),
+                [&](std::size_t p) { share[p] = count_cut(parts[p], cut.magnitude); });
+  std::size_t written = 0, ties = cut.ties;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    share[p].ties = std::min(share[p].ties, ties);  // ties go to the lowest index: earlier parts
+    ties -= share[p].ties;
+    begin[p] = written;
+    written += share[p].above + share[p].ties;
+  }
+  for_each_part(parts.size(), [&](std::size_t p) {
+    apply_cut(parts[p], {cut.magnitude, share[p].ties}, residual, index.data() + begin[p],
+              value.data() + begin[p]);
+  });
+  return std::bit_cast<float>(cut.magnitude);
 }
 
 float prune(Candidates& part, std::size_t k, float* residual) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <winnow/workspace.hpp>
 
 namespace winnow::kernels::cpu {
 
@@ -47,9 +48,17 @@ struct CutCount {
 CutCount count_cut(const Candidates& part, std::uint32_t magnitude);
 
 /// Writes what remains of `part` to index and value (they may be the part's own) and puts the
-/// others back into the residual. Returns how many remain.
+/// others back into the residual, if there is one. Returns how many remain.
 std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uint32_t* index,
                       float* value);
+
+/// Candidates of all parts.
+std::size_t held(std::span<const Candidates> parts);
+
+/// Cuts the candidates of all parts to k = index.size() of them, the others go back into the
+/// residual, if there is one. Returns the k-th largest magnitude.
+float write_largest(Workspace& workspace, std::span<Candidates> parts, float* residual,
+                    std::span<std::uint32_t> index, std::span<float> value);
 
 /// Reduces `part` to its k largest. Returns the bound that later elements of the range have to
 /// reach: above the k-th, because of equal elements the earlier wins.

@@ -2,21 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/feedback_select.hpp"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/feedback_select.cpp"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "kernels/arithmetic.hpp"
 #include "kernels/cpu/candidates.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/select_stream.hpp"
 #include "kernels/select_bound.hpp"
 
 // Exact selection in one pass over memory.
@@ -33,197 +28,10 @@
 //    is streamed again with bound 0: now acc = residual where there is no mark.
 // 5. The candidates of all threads are cut to exactly k, the others go back into the residual.
 
-// Own units are left out of all this: the first pass moves their acc to where it is asked for.
+// Own units are left out of all this: the first pass leaves their acc in the residual and lists
+// what reaches own.bound.
 
-#ifndef WINNOW_KERNELS_CPU_FEEDBACK_SELECT_ONCE
-#define WINNOW_KERNELS_CPU_FEEDBACK_SELECT_ONCE
 namespace winnow::kernels::cpu {
-
-/// Where a pass finds acc.
-enum class Pass {
-  first,     ///< gradient + decay * residual
-  repeated,  ///< in the residual, with marks in the gradient
-  plain,     ///< in the residual; there is no gradient, and all is finite
-};
-
-/// What is streamed.
-struct Stream {
-  float* gradient;
-  float* residual;
-  float decay;
-  float bound;
-  std::size_t k;
-  Pass pass;
-  OwnUnits own;
-};
-
-/// Walks the own units of a range of a parameter, in order, as offsets into the parameter.
-class OwnWalk {
- public:
-  OwnWalk(const OwnUnits& own, std::size_t begin) : own_(own) {
-    if (own_.partition == nullptr) return;
-    group_ = (own_.base + begin) / Partition::kUnit / own_.partition->owners();
-    find();
-    while (next_ < begin) advance();
-  }
-  /// Offset of the next own unit's first element.
-  std::size_t next() const { return next_; }
-  /// Where acc of that unit goes.
-  float* acc() const { return own_.acc.data() + group_ * Partition::kUnit; }
-  void advance() {
-    ++group_;
-    find();
-  }
-
- private:
-  // In the group where a parameter begins or ends, the own unit may lie outside: before it (a
-  // negative offset counts as 0, and is passed over) or behind.
-  void find() {
-    const std::uint64_t position = own_.partition->unit_of(own_.self, group_) * Partition::kUnit;
-    if (position < own_.base) {
-      ++group_;
-      find();
-      return;
-    }
-    next_ = position - own_.base;
-  }
-
-  const OwnUnits& own_;
-  std::uint64_t group_ = 0;
-  std::size_t next_ = std::numeric_limits<std::size_t>::max();
-};
-
-}  // namespace winnow::kernels::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace winnow::kernels::cpu::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, Ranges::kBlock>;
-
-/// Streams one block and returns a bit for each element that reaches the bound. Clears `finite`
-/// in lanes where acc is not.
-template <Pass kPass>
-HWY_INLINE std::uint64_t stream_block(float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
-                                      float decay, float bound, hn::Mask<D>& finite) {
-  const D d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
-  const auto decays = hn::Set(d, decay);
-  const auto bounds = hn::Set(d, bound);
-  std::uint64_t candidates = 0;
-  for (std::size_t lane = 0; lane < Ranges::kBlock; lane += lanes) {
-    const auto r = hn::LoadU(d, residual + lane);
-    auto reaches = hn::Ge(hn::Abs(r), bounds);
-    if constexpr (kPass != Pass::plain) {
-      const auto g = hn::LoadU(d, gradient + lane);
-      // Repeated: g is +0, or a mark whose bits make the result not finite.
-      const auto acc = kPass == Pass::repeated ? hn::Or(g, r) : hn::Add(g, hn::Mul(decays, r));
-      const auto size = hn::Abs(acc);
-      const auto is_finite = hn::Le(size, largest);
-      reaches = hn::And(is_finite, hn::Ge(size, bounds));
-      hn::StoreU(hn::IfThenElse(is_finite, acc, r), d, residual + lane);
-      hn::StoreU(hn::IfThenZeroElse(is_finite, acc), d, gradient + lane);
-      finite = hn::And(finite, is_finite);
-    }
-    std::uint8_t bytes[8];
-    hn::StoreMaskBits(d, reaches, bytes);
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, bytes, (lanes + 7) / 8);
-    candidates |= bits << lane;
-  }
-  return candidates;
-}
-
-/// Moves the elements of a block named by `bits` from the residual to the candidates.
-HWY_INLINE void collect(std::uint64_t bits, std::size_t base, float* residual, Candidates& out) {
-  std::size_t size = out.size;
-  while (bits != 0) {
-    const std::size_t i = base + static_cast<std::size_t>(std::countr_zero(bits));
-    out.index[size] = static_cast<std::uint32_t>(i);
-    out.value[size] = residual[i];
-    residual[i] = 0;
-    ++size;
-    bits &= bits - 1;
-  }
-  out.size = size;
-}
-
-/// Moves acc of an own unit of `size` elements to `own`, and leaves the gradient zero.
-HWY_INLINE void take_own(const Stream& s, std::size_t at, std::size_t size, float* own,
-                         hn::Mask<D>& finite) {
-  const D d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
-  const auto decays = hn::Set(d, s.decay);
-  float gradient[Ranges::kBlock] = {}, residual[Ranges::kBlock] = {}, acc[Ranges::kBlock];
-  std::copy_n(s.gradient + at, size, gradient);
-  std::copy_n(s.residual + at, size, residual);
-  for (std::size_t lane = 0; lane < Ranges::kBlock; lane += lanes) {
-    const auto sum =
-        hn::Add(hn::LoadU(d, gradient + lane), hn::Mul(decays, hn::LoadU(d, residual + lane)));
-    finite = hn::And(finite, hn::Le(hn::Abs(sum), largest));
-    hn::StoreU(sum, d, acc + lane);
-  }
-  std::copy_n(acc, size, own);
-  std::fill_n(s.gradient + at, size, 0.0f);
-}
-
-template <Pass kPass>
-bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out) {
-  const D d;
-  const auto zero = hn::Zero(d);
-  hn::Mask<D> finite = hn::Ge(zero, zero);
-  float bound = s.bound;
-  std::size_t i = begin;
-  for (OwnWalk own(s.own, begin);; own.advance()) {
-    const std::size_t stop = std::min(end, own.next());
-    for (; i + Ranges::kBlock <= stop; i += Ranges::kBlock) {
-      const std::uint64_t bits =
-          stream_block<kPass>(s.gradient + i, s.residual + i, s.decay, bound, finite);
-      if (bits == 0) continue;
-      collect(bits, i, s.residual, out);
-      if (out.size > out.limit) bound = prune(out, s.k, s.residual);
-    }
-    if (own.next() >= end) break;
-    const std::size_t size = std::min(Ranges::kBlock, end - i);
-    if (kPass == Pass::first) take_own(s, i, size, own.acc(), finite);
-    i += size;
-  }
-  if (i < end) {
-    const std::size_t rest = end - i;
-    float gradient[Ranges::kBlock] = {}, residual[Ranges::kBlock] = {};
-    if (kPass != Pass::plain) std::copy_n(s.gradient + i, rest, gradient);
-    std::copy_n(s.residual + i, rest, residual);
-    const std::uint64_t bits = stream_block<kPass>(gradient, residual, s.decay, bound, finite) &
-                               ((std::uint64_t{1} << rest) - 1);
-    if (kPass != Pass::plain) std::copy_n(gradient, rest, s.gradient + i);
-    std::copy_n(residual, rest, s.residual + i);
-    collect(bits, i, s.residual, out);
-  }
-  return hn::AllTrue(d, finite);
-}
-
-bool stream_range(const Stream& s, std::size_t begin, std::size_t end, Candidates& out) {
-  switch (s.pass) {
-    case Pass::first:
-      return stream<Pass::first>(s, begin, end, out);
-    case Pass::repeated:
-      return stream<Pass::repeated>(s, begin, end, out);
-    case Pass::plain:
-      break;
-  }
-  return stream<Pass::plain>(s, begin, end, out);
-}
-
-}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace winnow::kernels::cpu {
-
-HWY_EXPORT(stream_range);
 
 namespace {
 
@@ -257,12 +65,6 @@ float sampled_bound(Workspace& workspace, const Stream& s, std::size_t count) {
   return std::bit_cast<float>(find_cut({&sample, 1}, rank).magnitude);
 }
 
-std::size_t held(std::span<const Candidates> parts) {
-  std::size_t size = 0;
-  for (const Candidates& part : parts) size += part.size;
-  return size;
-}
-
 /// Fewer than k finite elements: all of them are held, and marks (a gradient not zero) stand at
 /// the other positions, the lowest of which fill the message up with zeros.
 void write_with_filling(std::span<const Candidates> parts, const float* gradient,
@@ -287,27 +89,18 @@ void write_with_filling(std::span<const Candidates> parts, const float* gradient
   fill_to(std::numeric_limits<std::size_t>::max());
 }
 
-/// Cuts the candidates to k = index.size() and returns the k-th largest |acc|.
-float write_largest(Workspace& workspace, std::span<Candidates> parts, float* residual,
-                    std::span<std::uint32_t> index, std::span<float> value) {
-  const Cut cut = find_cut(parts, index.size());
-  Workspace::Scope scope(workspace);
-  const std::span<CutCount> share = workspace.take<CutCount>(parts.size());
-  const std::span<std::size_t> begin = workspace.take<std::size_t>(parts.size());
-  for_each_part(parts.size(),
-                [&](std::size_t p) { share[p] = count_cut(parts[p], cut.magnitude); });
-  std::size_t written = 0, ties = cut.ties;
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    share[p].ties = std::min(share[p].ties, ties);  // ties go to the lowest index: earlier parts
-    ties -= share[p].ties;
-    begin[p] = written;
-    written += share[p].above + share[p].ties;
+/// Joins what the threads listed of own units. Returns how many there are.
+std::uint64_t write_list(std::span<const OwnList> lists, const OwnUnits& own) {
+  std::uint64_t listed = 0;
+  for (const OwnList& list : lists) listed += list.size;
+  if (listed > own.index.size()) return listed;
+  std::size_t at = 0;
+  for (const OwnList& list : lists) {
+    std::copy_n(list.index, list.size, own.index.data() + at);
+    std::copy_n(list.value, list.size, own.value.data() + at);
+    at += list.size;
   }
-  for_each_part(parts.size(), [&](std::size_t p) {
-    apply_cut(parts[p], {cut.magnitude, share[p].ties}, residual, index.data() + begin[p],
-              value.data() + begin[p]);
-  });
-  return std::bit_cast<float>(cut.magnitude);
+  return listed;
 }
 
 /// Selects from `count` elements by the passes that are needed; the first is pass.pass.
@@ -326,6 +119,14 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
     parts[p].size = parts[p].dropped = 0;
   }
 
+  const std::span<OwnList> lists = exec.workspace->take<OwnList>(ranges.size());
+  for (OwnList& list : lists) {
+    list.room = pass.own.index.size();
+    list.index = exec.workspace->take<std::uint32_t>(list.room).data();
+    list.value = exec.workspace->take<float>(list.room).data();
+    list.size = 0;
+  }
+
   std::atomic<bool> finite{true};
   pass.k = k;
   if (k == 0) {
@@ -335,7 +136,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
   }
   const auto stream = [&] {
     for_each_part(ranges.size(), [&](std::size_t p) {
-      if (!HWY_DYNAMIC_DISPATCH(stream_range)(pass, ranges.begin(p), ranges.end(p), parts[p])) {
+      if (!stream_range(pass, ranges.begin(p), ranges.end(p), parts[p], lists[p])) {
         finite.store(false, std::memory_order_relaxed);
       }
     });
@@ -374,7 +175,10 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
       std::fill(pass.gradient + begin, pass.gradient + end, 0.0f);
     });
   }
-  return {.finite = finite, .candidates = candidates, .passes = passes};
+  return {.finite = finite,
+          .candidates = candidates,
+          .passes = passes,
+          .listed = write_list(lists, pass.own)};
 }
 
 }  // namespace
@@ -404,4 +208,3 @@ void select(const Exec& exec, std::span<float> values, SelectBound& state,
 }
 
 }  // namespace winnow::kernels::cpu
-#endif

@@ -43,20 +43,25 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
   const Partition* const partition = spans.own.partition;
 
   std::size_t competing = 0;
-  std::uint64_t finite = 0, candidates = 0;
+  std::uint64_t finite = 0, candidates = 0, listed = 0;
   for (std::size_t i = 0; i < count; ++i) {
     acc[i] = feedback(spans.gradient[i], spans.decay, spans.residual[i]);
     spans.gradient[i] = 0;
     finite += std::isfinite(acc[i]);
     const std::uint64_t position = spans.own.base + i;
+    if (std::isfinite(acc[i])) spans.residual[i] = acc[i];
     if (partition != nullptr &&
         partition->owner_of_unit(position / Partition::kUnit) == spans.own.self) {
-      spans.own.acc[partition->local(position)] = acc[i];
+      if (!std::isfinite(acc[i]) || std::fabs(acc[i]) < spans.own.bound) continue;
+      if (listed < spans.own.index.size()) {
+        spans.own.index[listed] = static_cast<std::uint32_t>(partition->local(position));
+        spans.own.value[listed] = acc[i];
+      }
+      ++listed;
       continue;
     }
     order[competing++] = static_cast<std::uint32_t>(i);
     candidates += std::isfinite(acc[i]);
-    if (std::isfinite(acc[i])) spans.residual[i] = acc[i];
   }
 
   take_largest(order.first(competing), acc, index);
@@ -65,7 +70,7 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
     value[j] = std::isfinite(acc[i]) ? acc[i] : 0;
     if (std::isfinite(acc[i])) spans.residual[i] = 0;
   }
-  return {.finite = finite == count, .candidates = candidates, .passes = 1};
+  return {.finite = finite == count, .candidates = candidates, .passes = 1, .listed = listed};
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<std::uint32_t> index,

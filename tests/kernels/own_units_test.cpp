@@ -1,9 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Selection where this rank owns some positions, selection from sums, and the sum itself.
+// Selection where this rank owns some positions, selection from values, and the ordered sum.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <winnow/error.hpp>
@@ -29,28 +30,38 @@ struct Job {
 };
 
 struct Outcome {
-  std::vector<float> gradient, residual, own;
-  std::vector<std::uint32_t> index;
-  std::vector<float> value;
-  bool finite;
+  std::vector<float> gradient, residual;
+  std::vector<std::uint32_t> index, own_index;
+  std::vector<float> value, own_value;
+  bool finite = true;
+  std::uint64_t listed = 0;
 };
+
+constexpr float kOwnBound = 1.5f;
 
 Outcome run(const Job& job, const Exec& exec, SelectBound& bound) {
   Workspace workspace;
   Exec with_workspace = exec;
   with_workspace.workspace = &workspace;
-  Outcome out{job.gradient,
-              job.residual,
-              std::vector<float>(job.partition.local_count(job.self), 7.0f),
-              std::vector<std::uint32_t>(job.k),
-              std::vector<float>(job.k),
-              true};
-  out.finite =
-      kernels::feedback_select(
-          with_workspace,
-          {out.gradient, out.residual, job.decay, {&job.partition, job.self, job.base, out.own}},
-          bound, out.index, out.value)
-          .finite;
+  Outcome out{.gradient = job.gradient,
+              .residual = job.residual,
+              .index = std::vector<std::uint32_t>(job.k),
+              .own_index = std::vector<std::uint32_t>(job.partition.local_count(job.self)),
+              .value = std::vector<float>(job.k),
+              .own_value = std::vector<float>(job.partition.local_count(job.self))};
+  const kernels::OwnUnits own{.partition = &job.partition,
+                              .self = job.self,
+                              .base = job.base,
+                              .bound = kOwnBound,
+                              .index = out.own_index,
+                              .value = out.own_value};
+  const auto result = kernels::feedback_select(
+      with_workspace, {out.gradient, out.residual, job.decay, own}, bound, out.index, out.value);
+  out.finite = result.finite;
+  out.listed = result.listed;
+  EXPECT_LE(out.listed, out.own_index.size());
+  out.own_index.resize(out.listed);
+  out.own_value.resize(out.listed);
   return out;
 }
 
@@ -60,30 +71,29 @@ void expect_equal(const Outcome& got, const Outcome& expected) {
   EXPECT_TRUE(same_bits(got.gradient, expected.gradient));
   EXPECT_TRUE(same_bits(got.residual, expected.residual));
   EXPECT_EQ(got.finite, expected.finite);
-  // A NaN equals itself; which one it is does not matter, for it is never used.
-  ASSERT_EQ(got.own.size(), expected.own.size());
-  for (std::size_t i = 0; i < got.own.size(); ++i) {
-    EXPECT_TRUE(got.own[i] == expected.own[i] ||
-                (std::isnan(got.own[i]) && std::isnan(expected.own[i])))
-        << i;
-  }
+  EXPECT_TRUE(got.own_index == expected.own_index);
+  EXPECT_TRUE(same_bits(got.own_value, expected.own_value));
 }
 
 /// What the contract says of own positions, from the inputs alone.
 void expect_own_left_out(const Job& job, const Outcome& out) {
-  std::size_t wrong = 0;
+  std::size_t wrong = 0, listed = 0;
   for (std::size_t i = 0; i < job.gradient.size(); ++i) {
     const std::uint64_t position = job.base + i;
     const bool own = job.partition.owner_of_unit(position / 64) == job.self;
     if (!own) continue;
     const float carried = job.decay * job.residual[i];
-    const float acc = job.gradient[i] + carried, moved = out.own[job.partition.local(position)];
-    wrong += !(moved == acc || (std::isnan(moved) && std::isnan(acc)));
+    const float acc = job.gradient[i] + carried;
+    const float kept = std::isfinite(acc) ? acc : job.residual[i];
+    wrong += std::bit_cast<std::uint32_t>(out.residual[i]) != std::bit_cast<std::uint32_t>(kept);
     wrong += out.gradient[i] != 0;
-    wrong += std::bit_cast<std::uint32_t>(out.residual[i]) !=
-             std::bit_cast<std::uint32_t>(job.residual[i]);
     wrong += std::ranges::binary_search(out.index, static_cast<std::uint32_t>(i));
+    if (!std::isfinite(acc) || std::fabs(acc) < kOwnBound) continue;
+    ASSERT_LT(listed, out.own_index.size());
+    wrong += out.own_index[listed] != job.partition.local(position);
+    wrong += out.own_value[listed++] != acc;
   }
+  EXPECT_EQ(listed, out.own_index.size());
   EXPECT_EQ(wrong, 0u);
 }
 
@@ -151,14 +161,29 @@ TEST(OwnUnitsPasses, TheSampleCountsOnlyWhatCompetes) {
           0,
           kLargeSize / 200};
   Workspace workspace;
-  std::vector<float> own(job.partition.local_count(1));
   std::vector<std::uint32_t> index(job.k);
   std::vector<float> value(job.k);
   SelectBound bound;
   const auto result = kernels::feedback_select(
-      {.workspace = &workspace}, {job.gradient, job.residual, 1, {&job.partition, 1, 0, own}},
-      bound, index, value);
+      {.workspace = &workspace}, {job.gradient, job.residual, 1, {&job.partition, 1, 0}}, bound,
+      index, value);
   EXPECT_EQ(result.passes, 1u);
+}
+
+TEST(OwnUnitsList, SaysHowManyWhereRoomIsShort) {
+  const std::size_t count = 20000;
+  for (const int threads : {1, 3}) {
+    std::vector<float> gradient(count, 2.0f), residual(count), value(10), listed_value(50);
+    std::vector<std::uint32_t> index(10), listed_index(50);
+    const Partition partition(2, count);
+    Workspace workspace;
+    SelectBound bound;
+    const auto result = kernels::feedback_select(
+        {.threads = threads, .workspace = &workspace},
+        {gradient, residual, 1, {&partition, 0, 0, 1.0f, listed_index, listed_value}}, bound, index,
+        value);
+    EXPECT_EQ(result.listed, partition.local_count(0));
+  }
 }
 
 class SelectFrom : public testing::TestWithParam<Input> {};

@@ -25,18 +25,23 @@ class SignLanes {
   }
 
   static float scale(const float* x, std::size_t n) {
-    return Scalar::mean(n, [&](float factor) { return sum_of_magnitudes(x, n, factor); });
+    return Scalar::mean(n, [&](float factor) {
+      // A product with 1 is left out: nearly every block.
+      return factor == 1 ? sum_of_magnitudes(x, n, [](VF size) { return size; })
+                         : sum_of_magnitudes(
+                               x, n, [&](VF size) { return hn::Mul(size, hn::Set(DF(), factor)); });
+    });
   }
 
  private:
   /// values::sum_of_magnitudes: its 16 partial sums are one to four vectors.
-  static float sum_of_magnitudes(const float* x, std::size_t n, float factor) {
+  template <class Scaled>
+  static HWY_INLINE float sum_of_magnitudes(const float* x, std::size_t n, const Scaled& scaled) {
     const std::size_t lanes = hn::Lanes(DF());
-    const VF factors = hn::Set(DF(), factor);
     VF sum0 = hn::Zero(DF()), sum1 = sum0, sum2 = sum0, sum3 = sum0;
     for_each_magnitude(x, n, [&](std::size_t lane, VF size) {
       VF& sum = lane == 0 ? sum0 : lane == lanes ? sum1 : lane == 2 * lanes ? sum2 : sum3;
-      sum = hn::Add(sum, hn::Mul(size, factors));
+      sum = hn::Add(sum, scaled(size));
     });
     alignas(64) float partial[16];
     hn::Store(sum0, DF(), partial);

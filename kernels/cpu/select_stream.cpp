@@ -1,0 +1,205 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/select_stream.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/select_stream.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/parallel.hpp"
+
+#ifndef WINNOW_KERNELS_CPU_SELECT_STREAM_ONCE
+#define WINNOW_KERNELS_CPU_SELECT_STREAM_ONCE
+namespace winnow::kernels::cpu {
+
+/// Walks the own units of a range of a parameter, in order, as offsets into the parameter.
+class OwnWalk {
+ public:
+  OwnWalk(const OwnUnits& own, std::size_t begin) : own_(own) {
+    if (own_.partition == nullptr) return;
+    group_ = (own_.base + begin) / Partition::kUnit / own_.partition->owners();
+    find();
+    while (next_ < begin) advance();
+  }
+  /// Offset of the next own unit's first element.
+  std::size_t next() const { return next_; }
+  /// The local number of that element.
+  std::uint64_t local() const { return group_ * Partition::kUnit; }
+  void advance() {
+    ++group_;
+    find();
+  }
+
+ private:
+  // In the group where a parameter begins or ends, the own unit may lie outside: before it (a
+  // negative offset counts as 0, and is passed over) or behind.
+  void find() {
+    const std::uint64_t position = own_.partition->unit_of(own_.self, group_) * Partition::kUnit;
+    if (position < own_.base) {
+      ++group_;
+      find();
+      return;
+    }
+    next_ = position - own_.base;
+  }
+
+  const OwnUnits& own_;
+  std::uint64_t group_ = 0;
+  std::size_t next_ = std::numeric_limits<std::size_t>::max();
+};
+
+}  // namespace winnow::kernels::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, Ranges::kBlock>;
+
+/// Streams one block and returns a bit for each element that reaches the bound. Clears `finite`
+/// in lanes where acc is not.
+template <Pass kPass>
+HWY_INLINE std::uint64_t stream_block(float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                                      float decay, float bound, hn::Mask<D>& finite) {
+  const D d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto largest = hn::Set(d, std::numeric_limits<float>::max());
+  const auto decays = hn::Set(d, decay);
+  const auto bounds = hn::Set(d, bound);
+  std::uint64_t candidates = 0;
+  for (std::size_t lane = 0; lane < Ranges::kBlock; lane += lanes) {
+    const auto r = hn::LoadU(d, residual + lane);
+    auto reaches = hn::Ge(hn::Abs(r), bounds);
+    if constexpr (kPass != Pass::plain) {
+      const auto g = hn::LoadU(d, gradient + lane);
+      // Repeated: g is +0, or a mark whose bits make the result not finite.
+      const auto acc = kPass == Pass::repeated ? hn::Or(g, r) : hn::Add(g, hn::Mul(decays, r));
+      const auto size = hn::Abs(acc);
+      const auto is_finite = hn::Le(size, largest);
+      reaches = hn::And(is_finite, hn::Ge(size, bounds));
+      hn::StoreU(hn::IfThenElse(is_finite, acc, r), d, residual + lane);
+      hn::StoreU(hn::IfThenZeroElse(is_finite, acc), d, gradient + lane);
+      finite = hn::And(finite, is_finite);
+    }
+    std::uint8_t bytes[8];
+    hn::StoreMaskBits(d, reaches, bytes);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, bytes, (lanes + 7) / 8);
+    candidates |= bits << lane;
+  }
+  return candidates;
+}
+
+/// Moves the elements of a block named by `bits` from the residual to the candidates.
+HWY_INLINE void collect(std::uint64_t bits, std::size_t base, float* residual, Candidates& out) {
+  std::size_t size = out.size;
+  while (bits != 0) {
+    const std::size_t i = base + static_cast<std::size_t>(std::countr_zero(bits));
+    out.index[size] = static_cast<std::uint32_t>(i);
+    out.value[size] = residual[i];
+    residual[i] = 0;
+    ++size;
+    bits &= bits - 1;
+  }
+  out.size = size;
+}
+
+/// Streams fewer elements than a block has; as stream_block.
+template <Pass kPass>
+HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size_t size,
+                                      float bound, hn::Mask<D>& finite) {
+  float gradient[Ranges::kBlock] = {}, residual[Ranges::kBlock] = {};
+  if (kPass != Pass::plain) std::copy_n(s.gradient + at, size, gradient);
+  std::copy_n(s.residual + at, size, residual);
+  const std::uint64_t bits = stream_block<kPass>(gradient, residual, s.decay, bound, finite) &
+                             ((std::uint64_t{1} << size) - 1);
+  if (kPass != Pass::plain) std::copy_n(gradient, size, s.gradient + at);
+  std::copy_n(residual, size, s.residual + at);
+  return bits;
+}
+
+/// Streams an own unit, which leaves no mark, and lists what reaches its bound.
+HWY_INLINE void stream_own(const Stream& s, std::size_t at, std::size_t size, std::uint64_t local,
+                           hn::Mask<D>& finite, OwnList& list) {
+  float* const gradient = s.gradient + at;
+  std::uint64_t bits;
+  if (size == Ranges::kBlock) {
+    bits = stream_block<Pass::first>(gradient, s.residual + at, s.decay, s.own.bound, finite);
+    std::fill_n(gradient, Ranges::kBlock, 0.0f);
+  } else {
+    bits = stream_short<Pass::first>(s, at, size, s.own.bound, finite);
+    std::fill_n(gradient, size, 0.0f);
+  }
+  for (; bits != 0; bits &= bits - 1) {
+    if (list.size < list.room) {
+      const auto bit = static_cast<std::uint32_t>(std::countr_zero(bits));
+      list.index[list.size] = static_cast<std::uint32_t>(local) + bit;
+      list.value[list.size] = s.residual[at + bit];
+    }
+    ++list.size;
+  }
+}
+
+template <Pass kPass>
+bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out, OwnList& list) {
+  const D d;
+  const auto zero = hn::Zero(d);
+  hn::Mask<D> finite = hn::Ge(zero, zero);
+  float bound = s.bound;
+  std::size_t i = begin;
+  for (OwnWalk own(s.own, begin);; own.advance()) {
+    const std::size_t stop = std::min(end, own.next());
+    for (; i + Ranges::kBlock <= stop; i += Ranges::kBlock) {
+      const std::uint64_t bits =
+          stream_block<kPass>(s.gradient + i, s.residual + i, s.decay, bound, finite);
+      if (bits == 0) continue;
+      collect(bits, i, s.residual, out);
+      if (out.size > out.limit) bound = prune(out, s.k, s.residual);
+    }
+    if (own.next() >= end) break;
+    const std::size_t size = std::min(Ranges::kBlock, end - i);
+    if (kPass == Pass::first) stream_own(s, i, size, own.local(), finite, list);
+    i += size;
+  }
+  if (i < end) {
+    const std::uint64_t bits = stream_short<kPass>(s, i, end - i, bound, finite);
+    collect(bits, i, s.residual, out);
+  }
+  return hn::AllTrue(d, finite);
+}
+
+bool stream_any(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
+                OwnList& list) {
+  switch (s.pass) {
+    case Pass::first:
+      return stream<Pass::first>(s, begin, end, out, list);
+    case Pass::repeated:
+      return stream<Pass::repeated>(s, begin, end, out, list);
+    case Pass::plain:
+      break;
+  }
+  return stream<Pass::plain>(s, begin, end, out, list);
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+
+HWY_EXPORT(stream_any);
+
+bool stream_range(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
+                  OwnList& list) {
+  return HWY_DYNAMIC_DISPATCH(stream_any)(s, begin, end, out, list);
+}
+
+}  // namespace winnow::kernels::cpu
+#endif

@@ -1,0 +1,45 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/candidates.hpp"
+#include "kernels/feedback_select.hpp"
+
+namespace winnow::kernels::cpu {
+
+/// Where a pass finds acc.
+enum class Pass {
+  first,     ///< gradient + decay * residual
+  repeated,  ///< in the residual, with marks in the gradient
+  plain,     ///< in the residual; there is no gradient, and all is finite
+};
+
+/// What is streamed.
+struct Stream {
+  float* gradient;
+  float* residual;
+  float decay;
+  float bound;
+  std::size_t k;
+  Pass pass;
+  OwnUnits own;
+};
+
+/// What one thread lists of own units.
+struct OwnList {
+  std::uint32_t* index;
+  float* value;
+  std::size_t room;
+  std::size_t size;  ///< how many there are; those beyond `room` are not written
+};
+
+/// Walks [begin, end) once, in SIMD: acc goes into the residual; what reaches the bound moves on
+/// into `out`, leaving 0, and own units' into `list`. Where acc is not finite the residual stays,
+/// and a mark in the gradient, which is not zero there; false then. Prunes `out` as it fills up.
+bool stream_range(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
+                  OwnList& list);
+
+}  // namespace winnow::kernels::cpu

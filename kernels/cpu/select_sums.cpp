@@ -1,0 +1,254 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/select_sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/candidates.hpp"
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/select_bound.hpp"
+
+// Sums and selection without a pass over what this rank owns.
+//
+// 1. Tile by tile of own elements: what the terms name is marked and summed in rank order in the
+//    first-level cache; acc is read only there. Of what is marked, and of what the pass that made
+//    acc has listed, the sums that reach the bound become candidates.
+// 2. At least k candidates: nothing else can be among the k largest, for where no term is, the sum
+//    is acc, and all acc that reach the bound are listed. They are cut to exactly k.
+// 3. Else the bound was too high, or there was none: all sums are gathered and selected from.
+
+namespace winnow::kernels::cpu {
+
+namespace {
+
+constexpr std::size_t kUnit = Partition::kUnit;
+constexpr std::size_t kTileUnits = 64;
+constexpr std::size_t kTile = kTileUnits * kUnit;  // sums stay in the first-level cache
+
+/// Calls each(bit) for the bits of a word, lowest first.
+template <class Each>
+void for_each_bit(std::uint64_t word, const Each& each) {
+  for (; word != 0; word &= word - 1) each(static_cast<std::size_t>(std::countr_zero(word)));
+}
+
+/// The first entry of a list whose local number is `local` or more.
+std::size_t entry_from(std::span<const std::uint32_t> index, std::uint64_t local) {
+  return static_cast<std::size_t>(std::ranges::lower_bound(index, local) - index.begin());
+}
+
+/// One thread's share of the own elements, [begin, end) by local number.
+class Range {
+ public:
+  Range(const OwnedSums& owned, std::span<const SparseView> terms, std::span<std::size_t> cursors,
+        std::uint64_t begin, std::uint64_t end)
+      : owned_(owned), terms_(terms), cursors_(cursors), begin_(begin), end_(end) {}
+
+  struct Out {
+    Candidates* candidates;
+    std::uint32_t* touched;
+    float* sum;
+    std::size_t size = 0;  ///< touched so far
+  };
+
+  /// Sums all tiles. Returns whether every sum is finite.
+  bool run(bool listed, Out& out) {
+    for (std::size_t r = 0; r < terms_.size(); ++r) {
+      cursors_[r] = entry_from(terms_[r].index, begin_);
+    }
+    const OwnUnits& own = owned_.own;
+    const auto list = own.index.first(listed ? owned_.listed : 0);
+    next_listed_ = entry_from(list, begin_);
+    bool finite = true;
+    for (std::uint64_t at = begin_; at < end_; at += kTile) {
+      const std::uint64_t stop = std::min(at + kTile, end_);
+      mark(at, stop, list);
+      add(at, stop);
+      finite = emit(at, out) && finite;
+    }
+    return finite;
+  }
+
+ private:
+  /// Marks what the terms name and what is listed, and begins their sums.
+  void mark(std::uint64_t base, std::uint64_t stop, std::span<const std::uint32_t> list) {
+    const OwnUnits& own = owned_.own;
+    const std::uint64_t first_group = base / kUnit;
+    for (std::size_t u = 0; base + u * kUnit < stop; ++u) {
+      const std::uint64_t unit = own.partition->unit_of(own.self, first_group + u);
+      acc_[u] = owned_.residual.data() + (unit * kUnit - own.base);
+    }
+    touched_.fill(0);
+    listed_.fill(0);
+    order_size_ = 0;
+    for (std::size_t r = 0; r < terms_.size(); ++r) {
+      if (r == own.self) continue;
+      const auto index = terms_[r].index;
+      for (std::size_t j = cursors_[r]; j < index.size() && index[j] < stop; ++j) {
+        const std::size_t i = index[j] - base;
+        std::uint64_t& word = touched_[i / kUnit];
+        order_[order_size_] = static_cast<std::uint32_t>(i);
+        order_size_ += ~word >> i % kUnit & 1;
+        word |= std::uint64_t{1} << i % kUnit;
+        sums_[i] = 0;
+        __builtin_prefetch(acc_[i / kUnit] + i % kUnit);
+      }
+    }
+    for (; next_listed_ < list.size() && list[next_listed_] < stop; ++next_listed_) {
+      const std::size_t i = list[next_listed_] - base;
+      listed_[i / kUnit] |= std::uint64_t{1} << i % kUnit;
+      if ((touched_[i / kUnit] >> i % kUnit & 1) == 0) sums_[i] = own.value[next_listed_];
+    }
+  }
+
+  /// Sums what is marked, in rank order.
+  void add(std::uint64_t base, std::uint64_t stop) {
+    for (std::size_t r = 0; r < terms_.size(); ++r) {
+      if (r == owned_.own.self) {
+        for (std::size_t j = 0; j < order_size_; ++j) {
+          const std::size_t i = order_[j];
+          sums_[i] += acc_[i / kUnit][i % kUnit];
+        }
+        continue;
+      }
+      const auto index = terms_[r].index;
+      std::size_t j = cursors_[r];
+      for (; j < index.size() && index[j] < stop; ++j) sums_[index[j] - base] += terms_[r].value[j];
+      cursors_[r] = j;
+    }
+  }
+
+  /// Writes the tile's sums and candidates; whether all sums are finite.
+  bool emit(std::uint64_t base, Out& out) {
+    const std::uint32_t bound = magnitude(owned_.own.bound);
+    std::uint32_t largest = 0;
+    Candidates& candidates = *out.candidates;
+    std::size_t touched = 0, reaching = 0;
+    for (std::size_t u = 0; u < kTileUnits; ++u) {
+      for_each_bit(touched_[u] | listed_[u], [&](std::size_t bit) {
+        const std::size_t i = u * kUnit + bit;
+        const std::uint32_t size = magnitude(sums_[i]);
+        const auto named = static_cast<std::uint32_t>(touched_[u] >> bit & 1);
+        largest = std::max(largest, size);
+        order_[touched] = static_cast<std::uint32_t>(i);
+        touched += named;
+        reaching_[reaching] = static_cast<std::uint32_t>(i);
+        reaching += size >= bound;
+      });
+    }
+    for (std::size_t j = 0; j < touched; ++j) {
+      out.touched[out.size + j] = static_cast<std::uint32_t>(base) + order_[j];
+      out.sum[out.size + j] = sums_[order_[j]];
+    }
+    out.size += touched;
+    for (std::size_t j = 0; j < reaching; ++j) {
+      candidates.index[candidates.size + j] = static_cast<std::uint32_t>(base) + reaching_[j];
+      candidates.value[candidates.size + j] = sums_[reaching_[j]];
+    }
+    candidates.size += reaching;
+    return largest < magnitude(std::numeric_limits<float>::infinity());
+  }
+
+  const OwnedSums& owned_;
+  std::span<const SparseView> terms_;
+  std::span<std::size_t> cursors_;  // of each term: the first entry not yet added
+  std::uint64_t begin_, end_;
+  std::size_t next_listed_ = 0;
+  // Of the tile: a bit for each element that terms name, and for each that is listed; where the
+  // acc of each unit lies; the sums of what is marked.
+  std::array<std::uint64_t, kTileUnits> touched_, listed_;
+  std::array<const float*, kTileUnits> acc_;
+  std::array<float, kTile> sums_;  // of the others: anything
+  // Lists of the tile's elements, with a place behind the last. No loop over them branches on data,
+  // so their cache misses overlap.
+  std::array<std::uint32_t, kTile + 1> order_, reaching_;
+  std::size_t order_size_ = 0;
+};
+
+/// Selects from all sums: acc, but where something was added.
+void select_from_all(const Exec& exec, const OwnedSums& owned, SumLists& out) {
+  const OwnUnits& own = owned.own;
+  const Workspace::Scope scope(*exec.workspace);
+  const auto sums = exec.workspace->take<float>(owned.count);
+  const std::uint64_t first_group = owned.begin / kUnit;
+  for (std::uint64_t at = 0; at < owned.count; at += kUnit) {
+    const std::uint64_t unit = own.partition->unit_of(own.self, first_group + at / kUnit);
+    std::copy_n(owned.residual.data() + (unit * kUnit - own.base),
+                std::min<std::uint64_t>(kUnit, owned.count - at), sums.data() + at);
+  }
+  for (std::size_t j = 0; j < out.touched.size(); ++j) {
+    sums[out.touched[j] - owned.begin] = out.sum[j];
+  }
+  SelectBound sampled;
+  select(exec, sums, sampled, out.index, out.value);
+  for (std::uint32_t& local : out.index) local += static_cast<std::uint32_t>(owned.begin);
+}
+
+}  // namespace
+
+SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
+                         std::span<const SparseView> terms, SelectBound& state, SumLists& out) {
+  const OwnUnits& own = owned.own;
+  const std::size_t k = out.index.size();
+  // A list that did not find room lacks what may matter.
+  const bool listed = owned.listed <= own.index.size();
+  const Workspace::Scope scope(*exec.workspace);
+  const Ranges ranges(exec.threads, owned.count);
+  const auto parts = exec.workspace->take<Candidates>(ranges.size());
+  const auto outs = exec.workspace->take<Range::Out>(ranges.size());
+  const auto cursors = exec.workspace->take<std::size_t>(ranges.size() * terms.size());
+  const std::size_t room = own.index.size() + out.touched.size();
+  const auto index = exec.workspace->take<std::uint32_t>(room);
+  const auto value = exec.workspace->take<float>(room);
+
+  // Where the output of each range begins: no earlier than the ranges before it can fill.
+  const auto begin_of = [&](std::size_t p) { return owned.begin + ranges.begin(p); };
+  for (std::size_t p = 0; p < ranges.size(); ++p) {
+    std::size_t entries = 0;
+    for (std::size_t r = 0; r < terms.size(); ++r) {
+      if (r == own.self) continue;
+      entries += entry_from(terms[r].index, begin_of(p)) - entry_from(terms[r].index, owned.begin);
+    }
+    const std::size_t touched = std::min(entries, ranges.begin(p));
+    const std::size_t before =
+        listed ? entry_from(own.index.first(owned.listed), begin_of(p)) : std::size_t{0};
+    parts[p].index = index.data() + before + touched;
+    parts[p].value = value.data() + before + touched;
+    parts[p].size = parts[p].dropped = 0;
+    outs[p] = {&parts[p], out.touched.data() + touched, out.sum.data() + touched};
+  }
+
+  std::atomic<bool> finite{true};
+  for_each_part(ranges.size(), [&](std::size_t p) {
+    Range range(owned, terms, cursors.subspan(p * terms.size(), terms.size()), begin_of(p),
+                owned.begin + ranges.end(p));
+    if (!range.run(listed, outs[p])) finite.store(false, std::memory_order_relaxed);
+  });
+  std::size_t touched = 0;
+  for (const Range::Out& part : outs) {
+    std::copy_n(part.touched, part.size, out.touched.data() + touched);
+    std::copy_n(part.sum, part.size, out.sum.data() + touched);
+    touched += part.size;
+  }
+  out.touched = out.touched.first(touched);
+  out.sum = out.sum.first(touched);
+  if (!finite) return {.finite = false, .candidates = 0, .passes = 1};
+
+  const std::uint64_t candidates = listed ? held(parts) : owned.listed;
+  float kth = std::numeric_limits<float>::infinity();
+  const bool good = listed && candidates >= k;
+  if (good) {
+    kth = write_largest(*exec.workspace, parts, nullptr, out.index, out.value);
+  } else {
+    select_from_all(exec, owned, out);
+    for (const float sum : out.value) kth = std::min(kth, std::fabs(sum));
+  }
+  learn_bound(state, static_cast<std::uint32_t>(k), kth, candidates);
+  return {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+}
+
+}  // namespace winnow::kernels::cpu

@@ -1,0 +1,139 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/reduce.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "kernels/reduce_arithmetic.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::average_of;
+using kernels::maximum_of;
+using kernels::minimum_of;
+using kernels::product_of;
+using kernels::sum_of;
+
+template <class T>
+class OfFloats : public testing::Test {};
+using Floats = testing::Types<float, double>;
+TYPED_TEST_SUITE(OfFloats, Floats);
+
+TYPED_TEST(OfFloats, MinimumAndMaximumKnowZerosAndPassNaN) {
+  using T = TypeParam;
+  constexpr T kNaN = std::numeric_limits<T>::quiet_NaN(),
+              kMost = std::numeric_limits<T>::infinity();
+  EXPECT_EQ(minimum_of(T{1}, T{2}), T{1});
+  EXPECT_EQ(maximum_of(T{1}, T{2}), T{2});
+  EXPECT_EQ(minimum_of(kMost, -kMost), -kMost);
+  EXPECT_EQ(maximum_of(-kMost, T{0}), T{0});
+  EXPECT_EQ(minimum_of(T{-3}, T{-3}), T{-3});
+  EXPECT_EQ(maximum_of(T{-3}, T{-3}), T{-3});
+  for (const bool swapped : {false, true}) {
+    const T a = swapped ? T{0} : -T{0}, b = -a;
+    EXPECT_TRUE(std::signbit(minimum_of(a, b)));
+    EXPECT_FALSE(std::signbit(maximum_of(a, b)));
+    for (const T nan : {kNaN, -kNaN, std::numeric_limits<T>::signaling_NaN()}) {
+      for (const T other : {T{1}, -kMost, nan}) {
+        const T least = swapped ? minimum_of(nan, other) : minimum_of(other, nan);
+        const T most = swapped ? maximum_of(nan, other) : maximum_of(other, nan);
+        EXPECT_EQ(std::bit_cast<kernels::BitsOf<T>>(least),
+                  std::bit_cast<kernels::BitsOf<T>>(kNaN));
+        EXPECT_EQ(std::bit_cast<kernels::BitsOf<T>>(most), std::bit_cast<kernels::BitsOf<T>>(kNaN));
+      }
+    }
+  }
+  EXPECT_EQ(average_of(T{10}, 3), T{10} * (T{1} / T{3}));
+}
+
+template <class T>
+class OfIntegers : public testing::Test {};
+using Integers = testing::Types<std::int8_t, std::uint8_t, std::int32_t, std::uint32_t,
+                                std::int64_t, std::uint64_t>;
+TYPED_TEST_SUITE(OfIntegers, Integers);
+
+TYPED_TEST(OfIntegers, SumsAndProductsWrap) {
+  using T = TypeParam;
+  constexpr T kMost = std::numeric_limits<T>::max(), kLeast = std::numeric_limits<T>::min();
+  EXPECT_EQ(sum_of(kMost, T{1}), kLeast);
+  EXPECT_EQ(sum_of(kLeast, kMost), std::is_signed_v<T> ? static_cast<T>(-1) : kMost);
+  EXPECT_EQ(product_of(kMost, T{2}), static_cast<T>(-2));
+  EXPECT_EQ(product_of(T{11}, T{11}), T{121});
+  EXPECT_EQ(minimum_of(kLeast, kMost), kLeast);
+  EXPECT_EQ(maximum_of(kLeast, kMost), kMost);
+}
+
+TYPED_TEST(OfIntegers, AveragesAreCutTowardsZero) {
+  using T = TypeParam;
+  constexpr T kMost = std::numeric_limits<T>::max();
+  EXPECT_EQ(average_of(T{20}, 7), T{2});
+  EXPECT_EQ(average_of(kMost, 2), static_cast<T>(kMost / 2));
+  EXPECT_EQ(average_of(T{100}, 1000), T{0});
+  if constexpr (std::is_signed_v<T>) {
+    EXPECT_EQ(average_of(static_cast<T>(-20), 7), T{-2});
+  }
+}
+
+// Whatever the number of threads: the bodies share the arithmetic, not the loop.
+template <class T>
+void expect_equal_bodies() {
+  for (const std::size_t count : {0U, 1U, 63U, 1000U, 30011U}) {
+    std::vector<T> a(count), b(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      a[i] = static_cast<T>(i * 7 % 101);
+      b[i] = static_cast<T>(i * 5 % 103);
+    }
+    for (const ReduceOp op :
+         {ReduceOp::sum, ReduceOp::minimum, ReduceOp::maximum, ReduceOp::product}) {
+      std::vector<T> expected = a;
+      kernels::reduce({.place = Place::reference}, op, expected, b);
+      for (const int threads : {1, 2, 3}) {
+        std::vector<T> got = a;
+        kernels::reduce({.threads = threads}, op, got, b);
+        EXPECT_EQ(got, expected);
+      }
+      kernels::average({.place = Place::reference}, expected, 3);
+      std::vector<T> got = a;
+      kernels::reduce({}, op, got, b);
+      kernels::average({.threads = 3}, got, 3);
+      EXPECT_EQ(got, expected);
+    }
+    std::vector<T> sum = a;
+    kernels::reduce({}, ReduceOp::sum, sum, b);
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(sum[i], static_cast<T>(a[i] + b[i]));
+  }
+}
+
+TEST(Reduce, EqualsReference) {
+  expect_equal_bodies<float>();
+  expect_equal_bodies<double>();
+  expect_equal_bodies<std::int8_t>();
+  expect_equal_bodies<std::uint8_t>();
+  expect_equal_bodies<std::int32_t>();
+  expect_equal_bodies<std::uint32_t>();
+  expect_equal_bodies<std::int64_t>();
+  expect_equal_bodies<std::uint64_t>();
+}
+
+TEST(Reduce, RefusesWhatHasNoSuchOperation) {
+  std::vector<float> floats(3), more(4);
+  std::vector<std::int32_t> integers(3);
+  std::vector<std::uint16_t> halves(3);
+  const Elements bf16(halves.data(), halves.size(), ElementType::bf16);
+  EXPECT_THROW(kernels::reduce({}, ReduceOp::sum, floats, more), UsageError);
+  EXPECT_THROW(kernels::reduce({}, ReduceOp::sum, floats, integers), UsageError);
+  EXPECT_THROW(kernels::reduce({}, ReduceOp::average, floats, floats), UsageError);
+  EXPECT_THROW(kernels::reduce({}, ReduceOp::sum, bf16, bf16), UsageError);
+  EXPECT_THROW(kernels::average({}, bf16, 2), UsageError);
+}
+
+}  // namespace
+}  // namespace winnow::tests
