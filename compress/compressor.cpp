@@ -135,6 +135,15 @@ std::string Compressor::name() const {
   return text;
 }
 
+std::span<std::byte> Compressor::room(const Exec& exec, std::size_t bytes) const {
+  return exec.workspace->take<std::byte>(bytes);
+}
+
+MessageView Compressor::open(const Exec& exec, std::span<const std::byte> message,
+                             const Header& expected, int sender) const {
+  return compress::open(exec, message, expected, sender, codings_);
+}
+
 std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
   const SelectionEntry* selection = nullptr;
   std::string_view argument;

@@ -23,6 +23,7 @@ struct EncodeJob {
   kernels::RandomKey random;         ///< the message to owner o takes stage random.stage + o
   double* encode_seconds = nullptr;  ///< grows by what follows the selection, or the fused pass of
                                      ///< a compressor that keeps everything; null: not counted
+  double* add_seconds = nullptr;     ///< grows by the adding of what other ranks sent
 };
 
 /// What encode leaves. messages[o], for owner o, is room for
@@ -30,8 +31,8 @@ struct EncodeJob {
 /// Part::self stays as it is.
 struct Outbox {
   std::span<std::span<std::byte>> messages;
-  std::span<float> own = {};  ///< acc of the positions of Part::self, by local number
-  bool finite = true;         ///< whether every acc was; where not, messages carry Header::kPoison
+  Owned owned = {};    ///< what encode knows of the positions of Part::self
+  bool finite = true;  ///< whether every acc was; where not, messages carry Header::kPoison
 };
 
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
@@ -53,13 +54,22 @@ class Compressor {
   virtual std::uint64_t kept(std::uint64_t count) const = 0;
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
   /// and leaves the rest in the residuals. The elements become zero where not everything is kept;
-  /// where it is, they stay.
+  /// where it is, they stay. Outbox::owned is taken from exec.workspace.
   virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const = 0;
-  /// Selection and coding of what this rank sums: writes one message of message_bytes(
-  /// sums.size(), owner_k[self], codings()) bytes to `out` and leaves in `sums`, which are finite
-  /// and lie by local number, what it does not carry. job.random names its random numbers.
-  virtual void encode_sums(const Exec& exec, const EncodeJob& job, std::span<float> sums,
+  /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
+  /// r, that of Part::self empty), then selects and codes the sums: writes one message of
+  /// message_bytes(local_count(self), owner_k[self], codings()) bytes to `out`, and to `owned` what
+  /// is left for keep_left. The residuals stay. The message carries Header::kPoison where
+  /// job.header does or a sum is not finite. job.random names its random numbers.
+  virtual void encode_sums(const Exec& exec, const EncodeJob& job,
+                           std::span<const MessageView> contributions, Owned& owned,
                            std::span<std::byte> out) const = 0;
+  /// Room for a message, from exec.workspace. This and open are here for compressors that only
+  /// count bytes: schedules touch messages by them alone.
+  virtual std::span<std::byte> room(const Exec& exec, std::size_t bytes) const;
+  /// compress::open with the codings of this compressor.
+  virtual MessageView open(const Exec& exec, std::span<const std::byte> message,
+                           const Header& expected, int sender) const;
 
  protected:
   /// The selection's own part of the name, e.g. "topk:0.01".

@@ -234,7 +234,8 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Hea
                    .index = {},
                    .value = {},
                    .format = codings.value,
-                   .coded = parts.subspan(shape.index_bytes)};
+                   .coded = parts.subspan(shape.index_bytes),
+                   .bytes = message};
   if (codings.exact()) {
     view.value = {reinterpret_cast<const float*>(view.coded.data()),
                   static_cast<std::size_t>(header.k)};

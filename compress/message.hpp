@@ -60,10 +60,11 @@ struct Codings {
 /// in scratch.
 struct MessageView {
   Header header;
-  std::span<const std::uint32_t> index;  ///< empty where k == count: positions 0, 1, ..., k-1
-  std::span<const float> value;          ///< empty where k == count and values are coded
-  kernels::ValueFormat format;           ///< of `coded`
-  std::span<const std::byte> coded;      ///< the value part
+  std::span<const std::uint32_t> index;   ///< empty where k == count: positions 0, 1, ..., k-1
+  std::span<const float> value;           ///< empty where k == count and values are coded
+  kernels::ValueFormat format;            ///< of `coded`
+  std::span<const std::byte> coded;       ///< the value part
+  std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
 
   /// Whether it carries every position, so that it has no indices.
   bool carries_all() const { return header.k == header.count; }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compress/none.hpp"
 
+#include <algorithm>
 #include <winnow/error.hpp>
 
 #include "compress/stopwatch.hpp"
@@ -19,12 +20,16 @@ class Everything final : public Compressor {
 
   void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {
     const Part& part = job.part;
+    if (part.self != Part::kNobody) {
+      out.owned.acc = exec.workspace->take<float>(part.partition.local_count(part.self));
+      clear_own_gaps(part, out.owned.acc);
+    }
     const Workspace::Scope scope(*exec.workspace);
     const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Piece& piece = part.pieces[i];
       pieces[i] = {piece.elements, piece.residual(), piece.base};
-      piece.state->dirty = true;
+      piece.state->soil();
     }
     const std::uint32_t owners = part.partition.owners();
     const auto values = exec.workspace->take<std::span<std::byte>>(owners);
@@ -39,7 +44,7 @@ class Everything final : public Compressor {
     out.finite = kernels::feedback_quantize(
         exec,
         {.pieces = pieces, .decay = job.decay, .partition = part.partition, .self = part.self},
-        codings().value, job.random, values, out.own);
+        codings().value, job.random, values, out.owned.acc);
     const Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     if (!out.finite) header.flags |= Header::kPoison;
@@ -50,12 +55,26 @@ class Everything final : public Compressor {
     }
   }
 
-  void encode_sums(const Exec& exec, const EncodeJob& job, std::span<float> sums,
+  void encode_sums(const Exec& exec, const EncodeJob& job,
+                   std::span<const MessageView> contributions, Owned& owned,
                    std::span<std::byte> out) const override {
-    const Stopwatch watch(job.encode_seconds);
+    const Part& part = job.part;
     Header header = job.header;
-    header.count = header.k = sums.size();
-    kernels::quantize(exec, codings().value, job.random, sums,
+    header.count = header.k = owned.acc.size();
+    owned.left = exec.workspace->take<float>(owned.acc.size());
+    const Workspace::Scope scope(*exec.workspace);
+    {
+      const Stopwatch watch(job.add_seconds);
+      const auto terms = exec.workspace->take<kernels::Term>(contributions.size());
+      for (std::size_t rank = 0; rank < terms.size(); ++rank)
+        terms[rank] = term(contributions[rank]);
+      terms[part.self] = {.value = owned.acc};
+      if (!kernels::ordered_sum(exec, terms, 0, owned.left, 1)) header.flags |= Header::kPoison;
+      if ((header.flags & Header::kPoison) != 0) std::ranges::fill(owned.left, 0.0F);
+      clear_own_gaps(part, owned.left);  // where a sign, say, is never 0
+    }
+    const Stopwatch watch(job.encode_seconds);
+    kernels::quantize(exec, codings().value, job.random, owned.left,
                       lay_out(header.count, header.k, out, codings()).value_part);
     seal(exec, header, {}, out, codings());
   }

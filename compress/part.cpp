@@ -39,6 +39,33 @@ kernels::SparseView to_positions(const Exec& exec, const Partition& partition, s
   return {index, message.value};
 }
 
+/// residual = value at the positions of Part::self that a list names.
+void store_own(const Part& part, const kernels::SparseView& list) {
+  // In chunks, whose cache lines are fetched together.
+  constexpr std::size_t kChunk = 128;
+  std::array<float*, kChunk> place;
+  std::size_t j = 0;
+  for (const Piece& piece : part.pieces) {
+    float* const residual = piece.residual().data();
+    while (j < list.index.size() && list.index[j] < piece.own_begin + piece.own_count) {
+      std::size_t size = 0;
+      std::uint64_t group = ~std::uint64_t{0}, unit = 0;
+      for (; size < kChunk && j + size < list.index.size(); ++size) {
+        const std::uint64_t local = list.index[j + size];
+        if (local >= piece.own_begin + piece.own_count) break;
+        if (local / Partition::kUnit != group) {
+          group = local / Partition::kUnit;
+          unit = part.partition.unit_of(part.self, group);
+        }
+        place[size] = residual + (unit * Partition::kUnit + local % Partition::kUnit - piece.base);
+        __builtin_prefetch(place[size], 1);
+      }
+      for (std::size_t i = 0; i < size; ++i) *place[i] = list.value[j + i];
+      j += size;
+    }
+  }
+}
+
 /// Calls each(piece, offset in it, local number, size) for the stretches of pieces that `owner`
 /// owns, in order; a stretch lies within one unit, or, with one owner, is as long as its piece.
 template <class Each>
@@ -99,6 +126,19 @@ void for_each_value(const Exec& exec, const Part& part, std::uint32_t owner,
           const std::uint64_t here = std::min<std::uint64_t>(value.size(), size - at);
           each(piece, offset + at, value.first(here));
           at += here;
+        }
+      });
+}
+
+/// residual = values, by local number, where they are finite, at the positions of Part::self.
+void store_own(const Part& part, std::span<const float> values) {
+  for_each_stretch(
+      part, part.self,
+      [&](const Piece& piece, std::uint64_t offset, std::uint64_t local, std::uint64_t size) {
+        float* const residual = piece.residual().data() + offset;
+        for (std::uint64_t i = 0; i < size; ++i) {
+          const float value = values[local + i];
+          if (std::isfinite(value)) residual[i] = value;
         }
       });
 }
@@ -188,19 +228,27 @@ void keep(const Piece& piece, float decay) {
     const float acc = kernels::feedback(piece.elements[i], decay, residual[i]);
     if (std::isfinite(acc)) residual[i] = acc;
   }
-  piece.state->dirty = true;
+  piece.state->soil();
 }
 
-void store_own(const Part& part, std::span<const float> values) {
-  for_each_stretch(
-      part, part.self,
-      [&](const Piece& piece, std::uint64_t offset, std::uint64_t local, std::uint64_t size) {
-        float* const residual = piece.residual().data() + offset;
-        for (std::uint64_t i = 0; i < size; ++i) {
-          const float value = values[local + i];
-          if (std::isfinite(value)) residual[i] = value;
-        }
-      });
+void clear_own_gaps(const Part& part, std::span<float> local) {
+  std::uint64_t end = 0;
+  for (const Piece& piece : part.pieces) {
+    if (piece.own_count == 0) continue;
+    std::ranges::fill(local.subspan(end, piece.own_begin - end), 0.0F);
+    end = piece.own_begin + piece.own_count;
+  }
+  std::ranges::fill(local.subspan(end), 0.0F);
+}
+
+void keep_left(const Part& part, const Owned& owned) {
+  if (!owned.left.empty()) store_own(part, owned.left);
+  store_own(part, owned.touched);
+  store_own(part, owned.chosen);
+}
+
+void put_back_own(const Part& part, const Owned& owned) {
+  if (!owned.acc.empty()) store_own(part, owned.acc);
 }
 
 }  // namespace winnow::compress

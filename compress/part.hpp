@@ -9,8 +9,8 @@
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
-#include "kernels/feedback_select.hpp"
 #include "kernels/host_memory.hpp"
+#include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
 
@@ -19,6 +19,14 @@ struct PieceState {
   kernels::SelectBound bound;
   kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
   bool dirty = false;              ///< the residual may hold something
+  /// If not 0, it does so only in the shards that this rank serves of the bucket with this plan.
+  std::uint64_t confined_to = 0;
+
+  /// The residual may hold something, anywhere.
+  void soil() {
+    dirty = true;
+    confined_to = 0;
+  }
 };
 
 /// What a rank carries from step to step for one parameter.
@@ -67,6 +75,19 @@ struct Part {
   }
 };
 
+/// What a rank holds of the positions that it sums itself, from encode to the end of the call:
+/// views of scratch. By local number.
+struct Owned {
+  // Where every position is sent: acc, which is nowhere else, and what is left of the sums.
+  std::span<float> acc = {};
+  std::span<float> left = {};
+  // Where some are chosen acc is in the residuals: what encode listed of each piece, the sums that
+  // are not acc, and what is left of the chosen ones.
+  std::span<kernels::OwnedSums> listed = {};
+  kernels::SparseView touched = {};
+  kernels::SparseView chosen = {};
+};
+
 /// elements = the sum of messages for all ranks in their order, times `factor`. Where messages
 /// carry chosen elements, the elements must be zero before. Returns whether all sums are finite.
 bool add_messages(const Exec& exec, const Part& part, std::span<const MessageView> messages,
@@ -84,7 +105,13 @@ void keep(const Piece& piece, float decay);
 /// residual += message to `owner`: undoes what encode took.
 void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message);
 
-/// residual = values, by local number, where they are finite, at the positions of Part::self.
-void store_own(const Part& part, std::span<const float> values);
+/// Zeros at local numbers of Part::self that belong to no piece.
+void clear_own_gaps(const Part& part, std::span<float> local);
+
+/// residual = what is left of the sums, at the positions of Part::self.
+void keep_left(const Part& part, const Owned& owned);
+
+/// residual = acc where it is finite, at the positions of Part::self: undoes what encode took.
+void put_back_own(const Part& part, const Owned& owned);
 
 }  // namespace winnow::compress

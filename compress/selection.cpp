@@ -88,14 +88,12 @@ void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& jo
 
 void seal_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
                         std::span<const std::uint32_t> index, std::span<float> value,
-                        std::span<float> sums, std::span<std::byte> out) {
+                        std::span<std::byte> out) {
   const Stopwatch watch(job.encode_seconds);
   Header header = job.header;
-  header.count = sums.size();
+  header.count = job.part.partition.local_count(job.part.self);
   header.k = index.size();
   seal_values(exec, codings, header, job.random, index, value, out);
-  if (codings.exact()) return;
-  for (std::size_t j = 0; j < index.size(); ++j) sums[index[j]] = value[j];
 }
 
 }  // namespace winnow::compress

@@ -16,9 +16,9 @@ void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& jo
                    std::span<std::uint32_t> index, std::span<float> value, Outbox& out);
 
 /// The rest of Compressor::encode_sums: `index` are local numbers, ascending, `value` what the
-/// sums were there, now zero.
+/// sums were there; what the coding misses is left in `value`.
 void seal_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
                         std::span<const std::uint32_t> index, std::span<float> value,
-                        std::span<float> sums, std::span<std::byte> out);
+                        std::span<std::byte> out);
 
 }  // namespace winnow::compress

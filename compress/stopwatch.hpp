@@ -2,21 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <chrono>
 
 namespace winnow::compress {
 
-/// Adds the time from its making to its end to `seconds`, but for what others add to `inner`
-/// meanwhile: the time of a stage within this one, counted apart. Null: of no interest.
+/// Adds the time from its making to its end to `seconds`, but for what others add to `inner` and
+/// `innermost` meanwhile: times of stages within this one, counted apart. Null: of no interest.
 class Stopwatch {
  public:
-  explicit Stopwatch(double* seconds, const double* inner = nullptr)
-      : seconds_(seconds), inner_(inner), inner_before_(inner == nullptr ? 0 : *inner) {}
+  explicit Stopwatch(double* seconds, const double* inner = nullptr,
+                     const double* innermost = nullptr)
+      : seconds_(seconds), inner_{inner, innermost}, before_(counted_apart()) {}
   explicit Stopwatch(double& seconds) : Stopwatch(&seconds) {}
   ~Stopwatch() {
     if (seconds_ == nullptr) return;
     const std::chrono::duration<double> elapsed = Clock::now() - start_;
-    *seconds_ += elapsed.count() - (inner_ == nullptr ? 0 : *inner_ - inner_before_);
+    *seconds_ += elapsed.count() - (counted_apart() - before_);
   }
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
@@ -24,9 +26,15 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
 
+  double counted_apart() const {
+    double sum = 0;
+    for (const double* seconds : inner_) sum += seconds == nullptr ? 0 : *seconds;
+    return sum;
+  }
+
   double* seconds_;
-  const double* inner_;
-  double inner_before_;
+  std::array<const double*, 2> inner_;
+  double before_;
   Clock::time_point start_ = Clock::now();
 };
 

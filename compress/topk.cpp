@@ -6,13 +6,58 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <winnow/error.hpp>
 
 #include "compress/none.hpp"
 #include "compress/selection.hpp"
+#include "compress/stopwatch.hpp"
 
 namespace winnow::compress {
 namespace {
+
+/// Candidates that are expected of what this rank sums of a piece, at most.
+std::size_t list_room(const Piece& piece) {
+  constexpr std::size_t kSpare = 4096;
+  return std::min<std::size_t>(2 * std::size_t{piece.own_k} + kSpare, piece.own_count);
+}
+
+std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part) {
+  const auto lists = workspace.take<kernels::OwnedSums>(part.pieces.size());
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const Piece& piece = part.pieces[i];
+    const kernels::SelectBound& bound = piece.state->sum_bound;
+    kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
+    if (piece.own_k > 0 && bound.k == piece.own_k) own.bound = bound.bound;
+    own.index = workspace.take<std::uint32_t>(list_room(piece));
+    own.value = workspace.take<float>(own.index.size());
+    lists[i] = {.own = own,
+                .residual = piece.residual(),
+                .begin = piece.own_begin,
+                .count = piece.own_count};
+  }
+  return lists;
+}
+
+/// Contributions as lists by local number; those that carry every position are decoded.
+std::span<const kernels::SparseView> as_lists(const Exec& exec,
+                                              std::span<const MessageView> contributions) {
+  Workspace& workspace = *exec.workspace;
+  const auto lists = workspace.take<kernels::SparseView>(contributions.size());
+  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+    const MessageView& message = contributions[rank];
+    lists[rank] = {message.index, message.value};
+    if (!message.carries_all() || message.header.count == 0) continue;
+    const auto index = workspace.take<std::uint32_t>(message.header.count);
+    std::iota(index.begin(), index.end(), 0U);
+    lists[rank].index = index;
+    if (!message.value.empty()) continue;
+    const auto value = workspace.take<float>(index.size());
+    kernels::dequantize(exec, message.format, index.size(), message.coded, 0, value);
+    lists[rank].value = value;
+  }
+  return lists;
+}
 
 class TopK final : public Compressor {
  public:
@@ -31,41 +76,63 @@ class TopK final : public Compressor {
 
   void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {
     const Part& part = job.part;
+    const bool shared = part.self != Part::kNobody;
+    if (shared) out.owned.listed = take_lists(*exec.workspace, part);
     const Workspace::Scope scope(*exec.workspace);
     const auto index = exec.workspace->take<std::uint32_t>(part.k);
     const auto value = exec.workspace->take<float>(part.k);
-    const bool shared = part.self != Part::kNobody;
     std::size_t at = 0;
-    for (const Piece& piece : part.pieces) {
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
       const auto piece_index = index.subspan(at, piece.k);
       kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
-      if (shared) spans.own = {&part.partition, part.self, piece.base, out.own};
+      if (shared) spans.own = out.owned.listed[i].own;
       const auto result = kernels::feedback_select(exec, spans, piece.state->bound, piece_index,
                                                    value.subspan(at, piece.k));
+      if (shared) out.owned.listed[i].listed = result.listed;
       out.finite = out.finite && result.finite;
       for (std::uint32_t& position : piece_index) position += piece.base;
-      piece.state->dirty = true;
+      piece.state->soil();
       at += piece.k;
     }
     seal_selected(exec, codings(), job, index, value, out);
   }
 
-  void encode_sums(const Exec& exec, const EncodeJob& job, std::span<float> sums,
+  void encode_sums(const Exec& exec, const EncodeJob& job,
+                   std::span<const MessageView> contributions, Owned& owned,
                    std::span<std::byte> out) const override {
     const Part& part = job.part;
-    const Workspace::Scope scope(*exec.workspace);
-    const auto index = exec.workspace->take<std::uint32_t>(part.owner_k[part.self]);
-    const auto value = exec.workspace->take<float>(index.size());
-    std::size_t at = 0;
-    for (const Piece& piece : part.pieces) {
-      if (piece.own_k == 0) continue;
-      const auto piece_index = index.subspan(at, piece.own_k);
-      kernels::select(exec, sums.subspan(piece.own_begin, piece.own_count), piece.state->sum_bound,
-                      piece_index, value.subspan(at, piece.own_k));
-      for (std::uint32_t& local : piece_index) local += static_cast<std::uint32_t>(piece.own_begin);
-      at += piece.own_k;
+    Workspace& workspace = *exec.workspace;
+    const std::uint64_t count = part.partition.local_count(part.self);
+    const std::uint64_t most = std::min(contributions.size() * part.most_for(part.self), count);
+    const auto index = workspace.take<std::uint32_t>(part.owner_k[part.self]);
+    const auto value = workspace.take<float>(index.size());
+    const auto touched = workspace.take<std::uint32_t>(most);
+    const auto sum = workspace.take<float>(most);
+    const Workspace::Scope scope(workspace);
+    const auto terms = as_lists(exec, contributions);
+    std::size_t at = 0, end = 0;
+    bool finite = true;
+    {
+      const Stopwatch watch(job.add_seconds);
+      for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+        const Piece& piece = part.pieces[i];
+        if (piece.own_k == 0) continue;
+        const std::size_t room = std::min<std::size_t>(most - end, piece.own_count);
+        kernels::SumLists lists{index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
+                                touched.subspan(end, room), sum.subspan(end, room)};
+        finite = kernels::select_sums(exec, owned.listed[i], terms, piece.state->sum_bound, lists)
+                     .finite &&
+                 finite;
+        at += piece.own_k;
+        end += lists.touched.size();
+      }
     }
-    seal_selected_sums(exec, codings(), job, index, value, sums, out);
+    EncodeJob sealed = job;
+    if (!finite) sealed.header.flags |= Header::kPoison;
+    seal_selected_sums(exec, codings(), sealed, index, value, out);
+    owned.touched = {touched.first(end), sum.first(end)};
+    owned.chosen = {index, value};
   }
 
  protected:
