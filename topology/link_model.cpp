@@ -1,0 +1,149 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/link_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <span>
+#include <vector>
+#include <winnow/error.hpp>
+
+namespace winnow {
+
+namespace {
+
+/// A unit is worth numerator / denominator of the base unit; one of them is 1, so that "50us" is
+/// the number nearest to 50e-6.
+struct Unit {
+  std::string_view name;
+  double numerator, denominator;
+};
+// From small to large; the base unit is the one worth 1.
+constexpr std::array kTimes = {Unit{"ns", 1, 1e9}, Unit{"us", 1, 1e6}, Unit{"ms", 1, 1e3},
+                               Unit{"s", 1, 1}};
+constexpr std::array kRates = {
+    Unit{"bit/s", 1, 8},      Unit{"B/s", 1, 1},    Unit{"kbit/s", 125, 1},   Unit{"kB/s", 1e3, 1},
+    Unit{"Mbit/s", 125e3, 1}, Unit{"MB/s", 1e6, 1}, Unit{"Gbit/s", 125e6, 1}, Unit{"GB/s", 1e9, 1},
+    Unit{"Tbit/s", 125e9, 1}, Unit{"TB/s", 1e12, 1}};
+
+constexpr const char* kForms =
+    "write \"inter=50us,100Mbit/s intra=1us,10GB/s pass=10GB/s\", where a bandwidth may be "
+    "followed "
+    "by \",per-node\" (ranks of a node share it) or \",per-rank\"; times are in ns, us, ms or s, "
+    "bandwidths in bit/s or B/s with k, M, G or T before";
+
+[[noreturn]] void fail_text(std::string_view text, const std::string& why) {
+  fail_usage("link model \"" + std::string(text) + "\": " + why + "; " + kForms);
+}
+
+std::string quoted(std::string_view word) {
+  std::string text(1, '"');
+  text += word;
+  return text += '"';
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view marks) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find_first_of(marks, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+/// A number and its unit, in the base unit.
+double parse_quantity(std::string_view text, std::string_view word, std::span<const Unit> units,
+                      std::string_view what) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0)
+    fail_text(text, quoted(word) + " is not a " + std::string(what));
+  const std::string_view name = word.substr(static_cast<std::size_t>(end - word.data()));
+  const auto unit = std::ranges::find(units, name, &Unit::name);
+  if (unit == units.end()) {
+    fail_text(text,
+              quoted(word) + " is not a " + std::string(what) + ": " +
+                  (name.empty() ? "it has no unit" : "it has no such unit as " + quoted(name)));
+  }
+  return number * unit->numerator / unit->denominator;
+}
+
+double parse_bandwidth(std::string_view text, std::string_view word) {
+  const double bandwidth = parse_quantity(text, word, kRates, "bandwidth");
+  if (!(bandwidth > 0) || !std::isfinite(1 / bandwidth))
+    fail_text(text, "bandwidth " + quoted(word) + " must be above 0");
+  return bandwidth;
+}
+
+Link parse_link(std::string_view text, std::string_view value, Link link) {
+  const std::vector<std::string_view> fields = split(value, ",");
+  if (fields.size() < 2 || fields.size() > 3)
+    fail_text(text, quoted(value) + " is not a latency and a bandwidth");
+  link.alpha = parse_quantity(text, fields[0], kTimes, "latency");
+  link.beta = parse_bandwidth(text, fields[1]);
+  if (fields.size() == 2) return link;
+  if (fields[2] != "per-node" && fields[2] != "per-rank")
+    fail_text(text, quoted(fields[2]) + " is neither \"per-node\" nor \"per-rank\"");
+  link.port = fields[2] == "per-node" ? Link::Port::per_node : Link::Port::per_rank;
+  return link;
+}
+
+std::string shortest(double number) {
+  std::array<char, 32> digits;
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+  return {digits.data(), end};
+}
+
+/// In the largest unit that makes it 1 or more and gives the same bits back.
+std::string write_quantity(double quantity, std::span<const Unit> units) {
+  std::string written;
+  for (const Unit& unit : units) {
+    const double number = quantity / unit.numerator * unit.denominator;
+    const double back = number * unit.numerator / unit.denominator;
+    const bool base = unit.numerator == 1 && unit.denominator == 1;
+    if (back != quantity || (number < 1 && !written.empty()) || (number < 1 && !base)) continue;
+    written = shortest(number) + std::string(unit.name);
+  }
+  return written;
+}
+
+std::string write_link(const Link& link) {
+  return write_quantity(link.alpha, kTimes) + "," + write_quantity(link.beta, kRates) +
+         (link.port == Link::Port::per_node ? ",per-node" : ",per-rank");
+}
+
+}  // namespace
+
+LinkModel LinkModel::parse(std::string_view text) {
+  LinkModel model;
+  std::vector<std::string_view> seen;
+  for (const std::string_view word : split(text, " \t\n")) {
+    if (word.empty()) continue;
+    const std::size_t equals = std::min(word.find('='), word.size());
+    const std::string_view key = word.substr(0, equals);
+    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    if (std::ranges::find(seen, key) != seen.end())
+      fail_text(text, quoted(key) + " is there twice");
+    seen.push_back(key);
+    if (key == "inter") {
+      model.inter = parse_link(text, value, model.inter);
+    } else if (key == "intra") {
+      model.intra = parse_link(text, value, model.intra);
+    } else if (key == "pass") {
+      model.pass = parse_bandwidth(text, value);
+    } else {
+      fail_text(text, quoted(key) + " is not \"inter\", \"intra\" or \"pass\"");
+    }
+  }
+  return model;
+}
+
+std::string LinkModel::to_string() const {
+  return "inter=" + write_link(inter) + " intra=" + write_link(intra) +
+         " pass=" + write_quantity(pass, kRates);
+}
+
+}  // namespace winnow
