@@ -29,7 +29,8 @@ std::string difference(const Header& mine, const Header& other) {
   if (other.call != mine.call) return text("the number of calls before", other.call, mine.call);
   if (other.count != mine.count) return text("the count of elements", other.count, mine.count);
   if (other.k != mine.k) return text("the elements to be sent", other.k, mine.k);
-  if (other.bucket != mine.bucket) return "parameter ids, their counts or which are exempt";
+  if (other.bucket != mine.bucket)
+    return "parameter ids, their counts and types, which are exempt, or the operation";
   return {};
 }
 

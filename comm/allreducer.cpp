@@ -14,9 +14,11 @@
 #include "comm/bucket.hpp"
 #include "comm/call_queue.hpp"
 #include "comm/debug_log.hpp"
-#include "comm/dense.hpp"
 #include "comm/hash.hpp"
 #include "comm/measure.hpp"
+#include "comm/pipeline.hpp"
+#include "comm/plain.hpp"
+#include "comm/shards.hpp"
 #include "comm/stats_book.hpp"
 #include "comm/stats_table.hpp"
 #include "comm/widened.hpp"
@@ -73,16 +75,16 @@ struct AllReducer::Impl {
   Impl(std::shared_ptr<Transport> world, const Options& given);
   ~Impl();
 
-  void all_reduce(std::span<const Segment> segments);
+  void all_reduce(std::span<const Segment> segments, ReduceOp chosen);
   const Bucket& call(std::span<const Segment> segments);
+  void recover(const Bucket& bucket);
   bool sums_fit(const Bucket& bucket, std::size_t first, std::size_t last_part) const;
-  Bucket& find(std::uint64_t id);
-  Bucket& meet(std::uint64_t id);
+  Bucket& find(std::span<const Segment> segments);
+  Bucket& meet(std::uint64_t id, std::span<const Segment> segments);
   void begin(Bucket& bucket);
   bool reduce(const Bucket& bucket);
   bool run(std::size_t first, std::size_t last_part, std::uint16_t flags);
-  bool add_messages();
-  bool sums_are_finite() const;
+  bool sums_are_finite(std::size_t first) const;
   void put_back(float fill);
   void put_back_messages(const Exchange& exchange);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
@@ -90,7 +92,7 @@ struct AllReducer::Impl {
   bool is_finite(const compress::Part& part) const;
 
   float factor() const {
-    return options.op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
+    return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
   }
   Deadline deadline() const {
     const double seconds = options.deadline > 0 ? options.deadline : kDefaultDeadline;
@@ -103,11 +105,13 @@ struct AllReducer::Impl {
   Exec exec;
   std::unique_ptr<compress::Compressor> compressor;
   Topology topology;
+  std::unique_ptr<const comm::Rails> rails;
   std::uint64_t digest = 0;
   std::uint64_t calls = 0;
   comm::Parameters parameters;
   std::unordered_map<std::uint64_t, Bucket> buckets;
-  comm::Widened widened;                         // the segments of the call under way
+  ReduceOp op = ReduceOp::sum;                   // of the call under way
+  comm::Widened widened;                         // its segments
   std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
   std::vector<Exchange> exchanges;               // the same
   comm::StatsBook book;
@@ -138,6 +142,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
   try {
     comm::agree(*transport, exec, mine, refusal, deadline());
     topology = discover(*transport, deadline());
+    rails = std::make_unique<comm::Rails>(*transport, topology);
   } catch (const CommError& error) {
     transport->abort(error.what());
     throw;
@@ -147,7 +152,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
   log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
   queue = std::make_shared<comm::CallQueue>(
       transport->allows_threads(),
-      [this](std::span<const Segment> segments) { all_reduce(segments); });
+      [this](std::span<const Segment> segments, ReduceOp chosen) { all_reduce(segments, chosen); });
 }
 
 AllReducer::Impl::~Impl() {
@@ -160,9 +165,10 @@ AllReducer::Impl::~Impl() {
   }
 }
 
-void AllReducer::Impl::all_reduce(std::span<const Segment> segments) {
+void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp chosen) {
   if (!broken.empty()) throw CommError(broken);
   const kernels::FloatMode mode;
+  op = chosen;
   const Bucket& bucket = call(segments);
   book.finish(bucket, workspace.allocations() + residuals);
   log->call(calls - 1, book.of(bucket), book.call());
@@ -171,17 +177,28 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments) {
 /// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
 const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const Workspace::Scope scope(workspace);
-  widened.widen(exec, segments);
-  Bucket& bucket = find(comm::bucket_id(segments));
+  widened.view(exec, segments);
+  Bucket& bucket = find(segments);
   comm::view(bucket, widened.segments());
   begin(bucket);
+  {
+    const Stopwatch watch(book.call().select_seconds);
+    widened.read(exec);
+  }
   try {
-    if (!reduce(bucket)) {
+    if (bucket.plain) {
+      comm::reduce_plain({*transport, exec, deadline(), options.deadline > 0}, widened.segments(),
+                         op, book.call());
+      const int next = (transport->rank() + 1) % transport->size();
+      if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
+    } else if (!reduce(bucket)) {
+      recover(bucket);
       put_back(std::numeric_limits<float>::quiet_NaN());
       book.call().poisoned = 1;
     }
   } catch (const std::exception& error) {
     transport->abort(error.what());
+    recover(bucket);
     put_back(0);
     widened.narrow(exec);
     give_up(error.what());
@@ -189,6 +206,21 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   if (options.stats >= 2) comm::measure(widened.segments(), bucket, book.call());
   widened.narrow(exec);
   return bucket;
+}
+
+/// Where a collective has worked on elements in place, but all their gradients still stand where
+/// they came from, takes them from there again, to be put back.
+void AllReducer::Impl::recover(const Bucket& bucket) {
+  bool found = false;
+  for (Exchange& exchange : exchanges) {
+    const auto& segments = bucket.parts[exchange.header.part].segments;
+    const bool all = std::ranges::all_of(
+        segments, [&](std::size_t segment) { return widened.has_original(segment); });
+    if (!exchange.in_place || !all) continue;
+    exchange.in_place = false;
+    found = true;
+  }
+  if (found) widened.read(exec);
 }
 
 /// After this nothing is as it was on all ranks, and the transport may still use what it was given.
@@ -199,14 +231,15 @@ void AllReducer::Impl::give_up(const std::string& why) {
   throw CommError(why);
 }
 
-Bucket& AllReducer::Impl::find(std::uint64_t id) {
+Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
+  const std::uint64_t id = comm::bucket_id(segments, op);
   const auto known = buckets.find(id);
-  return known != buckets.end() ? known->second : meet(id);
+  return known != buckets.end() ? known->second : meet(id, segments);
 }
 
 /// The first call of a bucket: plans it and compares the plan with all ranks'. Leaves no trace
 /// where they disagree.
-Bucket& AllReducer::Impl::meet(std::uint64_t id) {
+Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segments) {
   std::vector<std::uint64_t> fresh;
   for (const Segment& segment : widened.segments()) {
     if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
@@ -214,13 +247,16 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id) {
   const auto forget = [&] {
     for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
   };
-  std::string refusal = comm::refuse(widened.segments(), parameters);
+  std::string plain = comm::plain_reason(segments, op);
+  std::string refusal = comm::refuse(segments, parameters, !plain.empty());
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket bucket;
   try {
     if (refusal.empty()) {
-      bucket = comm::plan_bucket(id, widened.segments(), options,
-                                 {transport->size(), transport->rank()}, *compressor, parameters);
+      const comm::World world{transport->size(), transport->rank(), &topology};
+      bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
+                                                 *compressor, parameters)
+                             : comm::plan_plain(id, widened.segments(), std::move(plain), world);
       mine.bucket = bucket.plan;
       mine.count = bucket.count;
       for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
@@ -264,10 +300,13 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .deadline = deadline(),
                                  .bounded = options.deadline > 0,
                                  .decay = options.decay,
+                                 .factor = factor(),
                                  .part = part.part,
                                  .header = header,
                                  .random = random_of(part.part, header.part),
-                                 .stats = call});
+                                 .stats = call,
+                                 .rails = rails.get(),
+                                 .shards = &part.shards});
   }
   ++calls;
 }
@@ -287,20 +326,17 @@ bool AllReducer::Impl::is_finite(const compress::Part& part) const {
   });
 }
 
-/// Runs parts [first, last_part) through their schedules. Returns false as soon as all ranks know
-/// that some rank's gradient is not finite.
+/// Runs parts [first, last_part) through their schedules. Returns whether no rank's gradient was
+/// found not finite, which all ranks know.
 bool AllReducer::Impl::run(std::size_t first, std::size_t last_part, std::uint16_t flags) {
-  for (std::size_t i = first; i < last_part; ++i) {
-    exchanges[i].header.flags = flags;
-    schedules[i]->run(exchanges[i]);
-    if (exchanges[i].poisoned) return false;
-  }
-  return true;
+  const auto parts = std::span(exchanges).subspan(first, last_part - first);
+  for (Exchange& exchange : parts) exchange.header.flags = flags;
+  return comm::run_parts(std::span(schedules).subspan(first, parts.size()), parts);
 }
 
-/// Compressed parts are summed before dense ones begin, and dense sums are written last, so that
-/// whatever fails can be put back. Returns false where the bucket is to become NaN: what decides
-/// has the same bits on all ranks.
+/// Compressed parts are summed before dense ones begin, and sums that would overwrite a gradient
+/// are written last, so that whatever fails can be put back. Returns false where the bucket is to
+/// become NaN: what decides has the same bits on all ranks.
 bool AllReducer::Impl::reduce(const Bucket& bucket) {
   // A dense collective has no header for the poison bit; where compressed parts travel with it,
   // their headers carry the bit for it.
@@ -308,29 +344,19 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
   for (std::size_t i = bucket.compressed; bucket.mixed() && i < exchanges.size(); ++i) {
     if (!is_finite(exchanges[i].part)) flags = Header::kPoison;
   }
-  if (!run(0, bucket.compressed, flags) || !add_messages()) return false;
+  if (!run(0, bucket.compressed, flags)) return false;
   if (!sums_fit(bucket, 0, bucket.compressed)) return false;
   if (!run(bucket.compressed, exchanges.size(), 0)) return false;
   const Stopwatch watch(book.call().add_seconds);
-  if (bucket.mixed() && !sums_are_finite()) return false;
+  if (bucket.mixed() && !sums_are_finite(bucket.compressed)) return false;
   if (bucket.mixed() && !sums_fit(bucket, bucket.compressed, exchanges.size())) return false;
-  for (std::size_t i = bucket.compressed; i < exchanges.size(); ++i) {
-    comm::write_dense(exchanges[i], factor());
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    if (schedules[i]->write != nullptr) schedules[i]->write(exchanges[i]);
+  }
+  for (const Exchange& exchange : std::span(exchanges).first(bucket.compressed)) {
+    compress::keep_left(exchange.part, exchange.owned);
   }
   return true;
-}
-
-/// Returns whether every sum is finite.
-bool AllReducer::Impl::add_messages() {
-  const Stopwatch watch(book.call().add_seconds);
-  bool finite = true;
-  for (Exchange& exchange : exchanges) {
-    finite = compress::add_messages(exec, exchange.part, exchange.messages, factor()) && finite;
-    if (exchange.sums.empty()) continue;
-    finite = compress::write_sums(exec, exchange.part, exchange.sums, factor()) && finite;
-    compress::store_own(exchange.part, exchange.left);
-  }
-  return finite;
 }
 
 /// Whether the sums of parts [first, last_part) are finite in the types that they go back to.
@@ -340,9 +366,11 @@ bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
                       factor());
 }
 
-bool AllReducer::Impl::sums_are_finite() const {
-  return std::ranges::all_of(
-      exchanges, [&](const Exchange& exchange) { return kernels::all_finite(exec, exchange.sum); });
+/// Of the parts from `first` on.
+bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
+  return std::ranges::all_of(std::span(exchanges).subspan(first), [&](const Exchange& exchange) {
+    return kernels::all_finite(exec, exchange.sum);
+  });
 }
 
 /// Opens this rank's own messages and adds them to the residuals.
@@ -357,17 +385,21 @@ void AllReducer::Impl::put_back_messages(const Exchange& exchange) {
       header.count = part.partition.local_count(owner);
       header.k = part.most_for(owner);
     }
-    compress::put_back(exec, part, owner,
-                       compress::open(exec, exchange.own[owner], header, transport->rank(),
-                                      exchange.compressor.codings()));
+    compress::put_back(
+        exec, part, owner,
+        exchange.compressor.open(exec, exchange.own[owner], header, transport->rank()));
   }
-  if (shared) compress::store_own(part, exchange.own_acc);
+  compress::put_back_own(part, exchange.owned);
 }
 
 /// Ends a call that cannot be finished, or whose result is not finite: what was taken from the
 /// gradient goes into the residuals and the elements read `fill`.
 void AllReducer::Impl::put_back(float fill) {
   for (Exchange& exchange : exchanges) {
+    for (const comm::SavedResidual& saved : exchange.saved) {
+      std::ranges::fill(saved.residual, 0.0F);
+      std::ranges::copy(saved.before, saved.residual.begin());
+    }
     if (!exchange.own.empty()) {
       put_back_messages(exchange);
     } else if (!exchange.in_place) {
@@ -388,26 +420,40 @@ AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
 
-void AllReducer::all_reduce(std::span<const Segment> bucket) {
+void AllReducer::all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
   if (impl_->queue->idle()) {
-    impl_->all_reduce(bucket);
+    impl_->all_reduce(bucket, op.value_or(impl_->options.op));
   } else {
-    all_reduce_async(bucket).wait();
+    all_reduce_async(bucket, op).wait();
   }
 }
 
-Work AllReducer::all_reduce_async(std::span<const Segment> bucket) {
-  return {impl_->queue, impl_->queue->submit(bucket)};
+Work AllReducer::all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
+  return {impl_->queue, impl_->queue->submit(bucket, op.value_or(impl_->options.op))};
 }
 
-void AllReducer::all_reduce(const Elements& elements, std::uint64_t id) {
+void AllReducer::all_reduce(const Elements& elements, std::uint64_t id,
+                            std::optional<ReduceOp> op) {
   const Segment segment{.elements = elements, .id = id};
-  all_reduce(std::span(&segment, 1));
+  all_reduce(std::span(&segment, 1), op);
 }
 
-Work AllReducer::all_reduce_async(const Elements& elements, std::uint64_t id) {
+Work AllReducer::all_reduce_async(const Elements& elements, std::uint64_t id,
+                                  std::optional<ReduceOp> op) {
   const Segment segment{.elements = elements, .id = id};
-  return all_reduce_async(std::span(&segment, 1));
+  return all_reduce_async(std::span(&segment, 1), op);
+}
+
+void AllReducer::all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
+                            std::optional<ReduceOp> op) {
+  const Segment segment{.elements = output, .id = id, .input = input};
+  all_reduce(std::span(&segment, 1), op);
+}
+
+Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& output,
+                                  std::uint64_t id, std::optional<ReduceOp> op) {
+  const Segment segment{.elements = output, .id = id, .input = input};
+  return all_reduce_async(std::span(&segment, 1), op);
 }
 
 Work& Work::operator=(Work&& other) noexcept {

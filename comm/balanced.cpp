@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "compress/stopwatch.hpp"
-#include "kernels/ordered_sum.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -27,24 +26,42 @@ class Balanced {
         received_(workspace_.take<std::uint64_t>(ranks_)),
         views_(workspace_.take<MessageView>(ranks_)) {}
 
-  void run() {
+  /// Round 1, before: what this rank keeps, by owner, goes to the owners.
+  void contribute() {
     encode();
-    const auto contributions = rooms([&](std::uint32_t) {
+    contributions_ = rooms([&](std::uint32_t) {
       return compress::message_room(local_count(self()), part_.most_for(self()), codings_);
     });
-    swap(exchange_.own, contributions);
-    const auto sums = sum(contributions);
+    swap(exchange_.own, contributions_);
+  }
 
-    const auto messages = rooms([&](std::uint32_t owner) {
+  /// Round 1, after, and round 2, before: what this rank keeps of its sums goes to all.
+  void sum() {
+    open_contributions();
+    sums_ = rooms([&](std::uint32_t owner) {
       return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
     });
-    encode_sums(sums, messages[self_]);
-    received_[self_] = messages[self_].size();
+    encode_sums(sums_[self_]);
+    received_[self_] = sums_[self_].size();
     const auto to_all = workspace_.take<std::span<std::byte>>(ranks_);
-    std::ranges::fill(to_all, messages[self_]);
-    swap(to_all, messages);
-    open_sums(messages);
-    exchange_.left = sums;
+    std::ranges::fill(to_all, sums_[self_]);
+    swap(to_all, sums_);
+  }
+
+  /// Round 2, after.
+  void finish() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    Header expected = exchange_.header;
+    expected.kind = Header::Kind::sum;
+    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
+      expected.count = local_count(owner);
+      expected.k = part_.owner_k[owner];
+      views_[owner] = exchange_.compressor.open(
+          exchange_.exec, sums_[owner].first(received_[owner]), expected, static_cast<int>(owner));
+      exchange_.poisoned |= (views_[owner].header.flags & Header::kPoison) != 0;
+    }
+    exchange_.sums = views_;
+    compress::name_codings(views_[self_].header, exchange_.stats.coding);
   }
 
  private:
@@ -58,12 +75,11 @@ class Balanced {
   std::span<std::span<std::byte>> rooms(const Room& room) {
     const auto messages = workspace_.take<std::span<std::byte>>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
-      messages[owner] = workspace_.take<std::byte>(room(owner));
+      messages[owner] = exchange_.compressor.room(exchange_.exec, room(owner));
     }
     return messages;
   }
 
-  /// Round 1, before: what this rank keeps, by owner.
   void encode() {
     const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
     compress::Outbox out{.messages = rooms([&](std::uint32_t owner) {
@@ -71,9 +87,7 @@ class Balanced {
                                       ? 0
                                       : compress::message_room(local_count(owner),
                                                                part_.most_for(owner), codings_);
-                         }),
-                         .own = workspace_.take<float>(local_count(self()))};
-    clear_gaps(out.own);
+                         })};
     Header header = exchange_.header;
     header.kind = Header::Kind::contribution;
     exchange_.compressor.encode(exchange_.exec,
@@ -84,20 +98,9 @@ class Balanced {
                                  .encode_seconds = &exchange_.stats.encode_seconds},
                                 out);
     exchange_.own = out.messages;
-    exchange_.own_acc = out.own;
+    exchange_.owned = out.owned;
     exchange_.stats.kept += part_.k;
     poisoned_ = !out.finite || (exchange_.header.flags & Header::kPoison) != 0;
-  }
-
-  /// Zeros at local numbers that belong to no piece.
-  void clear_gaps(std::span<float> local) const {
-    std::uint64_t end = 0;
-    for (const compress::Piece& piece : part_.pieces) {
-      if (piece.own_count == 0) continue;
-      std::ranges::fill(local.subspan(end, piece.own_begin - end), 0.0F);
-      end = piece.own_begin + piece.own_count;
-    }
-    std::ranges::fill(local.subspan(end), 0.0F);
   }
 
   /// Sends out[peer] to each peer and receives in[peer]; rank r begins with r + 1 and goes up, so
@@ -109,43 +112,32 @@ class Balanced {
       const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
       world.send(out[to], static_cast<int>(to));
       world.recv(in[from], static_cast<int>(from), &received_[from]);
-      exchange_.stats.wire_bytes += out[to].size();
+      count_sent(exchange_, static_cast<int>(to), out[to].size());
     }
-    world.wait(world.start(exchange_.exec), exchange_.deadline);
   }
 
-  /// Round 1, after: the sums of the own positions, by local number; zeros where they are not
-  /// finite or some rank's gradient was not, for then they are not used.
-  std::span<float> sum(std::span<const std::span<std::byte>> contributions) {
+  /// What other ranks keep of the positions that this rank sums.
+  void open_contributions() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::contribution;
     expected.count = local_count(self());
     expected.k = part_.most_for(self());
-    const auto sums = workspace_.take<float>(expected.count);
     // How much of it senders use differs from step to step: index and value of each, in lines.
     workspace_.reserve(ranks_ * (2 * sizeof(float) * expected.k + 128));
-    const auto terms = workspace_.take<kernels::Term>(ranks_);
     for (std::size_t sender = 0; sender < ranks_; ++sender) {
-      if (sender == self_) {
-        terms[sender] = {.value = exchange_.own_acc};
-        continue;
-      }
-      const MessageView view =
-          compress::open(exchange_.exec, contributions[sender].first(received_[sender]), expected,
-                         static_cast<int>(sender), codings_);
-      poisoned_ |= (view.header.flags & Header::kPoison) != 0;
-      terms[sender] = compress::term(view);
+      views_[sender] = {};
+      if (sender == self_) continue;
+      views_[sender] =
+          exchange_.compressor.open(exchange_.exec, contributions_[sender].first(received_[sender]),
+                                    expected, static_cast<int>(sender));
+      poisoned_ |= (views_[sender].header.flags & Header::kPoison) != 0;
     }
-    poisoned_ |= !kernels::ordered_sum(exchange_.exec, terms, 0, sums, 1);
-    if (poisoned_) std::ranges::fill(sums, 0.0F);
-    clear_gaps(sums);  // where a sign, say, is never 0
-    return sums;
   }
 
-  /// Round 2, before.
-  void encode_sums(std::span<float> sums, std::span<std::byte> message) {
-    const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
+  void encode_sums(std::span<std::byte> message) {
+    const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds,
+                          &exchange_.stats.add_seconds);
     Header header = exchange_.header;
     header.kind = Header::Kind::sum;
     if (poisoned_) header.flags |= Header::kPoison;
@@ -155,25 +147,10 @@ class Balanced {
                                      {.part = part_,
                                       .header = header,
                                       .random = random,
-                                      .encode_seconds = &exchange_.stats.encode_seconds},
-                                     sums, message);
+                                      .encode_seconds = &exchange_.stats.encode_seconds,
+                                      .add_seconds = &exchange_.stats.add_seconds},
+                                     views_, exchange_.owned, message);
     exchange_.stats.kept += part_.owner_k[self_];
-  }
-
-  /// Round 2, after.
-  void open_sums(std::span<const std::span<std::byte>> messages) {
-    const Stopwatch watch(exchange_.stats.add_seconds);
-    Header expected = exchange_.header;
-    expected.kind = Header::Kind::sum;
-    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
-      expected.count = local_count(owner);
-      expected.k = part_.owner_k[owner];
-      views_[owner] = compress::open(exchange_.exec, messages[owner].first(received_[owner]),
-                                     expected, static_cast<int>(owner), codings_);
-      exchange_.poisoned |= (views_[owner].header.flags & Header::kPoison) != 0;
-    }
-    exchange_.sums = views_;
-    compress::name_codings(views_[self_].header, exchange_.stats.coding);
   }
 
   Exchange& exchange_;
@@ -183,7 +160,8 @@ class Balanced {
   std::size_t ranks_, self_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> views_;
-  bool poisoned_ = false;  // as far as this rank knows
+  std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
+  bool poisoned_ = false;                                 // as far as this rank knows
 };
 
 }  // namespace
@@ -196,8 +174,17 @@ std::uint64_t balanced_wire_bytes(const CostShape& shape) {
   return 2 * (ranks - 1) * compress::message_bytes(count, k, shape.codings);
 }
 
-void run_balanced(Exchange& exchange) {
-  Balanced(exchange).run();
+std::uint64_t balanced_network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, balanced_wire_bytes(shape));
+}
+
+Rounds run_balanced(Exchange& exchange) {
+  Balanced part(exchange);
+  part.contribute();
+  co_await exchange.world.start(exchange.exec);
+  part.sum();
+  co_await exchange.world.start(exchange.exec);
+  part.finish();
 }
 
 }  // namespace winnow::comm

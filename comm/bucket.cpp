@@ -5,6 +5,8 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <limits>
 #include <unordered_set>
 
@@ -68,21 +70,28 @@ std::string dense_reason(std::uint64_t count, const Options& options) {
   return {};
 }
 
-/// Bytes that the busiest rank sends for all parts by one schedule.
-std::uint64_t wire_bytes(const Schedule& schedule, std::span<const BucketPart> parts, int ranks,
-                         const compress::Codings& codings) {
-  std::uint64_t bytes = 0;
-  for (const auto& [part, planned, segments] : parts) {
-    bytes += schedule.wire_bytes({ranks, part.count, part.most_k, codings});
-  }
-  return bytes;
+CostShape shape_of(const compress::Part& part, const World& world,
+                   const compress::Codings& codings) {
+  return {world.ranks, part.count, part.most_k, codings, world.topology};
 }
 
-/// The schedule with the fewest wire bytes; the first in the table (dense) wins a tie.
-const Schedule& cheapest(std::span<const BucketPart> parts, int ranks,
+// What a byte between nodes counts beside one that a rank sends to anybody: as much faster is a
+// rank within its node, by the default LinkModel. Two levels send few bytes between nodes and many
+// within.
+constexpr std::uint64_t kNetworkWeight = 8;
+
+/// The schedule with the fewest bytes of the busiest rank, and of the busiest node to others by
+/// their weight; the first in the table (dense) wins a tie.
+const Schedule& cheapest(std::span<const Schedule* const> candidates,
+                         std::span<const BucketPart> parts, const World& world,
                          const compress::Codings& codings) {
-  return *std::ranges::min_element(schedules(), {}, [&](const Schedule& schedule) {
-    return wire_bytes(schedule, parts, ranks, codings);
+  return **std::ranges::min_element(candidates, {}, [&](const Schedule* schedule) {
+    std::uint64_t bytes = 0;
+    for (const BucketPart& part : parts) {
+      const CostShape shape = shape_of(part.part, world, codings);
+      bytes += schedule->wire_bytes(shape) + kNetworkWeight * schedule->network_bytes(shape);
+    }
+    return bytes;
   });
 }
 
@@ -109,6 +118,22 @@ std::string coding_of(const compress::Part& part, const compress::Compressor& co
   return text;
 }
 
+/// What is wrong with a segment's input, or empty.
+std::string_view input_error(const Segment& segment) {
+  const ConstElements& in = segment.input;
+  const Elements& out = segment.elements;
+  if (in.size() == 0) return {};
+  if (in.type() != out.type()) return " is of another type than its output";
+  if (in.size() != out.size()) return " has another count of elements than its output";
+  const auto distance = reinterpret_cast<std::uintptr_t>(in.bytes().data()) -
+                        reinterpret_cast<std::uintptr_t>(out.bytes().data());
+  const std::size_t bytes = out.bytes().size();
+  if (distance != 0 && (distance < bytes || distance > std::size_t{0} - bytes)) {
+    return " overlaps its output: they are to be the same memory, or apart";
+  }
+  return {};
+}
+
 void allocate_residuals(BucketPart& part) {
   for (Piece& piece : part.part.pieces) {
     compress::ParameterState& parameter = *piece.parameter;
@@ -120,21 +145,38 @@ void allocate_residuals(BucketPart& part) {
 
 }  // namespace
 
-std::uint64_t bucket_id(std::span<const Segment> segments) {
+std::string_view name_of(ElementType type) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "float32", "bf16", "fp16", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
   Hash hash;
+  hash.add(static_cast<std::uint64_t>(op));
   for (const Segment& segment : segments) {
     const auto type = static_cast<std::uint64_t>(segment.elements.type());
     hash.add(segment.id).add(segment.elements.size()).add(type);
+    if (!input_error(segment).empty()) hash.add("wrong input");
   }
   return hash.value();
 }
 
-std::string refuse(std::span<const Segment> segments, const Parameters& parameters) {
+std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain) {
   std::unordered_set<std::uint64_t> seen;
   for (const Segment& segment : segments) {
     const std::string id = std::to_string(segment.id);
     if (!seen.insert(segment.id).second) return "parameter " + id + " is twice in one bucket";
-    const auto known = parameters.find(segment.id);
+    const ElementType type = segment.elements.type(), first = segments.front().elements.type();
+    if (type != first && !(is_gradient(type) && is_gradient(first))) {
+      return "parameter " + id + " has " + std::string(name_of(type)) +
+             " elements in a bucket of " + std::string(name_of(first)) +
+             ": reduce it by a call of its own";
+    }
+    if (const auto wrong = input_error(segment); !wrong.empty()) {
+      return "the input of parameter " + id + std::string(wrong);
+    }
+    const auto known = plain ? parameters.end() : parameters.find(segment.id);
     if (known != parameters.end() && known->second.count != segment.elements.size()) {
       return "parameter " + id + " had " + std::to_string(known->second.count) +
              " elements and now has " + std::to_string(segment.elements.size());
@@ -146,6 +188,8 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters) {
   const int ranks = world.ranks;
+  const Topology topology =
+      world.topology != nullptr ? *world.topology : Topology::uniform(ranks, 1);
   Bucket bucket;
   bucket.id = id;
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
@@ -169,7 +213,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   } else {
     const bool automatic = options.schedule == "auto";
     const Schedule& schedule =
-        automatic ? cheapest(parts, ranks, compressor.codings()) : find_schedule(options.schedule);
+        cheapest(find_schedules(options.schedule), parts, world, compressor.codings());
     if (!automatic) {
       bucket.reason = "schedule=" + options.schedule;
     } else if (&schedule != &dense) {
@@ -180,6 +224,9 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     }
     for (BucketPart& part : parts) {
       part.schedule = &schedule;
+      if (schedule.inner != nullptr) {
+        part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
+      }
       if (!schedule.shared_out) continue;
       compress::share_out(part.part, compressor, static_cast<std::uint32_t>(ranks),
                           static_cast<std::uint32_t>(world.rank));
@@ -197,19 +244,29 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   bucket.parts = std::move(parts);
   std::ranges::move(dense_parts, std::back_inserter(bucket.parts));
   constexpr std::size_t kMaxParts = 65536;
-  WINNOW_EXPECTS(bucket.parts.size() <= kMaxParts,
-                 "a bucket of " + std::to_string(bucket.count) + " elements needs more than " +
-                     std::to_string(kMaxParts) + " messages of max_part=" +
-                     std::to_string(options.max_part) + "; raise max_part");
+  std::size_t messages = 0;
+  for (BucketPart& part : bucket.parts) {
+    part.shards.parts = bucket.parts.size();
+    messages = std::max(messages,
+                        bucket.parts.size() * std::max(part.shards.of_rail.size(), std::size_t{1}));
+  }
+  WINNOW_EXPECTS(messages <= kMaxParts, "a bucket of " + std::to_string(bucket.count) +
+                                            " elements needs more than " +
+                                            std::to_string(kMaxParts) + " messages of max_part=" +
+                                            std::to_string(options.max_part) + "; raise max_part");
   for (std::size_t i = 0; i < bucket.compressed; ++i) allocate_residuals(bucket.parts[i]);
   for (const BucketPart& part : bucket.parts) {
     if (!bucket.schedule.empty()) bucket.schedule += '+';
     bucket.schedule += part.schedule->name;
-    bucket.dense_wire_bytes += dense.wire_bytes({ranks, part.part.count});
-    bucket.wire_bytes +=
-        part.schedule->wire_bytes({ranks, part.part.count, part.part.most_k, compressor.codings()});
+    const CostShape shape = shape_of(part.part, world, compressor.codings());
+    bucket.dense_wire_bytes += dense.wire_bytes(shape);
+    bucket.wire_bytes += part.schedule->wire_bytes(shape);
   }
-  if (bucket.compressed > 0) bucket.coding = coding_of(bucket.parts.front().part, compressor);
+  if (bucket.compressed > 0) {
+    const BucketPart& first = bucket.parts.front();
+    const bool whole = first.shards.of_rail.empty();
+    bucket.coding = coding_of(whole ? first.part : first.shards.of_rail.front().part, compressor);
+  }
   bucket.plan = plan_id(bucket);
   return bucket;
 }

@@ -11,6 +11,7 @@
 #include <winnow/options.hpp>
 
 #include "comm/schedule.hpp"
+#include "comm/shards.hpp"
 #include "compress/compressor.hpp"
 #include "compress/part.hpp"
 
@@ -24,11 +25,12 @@ struct BucketPart {
   compress::Part part;
   const Schedule* schedule = nullptr;
   std::vector<std::size_t> segments;  ///< the segment of each piece
+  Shards shards = {};                 ///< where the schedule has two levels
 };
 
 /// What an AllReducer remembers of a bucket: its parts, their schedules and why.
 struct Bucket {
-  std::uint64_t id = 0;           ///< hash of parameter ids, counts and element types
+  std::uint64_t id = 0;           ///< hash of parameter ids, counts, element types and operation
   std::uint64_t plan = 0;         ///< hash of these and of how each segment travels
   std::uint64_t count = 0;        ///< elements
   std::vector<BucketPart> parts;  ///< compressed ones before dense ones
@@ -39,29 +41,41 @@ struct Bucket {
   std::uint64_t wire_bytes = 0;        ///< what the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< what the dense schedule would put on the wire
   std::size_t number = 0;              ///< in the order of first calls; StatsBook::meet counts
+  bool plain = false;                  ///< no sum of gradients: it has no parts, see comm/plain.hpp
 
   /// Exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
 };
 
-/// Names a bucket by the ids, counts and element types of its segments, in their order.
-std::uint64_t bucket_id(std::span<const Segment> segments);
+/// Whether elements are those of gradients, which may travel compressed.
+constexpr bool is_gradient(ElementType type) {
+  return type <= ElementType::fp16;
+}
 
-/// What is wrong with a bucket by itself, or empty.
-std::string refuse(std::span<const Segment> segments, const Parameters& parameters);
+/// How messages spell a type.
+std::string_view name_of(ElementType type);
+
+/// Names a bucket by the ids, counts and element types of its segments, in their order, and by what
+/// is made of them. A bucket whose inputs are wrong has another name: no call can have met it.
+std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
+
+/// What is wrong with a bucket by itself, or empty. Parameters of plain ones need not be known.
+std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain);
 
 /// The group of ranks that a plan is for, and which of them this one is.
 struct World {
   int ranks = 1;
   int rank = 0;
+  const Topology* topology = nullptr;  ///< of all of them; null: each rank is a node of its own
 };
 
 /// Cuts bucket `id` of float32 segments that refuse() found sound into parts and plans each: exempt
 /// parameters and buckets that compression does not pay for go dense, the rest by the schedule of
-/// the options, or, for "auto", by the one that puts the fewest bytes on the wire. A function of
-/// ids, counts, exemptions, options and ranks alone, named by Bucket::plan. A parameter longer than
-/// Options::max_part is selected from in pieces. The rank decides only what it owns. Allocates the
-/// states (and residuals of what is compressed) in `parameters`.
+/// the options, or, where these leave a choice, by the one that puts the fewest bytes on the wire,
+/// where those that leave a node count more. A function of ids, counts, exemptions, options and
+/// topology alone, named by Bucket::plan. A parameter longer than Options::max_part is selected
+/// from in pieces. The rank decides only what it owns. Allocates the states (and residuals of what
+/// is compressed) in `parameters`.
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 

@@ -7,11 +7,12 @@
 
 namespace winnow::comm {
 
-std::uint64_t CallQueue::submit(std::span<const Segment> segments) {
+std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
   const Lock lock(mutex_);
   calls_.extend();
   Call& call = calls_[calls_.end() - 1];
   call.segments.assign(segments.begin(), segments.end());
+  call.op = op;
   call.error = nullptr;
   call.awaited = true;
   if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { work(); });
@@ -22,10 +23,11 @@ std::uint64_t CallQueue::submit(std::span<const Segment> segments) {
 /// Runs call next_ outside the lock. Its slot may move meanwhile, its segments do not.
 void CallQueue::run_next(Lock& lock) {
   const std::span<const Segment> segments = calls_[next_].segments;
+  const ReduceOp op = calls_[next_].op;
   std::exception_ptr error;
   lock.unlock();
   try {
-    run_(segments);
+    run_(segments, op);
   } catch (...) {
     error = std::current_exception();
   }

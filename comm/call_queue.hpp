@@ -22,7 +22,7 @@ namespace winnow::comm {
 /// it, beside its own.
 class CallQueue {
  public:
-  using Run = std::function<void(std::span<const Segment>)>;
+  using Run = std::function<void(std::span<const Segment>, ReduceOp)>;
 
   CallQueue(bool threaded, Run run) : threaded_(threaded), run_(std::move(run)) {}
   /// Runs what is still to be run; errors that nobody waited for are gone.
@@ -32,7 +32,7 @@ class CallQueue {
 
   /// Adds a call; the segments are copied, what they view is not. Returns its number, which one
   /// wait must follow.
-  std::uint64_t submit(std::span<const Segment> segments);
+  std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
   /// Returns when the call has run, or throws what it threw. Once for each number.
   void wait(std::uint64_t number);
   /// Whether the call has run. Without a thread it first runs the next one.
@@ -45,6 +45,7 @@ class CallQueue {
  private:
   struct Call {
     std::vector<Segment> segments;
+    ReduceOp op = ReduceOp::sum;
     std::exception_ptr error;
     bool awaited = true;  // its error is still to be asked for
   };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/plain.hpp"
 #include "compress/stopwatch.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/elementwise.hpp"
@@ -49,17 +50,6 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   }
 }
 
-void all_reduce(Exchange& exchange, std::span<float> elements) {
-  const Stopwatch watch(exchange.stats.exchange_seconds);
-  // A native collective blocks without end, so where a deadline is asked for the ring is used.
-  const bool ring = exchange.bounded && exchange.world.native_all_reduce();
-  if (ring) {
-    exchange.world.Transport::all_reduce(exchange.exec, elements, exchange.deadline);
-  } else {
-    exchange.world.all_reduce(exchange.exec, elements, exchange.deadline);
-  }
-}
-
 }  // namespace
 
 std::uint64_t dense_wire_bytes(const CostShape& shape) {
@@ -67,21 +57,41 @@ std::uint64_t dense_wire_bytes(const CostShape& shape) {
   return 2 * (shape.count - shape.count / ranks) * sizeof(float);
 }
 
-void run_dense(Exchange& exchange) {
+std::uint64_t dense_network_bytes(const CostShape& shape) {
+  const std::uint64_t link_bytes = dense_wire_bytes(shape);
+  if (shape.topology == nullptr) return link_bytes;
+  const Topology& topology = *shape.topology;
+  std::vector<std::uint64_t> links(static_cast<std::size_t>(topology.nodes()));
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    const int node = topology.node_of(rank);
+    const bool leaves = topology.node_of((rank + 1) % topology.ranks()) != node;
+    links[static_cast<std::size_t>(node)] += leaves ? 1 : 0;
+  }
+  return std::ranges::max(links) * link_bytes;
+}
+
+Rounds run_dense(Exchange& exchange) {
   const Part& part = exchange.part;
   const std::span<float> in_place = contiguous(part);
   const bool packed = in_place.empty();
   const std::span<float> all = packed ? exchange.exec.workspace->take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
   exchange.in_place = !packed;
-  all_reduce(exchange, all);
+  {
+    const Stopwatch watch(exchange.stats.exchange_seconds);
+    all_reduce({exchange.world, exchange.exec, exchange.deadline, exchange.bounded}, all,
+               ReduceOp::sum);
+  }
   exchange.sum = all;
   exchange.stats.kept += part.count;
-  exchange.stats.wire_bytes += dense_wire_bytes({exchange.world.size(), part.count});
+  const int ranks = exchange.world.size();
+  const int next = (exchange.world.rank() + 1) % ranks;
+  count_sent(exchange, next, dense_wire_bytes({ranks, part.count}));
+  co_return;
 }
 
-void write_dense(Exchange& exchange, float factor) {
-  if (factor != 1) kernels::scale(exchange.exec, exchange.sum, factor);
+void write_dense(Exchange& exchange) {
+  if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
     if (!exchange.in_place) std::ranges::copy(sum, piece.elements.begin());

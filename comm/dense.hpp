@@ -10,13 +10,17 @@ namespace winnow::comm {
 /// can.
 std::uint64_t dense_wire_bytes(const CostShape& shape);
 
+/// Those that leave the node with the most links of the ring, from each rank to the next.
+std::uint64_t dense_network_bytes(const CostShape& shape);
+
 /// One all_reduce of the transport over all pieces: in place where they follow each other in
 /// memory, through scratch of the same size where they do not (which is each rank's own affair).
 /// What earlier compressed calls left in the residual travels with the first dense call. Leaves
 /// Exchange::sum, and elements and residual as they were where it is not in place.
-void run_dense(Exchange& exchange);
+Rounds run_dense(Exchange& exchange);
 
-/// Writes the sum times `factor` to the elements; the residual that travelled with it is cleared.
-void write_dense(Exchange& exchange, float factor);
+/// Writes the sum times Exchange::factor to the elements; the residual that travelled with it is
+/// cleared.
+void write_dense(Exchange& exchange);
 
 }  // namespace winnow::comm

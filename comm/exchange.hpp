@@ -15,6 +15,15 @@
 
 namespace winnow::comm {
 
+class Rails;
+struct Shards;
+
+/// A stretch of a residual and what it held before the call; nothing where it was zero.
+struct SavedResidual {
+  std::span<float> residual;
+  std::span<const float> before;
+};
+
 /// One part of a bucket on its way through a schedule: what the schedule works with, and what it
 /// leaves behind. All memory is views; scratch comes from exec.workspace and lives as long as the
 /// call.
@@ -25,24 +34,31 @@ struct Exchange {
   Deadline deadline;
   bool bounded;  ///< the caller asked for the deadline: no collective that ignores it
   float decay;
+  float factor;  ///< of the sum
   compress::Part& part;
   compress::Header header;    ///< of this call and part; kPoison set where the bucket is known bad
   kernels::RandomKey random;  ///< of this call, part and rank; part.partition.owners() stages of
                               ///< encode from its own on, then one of encode_sums
   Stats& stats;               ///< of the call; schedules add their times and bytes
+  const Rails* rails = nullptr;  ///< of world; null where each of its ranks is on another node
+  Shards* shards = nullptr;      ///< of the part, where its schedule has two levels
 
-  // What this rank took from its gradient, to put back: messages by owner, acc by local number.
+  // What this rank took from its gradient, to put back: messages by owner, and what it sums itself.
   std::span<const std::span<std::byte>> own = {};
-  std::span<const float> own_acc = {};
+  compress::Owned owned = {};
+  // Where the elements keep this rank's gradient to the end: what residuals were meanwhile changed.
+  std::span<const SavedResidual> saved = {};
 
-  // The outcome: messages to be added to the elements in their order; or sums, by owner, with what
-  // they leave to this rank, by local number; or the sum itself.
+  // The outcome: messages to be added to the elements in their order; or sums, by owner; or the sum
+  // itself.
   std::span<const compress::MessageView> messages = {};
   std::span<const compress::MessageView> sums = {};
-  std::span<const float> left = {};
   std::span<float> sum = {};
   bool in_place = false;  ///< a collective works, or has worked, on the elements themselves
   bool poisoned = false;  ///< some rank's gradient was not finite
 };
+
+/// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.
+void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
 }  // namespace winnow::comm

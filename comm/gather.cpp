@@ -13,7 +13,11 @@ std::uint64_t gather_wire_bytes(const CostShape& shape) {
          compress::message_bytes(shape.count, shape.k, shape.codings);
 }
 
-void run_gather(Exchange& exchange) {
+std::uint64_t gather_network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, gather_wire_bytes(shape));
+}
+
+Rounds run_gather(Exchange& exchange) {
   Transport& world = exchange.world;
   Workspace& workspace = *exchange.exec.workspace;
   const compress::Part& part = exchange.part;
@@ -22,7 +26,7 @@ void run_gather(Exchange& exchange) {
   const auto self = static_cast<std::size_t>(world.rank());
   const auto size = compress::message_bytes(part.count, part.k, codings);
   const auto messages = workspace.take<std::span<std::byte>>(ranks);
-  for (auto& message : messages) message = workspace.take<std::byte>(size);
+  for (auto& message : messages) message = exchange.compressor.room(exchange.exec, size);
   {
     const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
     compress::Outbox out{.messages = messages.subspan(self, 1)};
@@ -43,22 +47,23 @@ void run_gather(Exchange& exchange) {
       const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
       world.send(messages[self], static_cast<int>(to));
       world.recv(messages[from], static_cast<int>(from), &received[from]);
+      count_sent(exchange, static_cast<int>(to), size);
     }
-    world.wait(world.start(exchange.exec), exchange.deadline);
   }
+  co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);
   received[self] = size;
   const auto views = workspace.take<compress::MessageView>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
-    views[sender] = compress::open(exchange.exec, messages[sender].first(received[sender]),
-                                   exchange.header, static_cast<int>(sender), codings);
+    views[sender] =
+        exchange.compressor.open(exchange.exec, messages[sender].first(received[sender]),
+                                 exchange.header, static_cast<int>(sender));
     exchange.poisoned |= (views[sender].header.flags & compress::Header::kPoison) != 0;
   }
   exchange.messages = views;
   compress::name_codings(views[self].header, exchange.stats.coding);
   exchange.stats.kept += part.k;
-  exchange.stats.wire_bytes += (ranks - 1) * size;
 }
 
 }  // namespace winnow::comm

@@ -5,16 +5,24 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 
 #include "comm/hash.hpp"
+#include "kernels/with_type.hpp"
 
 namespace winnow::comm {
 namespace {
 
 /// Payloads of NaN are no result: a native collective may leave others on each rank.
-std::uint32_t bits_of(float element) {
-  constexpr std::uint32_t kNaN = 0x7fc00000;
-  return std::isnan(element) ? kNaN : std::bit_cast<std::uint32_t>(element);
+template <class T>
+std::uint64_t bits_of(T element) {
+  if constexpr (std::is_floating_point_v<T>) {
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    return std::bit_cast<Bits>(std::isnan(element) ? std::numeric_limits<T>::quiet_NaN() : element);
+  } else {
+    return static_cast<std::make_unsigned_t<T>>(element);
+  }
 }
 
 }  // namespace
@@ -22,11 +30,13 @@ std::uint32_t bits_of(float element) {
 void measure(std::span<const Segment> segments, const Bucket& bucket, Stats& call) {
   std::uint64_t sum = 0, nonzero = 0, weight = 1;
   for (const Segment& segment : segments) {
-    for (const float element : segment.elements.floats()) {
-      sum += bits_of(element) * weight;
-      weight += 2;
-      nonzero += element != 0 ? 1 : 0;
-    }
+    kernels::with_type(segment.elements.type(), [&]<class T>(T) {
+      for (const T element : segment.elements.as<T>()) {
+        sum += bits_of(element) * weight;
+        weight += 2;
+        nonzero += element != 0 ? 1 : 0;
+      }
+    });
   }
   call.measured = bucket.count;
   call.nonzero = nonzero;

@@ -15,6 +15,8 @@
 #include "comm/fifo.hpp"
 #include "comm/notices_mpi.hpp"
 #include "comm/pieces_mpi.hpp"
+#include "comm/reduce_mpi.hpp"
+#include "kernels/reduce.hpp"
 
 namespace winnow {
 
@@ -25,6 +27,7 @@ using comm::mpi_is_up;
 using comm::mpi_text;
 using comm::MpiNotices;
 using comm::MpiPieces;
+using comm::MpiReductions;
 
 // A message of s bytes travels as floor(s / chunk) + 1 pieces: full ones, then one that is shorter
 // than chunk and so is the last. MPI keeps the pieces of one sender and tag in order. Messages
@@ -78,9 +81,11 @@ class MpiTransport final : public Transport {
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  void progress() override;
   void abort(std::string_view reason) noexcept override;
 
-  void all_reduce(const Exec& exec, std::span<float> elements, Deadline deadline) override;
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override;
   bool native_all_reduce() const override { return true; }
   bool allows_threads() const override {
     int provided = MPI_THREAD_SINGLE;
@@ -94,7 +99,6 @@ class MpiTransport final : public Transport {
   void post_sends(Lane& lane);
   void post_receipts(Lane& lane, int peer);
   void post_piece(Lane& lane, std::uint64_t bytes);
-  void progress();
   void finish_pieces();
   bool retire(std::uint64_t ticket);
   void expect_no_notice();
@@ -117,6 +121,7 @@ class MpiTransport final : public Transport {
 
   std::string failure_;  // why this transport is unusable, if it is
   std::unique_ptr<MpiNotices> notices_;
+  std::unique_ptr<MpiReductions> reductions_;
 };
 
 MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chunk_(chunk_bytes) {
@@ -151,6 +156,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chu
   recv_lanes_.resize(static_cast<std::size_t>(size_));
   awaited_.reserve(static_cast<std::size_t>(size_));
   notices_ = std::make_unique<MpiNotices>(size_);
+  reductions_ = std::make_unique<MpiReductions>();
 }
 
 // Never waits for a peer for longer than kPatience. The communicator is freed by ranks that see all
@@ -162,6 +168,7 @@ MpiTransport::~MpiTransport() {
   drain(true);
   pieces_.let_go();
   notices_->let_go();
+  reductions_->let_go();
   if (!broken && all_ranks_leave()) MPI_Comm_free(&comm_);
 }
 
@@ -390,15 +397,17 @@ void MpiTransport::fail(const std::string& why, int code) {
   throw CommError(failure_, code);
 }
 
-void MpiTransport::all_reduce(const Exec&, std::span<float> elements, Deadline) {
+void MpiTransport::all_reduce(const Exec&, const Elements& elements, ReduceOp op, Deadline) {
+  kernels::expect_reducible(elements.type(), op);
   expect_usable();
   if (size_ == 1) return;
   expect_no_notice();  // a rank that aborted would not come
-  const std::size_t most = std::max<std::size_t>(1, chunk_ / sizeof(float));
+  const std::size_t most = std::max<std::size_t>(1, chunk_ / bytes_of(elements.type()));
   for (std::size_t begin = 0; begin < elements.size(); begin += most) {
-    const std::span<float> piece = elements.subspan(begin, std::min(most, elements.size() - begin));
-    const int code = MPI_Allreduce(MPI_IN_PLACE, piece.data(), static_cast<int>(piece.size()),
-                                   MPI_FLOAT, MPI_SUM, comm_);
+    const Elements piece = elements.subspan(begin, std::min(most, elements.size() - begin));
+    const int code =
+        MPI_Allreduce(MPI_IN_PLACE, piece.bytes().data(), static_cast<int>(piece.size()),
+                      MpiReductions::type(piece.type()), reductions_->op(piece.type(), op), comm_);
     if (code != MPI_SUCCESS) fail("MPI_Allreduce: " + mpi_text(code), code);
   }
 }

@@ -45,6 +45,9 @@ std::string number_text(Number number) {
   return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
 }
 
+/// By number of the ReduceOp.
+constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
+
 /// A line of the table of options: how a key is read into Options and written from it.
 struct Key {
   std::string_view name;
@@ -60,16 +63,17 @@ constexpr std::array kKeys = {
         [](const Options& o) { return o.compressor; }},
     Key{"schedule",
         [](Options& o, std::string_view, std::string_view t) {
-          if (t != "auto") comm::find_schedule(t);
+          (void)comm::find_schedules(t);
           o.schedule = t;
         },
         [](const Options& o) { return o.schedule; }},
     Key{"op",
         [](Options& o, std::string_view k, std::string_view t) {
-          if (t != "sum" && t != "average") refuse(k, t, "sum or average");
-          o.op = t == "sum" ? ReduceOp::sum : ReduceOp::average;
+          const auto op = std::ranges::find(kOps, t);
+          if (op == kOps.end()) refuse(k, t, "sum, average, min, max or product");
+          o.op = static_cast<ReduceOp>(op - kOps.begin());
         },
-        [](const Options& o) { return std::string(o.op == ReduceOp::sum ? "sum" : "average"); }},
+        [](const Options& o) { return std::string(kOps[static_cast<std::size_t>(o.op)]); }},
     Key{"decay",
         [](Options& o, std::string_view k, std::string_view t) {
           o.decay = parse_number(k, t, 0.0F, 1.0F, "a number from 0 to 1");

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/schedule.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -10,19 +11,60 @@
 #include "comm/balanced.hpp"
 #include "comm/dense.hpp"
 #include "comm/gather.hpp"
+#include "comm/two_level.hpp"
 #include "compress/nearest.hpp"
 
 namespace winnow::comm {
 
 namespace {
-constexpr std::array kSchedules = {
-    Schedule{"dense", "the transport's own allreduce, or Winnow's ring", false, dense_wire_bytes,
-             run_dense},
-    Schedule{"gather", "all-gather of messages, added in rank order", false, gather_wire_bytes,
-             run_gather},
-    Schedule{"balanced", "owners sum their positions in rank order, keep and all-gather", true,
-             balanced_wire_bytes, run_balanced},
+
+constexpr Schedule kDense{
+    .name = "dense",
+    .summary = "the transport's own allreduce, or Winnow's ring",
+    .shared_out = false,
+    .wire_bytes = dense_wire_bytes,
+    .run = run_dense,
+    .network_bytes = dense_network_bytes,
+    .write = write_dense,
 };
+constexpr Schedule kGather{
+    .name = "gather",
+    .summary = "all-gather of messages, added in rank order",
+    .shared_out = false,
+    .wire_bytes = gather_wire_bytes,
+    .run = run_gather,
+    .network_bytes = gather_network_bytes,
+};
+constexpr Schedule kBalanced{
+    .name = "balanced",
+    .summary = "owners sum their positions in rank order, keep and all-gather",
+    .shared_out = true,
+    .wire_bytes = balanced_wire_bytes,
+    .run = run_balanced,
+    .network_bytes = balanced_network_bytes,
+};
+constexpr Schedule kTwoLevelGather{
+    .name = "two_level:gather",
+    .summary = "node sums by shards, gather between nodes",
+    .shared_out = false,
+    .wire_bytes = two_level_gather_wire_bytes,
+    .run = run_two_level,
+    .network_bytes = two_level_gather_network_bytes,
+    .write = write_two_level,
+    .inner = &kGather,
+};
+constexpr Schedule kTwoLevelBalanced{
+    .name = "two_level:balanced",
+    .summary = "node sums by shards, balanced between nodes",
+    .shared_out = false,
+    .wire_bytes = two_level_balanced_wire_bytes,
+    .run = run_two_level,
+    .network_bytes = two_level_balanced_network_bytes,
+    .write = write_two_level,
+    .inner = &kBalanced,
+};
+constexpr std::array kSchedules = {kDense, kGather, kBalanced, kTwoLevelGather, kTwoLevelBalanced};
+
 }  // namespace
 
 std::span<const Schedule> schedules() {
@@ -30,13 +72,35 @@ std::span<const Schedule> schedules() {
 }
 
 const Schedule& find_schedule(std::string_view name) {
-  std::vector<std::string_view> known = {"auto"};
+  std::vector<std::string_view> known = {"auto", "two_level"};
   for (const Schedule& schedule : kSchedules) {
     if (schedule.name == name) return schedule;
     known.push_back(schedule.name);
   }
   fail_usage("unknown schedule '" + std::string(name) + "'; did you mean '" +
              std::string(compress::nearest_word(name, known)) + "'?");
+}
+
+std::vector<const Schedule*> find_schedules(std::string_view name) {
+  std::vector<const Schedule*> found;
+  for (const Schedule& schedule : kSchedules) {
+    if (name == "auto" || (name == "two_level" && schedule.inner != nullptr)) {
+      found.push_back(&schedule);
+    }
+  }
+  if (found.empty()) found.push_back(&find_schedule(name));
+  return found;
+}
+
+std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes) {
+  if (shape.topology == nullptr || shape.ranks == 1) return wire_bytes;
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  std::uint64_t most = 0;
+  for (int node = 0; node < shape.topology->nodes(); ++node) {
+    const auto locals = static_cast<std::uint64_t>(shape.topology->ranks_on(node));
+    most = std::max(most, locals * (ranks - locals));
+  }
+  return most * (wire_bytes / (ranks - 1));
 }
 
 }  // namespace winnow::comm

@@ -5,17 +5,21 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
+#include <winnow/topology.hpp>
 
 #include "comm/exchange.hpp"
+#include "comm/rounds.hpp"
 
 namespace winnow::comm {
 
 /// What a schedule's cost depends on.
 struct CostShape {
   int ranks = 1;
-  std::uint64_t count = 0;         ///< positions of the part
-  std::uint64_t k = 0;             ///< elements kept of it
-  compress::Codings codings = {};  ///< of its messages
+  std::uint64_t count = 0;             ///< positions of the part
+  std::uint64_t k = 0;                 ///< elements kept of it
+  compress::Codings codings = {};      ///< of its messages
+  const Topology* topology = nullptr;  ///< of the ranks; null: each is a node of its own
 };
 
 /// Who sends what to whom, in which order, so that every rank ends with the same sum: a line of
@@ -27,14 +31,29 @@ struct Schedule {
   /// Bytes that the busiest rank sends; where the shape of the support decides, those of a support
   /// that is spread evenly.
   std::uint64_t (*wire_bytes)(const CostShape&);
-  /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
-  /// in Exchange::own, and what the elements hold does not matter.
-  void (*run)(Exchange&);
+  /// One part on its way. Throws CommError or UsageError; the part's gradient is then in the
+  /// residual or in Exchange::own, and what the elements hold does not matter.
+  Rounds (*run)(Exchange&);
+  /// Bytes that the busiest node sends to others.
+  std::uint64_t (*network_bytes)(const CostShape&);
+  /// Writes Exchange::sum times Exchange::factor to the elements when all parts of the bucket are
+  /// done; until then they keep the gradient, or what is being summed in place. Null: each part's
+  /// sum is written as it is done.
+  void (*write)(Exchange&) = nullptr;
+  const Schedule* inner = nullptr;  ///< of one in two levels, between the nodes
 };
 
 std::span<const Schedule> schedules();
 
 /// Throws UsageError for an unknown name, and names the nearest.
 const Schedule& find_schedule(std::string_view name);
+
+/// The schedules that Options::schedule leaves to choose from, in the order of the table: all for
+/// "auto", those between nodes for "two_level", else the one of that name. Throws like
+/// find_schedule.
+std::vector<const Schedule*> find_schedules(std::string_view name);
+
+/// Schedule::network_bytes where the busiest rank sends `wire_bytes`, the same to every other.
+std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes);
 
 }  // namespace winnow::comm

@@ -18,6 +18,7 @@ void accumulate(Stats& totals, const Stats& call) {
   totals.count += call.count;
   totals.kept += call.kept;
   totals.wire_bytes += call.wire_bytes;
+  totals.network_bytes += call.network_bytes;
   totals.dense_wire_bytes += call.dense_wire_bytes;
   totals.select_seconds += call.select_seconds;
   totals.encode_seconds += call.encode_seconds;

@@ -52,8 +52,9 @@ std::string or_dash(const std::string& text) {
 }
 
 Row head(bool measured) {
-  Row row = {"bucket", "schedule",  "coding",    "count",       "calls",  "kept",    "bytes/call",
-             "saved",  "select ms", "encode ms", "exchange ms", "add ms", "poisoned"};
+  Row row = {"bucket",    "schedule",    "coding",       "count",   "calls",
+             "kept",      "bytes/call",  "network/call", "saved",   "select ms",
+             "encode ms", "exchange ms", "add ms",       "poisoned"};
   if (measured) row.insert(row.end(), {"density", "residual", "digest"});
   return row;
 }
@@ -72,6 +73,8 @@ Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool meas
       ratio(100 * static_cast<double>(stats.kept), stats.count,
             [](double x) { return fixed(x, 2) + " %"; }),
       ratio(static_cast<double>(stats.wire_bytes), stats.calls,
+            [](double x) { return fixed(x, 0); }),
+      ratio(static_cast<double>(stats.network_bytes), stats.calls,
             [](double x) { return fixed(x, 0); }),
       ratio(static_cast<double>(stats.dense_wire_bytes), stats.wire_bytes,
             [](double x) { return fixed(x, 1) + 'x'; }),

@@ -10,23 +10,42 @@ namespace winnow::comm {
 
 namespace {
 
-bool is_float(const Segment& segment) {
-  return segment.elements.type() == ElementType::float32;
+bool is_half(const Segment& segment) {
+  return segment.elements.type() == ElementType::bf16 ||
+         segment.elements.type() == ElementType::fp16;
+}
+
+bool is_in_place(const Segment& segment) {
+  return segment.input.size() == 0 ||
+         segment.input.bytes().data() == segment.elements.bytes().data();
 }
 
 }  // namespace
 
-void Widened::widen(const Exec& exec, std::span<const Segment> segments) {
-  given_ = floats_ = segments;
-  if (std::ranges::all_of(segments, is_float)) return;
+void Widened::view(const Exec& exec, std::span<const Segment> segments) {
+  given_ = wide_ = segments;
+  if (std::ranges::none_of(segments, is_half)) return;
   scratch_.assign(segments.begin(), segments.end());
   for (Segment& segment : scratch_) {
-    if (is_float(segment)) continue;
-    const auto floats = exec.workspace->take<float>(segment.elements.size());
-    kernels::widen(exec, segment.elements.type(), segment.elements.halves(), floats);
-    segment.elements = floats;
+    if (is_half(segment)) segment.elements = exec.workspace->take<float>(segment.elements.size());
   }
-  floats_ = scratch_;
+  wide_ = scratch_;
+}
+
+void Widened::read(const Exec& exec) const {
+  for (std::size_t s = 0; s < given_.size(); ++s) {
+    const Elements out = given_[s].elements;
+    const ConstElements in = is_in_place(given_[s]) ? out : given_[s].input;
+    if (is_half(given_[s])) {
+      kernels::widen(exec, in.type(), in.halves(), wide_[s].elements.floats());
+    } else if (!is_in_place(given_[s])) {
+      std::ranges::copy(in.bytes(), out.bytes().begin());
+    }
+  }
+}
+
+bool Widened::has_original(std::size_t segment) const {
+  return is_half(given_[segment]) || !is_in_place(given_[segment]);
 }
 
 bool Widened::fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
@@ -35,7 +54,7 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket, std::span<const Excha
     const auto& segments = bucket.parts[exchange.header.part].segments;
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const Segment& segment = given_[segments[i]];
-      if (is_float(segment)) continue;
+      if (!is_half(segment)) continue;
       const compress::Piece& piece = exchange.part.pieces[i];
       const bool waits = !exchange.sum.empty();
       const std::span<const float> sums =
@@ -48,8 +67,8 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket, std::span<const Excha
 
 void Widened::narrow(const Exec& exec) const {
   for (std::size_t s = 0; s < given_.size(); ++s) {
-    if (is_float(given_[s])) continue;
-    kernels::narrow(exec, given_[s].elements.type(), floats_[s].elements.floats(),
+    if (!is_half(given_[s])) continue;
+    kernels::narrow(exec, given_[s].elements.type(), wide_[s].elements.floats(),
                     given_[s].elements.halves());
   }
 }

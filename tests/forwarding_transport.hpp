@@ -20,12 +20,16 @@ class ForwardingTransport : public Transport {
   int size() const override { return inner_->size(); }
   int node() const override { return inner_->node(); }
   bool allows_threads() const override { return inner_->allows_threads(); }
-  void send(std::span<const std::byte> message, int peer) override { inner_->send(message, peer); }
+  void send(std::span<const std::byte> message, int peer) override {
+    inner_->send(message, peer);
+    bytes_sent_ += message.size();
+  }
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* bytes) override {
     inner_->recv(buffer, peer, bytes);
   }
   Ticket start(const Exec& exec) override { return inner_->start(exec); }
   void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+  void progress() override { inner_->progress(); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
  private:

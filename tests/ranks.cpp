@@ -5,16 +5,31 @@
 #include <array>
 #include <exception>
 #include <span>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "comm/simulated.hpp"
+#include "tests/forwarding_transport.hpp"
 #include "tests/ranks_job.hpp"
 
 namespace winnow::tests {
 
 namespace {
 
+/// Says that a rank is on another node than it is.
+class NodeTransport final : public ForwardingTransport {
+ public:
+  NodeTransport(std::shared_ptr<Transport> inner, int node)
+      : ForwardingTransport(std::move(inner)), node_(node) {}
+  int node() const override { return node_; }
+
+ private:
+  int node_;
+};
+
 const MpiJob* the_job = nullptr;
+bool simulated = false;
 
 using Transports = std::vector<std::shared_ptr<Transport>>;
 
@@ -35,10 +50,23 @@ std::exception_ptr run_body(const RankBodyOfMany& body, Transports& transports) 
   return nullptr;
 }
 
+void run_simulated(int ranks, std::size_t count, const RankBodyOfMany& body) {
+  if (count != 1) throw std::runtime_error("simulated ranks have one transport each");
+  const comm::SimulatedWorld world{.topology = Topology::uniform(1, ranks)};
+  (void)world.run([&](const std::shared_ptr<Transport>& transport) {
+    Transports transports{transport};
+    if (const std::exception_ptr error = run_body(body, transports)) std::rethrow_exception(error);
+  });
+}
+
 }  // namespace
 
 void use_job(const MpiJob& job) {
   the_job = &job;
+}
+
+void use_simulation() {
+  simulated = true;
 }
 
 void run_ranks(int ranks, const RankBody& body) {
@@ -53,6 +81,10 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
     Transports transports;
     for (std::size_t i = 0; i < count; ++i) transports.push_back(the_job->transport());
     if (const std::exception_ptr error = run_body(body, transports)) std::rethrow_exception(error);
+    return;
+  }
+  if (simulated) {
+    run_simulated(ranks, count, body);
     return;
   }
   std::vector<Transports> of_rank(static_cast<std::size_t>(ranks));
@@ -70,10 +102,24 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
     if (error) std::rethrow_exception(error);
 }
 
+void run_worlds(std::string_view schedule, const RankBody& body) {
+  for (const int ranks : rank_counts()) run_ranks(ranks, body);
+  if (!schedule.starts_with("two_level")) return;
+  for (const char* text : {"2x1", "2,1", "2x2", "3,1", "1x4", "3,1,2", "3,1,3", "4x2"}) {
+    const Topology topology = Topology::parse(text);
+    if (the_job != nullptr && the_job->ranks != topology.ranks()) continue;
+    run_ranks(topology.ranks(), [&](const std::shared_ptr<Transport>& transport) {
+      const std::shared_ptr<Transport> on_node =
+          std::make_shared<NodeTransport>(transport, topology.node_of(transport->rank()));
+      body(on_node);
+    });
+  }
+}
+
 std::span<const int> rank_counts() {
-  static constexpr std::array kOverThreads{1, 2, 3, 4, 7};
+  static constexpr std::array kRanks{1, 2, 3, 4, 7};
   if (the_job != nullptr) return {&the_job->ranks, 1};
-  return kOverThreads;
+  return kRanks;
 }
 
 }  // namespace winnow::tests

@@ -1,7 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// main of the rank tests: --transport=threads (the default), or --transport=mpi under mpirun, or
-// --transport=mpi:BYTES, where longer messages travel in pieces of BYTES.
+// main of the rank tests: --transport=threads (the default), or --transport=simulated, or
+// --transport=mpi under mpirun, or --transport=mpi:BYTES, where longer messages travel in pieces of
+// BYTES.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,6 +55,10 @@ int main(int argc, char** argv) {
     if (word.starts_with(kFlag)) transport = word.substr(kFlag.size());
   }
   if (transport == "threads") return RUN_ALL_TESTS();
+  if (transport == "simulated") {
+    winnow::tests::use_simulation();
+    return RUN_ALL_TESTS();
+  }
   if (transport == "mpi") return run_over_mpi(argc, argv, 0);
   if (transport == "mpi:threads") return run_over_mpi(argc, argv, 0, MpiThreads::multiple);
   if (transport.starts_with("mpi:")) {
@@ -63,6 +68,7 @@ int main(int argc, char** argv) {
     if (error == std::errc() && end == number.data() + number.size() && bytes > 0)
       return run_over_mpi(argc, argv, bytes);
   }
-  std::cerr << "--transport=" << transport << ": must be threads, mpi, mpi:BYTES or mpi:threads\n";
+  std::cerr << "--transport=" << transport
+            << ": must be threads, simulated, mpi, mpi:BYTES or mpi:threads\n";
   return 2;
 }

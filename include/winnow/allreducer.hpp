@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 #include <winnow/elements.hpp>
 #include <winnow/options.hpp>
+#include <winnow/reduce_op.hpp>
 #include <winnow/stats.hpp>
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>
@@ -22,17 +24,21 @@ class CallQueue;  // not public, so not visible
 
 namespace winnow {
 
-/// One parameter's elements in a bucket: a view of the caller's tensor.
+/// One parameter's elements in a bucket: views of the caller's tensors.
 struct Segment {
-  Elements elements;     ///< gradient in, sum or average out
+  Elements elements;     ///< gradient in, unless `input` has it; what becomes of it out
   std::uint64_t id = 0;  ///< the parameter's, stable over steps and restarts; residuals go by it
   int dimensions = 0;    ///< of the tensor; 1 (norms, biases) travels dense by default; 0: unknown
   std::string_view name = {};  ///< for Options::exempt
+  /// The gradient, left as it is, where it is not `elements`: of the same type and size, and apart
+  /// from all that is written to. One copy more (8 bytes moved an element of float32), but of 16
+  /// bits none. A rank's own affair: others may work in place.
+  ConstElements input = {};
 };
 
-/// A call under way, made by AllReducer::all_reduce_async. Until it is done the bucket's elements,
-/// and the names of its segments, must live and be left alone. The thread that made it waits for
-/// it.
+/// A call under way, made by AllReducer::all_reduce_async. Until it is done the bucket's elements
+/// and inputs, and the names of its segments, must live and be left alone. The thread that made it
+/// waits for it.
 class Work {
  public:
   Work() = default;  ///< nothing, and done
@@ -60,16 +66,23 @@ class Work {
 /// only what matters and carrying the rest as residuals into the next call. All ranks hold the same
 /// bits after every call.
 ///
+/// Sums and averages of float32, bf16 and fp16 may travel compressed. All else that these two
+/// reduce, too: elements of other types, minimum, maximum and product. It travels dense, keeps
+/// nothing back and leaves residuals alone; Stats::reason says so. If that fails, elements read
+/// zero, and only what was a Segment's input is left.
+///
 /// All ranks make the same calls in the same order, with the same ids and counts; one thread at a
 /// time. Calls in flight run in the order in which they were made, whatever is waited for first: by
 /// one thread of the AllReducer's own where Transport::allows_threads (over MPI:
 /// MPI_THREAD_MULTIPLE), else inside wait and test. Errors, of calls in flight from Work::wait:
 /// - UsageError, on every rank and with bucket and residuals untouched, where options are wrong or
-///   differ between ranks, or ids, counts or exemptions do at the first call of a bucket.
+///   differ between ranks, or ids, counts, types, operation or exemptions do at the first call of a
+///   bucket (one whose input is wrong is always new).
 /// - CommError where the ranks cannot finish, or call known buckets in different order (which a
 ///   dense call, having no header, cannot see). The bucket then reads zero and what was in it is in
 ///   the residuals, but for tensors that lie one after another and travel dense: the collective
-///   works on them in place, and what it had begun with is lost. Ranks that had finished keep their
+///   works on them in place, and what it had begun with is lost, unless all of them have an input
+///   or 16 bits. Ranks that had finished keep their
 ///   result. From then on every call throws CommError and touches nothing; the memory of buckets
 ///   must live until the transport is destroyed.
 class AllReducer {
@@ -83,16 +96,23 @@ class AllReducer {
   AllReducer(AllReducer&&) noexcept;
   AllReducer& operator=(AllReducer&&) noexcept;
 
-  /// Reduces a bucket in place: sums, or by default averages (Options::op). Ids must differ within
-  /// a bucket and counts never change; names and dimensions count at a bucket's first call.
+  /// Reduces a bucket, by `op` or else by Options::op. Ids must differ within a bucket, and counts
+  /// of gradients never change; names and dimensions count at a bucket's first call. Elements of
+  /// other types than float32, bf16 and fp16 are of one type in a bucket.
   /// Elements of 16 bits are widened, reduced as float32 and rounded once at the end, to nearest;
   /// if a sum then becomes infinite, a compressed bucket becomes NaN and what was sent is put back.
-  void all_reduce(std::span<const Segment> bucket);
+  void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
   /// Reduces one tensor in place. Tensors of different parameters need different ids.
-  void all_reduce(const Elements& elements, std::uint64_t id);
-  /// The same, but returns at once.
-  Work all_reduce_async(std::span<const Segment> bucket);
-  Work all_reduce_async(const Elements& elements, std::uint64_t id);
+  void all_reduce(const Elements& elements, std::uint64_t id, std::optional<ReduceOp> op = {});
+  /// Reduces one tensor out of place: `input` is left as it is. See Segment::input.
+  void all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
+                  std::optional<ReduceOp> op = {});
+  /// The same, but return at once.
+  Work all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
+  Work all_reduce_async(const Elements& elements, std::uint64_t id,
+                        std::optional<ReduceOp> op = {});
+  Work all_reduce_async(const ConstElements& input, const Elements& output, std::uint64_t id,
+                        std::optional<ReduceOp> op = {});
 
   const Options& options() const;
   const Topology& topology() const;

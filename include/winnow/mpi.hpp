@@ -19,9 +19,10 @@
 namespace winnow {
 
 /// A transport over a duplicate of `communicator` (collective; MPI must be initialised).
-/// all_reduce is MPI_Allreduce. `chunk_bytes` is the longest single MPI message, at most INT_MAX;
-/// longer ones travel in pieces. node() is the lowest rank that shares memory with this one. Needs
-/// MPI_THREAD_SERIALIZED if different threads call it. Errors carry MPI's code and text.
+/// all_reduce is MPI_Allreduce, by operations of Winnow's own but for sums and products of floats.
+/// `chunk_bytes` is the longest single MPI message, at most INT_MAX; longer ones travel in pieces.
+/// node() is the lowest rank that shares memory with this one. Needs MPI_THREAD_SERIALIZED if
+/// different threads call it. Errors carry MPI's code and text.
 ///
 /// abort() reaches peers in wait(), and at the start of all_reduce(); a peer inside MPI_Allreduce
 /// stays there. Only the receiver sees that a message was too long: it should abort. Destroy it

@@ -6,13 +6,11 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include <winnow/reduce_op.hpp>
 
 #pragma GCC visibility push(default)
 
 namespace winnow {
-
-/// What becomes of the gradients of all ranks.
-enum class ReduceOp { sum, average };
 
 /// How an AllReducer works. Must be equal on all ranks, but for `threads`, `stats` and `debug`;
 /// compared by digest when an AllReducer is made. Every field can be written as text and as an
@@ -25,8 +23,11 @@ struct Options {
   /// float32, bf16, fp16, int8, int4 or sign, then raw32, eliasfano or bitmap (by default the
   /// shortest). A value coding alone sends every element.
   std::string compressor = "topk:0.01";
-  std::string schedule = "auto";      ///< "auto", "dense", "gather", "balanced"
-  ReduceOp op = ReduceOp::average;    ///< "sum", "average"
+  /// "auto", "dense", "gather", "balanced", or, over the sums of nodes, "two_level:gather",
+  /// "two_level:balanced" or "two_level" for whichever of these two sends less.
+  std::string schedule = "auto";
+  ReduceOp op = ReduceOp::average;    ///< "sum", "average", "min", "max", "product"; of calls
+                                      ///< that do not name their own
   float decay = 1;                    ///< error feedback: acc = gradient + decay * residual, 0 to 1
   std::uint64_t min_bytes = 65536;    ///< buckets of fewer bytes travel dense
   bool exempt_1d = true;              ///< parameters known to have one dimension travel dense

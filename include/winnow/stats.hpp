@@ -19,11 +19,13 @@ struct Stats {
   std::uint64_t kept = 0;        ///< elements this rank sent, dense ones included
   std::uint64_t wire_bytes = 0;  ///< that this rank sent; of a dense call, what the busiest
                                  ///< rank of a ring sends
+  std::uint64_t network_bytes = 0;     ///< those of them that went to ranks of other nodes
   std::uint64_t dense_wire_bytes = 0;  ///< what a dense ring would have sent
 
   // Seconds of wall-clock time; no moment is counted twice, and measuring (below) not at all.
   double select_seconds = 0;  ///< feedback and selection; with the value coding where a compressor
-                              ///< keeps everything, for that is one pass; packing of dense parts
+                              ///< keeps everything, for that is one pass; before these, inputs
+                              ///< copied and 16 bits widened; packing of dense parts
   double encode_seconds = 0;  ///< value coding, what it misses put back, index coding, checksum
   double exchange_seconds = 0;  ///< between ranks; contains the waiting for slower ones, which
                                 ///< nothing tells apart from the transfer

@@ -9,7 +9,9 @@
 #include <span>
 #include <string_view>
 #include <vector>
+#include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
+#include <winnow/reduce_op.hpp>
 
 #pragma GCC visibility push(default)
 
@@ -66,6 +68,9 @@ class Transport {
   virtual Ticket start(const Exec& exec) = 0;
   /// Returns when everything of this ticket and of earlier ones is done.
   virtual void wait(Ticket ticket, Deadline deadline) = 0;
+  /// Moves on what was started, without waiting: called now and then while a rank computes, for
+  /// transports that move only inside their calls.
+  virtual void progress() {}
   /// Makes this transport unusable and wakes peers that wait on it with a CommError naming
   /// `reason`. Never throws and never blocks.
   virtual void abort(std::string_view reason) noexcept = 0;
@@ -80,10 +85,12 @@ class Transport {
   /// rank; called by all of them. The parent must outlive it.
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks);
 
-  /// Sum of `elements` over all ranks, in place, the same bits on every rank. The default body is a
-  /// ring (Patarasuk and Yuan, 2009): chunk c is summed in the order c+1, c+2, ..., c (mod P), so
+  /// Reduces `elements` over all ranks, in place, the same bits on every rank. Not 16-bit ones, and
+  /// no average: callers widen, and divide the sum (UsageError). The default body is a ring
+  /// (Patarasuk and Yuan, 2009): chunk c is summed in the order c+1, c+2, ..., c (mod P), so
   /// ((g[c+1] + g[c+2]) + ...) + g[c]. exec.workspace required.
-  virtual void all_reduce(const Exec& exec, std::span<float> elements, Deadline deadline);
+  virtual void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                          Deadline deadline);
   /// The reduce-scatter half of the ring: afterwards this rank's chunk (see ring_chunk) holds the
   /// sum over ranks; the rest of `elements` is undefined. exec.workspace required.
   virtual void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline);

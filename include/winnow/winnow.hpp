@@ -8,6 +8,7 @@
 #include <winnow/error.hpp>
 #include <winnow/exec.hpp>
 #include <winnow/options.hpp>
+#include <winnow/reduce_op.hpp>
 #include <winnow/stats.hpp>
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>

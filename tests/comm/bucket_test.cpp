@@ -26,8 +26,8 @@ TEST(Bucket, MoreThanTwoToThe32Elements) {
                               {.elements = untouched(100), .id = 2}};
   Parameters parameters;
   const auto none = compress::make_compressor("none");
-  const Bucket bucket =
-      plan_bucket(bucket_id(segments), segments, {.compressor = "none"}, {4, 0}, *none, parameters);
+  const Bucket bucket = plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
+                                    {.compressor = "none"}, {4, 0}, *none, parameters);
   EXPECT_EQ(bucket.count, kCount + 100);
   ASSERT_EQ(bucket.parts.size(), 3U);
   std::uint64_t offset = 0;
@@ -54,8 +54,8 @@ TEST(Bucket, EveryParameterKeepsItsShare) {
   Parameters parameters;
   const auto topk = compress::make_compressor("topk:0.01");
   const Bucket bucket =
-      plan_bucket(bucket_id(segments), segments, {.schedule = "gather", .min_bytes = 0}, {4, 1},
-                  *topk, parameters);
+      plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
+                  {.schedule = "gather", .min_bytes = 0}, {4, 1}, *topk, parameters);
   ASSERT_EQ(bucket.parts.size(), 1U);
   const compress::Part& part = bucket.parts[0].part;
   ASSERT_EQ(part.pieces.size(), 3U);
@@ -76,8 +76,8 @@ TEST(Bucket, OwnersShareEveryElement) {
   for (int rank = 0; rank < kRanks; ++rank) {
     Parameters parameters;
     const Bucket bucket =
-        plan_bucket(bucket_id(segments), segments, {.schedule = "balanced", .min_bytes = 0},
-                    {kRanks, rank}, *topk, parameters);
+        plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
+                    {.schedule = "balanced", .min_bytes = 0}, {kRanks, rank}, *topk, parameters);
     const compress::Part& part = bucket.parts[0].part;
     EXPECT_EQ(part.count, 128U + 10001U);
     EXPECT_EQ(part.most_k, 1U + 101U);

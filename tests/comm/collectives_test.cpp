@@ -116,7 +116,7 @@ TEST(Collectives, TheRingSumsInItsDocumentedOrder) {
     for (const std::uint64_t count : counts(transport->size())) {
       std::vector<float> elements = gradient(transport->rank(), count);
       const std::uint64_t before = transport->bytes_sent();
-      transport->Transport::all_reduce(exec, elements, soon());
+      transport->Transport::all_reduce(exec, elements, ReduceOp::sum, soon());
       expect_same_bits(elements, ring_sum(first_ranks(transport->size()), count));
       // Every chunk but the own one in the first half, but the next rank's in the second.
       const auto left_out = [&](int chunk) {
@@ -155,7 +155,7 @@ TEST(Collectives, TheTransportsOwnSumIsClose) {
     const int size = transport->size();
     for (const std::uint64_t count : counts(size)) {
       std::vector<float> elements = gradient(transport->rank(), count);
-      transport->all_reduce(exec, elements, soon());
+      transport->all_reduce(exec, elements, ReduceOp::sum, soon());
       std::uint64_t wrong = 0;
       for (std::uint64_t i = 0; i < count; ++i) {
         double sum = 0, magnitude = 0;
@@ -200,9 +200,10 @@ TEST(Collectives, RefuseWrongArgumentsBeforeTheyCommunicate) {
     std::vector<std::byte> mine(3), all(3 * static_cast<std::size_t>(transport->size()) + 1);
     Workspace workspace;
     const Exec device{.place = Place::cuda, .workspace = &workspace};
-    EXPECT_THROW(transport->Transport::all_reduce({}, elements, soon()), UsageError);
+    EXPECT_THROW(transport->Transport::all_reduce({}, elements, ReduceOp::sum, soon()), UsageError);
     EXPECT_THROW(transport->reduce_scatter({}, elements, soon()), UsageError);
-    EXPECT_THROW(transport->Transport::all_reduce(device, elements, soon()), UsageError);
+    EXPECT_THROW(transport->Transport::all_reduce(device, elements, ReduceOp::sum, soon()),
+                 UsageError);
     EXPECT_THROW(transport->all_gather({}, mine, all, soon()), UsageError);
     EXPECT_EQ(transport->bytes_sent(), 0u);
   });
@@ -213,9 +214,10 @@ TEST(Collectives, ARingThatWaitsForAnAbsentRankEndsAtItsDeadline) {
     if (transport->size() == 1 || transport->rank() == 0) return;
     Workspace workspace;
     std::vector<float> elements(300000);
-    EXPECT_THROW(transport->Transport::all_reduce({.workspace = &workspace}, elements,
-                                                  Deadline::after(std::chrono::milliseconds(50))),
-                 CommError);
+    EXPECT_THROW(
+        transport->Transport::all_reduce({.workspace = &workspace}, elements, ReduceOp::sum,
+                                         Deadline::after(std::chrono::milliseconds(50))),
+        CommError);
   });
 }
 
@@ -231,7 +233,7 @@ void expect_subset_sums(Transport& transport, const std::vector<int>& members) {
   for (const std::uint64_t count : counts(subset->size())) {
     std::vector<float> elements = gradient(transport.rank(), count);
     const std::uint64_t before = transport.bytes_sent(), here = subset->bytes_sent();
-    subset->all_reduce(exec, elements, soon());
+    subset->all_reduce(exec, elements, ReduceOp::sum, soon());
     expect_same_bits(elements, ring_sum(members, count));
     EXPECT_EQ(subset->bytes_sent() - here, transport.bytes_sent() - before);
   }
@@ -271,7 +273,7 @@ TEST(Subset, OfASubset) {
     const auto subset = rotated->subset(rest);
     std::vector<float> elements = gradient(transport->rank(), 5000);
     Workspace workspace;
-    subset->all_reduce({.workspace = &workspace}, elements, soon());
+    subset->all_reduce({.workspace = &workspace}, elements, ReduceOp::sum, soon());
     members.erase(members.begin());
     expect_same_bits(elements, ring_sum(members, 5000));
   });

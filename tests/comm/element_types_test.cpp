@@ -29,7 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Types, Halves,
                                          Case{ElementType::fp16, "topk:0.02,int8", "balanced"},
                                          Case{ElementType::bf16, "none", "auto"},
                                          Case{ElementType::fp16, "int4", "auto"},
-                                         Case{ElementType::fp16, "none", "balanced"}),
+                                         Case{ElementType::fp16, "none", "balanced"},
+                                         Case{ElementType::bf16, "topk:0.02", "two_level"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
 
 std::vector<std::uint16_t> rounded(ElementType type, const std::vector<float>& values) {
@@ -80,32 +81,29 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
 
 // Law 7: poison also where a sum is finite and its rounding is not.
 TEST(HalvesOverflow, PutsEverythingBack) {
-  for (const char* schedule : {"gather", "balanced"}) {
-    for (const int ranks : rank_counts()) {
-      run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-        if (transport->size() == 1) return;
-        AllReducer reducer(
-            transport,
-            {.compressor = "topk:0.01", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
-        constexpr auto kType = ElementType::fp16;
-        std::vector<float> gradient(1000, 0.25F), bias(50, 1.0F);
-        gradient[5] = 60000;
-        auto halves = rounded(kType, gradient);
-        auto bias_halves = rounded(kType, bias);
-        const Segment segments[] = {{.elements = {halves.data(), halves.size(), kType}, .id = 0},
-                                    {.elements = {bias_halves.data(), bias_halves.size(), kType},
-                                     .id = 1,
-                                     .dimensions = 1}};
-        reducer.all_reduce(segments);
-        EXPECT_EQ(reducer.last().poisoned, 1U);
-        for (const float value : widened(kType, halves)) EXPECT_TRUE(std::isnan(value));
-        for (const float value : widened(kType, bias_halves)) EXPECT_TRUE(std::isnan(value));
-        const auto residual = reducer.residual(0);
-        ASSERT_EQ(residual.size(), gradient.size());
-        EXPECT_TRUE(std::ranges::equal(residual, widened(kType, rounded(kType, gradient))));
-        EXPECT_TRUE(std::ranges::equal(reducer.residual(1), bias));
-      });
-    }
+  for (const char* schedule : {"gather", "balanced", "two_level:gather", "two_level:balanced"}) {
+    run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+      if (transport->size() == 1) return;
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:0.01", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
+      constexpr auto kType = ElementType::fp16;
+      std::vector<float> gradient(1000, 0.25F), bias(50, 1.0F);
+      gradient[5] = 60000;
+      auto halves = rounded(kType, gradient);
+      auto bias_halves = rounded(kType, bias);
+      const Segment segments[] = {
+          {.elements = {halves.data(), halves.size(), kType}, .id = 0},
+          {.elements = {bias_halves.data(), bias_halves.size(), kType}, .id = 1, .dimensions = 1}};
+      reducer.all_reduce(segments);
+      EXPECT_EQ(reducer.last().poisoned, 1U);
+      for (const float value : widened(kType, halves)) EXPECT_TRUE(std::isnan(value));
+      for (const float value : widened(kType, bias_halves)) EXPECT_TRUE(std::isnan(value));
+      const auto residual = reducer.residual(0);
+      ASSERT_EQ(residual.size(), gradient.size());
+      EXPECT_TRUE(std::ranges::equal(residual, widened(kType, rounded(kType, gradient))));
+      EXPECT_TRUE(std::ranges::equal(reducer.residual(1), bias));
+    });
   }
 }
 

@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   auto transport = winnow::mpi_transport(MPI_COMM_WORLD);
   std::array<float, 3> elements{1, 2, 3};
-  transport->all_reduce({}, elements, winnow::Deadline::never());
+  transport->all_reduce({}, std::span(elements), winnow::ReduceOp::sum, winnow::Deadline::never());
   const float ranks = static_cast<float>(transport->size());
   MPI_Finalize();
   transport->abort("too late");

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
+#include <utility>
 #include <winnow/error.hpp>
 #include <winnow/options.hpp>
 
@@ -40,6 +42,19 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   EXPECT_NE(options.to_string(), Options().to_string());
 }
 
+TEST(Options, EveryOperationHasAWord) {
+  constexpr std::pair<const char*, ReduceOp> kWords[] = {{"sum", ReduceOp::sum},
+                                                         {"average", ReduceOp::average},
+                                                         {"min", ReduceOp::minimum},
+                                                         {"max", ReduceOp::maximum},
+                                                         {"product", ReduceOp::product}};
+  for (const auto& [word, op] : kWords) {
+    const std::string text = std::string("op=") + word;
+    EXPECT_EQ(Options::parse(text).op, op);
+    EXPECT_NE(Options{.op = op}.to_string().find(text), std::string::npos);
+  }
+}
+
 TEST(Options, DefaultsSurviveTheirText) {
   EXPECT_EQ(Options::parse(Options().to_string()).to_string(), Options().to_string());
   EXPECT_EQ(Options::parse("").to_string(), Options().to_string());
@@ -49,7 +64,7 @@ TEST(Options, ErrorsNameTheNearestWord) {
   EXPECT_NE(error_of("compresor=none").find("did you mean 'compressor'"), std::string::npos);
   EXPECT_NE(error_of("compressor=topkk:0.1").find("did you mean 'topk'"), std::string::npos);
   EXPECT_NE(error_of("schedule=gater").find("did you mean 'gather'"), std::string::npos);
-  EXPECT_NE(error_of("op=mean").find("sum or average"), std::string::npos);
+  EXPECT_NE(error_of("op=mean").find("sum, average, min"), std::string::npos);
   EXPECT_NE(error_of("topk:0.1").find("key=value"), std::string::npos);
   for (const char* wrong :
        {"compressor=topk", "compressor=topk:0", "compressor=topk:1.5", "compressor=topk:nan",

@@ -108,6 +108,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         sum.count += stats.count;
         sum.kept += stats.kept;
         sum.wire_bytes += stats.wire_bytes;
+        sum.network_bytes += stats.network_bytes;
         sum.dense_wire_bytes += stats.dense_wire_bytes;
         sum.select_seconds += stats.select_seconds;
         sum.encode_seconds += stats.encode_seconds;
@@ -145,6 +146,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         EXPECT_EQ(sum.count, totals.count);
         EXPECT_EQ(sum.kept, totals.kept);
         EXPECT_EQ(sum.wire_bytes, totals.wire_bytes);
+        EXPECT_EQ(sum.network_bytes, totals.network_bytes);
         EXPECT_EQ(sum.dense_wire_bytes, totals.dense_wire_bytes);
         EXPECT_EQ(sum.poisoned, totals.poisoned);
         EXPECT_EQ(sum.allocations, totals.allocations);
@@ -296,6 +298,7 @@ std::vector<BucketStats> example() {
                   .count = 8000,
                   .kept = 4040,
                   .wire_bytes = 18000,
+                  .network_bytes = 12000,
                   .dense_wire_bytes = 36000,
                   .select_seconds = 0.004,
                   .encode_seconds = 0.002,
@@ -325,10 +328,10 @@ std::string table_text(int level) {
 TEST(StatsTable, OfAMixedBucketAndADenseOne) {
   constexpr std::string_view kTable = R"(
 winnow: rank 0 of 3, compressor=topk:0.01, schedule=auto
-bucket        schedule      coding             count  calls     kept  bytes/call  saved  select ms  encode ms  exchange ms  add ms  poisoned
-layer.weight  gather+dense  eliasfano,float32   2000      4  50.50 %        4500   2.0x      1.000      0.500       12.500   0.250         1
-0xfeed        dense         -                    100      0        -           -      -          -          -            -       -         0
-total         -             -                   2100      4  50.50 %        4500   2.0x      1.000      0.500       12.500   0.250         1
+bucket        schedule      coding             count  calls     kept  bytes/call  network/call  saved  select ms  encode ms  exchange ms  add ms  poisoned
+layer.weight  gather+dense  eliasfano,float32   2000      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500   0.250         1
+0xfeed        dense         -                    100      0        -           -             -      -          -          -            -       -         0
+total         -             -                   2100      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500   0.250         1
 0xfeed goes dense: 400 bytes are below min_bytes=65536
 )";
   EXPECT_EQ(table_text(1), kTable.substr(1));

@@ -325,8 +325,8 @@ TEST(Transport, AllocatesNothingInSteadyState) {
     std::vector<float> elements(200000);
     Bytes mine(5000), all(mine.size() * static_cast<std::size_t>(size)), arrived(5000);
     const auto step = [&] {
-      transport->Transport::all_reduce(exec, elements, soon());
-      transport->all_reduce(exec, elements, soon());
+      transport->Transport::all_reduce(exec, elements, ReduceOp::sum, soon());
+      transport->all_reduce(exec, elements, ReduceOp::sum, soon());
       transport->all_gather(exec, mine, all, soon());
       transport->all_gather(exec, std::span(mine).first(3),
                             std::span(all).first(3 * static_cast<std::size_t>(size)), soon());

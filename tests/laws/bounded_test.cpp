@@ -22,25 +22,24 @@ class Bounded : public testing::TestWithParam<Case> {
 
 TEST_P(Bounded, NoAllocationAfterTheFirstStep) {
   const std::vector<Parameter> parameters = {{1, 30000}, {2, 300, 1}, {3, 2000}};
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, Options::parse(GetParam().options));
-      TestBucket bucket(parameters);
-      // Two steps, so that the queues of the transport have been used from both sides.
-      for (int step = 0; step < 5; ++step) {
-        bucket.fill(GetParam().kind, transport->rank(), step);
-        const std::uint64_t before = thread_allocations();
-        reducer.all_reduce(bucket.segments());
-        const std::uint64_t news = thread_allocations() - before;
-        if (step == 0) {
-          EXPECT_GT(reducer.last().allocations + news, 0U);
-        }
-        if (step < 2) continue;
-        EXPECT_EQ(news, 0U) << "ranks " << transport->size() << " step " << step;
-        EXPECT_EQ(reducer.last().allocations, 0U);
+  const Options options = Options::parse(GetParam().options);
+  run_worlds(options.schedule, [&](const std::shared_ptr<Transport>& transport) {
+    AllReducer reducer(transport, options);
+    TestBucket bucket(parameters);
+    // Two steps, so that the queues of the transport have been used from both sides.
+    for (int step = 0; step < 5; ++step) {
+      bucket.fill(GetParam().kind, transport->rank(), step);
+      const std::uint64_t before = thread_allocations();
+      reducer.all_reduce(bucket.segments());
+      const std::uint64_t news = thread_allocations() - before;
+      if (step == 0) {
+        EXPECT_GT(reducer.last().allocations + news, 0U);
       }
-    });
-  }
+      if (step < 2) continue;
+      EXPECT_EQ(news, 0U) << "ranks " << reducer.topology().to_string() << " step " << step;
+      EXPECT_EQ(reducer.last().allocations, 0U);
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -61,7 +60,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"compressor=none", Kind::normal},
                     Case{"compressor=none deadline=60", Kind::normal},
                     Case{"schedule=gather compressor=topk:0.01 stats=2", Kind::normal},
-                    Case{"schedule=balanced compressor=topk:0.05,int8 stats=2", Kind::normal}),
+                    Case{"schedule=balanced compressor=topk:0.05,int8 stats=2", Kind::normal},
+                    Case{"schedule=two_level:gather compressor=topk:0.01", Kind::normal},
+                    Case{"schedule=two_level:gather compressor=int4", Kind::heavy_tailed},
+                    Case{"schedule=two_level:balanced compressor=topk:0.05,int8", Kind::all_equal},
+                    Case{"schedule=two_level:balanced compressor=int8 threads=3", Kind::normal},
+                    Case{"schedule=two_level max_part=7000", Kind::mostly_zero}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 }  // namespace

@@ -106,7 +106,9 @@ INSTANTIATE_TEST_SUITE_P(Laws, DeadPeer,
                                          Case{Fate::silent, "topk:0.02", "balanced"},
                                          Case{Fate::silent, "none", "auto"},
                                          Case{Fate::gone, "topk:0.02", "gather"},
-                                         Case{Fate::gone, "topk:0.02", "balanced"}),
+                                         Case{Fate::gone, "topk:0.02", "balanced"},
+                                         Case{Fate::silent, "topk:0.02", "two_level"},
+                                         Case{Fate::gone, "topk:0.02", "two_level"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
 
 }  // namespace

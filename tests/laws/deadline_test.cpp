@@ -24,9 +24,10 @@ class WatchedTransport final : public ForwardingTransport {
     ForwardingTransport::wait(ticket, deadline);
   }
   bool native_all_reduce() const override { return true; }
-  void all_reduce(const Exec& exec, std::span<float> elements, Deadline deadline) override {
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override {
     ++native_calls;
-    Transport::all_reduce(exec, elements, deadline);
+    Transport::all_reduce(exec, elements, op, deadline);
   }
 
   int waits = 0, native_calls = 0;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "compress/compressor.hpp"
+#include "kernels/half.hpp"
 #include "tests/forwarding_transport.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/ranks.hpp"
@@ -31,50 +32,53 @@ class FailingTransport final : public ForwardingTransport {
 };
 
 void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options& options,
-                         int fail_at, bool dense_is_lost) {
+                         int fail_at, bool dense_is_lost, bool others_may_end = false) {
   // What a lossy coding missed and what it sent are added up again, with a rounding each.
   const bool exact = compress::make_compressor(options.compressor)->codings().exact();
   const float rounding = exact ? 0 : 1e-6F;
-  for (const int ranks : rank_counts()) {
-    if (ranks == 1) continue;  // nothing travels
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& inner) {
-      if (inner->size() == 1) return;
-      // The failing transport is destroyed before its buffers' owner only at the end of the body.
-      const auto transport =
-          std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? fail_at : -1);
-      AllReducer reducer(transport, options);
-      TestBucket bucket(parameters);
-      bucket.fill(Kind::normal, inner->rank(), 0);
+  run_worlds(options.schedule, [&](const std::shared_ptr<Transport>& inner) {
+    if (inner->size() == 1) return;  // nothing travels
+    // The failing transport is destroyed before its buffers' owner only at the end of the body.
+    const auto transport =
+        std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? fail_at : -1);
+    AllReducer reducer(transport, options);
+    TestBucket bucket(parameters);
+    bucket.fill(Kind::normal, inner->rank(), 0);
+    reducer.all_reduce(bucket.segments());
+    std::vector<std::vector<float>> before;
+    for (const Parameter& p : parameters) {
+      const auto residual = reducer.residual(p.id);
+      before.emplace_back(residual.begin(), residual.end());
+      before.back().resize(p.count);
+    }
+    bucket.fill(Kind::normal, inner->rank(), 1);
+    const auto gradient = bucket.values();
+    tell_rank_0(*transport);
+    transport->armed = true;
+    try {
       reducer.all_reduce(bucket.segments());
-      std::vector<std::vector<float>> before;
-      for (const Parameter& p : parameters) {
-        const auto residual = reducer.residual(p.id);
-        before.emplace_back(residual.begin(), residual.end());
-        before.back().resize(p.count);
+      // What fails within a node when the sums are known is of no concern to other nodes.
+      EXPECT_TRUE(others_may_end && reducer.topology().node_of(inner->rank()) != 0);
+      return;
+    } catch (const CommError&) {
+    }
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      for (const float value : bucket.values()[p]) EXPECT_EQ(value, 0.0F);
+      if (dense_is_lost) continue;
+      const auto residual = reducer.residual(parameters[p].id);
+      EXPECT_EQ(residual.size(), parameters[p].count);
+      if (residual.size() != parameters[p].count) continue;
+      for (std::size_t i = 0; i < residual.size(); ++i) {
+        const float carried = options.decay * before[p][i];
+        EXPECT_NEAR(residual[i], gradient[p][i] + carried, rounding) << p << " " << i;
       }
-      bucket.fill(Kind::normal, inner->rank(), 1);
-      const auto gradient = bucket.values();
-      tell_rank_0(*transport);
-      transport->armed = true;
-      EXPECT_THROW(reducer.all_reduce(bucket.segments()), CommError);
-      for (std::size_t p = 0; p < parameters.size(); ++p) {
-        for (const float value : bucket.values()[p]) EXPECT_EQ(value, 0.0F);
-        if (dense_is_lost) continue;
-        const auto residual = reducer.residual(parameters[p].id);
-        EXPECT_EQ(residual.size(), parameters[p].count);
-        if (residual.size() != parameters[p].count) continue;
-        for (std::size_t i = 0; i < residual.size(); ++i) {
-          const float carried = options.decay * before[p][i];
-          EXPECT_NEAR(residual[i], gradient[p][i] + carried, rounding) << p << " " << i;
-        }
-      }
-      // What follows fails at once and touches nothing.
-      bucket.fill(Kind::normal, inner->rank(), 2);
-      const auto untouched = bucket.values();
-      EXPECT_THROW(reducer.all_reduce(bucket.segments()), CommError);
-      EXPECT_EQ(bucket.values(), untouched);
-    });
-  }
+    }
+    // What follows fails at once and touches nothing.
+    bucket.fill(Kind::normal, inner->rank(), 2);
+    const auto untouched = bucket.values();
+    EXPECT_THROW(reducer.all_reduce(bucket.segments()), CommError);
+    EXPECT_EQ(bucket.values(), untouched);
+  });
 }
 
 const std::vector<Parameter> kMixed = {{1, 5000}, {2, 300, 1}, {3, 2000}};
@@ -105,16 +109,50 @@ TEST(Failure, InTheSecondRoundOfBalancedCodings) {
   }
 }
 
-// The message of the second part is never delivered: the first part's sum is not written either,
-// and the third part is not begun.
+// A message of a later part is never delivered, with others under way: the sums of parts that are
+// done are taken back, and parts that are not begun stay whole.
 TEST(Failure, InALaterPart) {
-  expect_nothing_lost({{1, 3000}, {2, 3000}, {3, 3000}},
-                      {.compressor = "topk:0.02",
-                       .schedule = "gather",
-                       .decay = 0.5F,
-                       .min_bytes = 0,
-                       .max_part = 3000},
-                      2, false);
+  const std::vector<Parameter> parameters = {{1, 3000}, {2, 3000}, {3, 3000}, {4, 3000}, {5, 3000}};
+  for (const char* schedule : {"gather", "balanced"}) {
+    for (int fail_at = 2; fail_at <= (std::string_view(schedule) == "gather" ? 5 : 10); ++fail_at) {
+      expect_nothing_lost(parameters,
+                          {.compressor = "topk:0.02",
+                           .schedule = schedule,
+                           .decay = 0.5F,
+                           .min_bytes = 0,
+                           .max_part = 3000},
+                          fail_at, false);
+    }
+  }
+}
+
+// Before anything has left a rank; between the nodes, where residuals have changed; and when the
+// sums go to the ranks of each node, of which those of other nodes may have theirs already.
+TEST(Failure, AtEachStartOfTwoLevels) {
+  for (const char* compressor : {"topk:0.02", "int8"}) {
+    for (const char* schedule : {"two_level:gather", "two_level:balanced"}) {
+      const Options options{
+          .compressor = compressor, .schedule = schedule, .decay = 0.5F, .min_bytes = 0};
+      const int last = std::string_view(schedule).ends_with("gather") ? 3 : 4;
+      for (int fail_at = 1; fail_at < last; ++fail_at) {
+        SCOPED_TRACE(options.to_string() + " " + std::to_string(fail_at));
+        expect_nothing_lost(kMixed, options, fail_at, false);
+      }
+      expect_nothing_lost({{1, 5000}, {3, 2000}}, options, last, false, true);
+    }
+  }
+}
+
+TEST(Failure, InALaterPartOfTwoLevels) {
+  const std::vector<Parameter> parameters = {{1, 3000}, {2, 3000}, {3, 3000}, {4, 3000}};
+  for (const char* schedule : {"two_level:gather", "two_level:balanced"}) {
+    const Options options{
+        .compressor = "topk:0.02", .schedule = schedule, .min_bytes = 0, .max_part = 3000};
+    for (int fail_at = 2; fail_at <= 12; fail_at += 2) {
+      SCOPED_TRACE(options.to_string() + " " + std::to_string(fail_at));
+      expect_nothing_lost(parameters, options, fail_at, false, fail_at > 8);
+    }
+  }
 }
 
 // Several dense tensors travel through scratch, so their gradients survive a failing ring.
@@ -131,6 +169,73 @@ TEST(Failure, InALaterDensePart) {
 // One dense tensor is reduced in place: what is documented, and no more, is lost.
 TEST(Failure, InTheDenseRingInPlace) {
   expect_nothing_lost({{1, 3000}}, {.compressor = "none", .deadline = 60}, 1, true);
+}
+
+/// Calls `reducer` out of place, the second time over a wire that is cut at start `fail_at`.
+void expect_input_kept(const Options& options, int fail_at, ElementType type, ReduceOp op) {
+  for (const int ranks : rank_counts()) {
+    if (ranks == 1) continue;
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& inner) {
+      if (inner->size() == 1) return;
+      const auto transport =
+          std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? fail_at : -1);
+      AllReducer reducer(transport, options);
+      std::vector<float> gradient = make_gradient(Kind::normal, 3001, inner->rank(), 0, 1);
+      std::vector<std::uint16_t> halves(gradient.size()), halves_out(gradient.size(), 1);
+      std::vector<float> out(gradient.size(), 1.0F);
+      const bool half = type == ElementType::bf16;
+      if (half) {
+        kernels::narrow({}, type, gradient, halves);
+        kernels::widen({}, type, halves, gradient);
+      }
+      const auto untouched = gradient;
+      const auto halves_untouched = halves;
+      const auto call = [&] {
+        if (half) {
+          reducer.all_reduce(ConstElements(halves.data(), halves.size(), type),
+                             Elements(halves_out.data(), halves_out.size(), type), 1, op);
+        } else {
+          reducer.all_reduce(gradient, out, 1, op);
+        }
+      };
+      call();
+      const std::vector<float> before(reducer.residual(1).begin(), reducer.residual(1).end());
+      tell_rank_0(*transport);
+      transport->armed = true;
+      EXPECT_THROW(call(), CommError);
+      for (const float value : out) EXPECT_EQ(value, half ? 1.0F : 0.0F);
+      for (const std::uint16_t value : halves_out) EXPECT_EQ(value, half ? 0 : 1);
+      EXPECT_EQ(gradient, untouched);
+      EXPECT_EQ(halves, halves_untouched);
+      const auto residual = reducer.residual(1);
+      if (op == ReduceOp::maximum) {
+        EXPECT_TRUE(same_bits(residual, before));
+        return;
+      }
+      EXPECT_EQ(residual.size(), gradient.size());
+      for (std::size_t i = 0; i < residual.size(); ++i) {
+        EXPECT_EQ(residual[i], gradient[i] + (before.empty() ? 0.0F : before[i])) << i;
+      }
+    });
+  }
+}
+
+// What a dense collective works on in place is not lost where it came from elsewhere.
+TEST(Failure, LeavesTheInputAndPutsItBack) {
+  for (const ElementType type : {ElementType::float32, ElementType::bf16}) {
+    for (const char* schedule : {"gather", "balanced"}) {
+      expect_input_kept({.compressor = "topk:0.02", .schedule = schedule, .min_bytes = 0}, 1, type,
+                        ReduceOp::average);
+    }
+    // The ring has begun to sum.
+    expect_input_kept({.compressor = "none", .deadline = 60}, 2, type, ReduceOp::sum);
+  }
+}
+
+TEST(Failure, OfAPlainCallLeavesInputAndResidual) {
+  for (const ElementType type : {ElementType::float32, ElementType::bf16}) {
+    expect_input_kept({.deadline = 60}, 2, type, ReduceOp::maximum);
+  }
 }
 
 }  // namespace

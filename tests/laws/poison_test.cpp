@@ -23,6 +23,7 @@ struct Case {
   std::size_t parameter, position;
   const char* schedule = "gather";
   const char* compressor = "topk:0.02";
+  std::uint64_t max_part = Options::kMaxPart;
 };
 
 class Poison : public testing::TestWithParam<Case> {};
@@ -30,53 +31,53 @@ class Poison : public testing::TestWithParam<Case> {};
 TEST_P(Poison, PassesAndDoesNotStay) {
   const Case bad = GetParam();
   const bool in_exempt = kParameters[bad.parameter].dimensions == 1;
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      const int rank = transport->rank();
-      const int culprit = transport->size() - 1;
-      AllReducer reducer(transport,
-                         {.compressor = bad.compressor, .schedule = bad.schedule, .min_bytes = 0});
-      const bool exact = compress::make_compressor(bad.compressor)->codings().exact();
-      TestBucket bucket(kParameters);
-      bucket.fill(Kind::normal, rank, 0);
-      reducer.all_reduce(bucket.segments());
-      std::vector<std::vector<float>> before;
-      for (const Parameter& p : kParameters) {
-        const auto residual = reducer.residual(p.id);
-        before.emplace_back(residual.begin(), residual.end());
-        before.back().resize(p.count);
-      }
+  run_worlds(bad.schedule, [&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    const int culprit = transport->size() - 1;
+    AllReducer reducer(transport, {.compressor = bad.compressor,
+                                   .schedule = bad.schedule,
+                                   .min_bytes = 0,
+                                   .max_part = bad.max_part});
+    const bool exact = compress::make_compressor(bad.compressor)->codings().exact();
+    TestBucket bucket(kParameters);
+    bucket.fill(Kind::normal, rank, 0);
+    reducer.all_reduce(bucket.segments());
+    std::vector<std::vector<float>> before;
+    for (const Parameter& p : kParameters) {
+      const auto residual = reducer.residual(p.id);
+      before.emplace_back(residual.begin(), residual.end());
+      before.back().resize(p.count);
+    }
 
-      bucket.fill(Kind::normal, rank, 1);
-      if (rank == culprit) bucket.values()[bad.parameter][bad.position] = bad.bad;
-      const auto gradient = bucket.values();
-      reducer.all_reduce(bucket.segments());
-      EXPECT_EQ(reducer.last().poisoned, 1U);
-      for (std::size_t p = 0; p < kParameters.size(); ++p) {
-        for (const float value : bucket.values()[p]) EXPECT_TRUE(std::isnan(value));
-        const auto residual = reducer.residual(kParameters[p].id);
-        ASSERT_EQ(residual.size(), kParameters[p].count);
-        for (std::size_t i = 0; i < residual.size(); ++i) {
-          const float acc = gradient[p][i] + before[p][i];
-          const float kept = std::isfinite(acc) ? acc : before[p][i];
-          // What a lossy coding missed and what it sent are added up again, with a rounding each.
-          const float rounding = exact || !std::isfinite(acc) ? 0 : 1e-6F;
-          EXPECT_NEAR(residual[i], kept, rounding) << "parameter " << p << " position " << i;
-        }
+    bucket.fill(Kind::normal, rank, 1);
+    if (rank == culprit) bucket.values()[bad.parameter][bad.position] = bad.bad;
+    const auto gradient = bucket.values();
+    reducer.all_reduce(bucket.segments());
+    EXPECT_EQ(reducer.last().poisoned, 1U);
+    for (std::size_t p = 0; p < kParameters.size(); ++p) {
+      for (const float value : bucket.values()[p]) EXPECT_TRUE(std::isnan(value));
+      const auto residual = reducer.residual(kParameters[p].id);
+      ASSERT_EQ(residual.size(), kParameters[p].count);
+      for (std::size_t i = 0; i < residual.size(); ++i) {
+        const float acc = gradient[p][i] + before[p][i];
+        const float kept = std::isfinite(acc) ? acc : before[p][i];
+        // What a lossy coding missed and what it sent are added up again, with a rounding each.
+        const float rounding = exact || !std::isfinite(acc) ? 0 : 1e-6F;
+        EXPECT_NEAR(residual[i], kept, rounding) << "parameter " << p << " position " << i;
       }
+    }
 
-      // The next call is as if the bad element had never been: all of it comes out at last.
-      bucket.fill(Kind::all_zero, rank, 2);
-      reducer.all_reduce(bucket.segments());
-      EXPECT_EQ(reducer.last().poisoned, 0U);
-      for (const auto& values : bucket.values()) {
-        for (const float value : values) EXPECT_TRUE(std::isfinite(value));
-      }
-      if (in_exempt) {
-        for (const float left : reducer.residual(2)) EXPECT_EQ(left, 0.0F);
-      }
-    });
-  }
+    // The next call is as if the bad element had never been: all of it comes out at last.
+    bucket.fill(Kind::all_zero, rank, 2);
+    reducer.all_reduce(bucket.segments());
+    EXPECT_EQ(reducer.last().poisoned, 0U);
+    for (const auto& values : bucket.values()) {
+      for (const float value : values) EXPECT_TRUE(std::isfinite(value));
+    }
+    if (in_exempt) {
+      for (const float left : reducer.residual(2)) EXPECT_EQ(left, 0.0F);
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -86,52 +87,60 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{kInf, 0, 4999, "balanced"}, Case{-kInf, 0, 64, "balanced"},
                     Case{kNaN, 2, 7, "balanced"}, Case{kInf, 1, 299, "balanced"},
                     Case{kNaN, 0, 70, "gather", "int8"}, Case{kInf, 0, 130, "balanced", "int8"},
-                    Case{kNaN, 2, 1999, "balanced", "topk:0.02,int4"}));
+                    Case{kNaN, 2, 1999, "balanced", "topk:0.02,int4"},
+                    // In the first of many parts, with others under way, in a middle one, the last.
+                    Case{kNaN, 0, 5, "gather", "topk:0.02", 700},
+                    Case{kNaN, 0, 5, "balanced", "topk:0.02", 700},
+                    Case{kInf, 0, 2500, "balanced", "int8", 700},
+                    Case{kInf, 2, 1990, "balanced", "topk:0.02", 700},
+                    Case{kNaN, 0, 0, "two_level:gather"}, Case{kInf, 1, 299, "two_level:gather"},
+                    Case{kInf, 0, 4999, "two_level:balanced"},
+                    Case{-kInf, 2, 7, "two_level:balanced", "int8"},
+                    Case{kNaN, 0, 5, "two_level:balanced", "topk:0.02,int4", 700},
+                    Case{kInf, 2, 1990, "two_level:gather", "topk:0.02", 700}));
 
 class PoisonOfSums : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Laws, PoisonOfSums, testing::Values("gather", "balanced"));
+INSTANTIATE_TEST_SUITE_P(Laws, PoisonOfSums,
+                         testing::Values("gather", "balanced", "two_level:gather",
+                                         "two_level:balanced"));
 
 TEST_P(PoisonOfSums, AnOverflowingSumIsPutBack) {
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(
-          transport,
-          {.compressor = "topk:0.01", .schedule = GetParam(), .op = ReduceOp::sum, .min_bytes = 0});
-      std::vector<float> gradient(1000, 0.25F);
-      gradient[500] = std::numeric_limits<float>::max();
-      const auto acc = gradient;
-      reducer.all_reduce(gradient, 0);
-      const bool overflows = transport->size() > 1;
-      EXPECT_EQ(reducer.last().poisoned, overflows ? 1U : 0U);
-      if (!overflows) return;
-      for (const float value : gradient) EXPECT_TRUE(std::isnan(value));
-      EXPECT_TRUE(same_bits(reducer.residual(0), acc));
-    });
-  }
+  run_worlds(GetParam(), [&](const std::shared_ptr<Transport>& transport) {
+    AllReducer reducer(
+        transport,
+        {.compressor = "topk:0.01", .schedule = GetParam(), .op = ReduceOp::sum, .min_bytes = 0});
+    std::vector<float> gradient(1000, 0.25F);
+    gradient[500] = std::numeric_limits<float>::max();
+    const auto acc = gradient;
+    reducer.all_reduce(gradient, 0);
+    const bool overflows = transport->size() > 1;
+    EXPECT_EQ(reducer.last().poisoned, overflows ? 1U : 0U);
+    if (!overflows) return;
+    for (const float value : gradient) EXPECT_TRUE(std::isnan(value));
+    EXPECT_TRUE(same_bits(reducer.residual(0), acc));
+  });
 }
 
 // A sum that overflows in the compressed part puts back the exempt one too, with what waited there.
 TEST_P(PoisonOfSums, AnOverflowKeepsWhatExemptParametersHad) {
   const std::vector<Parameter> parameters = {{1, 1000}, {2, 50, 1}};
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      if (transport->size() == 1) return;
-      AllReducer reducer(
-          transport,
-          {.compressor = "topk:0.01", .schedule = GetParam(), .op = ReduceOp::sum, .min_bytes = 0});
-      TestBucket bucket(parameters);
-      for (const float bad : {kNaN, std::numeric_limits<float>::max()}) {
-        std::ranges::fill(bucket.values()[0], 0.25F);
-        std::ranges::fill(bucket.values()[1], 1.0F);
-        bucket.values()[0][5] = bad;
-        reducer.all_reduce(bucket.segments());
-        EXPECT_EQ(reducer.last().poisoned, 1U);
-      }
-      for (const float left : reducer.residual(2)) EXPECT_EQ(left, 2.0F);
-      EXPECT_EQ(reducer.residual(1)[6], 0.5F);
-      EXPECT_EQ(reducer.residual(1)[5], std::numeric_limits<float>::max());
-    });
-  }
+  run_worlds(GetParam(), [&](const std::shared_ptr<Transport>& transport) {
+    if (transport->size() == 1) return;
+    AllReducer reducer(
+        transport,
+        {.compressor = "topk:0.01", .schedule = GetParam(), .op = ReduceOp::sum, .min_bytes = 0});
+    TestBucket bucket(parameters);
+    for (const float bad : {kNaN, std::numeric_limits<float>::max()}) {
+      std::ranges::fill(bucket.values()[0], 0.25F);
+      std::ranges::fill(bucket.values()[1], 1.0F);
+      bucket.values()[0][5] = bad;
+      reducer.all_reduce(bucket.segments());
+      EXPECT_EQ(reducer.last().poisoned, 1U);
+    }
+    for (const float left : reducer.residual(2)) EXPECT_EQ(left, 2.0F);
+    EXPECT_EQ(reducer.residual(1)[6], 0.5F);
+    EXPECT_EQ(reducer.residual(1)[5], std::numeric_limits<float>::max());
+  });
 }
 
 TEST(PoisonOfDense, NaNComesOutOfTheDenseSum) {

@@ -49,6 +49,7 @@ Reference::Reference(int ranks, std::vector<Parameter> parameters, const Recipe&
   for (auto& rank : residuals_) {
     for (const Parameter& parameter : parameters_) rank.emplace_back(parameter.count, 0.0F);
   }
+  if (recipe_.two_level) rails_ = make_rails();
 }
 
 std::uint64_t Reference::kept(std::uint64_t count) const {
@@ -92,12 +93,14 @@ std::vector<Reference::Entry> Reference::code(std::vector<Entry>& entries, std::
   for (const Entry& entry : entries) values.push_back(entry.value);
   std::vector<std::uint64_t> words(kernels::value_bytes(recipe_.value, values.size()) / 8);
   const auto coded = std::as_writable_bytes(std::span(words));
-  kernels::quantize(exec, recipe_.value,
-                    {.seed = recipe_.seed,
-                     .call = calls_,
-                     .rank = static_cast<std::uint32_t>(rank),
-                     .stage = static_cast<std::uint32_t>(stage)},
-                    values, coded);
+  kernels::quantize(
+      exec, recipe_.value,
+      {.seed = recipe_.seed,
+       .call = calls_,
+       .rank = recipe_.numbers.empty() ? static_cast<std::uint32_t>(rank)
+                                       : static_cast<std::uint32_t>(recipe_.numbers[rank]),
+       .stage = static_cast<std::uint32_t>(recipe_.stage + stage)},
+      values, coded);
   std::vector<Entry> arrives = entries;
   for (std::size_t i = 0; i < entries.size(); ++i) entries[i].value = values[i];
   kernels::dequantize(exec, recipe_.value, values.size(), coded, 0, values);
@@ -107,6 +110,7 @@ std::vector<Reference::Entry> Reference::code(std::vector<Entry>& entries, std::
 
 std::vector<std::vector<float>> Reference::step(
     const std::vector<std::vector<std::vector<float>>>& gradients) {
+  if (!rails_.empty()) return step_in_two_levels(gradients);
   for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       for (std::size_t i = 0; i < parameters_[p].count; ++i) {
@@ -209,6 +213,11 @@ std::vector<std::vector<float>> Reference::balance() {
         if (entry.parameter != kGap) sums[entry.parameter][entry.element] += entry.value;
       }
     }
+    // Where nobody sent anything the sum is acc itself, be it -0.
+    for (const Entry& entry : what[owner][owner]) {
+      float& sum = sums[entry.parameter][entry.element];
+      if (sum == 0 && entry.value == 0 && recipe_.density < 1) sum = entry.value;
+    }
     std::vector<Entry> message;
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       std::vector<Entry> mine;
@@ -230,6 +239,72 @@ std::vector<std::vector<float>> Reference::balance() {
     }
   }
   return results;
+}
+
+/// Equal ranges of the elements of all parameters, one after another.
+std::vector<Reference::Rail> Reference::make_rails() const {
+  const Topology& topology = *recipe_.two_level;
+  std::uint64_t count = 0;
+  for (const Parameter& parameter : parameters_) count += parameter.count;
+  std::vector<Rail> rails;
+  for (int r = 0; r < topology.rails(); ++r) {
+    Rail& rail = rails.emplace_back();
+    rail.servers = topology.rail(r);
+    const Chunk range = ring_chunk(count, r, topology.rails());
+    std::vector<Parameter> stretches;
+    std::uint64_t at = 0;
+    for (std::size_t p = 0; p < parameters_.size(); at += parameters_[p++].count) {
+      const std::uint64_t begin = std::max(range.begin, at);
+      const std::uint64_t end = std::min(range.end, at + parameters_[p].count);
+      if (begin >= end) continue;
+      rail.stretches.push_back({p, begin - at, end - begin});
+      stretches.push_back({p, end - begin});
+    }
+    Recipe recipe = recipe_;
+    recipe.two_level.reset();
+    recipe.op = ReduceOp::sum;
+    recipe.numbers = rail.servers;
+    const int owners = recipe.balanced ? topology.nodes() : 1;
+    recipe.stage = static_cast<std::uint64_t>(r) * static_cast<std::uint64_t>(owners + 1);
+    rail.inner = std::make_unique<Reference>(topology.nodes(), stretches, recipe);
+  }
+  return rails;
+}
+
+/// Sums of nodes, in the order of their ranks, go between the nodes.
+std::vector<std::vector<float>> Reference::step_in_two_levels(
+    const std::vector<std::vector<std::vector<float>>>& gradients) {
+  const Topology& topology = *recipe_.two_level;
+  std::vector<std::vector<float>> sums;
+  for (const Parameter& parameter : parameters_) sums.emplace_back(parameter.count);
+  const float factor = recipe_.op == ReduceOp::average ? 1.0F / static_cast<float>(ranks_) : 1.0F;
+  for (Rail& rail : rails_) {
+    std::vector<std::vector<std::vector<float>>> of_nodes;
+    for (int node = 0; node < topology.nodes(); ++node) {
+      auto& of_node = of_nodes.emplace_back();
+      for (const Rail::Stretch& stretch : rail.stretches) {
+        auto& sum = of_node.emplace_back(stretch.count, 0.0F);
+        for (const int rank : topology.members(node)) {
+          const auto& gradient = gradients[static_cast<std::size_t>(rank)][stretch.parameter];
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[stretch.begin + i];
+        }
+      }
+    }
+    const auto result = rail.inner->step(of_nodes);
+    for (std::size_t s = 0; s < rail.stretches.size(); ++s) {
+      const Rail::Stretch& stretch = rail.stretches[s];
+      for (std::size_t i = 0; i < stretch.count; ++i) {
+        sums[stretch.parameter][stretch.begin + i] = result[s][i] * factor;
+      }
+      for (int node = 0; node < topology.nodes(); ++node) {
+        const auto server = static_cast<std::size_t>(rail.servers[static_cast<std::size_t>(node)]);
+        const auto begin = static_cast<std::ptrdiff_t>(stretch.begin);
+        std::ranges::copy(rail.inner->residual(node, s),
+                          residuals_[server][stretch.parameter].begin() + begin);
+      }
+    }
+  }
+  return sums;
 }
 
 TestBucket::TestBucket(const std::vector<Parameter>& parameters) : parameters_(parameters) {

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 #include <winnow/winnow.hpp>
@@ -32,6 +33,10 @@ struct Recipe {
   bool balanced = false;  ///< the schedule; else gather
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
   std::uint64_t seed = 0;
+  std::optional<Topology> two_level = {};  ///< where set, the schedule is that between its nodes
+  // Of random numbers, where the ranks here are those of a rail:
+  std::vector<int> numbers = {};  ///< of the ranks; empty: 0, 1, ...
+  std::uint64_t stage = 0;        ///< the first
 };
 
 /// All ranks of a compressed allreduce in plain loops, from the laws' text: the specification that
@@ -62,11 +67,26 @@ class Reference {
   std::vector<std::vector<float>> gather();
   std::vector<std::vector<float>> balance();
 
+  /// What one rail reduces in two levels: stretches of parameters, as parameters.
+  struct Rail {
+    struct Stretch {
+      std::size_t parameter;
+      std::uint64_t begin, count;
+    };
+    std::vector<int> servers;  // by node
+    std::vector<Stretch> stretches;
+    std::unique_ptr<Reference> inner;  // its ranks are the nodes
+  };
+  std::vector<Rail> make_rails() const;
+  std::vector<std::vector<float>> step_in_two_levels(
+      const std::vector<std::vector<std::vector<float>>>& gradients);
+
   int ranks_;
   std::vector<Parameter> parameters_;
   Recipe recipe_;
   std::uint64_t calls_ = 0;
   std::vector<std::vector<std::vector<float>>> residuals_;  // [rank][parameter]
+  std::vector<Rail> rails_;                                 // in two levels
 };
 
 /// A bucket of the test: memory and the segments over it, not contiguous.

@@ -46,39 +46,39 @@ Options options_of(const Case& c) {
 }
 
 /// What the reference is to do: the value coding is the compressor's, its selection is not.
-Recipe recipe_of(const Case& c) {
+Recipe recipe_of(const Case& c, const Topology& topology) {
   const Options options = options_of(c);
-  return {.density = c.density,
-          .op = c.op,
-          .decay = c.decay,
-          .balanced = options.schedule == "balanced",
-          .value = compress::make_compressor(c.compressor)->codings().value,
-          .seed = options.seed};
+  Recipe recipe{.density = c.density,
+                .op = c.op,
+                .decay = c.decay,
+                .balanced = options.schedule.ends_with("balanced"),
+                .value = compress::make_compressor(c.compressor)->codings().value,
+                .seed = options.seed};
+  if (options.schedule.starts_with("two_level:")) recipe.two_level = topology;
+  return recipe;
 }
 
 TEST_P(Sum, EqualsReferenceOnAllRanks) {
   const Case c = GetParam();
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      const int rank = transport->rank();
-      AllReducer reducer(transport, options_of(c));
-      Reference reference(transport->size(), kParameters, recipe_of(c));
-      TestBucket bucket(kParameters);
-      for (int step = 0; step < kSteps; ++step) {
-        bucket.fill(c.kind, rank, step);
-        reducer.all_reduce(bucket.segments());
-        const auto expected =
-            reference.step(all_gradients(kParameters, c.kind, transport->size(), step));
-        for (std::size_t p = 0; p < kParameters.size(); ++p) {
-          EXPECT_TRUE(same_bits(bucket.values()[p], expected[p]))
-              << "step " << step << " parameter " << p << " ranks " << transport->size();
-          EXPECT_TRUE(same_bits(reducer.residual(kParameters[p].id), reference.residual(rank, p)))
-              << "residual, step " << step << " parameter " << p;
-        }
+  run_worlds(c.schedule, [&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    AllReducer reducer(transport, options_of(c));
+    Reference reference(transport->size(), kParameters, recipe_of(c, reducer.topology()));
+    TestBucket bucket(kParameters);
+    for (int step = 0; step < kSteps; ++step) {
+      bucket.fill(c.kind, rank, step);
+      reducer.all_reduce(bucket.segments());
+      const auto expected =
+          reference.step(all_gradients(kParameters, c.kind, transport->size(), step));
+      for (std::size_t p = 0; p < kParameters.size(); ++p) {
+        EXPECT_TRUE(same_bits(bucket.values()[p], expected[p]))
+            << "step " << step << " parameter " << p << " ranks " << reducer.topology().to_string();
+        EXPECT_TRUE(same_bits(reducer.residual(kParameters[p].id), reference.residual(rank, p)))
+            << "residual, step " << step << " parameter " << p;
       }
-      EXPECT_EQ(reducer.last().schedule.find("dense"), std::string::npos);
-    });
-  }
+    }
+    EXPECT_EQ(reducer.last().schedule.find("dense"), std::string::npos);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -128,40 +128,79 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp16:stochastic", 1, Kind::heavy_tailed, kAverage, 1, 1, "balanced"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// A part that does not hold a whole parameter selects from each piece of it.
-TEST(SumOfParts, PiecesAreSelectedLikeParameters) {
-  const std::vector<Parameter> whole = {{21, 5000}};
-  const std::vector<Parameter> pieces = {{21, 2048}, {22, 2048}, {23, 904}};
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(
-          transport,
-          {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0, .max_part = 2048});
-      Reference reference(transport->size(), pieces, {.density = 0.01});
-      TestBucket bucket(whole);
-      for (int step = 0; step < kSteps; ++step) {
-        bucket.fill(Kind::normal, transport->rank(), step);
-        reducer.all_reduce(bucket.segments());
-        auto gradients = all_gradients(whole, Kind::normal, transport->size(), step);
-        for (auto& of_rank : gradients) {
-          const std::vector<float> all = of_rank[0];
-          of_rank = {{all.begin(), all.begin() + 2048},
-                     {all.begin() + 2048, all.begin() + 4096},
-                     {all.begin() + 4096, all.end()}};
+INSTANTIATE_TEST_SUITE_P(
+    LawsTwoLevel, Sum,
+    testing::Values(
+        Case{"none", 1, Kind::normal, kAverage, 1, 1, "two_level:gather"},
+        Case{"topk:1", 1, Kind::heavy_tailed, kSum, 1, 3, "two_level:balanced"},
+        Case{"topk:0.01", 0.01, Kind::normal, kAverage, 1, 1, "two_level:gather"},
+        Case{"topk:0.01", 0.01, Kind::heavy_tailed, kSum, 0.9F, 1, "two_level:balanced"},
+        Case{"topk:0.01", 0.01, Kind::all_equal, kAverage, 1, 3, "two_level:balanced"},
+        Case{"topk:0.02", 0.02, Kind::mostly_zero, kAverage, 1, 1, "two_level:gather"},
+        Case{"topk:0.6", 0.6, Kind::denormal, kAverage, 1, 1, "two_level:balanced"},
+        Case{"topk:0.2,int4:stochastic", 0.2, Kind::heavy_tailed, kSum, 1, 1, "two_level:gather"},
+        Case{"topk:0.2,int8:stochastic", 0.2, Kind::normal, kSum, 0.5F, 1, "two_level:balanced"},
+        Case{"int8:stochastic", 1, Kind::normal, kAverage, 1, 3, "two_level:gather"},
+        Case{"int4:block=64", 1, Kind::heavy_tailed, kSum, 0.5F, 1, "two_level:balanced"},
+        Case{"sign", 1, Kind::normal, kAverage, 1, 1, "two_level:balanced"}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
+
+// A parameter longer than a part travels in pieces, more of them than are under way at once; each
+// is reduced like a parameter of its own.
+class SumOfParts : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Laws, SumOfParts,
+                         testing::Values(std::pair{"topk:0.01", "gather"},
+                                         std::pair{"topk:0.01", "balanced"},
+                                         std::pair{"topk:0.05,int8", "balanced"},
+                                         std::pair{"int4", "balanced"},
+                                         std::pair{"topk:0.01", "two_level:gather"},
+                                         std::pair{"topk:0.05,int8", "two_level:balanced"}),
+                         [](const auto& test) { return "case" + std::to_string(test.index); });
+
+TEST_P(SumOfParts, PiecesAreReducedLikeParameters) {
+  constexpr std::uint64_t kCount = 5000, kPart = 1024;
+  const auto compressor = compress::make_compressor(GetParam().first);
+  Recipe recipe{.density = static_cast<double>(compressor->kept(1000)) / 1000,
+                .balanced = std::string_view(GetParam().second).ends_with("balanced"),
+                .value = compressor->codings().value};
+  run_worlds(GetParam().second, [&](const std::shared_ptr<Transport>& transport) {
+    AllReducer reducer(transport, {.compressor = GetParam().first,
+                                   .schedule = GetParam().second,
+                                   .min_bytes = 0,
+                                   .max_part = kPart});
+    Recipe of_piece = recipe;
+    if (std::string_view(GetParam().second).starts_with("two_level:")) {
+      of_piece.two_level = reducer.topology();
+    }
+    std::vector<Reference> pieces;
+    for (std::uint64_t offset = 0; offset < kCount; offset += kPart) {
+      const std::vector<Parameter> piece = {{21, std::min(kPart, kCount - offset)}};
+      pieces.emplace_back(transport->size(), piece, of_piece);
+    }
+    const std::vector<Parameter> whole = {{21, kCount}};
+    TestBucket bucket(whole);
+    for (int step = 0; step < kSteps; ++step) {
+      bucket.fill(Kind::normal, transport->rank(), step);
+      reducer.all_reduce(bucket.segments());
+      const auto gradients = all_gradients(whole, Kind::normal, transport->size(), step);
+      for (std::size_t p = 0; p < pieces.size(); ++p) {
+        const std::size_t begin = p * kPart, size = std::min(kPart, kCount - begin);
+        std::vector<std::vector<std::vector<float>>> piece_gradients;
+        for (const auto& of_rank : gradients) {
+          const auto from = of_rank[0].begin() + static_cast<std::ptrdiff_t>(begin);
+          piece_gradients.push_back({{from, from + static_cast<std::ptrdiff_t>(size)}});
         }
-        const auto expected = reference.step(gradients);
-        std::size_t offset = 0;
-        for (std::size_t p = 0; p < pieces.size(); ++p) {
-          EXPECT_TRUE(same_bits(std::span(bucket.values()[0]).subspan(offset, pieces[p].count),
-                                expected[p]));
-          EXPECT_TRUE(same_bits(reducer.residual(21).subspan(offset, pieces[p].count),
-                                reference.residual(transport->rank(), p)));
-          offset += pieces[p].count;
-        }
+        const auto expected = pieces[p].step(piece_gradients)[0];
+        const auto& left = pieces[p].residual(transport->rank(), 0);
+        EXPECT_TRUE(same_bits(std::span(bucket.values()[0]).subspan(begin, size), expected));
+        EXPECT_TRUE(same_bits(reducer.residual(21).subspan(begin, size), left));
       }
-      EXPECT_EQ(reducer.last().schedule, "gather+gather+gather");
-    });
-  }
+    }
+    const std::string name = GetParam().second;
+    std::string expected = name;
+    for (std::size_t p = 1; p < pieces.size(); ++p) expected += "+" + name;
+    EXPECT_EQ(reducer.last().schedule, expected);
+  });
 }
 
 // Law 1 (d), independent of the reference above: what goes in comes out or stays.
@@ -170,43 +209,41 @@ class Conservation : public testing::TestWithParam<std::pair<const char*, const 
 TEST_P(Conservation, GlobalMassIsKeptAtEachPosition) {
   constexpr std::uint64_t kCount = 20011;
   const bool lossy = !compress::make_compressor(GetParam().first)->codings().exact();
-  for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      const auto size = static_cast<std::size_t>(transport->size());
-      AllReducer reducer(
-          transport,
-          {.compressor = GetParam().first, .schedule = GetParam().second, .op = ReduceOp::sum});
-      std::vector<double> in(kCount), terms(kCount), out(kCount);
-      std::vector<float> gradient;
-      for (int step = 0; step < 6; ++step) {
-        for (int r = 0; r < transport->size(); ++r) {
-          gradient = make_gradient(Kind::heavy_tailed, kCount, r, step, 1);
-          for (std::size_t i = 0; i < kCount; ++i) {
-            in[i] += gradient[i];
-            terms[i] += std::fabs(gradient[i]);
-          }
+  run_worlds(GetParam().second, [&](const std::shared_ptr<Transport>& transport) {
+    const auto size = static_cast<std::size_t>(transport->size());
+    AllReducer reducer(
+        transport,
+        {.compressor = GetParam().first, .schedule = GetParam().second, .op = ReduceOp::sum});
+    std::vector<double> in(kCount), terms(kCount), out(kCount);
+    std::vector<float> gradient;
+    for (int step = 0; step < 6; ++step) {
+      for (int r = 0; r < transport->size(); ++r) {
+        gradient = make_gradient(Kind::heavy_tailed, kCount, r, step, 1);
+        for (std::size_t i = 0; i < kCount; ++i) {
+          in[i] += gradient[i];
+          terms[i] += std::fabs(gradient[i]);
         }
-        gradient = make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 1);
-        reducer.all_reduce(gradient, 0);
-        for (std::size_t i = 0; i < kCount; ++i) out[i] += gradient[i];
       }
-      std::vector<float> residuals(kCount * size);
-      Workspace workspace;
-      transport->all_gather({.workspace = &workspace}, std::as_bytes(reducer.residual(0)),
-                            std::as_writable_bytes(std::span(residuals)),
-                            Deadline::after(std::chrono::seconds(60)));
-      const double largest = *std::ranges::max_element(terms);
-      for (std::size_t i = 0; i < kCount; ++i) {
-        double left = 0;
-        for (std::size_t r = 0; r < size; ++r) left += residuals[r * kCount + i];
-        // What a lossy coding leaves behind can be as large as anything in its block.
-        const double size_of_terms = lossy ? largest : terms[i];
-        const double bound =
-            6 * static_cast<double>(size) * std::ldexp(1.0, -23) * size_of_terms + 1e-300;
-        EXPECT_NEAR(in[i], out[i] + left, bound) << "position " << i;
-      }
-    });
-  }
+      gradient = make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 1);
+      reducer.all_reduce(gradient, 0);
+      for (std::size_t i = 0; i < kCount; ++i) out[i] += gradient[i];
+    }
+    std::vector<float> residuals(kCount * size);
+    Workspace workspace;
+    transport->all_gather({.workspace = &workspace}, std::as_bytes(reducer.residual(0)),
+                          std::as_writable_bytes(std::span(residuals)),
+                          Deadline::after(std::chrono::seconds(60)));
+    const double largest = *std::ranges::max_element(terms);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      double left = 0;
+      for (std::size_t r = 0; r < size; ++r) left += residuals[r * kCount + i];
+      // What a lossy coding leaves behind can be as large as anything in its block.
+      const double size_of_terms = lossy ? largest : terms[i];
+      const double bound =
+          6 * static_cast<double>(size) * std::ldexp(1.0, -23) * size_of_terms + 1e-300;
+      EXPECT_NEAR(in[i], out[i] + left, bound) << "position " << i;
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Laws, Conservation,
@@ -214,7 +251,9 @@ INSTANTIATE_TEST_SUITE_P(Laws, Conservation,
                                          std::pair{"topk:0.01", "balanced"},
                                          std::pair{"topk:0.05,int8", "balanced"},
                                          std::pair{"int4:stochastic", "balanced"},
-                                         std::pair{"sign", "gather"}),
+                                         std::pair{"sign", "gather"},
+                                         std::pair{"topk:0.01", "two_level:gather"},
+                                         std::pair{"topk:0.05,int8", "two_level:balanced"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
 
 // The bytes that Stats reports are those that the transport moved.

@@ -1,0 +1,75 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/pipeline.hpp"
+
+#include <array>
+
+#include "comm/rounds.hpp"
+#include "compress/stopwatch.hpp"
+
+namespace winnow::comm {
+
+namespace {
+
+constexpr std::size_t kDepth = 3;  // parts under way at once
+
+/// The parts under way, longest waiting first.
+class UnderWay {
+ public:
+  struct Entry {
+    Exchange* exchange = nullptr;
+    Rounds rounds;
+  };
+  bool empty() const { return size_ == 0; }
+  bool full() const { return size_ == kDepth; }
+  void push(Entry entry) { entries_[(first_ + size_++) % kDepth] = std::move(entry); }
+  Entry pop() {
+    --size_;
+    return std::move(entries_[first_++ % kDepth]);
+  }
+
+ private:
+  std::array<Entry, kDepth> entries_;
+  std::size_t first_ = 0, size_ = 0;
+};
+
+/// Writes what compressed messages sum up to into the elements; whether all of it is finite.
+bool add(Exchange& exchange) {
+  const compress::Stopwatch watch(exchange.stats.add_seconds);
+  const Exec& exec = exchange.exec;
+  return exchange.sums.empty()
+             ? compress::add_messages(exec, exchange.part, exchange.messages, exchange.factor)
+             : compress::write_sums(exec, exchange.part, exchange.sums, exchange.factor);
+}
+
+}  // namespace
+
+bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges) {
+  UnderWay under_way;
+  bool finite = true;
+  const auto go_on = [&](UnderWay::Entry entry) {
+    if (entry.rounds.resume()) {
+      entry.exchange->world.progress();
+      under_way.push(std::move(entry));
+    } else {
+      finite = !entry.exchange->poisoned && add(*entry.exchange) && finite;
+    }
+  };
+  for (std::size_t next = 0;;) {
+    if (next < exchanges.size() && !under_way.full() && finite) {
+      Exchange& exchange = exchanges[next];
+      go_on({&exchange, schedules[next]->run(exchange)});
+      ++next;
+      continue;
+    }
+    if (under_way.empty()) return finite;
+    UnderWay::Entry entry = under_way.pop();
+    {
+      const compress::Stopwatch watch(entry.exchange->stats.exchange_seconds);
+      entry.exchange->world.wait(entry.rounds.ticket(), entry.exchange->deadline);
+    }
+    go_on(std::move(entry));
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,49 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+#include <winnow/topology.hpp>
+
+#include "comm/schedule.hpp"
+#include "comm/simulated.hpp"
+#include "topology/link_model.hpp"
+
+namespace winnow::comm {
+
+/// One call that is to be predicted: of one float32 parameter, after the first step.
+struct Scenario {
+  Topology topology = Topology::uniform(1, 1);
+  LinkModel links = {};
+  std::uint64_t count = 0;  ///< elements, below Options::kMaxPart
+  std::string compressor = "topk:0.01";
+  std::string schedule = "balanced";
+  bool trace = false;
+};
+
+/// What all ranks did between two stops of a schedule, which end a round.
+struct RoundOfPrediction {
+  std::uint64_t messages = 0;                     ///< of all ranks
+  std::uint64_t least_bytes = 0, most_bytes = 0;  ///< that a rank sent
+  double begin = 0, end = 0;  ///< virtual seconds: the first rank begins, the last one is done
+};
+
+struct Prediction {
+  double seconds = 0;                        ///< of the slowest rank
+  std::uint64_t wire_bytes = 0;              ///< of the busiest rank
+  std::uint64_t uplink_bytes = 0;            ///< that leave the busiest node
+  std::uint64_t k = 0;                       ///< elements that rank 0 keeps of its gradient
+  std::vector<RoundOfPrediction> rounds;     ///< none where the transport's own allreduce works
+  std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, where asked for
+};
+
+/// Whether predict knows what a schedule computes: not those of two levels, so far.
+bool can_predict(const Schedule& schedule);
+
+/// Runs the schedule's own code over simulated ranks that exchange nothing but sizes. Supports are
+/// taken as spread evenly. Throws UsageError where the scenario makes no sense.
+Prediction predict(const Scenario& scenario);
+
+}  // namespace winnow::comm

@@ -1,0 +1,68 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/simulated.hpp"
+#include "compress/compressor.hpp"
+
+namespace winnow::comm {
+
+/// Address space that is never touched: what messages and tensors of Payload::sizes are made of.
+/// All of them overlap.
+class Nowhere {
+ public:
+  /// Throws UsageError where there is not so much address space.
+  explicit Nowhere(std::size_t bytes);
+  ~Nowhere();
+  Nowhere(const Nowhere&) = delete;
+  Nowhere& operator=(const Nowhere&) = delete;
+
+  std::span<std::byte> bytes(std::size_t count) const;
+  std::span<float> floats(std::size_t count) const;
+
+ private:
+  std::byte* memory_;
+  std::size_t size_;
+};
+
+/// Stands for a compressor where only sizes travel: messages have the sizes that it would give
+/// them, of supports that are spread evenly, and virtual time passes as its passes over memory
+/// take.
+class SizeOnly final : public compress::Compressor {
+ public:
+  /// `specification` as in Options::compressor. The others must outlive it.
+  SizeOnly(std::string_view specification, SimulatedTransport& rank, const Nowhere& nowhere)
+      : SizeOnly(compress::make_compressor(specification), rank, nowhere) {}
+
+  bool everything() const override { return real_->everything(); }
+  std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
+  void encode(const Exec& exec, const compress::EncodeJob& job,
+              compress::Outbox& out) const override;
+  void encode_sums(const Exec& exec, const compress::EncodeJob& job,
+                   std::span<const compress::MessageView> contributions, compress::Owned& owned,
+                   std::span<std::byte> out) const override;
+  std::span<std::byte> room(const Exec& exec, std::size_t bytes) const override;
+  compress::MessageView open(const Exec& exec, std::span<const std::byte> message,
+                             const compress::Header& expected, int sender) const override;
+
+  /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
+  void write(std::uint64_t count, std::uint64_t k) const;
+
+ protected:
+  std::string selection() const override { return real_->name(); }
+
+ private:
+  SizeOnly(std::unique_ptr<compress::Compressor> real, SimulatedTransport& rank,
+           const Nowhere& nowhere)
+      : Compressor(real->codings()), real_(std::move(real)), rank_(rank), nowhere_(nowhere) {}
+  double entries(std::uint64_t k) const;
+
+  std::unique_ptr<compress::Compressor> real_;
+  SimulatedTransport& rank_;
+  const Nowhere& nowhere_;
+};
+
+}  // namespace winnow::comm

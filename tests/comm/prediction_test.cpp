@@ -1,0 +1,91 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What a prediction says, against what schedules promise and against closed forms.
+#include "comm/prediction.hpp"
+
+#include <gtest/gtest.h>
+
+#include <winnow/error.hpp>
+
+#include "comm/schedule.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using comm::Prediction;
+using comm::Scenario;
+
+Scenario scenario(int nodes, int ranks, std::uint64_t count, const char* compressor,
+                  std::string_view schedule) {
+  return {.topology = Topology::uniform(nodes, ranks),
+          .links = LinkModel::parse("inter=50us,1Gbit/s pass=1000GB/s"),
+          .count = count,
+          .compressor = compressor,
+          .schedule = std::string(schedule)};
+}
+
+TEST(Prediction, SendsTheBytesOfTheCostRow) {
+  for (const comm::Schedule& schedule : comm::schedules()) {
+    if (!can_predict(schedule)) continue;
+    for (const int ranks : {1, 2, 3, 7, schedule.name == "dense" ? 16 : 64}) {
+      for (const char* compressor : {"topk:0.01", "topk:0.001,int8", "int4"}) {
+        const Scenario what = scenario(ranks, 1, 1 << 21, compressor, schedule.name);
+        const auto made = compress::make_compressor(compressor);
+        const Prediction prediction = predict(what);
+        const auto promised = static_cast<double>(
+            schedule.wire_bytes({ranks, what.count, made->kept(what.count), made->codings()}));
+        const auto sent = static_cast<double>(prediction.wire_bytes);
+        EXPECT_NEAR(sent, promised, 0.006 * promised)
+            << schedule.name << " of " << ranks << " ranks by " << compressor;
+        EXPECT_EQ(prediction.uplink_bytes, prediction.wire_bytes);
+      }
+    }
+  }
+}
+
+// Links take nearly all of the time here: latency and the busiest port's bytes.
+TEST(Prediction, TakesTheTimeOfTheBusiestPort) {
+  for (const char* name : {"gather", "balanced"}) {
+    const Prediction prediction = predict(scenario(4, 1, 25'600'000, "topk:0.01", name));
+    const double wire = static_cast<double>(prediction.wire_bytes) / 125e6;
+    EXPECT_GE(prediction.seconds, wire);
+    EXPECT_LT(prediction.seconds, 1.1 * wire) << name;
+  }
+  const Prediction ring = predict(scenario(4, 1, 25'600'000, "none", "dense"));
+  EXPECT_NEAR(ring.seconds, 153.6e6 / 125e6, 0.02);
+}
+
+TEST(Prediction, ComputationTakesTheTimeOfItsPasses) {
+  Scenario what = scenario(2, 1, 10'000'000, "topk:0.001", "gather");
+  what.links = LinkModel::parse("inter=0us,100000GB/s pass=10GB/s");
+  // Gradient and residual, both read and written.
+  EXPECT_NEAR(predict(what).seconds, 16 * 10e6 / 10e9, 0.001);
+}
+
+TEST(Prediction, NodesShareTheirUplink) {
+  const Prediction flat = predict(scenario(4, 1, 4'000'000, "topk:0.01", "balanced"));
+  const Prediction shared = predict(scenario(4, 2, 4'000'000, "topk:0.01", "balanced"));
+  EXPECT_GT(shared.uplink_bytes, flat.uplink_bytes * 3 / 2);
+  EXPECT_GT(shared.seconds, flat.seconds * 1.4);
+}
+
+TEST(Prediction, CountsRoundsAndIsDeterministic) {
+  Scenario what = scenario(3, 2, 1'000'000, "topk:0.01", "balanced");
+  what.trace = true;
+  const Prediction one = predict(what), two = predict(what);
+  EXPECT_EQ(one.rounds.size(), 2U);
+  EXPECT_LE(one.rounds[0].end, one.rounds[1].end);
+  EXPECT_EQ(one.transfers.size(), 2U * 6 * 5);
+  EXPECT_EQ(one.transfers, two.transfers);
+  EXPECT_EQ(one.seconds, two.seconds);
+}
+
+TEST(Prediction, RefusesWhatMakesNoSense) {
+  EXPECT_THROW(predict(scenario(2, 1, 0, "topk:0.01", "gather")), UsageError);
+  EXPECT_THROW(predict(scenario(2, 1, 100, "topk:0.01", "gathr")), UsageError);
+  EXPECT_THROW(predict(scenario(2, 1, 100, "topk:2", "gather")), UsageError);
+  EXPECT_THROW(predict(scenario(2, 2, 100, "topk:0.1", "two_level:gather")), UsageError);
+}
+
+}  // namespace
+}  // namespace winnow::tests
