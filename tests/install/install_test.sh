@@ -56,6 +56,7 @@ expect_files() {
     (cd "$headers" && find . -name '*.hpp' -o -name '*.h') | sed "s|^\.|$include/winnow|"
     printf '%s\n' "$libdir"/{libwinnow.so,"${real%.*.*}","$real",pkgconfig/winnow.pc}
     printf '%s\n' "$libdir"/cmake/winnow/winnowConfig{,Version}.cmake
+    find "$copy/bin" -name winnow 2>/dev/null  # the command, where it is built
   } | if grep -q 'winnow/mpi.hpp' "$program"; then cat; else grep -v '/mpi\.hpp$'; fi |
     sort >"$folder/expected"
   find "$copy" ! -type d | sort >"$folder/found"

@@ -1,0 +1,14 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <winnow/topology.hpp>
+
+namespace tool {
+
+/// Calls `tell` on rank 0 with the topology of the ranks that mpirun or srun started: a single one
+/// where none did, or where the library was built without MPI.
+void discover_and(const std::function<void(const winnow::Topology&)>& tell);
+
+}  // namespace tool

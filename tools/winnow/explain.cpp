@@ -1,0 +1,121 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "comm/prediction.hpp"
+#include "comm/schedule.hpp"
+#include "compress/compressor.hpp"
+#include "tools/winnow/commands.hpp"
+#include "tools/winnow/format.hpp"
+
+namespace tool {
+
+namespace {
+
+using winnow::comm::Prediction;
+using winnow::comm::RoundOfPrediction;
+using winnow::comm::Scenario;
+using winnow::comm::SimulatedTransfer;
+
+struct Request {
+  std::string topology = "4x1", count = "25.6M", links;
+  std::string compressor = "topk:0.01", schedule = "balanced";
+  std::size_t transfers = 8;
+};
+
+std::string bytes_range(const RoundOfPrediction& round) {
+  const std::string most = count_text(round.most_bytes);
+  return round.least_bytes == round.most_bytes ? most : count_text(round.least_bytes) + "-" + most;
+}
+
+void write_rounds(const Prediction& prediction, int ranks) {
+  Table table({"round", "bytes a rank sends", "from", "to"});
+  for (std::size_t i = 0; i < prediction.rounds.size(); ++i) {
+    const RoundOfPrediction& round = prediction.rounds[i];
+    table.add(
+        {std::to_string(i + 1), bytes_range(round), time_text(round.begin), time_text(round.end)});
+  }
+  if (!prediction.rounds.empty()) {
+    std::cout << "\nRounds of " << ranks << " ranks, with the computation before each:\n"
+              << table.text();
+  }
+}
+
+/// What rank 0 sends, in order.
+void write_transfers(const Prediction& prediction, std::size_t most) {
+  Table table({"to rank", "bytes", "from", "to"});
+  std::size_t all = 0;
+  for (const SimulatedTransfer& transfer : prediction.transfers) {
+    if (transfer.from != 0 || ++all > most) continue;
+    table.add({std::to_string(transfer.to), count_text(transfer.message_bytes),
+               time_text(transfer.begin), time_text(transfer.end)});
+  }
+  if (all == 0 || most == 0) return;
+  std::cout << "\nRank 0 sends" << (all > most ? " first" : "") << ":\n" << table.text();
+  if (all > most) std::cout << "and " << all - most << " more messages\n";
+}
+
+void explain(const Request& request) {
+  Scenario scenario{.topology = winnow::Topology::parse(request.topology),
+                    .links = winnow::LinkModel::parse(request.links),
+                    .count = parse_count(request.count),
+                    .compressor = request.compressor,
+                    .schedule = request.schedule,
+                    .trace = request.transfers > 0};
+  const Prediction prediction = predict(scenario);
+  Scenario dense_scenario = scenario;
+  dense_scenario.schedule = "dense";
+  dense_scenario.trace = false;
+  const Prediction dense = predict(dense_scenario);
+  const auto& schedule = winnow::comm::find_schedule(request.schedule);
+  const int ranks = scenario.topology.ranks();
+
+  std::cout << "topology    " << scenario.topology.to_string() << ", " << ranks << " ranks\n"
+            << "links       " << scenario.links.to_string() << '\n'
+            << "bucket      " << count_text(scenario.count) << " elements of float32\n"
+            << "compressor  " << winnow::compress::make_compressor(request.compressor)->name()
+            << ": rank 0 keeps " << count_text(prediction.k) << " elements\n"
+            << "schedule    " << schedule.name << ": " << schedule.summary << '\n';
+  write_rounds(prediction, ranks);
+  write_transfers(prediction, request.transfers);
+
+  Table table({"", "time", "busiest rank sends", "busiest uplink"});
+  const auto row = [&](const std::string& name, const Prediction& one) {
+    table.add(
+        {name, time_text(one.seconds), count_text(one.wire_bytes), count_text(one.uplink_bytes)});
+  };
+  row(request.schedule, prediction);
+  row("dense ring", dense);
+  std::cout << '\n'
+            << table.text() << "speed-up    " << ratio_text(dense.seconds / prediction.seconds)
+            << '\n';
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "explain", "One call, round by round: who sends how much to whom, and what it takes");
+  const auto request = std::make_shared<Request>();
+  command->add_option("--topology", request->topology, "2x4, or 3,1,2: ranks on each node")
+      ->capture_default_str();
+  command->add_option("--count", request->count, "elements of float32: 4194304, 25.6M, 4Mi")
+      ->capture_default_str();
+  command->add_option("--compressor", request->compressor, "as in WINNOW_COMPRESSOR")
+      ->capture_default_str();
+  command->add_option("--schedule", request->schedule, "dense, gather, balanced")
+      ->capture_default_str();
+  command->add_option("--links", request->links,
+                      "words of inter=LATENCY,BANDWIDTH intra=LATENCY,BANDWIDTH pass=BANDWIDTH, "
+                      "such as 'inter=50us,1Gbit/s'");
+  command->add_option("--transfers", request->transfers, "messages of rank 0 to list")
+      ->capture_default_str();
+  command->footer(
+      "Times are those of a link model, not of a machine: messages of a node share its "
+      "uplink,\nand computation takes the time of its passes over memory.");
+  command->callback([request] { explain(*request); });
+}
+
+}  // namespace tool

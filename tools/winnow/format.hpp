@@ -1,0 +1,31 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tool {
+
+/// Reads "25600000", "25.6M", "1k" or "4Mi": elements. Throws winnow::UsageError, and says what
+/// would be right.
+std::uint64_t parse_count(std::string_view text);
+
+std::string count_text(std::uint64_t count);  ///< with a comma each three digits
+std::string time_text(double seconds);        ///< with a unit, three digits
+std::string ratio_text(double ratio);         ///< "12.3x"
+
+/// Columns as wide as they need; the first is left-aligned, the others right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace tool

@@ -1,0 +1,161 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <winnow/error.hpp>
+
+#include "comm/prediction.hpp"
+#include "comm/schedule.hpp"
+#include "tools/winnow/commands.hpp"
+#include "tools/winnow/format.hpp"
+
+namespace tool {
+
+namespace {
+
+using winnow::comm::Prediction;
+using winnow::comm::Scenario;
+
+struct Request {
+  std::vector<std::string> topologies = {"2x1", "4x1", "8x1", "16x1", "32x1", "64x1"};
+  std::string count = "25.6M", links, csv, plot;
+  std::vector<std::string> compressors = {"topk:0.01"};
+  std::vector<std::string> schedules;
+};
+
+/// One line of the table.
+struct Row {
+  std::string topology, name;
+  int ranks;
+  Prediction prediction;
+  double speed_up;
+};
+
+std::vector<Row> simulate(const Request& request) {
+  std::vector<std::string> schedules = request.schedules;
+  if (schedules.empty()) {
+    for (const auto& schedule : winnow::comm::schedules()) {
+      if (winnow::comm::can_predict(schedule)) schedules.emplace_back(schedule.name);
+    }
+  }
+  std::vector<Row> rows;
+  for (const std::string& topology : request.topologies) {
+    Scenario scenario{.topology = winnow::Topology::parse(topology),
+                      .links = winnow::LinkModel::parse(request.links),
+                      .count = parse_count(request.count)};
+    scenario.schedule = "dense";
+    const Prediction dense = predict(scenario);
+    const int ranks = scenario.topology.ranks();
+    for (const std::string& schedule : schedules) {
+      if (schedule == "dense") {
+        rows.push_back({topology, "dense ring", ranks, dense, 1});
+        continue;
+      }
+      for (const std::string& compressor : request.compressors) {
+        scenario.schedule = schedule;
+        scenario.compressor = compressor;
+        const Prediction prediction = predict(scenario);
+        std::string name = compressor;
+        name.append("@").append(schedule);
+        rows.push_back({topology, name, ranks, prediction, dense.seconds / prediction.seconds});
+      }
+    }
+  }
+  return rows;
+}
+
+std::string table_of(const std::vector<Row>& rows) {
+  Table table(
+      {"topology", "ranks", "what", "time", "to dense", "busiest rank sends", "busiest uplink"});
+  for (const Row& row : rows) {
+    table.add({row.topology, std::to_string(row.ranks), row.name, time_text(row.prediction.seconds),
+               ratio_text(row.speed_up), count_text(row.prediction.wire_bytes),
+               count_text(row.prediction.uplink_bytes)});
+  }
+  return table.text();
+}
+
+std::ofstream open_for_writing(const std::string& name) {
+  std::ofstream file(name);
+  if (!file) winnow::fail_usage("cannot write '" + name + "'");
+  return file;
+}
+
+void write_csv(std::ostream& out, const std::vector<Row>& rows) {
+  out << "topology,ranks,what,seconds,wire_bytes,uplink_bytes\n";
+  for (const Row& row : rows) {
+    out << '"' << row.topology << "\"," << row.ranks << ",\"" << row.name << "\","
+        << row.prediction.seconds << ',' << row.prediction.wire_bytes << ','
+        << row.prediction.uplink_bytes << '\n';
+  }
+}
+
+/// Time against ranks, by gnuplot.
+void draw(const std::string& name, const std::vector<Row>& rows) {
+  open_for_writing(name).close();
+  std::vector<std::string> curves;
+  for (const Row& row : rows) {
+    if (std::ranges::find(curves, row.name) == curves.end()) curves.push_back(row.name);
+  }
+  FILE* const gnuplot = ::popen("gnuplot", "w");
+  if (gnuplot == nullptr) throw std::runtime_error("cannot start gnuplot");
+  std::string script = "set terminal pngcairo size 900,600\nset output '";
+  for (const char c : name) script += c == '\'' ? std::string("''") : std::string(1, c);
+  script +=
+      "'\nset logscale xy\nset xlabel 'ranks'\nset ylabel 'milliseconds'\nset key outside "
+      "noenhanced\nset grid\nplot ";
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    if (i > 0) script += ", ";
+    script.append("'-' with linespoints title \"").append(curves[i]) += '"';
+  }
+  script += '\n';
+  for (const std::string& curve : curves) {
+    for (const Row& row : rows) {
+      if (row.name != curve) continue;
+      script +=
+          std::to_string(row.ranks) + ' ' + std::to_string(1e3 * row.prediction.seconds) + '\n';
+    }
+    script += "e\n";
+  }
+  std::fputs(script.c_str(), gnuplot);
+  if (::pclose(gnuplot) != 0) throw std::runtime_error("gnuplot failed; is it installed?");
+}
+
+void run(const Request& request) {
+  const std::vector<Row> rows = simulate(request);
+  std::cout << "links: " << winnow::LinkModel::parse(request.links).to_string() << "\n"
+            << count_text(parse_count(request.count)) << " elements of float32\n\n"
+            << table_of(rows);
+  if (!request.csv.empty()) {
+    std::ofstream file = open_for_writing(request.csv);
+    write_csv(file, rows);
+  }
+  if (!request.plot.empty()) draw(request.plot, rows);
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app) {
+  CLI::App* const command = app.add_subcommand(
+      "simulate", "Time and bytes of every schedule on many topologies, as a table and a plot");
+  const auto request = std::make_shared<Request>();
+  command
+      ->add_option("--topology", request->topologies,
+                   "several, such as 2x1 8x4 64x8 or 3,1,2 (default 2x1 to 64x1)")
+      ->delimiter('\0');
+  command->add_option("--count", request->count, "elements of float32: 4194304, 25.6M, 4Mi")
+      ->capture_default_str();
+  command->add_option("--compressor", request->compressors, "as in WINNOW_COMPRESSOR; several")
+      ->delimiter('\0')
+      ->capture_default_str();
+  command->add_option("--schedule", request->schedules,
+                      "dense, gather, balanced; several (default all)");
+  command->add_option("--links", request->links, "as in winnow explain");
+  command->add_option("--csv", request->csv, "write the rows here");
+  command->add_option("--plot", request->plot, "draw time against ranks here, as PNG, by gnuplot");
+  command->callback([request] { run(*request); });
+}
+
+}  // namespace tool
