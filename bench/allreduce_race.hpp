@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+#include <winnow/options.hpp>
 
 #include "bench/ranks.hpp"
 #include "kernels/host_memory.hpp"
@@ -14,15 +15,18 @@ namespace winnow::bench {
 
 /// What runs against the dense allreduces of Rank::dense.
 struct Entrant {
-  std::string name;        ///< of the benchmark, without the size
-  std::string compressor;  ///< empty: it is a dense one itself, `dense`
-  std::string schedule;    ///< as in Options
-  double deadline = 0;     ///< as in Options; with one, dense is Winnow's ring
-  std::size_t dense = 0;   ///< place in Rank::dense
+  std::string name;                            ///< of the benchmark, without the size
+  std::string compressor;                      ///< empty: it is a dense one itself, `dense`
+  std::string schedule;                        ///< as in Options
+  double deadline = 0;                         ///< as in Options; with one, dense is Winnow's ring
+  std::uint64_t max_part = Options::kMaxPart;  ///< as in Options
+  std::size_t dense = 0;                       ///< place in Rank::dense
 };
 
 /// All pairs of a compressor and a schedule of the library's table, and the dense ones.
-std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& compressors);
+/// Compressed ones once for each of max_parts.
+std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& compressors,
+                              const std::vector<std::uint64_t>& max_parts);
 
 /// Medians over the rounds; of each round, the slowest rank counts. Seconds.
 struct Outcome {

@@ -6,12 +6,14 @@
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
+#include <winnow/error.hpp>
 
 #include "bench/allreduce_race.hpp"
 
@@ -27,7 +29,9 @@ struct Settings {
   winnow::bench::Length length;
   std::vector<std::size_t> sizes = {1'048'576, 4'194'304, 25'600'000};
   std::vector<std::string> compressors = {"none", "topk:0.01", "topk:0.001"};
-  std::vector<std::string> rest;  // Google Benchmark's
+  std::vector<std::uint64_t> max_parts = {winnow::Options::kMaxPart};
+  std::vector<std::string> dense;  // empty: all
+  std::vector<std::string> rest;   // Google Benchmark's
 };
 
 /// What rank 0, which alone runs Google Benchmark and so alone decides, tells the others to do.
@@ -123,6 +127,19 @@ int follow(Rank& rank, const Settings& settings, const std::vector<Entrant>& ent
   return 0;
 }
 
+/// Leaves those of rank.dense that were asked for; throws UsageError for one that is not there.
+void choose_dense(Rank& rank, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::vector<winnow::bench::Dense> chosen;
+  std::string known;
+  for (const winnow::bench::Dense& dense : rank.dense) {
+    known.append(" ").append(dense.name);
+    if (std::ranges::find(names, dense.name) != names.end()) chosen.push_back(dense);
+  }
+  WINNOW_EXPECTS(chosen.size() == names.size(), "of --dense, here there are:" + known);
+  rank.dense = chosen;
+}
+
 /// -1: go on; else the exit status.
 int parse(int argc, char** argv, Settings& settings, std::string& words) {
   CLI::App app("Whole allreduces, compressed and dense, over threads or, under mpirun, over MPI");
@@ -136,6 +153,11 @@ int parse(int argc, char** argv, Settings& settings, std::string& words) {
   app.add_option("--size", settings.sizes, "elements; may be given several times")
       ->check(CLI::Range(1, 2'147'483'647));
   app.add_option("--compressor", settings.compressors, "as in WINNOW_COMPRESSOR; likewise");
+  app.add_option("--max-part", settings.max_parts,
+                 "elements, as in WINNOW_MAX_PART; likewise: parts are pipelined")
+      ->check(CLI::Range(std::uint64_t{1}, winnow::Options::kMaxPart));
+  app.add_option("--dense", settings.dense,
+                 "dense allreduces to compare with, of those named dense/...; likewise");
   try {
     app.parse(argc, argv);
     settings.rest = app.remaining();
@@ -161,7 +183,13 @@ int main(int argc, char** argv) {
       if (leads) (status == 0 ? std::cout : std::cerr) << words;
       return status;
     }
-    const auto entrants = winnow::bench::entrants(rank, settings.compressors);
+    try {
+      choose_dense(rank, settings.dense);
+    } catch (const winnow::UsageError& error) {  // on all ranks
+      if (leads) std::cerr << "bench_allreduce: " << error.what() << '\n';
+      return 2;
+    }
+    const auto entrants = winnow::bench::entrants(rank, settings.compressors, settings.max_parts);
     return leads ? lead(rank, settings, entrants) : follow(rank, settings, entrants);
   };
   return winnow::bench::under_mpirun() ? winnow::bench::run_mpi(body)

@@ -3,6 +3,7 @@
 #include "bench/ranks.hpp"
 
 #include <algorithm>
+#include <cerrno>  // program_invocation_short_name
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -28,14 +29,14 @@ int run_threads(int ranks, const RankMain& body) {
     };
     rank.dense.push_back({"ring", [&](std::span<float> elements) {
                             rank.control->all_reduce({.workspace = &workspace}, elements,
-                                                     Deadline::never());
+                                                     ReduceOp::sum, Deadline::never());
                           }});
     try {
       const int mine = body(rank);
       if (r == 0) status = mine;
     } catch (const std::exception& error) {
       // The others may wait for this rank for ever, so nothing is left to unwind for.
-      std::fprintf(stderr, "bench_allreduce: rank %zu: %s\n", r, error.what());
+      std::fprintf(stderr, "%s: rank %zu: %s\n", program_invocation_short_name, r, error.what());
       std::_Exit(1);
     }
   };

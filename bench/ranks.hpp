@@ -32,7 +32,7 @@ using RankMain = std::function<int(Rank&)>;
 int run_threads(int ranks, const RankMain& body);
 
 /// Runs `body` as one rank of an MPI job; returns its exit status. Dense is MPI_Allreduce, by the
-/// algorithm that the library picks and by fixed ones.
+/// algorithm that the library picks and by fixed ones, and Winnow's ring.
 int run_mpi(const RankMain& body);
 
 /// Whether an MPI launcher started this process.

@@ -1,5 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>  // program_invocation_short_name
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -48,6 +49,13 @@ std::vector<Dense> dense_algorithms() {
                      }});
   }
   choose(0);  // for the communicators of Winnow
+  // Winnow's ring: the body that the MPI transport overrides.
+  const std::shared_ptr<Transport> transport = mpi_transport(MPI_COMM_WORLD);
+  const auto workspace = std::make_shared<Workspace>();
+  dense.push_back({"ring", [transport, workspace](std::span<float> elements) {
+                     transport->Transport::all_reduce({.workspace = workspace.get()}, elements,
+                                                      ReduceOp::sum, Deadline::never());
+                   }});
   return dense;
 }
 
@@ -66,7 +74,7 @@ int run_mpi(const RankMain& body) {
     status = body(rank);
   } catch (const std::exception& error) {
     // The others may wait for this rank for ever; MPI_Finalize would wait for them.
-    std::fprintf(stderr, "bench_allreduce: %s\n", error.what());
+    std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_T_finalize();

@@ -1,0 +1,232 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Times the AllReducer as nccl-tests' all_reduce_perf times ncclAllReduce: over threads when
+// started alone, over MPI under mpirun. docs/benchmarks.md says what the columns mean.
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <winnow/winnow.hpp>
+
+#include "bench/perf_data.hpp"
+#include "bench/perf_report.hpp"
+#include "bench/perf_settings.hpp"
+#include "bench/ranks.hpp"
+#include "kernels/host_memory.hpp"
+
+namespace {
+
+using namespace winnow;
+using namespace winnow::bench;
+
+constexpr std::uint64_t kShifts = std::uint64_t{1} << 16;  // gradients in the pool
+constexpr std::uint64_t kStride = 509'203;                 // from one gradient to the next; odd
+constexpr std::uint64_t kElements = 16;                    // that a shift moves by
+
+/// One rank's work on one element type and operation.
+class Perf {
+ public:
+  Perf(Rank& rank, const PerfSettings& settings, const NamedType& type, const NamedOp& op)
+      : rank_(rank),
+        settings_(settings),
+        type_(type),
+        op_(op),
+        most_(settings.max_bytes / bytes_of(type.type)),
+        pool_((most_ + kShifts * kElements) * bytes_of(type.type)),
+        output_(most_ * bytes_of(type.type)) {
+    fill(problem(1), rank.control->rank(), view(pool_, most_ + kShifts * kElements));
+  }
+
+  /// Collective; the same on all ranks.
+  PerfRow row(std::uint64_t count);
+
+ private:
+  Problem problem(std::uint64_t seed) const {
+    return {type_.type, op_.op, rank_.control->size(), seed};
+  }
+  Elements view(kernels::HostArray<std::byte>& memory, std::uint64_t count) const {
+    return {memory.span().data(), count, type_.type};
+  }
+  /// A gradient that no call had in the same places, until the pool is used up.
+  Elements fresh(std::uint64_t count) {
+    shift_ = (shift_ + kStride) % kShifts;
+    return view(pool_, most_ + kShifts * kElements).subspan(shift_ * kElements, count);
+  }
+  void call(AllReducer& reducer, const Elements& input, bool in_place);
+  double seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place);
+  std::uint64_t wrong(AllReducer& reducer, std::uint64_t count, bool in_place);
+  void measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row);
+  void sum_over_ranks(const Elements& values);
+
+  Rank& rank_;
+  const PerfSettings& settings_;
+  const NamedType& type_;
+  const NamedOp& op_;
+  std::uint64_t most_;  // elements of the largest row
+  kernels::HostArray<std::byte> pool_, output_;
+  std::uint64_t shift_ = 0, seed_ = 1;
+  Workspace workspace_;
+};
+
+void Perf::sum_over_ranks(const Elements& values) {
+  rank_.control->all_reduce({.workspace = &workspace_}, values, ReduceOp::sum, Deadline::never());
+}
+
+void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
+  const Elements output = view(output_, input.size());
+  if (in_place) {
+    reducer.all_reduce(output, 0, op_.op);
+  } else {
+    reducer.all_reduce(input, output, 0, op_.op);
+  }
+}
+
+double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place) {
+  std::chrono::duration<double> sum{};
+  for (int i = 0; i < settings_.iters; ++i) {
+    const Elements input = fresh(count);
+    if (in_place && count > 0) {
+      std::memcpy(output_.span().data(), input.bytes().data(), input.bytes().size());
+    }
+    barrier(*rank_.control);
+    const auto begin = std::chrono::steady_clock::now();
+    call(reducer, input, in_place);
+    sum += std::chrono::steady_clock::now() - begin;
+  }
+  return max_over_ranks(*rank_.control, std::array{sum.count() / settings_.iters}).front();
+}
+
+std::uint64_t Perf::wrong(AllReducer& reducer, std::uint64_t count, bool in_place) {
+  std::array<std::uint64_t, 1> wrong{};
+  kernels::HostArray<std::byte> gradient(in_place ? 0 : count * bytes_of(type_.type));
+  for (int i = 0; i < settings_.check; ++i) {
+    const Problem checked = problem(++seed_);
+    const Elements input = view(in_place ? output_ : gradient, count);
+    fill(checked, rank_.control->rank(), input);
+    call(reducer, input, in_place);
+    wrong[0] += winnow::bench::count_wrong(checked, view(output_, count));
+  }
+  sum_over_ranks(std::span(wrong));
+  return wrong[0];
+}
+
+bool is_compressed(const Stats& last) {
+  return last.schedule.find_first_not_of("dense+") != std::string::npos;
+}
+
+/// In the first call, before any residual: what it misses, and what the residuals do not hold.
+void Perf::measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row) {
+  kernels::HostArray<std::byte> gradient(count * bytes_of(type_.type));
+  const Problem checked = problem(++seed_);
+  fill(checked, rank_.control->rank(), view(gradient, count));
+  call(reducer, view(gradient, count), false);
+  if (!is_compressed(reducer.last())) return;
+  const std::span<const float> residual = reducer.residual(0);
+  std::vector<double> rest(residual.begin(), residual.end());
+  rest.resize(count);
+  sum_over_ranks(rest);
+  row.error = relative_error(checked, view(output_, count), {});
+  row.lost = relative_error(checked, view(output_, count), rest);
+}
+
+PerfRow Perf::row(std::uint64_t count) {
+  PerfRow row{
+      .size = count * bytes_of(type_.type), .count = count, .type = type_.name, .op = op_.name};
+  AllReducer reducer(rank_.connect(), settings_.options);
+  if (settings_.check > 0) measure_error(reducer, count, row);
+  for (int i = 0; i < settings_.warmup_iters; ++i) call(reducer, fresh(count), false);
+
+  const Stats before = reducer.totals();
+  row.out_of_place.seconds = seconds_of_a_call(reducer, count, false);
+  const Stats after = reducer.totals();
+  const auto calls = static_cast<double>(settings_.iters);
+  const auto sent = static_cast<double>(after.wire_bytes - before.wire_bytes);
+  row.wire_bytes = max_over_ranks(*rank_.control, std::array{sent / calls}).front();
+  row.schedule = after.schedule;
+  row.coding = after.coding;
+
+  const bool is_checked = settings_.check > 0 && !is_compressed(after);
+  if (is_checked) row.out_of_place.wrong = wrong(reducer, count, false);
+  row.in_place.seconds = seconds_of_a_call(reducer, count, true);
+  if (is_checked) row.in_place.wrong = wrong(reducer, count, true);
+  return row;
+}
+
+std::vector<PerfDevice> devices_of(Transport& control) {
+  struct Line {
+    int pid;
+    std::array<char, 64> host;
+  };
+  Line mine{.pid = getpid(), .host = {}};
+  gethostname(mine.host.data(), mine.host.size() - 1);
+  std::vector<Line> lines(static_cast<std::size_t>(control.size()));
+  Workspace workspace;
+  control.all_gather({.workspace = &workspace}, std::as_bytes(std::span(&mine, 1)),
+                     std::as_writable_bytes(std::span(lines)), Deadline::never());
+  std::vector<PerfDevice> devices;
+  for (const Line& line : lines) devices.push_back({line.pid, line.host.data()});
+  return devices;
+}
+
+/// Now rather than after the run; only rank 0 writes it.
+void check_output_file(Rank& rank, const PerfSettings& settings) {
+  const bool is_bad = rank.control->rank() == 0 && !settings.output_file.empty() &&
+                      !std::ofstream(settings.output_file, std::ios::app);
+  WINNOW_EXPECTS(max_over_ranks(*rank.control, std::array{is_bad ? 1.0 : 0.0}).front() == 0,
+                 "cannot write " + settings.output_file + "; its folder must exist");
+}
+
+int run(Rank& rank, const PerfSettings& settings) {
+  const std::vector<PerfDevice> devices = devices_of(*rank.control);
+  const bool leads = rank.control->rank() == 0;
+  // So that what is wrong with the options is said before the table begins.
+  { const AllReducer reducer(rank.connect(), settings.options); }
+  check_output_file(rank, settings);
+  if (leads) print_header(std::cout, settings, under_mpirun(), devices);
+  std::vector<PerfRow> rows;
+  for (const NamedType& type : settings.types) {
+    for (const NamedOp& op : settings.ops) {
+      Perf perf(rank, settings, type, op);
+      for (std::uint64_t size = settings.min_bytes; size <= settings.max_bytes;) {
+        rows.push_back(perf.row(size / bytes_of(type.type)));
+        if (leads) print_row(std::cout, rows.back(), devices.size());
+        if (size == settings.max_bytes) break;
+        size = settings.step_factor > 1 ? size * settings.step_factor : size + settings.step_bytes;
+      }
+    }
+  }
+  if (leads) {
+    print_footer(std::cout, rows, devices.size());
+    if (!settings.output_file.empty()) {
+      std::ofstream file(settings.output_file);
+      write_json(file, settings, devices, rows);
+    }
+  }
+  return winnow::bench::count_wrong(rows) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PerfSettings settings;
+  std::string words;
+  const int status = parse(argc, argv, under_mpirun(), settings, words);
+  const auto body = [&](Rank& rank) {
+    const bool leads = rank.control->rank() == 0;
+    if (status >= 0) {
+      if (leads) (status == 0 ? std::cout : std::cerr) << words;
+      return status;
+    }
+    try {
+      return run(rank, settings);
+    } catch (const UsageError& error) {  // on all ranks
+      if (leads) std::cerr << "allreduce_perf: " << error.what() << '\n';
+      return 2;
+    }
+  };
+  return under_mpirun() ? run_mpi(body) : run_threads(settings.threads, body);
+}

@@ -1,0 +1,40 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+#include <winnow/elements.hpp>
+#include <winnow/options.hpp>
+
+namespace winnow::bench {
+
+/// An element type or an operation by the name that nccl-tests gives it.
+struct NamedType {
+  std::string name;
+  ElementType type;
+};
+struct NamedOp {
+  std::string name;
+  ReduceOp op;
+};
+
+/// What allreduce_perf was asked for; names and defaults are those of nccl-tests.
+struct PerfSettings {
+  int threads = 2;
+  std::uint64_t min_bytes = std::uint64_t{32} << 20, max_bytes = std::uint64_t{32} << 20;
+  std::uint64_t step_bytes = std::uint64_t{1} << 20;
+  std::uint64_t step_factor = 1;  ///< from 2 on it counts, and step_bytes does not
+  int iters = 20, warmup_iters = 5, check = 1;
+  std::vector<NamedType> types;
+  std::vector<NamedOp> ops;
+  Options options;
+  std::string output_file;  ///< empty: none
+  std::vector<std::string> arguments;
+};
+
+/// Reads the command line. Returns -1 to go on, else the exit status, with `words` to be said.
+int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std::string& words);
+
+}  // namespace winnow::bench

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# usage: allreduce_perf_test.sh PROGRAM [COMMAND...]
+#
+# Runs allreduce_perf, started by COMMAND (mpirun and its arguments, for 3 ranks) or over 3 threads,
+# with command lines that are right and wrong: exit status, the table's shape, and the JSON file.
+set -uo pipefail
+
+program=$1
+shift
+launcher=("$@")
+over=(-t 3)
+if ((${#launcher[@]} > 0)); then over=(); fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  sed 's/^/    /' "$folder/out" "$folder/err"
+  failures=$((failures + 1))
+}
+
+run() { "${launcher[@]}" "$program" "${over[@]}" "$@" >"$folder/out" 2>"$folder/err" </dev/null; }
+
+# expect_refusal PATTERN ARGUMENT...: status 2, no table, and one line of the program's own.
+expect_refusal() {
+  local pattern=$1
+  shift
+  run "$@"
+  local status=$?
+  ((status == 2)) || fail "'$*' ends with status $status, not 2"
+  [[ $(grep -c '^allreduce_perf: ' "$folder/err") == 1 ]] || fail "'$*' does not print one line"
+  grep -q "^allreduce_perf: .*$pattern" "$folder/err" || fail "'$*' does not say '$pattern'"
+  [[ -s $folder/out ]] && fail "'$*' prints to stdout"
+}
+
+expect_refusal 'smaller as -b' -b 8M -e 1M
+expect_refusal 'give -f 2' -b 1K -e 1M -i 0
+expect_refusal 'host memory' -g 2
+expect_refusal 'bfloat16' -d flot
+expect_refusal 'sum,prod' -o add
+expect_refusal 'unknown argument' -q
+expect_refusal "mean 'topk'" --compressor topj:0.01
+expect_refusal 'cannot write' -J "$folder/missing/file"
+((${#launcher[@]} > 0)) && expect_refusal 'mpirun -n' -t 3
+
+run --help || fail "--help ends with status $?"
+[[ $(grep -c '^Usage' "$folder/out") == 1 ]] || fail '--help is not printed once'
+
+# check_report SIZES TYPES OPERATIONS COMPRESSED: the table and the JSON file say the same, and all
+# of it is there. COMPRESSED: sizes whose sums of floats travel compressed.
+check_report() {
+  python3 - "$folder/out" "$folder/json" "$@" <<'PYTHON' || fail 'the report is wrong'
+import json, re, sys
+out, path, sizes, types, ops, compressed = sys.argv[1:]
+sizes, compressed = ([int(n) for n in words.split()] for words in (sizes, compressed))
+lines = open(out).read().splitlines()
+report = json.load(open(path))
+rows = [line.split() for line in lines if not line.startswith("#")]
+expected = [(t, o, s) for t in types.split() for o in ops.split() for s in sizes]
+assert [(r[2], r[3], int(r[0])) for r in rows] == expected, rows
+assert [(r["type"], r["redop"], r["size"]) for r in report["results"]] == expected, report
+head = next(line for line in lines if "algbw" in line).split()[1:]
+assert head == ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",
+                "algbw", "busbw", "#wrong", "wire", "ratio", "error", "lost"], head
+assert all(len(row) == len(head) for row in rows), rows
+assert sum(bool(re.match(r"#  Rank +\d+ Group +0 Pid +\d+ on +\S", line)) for line in lines) == 3
+assert report["config"]["ranks"] == 3 and len(report["config"]["devices"]) == 3, report["config"]
+assert any(re.match(r"# nThread \d+ nGpus 0 minBytes \d+ maxBytes \d+ step: 4\(factor\)", line)
+           for line in lines), lines
+assert "# Out of bounds values : 0 OK" in lines and report["out_of_bounds"]["okay"] is True, lines
+average = next(line for line in lines if line.startswith("# Avg bus bandwidth    : "))
+assert abs(float(average.split()[-1]) / report["average_bus_bandwidth"]["bandwidth"] - 1) < 1e-3
+for row, line in zip(report["results"], rows):
+    for half in row["out_of_place"], row["in_place"]:
+        assert half["time"] > 0, half
+        assert abs(half["alg_bw"] - row["size"] / half["time"] * 1e-3) < 1e-6 * half["alg_bw"], half
+        assert abs(half["bus_bw"] - half["alg_bw"] * 4 / 3) < 1e-6 * half["bus_bw"], half
+    if row["size"] in compressed and row["type"] == "float" and row["redop"] in ("sum", "avg"):
+        assert line[8] == line[12] == "N/A" and row["in_place"]["nwrong"] is None, line
+        assert row["ratio"] > 30 and 0.5 < row["error"] < 1 and row["lost"] < 1e-6, row
+    else:
+        assert line[8] == line[12] == "0" and row["out_of_place"]["nwrong"] == 0, line
+        assert line[15] == line[16] == "N/A" and row["error"] is None, line
+        assert row["ratio"] < 1.01, row
+PYTHON
+}
+
+run -b 1K -e 256K -f 4 -n 2 -w 1 -d float -o all --compressor topk:0.01 -J "$folder/json" ||
+  fail "it ends with status $?"
+check_report '1024 4096 16384 65536 262144' float 'sum prod max min avg' '65536 262144'
+
+run -b 80 -e 100 -f 4 -n 1 -w 0 -c 2 -d all -o all --compressor none -J "$folder/json" ||
+  fail "all types end with status $?"
+check_report 80 'int8 uint8 int32 uint32 int64 uint64 half float double bfloat16' \
+  'sum prod max min avg' ''
+
+run -b 0 -e 0 -n 1 -c 0 || fail "no elements end with status $?"
+exit $((failures > 0))
