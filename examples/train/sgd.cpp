@@ -7,14 +7,14 @@
 
 namespace train {
 
-void Sgd::step(std::span<float> parameters, std::span<const float> gradients, float rate) {
+void Sgd::step(std::span<float> parameters, std::span<const float> updates) {
   velocity_.resize(parameters.size());
   float* const p = parameters.data();
   float* const v = velocity_.data();
-  const float* const g = gradients.data();
+  const float* const u = updates.data();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    v[i] = momentum_ * v[i] + g[i];
-    p[i] -= rate * v[i];
+    v[i] = momentum_ * v[i] + u[i];
+    p[i] -= v[i];
   }
 }
 

@@ -50,6 +50,13 @@ std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tens
   return bucket;
 }
 
+/// Turns the gradients of some tensors into the optimizer's updates.
+void scale(Model<float>& model, std::span<const Tensor> tensors, float rate) {
+  for (const Tensor& tensor : tensors) {
+    for (float& gradient : model.gradients().subspan(tensor.begin, tensor.count)) gradient *= rate;
+  }
+}
+
 double sum_over_ranks(double mine, Group& group) {
   const std::vector<double> all = group.gather(mine);
   return std::accumulate(all.begin(), all.end(), 0.0);
@@ -127,6 +134,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   double loss = 0;  // of this rank, summed over the windows since the last point
   double windows = 0;
   for (std::uint64_t step = 0; step < recipe.steps; ++step) {
+    const float rate = cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps);
     StepTime time;
     Lap lap;
     corpus.sample(recipe.seed, step, group.rank(), targets);
@@ -134,6 +142,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
     if (recipe.overlap) {
       loss +=
           model.loss_and_gradients({corpus.bytes(), targets}, [&](std::span<const Tensor> tensors) {
+            scale(model, tensors, rate);
             works.push_back(reducer.all_reduce_async(bucket_of(model, tensors)));
           });
       time.compute = lap();
@@ -143,6 +152,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
       time.wait = lap();
     } else {
       loss += model.loss_and_gradients({corpus.bytes(), targets});
+      scale(model, model.tensors(), rate);
       time.compute = lap();
 
       group.barrier();
@@ -152,8 +162,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
       time.allreduce = lap();
     }
 
-    optimizer.step(model.parameters(), model.gradients(),
-                   cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps));
+    optimizer.step(model.parameters(), model.gradients());
     time.compute += lap();
     time.step = time.compute + time.wait + time.allreduce;
     times.push_back(time);

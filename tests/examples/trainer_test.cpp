@@ -156,10 +156,10 @@ TEST(Group, AFailureOfRank0EndsEveryRankWithItsStatus) {
 TEST(Sgd, FollowsItsFormula) {
   std::vector<float> parameters = {1, 2};
   Sgd sgd(0.5f);
-  sgd.step(parameters, std::vector<float>{4, -8}, 0.25f);
-  EXPECT_EQ(parameters, (std::vector<float>{0, 4}));  // v = 4, -8
-  sgd.step(parameters, std::vector<float>{2, 0}, 0.5f);
-  EXPECT_EQ(parameters, (std::vector<float>{-2, 6}));  // v = 4, -4
+  sgd.step(parameters, std::vector<float>{1, -2});
+  EXPECT_EQ(parameters, (std::vector<float>{0, 4}));  // v = 1, -2
+  sgd.step(parameters, std::vector<float>{1.5f, 0});
+  EXPECT_EQ(parameters, (std::vector<float>{-2, 5}));  // v = 2, -1
 }
 
 TEST(Sgd, RateFallsAlongACosine) {
