@@ -4,6 +4,11 @@
 // shows it.
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 #include "compress/compressor.hpp"
 #include "kernels/half.hpp"
 #include "tests/forwarding_transport.hpp"
@@ -31,18 +36,34 @@ class FailingTransport final : public ForwardingTransport {
   int starts_ = 0;
 };
 
+/// Memory that ranks send from: after a failure peers may read it until the transport, which
+/// outlives the ranks' bodies here, is destroyed.
+template <class T>
+class Kept {
+ public:
+  template <class... Args>
+  T& make(Args&&... args) {
+    const std::lock_guard lock(mutex_);
+    return objects_.emplace_back(std::forward<Args>(args)...);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<T> objects_;
+};
+
 void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options& options,
                          int fail_at, bool dense_is_lost, bool others_may_end = false) {
   // What a lossy coding missed and what it sent are added up again, with a rounding each.
   const bool exact = compress::make_compressor(options.compressor)->codings().exact();
   const float rounding = exact ? 0 : 1e-6F;
+  Kept<TestBucket> buckets;
   run_worlds(options.schedule, [&](const std::shared_ptr<Transport>& inner) {
     if (inner->size() == 1) return;  // nothing travels
-    // The failing transport is destroyed before its buffers' owner only at the end of the body.
     const auto transport =
         std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? fail_at : -1);
     AllReducer reducer(transport, options);
-    TestBucket bucket(parameters);
+    TestBucket& bucket = buckets.make(parameters);
     bucket.fill(Kind::normal, inner->rank(), 0);
     reducer.all_reduce(bucket.segments());
     std::vector<std::vector<float>> before;
@@ -173,6 +194,7 @@ TEST(Failure, InTheDenseRingInPlace) {
 
 /// Calls `reducer` out of place, the second time over a wire that is cut at start `fail_at`.
 void expect_input_kept(const Options& options, int fail_at, ElementType type, ReduceOp op) {
+  Kept<std::vector<float>> outputs;
   for (const int ranks : rank_counts()) {
     if (ranks == 1) continue;
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& inner) {
@@ -182,7 +204,7 @@ void expect_input_kept(const Options& options, int fail_at, ElementType type, Re
       AllReducer reducer(transport, options);
       std::vector<float> gradient = make_gradient(Kind::normal, 3001, inner->rank(), 0, 1);
       std::vector<std::uint16_t> halves(gradient.size()), halves_out(gradient.size(), 1);
-      std::vector<float> out(gradient.size(), 1.0F);
+      std::vector<float>& out = outputs.make(gradient.size(), 1.0F);
       const bool half = type == ElementType::bf16;
       if (half) {
         kernels::narrow({}, type, gradient, halves);
