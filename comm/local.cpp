@@ -53,6 +53,10 @@ struct Group {
     for (std::condition_variable& condition : wake) condition.notify_all();
   }
 
+  std::string abort_text() const {
+    return "rank " + std::to_string(aborted_by) + " aborted: " + reason;
+  }
+
   std::size_t size;
   std::mutex mutex;
   std::vector<Channel> channels;
@@ -195,7 +199,8 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
     const bool sends = !channel.posted.empty() && channel.posted.front().ticket <= ticket;
     if (!receives && !sends) continue;
     if (group_->gone[static_cast<std::size_t>(peer)] != 0 && !channel.copying)
-      fail(lock, "rank " + std::to_string(peer) + " is gone");
+      fail(lock, group_->aborted_by >= 0 ? group_->abort_text()
+                                         : "rank " + std::to_string(peer) + " is gone");
     awaited = peer;
   }
   return awaited;
@@ -207,8 +212,7 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
                                                 " of " + std::to_string(started_) + " started");
   Lock lock(group_->mutex);
   for (;;) {
-    if (group_->aborted_by >= 0)
-      fail(lock, "rank " + std::to_string(group_->aborted_by) + " aborted: " + group_->reason);
+    if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
     copied_ = false;
     const int awaited = find_awaited(ticket.number, lock);
     if (awaited < 0) return;
@@ -223,7 +227,7 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
 }
 
 void LocalTransport::abort(std::string_view reason) noexcept {
-  const Lock lock(group_->mutex);
+  Lock lock(group_->mutex);
   if (group_->aborted_by < 0) {
     group_->aborted_by = rank_;
     try {
@@ -233,7 +237,7 @@ void LocalTransport::abort(std::string_view reason) noexcept {
       // Without memory for the text the abort stands, and names the rank alone.
     }
   }
-  group_->wake_all();
+  leave(lock);  // so that the caller may write to what it was sending
 }
 
 // Takes back what was posted and not taken, and tells the others that nothing more will come.
