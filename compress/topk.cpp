@@ -22,8 +22,15 @@ std::size_t list_room(const Piece& piece) {
   return std::min<std::size_t>(2 * std::size_t{piece.own_k} + kSpare, piece.own_count);
 }
 
+/// Elements of this rank's own that other ranks can name, at most.
+std::uint64_t most_touched(const Part& part) {
+  return std::min(part.partition.owners() * part.most_for(part.self),
+                  part.partition.local_count(part.self));
+}
+
 std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part) {
   const auto lists = workspace.take<kernels::OwnedSums>(part.pieces.size());
+  const std::uint64_t most = most_touched(part);
   for (std::size_t i = 0; i < lists.size(); ++i) {
     const Piece& piece = part.pieces[i];
     const kernels::SelectBound& bound = piece.state->sum_bound;
@@ -34,25 +41,29 @@ std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part)
     lists[i] = {.own = own,
                 .residual = piece.residual(),
                 .begin = piece.own_begin,
-                .count = piece.own_count};
+                .count = piece.own_count,
+                .most = std::min(most, piece.own_count)};
   }
   return lists;
 }
 
-/// Contributions as lists by local number; those that carry every position are decoded.
-std::span<const kernels::SparseView> as_lists(const Exec& exec,
+/// Contributions as lists by local number; those that carry every position are decoded. Takes the
+/// same memory whether they do or not.
+std::span<const kernels::SparseView> as_lists(const Exec& exec, const Part& part,
                                               std::span<const MessageView> contributions) {
   Workspace& workspace = *exec.workspace;
   const auto lists = workspace.take<kernels::SparseView>(contributions.size());
+  const std::uint64_t count = part.partition.local_count(part.self);
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     const MessageView& message = contributions[rank];
     lists[rank] = {message.index, message.value};
-    if (!message.carries_all() || message.header.count == 0) continue;
-    const auto index = workspace.take<std::uint32_t>(message.header.count);
+    if (rank == part.self || part.most_for(part.self) < count) continue;
+    const auto index = workspace.take<std::uint32_t>(count);
+    const auto value = workspace.take<float>(count);
+    if (!message.carries_all() || count == 0) continue;
     std::iota(index.begin(), index.end(), 0U);
     lists[rank].index = index;
     if (!message.value.empty()) continue;
-    const auto value = workspace.take<float>(index.size());
     kernels::dequantize(exec, message.format, index.size(), message.coded, 0, value);
     lists[rank].value = value;
   }
@@ -103,14 +114,13 @@ class TopK final : public Compressor {
                    std::span<std::byte> out) const override {
     const Part& part = job.part;
     Workspace& workspace = *exec.workspace;
-    const std::uint64_t count = part.partition.local_count(part.self);
-    const std::uint64_t most = std::min(contributions.size() * part.most_for(part.self), count);
+    const std::uint64_t most = most_touched(part);
     const auto index = workspace.take<std::uint32_t>(part.owner_k[part.self]);
     const auto value = workspace.take<float>(index.size());
     const auto touched = workspace.take<std::uint32_t>(most);
     const auto sum = workspace.take<float>(most);
     const Workspace::Scope scope(workspace);
-    const auto terms = as_lists(exec, contributions);
+    const auto terms = as_lists(exec, part, contributions);
     std::size_t at = 0, end = 0;
     bool finite = true;
     {

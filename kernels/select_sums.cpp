@@ -25,7 +25,8 @@ SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
   WINNOW_EXPECTS(
       !out.index.empty() && out.index.size() <= owned.count && out.value.size() == out.index.size(),
       "index and value must have k elements each, 1 <= k <= count");
-  WINNOW_EXPECTS(out.touched.size() == out.sum.size(), "touched and sum must have equal sizes");
+  WINNOW_EXPECTS(out.touched.size() == out.sum.size() && out.touched.size() <= owned.most,
+                 "touched and sum must have equal sizes, at most `most`");
   WINNOW_EXPECTS(exec.workspace != nullptr, "selection needs Exec::workspace");
   const SelectResult result =
       dispatch(exec, reference::select_sums, cpu::select_sums, NoBody{}, owned, terms, state, out);

@@ -18,6 +18,7 @@ struct OwnedSums {
   std::span<const float> residual;  ///< of the parameter: acc, where own
   std::uint64_t begin = 0;          ///< local number of its first own element
   std::uint64_t count = 0;          ///< own elements
+  std::uint64_t most = 0;           ///< that terms may ever name, for scratch of a fixed size
 };
 
 /// Lists of sums, ascending by local number.
@@ -35,7 +36,7 @@ struct SumLists {
 /// rank. Touches no memory of elements that no term names while own.bound, from `state`, was good:
 /// all that matters was listed by the pass that made acc; else reads all of it. The residual stays.
 /// Returns finite = false where a sum is not finite; index then names the first k elements, value
-/// is 0. exec.workspace required: 8 bytes for each place of own.index and of touched, 4 * count
+/// is 0. exec.workspace required: 8 bytes for each place of own.index and of `most`, 4 * count
 /// besides in a step whose bound was not good. Bit-identical for every place and number of threads.
 SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
                          std::span<const SparseView> terms, SelectBound& state, SumLists& out);

@@ -201,7 +201,7 @@ SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
   const auto parts = exec.workspace->take<Candidates>(ranges.size());
   const auto outs = exec.workspace->take<Range::Out>(ranges.size());
   const auto cursors = exec.workspace->take<std::size_t>(ranges.size() * terms.size());
-  const std::size_t room = own.index.size() + out.touched.size();
+  const std::size_t room = own.index.size() + owned.most;
   const auto index = exec.workspace->take<std::uint32_t>(room);
   const auto value = exec.workspace->take<float>(room);
 

@@ -88,7 +88,10 @@ Outcome run(const Job& job, const Exec& exec, std::size_t k, SelectBound& bound,
   with_workspace.workspace = &workspace;
   std::vector<std::uint32_t> listed_index;
   std::vector<float> listed_value;
-  OwnedSums owned{.residual = job.residual, .begin = job.begin, .count = job.count()};
+  OwnedSums owned{.residual = job.residual,
+                  .begin = job.begin,
+                  .count = job.count(),
+                  .most = std::min<std::uint64_t>(job.entries(), job.count())};
   owned.own = {.partition = &job.partition, .self = job.self, .base = job.base};
   if (bound.k == k) owned.own.bound = bound.bound;
   for (std::uint64_t local = job.begin; local < job.end; ++local) {
@@ -182,7 +185,7 @@ TEST(SelectSumsOrder, IsThatOfRanks) {
     std::vector<float> sum(4), value(1);
     kernels::SumLists out{chosen, value, touched, sum};
     SelectBound bound;
-    const OwnedSums owned{.own = {&partition, 1, 0}, .residual = residual, .count = 64};
+    const OwnedSums owned{.own = {&partition, 1, 0}, .residual = residual, .count = 64, .most = 64};
     EXPECT_TRUE(
         kernels::select_sums({.place = place, .workspace = &workspace}, owned, terms, bound, out)
             .finite);
@@ -207,7 +210,7 @@ TEST(SelectSumsOverflow, IsToldAndNothingOfItIsSent) {
     std::vector<float> sum(1), value = {1, 1};
     kernels::SumLists out{chosen, value, touched, sum};
     SelectBound bound;
-    const OwnedSums owned{.own = {&partition, 0, 0}, .residual = residual, .count = 64};
+    const OwnedSums owned{.own = {&partition, 0, 0}, .residual = residual, .count = 64, .most = 64};
     EXPECT_FALSE(
         kernels::select_sums({.place = place, .workspace = &workspace}, owned, terms, bound, out)
             .finite);
@@ -224,7 +227,7 @@ TEST(SelectSumsContract, RefusesWrongShapes) {
   std::vector<float> value(65);
   kernels::SumLists out{chosen, value, {}, {}};
   SelectBound bound;
-  const OwnedSums owned{.own = {&partition, 0, 0}, .residual = residual, .count = 64};
+  const OwnedSums owned{.own = {&partition, 0, 0}, .residual = residual, .count = 64, .most = 64};
   const std::vector<SparseView> two(2), three(3);
   EXPECT_THROW(kernels::select_sums({.workspace = &workspace}, owned, two, bound, out), UsageError);
   out = {std::span(chosen).first(1), std::span(value).first(1), {}, {}};
