@@ -41,7 +41,7 @@ for repetition in 1 2; do "$bench/netlab" up 2 200mbit || fail "up, time $repeti
 for repetition in 1 2; do "$bench/netlab" down || fail "down, time $repetition"; done
 [ -z "$("$bench/netlab" status)" ] || fail 'down left a host'
 
-"$bench/scaling" --build "$build" --out "$folder" --hosts 2 --ranks-per-host 1 --links 200mbit \
+"$bench/scaling" --build "$build" --out "$folder" --hosts 2 --ranks-per-host 1 --links 500mbit \
   --sizes 20000 --compressors 'topk:0.01;topk:0.01,int8' --schedules gather --rounds 2 \
   --settling 2 --counted-calls 2 --timeout 100 || fail "scaling ends with status $?"
 [ -z "$("$bench/netlab" status)" ] || fail 'scaling left a host'
@@ -54,7 +54,7 @@ rows = {row["entrant"]: row for row in report["rows"]}
 compressed = {"topk:0.01/gather", "topk:0.01,int8/gather"}
 assert compressed | {"dense/mpi_default", "dense/ring", "none/dense_ring"} <= set(rows), rows
 for name, row in rows.items():
-    assert (row["link"], row["hosts"], row["ranks"], row["count"]) == ("200mbit", 2, 2, 20000), row
+    assert (row["link"], row["hosts"], row["ranks"], row["count"]) == ("500mbit", 2, 2, 20000), row
     assert row["milliseconds"] > 0 and row["speedup"] > 0, row
     assert row["dense_wire_bytes"] == 80000, row
     if name in compressed:
