@@ -1,54 +1,31 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Bandwidth of the device kernels beside the device's own copy in the same run. Rounds are
-// interleaved (copy, kernel, copy, ...), so that clocks that rise or fall meet both; times are
-// events on one stream, of which the median is reported.
+// The device kernels beside the device's own copy in the same run. Rounds are interleaved (copy,
+// kernel, copy, ...), so that clocks that rise or fall meet both; times are events on one stream,
+// of which the median is reported. The floor is the time in which the copy would move 12 bytes an
+// element: gradient and residual read, residual written.
 #include <cuda_runtime_api.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <fstream>
 #include <functional>
 #include <iomanip>
 #include <iostream>
 #include <memory>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "kernels/cuda/residual_add.hpp"
+#include "bench/cuda_rows.hpp"
 #include "kernels/cuda/try.hpp"
 
-namespace winnow {
+namespace winnow::bench {
 namespace {
 
 constexpr int kSkipped = 77;
-
-struct DeviceFree {
-  void operator()(float* memory) const noexcept { (void)cudaFree(memory); }
-};
-using DeviceFloats = std::unique_ptr<float, DeviceFree>;
-
-DeviceFloats allocate(std::size_t count) {
-  void* memory = nullptr;
-  WINNOW_CUDA_TRY(cudaMalloc(&memory, count * sizeof(float)));
-  return DeviceFloats(static_cast<float*>(memory));
-}
-
-/// Numbers that differ from each other, since memory that is all zero takes less power to move.
-void fill(std::span<float> device) {
-  std::vector<float> pattern(std::min<std::size_t>(device.size(), std::size_t{1} << 20));
-  for (std::size_t i = 0; i < pattern.size(); ++i) pattern[i] = 1.0F / static_cast<float>(i + 1);
-  for (std::size_t at = 0; at < device.size(); at += pattern.size()) {
-    const std::size_t count = std::min(pattern.size(), device.size() - at);
-    WINNOW_CUDA_TRY(cudaMemcpy(device.data() + at, pattern.data(), count * sizeof(float),
-                               cudaMemcpyHostToDevice));
-  }
-}
+constexpr double kFloorBytes = 12;
 
 /// Seconds between two points of a stream.
 class Timer {
@@ -79,11 +56,11 @@ class Timer {
   cudaEvent_t end_ = nullptr;
 };
 
-struct Row {
+/// What was measured of a row.
+struct Result {
   std::string name;
-  double bytes;  ///< read and written in one round
-  std::function<void()> work;
-  std::vector<double> seconds = {};
+  double bytes;
+  std::vector<double> seconds;
 
   double median() const {
     std::vector<double> sorted = seconds;
@@ -91,37 +68,76 @@ struct Row {
     std::nth_element(sorted.begin(), middle, sorted.end());
     return *middle;
   }
+  double least() const { return *std::min_element(seconds.begin(), seconds.end()); }
   double gigabytes_per_second() const { return 1e-9 * bytes / median(); }
 };
 
-void print(const std::string& device, std::size_t count, const std::vector<Row>& rows) {
-  std::cout << device << ", " << count << " floats, median of " << rows[0].seconds.size()
-            << " rounds\n"
-            << std::fixed;
-  for (const Row& row : rows) {
-    std::cout << std::left << std::setw(24) << row.name << std::right << std::setprecision(3)
-              << std::setw(10) << 1e3 * row.median() << " ms" << std::setprecision(0)
-              << std::setw(8) << row.gigabytes_per_second() << " GB/s" << std::setprecision(3)
-              << std::setw(8) << row.gigabytes_per_second() / rows[0].gigabytes_per_second()
-              << " of copy\n";
+/// The results of a run; the first is the copy.
+struct Report {
+  std::string device;
+  std::size_t count;
+  std::vector<Result> results;
+
+  double of_copy(const Result& result) const {
+    return result.gigabytes_per_second() / results[0].gigabytes_per_second();
+  }
+  double of_floor(const Result& result) const {
+    const double floor =
+        1e-9 * kFloorBytes * static_cast<double>(count) / results[0].gigabytes_per_second();
+    return result.median() / floor;
+  }
+  double bytes_per_element(const Result& result) const {
+    return result.bytes / static_cast<double>(count);
+  }
+};
+
+void write_markdown(std::ostream& out, const Report& report) {
+  out << report.device << ", " << report.count << " float32, median of "
+      << report.results[0].seconds.size() << " rounds\n\n"
+      << "| kernel | bytes/element | ms | GB/s | of copy | time / floor |\n"
+      << "|---|---|---|---|---|---|\n"
+      << std::fixed;
+  for (const Result& r : report.results) {
+    out << "| " << r.name << " | " << std::setprecision(2) << report.bytes_per_element(r) << " | "
+        << std::setprecision(3) << 1e3 * r.median() << " | " << std::setprecision(0)
+        << r.gigabytes_per_second() << " | " << std::setprecision(3) << report.of_copy(r) << " | "
+        << report.of_floor(r) << " |\n";
   }
 }
 
-void write_json(std::ostream& out, const std::string& device, std::size_t count,
-                const std::vector<Row>& rows) {
-  out << std::setprecision(9) << "{\n  \"device\": \"" << device << "\",\n  \"count\": " << count
-      << ",\n  \"rounds\": " << rows[0].seconds.size() << ",\n  \"rows\": [";
-  for (const Row& row : rows) {
-    out << (&row == rows.data() ? "" : ",") << "\n    {\"name\": \"" << row.name
-        << "\", \"bytes\": " << row.bytes << ", \"median_seconds\": " << row.median()
-        << ", \"least_seconds\": " << *std::min_element(row.seconds.begin(), row.seconds.end())
-        << ", \"gigabytes_per_second\": " << row.gigabytes_per_second()
-        << ", \"of_copy\": " << row.gigabytes_per_second() / rows[0].gigabytes_per_second() << "}";
+void write_json(std::ostream& out, const Report& report) {
+  out << std::setprecision(9) << "{\n  \"device\": \"" << report.device
+      << "\",\n  \"count\": " << report.count
+      << ",\n  \"rounds\": " << report.results[0].seconds.size() << ",\n  \"rows\": [";
+  for (const Result& r : report.results) {
+    out << (&r == report.results.data() ? "" : ",") << "\n    {\"name\": \"" << r.name
+        << "\", \"bytes\": " << r.bytes << ", \"median_seconds\": " << r.median()
+        << ", \"least_seconds\": " << r.least()
+        << ", \"gigabytes_per_second\": " << r.gigabytes_per_second()
+        << ", \"of_copy\": " << report.of_copy(r) << ", \"of_floor\": " << report.of_floor(r)
+        << "}";
   }
   out << "\n  ]\n}\n";
 }
 
-int run(std::size_t count, int rounds, const std::string& json) {
+/// Writes a report to a file, where one is named.
+void write_file(const std::string& name, const Report& report,
+                void (*write)(std::ostream&, const Report&)) {
+  if (name.empty()) return;
+  std::ofstream file(name);
+  write(file, report);
+  file.close();
+  if (!file) throw Error("cannot write " + name);
+}
+
+struct Settings {
+  std::size_t count = 100'000'000;
+  double density = 0.01;
+  int rounds = 51;
+  std::string json, markdown;
+};
+
+int run(const Settings& settings) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
   if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) {
@@ -131,65 +147,51 @@ int run(std::size_t count, int rounds, const std::string& json) {
   WINNOW_CUDA_TRY(status);
   cudaDeviceProp properties{};
   WINNOW_CUDA_TRY(cudaGetDeviceProperties(&properties, 0));
-
-  // One float more than count, for a gradient that does not lie as the residual does.
-  const DeviceFloats residual = allocate(count), gradient = allocate(count + 1);
-  const DeviceFloats target = allocate(count);
-  fill({residual.get(), count});
-  fill({gradient.get(), count + 1});
   cudaStream_t stream = nullptr;
   WINNOW_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const std::unique_ptr<CUstream_st, cudaError_t (*)(cudaStream_t)> owner(stream,
                                                                           cudaStreamDestroy);
-  const Exec exec{.place = Place::cuda, .stream = stream};
-  const auto floats = static_cast<double>(count * sizeof(float));
+  const CudaRows rows(stream, settings.count, settings.density,
+                      static_cast<std::size_t>(properties.l2CacheSize));
 
-  std::vector<Row> rows;
-  rows.push_back({"copy", 2 * floats, [&] {
-                    WINNOW_CUDA_TRY(cudaMemcpyAsync(target.get(), gradient.get(),
-                                                    count * sizeof(float), cudaMemcpyDeviceToDevice,
-                                                    stream));
-                  }});
-  rows.push_back(
-      {"residual_add", 3 * floats, [&] {
-         kernels::cuda::residual_add(exec, {residual.get(), count}, {gradient.get(), count});
-       }});
-  rows.push_back(
-      {"residual_add misaligned", 3 * floats, [&] {
-         kernels::cuda::residual_add(exec, {residual.get(), count}, {gradient.get() + 1, count});
-       }});
-
+  Report report{.device = properties.name, .count = settings.count, .results = {}};
+  for (const CudaRow& row : rows.all()) report.results.push_back({row.name, row.bytes, {}});
   constexpr int kWarmUp = 3;
   Timer timer;
-  for (int round = -kWarmUp; round < rounds; ++round) {
-    for (Row& row : rows) {
-      const double seconds = timer.seconds(stream, row.work);
-      if (round >= 0) row.seconds.push_back(seconds);
+  for (int round = -kWarmUp; round < settings.rounds; ++round) {
+    for (std::size_t r = 0; r < report.results.size(); ++r) {
+      const CudaRow& row = rows.all()[r];
+      // Warm-up rounds are rounds too: inputs rotate through them.
+      const auto turn = static_cast<std::size_t>(round + kWarmUp);
+      if (row.prepare) row.prepare(turn);
+      const double seconds = timer.seconds(stream, [&] { row.work(turn); });
+      if (round >= 0) report.results[r].seconds.push_back(seconds);
     }
   }
-  print(properties.name, count, rows);
-  if (json.empty()) return 0;
-  std::ofstream file(json);
-  write_json(file, properties.name, count, rows);
-  file.close();
-  if (!file) throw Error("cannot write " + json);
+  write_markdown(std::cout, report);
+  write_file(settings.markdown, report, write_markdown);
+  write_file(settings.json, report, write_json);
   return 0;
 }
 
 }  // namespace
-}  // namespace winnow
+}  // namespace winnow::bench
 
 int main(int argc, char** argv) {
-  std::size_t count = 100'000'000;
-  int rounds = 51;
-  std::string json;
-  CLI::App app{"Bandwidth of the device kernels; exits with 77 where there is no GPU."};
-  app.add_option("--count", count, "elements")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rounds", rounds)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--out", json, "write the result as JSON to this file");
+  winnow::bench::Settings settings;
+  CLI::App app{"The device kernels beside the device's copy; exits with 77 where there is no GPU."};
+  app.add_option("--count", settings.count, "elements")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--density", settings.density, "share of elements that are selected")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--rounds", settings.rounds)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--out", settings.json, "write the result as JSON to this file");
+  app.add_option("--markdown", settings.markdown, "write the table to this file");
   CLI11_PARSE(app, argc, argv);
   try {
-    return winnow::run(count, rounds, json);
+    return winnow::bench::run(settings);
   } catch (const std::exception& error) {
     std::cerr << "bench_kernels_cuda: " << error.what() << '\n';
     return 1;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/add_to.hpp"
 
+#include "kernels/cuda/add_to.hpp"
 #include "kernels/dispatch.hpp"
 
 namespace winnow::kernels {
@@ -22,7 +23,7 @@ bool add_to(const Exec& exec, std::span<float> sum, std::uint32_t base,
 }
 
 void put_back(const Exec& exec, std::span<float> sum, std::uint32_t base, const SparseView& list) {
-  dispatch(exec, reference::put_back, cpu::put_back, NoBody{}, sum, base, list);
+  dispatch(exec, reference::put_back, cpu::put_back, cuda::put_back, sum, base, list);
 }
 
 }  // namespace winnow::kernels

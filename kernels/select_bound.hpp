@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/feedback_select.hpp"
@@ -23,7 +25,22 @@ struct SelectBoundTuning {
 };
 
 /// Learns from a step: `kth` is the k-th largest |acc|, `candidates` how many reached the bound.
-void learn_bound(SelectBound& state, std::uint32_t k, float kth, std::uint64_t candidates,
-                 const SelectBoundTuning& tuning = {});
+/// constexpr makes it a device function too.
+constexpr void learn_bound(SelectBound& state, std::uint32_t k, float kth, std::uint64_t candidates,
+                           const SelectBoundTuning& tuning = {}) {
+  if (state.k != k) {
+    state.margin = tuning.first_margin;
+    state.k = k;
+  } else {
+    const float kept = static_cast<float>(k);
+    const float excess = static_cast<float>(candidates) / kept - 1;
+    const float aim = tuning.excess + tuning.spread / std::sqrt(kept);
+    state.margin += excess < 0 ? tuning.miss + std::min(-excess, 0.5f) / 8
+                               : std::clamp((aim - excess) * tuning.gain, -tuning.largest_change,
+                                            tuning.largest_change);
+    state.margin = std::clamp(state.margin, tuning.lowest, tuning.highest);
+  }
+  state.bound = kth * (1 - state.margin);
+}
 
 }  // namespace winnow::kernels

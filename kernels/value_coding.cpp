@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "kernels/cuda/value_coding.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/value_arithmetic.hpp"
 #include "kernels/value_layout.hpp"
@@ -102,7 +103,7 @@ std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k) {
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out) {
   expect_message(format, values.size(), out);
-  dispatch(exec, reference::quantize, cpu::quantize, NoBody{}, format, key, values, out);
+  dispatch(exec, reference::quantize, cpu::quantize, cuda::quantize, format, key, values, out);
 }
 
 bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,

@@ -6,6 +6,10 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/eliasfano.hpp"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/value_coding.hpp"
 #include "kernels/residual_add.hpp"
 
 namespace winnow {
@@ -16,6 +20,23 @@ TEST(BuiltWithoutCuda, DeviceMemoryIsRefusedAndUntouched) {
   EXPECT_THAT([&] { kernels::residual_add(Exec{.place = Place::cuda}, residual, gradient); },
               testing::ThrowsMessage<UsageError>(testing::HasSubstr("built without CUDA")));
   EXPECT_EQ(residual, (std::vector<float>{1, 2}));
+}
+
+TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
+  const auto refuses = testing::ThrowsMessage<UsageError>(testing::HasSubstr("built without CUDA"));
+  const kernels::ValueFormat format{&kernels::value_codings()[0]};
+  std::vector<float> values(2);
+  std::vector<std::byte> out(8);
+  EXPECT_THAT([&] { kernels::quantize({.place = Place::cuda}, format, {}, values, out); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::feedback_quantize({}, {}, format, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::feedback_select({}, {}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::cuda::feedback_select_scratch(1, 1); }, refuses);
+  EXPECT_THAT([&] { kernels::put_back({.place = Place::cuda}, values, 0, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::add_to({}, values, 0, {}, 1, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::ordered_sum({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::eliasfano_encode({.place = Place::cuda}, 1, {}, out); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::eliasfano_decode({}, {}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::cuda::eliasfano_decode_scratch(1, 1); }, refuses);
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace winnow::bench {
+
+/// One line of bench_kernels_cuda. Functions are given the number of the round, by which inputs
+/// rotate, and enqueue on the stream of CudaRows.
+struct CudaRow {
+  std::string name;
+  double bytes;  ///< read and written in one round
+  std::function<void(std::size_t)> work;
+  std::function<void(std::size_t)> prepare = {};  ///< before it, outside of the time
+};
+
+/// Owns device memory for what is measured: as many sets of inputs as are needed for no round to
+/// find its own in the L2 cache.
+class CudaRows {
+ public:
+  CudaRows(cudaStream_t stream, std::size_t count, double density, std::size_t l2_bytes);
+  ~CudaRows();
+  CudaRows(const CudaRows&) = delete;
+  CudaRows& operator=(const CudaRows&) = delete;
+
+  /// The first is the device's copy.
+  const std::vector<CudaRow>& all() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow::bench

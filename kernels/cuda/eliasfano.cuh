@@ -1,0 +1,204 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/eliasfano.hpp"
+#include "kernels/cuda/look_back.cuh"
+#include "kernels/cuda/simt.hpp"
+
+// Encoding: each thread makes whole words of the message, and finds the indices that have a bit in
+// them: by a division in the low part, by a binary search in the high part, whose places ascend.
+//
+// Decoding: the number of ones before a word says which index its first one is, by look-back over
+// tiles of words. A second kernel sees that the indices ascend. Words are of 64 bits, as the parts
+// are padded to.
+
+namespace winnow::kernels::cuda {
+
+struct EliasFanoTask {
+  std::uint64_t count, k;
+  std::uint32_t low_bits;
+  std::uint64_t low_words, high_words;
+  std::byte* bytes;      ///< the low part, then the high part; only read by the decoder
+  std::uint32_t* index;  ///< only read by the encoder
+  std::uint32_t* refused;
+  std::uint32_t* ticket;
+  std::uint64_t* tiles;  ///< words of look_back
+
+  WINNOW_DEVICE std::byte* low(std::uint64_t word) const { return bytes + 8 * word; }
+  WINNOW_DEVICE std::byte* high(std::uint64_t word) const { return bytes + 8 * (low_words + word); }
+};
+
+struct EliasFanoEncode {
+  using Task = EliasFanoTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    for (std::uint64_t w = simt::grid_thread(); w < task.low_words + task.high_words;
+         w += simt::grid_threads()) {
+      if (w < task.low_words) {
+        simt::store_word(task.low(w), low_word(task, w));
+      } else {
+        simt::store_word(task.high(w - task.low_words), high_word(task, w - task.low_words));
+      }
+    }
+  }
+
+ private:
+  WINNOW_DEVICE static std::uint64_t low_word(const Task& task, std::uint64_t w) {
+    const std::uint32_t l = task.low_bits, mask = (1U << l) - 1;
+    std::uint64_t i = 64 * w / l;
+    const auto past = static_cast<std::uint32_t>(64 * w - i * l);  // bits in the word before
+    std::uint64_t word = (task.index[i] & mask) >> past;
+    for (std::uint32_t filled = l - past; filled < 64 && ++i < task.k; filled += l) {
+      word |= std::uint64_t{task.index[i] & mask} << filled;
+    }
+    return word;
+  }
+
+  WINNOW_DEVICE static std::uint64_t high_word(const Task& task, std::uint64_t w) {
+    std::uint64_t first = 0, end = task.k;  // the first index whose place is not before the word
+    while (first < end) {
+      const std::uint64_t middle = first + (end - first) / 2;
+      if (place(task, middle) < 64 * w) {
+        first = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    std::uint64_t word = 0;
+    for (std::uint64_t i = first; i < task.k && place(task, i) < 64 * (w + 1); ++i) {
+      word |= std::uint64_t{1} << (place(task, i) - 64 * w);
+    }
+    return word;
+  }
+
+  WINNOW_DEVICE static std::uint64_t place(const Task& task, std::uint64_t i) {
+    return (task.index[i] >> task.low_bits) + i;
+  }
+};
+
+struct EliasFanoDecode {
+  using Task = EliasFanoTask;
+  struct Shared {
+    simt::ScanRoom scan;
+    Turn turn;
+  };
+
+  static constexpr std::uint32_t kWords = 4;  // of a thread
+  static constexpr std::uint32_t kTile = simt::kThreads * kWords;
+
+  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+    const std::uint64_t tiles = (task.high_words + kTile - 1) / kTile;
+    bool sound = true;
+    while (true) {
+      const std::uint32_t tile = next_tile(shared.turn, task.ticket);
+      if (tile >= tiles) break;
+      const std::uint64_t first = std::uint64_t{tile} * kTile + simt::thread() * kWords;
+      std::uint64_t word[kWords];
+      std::uint32_t ones = 0;
+      for (std::uint32_t w = 0; w < kWords; ++w) {
+        word[w] =
+            first + w < task.high_words ? simt::load_word<std::uint64_t>(task.high(first + w)) : 0;
+        ones += simt::ones_of(word[w]);
+      }
+      const simt::Scanned scanned = simt::scan(shared.scan, ones);
+      const std::uint64_t before = look_back(shared.turn, task.tiles, tile, scanned.total);
+      if (tile + 1 == tiles) sound = sound && before + scanned.total == task.k;
+      std::uint64_t i = before + scanned.before;
+      for (std::uint32_t w = 0; w < kWords; ++w) {
+        for (; word[w] != 0 && i < task.k; word[w] &= word[w] - 1) {
+          const std::uint64_t place = 64 * (first + w) + simt::lowest_one(word[w]);
+          const std::uint64_t position = (place - i) << task.low_bits | low_of_index(task, i);
+          sound = sound && position < task.count;
+          task.index[i++] = static_cast<std::uint32_t>(position);
+        }
+      }
+    }
+    if (!sound) simt::atomic_or(task.refused, 1);
+  }
+
+ private:
+  WINNOW_DEVICE static std::uint64_t low_of_index(const Task& task, std::uint64_t i) {
+    const std::uint32_t l = task.low_bits;
+    if (l == 0) return 0;
+    const std::uint64_t bit = i * l, w = bit / 64;
+    const auto shift = static_cast<std::uint32_t>(bit % 64);
+    std::uint64_t low = simt::load_word<std::uint64_t>(task.low(w)) >> shift;
+    if (shift + l > 64) low |= simt::load_word<std::uint64_t>(task.low(w + 1)) << (64 - shift);
+    return low & ((std::uint64_t{1} << l) - 1);
+  }
+};
+
+/// What the decoder cannot see while it writes: that indices ascend, and the padding of the low
+/// part. Ones in that of the high part name positions that are too large.
+struct EliasFanoCheck {
+  using Task = EliasFanoTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    bool sound = true;
+    for (std::uint64_t i = simt::grid_thread() + 1; i < task.k; i += simt::grid_threads()) {
+      sound = sound && task.index[i - 1] < task.index[i];
+    }
+    const auto used = static_cast<std::uint32_t>(task.k * task.low_bits % 64);
+    if (simt::grid_thread() == 0 && used != 0) {
+      sound = sound && simt::load_word<std::uint64_t>(task.low(task.low_words - 1)) >> used == 0;
+    }
+    if (!sound) simt::atomic_or(task.refused, 1);
+  }
+};
+
+inline EliasFanoTask make_eliasfano_task(std::uint64_t count, std::uint64_t k) {
+  const EliasFanoShape shape = eliasfano_shape(count, k);
+  return {.count = count,
+          .k = k,
+          .low_bits = shape.low_bits,
+          .low_words = shape.low_bytes / 8,
+          .high_words = shape.high_bytes / 8,
+          .bytes = nullptr,
+          .index = nullptr,
+          .refused = nullptr,
+          .ticket = nullptr,
+          .tiles = nullptr};
+}
+
+inline EliasFanoTask make_encode_task(std::uint64_t count, std::span<const std::uint32_t> index,
+                                      std::span<std::byte> out) {
+  EliasFanoTask task = make_eliasfano_task(count, index.size());
+  task.bytes = out.data();
+  task.index = const_cast<std::uint32_t*>(index.data());
+  return task;
+}
+
+/// Tiles of words of the high part.
+inline std::uint64_t decode_tiles(const EliasFanoTask& task) {
+  return (task.high_words + EliasFanoDecode::kTile - 1) / EliasFanoDecode::kTile;
+}
+
+/// The ticket, and a word for each tile.
+inline std::size_t decode_scratch_bytes(const EliasFanoTask& task) {
+  return 256 + decode_tiles(task) * sizeof(std::uint64_t);
+}
+
+inline EliasFanoTask make_decode_task(const DeviceDecodeJob& job) {
+  EliasFanoTask task = make_eliasfano_task(job.count, job.index.size());
+  WINNOW_EXPECTS(job.in.size() == 8 * (task.low_words + task.high_words),
+                 "Elias-Fano input must have as many bytes as the shape");
+  WINNOW_EXPECTS(job.refused != nullptr, "eliasfano_decode needs a word for refused");
+  WINNOW_EXPECTS(job.scratch.size() >= decode_scratch_bytes(task) &&
+                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
+                 "eliasfano_decode needs eliasfano_decode_scratch bytes, 256-byte aligned");
+  task.bytes = const_cast<std::byte*>(job.in.data());
+  task.index = job.index.data();
+  task.refused = job.refused;
+  task.ticket = reinterpret_cast<std::uint32_t*>(job.scratch.data());
+  task.tiles = reinterpret_cast<std::uint64_t*>(job.scratch.data() + 256);
+  return task;
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,315 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/arithmetic.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/vectors.cuh"
+#include "kernels/philox.hpp"
+#include "kernels/value_arithmetic.hpp"
+#include "kernels/value_coding.hpp"
+
+// Error feedback and coding of one message in one pass. A block takes a span of values: a tile of
+// 2048, or one whole scale block where that is longer.
+//
+// 1. Measure: acc = gradient + decay * residual, 8 values a thread in registers, and of each scale
+//    block what its scale is made of. The largest magnitude may be found in any order: by units of
+//    64, half a warp each. The sum of magnitudes has a fixed order, 16 chains of additions a scale
+//    block (values::sum_of_magnitudes), so a thread walks each chain through shared memory.
+// 2. Code: the codes go to the message, and what they miss to the residual.
+//
+// Of a span that is one tile, as all are up to blocks of 2048 values, step 2 finds acc in the
+// registers; of a longer one it reads again.
+
+namespace winnow::kernels::cuda {
+
+struct QuantizeTask {
+  FeedbackPiece only;           ///< where there is one piece; without gradient acc is the residual
+  const FeedbackPiece* pieces;  ///< in device memory, where there are several
+  std::uint32_t piece_count;
+  float decay;
+  std::uint64_t count;   ///< values of the message
+  std::uint32_t block;   ///< values that share a scale; 0: there are no scales
+  std::uint32_t span;    ///< values that a block of threads takes
+  std::uint64_t padded;  ///< values that the codes have room for
+  Philox::Key key;
+  RandomKey name;
+  float* scales;
+  std::byte* codes;
+  std::uint32_t* not_finite;  ///< becomes 1 where an acc is not finite; may be null
+};
+
+/// Values of a tile: 2 vectors a thread.
+inline constexpr std::uint32_t kQuantizeVectors = 2;
+inline constexpr std::uint32_t kQuantizeTile = simt::kThreads * 4 * kQuantizeVectors;
+
+template <class Coding, Rounding kRounding>
+struct FeedbackQuantize {
+  using Task = QuantizeTask;
+
+  static constexpr std::uint32_t kBits = Coding::kLine.bits;
+  static constexpr bool kHasScales = Coding::kLine.default_block != 0;
+  static constexpr bool kSums = std::is_same_v<Coding, values::Sign>;
+  static constexpr std::uint32_t kUnit = 64;  // no scale block is shorter
+  static constexpr std::uint32_t kUnits = kQuantizeTile / kUnit;
+  static constexpr std::uint32_t kChains = 16;  // of values::sum_of_magnitudes
+  static constexpr std::uint32_t kChainsOfThread = kUnits * kChains / simt::kThreads;
+
+  struct Shared {
+    std::uint32_t largest[kUnits];              // magnitude, by unit of the tile
+    float size[kSums ? kQuantizeTile : 1];      // of the tile
+    float chain[kSums ? kUnits * kChains : 1];  // sums, by scale block and chain
+    float scale[kUnits], inverse[kUnits];       // by scale block of the span
+  };
+
+  /// A thread's part of a tile.
+  struct Values {
+    float acc[kQuantizeVectors][4];  // 0 in gaps and where not finite
+    float* residual[kQuantizeVectors];
+    unsigned stored[kQuantizeVectors];  // bits of the elements whose residual changes
+    bool finite;
+  };
+
+  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+    const std::uint64_t begin = std::uint64_t{simt::block()} * task.span;
+    const std::uint64_t end = begin + task.span < task.count ? begin + task.span : task.count;
+    Values values;
+    if constexpr (!kHasScales) {
+      load(task, begin, values);
+    } else if constexpr (kSums) {
+      measure_sums(shared, task, begin, end, values);
+    } else {
+      measure_largest(shared, task, begin, end, values);
+    }
+    for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
+      if (task.span > kQuantizeTile) load(task, tile, values);
+      code(shared, task, begin, tile, values);
+    }
+  }
+
+ private:
+  /// The first value of this thread's vector j of a tile.
+  WINNOW_DEVICE static std::uint64_t first_of(std::uint64_t tile, std::uint32_t j) {
+    return tile + j * (simt::kThreads * 4) + simt::thread() * 4;
+  }
+
+  /// The last piece that begins at or before a position, if there is one.
+  WINNOW_DEVICE static FeedbackPiece find(const Task& task, std::uint64_t position) {
+    if (task.piece_count == 1) return task.only;
+    std::uint32_t low = 0, high = task.piece_count;  // the first that begins behind it
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      if (task.pieces[middle].base <= position) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low == 0 ? FeedbackPiece{} : task.pieces[low - 1];
+  }
+
+  WINNOW_DEVICE static void load(const Task& task, std::uint64_t tile, Values& values) {
+    values.finite = true;
+    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+      const std::uint64_t first = first_of(tile, j);
+      // A vector lies in one unit of 64, and no unit in two pieces.
+      const FeedbackPiece piece = find(task, first);
+      const std::uint64_t offset = first - piece.base;
+      const std::uint64_t size = piece.residual.size();
+      const unsigned here = first < piece.base ? 0 : elements_below(size, offset);
+      float residual[4];
+      values.residual[j] = piece.residual.data() + (here != 0 ? offset : 0);
+      load_vector(values.residual[j], here, residual);
+      float gradient[4] = {};
+      const bool feeds = piece.gradient.data() != nullptr;
+      if (feeds) load_vector(piece.gradient.data() + (here != 0 ? offset : 0), here, gradient);
+      values.stored[j] = 0;
+      for (unsigned e = 0; e < 4; ++e) {
+        const bool is_here = (here >> e & 1) != 0;
+        const float acc = feeds ? feedback(gradient[e], task.decay, residual[e]) : residual[e];
+        const bool kept = is_here && is_finite(acc);
+        values.acc[j][e] = kept ? acc : 0;
+        values.stored[j] |= (kept ? 1U : 0U) << e;
+        if (is_here && !kept) values.finite = false;
+      }
+    }
+  }
+
+  /// Scale blocks of a span, counted to its end even where the values end before.
+  WINNOW_DEVICE static std::uint32_t scales_of(const Task& task) { return task.span / task.block; }
+
+  /// Values of scale block s of the span.
+  WINNOW_DEVICE static std::uint32_t values_of(const Task& task, std::uint64_t begin,
+                                               std::uint64_t end, std::uint32_t s) {
+    const std::uint64_t first = begin + std::uint64_t{s} * task.block;
+    if (first >= end) return 0;
+    return end - first < task.block ? static_cast<std::uint32_t>(end - first) : task.block;
+  }
+
+  /// Of scale block s of the span, to the message and to all threads.
+  WINNOW_DEVICE static void write_scale(Shared& shared, const Task& task, std::uint64_t begin,
+                                        std::uint64_t end, std::uint32_t s, float scale) {
+    shared.scale[s] = scale;
+    shared.inverse[s] = Coding::inverse(scale);
+    if (values_of(task, begin, end, s) == 0) return;
+    const std::uint64_t at = begin / task.block + s;
+    task.scales[at] = scale;
+    const std::uint64_t scales = (task.count + task.block - 1) / task.block;
+    if (at + 1 == scales && scales % 2 != 0) task.scales[scales] = 0;  // padding
+  }
+
+  WINNOW_DEVICE static void measure_largest(Shared& shared, const Task& task, std::uint64_t begin,
+                                            std::uint64_t end, Values& values) {
+    const std::uint32_t s = simt::thread(), scales = scales_of(task);
+    const std::uint32_t units = (task.block < kQuantizeTile ? task.block : kQuantizeTile) / kUnit;
+    std::uint32_t largest = 0;
+    for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
+      load(task, tile, values);
+      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+        std::uint32_t mine = 0;
+        for (unsigned e = 0; e < 4; ++e) {
+          const std::uint32_t size = magnitude(values.acc[j][e]);
+          mine = size > mine ? size : mine;
+        }
+        for (unsigned step = kUnit / 4 / 2; step > 0; step /= 2) {
+          const std::uint32_t other = simt::shuffle_xor(mine, step);
+          mine = other > mine ? other : mine;
+        }
+        const std::uint32_t vector = j * simt::kThreads + simt::thread();
+        if (vector % (kUnit / 4) == 0) shared.largest[vector / (kUnit / 4)] = mine;
+      }
+      simt::barrier();
+      if (s < scales) {
+        for (std::uint32_t u = s * units; u < (s + 1) * units; ++u) {
+          largest = shared.largest[u] > largest ? shared.largest[u] : largest;
+        }
+      }
+      if (tile + kQuantizeTile < end) simt::barrier();  // before the next tile's
+    }
+    if (s < scales) {
+      write_scale(shared, task, begin, end, s, Coding::scale_of(std::bit_cast<float>(largest)));
+    }
+    simt::barrier();
+  }
+
+  /// Sums the magnitudes of each scale block; thread s returns that of block s.
+  WINNOW_DEVICE static float sum(Shared& shared, const Task& task, std::uint64_t begin,
+                                 std::uint64_t end, Values& values, float factor) {
+    const std::uint32_t chains = scales_of(task) * kChains;
+    const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
+    float chain[kChainsOfThread] = {};
+    for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
+      load(task, tile, values);
+      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+        const auto at = static_cast<std::uint32_t>(first_of(0, j));
+        for (unsigned e = 0; e < 4; ++e) {
+          const float x = values.acc[j][e];
+          shared.size[at + e] = x < 0 ? -x : x;
+        }
+      }
+      simt::barrier();
+      for (std::uint32_t q = 0; q < kChainsOfThread; ++q) {
+        const std::uint32_t c = q * simt::kThreads + simt::thread();
+        if (c >= chains) continue;
+        const std::uint32_t from = c / kChains * block + c % kChains;
+        for (std::uint32_t i = from; i < from + block; i += kChains) {
+          chain[q] += shared.size[i] * factor;
+        }
+      }
+      if (tile + kQuantizeTile < end) simt::barrier();  // before the next tile's
+    }
+    for (std::uint32_t q = 0; q < kChainsOfThread; ++q) {
+      const std::uint32_t c = q * simt::kThreads + simt::thread();
+      if (c < chains) shared.chain[c] = chain[q];
+    }
+    simt::barrier();
+    if (simt::thread() >= scales_of(task)) return 0;
+    float partial[kChains];
+    for (std::uint32_t c = 0; c < kChains; ++c) {
+      partial[c] = shared.chain[simt::thread() * kChains + c];
+    }
+    for (std::uint32_t width = kChains / 2; width > 0; width /= 2) {
+      for (std::uint32_t c = 0; c < width; ++c) partial[c] += partial[c + width];
+    }
+    return partial[0];
+  }
+
+  WINNOW_DEVICE static void measure_sums(Shared& shared, const Task& task, std::uint64_t begin,
+                                         std::uint64_t end, Values& values) {
+    const float total = sum(shared, task, begin, end, values, 1);
+    float seventeenth = 0;  // values::Sign::mean asks for it where the total overflows
+    if (simt::barrier_or(!(total <= values::kLargest))) {
+      seventeenth = sum(shared, task, begin, end, values, 0x1p-17F);
+    }
+    const std::uint32_t s = simt::thread();
+    if (s < scales_of(task)) {
+      const float mean = Coding::mean(values_of(task, begin, end, s), [&](float factor) {
+        return factor == 1 ? total : seventeenth;
+      });
+      write_scale(shared, task, begin, end, s, mean);
+    }
+    simt::barrier();
+  }
+
+  WINNOW_DEVICE static void code(const Shared& shared, const Task& task, std::uint64_t begin,
+                                 std::uint64_t tile, const Values& values) {
+    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+      const std::uint64_t first = first_of(tile, j);
+      float scale = 0, inverse = 0;
+      if constexpr (kHasScales) {
+        const auto s = static_cast<std::uint32_t>(first - begin) / task.block;
+        scale = shared.scale[s];
+        inverse = shared.inverse[s];
+      }
+      Philox::Words words{};
+      if constexpr (kRounding == Rounding::stochastic) {
+        words = Philox::words(Philox::counter(task.name, first / 4), task.key);
+      }
+      std::uint32_t codes[4];
+      float missed[4];
+      for (unsigned e = 0; e < 4; ++e) {
+        const float x = values.acc[j][e];
+        codes[e] = kRounding == Rounding::nearest ? Coding::nearest(x, inverse)
+                                                  : Coding::stochastic(x, inverse, words[e]);
+        missed[e] = x - Coding::decode(codes[e], scale);
+      }
+      store_vector(values.residual[j], values.stored[j], missed);
+      write_codes(task, first, codes);
+    }
+    const bool finite = simt::ballot(!values.finite) == 0;
+    if (!finite && simt::lane() == 0 && task.not_finite != nullptr) {
+      simt::atomic_or(task.not_finite, 1);
+    }
+  }
+
+  /// 4 codes of values from `first` on, those beyond the count being 0.
+  WINNOW_DEVICE static void write_codes(const Task& task, std::uint64_t first,
+                                        const std::uint32_t (&codes)[4]) {
+    std::byte* const at = task.codes + first * kBits / 8;
+    const bool is_there = first < task.padded;
+    if constexpr (kBits == 32) {
+      if (first < task.padded) simt::store_word(at, codes[0] | std::uint64_t{codes[1]} << 32);
+      if (first + 2 < task.padded) {
+        simt::store_word(at + 8, codes[2] | std::uint64_t{codes[3]} << 32);
+      }
+    } else if constexpr (kBits == 1) {
+      // 8 threads make a word.
+      std::uint32_t word = (codes[0] | codes[1] << 1 | codes[2] << 2 | codes[3] << 3)
+                           << simt::thread() % 8 * 4;
+      for (unsigned step = 1; step < 8; step *= 2) word |= simt::shuffle_xor(word, step);
+      if (is_there && simt::thread() % 8 == 0) simt::store_word(at, word);
+    } else {
+      using Word = std::conditional_t<kBits == 16, std::uint64_t,
+                                      std::conditional_t<kBits == 8, std::uint32_t, std::uint16_t>>;
+      const std::uint64_t low = codes[0] | std::uint64_t{codes[1]} << kBits;
+      const std::uint64_t high = codes[2] | std::uint64_t{codes[3]} << kBits;
+      if (is_there) simt::store_word(at, static_cast<Word>(low | high << 2 * kBits));
+    }
+  }
+};
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,23 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/feedback_select.cuh"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/launch.cuh"
+
+namespace winnow::kernels::cuda {
+
+std::size_t feedback_select_scratch(std::size_t count, std::size_t k) {
+  return SelectScratch(count, select_capacity(count, k, {})).bytes;
+}
+
+void feedback_select(const Exec& exec, const DeviceSelectJob& job) {
+  const SelectTask task = make_select_task(job);
+  const std::size_t zeroed = SelectScratch(task.count, task.capacity).zeroed;
+  WINNOW_CUDA_TRY(
+      cudaMemsetAsync(job.scratch.data(), 0, zeroed, static_cast<cudaStream_t>(exec.stream)));
+  for_each_select_kernel(
+      task, blocks_for(select_tiles(task.count)),
+      [&](auto kernel, unsigned blocks) { launch<decltype(kernel)>(exec, blocks, task); });
+}
+
+}  // namespace winnow::kernels::cuda

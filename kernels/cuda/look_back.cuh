@@ -1,0 +1,100 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/simt.hpp"
+
+// Sums over the tiles before a tile, in one pass over memory (Merrill, Garland: Single-pass
+// Parallel Prefix Scan with Decoupled Look-back, 2016). Blocks draw tiles in order, so whoever
+// waits for an earlier tile waits for a block that runs. A tile publishes its own sum, and, once it
+// knows them, the sum of all tiles to its end: one word each, written and read whole, so no fence
+// is needed.
+
+namespace winnow::kernels::cuda {
+
+/// A block's room in shared memory for what all its threads are told.
+struct Turn {
+  std::uint32_t tile;
+  std::uint32_t is_last;
+  std::uint64_t before;
+};
+
+/// The next tile; past the last one there is no more work. Between two calls there must be a
+/// barrier.
+WINNOW_DEVICE std::uint32_t next_tile(Turn& turn, std::uint32_t* ticket) {
+  if (simt::thread() == 0) turn.tile = simt::atomic_add(ticket, 1);
+  simt::barrier();
+  return turn.tile;
+}
+
+/// Whether this is the first thread of the block that is the last of the grid to come here; it then
+/// sees what all blocks did before. All threads call it.
+WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
+  simt::fence();
+  simt::barrier();
+  if (simt::thread() != 0) return false;
+  const bool last = simt::atomic_add(done, 1) + 1 == simt::blocks();
+  simt::fence();
+  return last;
+}
+
+/// The same for all threads of that block.
+WINNOW_DEVICE bool is_last_block(Turn& turn, std::uint32_t* done) {
+  const bool last = is_last_thread(done);
+  if (simt::thread() == 0) turn.is_last = last ? 1 : 0;
+  simt::barrier();
+  simt::fence();
+  return turn.is_last != 0;
+}
+
+/// Two counts below 2^31 that are summed together.
+WINNOW_DEVICE constexpr std::uint64_t pair_of(std::uint64_t low, std::uint64_t high) {
+  return low | high << 31;
+}
+WINNOW_DEVICE constexpr std::uint32_t low_of(std::uint64_t pair) {
+  return static_cast<std::uint32_t>(pair & 0x7fffffffU);
+}
+WINNOW_DEVICE constexpr std::uint32_t high_of(std::uint64_t pair) {
+  return static_cast<std::uint32_t>(pair >> 31 & 0x7fffffffU);
+}
+
+/// A word that a tile publishes is a sum below 2^62 and one of these: its own sum, or the one of
+/// all tiles to its end.
+inline constexpr std::uint64_t kOwnSum = std::uint64_t{1} << 62;
+inline constexpr std::uint64_t kSumToEnd = std::uint64_t{2} << 62;
+
+/// Returns the sum of `mine`, below 2^62, over all tiles before this one, and makes it known to
+/// those behind. `tiles` has a word for each tile, 0 at first. All threads of a block call it.
+WINNOW_DEVICE std::uint64_t look_back(Turn& turn, std::uint64_t* tiles, std::uint32_t tile,
+                                      std::uint64_t mine) {
+  if (simt::thread() < simt::kLanes) {
+    const unsigned lane = simt::lane();
+    if (lane == 0) simt::publish(&tiles[tile], (tile == 0 ? kSumToEnd : kOwnSum) | mine);
+    std::uint64_t before = 0;
+    for (std::uint32_t end = tile; end > 0;) {  // the tiles below `end` are still to be added
+      std::uint64_t word = kSumToEnd;           // of nothing, before the first tile
+      if (lane < end) {
+        word = simt::published(&tiles[end - 1 - lane]);
+        while (word < kOwnSum) {
+          simt::idle();
+          word = simt::published(&tiles[end - 1 - lane]);
+        }
+      }
+      const std::uint32_t to_end = simt::ballot(word >= kSumToEnd);
+      const std::uint32_t added = to_end ^ (to_end - 1);  // lanes up to the first that reaches 0
+      before += simt::warp_sum((added >> lane & 1) != 0 ? word & (kOwnSum - 1) : std::uint64_t{0});
+      if (to_end != 0) break;
+      end -= simt::kLanes;
+    }
+    if (lane == 0) {
+      if (tile > 0) simt::publish(&tiles[tile], kSumToEnd | (before + mine));
+      turn.before = before;
+    }
+  }
+  simt::barrier();
+  return turn.before;
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,42 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/select_task.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/vectors.cuh"
+
+namespace winnow::kernels::cuda {
+
+/// The first element of this thread's vector j of a tile. Vector j of all threads comes before
+/// vector j + 1 of any.
+WINNOW_DEVICE std::uint32_t first_of(std::uint32_t tile, std::uint32_t j) {
+  return tile * kSelectTile + j * (simt::kThreads * 4) + simt::thread() * 4;
+}
+
+/// The count of vector j, of 4 that are summed together in 16 bits each.
+WINNOW_DEVICE std::uint32_t field(std::uint64_t counts, std::uint32_t j) {
+  return static_cast<std::uint32_t>(counts >> 16 * j & 0xffff);
+}
+
+/// What is selected from, once the pass is over: the candidates, or all that is finite.
+struct Source {
+  const float* value;
+  const float* marks;  // not finite where the value does not count; null: all count
+  std::uint32_t count;
+
+  WINNOW_DEVICE explicit Source(const SelectTask& task) {
+    const SelectControl& control = *task.control;
+    const bool whole = control.whole != 0;
+    value = whole ? task.residual : task.candidate_value;
+    marks = whole && control.not_finite != 0 ? task.gradient : nullptr;
+    count = whole ? task.count : control.candidates;
+  }
+  WINNOW_DEVICE bool counts(std::uint32_t i) const {
+    return marks == nullptr || is_finite(marks[i]);
+  }
+};
+
+}  // namespace winnow::kernels::cuda

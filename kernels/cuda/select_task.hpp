@@ -1,0 +1,148 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/feedback_select.hpp"
+
+namespace winnow::kernels::cuda {
+
+/// What the kernels of a selection tell each other; all zero before the first.
+struct SelectControl {
+  std::uint32_t bound;        ///< a magnitude: candidates reach it
+  std::uint32_t candidates;   ///< that did
+  std::uint32_t not_finite;   ///< elements whose acc is not
+  std::uint32_t highest;      ///< magnitude of all finite ones
+  std::uint32_t whole;        ///< 1: the candidates do not serve; select from the whole residual
+  std::uint32_t scarce;       ///< 1: fewer than k are finite
+  std::uint32_t base, shift;  ///< the k-th magnitude lies in [base, base + 2^shift)
+  std::uint32_t rank;         ///< of the k-th in that range, from 1
+  std::uint32_t stream_ticket, compact_ticket;
+  std::uint32_t stream_done, count_done[kLevels];
+};
+
+/// Small ones force rare paths in tests.
+struct SelectLimits {
+  std::uint32_t spare = 4096;            ///< candidates beside 2k
+  std::uint32_t sample_from = 1U << 18;  ///< smaller counts start at bound 0
+  std::uint32_t sample_runs = 2048;      ///< of 16 elements each, spread over the whole
+};
+
+struct SelectTask {
+  float* gradient;
+  float* residual;
+  float decay;
+  bool zero_gradient;
+  std::uint32_t count, k;
+  std::uint32_t capacity;     ///< candidates that there is room for
+  std::uint32_t sample_runs;  ///< 0: too few elements for a sample
+  std::uint32_t sample_rank;  ///< of the bound in the sample
+  std::uint32_t* index;
+  float* value;
+  SelectBound* state;
+  SelectResult* result;
+  SelectControl* control;
+  std::uint32_t* bins;  ///< kBins a level
+  std::uint64_t *stream_tiles, *compact_tiles;
+  std::uint32_t* candidate_index;
+  float* candidate_value;
+};
+
+inline constexpr std::uint32_t kSampleRun = 16;
+/// Elements of a tile: 4 vectors a thread.
+inline constexpr std::uint32_t kSelectVectors = 4;
+inline constexpr std::uint32_t kSelectTile = simt::kThreads * 4 * kSelectVectors;
+
+constexpr std::uint32_t select_tiles(std::uint32_t count) {
+  return (count + kSelectTile - 1) / kSelectTile;
+}
+
+constexpr std::uint32_t select_capacity(std::size_t count, std::size_t k,
+                                        const SelectLimits& limits) {
+  return static_cast<std::uint32_t>(std::min(count, 2 * k + limits.spare));
+}
+
+/// Where things lie in the scratch memory.
+struct SelectScratch {
+  std::size_t bins, stream_tiles, compact_tiles;
+  std::size_t zeroed;  ///< bytes from the start on that must be zero
+  std::size_t candidate_index, candidate_value, bytes;
+
+  SelectScratch(std::size_t count, std::uint32_t capacity) {
+    const std::size_t tiles = select_tiles(static_cast<std::uint32_t>(count));
+    std::size_t end = 0;
+    const auto take = [&end](std::size_t size) {
+      const std::size_t at = end;
+      end += (size + 255) / 256 * 256;
+      return at;
+    };
+    take(sizeof(SelectControl));
+    bins = take(kLevels * kBins * sizeof(std::uint32_t));
+    stream_tiles = take(tiles * sizeof(std::uint64_t));
+    compact_tiles = take(tiles * sizeof(std::uint64_t));
+    zeroed = end;
+    candidate_index = take(capacity * sizeof(std::uint32_t));
+    candidate_value = take(capacity * sizeof(float));
+    bytes = end;
+  }
+};
+
+/// Rank in a sample of `sampled` elements, uniform but for chance, that a little more than k of
+/// `count` elements reach: four standard deviations of caution.
+inline std::uint32_t sample_rank(std::size_t sampled, std::size_t count, std::size_t k) {
+  const double expected =
+      static_cast<double>(sampled) * static_cast<double>(k) / static_cast<double>(count);
+  return static_cast<std::uint32_t>(expected + 4 * std::sqrt(expected) + 4);
+}
+
+inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimits& limits = {}) {
+  const std::size_t count = job.spans.gradient.size(), k = job.index.size();
+  WINNOW_EXPECTS(count <= std::numeric_limits<std::int32_t>::max(),
+                 "a parameter in device memory must have fewer than 2^31 elements");
+  WINNOW_EXPECTS(job.spans.residual.size() == count,
+                 "gradient and residual must have as many elements");
+  WINNOW_EXPECTS(job.spans.own.partition == nullptr,
+                 "in device memory there are no own units yet; pass host memory and Place::cpu");
+  WINNOW_EXPECTS(k <= count && job.value.size() == k,
+                 "index and value must have k elements each, at most count");
+  WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
+                 "feedback_select needs a state and a result in device memory");
+  const std::uint32_t capacity = select_capacity(count, k, limits);
+  const SelectScratch layout(count, capacity);
+  WINNOW_EXPECTS(job.scratch.size() >= layout.bytes &&
+                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
+                 "feedback_select needs feedback_select_scratch bytes, 256-byte aligned");
+  const std::uint32_t runs = count < limits.sample_from ? 0 : limits.sample_runs;
+  const auto at = [&]<class T>(std::size_t offset, T*) {
+    return reinterpret_cast<T*>(job.scratch.data() + offset);
+  };
+  return {.gradient = job.spans.gradient.data(),
+          .residual = job.spans.residual.data(),
+          .decay = job.spans.decay,
+          .zero_gradient = job.gradient_after == GradientAfter::zero,
+          .count = static_cast<std::uint32_t>(count),
+          .k = static_cast<std::uint32_t>(k),
+          .capacity = capacity,
+          .sample_runs = runs,
+          .sample_rank = runs == 0 ? 0 : sample_rank(std::size_t{runs} * kSampleRun, count, k),
+          .index = job.index.data(),
+          .value = job.value.data(),
+          .state = job.state,
+          .result = job.result,
+          .control = reinterpret_cast<SelectControl*>(job.scratch.data()),
+          .bins = at(layout.bins, static_cast<std::uint32_t*>(nullptr)),
+          .stream_tiles = at(layout.stream_tiles, static_cast<std::uint64_t*>(nullptr)),
+          .compact_tiles = at(layout.compact_tiles, static_cast<std::uint64_t*>(nullptr)),
+          .candidate_index = at(layout.candidate_index, static_cast<std::uint32_t*>(nullptr)),
+          .candidate_value = at(layout.candidate_value, static_cast<float*>(nullptr))};
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,250 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __CUDACC__
+#include <cub/block/block_scan.cuh>
+#define WINNOW_DEVICE __device__ __forceinline__
+#else
+#define WINNOW_DEVICE inline
+#endif
+
+// What kernels in this folder need of the machine that runs them: blocks of kThreads threads in
+// warps of kLanes. Kernels are written against these functions alone, so one source serves two
+// machines: nvcc makes device code of it, and g++ a host program in which each thread is a fiber
+// (tests/simt/machine.hpp), where the logic of a kernel is tested without a GPU. A kernel is a
+// struct:
+//
+//   using Task = ...;    its arguments, a trivial type
+//   using Shared = ...;  the shared memory of a block, a trivial type
+//   WINNOW_DEVICE static void run(Shared&, const Task&);  what each thread does
+//
+// All threads of a warp, or of a block, must make its collective calls, in the same order.
+
+namespace winnow::simt {
+
+inline constexpr unsigned kThreads = 256;
+inline constexpr unsigned kLanes = 32;
+inline constexpr unsigned kWarps = kThreads / kLanes;
+
+/// What scan returns: the sum over the threads before this one, and over the whole block.
+struct Scanned {
+  std::uint64_t before, total;
+};
+
+#ifdef __CUDACC__
+
+WINNOW_DEVICE unsigned thread() {
+  return threadIdx.x;
+}
+WINNOW_DEVICE unsigned block() {
+  return blockIdx.x;
+}
+WINNOW_DEVICE unsigned blocks() {
+  return gridDim.x;
+}
+
+/// Of the block: returns when all its threads are here; all see what they wrote before.
+WINNOW_DEVICE void barrier() {
+  __syncthreads();
+}
+/// A barrier that tells whether some thread said true.
+WINNOW_DEVICE bool barrier_or(bool mine) {
+  return __syncthreads_or(mine ? 1 : 0) != 0;
+}
+
+/// Of the warp.
+template <class T>
+WINNOW_DEVICE T shuffle_xor(T mine, unsigned mask) {
+  return __shfl_xor_sync(~0U, mine, static_cast<int>(mask));
+}
+WINNOW_DEVICE std::uint32_t ballot(bool mine) {
+  return __ballot_sync(~0U, mine ? 1 : 0);
+}
+
+/// On memory of the device or of the block. They return what was there.
+WINNOW_DEVICE std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value) {
+  return atomicAdd(at, value);
+}
+WINNOW_DEVICE std::uint32_t atomic_max(std::uint32_t* at, std::uint32_t value) {
+  return atomicMax(at, value);
+}
+WINNOW_DEVICE std::uint32_t atomic_or(std::uint32_t* at, std::uint32_t value) {
+  return atomicOr(at, value);
+}
+
+/// A word by which blocks talk to each other while they run: written and read whole.
+template <class T>
+WINNOW_DEVICE void publish(T* at, T value) {
+  *static_cast<volatile T*>(at) = value;
+}
+template <class T>
+WINNOW_DEVICE T published(const T* at) {
+  return *static_cast<const volatile T*>(at);
+}
+/// What this thread wrote before is seen by who sees what it writes after.
+WINNOW_DEVICE void fence() {
+  __threadfence();
+}
+/// Between two looks at a word that another block will publish.
+WINNOW_DEVICE void idle() {
+  __nanosleep(20);
+}
+
+/// 4 floats at a multiple of 16 bytes, in one access.
+WINNOW_DEVICE void load4(const float* at, float (&to)[4]) {
+  const float4 all = *reinterpret_cast<const float4*>(at);
+  to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+}
+WINNOW_DEVICE void store4(float* at, const float (&from)[4]) {
+  *reinterpret_cast<float4*>(at) = float4{from[0], from[1], from[2], from[3]};
+}
+/// A word among bytes, at a multiple of its size, in one access.
+template <class Word>
+WINNOW_DEVICE void store_word(std::byte* at, Word word) {
+  *reinterpret_cast<Word*>(at) = word;
+}
+template <class Word>
+WINNOW_DEVICE Word load_word(const std::byte* at) {
+  return *reinterpret_cast<const Word*>(at);
+}
+
+/// Ones of a word, and the place of the lowest; a word of zeros has none.
+WINNOW_DEVICE std::uint32_t ones_of(std::uint64_t word) {
+  return static_cast<std::uint32_t>(__popcll(word));
+}
+WINNOW_DEVICE std::uint32_t lowest_one(std::uint64_t word) {
+  return static_cast<std::uint32_t>(__ffsll(static_cast<long long>(word)) - 1);
+}
+
+using BlockScan = cub::BlockScan<std::uint64_t, kThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+struct ScanRoom {
+  BlockScan::TempStorage room;
+};
+/// Of the block. A barrier must stand between two uses of the same room.
+WINNOW_DEVICE Scanned scan(ScanRoom& room, std::uint64_t mine) {
+  Scanned result;
+  BlockScan(room.room).ExclusiveSum(mine, result.before, result.total);
+  return result;
+}
+
+#else  // the host model; its bodies are in tests/simt/machine.cpp
+
+unsigned thread();
+unsigned block();
+unsigned blocks();
+void barrier();
+bool barrier_or(bool mine);
+std::uint64_t shuffle_xor_bits(std::uint64_t mine, unsigned mask);
+std::uint32_t ballot(bool mine);
+std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value);
+std::uint32_t atomic_max(std::uint32_t* at, std::uint32_t value);
+std::uint32_t atomic_or(std::uint32_t* at, std::uint32_t value);
+/// Other threads may run here; `progress` where a spinning thread may find something new.
+void switch_point(bool progress);
+void idle();
+void expect_aligned(const void* at, std::size_t bytes);
+
+inline void fence() {}
+
+template <class T>
+T shuffle_xor(T mine, unsigned mask) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &mine, sizeof mine);
+  bits = shuffle_xor_bits(bits, mask);
+  std::memcpy(&mine, &bits, sizeof mine);
+  return mine;
+}
+
+template <class T>
+void publish(T* at, T value) {
+  switch_point(false);
+  *at = value;
+  switch_point(true);
+}
+template <class T>
+T published(const T* at) {
+  switch_point(false);
+  return *at;
+}
+
+inline void load4(const float* at, float (&to)[4]) {
+  expect_aligned(at, sizeof to);
+  std::memcpy(to, at, sizeof to);
+}
+inline void store4(float* at, const float (&from)[4]) {
+  expect_aligned(at, sizeof from);
+  std::memcpy(at, from, sizeof from);
+}
+template <class Word>
+void store_word(std::byte* at, Word word) {
+  expect_aligned(at, sizeof word);
+  std::memcpy(at, &word, sizeof word);
+}
+template <class Word>
+Word load_word(const std::byte* at) {
+  Word word;
+  expect_aligned(at, sizeof word);
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+inline std::uint32_t ones_of(std::uint64_t word) {
+  return static_cast<std::uint32_t>(std::popcount(word));
+}
+inline std::uint32_t lowest_one(std::uint64_t word) {
+  return static_cast<std::uint32_t>(std::countr_zero(word));
+}
+
+struct ScanRoom {
+  std::uint64_t values[kThreads];
+};
+inline Scanned scan(ScanRoom& room, std::uint64_t mine) {
+  room.values[thread()] = mine;
+  barrier();
+  Scanned result{0, 0};
+  for (unsigned t = 0; t < kThreads; ++t) {
+    if (t == thread()) result.before = result.total;
+    result.total += room.values[t];
+  }
+  return result;
+}
+
+#endif
+
+/// This thread's number in the grid, and how many threads the grid has: a thread of a kernel in
+/// which each does its own work takes every grid_threads()-th piece of it.
+WINNOW_DEVICE std::uint64_t grid_thread() {
+  return std::uint64_t{block()} * kThreads + thread();
+}
+WINNOW_DEVICE std::uint64_t grid_threads() {
+  return std::uint64_t{blocks()} * kThreads;
+}
+
+/// Of this thread within its warp.
+WINNOW_DEVICE unsigned lane() {
+  return thread() % kLanes;
+}
+
+/// Of the warp: the largest of what its threads gave.
+WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
+  for (unsigned step = kLanes / 2; step > 0; step /= 2) {
+    const std::uint32_t other = shuffle_xor(mine, step);
+    mine = other > mine ? other : mine;
+  }
+  return mine;
+}
+
+/// Of the warp: the sum of what its threads gave.
+template <class T>
+WINNOW_DEVICE T warp_sum(T mine) {
+  for (unsigned step = kLanes / 2; step > 0; step /= 2) mine += shuffle_xor(mine, step);
+  return mine;
+}
+
+}  // namespace winnow::simt

@@ -1,0 +1,109 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kernels/add_to.hpp"
+#include "kernels/ordered_sum.hpp"
+#include "tests/kernels/inputs.hpp"
+#include "tests/kernels/supports.hpp"
+
+namespace winnow::tests {
+
+// Cases of sums for bodies that run on a device, or on the model of one.
+
+/// A list of one rank: where, and values of all magnitudes, so that the order of a sum shows.
+struct SumList {
+  std::vector<std::uint32_t> index;
+  std::vector<float> value;
+
+  kernels::SparseView view() const { return {index, value}; }
+};
+
+inline SumList make_list(Support support, std::uint32_t count, std::uint32_t seed, Input input) {
+  SumList list{make_support(support, count, seed), {}};
+  list.value = make_input(input, list.index.size(), seed);
+  return list;
+}
+
+/// Lists of several ranks that overlap, one of them empty.
+inline std::vector<SumList> make_lists(std::size_t ranks, std::uint32_t count, Input input) {
+  std::vector<SumList> lists;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    lists.push_back(make_list(kSupports[r % 6], r == 5 ? 0 : count, r, input));
+  }
+  return lists;
+}
+
+/// kernels::ordered_sum of lists, at any place.
+using SumBody = std::function<bool(std::span<const SumList>, std::uint64_t begin,
+                                   std::span<float> sum, float factor)>;
+
+inline void expect_sums_equal_reference(std::size_t ranks, std::uint32_t count, std::uint64_t begin,
+                                        Input input, const SumBody& body) {
+  SCOPED_TRACE(testing::Message() << ranks << " lists, count " << count << ", from " << begin
+                                  << ", " << input);
+  const std::vector<SumList> lists = make_lists(ranks, count, input);
+  std::vector<kernels::Term> terms;
+  for (const SumList& list : lists) terms.push_back({.index = list.index, .value = list.value});
+  for (const float factor : {1.0F, 1.0F / 3}) {
+    // Something else was there before.
+    std::vector<float> got(count - begin, 5), expected = got;
+    const bool finite =
+        kernels::ordered_sum({.place = Place::reference}, terms, begin, expected, factor);
+    EXPECT_EQ(body(lists, begin, got, factor), finite);
+    // Which of two NaNs a sum keeps is not said.
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (std::isnan(got[i]) && std::isnan(expected[i])) got[i] = expected[i];
+    }
+    EXPECT_TRUE(same_bits(got, expected));
+  }
+}
+
+inline void expect_all_sums_equal_reference(const SumBody& body) {
+  for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U, 13'001U}) {
+    for (const std::size_t ranks : {0U, 1U, 2U, 8U}) {
+      expect_sums_equal_reference(ranks, count, 0, Input::cauchy, body);
+    }
+  }
+  expect_sums_equal_reference(70, 4500, 0, Input::cauchy, body);
+  for (const Input input : {Input::denormal, Input::not_finite, Input::all_zero}) {
+    expect_sums_equal_reference(7, 9001, 0, input, body);
+  }
+  for (const std::uint64_t begin : {1U, 64U, 4096U, 9000U}) {
+    expect_sums_equal_reference(7, 9001, begin, Input::cauchy, body);
+  }
+}
+
+/// kernels::add_to of one list, at any place.
+using AddBody = std::function<bool(std::span<float> sum, std::uint32_t base, const SumList& list,
+                                   float factor)>;
+
+inline void expect_adds_equal_reference(const AddBody& body) {
+  for (const Input input : {Input::cauchy, Input::denormal, Input::not_finite}) {
+    for (const std::uint32_t count : {0U, 1U, 33U, 4097U}) {
+      for (const Support support : kSupports) {
+        for (const float factor : {1.0F, 0.25F}) {
+          SumList list = make_list(support, count, 3, input);
+          constexpr std::uint32_t kBase = 1000;
+          for (std::uint32_t& i : list.index) i += kBase;
+          std::vector<float> got = make_input(Input::normal, count, 4), expected = got;
+          const kernels::SparseView views[] = {list.view()};
+          const bool finite =
+              kernels::add_to({.place = Place::reference}, expected, kBase, views, factor);
+          EXPECT_EQ(body(got, kBase, list, factor), finite);
+          EXPECT_TRUE(same_bits(got, expected)) << describe(support, count) << ", " << input;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace winnow::tests

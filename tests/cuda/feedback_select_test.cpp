@@ -1,0 +1,124 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/feedback_select.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
+#include "tests/cuda/select_cases.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::SelectBound;
+using kernels::SelectResult;
+
+/// A step in device memory.
+struct OnDevice {
+  DeviceArray<float> gradient, residual, value;
+  DeviceArray<std::uint32_t> index;
+  DeviceArray<SelectBound> state{1};
+  DeviceArray<SelectResult> result{1};
+  DeviceArray<std::byte> scratch;
+  float decay;
+
+  OnDevice(const SelectStep& step, const SelectBound& bound, const Stream& stream)
+      : gradient(step.gradient.size()),
+        residual(step.gradient.size()),
+        value(step.k),
+        index(step.k),
+        scratch(kernels::cuda::feedback_select_scratch(step.gradient.size(), step.k)),
+        decay(step.decay) {
+    gradient.upload(step.gradient, stream);
+    residual.upload(step.residual, stream);
+    state.upload({&bound, 1}, stream);
+  }
+
+  void step(const Stream& stream) {
+    kernels::cuda::feedback_select({.place = Place::cuda, .stream = stream.get()},
+                                   {.spans = {gradient.span(), residual.span(), decay},
+                                    .index = index.span(),
+                                    .value = value.span(),
+                                    .state = state.span().data(),
+                                    .result = result.span().data(),
+                                    .scratch = scratch.span()});
+  }
+
+  SelectOutcome download(SelectBound& bound, const Stream& stream) const {
+    bound = state.download(stream)[0];
+    return {gradient.download(stream), residual.download(stream), index.download(stream),
+            value.download(stream), result.download(stream)[0]};
+  }
+};
+
+SelectOutcome select_on_device(const SelectStep& step, SelectBound& bound) {
+  const Stream stream;
+  OnDevice device(step, bound, stream);
+  device.step(stream);
+  return device.download(bound, stream);
+}
+
+class FeedbackSelectOnDevice : public DeviceTest {};
+
+/// Of each kind of input the first step, for three k.
+void expect_first_steps(std::size_t count, std::span<const std::size_t> ks) {
+  for (const Input input : kInputs) {
+    SCOPED_TRACE(testing::Message() << input);
+    for (const std::size_t k : ks) {
+      expect_equals_reference(first_step(input, count, k), select_on_device);
+    }
+  }
+}
+
+TEST_F(FeedbackSelectOnDevice, FirstStepEqualsReferenceAtAwkwardSizes) {
+  for (const std::size_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
+    const std::size_t ks[] = {0, (count + 99) / 100, count};
+    expect_first_steps(count, ks);
+  }
+}
+
+TEST_F(FeedbackSelectOnDevice, FirstStepOfLargeOnesEqualsReference) {
+  constexpr std::size_t kKs[] = {1, (kLargeSize + 99) / 100, (kLargeSize + 9) / 10};
+  expect_first_steps(kLargeSize, kKs);
+}
+
+TEST_F(FeedbackSelectOnDevice, CarriedBoundEqualsReference) {
+  for (const Input input : kInputs) {
+    SCOPED_TRACE(testing::Message() << input);
+    expect_steps_equal_reference(input, 4097, select_on_device);
+  }
+}
+
+TEST_F(FeedbackSelectOnDevice, CarriedBoundOfLargeOnesEqualsReference) {
+  for (const Input input : kInputs) {
+    SCOPED_TRACE(testing::Message() << input);
+    expect_steps_equal_reference(input, 300'001, select_on_device);
+  }
+}
+
+/// A replay finds the bound that the step before has learnt.
+TEST_F(FeedbackSelectOnDevice, AGraphReplaysSteps) {
+  const Stream stream;
+  for (const Input input : {Input::normal, Input::all_equal, Input::not_finite}) {
+    SCOPED_TRACE(testing::Message() << input);
+    SelectStep step = first_step(input, 300'001, 3000);
+    OnDevice device(step, {}, stream);
+    const Graph graph(stream, [&] { device.step(stream); });
+    SelectBound bound;
+    for (std::uint32_t s = 0; s < 3; ++s) {
+      step.gradient = make_input(input, step.gradient.size(), 50 + s);
+      device.gradient.upload(step.gradient, stream);
+      graph.launch(stream);
+      const SelectOutcome expected = select_by_reference(step);
+      expect_equal(device.download(bound, stream), expected);
+      EXPECT_EQ(bound.k, step.k);
+      step.residual = expected.residual;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,111 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "kernels/value_coding.hpp"
+#include "tests/kernels/inputs.hpp"
+#include "tests/kernels/value_formats.hpp"
+
+namespace winnow::tests {
+
+// Cases of feedback_quantize for bodies that run on a device, or on the model of one: what they
+// must leave is what the reference leaves.
+
+inline constexpr kernels::RandomKey kQuantizeKey{
+    .seed = 77, .call = (1ULL << 33) + 5, .rank = 2, .stage = 1000};
+
+struct QuantizeCase {
+  std::vector<std::pair<std::uint64_t, std::size_t>> at;  ///< base and size of each piece
+  std::uint64_t count;
+  Input input = Input::normal;
+  std::size_t offset = 0;  ///< floats by which gradients lie past a multiple of 16 bytes
+};
+
+/// What a step works on, and what it leaves.
+struct QuantizeState {
+  std::vector<std::vector<float>> gradient, residual;  ///< by piece; gradients after `offset` more
+  Coded out;
+  bool finite = true;
+};
+
+inline QuantizeState begin(const QuantizeCase& c, const kernels::ValueFormat& format) {
+  QuantizeState state{.gradient = {}, .residual = {}, .out = Coded(format, c.count)};
+  for (std::size_t p = 0; p < c.at.size(); ++p) {
+    const auto seed = static_cast<std::uint32_t>(2 * p);
+    std::vector<float> gradient = make_input(c.input, c.at[p].second, seed);
+    gradient.insert(gradient.begin(), c.offset, 0.0F);
+    state.gradient.push_back(std::move(gradient));
+    state.residual.push_back(make_input(Input::normal, c.at[p].second, seed + 1));
+  }
+  return state;
+}
+
+using QuantizeBody = std::function<void(const QuantizeCase&, const kernels::ValueFormat&,
+                                        float decay, QuantizeState&)>;
+
+inline void quantize_by_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
+                                  float decay, QuantizeState& state) {
+  std::vector<kernels::FeedbackPiece> pieces;
+  for (std::size_t p = 0; p < c.at.size(); ++p) {
+    pieces.push_back(
+        {std::span(state.gradient[p]).subspan(c.offset), state.residual[p], c.at[p].first});
+  }
+  Workspace workspace;
+  const std::span<std::byte> out[] = {state.out.span()};
+  state.finite = kernels::feedback_quantize({.place = Place::reference, .workspace = &workspace},
+                                            {pieces, decay, kernels::Partition(1, c.count)}, format,
+                                            kQuantizeKey, out, {});
+}
+
+inline void expect_equals_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
+                                    const QuantizeBody& body) {
+  SCOPED_TRACE(testing::Message() << name_of(format) << ", " << c.count << " values of "
+                                  << c.at.size() << " pieces, " << c.input << ", +" << c.offset);
+  constexpr float kDecay = 0.875F;
+  QuantizeState got = begin(c, format), expected = begin(c, format);
+  body(c, format, kDecay, got);
+  quantize_by_reference(c, format, kDecay, expected);
+  EXPECT_EQ(got.finite, expected.finite);
+  EXPECT_TRUE(got.out == expected.out);
+  for (std::size_t p = 0; p < c.at.size(); ++p) {
+    EXPECT_TRUE(same_bits(got.gradient[p], expected.gradient[p])) << "piece " << p;
+    EXPECT_TRUE(same_bits(got.residual[p], expected.residual[p])) << "piece " << p;
+  }
+}
+
+inline std::vector<kernels::ValueFormat> default_formats() {
+  std::vector<kernels::ValueFormat> formats;
+  for (const kernels::ValueFormat& format : all_formats()) {
+    if (format.block == format.coding->default_block) formats.push_back(format);
+  }
+  return formats;
+}
+
+/// A piece of everything, at sizes around those of vectors, warps, units and tiles.
+inline std::vector<QuantizeCase> awkward_sizes() {
+  std::vector<QuantizeCase> cases;
+  for (const std::size_t count : {0U, 1U, 3U, 31U, 32U, 33U, 63U, 65U, 257U, 2048U, 4095U, 4097U}) {
+    cases.push_back({.at = {{0, count}}, .count = count});
+  }
+  return cases;
+}
+
+/// Many pieces, with and without gaps, some shorter than a unit, one empty; gaps at both ends.
+inline std::vector<QuantizeCase> piece_lists() {
+  return {
+      {.at = {{0, 100}, {128, 1}, {192, 64}, {256, 65}, {1024, 0}, {1024, 3000}, {4096, 1234}},
+       .count = 5330},
+      {.at = {{64, 3000}, {3072, 63}, {5056, 68}}, .count = 6000},
+      {.at = {{640, 1500}}, .count = 4500},
+  };
+}
+
+}  // namespace winnow::tests

@@ -1,0 +1,155 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/value_coding.hpp"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
+#include "tests/cuda/quantize_cases.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::FeedbackPiece;
+using kernels::ValueFormat;
+
+/// A case in device memory, one array a piece.
+struct OnDevice {
+  std::deque<DeviceArray<float>> gradient, residual;
+  DeviceArray<std::byte> out;
+  DeviceArray<std::uint32_t> not_finite{1};
+  std::vector<FeedbackPiece> pieces;
+  DeviceArray<FeedbackPiece> device_pieces;
+
+  OnDevice(const QuantizeCase& c, QuantizeState& state, const Stream& stream)
+      : out(state.out.span().size()), device_pieces(c.at.size()) {
+    for (std::size_t p = 0; p < c.at.size(); ++p) {
+      gradient.emplace_back(state.gradient[p].size()).upload(state.gradient[p], stream);
+      residual.emplace_back(state.residual[p].size()).upload(state.residual[p], stream);
+      pieces.push_back({gradient[p].span().subspan(c.offset), residual[p].span(), c.at[p].first});
+    }
+    out.upload(state.out.span(), stream);
+    device_pieces.upload(pieces, stream);
+  }
+
+  void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream) {
+    kernels::cuda::feedback_quantize({.place = Place::cuda, .stream = stream.get()},
+                                     {.pieces = pieces,
+                                      .device_pieces = device_pieces.span().data(),
+                                      .decay = decay,
+                                      .count = c.count,
+                                      .out = out.span(),
+                                      .not_finite = not_finite.span().data()},
+                                     format, kQuantizeKey);
+  }
+
+  void download(QuantizeState& state, const Stream& stream) const {
+    for (std::size_t p = 0; p < pieces.size(); ++p) {
+      state.gradient[p] = gradient[p].download(stream);
+      state.residual[p] = residual[p].download(stream);
+    }
+    const std::vector<std::byte> bytes = out.download(stream);
+    std::copy(bytes.begin(), bytes.end(), state.out.span().begin());
+    state.finite = not_finite.download(stream)[0] == 0;
+  }
+};
+
+void quantize_on_device(const QuantizeCase& c, const ValueFormat& format, float decay,
+                        QuantizeState& state) {
+  const Stream stream;
+  OnDevice device(c, state, stream);
+  device.step(c, format, decay, stream);
+  device.download(state, stream);
+}
+
+class FeedbackQuantizeOnDevice : public DeviceTest {};
+
+TEST_F(FeedbackQuantizeOnDevice, EveryFormatEqualsReferenceAtAwkwardSizes) {
+  for (const ValueFormat& format : all_formats()) {
+    for (const QuantizeCase& c : awkward_sizes()) {
+      expect_equals_reference(c, format, quantize_on_device);
+    }
+  }
+}
+
+TEST_F(FeedbackQuantizeOnDevice, LargeMessagesEqualReference) {
+  for (const ValueFormat& format : all_formats()) {
+    expect_equals_reference({.at = {{0, kLargeSize}}, .count = kLargeSize}, format,
+                            quantize_on_device);
+  }
+}
+
+TEST_F(FeedbackQuantizeOnDevice, EveryListOfPiecesAndInputEqualsReference) {
+  for (const ValueFormat& format : all_formats()) {
+    for (QuantizeCase c : piece_lists()) {
+      for (const Input input : {Input::normal, Input::cauchy, Input::all_equal, Input::all_zero,
+                                Input::denormal, Input::not_finite, Input::mostly_not_finite}) {
+        c.input = input;
+        expect_equals_reference(c, format, quantize_on_device);
+      }
+    }
+  }
+}
+
+TEST_F(FeedbackQuantizeOnDevice, MisalignedGradientsAndLongBlocksEqualReference) {
+  for (ValueFormat format : default_formats()) {
+    for (std::size_t offset = 1; offset < 4; ++offset) {
+      expect_equals_reference({.at = {{0, 3001}}, .count = 3001, .offset = offset}, format,
+                              quantize_on_device);
+    }
+    if (format.block == 0) continue;
+    format.block = 65536;
+    expect_equals_reference({.at = {{64, 140'000}}, .count = 140'100}, format, quantize_on_device);
+  }
+}
+
+/// A replay is another step: the same kernels on what the last one left.
+TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
+  const Stream stream;
+  for (const ValueFormat& format : default_formats()) {
+    SCOPED_TRACE(name_of(format));
+    const QuantizeCase c = piece_lists()[0];
+    QuantizeState state = begin(c, format), expected = begin(c, format);
+    OnDevice device(c, state, stream);
+    const Graph graph(stream, [&] { device.step(c, format, 1, stream); });
+    for (int step = 0; step < 2; ++step) {
+      graph.launch(stream);
+      quantize_by_reference(c, format, 1, expected);
+    }
+    device.download(state, stream);
+    EXPECT_TRUE(state.out == expected.out);
+    for (std::size_t p = 0; p < c.at.size(); ++p) {
+      EXPECT_TRUE(same_bits(state.residual[p], expected.residual[p]));
+    }
+  }
+}
+
+/// Through the dispatch of kernels::quantize.
+TEST_F(FeedbackQuantizeOnDevice, QuantizeEqualsReference) {
+  const Stream stream;
+  for (const ValueFormat& format : all_formats()) {
+    SCOPED_TRACE(name_of(format));
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{4097}}) {
+      std::vector<float> values = make_values(Values::cauchy, count, 3);
+      Coded expected(format, count), got(format, count);
+      DeviceArray<float> device_values(count);
+      DeviceArray<std::byte> out(got.span().size());
+      device_values.upload(values, stream);
+      kernels::quantize({.place = Place::cuda, .stream = stream.get()}, format, kQuantizeKey,
+                        device_values.span(), out.span());
+      kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, expected.span());
+      const std::vector<std::byte> bytes = out.download(stream);
+      std::copy(bytes.begin(), bytes.end(), got.span().begin());
+      EXPECT_TRUE(got == expected);
+      EXPECT_TRUE(same_bits(device_values.download(stream), values));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

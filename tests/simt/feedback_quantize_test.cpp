@@ -1,0 +1,159 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/quantize_plan.hpp"
+#include "tests/cuda/quantize_cases.hpp"
+#include "tests/sanitized.hpp"
+#include "tests/simt/in_a_child.hpp"
+#include "tests/simt/machine.hpp"
+#include "tests/simt/orders.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::ValueFormat;
+
+QuantizeBody on(Machine& machine) {
+  return [&machine](const QuantizeCase& c, const ValueFormat& format, float decay,
+                    QuantizeState& state) {
+    std::vector<kernels::FeedbackPiece> pieces;
+    for (std::size_t p = 0; p < c.at.size(); ++p) {
+      pieces.push_back(
+          {std::span(state.gradient[p]).subspan(c.offset), state.residual[p], c.at[p].first});
+    }
+    std::uint32_t not_finite = 0;
+    if (c.count > 0) {
+      const auto task = kernels::cuda::make_quantize_task({.pieces = pieces,
+                                                           .device_pieces = pieces.data(),
+                                                           .decay = decay,
+                                                           .count = c.count,
+                                                           .out = state.out.span(),
+                                                           .not_finite = &not_finite},
+                                                          format, kQuantizeKey);
+      kernels::cuda::visit_quantize_kernel(format, [&](auto kernel) {
+        machine.launch<decltype(kernel)>(kernels::cuda::quantize_blocks(task), task);
+      });
+    }
+    state.finite = not_finite == 0;
+  };
+}
+
+class FeedbackQuantizeOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, FeedbackQuantizeOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(FeedbackQuantizeOnModel, EveryFormatEqualsReferenceAtAwkwardSizes) {
+  for (const ValueFormat& format : all_formats()) {
+    for (const QuantizeCase& c : awkward_sizes()) expect_equals_reference(c, format, on(machine_));
+  }
+}
+
+TEST_P(FeedbackQuantizeOnModel, EveryListOfPiecesEqualsReference) {
+  for (const ValueFormat& format : all_formats()) {
+    for (const QuantizeCase& c : piece_lists()) expect_equals_reference(c, format, on(machine_));
+  }
+}
+
+TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
+  for (const ValueFormat& format : default_formats()) {
+    for (const Input input : {Input::cauchy, Input::all_equal, Input::all_zero, Input::denormal,
+                              Input::not_finite, Input::mostly_not_finite}) {
+      QuantizeCase c = piece_lists()[0];
+      c.input = input;
+      expect_equals_reference(c, format, on(machine_));
+    }
+  }
+}
+
+TEST_P(FeedbackQuantizeOnModel, MisalignedGradientsEqualReference) {
+  for (const ValueFormat& format : default_formats()) {
+    for (std::size_t offset = 1; offset < 4; ++offset) {
+      expect_equals_reference({.at = {{0, 3001}}, .count = 3001, .offset = offset}, format,
+                              on(machine_));
+    }
+  }
+}
+
+/// Scale blocks longer than a tile, which are read twice.
+TEST_P(FeedbackQuantizeOnModel, LongBlocksEqualReference) {
+  for (ValueFormat format : default_formats()) {
+    if (format.block == 0) continue;
+    for (const std::uint32_t block : {4096U, 65536U}) {
+      format.block = block;
+      for (const Input input : {Input::normal, Input::not_finite}) {
+        expect_equals_reference({.at = {{64, 9000}}, .count = 9100, .input = input}, format,
+                                on(machine_));
+      }
+    }
+  }
+}
+
+/// The mean of magnitudes whose sum is infinite.
+TEST_P(FeedbackQuantizeOnModel, SumsThatOverflowEqualReference) {
+  for (const ValueFormat& format : all_formats()) {
+    if (format.coding->name != "sign") continue;
+    const auto largest = [&](const QuantizeBody& body) {
+      QuantizeState state{.gradient = {make_values(Values::largest, 3000, 1)},
+                          .residual = {std::vector<float>(3000)},
+                          .out = Coded(format, 3000)};
+      body({.at = {{0, 3000}}, .count = 3000}, format, 1, state);
+      return state;
+    };
+    const QuantizeState got = largest(on(machine_)), expected = largest(quantize_by_reference);
+    EXPECT_TRUE(got.out == expected.out);
+    EXPECT_TRUE(same_bits(got.residual[0], expected.residual[0]));
+  }
+}
+
+/// Without any one of its barriers the kernel goes wrong in some order: where the largest magnitude
+/// comes last, or sums overflow.
+TEST(FeedbackQuantizeModel, EveryBarrierIsNeeded) {
+  if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
+  const QuantizeCase c{.at = {{0, 5000}}, .count = 5000, .input = Input::ascending};
+  for (ValueFormat format : default_formats()) {
+    if (format.block == 0 || format.rounding == kernels::Rounding::stochastic) continue;
+    for (const std::uint32_t block : {format.block, 4096U}) {
+      format.block = block;
+      SCOPED_TRACE(name_of(format));
+      std::vector<QuantizeState> before(2, begin(c, format));
+      before[1].gradient[0] = make_values(Values::largest, 5000, 1);
+      for (std::size_t i = 0; i < 5000; i += 3) before[1].gradient[0][i] *= 0.25F;
+      std::vector<QuantizeState> expected = before;
+      for (QuantizeState& state : expected) quantize_by_reference(c, format, 1, state);
+      const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
+        Machine machine(order);
+        machine.skip_barrier(skipped);
+        bool equal = true;
+        for (std::size_t s = 0; s < before.size(); ++s) {
+          QuantizeState state = before[s];
+          on(machine)(c, format, 1, state);
+          if (barriers != nullptr) *barriers = std::max(*barriers, machine.barriers());
+          equal = equal && state.out == expected[s].out &&
+                  same_bits(state.residual[0], expected[s].residual[0]);
+        }
+        return equal;
+      };
+      int barriers = 0;
+      EXPECT_TRUE(works({}, -1, &barriers));
+      EXPECT_GT(barriers, 0);
+      for (int skipped = 0; skipped < barriers; ++skipped) {
+        const auto orders = simt_orders(4);
+        EXPECT_TRUE(std::ranges::any_of(orders,
+                                        [&](const SimtOrder& order) {
+                                          return !works_in_a_child(
+                                              [&] { return works(order, skipped); });
+                                        }))
+            << "barrier " << skipped << " of " << barriers;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,69 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <stdexcept>
+#include <type_traits>
+
+#include "kernels/cuda/simt.hpp"
+
+namespace winnow::tests {
+
+/// The order in which threads run. Each goes on until it waits for others; in the orders of chance
+/// it may also stop wherever threads can meet (atomics, published words), and blocks start
+/// shuffled.
+struct SimtOrder {
+  enum class Pick {
+    ascending,
+    descending,
+    random,  ///< any thread that can go on
+    warps,   ///< of a warp that chance picks, as long as it can: some are far ahead of others
+  } pick = Pick::ascending;
+  std::uint32_t seed = 0;  ///< of chance
+  unsigned resident = 1;   ///< blocks that run at a time
+};
+std::ostream& operator<<(std::ostream& out, const SimtOrder& order);
+
+/// Threads that wait for ever, or that a warp's collective call finds in different calls.
+struct SimtError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A model of a GPU: runs kernels of kernels/cuda (see simt.hpp there) on the host, a fiber a
+/// thread. Memory is sequentially consistent, so it shows missing barriers and wrong logic, not
+/// missing fences. Shared memory starts as garbage.
+class Machine {
+ public:
+  explicit Machine(const SimtOrder& order = {});
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// Runs a kernel to its end. Throws SimtError.
+  template <class Kernel>
+  void launch(unsigned blocks, const typename Kernel::Task& task) {
+    using Shared = typename Kernel::Shared;
+    static_assert(std::is_trivial_v<Shared>);
+    run(blocks, sizeof(Shared),
+        [&task](void* shared) { Kernel::run(*static_cast<Shared*>(shared), task); });
+  }
+
+  /// From now on each thread of a launch leaves this barrier out, counted from 0: is it missed?
+  /// None where it is negative.
+  void skip_barrier(int barrier);
+  /// Barriers that a thread of the last launch met, at most.
+  int barriers() const;
+
+  struct Impl;
+
+ private:
+  void run(unsigned blocks, std::size_t shared_bytes, const std::function<void(void*)>& kernel);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow::tests
