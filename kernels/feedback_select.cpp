@@ -9,12 +9,16 @@
 namespace winnow::kernels {
 
 namespace reference {
+SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
+                                std::span<std::uint32_t> index, std::span<float> value);
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
 void select(const Exec& exec, std::span<float> values, SelectBound& state,
             std::span<std::uint32_t> index, std::span<float> value);
 }  // namespace reference
 namespace cpu {
+SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
+                                std::span<std::uint32_t> index, std::span<float> value);
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
 void select(const Exec& exec, std::span<float> values, SelectBound& state,
@@ -41,6 +45,17 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
   check(exec, spans.gradient.size(), index, value);
   return dispatch(exec, reference::feedback_select, cpu::feedback_select, NoBody{}, spans, state,
                   index, value);
+}
+
+SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
+                                std::span<std::uint32_t> index, std::span<float> value) {
+  WINNOW_EXPECTS(spans.residual.size() == spans.gradient.size(),
+                 "gradient and residual must have as many elements");
+  WINNOW_EXPECTS(bound > 0, "a bound must be above 0");
+  WINNOW_EXPECTS(index.size() == spans.gradient.size(), "all elements may reach a bound");
+  check(exec, spans.gradient.size(), index, value);
+  return dispatch(exec, reference::feedback_threshold, cpu::feedback_threshold, NoBody{}, spans,
+                  bound, index, value);
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound& state,

@@ -63,6 +63,13 @@ struct SelectResult {
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
                              std::span<std::uint32_t> index, std::span<float> value);
 
+/// The same pass with a bound in the place of k: all finite elements with |acc| >= bound, bound >
+/// 0, are selected, `candidates` many, ascending, to the front of index and value, which have as
+/// many places as there are elements. exec.workspace required: 8 bytes for each place of own.index
+/// and thread (reference: 8 an element).
+SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
+                                std::span<std::uint32_t> index, std::span<float> value);
+
 /// Moves the k = index.size() elements of `values` largest in magnitude to index and value, as
 /// feedback_select does, leaving zeros. All must be finite.
 void select(const Exec& exec, std::span<float> values, SelectBound& state,

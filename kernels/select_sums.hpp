@@ -41,4 +41,10 @@ struct SumLists {
 SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
                          std::span<const SparseView> terms, SelectBound& state, SumLists& out);
 
+/// The same, but of all sums with |sum| >= own.bound, which is above 0: they go to the front of
+/// index and value, which have room for all elements and become they; none where a sum is not
+/// finite. own.index has had room for all that reach the bound.
+SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
+                       SumLists& out);
+
 }  // namespace winnow::kernels

@@ -103,6 +103,24 @@ std::uint64_t write_list(std::span<const OwnList> lists, const OwnUnits& own) {
   return listed;
 }
 
+/// What threads list of own units.
+std::span<OwnList> take_lists(Workspace& workspace, std::size_t threads, const OwnUnits& own) {
+  const std::span<OwnList> lists = workspace.take<OwnList>(threads);
+  for (OwnList& list : lists) {
+    list.room = own.index.size();
+    list.index = workspace.take<std::uint32_t>(list.room).data();
+    list.value = workspace.take<float>(list.room).data();
+    list.size = 0;
+  }
+  return lists;
+}
+
+void clear_marks(const Exec& exec, float* gradient, std::size_t count) {
+  for_each_range(exec.threads, count, [&](std::size_t begin, std::size_t end) {
+    std::fill(gradient + begin, gradient + end, 0.0f);
+  });
+}
+
 /// Selects from `count` elements by the passes that are needed; the first is pass.pass.
 SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectBound& state,
                        std::span<std::uint32_t> index, std::span<float> value) {
@@ -119,14 +137,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
     parts[p].size = parts[p].dropped = 0;
   }
 
-  const std::span<OwnList> lists = exec.workspace->take<OwnList>(ranges.size());
-  for (OwnList& list : lists) {
-    list.room = pass.own.index.size();
-    list.index = exec.workspace->take<std::uint32_t>(list.room).data();
-    list.value = exec.workspace->take<float>(list.room).data();
-    list.size = 0;
-  }
-
+  const auto lists = take_lists(*exec.workspace, ranges.size(), pass.own);
   std::atomic<bool> finite{true};
   pass.k = k;
   if (k == 0) {
@@ -170,11 +181,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
     }
     learn_bound(state, static_cast<std::uint32_t>(k), kth, candidates);
   }
-  if (!finite) {
-    for_each_range(exec.threads, count, [&](std::size_t begin, std::size_t end) {
-      std::fill(pass.gradient + begin, pass.gradient + end, 0.0f);
-    });
-  }
+  if (!finite) clear_marks(exec, pass.gradient, count);
   return {.finite = finite,
           .candidates = candidates,
           .passes = passes,
@@ -193,6 +200,47 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
                     .pass = Pass::first,
                     .own = spans.own};
   return select_by(exec, pass, spans.gradient.size(), state, index, value);
+}
+
+/// Each thread writes where its range would begin if all of it reached the bound, so that it never
+/// has to prune; then all is moved together.
+SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
+                                std::span<std::uint32_t> index, std::span<float> value) {
+  const std::size_t count = spans.gradient.size();
+  const Stream pass{.gradient = spans.gradient.data(),
+                    .residual = spans.residual.data(),
+                    .decay = spans.decay,
+                    .bound = bound,
+                    .k = 0,
+                    .pass = Pass::first,
+                    .own = spans.own};
+  const Ranges ranges(exec.threads, count);
+  const Workspace::Scope scope(*exec.workspace);
+  const std::span<Candidates> parts = exec.workspace->take<Candidates>(ranges.size());
+  for (std::size_t p = 0; p < ranges.size(); ++p) {
+    parts[p].index = index.data() + ranges.begin(p);
+    parts[p].value = value.data() + ranges.begin(p);
+    parts[p].limit = ranges.end(p) - ranges.begin(p);
+    parts[p].size = parts[p].dropped = 0;
+  }
+  const auto lists = take_lists(*exec.workspace, ranges.size(), spans.own);
+  std::atomic<bool> finite{true};
+  for_each_part(ranges.size(), [&](std::size_t p) {
+    if (!stream_range(pass, ranges.begin(p), ranges.end(p), parts[p], lists[p])) {
+      finite.store(false, std::memory_order_relaxed);
+    }
+  });
+  std::size_t selected = 0;
+  for (const Candidates& part : parts) {
+    std::copy_n(part.index, part.size, index.data() + selected);
+    std::copy_n(part.value, part.size, value.data() + selected);
+    selected += part.size;
+  }
+  if (!finite) clear_marks(exec, pass.gradient, count);
+  return {.finite = finite,
+          .candidates = selected,
+          .passes = 1,
+          .listed = write_list(lists, spans.own)};
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound& state,

@@ -188,22 +188,19 @@ void select_from_all(const Exec& exec, const OwnedSums& owned, SumLists& out) {
   for (std::uint32_t& local : out.index) local += static_cast<std::uint32_t>(owned.begin);
 }
 
-}  // namespace
-
-SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
-                         std::span<const SparseView> terms, SelectBound& state, SumLists& out) {
+/// Sums what terms name: `out` lists it, and candidates are the sums among them and what is listed
+/// that reach the bound. Returns whether all sums are finite.
+bool add(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
+         std::span<Candidates> parts, SumLists& out) {
   const OwnUnits& own = owned.own;
-  const std::size_t k = out.index.size();
-  // A list that did not find room lacks what may matter.
+  Workspace& workspace = *exec.workspace;
   const bool listed = owned.listed <= own.index.size();
-  const Workspace::Scope scope(*exec.workspace);
   const Ranges ranges(exec.threads, owned.count);
-  const auto parts = exec.workspace->take<Candidates>(ranges.size());
-  const auto outs = exec.workspace->take<Range::Out>(ranges.size());
-  const auto cursors = exec.workspace->take<std::size_t>(ranges.size() * terms.size());
+  const auto outs = workspace.take<Range::Out>(ranges.size());
+  const auto cursors = workspace.take<std::size_t>(ranges.size() * terms.size());
   const std::size_t room = own.index.size() + owned.most;
-  const auto index = exec.workspace->take<std::uint32_t>(room);
-  const auto value = exec.workspace->take<float>(room);
+  const auto index = workspace.take<std::uint32_t>(room);
+  const auto value = workspace.take<float>(room);
 
   // Where the output of each range begins: no earlier than the ranges before it can fill.
   const auto begin_of = [&](std::size_t p) { return owned.begin + ranges.begin(p); };
@@ -236,7 +233,21 @@ SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
   }
   out.touched = out.touched.first(touched);
   out.sum = out.sum.first(touched);
-  if (!finite) return {.finite = false, .candidates = 0, .passes = 1};
+  return finite;
+}
+
+}  // namespace
+
+SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
+                         std::span<const SparseView> terms, SelectBound& state, SumLists& out) {
+  const std::size_t k = out.index.size();
+  // A list that did not find room lacks what may matter.
+  const bool listed = owned.listed <= owned.own.index.size();
+  const Workspace::Scope scope(*exec.workspace);
+  const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
+  if (!add(exec, owned, terms, parts, out)) {
+    return {.finite = false, .candidates = 0, .passes = 1};
+  }
 
   const std::uint64_t candidates = listed ? held(parts) : owned.listed;
   float kth = std::numeric_limits<float>::infinity();
@@ -249,6 +260,22 @@ SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
   }
   learn_bound(state, static_cast<std::uint32_t>(k), kth, candidates);
   return {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+}
+
+/// All that matters is listed, so candidates are what is kept.
+SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
+                       SumLists& out) {
+  const Workspace::Scope scope(*exec.workspace);
+  const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
+  const bool finite = add(exec, owned, terms, parts, out);
+  std::size_t kept = 0;
+  for (const Candidates& part : parts) {
+    std::copy_n(part.index, part.size, out.index.data() + kept);
+    std::copy_n(part.value, part.size, out.value.data() + kept);
+    kept += part.size;
+  }
+  out.index = out.index.first(kept);
+  return {.finite = finite, .candidates = kept, .passes = 1};
 }
 
 }  // namespace winnow::kernels::cpu

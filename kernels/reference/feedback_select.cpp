@@ -30,47 +30,74 @@ void take_largest(std::span<std::uint32_t> competing, std::span<const float> acc
   std::sort(index.begin(), index.end());
 }
 
+/// What the feedback leaves: acc, and the positions that compete, which are not own.
+struct Feedback {
+  std::span<float> acc;
+  std::span<std::uint32_t> competing;
+  bool finite = true;
+  std::uint64_t listed = 0;
+};
+
+/// residual = acc where it is finite, gradient = 0; own units are listed.
+Feedback feed_back(const Exec& exec, const FeedbackSpans& spans) {
+  const std::size_t count = spans.gradient.size();
+  Feedback result{exec.workspace->take<float>(count), exec.workspace->take<std::uint32_t>(count)};
+  const Partition* const partition = spans.own.partition;
+  std::size_t competing = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float acc = feedback(spans.gradient[i], spans.decay, spans.residual[i]);
+    result.acc[i] = acc;
+    spans.gradient[i] = 0;
+    result.finite = result.finite && std::isfinite(acc);
+    const std::uint64_t position = spans.own.base + i;
+    if (std::isfinite(acc)) spans.residual[i] = acc;
+    if (partition == nullptr ||
+        partition->owner_of_unit(position / Partition::kUnit) != spans.own.self) {
+      result.competing[competing++] = static_cast<std::uint32_t>(i);
+      continue;
+    }
+    if (!std::isfinite(acc) || std::fabs(acc) < spans.own.bound) continue;
+    if (result.listed < spans.own.index.size()) {
+      spans.own.index[result.listed] = static_cast<std::uint32_t>(partition->local(position));
+      spans.own.value[result.listed] = acc;
+    }
+    ++result.listed;
+  }
+  result.competing = result.competing.first(competing);
+  return result;
+}
+
 }  // namespace
 
 /// Positions that are not finite keep their residual and travel as 0. Neither reads nor learns a
 /// bound: every element is a candidate.
 SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound&,
                              std::span<std::uint32_t> index, std::span<float> value) {
-  const std::size_t count = spans.gradient.size();
-  Workspace::Scope scope(*exec.workspace);
-  const std::span<float> acc = exec.workspace->take<float>(count);
-  const std::span<std::uint32_t> order = exec.workspace->take<std::uint32_t>(count);
-  const Partition* const partition = spans.own.partition;
-
-  std::size_t competing = 0;
-  std::uint64_t finite = 0, candidates = 0, listed = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    acc[i] = feedback(spans.gradient[i], spans.decay, spans.residual[i]);
-    spans.gradient[i] = 0;
-    finite += std::isfinite(acc[i]);
-    const std::uint64_t position = spans.own.base + i;
-    if (std::isfinite(acc[i])) spans.residual[i] = acc[i];
-    if (partition != nullptr &&
-        partition->owner_of_unit(position / Partition::kUnit) == spans.own.self) {
-      if (!std::isfinite(acc[i]) || std::fabs(acc[i]) < spans.own.bound) continue;
-      if (listed < spans.own.index.size()) {
-        spans.own.index[listed] = static_cast<std::uint32_t>(partition->local(position));
-        spans.own.value[listed] = acc[i];
-      }
-      ++listed;
-      continue;
-    }
-    order[competing++] = static_cast<std::uint32_t>(i);
-    candidates += std::isfinite(acc[i]);
-  }
-
-  take_largest(order.first(competing), acc, index);
+  const Workspace::Scope scope(*exec.workspace);
+  const Feedback fed = feed_back(exec, spans);
+  std::uint64_t candidates = 0;
+  for (const std::uint32_t i : fed.competing) candidates += std::isfinite(fed.acc[i]);
+  take_largest(fed.competing, fed.acc, index);
   for (std::size_t j = 0; j < index.size(); ++j) {
     const std::uint32_t i = index[j];
-    value[j] = std::isfinite(acc[i]) ? acc[i] : 0;
-    if (std::isfinite(acc[i])) spans.residual[i] = 0;
+    value[j] = std::isfinite(fed.acc[i]) ? fed.acc[i] : 0;
+    if (std::isfinite(fed.acc[i])) spans.residual[i] = 0;
   }
-  return {.finite = finite == count, .candidates = candidates, .passes = 1, .listed = listed};
+  return {.finite = fed.finite, .candidates = candidates, .passes = 1, .listed = fed.listed};
+}
+
+SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
+                                std::span<std::uint32_t> index, std::span<float> value) {
+  const Workspace::Scope scope(*exec.workspace);
+  const Feedback fed = feed_back(exec, spans);
+  std::uint64_t selected = 0;
+  for (const std::uint32_t i : fed.competing) {
+    if (!std::isfinite(fed.acc[i]) || std::fabs(fed.acc[i]) < bound) continue;
+    index[selected] = i;
+    value[selected++] = fed.acc[i];
+    spans.residual[i] = 0;
+  }
+  return {.finite = fed.finite, .candidates = selected, .passes = 1, .listed = fed.listed};
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<std::uint32_t> index,

@@ -1,0 +1,42 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/take.hpp"
+
+#include "kernels/dispatch.hpp"
+
+namespace winnow::kernels {
+
+namespace reference {
+void take(const Exec& exec, std::span<float> elements, std::uint32_t base,
+          std::span<const std::uint32_t> index, std::span<float> value);
+void put(const Exec& exec, std::span<float> elements, std::uint32_t base, const SparseView& list);
+}  // namespace reference
+namespace cpu {
+void take(const Exec& exec, std::span<float> elements, std::uint32_t base,
+          std::span<const std::uint32_t> index, std::span<float> value);
+void put(const Exec& exec, std::span<float> elements, std::uint32_t base, const SparseView& list);
+}  // namespace cpu
+
+namespace {
+
+void check(std::size_t count, std::uint32_t base, std::span<const std::uint32_t> index,
+           std::span<const float> value) {
+  WINNOW_EXPECTS(index.size() == value.size(), "a support needs a value for each of its positions");
+  WINNOW_EXPECTS(index.empty() || (index.front() >= base && index.back() - base < count),
+                 "a support must lie within the elements");
+}
+
+}  // namespace
+
+void take(const Exec& exec, std::span<float> elements, std::uint32_t base,
+          std::span<const std::uint32_t> index, std::span<float> value) {
+  check(elements.size(), base, index, value);
+  dispatch(exec, reference::take, cpu::take, NoBody{}, elements, base, index, value);
+}
+
+void put(const Exec& exec, std::span<float> elements, std::uint32_t base, const SparseView& list) {
+  check(elements.size(), base, list.index, list.value);
+  dispatch(exec, reference::put, cpu::put, NoBody{}, elements, base, list);
+}
+
+}  // namespace winnow::kernels
