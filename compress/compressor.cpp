@@ -10,6 +10,9 @@
 
 #include "compress/nearest.hpp"
 #include "compress/none.hpp"
+#include "compress/partial.hpp"
+#include "compress/support.hpp"
+#include "compress/threshold.hpp"
 #include "compress/topk.hpp"
 
 namespace winnow::compress {
@@ -23,6 +26,7 @@ using kernels::ValueFormat;
 constexpr std::array kSelections = {
     SelectionEntry{"none", "none", make_none},
     SelectionEntry{"topk", "topk:DENSITY", make_topk},
+    SelectionEntry{"threshold", "threshold[:T]", make_threshold},
 };
 
 /// Cuts the text before the next `mark` off `rest`.
@@ -140,8 +144,30 @@ std::span<std::byte> Compressor::room(const Exec& exec, std::size_t bytes) const
 }
 
 MessageView Compressor::open(const Exec& exec, std::span<const std::byte> message,
-                             const Header& expected, int sender) const {
-  return compress::open(exec, message, expected, sender, codings_);
+                             const Expected& expected, int sender) const {
+  Codings codings = codings_;
+  if (expected.header.kind == Header::Kind::partial) codings = partial_codings(codings_);
+  if (expected.header.kind == Header::Kind::support) codings = codings_.without_values();
+  return compress::open(exec, message, expected, sender, codings);
+}
+
+MessageView Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
+                              const MessageView& second) const {
+  return compress::merge(exec, header, first, second, codings_);
+}
+
+void Compressor::pack(const Exec& exec, MessageView& partial, std::span<std::byte> out) const {
+  compress::pack(exec, partial, out, codings_);
+}
+
+void Compressor::take(const Exec& exec, const EncodeJob& job, Taken& taken,
+                      std::span<std::byte> out) const {
+  take_values(exec, codings_, job, taken, out);
+}
+
+void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
+                     const Addition& out) const {
+  add_values(exec, codings_, job, terms, out);
 }
 
 std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
@@ -193,29 +219,34 @@ std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& co
 
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self) {
   part.partition = Partition(owners, part.count);
-  part.self = self;
+  become_owner(part, compressor, self);
   part.owner_k.assign(self == Part::kNobody ? 0 : owners, 0);
   part.k = part.most_k = 0;
+  part.any_k = compressor.any_k();
   for (Piece& piece : part.pieces) {
-    std::uint64_t foreign = piece.elements.size();
-    part.most_k += compressor.kept(foreign);
+    const std::uint64_t size = piece.elements.size();
+    part.most_k += compressor.kept(size);
     for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
-      const LocalRange range = local_range(part.partition, owner, piece);
-      const std::uint64_t k = compressor.kept(range.count);
-      part.owner_k[owner] += k;
-      if (owner != self) continue;
-      piece.own_begin = range.begin;
-      piece.own_count = range.count;
-      piece.own_k = static_cast<std::uint32_t>(k);
-      foreign -= range.count;
+      part.owner_k[owner] += compressor.kept(local_range(part.partition, owner, piece).count);
     }
-    piece.k = static_cast<std::uint32_t>(compressor.kept(foreign));
+    piece.k = static_cast<std::uint32_t>(compressor.kept(size - piece.own_count));
     part.k += piece.k;
   }
-  if (!compressor.everything()) return;
+  if (!compressor.everything() && !part.any_k) return;
   part.k = part.most_k = part.count;  // gaps travel too
   for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
     part.owner_k[owner] = part.partition.local_count(owner);
+  }
+}
+
+void become_owner(Part& part, const Compressor& compressor, std::uint32_t self) {
+  part.self = self;
+  for (Piece& piece : part.pieces) {
+    const LocalRange range =
+        self == Part::kNobody ? LocalRange{0, 0} : local_range(part.partition, self, piece);
+    piece.own_begin = range.begin;
+    piece.own_count = range.count;
+    piece.own_k = static_cast<std::uint32_t>(compressor.kept(range.count));
   }
 }
 

@@ -31,8 +31,16 @@ struct EncodeJob {
 /// Part::self stays as it is.
 struct Outbox {
   std::span<std::span<std::byte>> messages;
-  Owned owned = {};    ///< what encode knows of the positions of Part::self
-  bool finite = true;  ///< whether every acc was; where not, messages carry Header::kPoison
+  Owned owned = {};        ///< what encode knows of the positions of Part::self
+  bool finite = true;      ///< whether every acc was; where not, messages carry Header::kPoison
+  std::uint64_t kept = 0;  ///< elements chosen for messages
+};
+
+/// Where Compressor::add writes. `message`, if not empty, has message_bytes(k, k, codings()) bytes
+/// for k = sum.size().
+struct Addition {
+  std::span<float> sum;
+  std::span<std::byte> message;
 };
 
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
@@ -52,24 +60,54 @@ class Compressor {
   virtual bool everything() const = 0;
   /// k: elements kept of `count` elements of a parameter.
   virtual std::uint64_t kept(std::uint64_t count) const = 0;
+  /// Whether k is only the most that may be kept, and messages say how many there are.
+  virtual bool any_k() const { return false; }
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
   /// and leaves the rest in the residuals. The elements become zero where not everything is kept;
   /// where it is, they stay. Outbox::owned is taken from exec.workspace.
   virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const = 0;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
-  /// r, that of Part::self empty), then selects and codes the sums: writes one message of
-  /// message_bytes(local_count(self), owner_k[self], codings()) bytes to `out`, and to `owned` what
-  /// is left for keep_left. The residuals stay. The message carries Header::kPoison where
-  /// job.header does or a sum is not finite. job.random names its random numbers.
-  virtual void encode_sums(const Exec& exec, const EncodeJob& job,
-                           std::span<const MessageView> contributions, Owned& owned,
-                           std::span<std::byte> out) const = 0;
+  /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
+  /// room for message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what
+  /// is left for keep_left. Returns the message. The residuals stay. The message carries
+  /// Header::kPoison where job.header does or a sum is not finite. job.random names its random
+  /// numbers.
+  virtual std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
+                                           std::span<const MessageView> contributions, Owned& owned,
+                                           std::span<std::byte> out) const = 0;
+
+  // For schedules that agree on a support before values travel.
+
+  /// Error feedback in one pass over memory, after which residuals hold acc and the elements are
+  /// zero, and the support that Part::self picks from this rank's acc: its owner_k[self] largest.
+  /// Writes a message of message_bytes(local_count(self), owner_k[self],
+  /// codings().without_values()) bytes, with Header::kPoison where job.header has it or an acc is
+  /// not finite. Takes no more scratch in one turn than in another. Throws UsageError where any_k:
+  /// ranks could not know how many values follow.
+  virtual void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const = 0;
+  /// Moves acc at taken.index out of the residuals into taken.value. Where there is room, `out`
+  /// (message_bytes(k, k, codings()) for k values) becomes a message of them, and what the coding
+  /// misses goes back into the residuals.
+  virtual void take(const Exec& exec, const EncodeJob& job, Taken& taken,
+                    std::span<std::byte> out) const;
+  /// Sums terms of as many values in their order: out.sum[i] = ((0 + terms[0][i]) + terms[1][i]) +
+  /// ...; where there is room, codes the sums, with Header::kPoison where one is not finite, and
+  /// leaves in out.sum what the coding misses.
+  virtual void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
+                   const Addition& out) const;
+
   /// Room for a message, from exec.workspace. This and open are here for compressors that only
   /// count bytes: schedules touch messages by them alone.
   virtual std::span<std::byte> room(const Exec& exec, std::size_t bytes) const;
-  /// compress::open with the codings of this compressor.
+  /// compress::open with the codings of this compressor: partial_codings of them for a partial,
+  /// and none of values for a support.
   virtual MessageView open(const Exec& exec, std::span<const std::byte> message,
-                           const Header& expected, int sender) const;
+                           const Expected& expected, int sender) const;
+  /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied
+  /// once, by the sender whose residual keeps what it misses.
+  virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
+                            const MessageView& second) const;
+  virtual void pack(const Exec& exec, MessageView& partial, std::span<std::byte> out) const;
 
  protected:
   /// The selection's own part of the name, e.g. "topk:0.01".
@@ -98,5 +136,9 @@ std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& co
 /// Shares a part out among `owners`, of whom this rank is `self`, and says how many elements are
 /// kept where: in Piece and Part. With one owner and self Part::kNobody a message is for all ranks.
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self);
+
+/// Makes this rank another owner of a part that was shared out: Part::self and what is its own of
+/// each piece. What is kept for others, Part::k and Piece::k, stays that of the owner it was.
+void become_owner(Part& part, const Compressor& compressor, std::uint32_t self);
 
 }  // namespace winnow::compress

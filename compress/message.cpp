@@ -39,7 +39,8 @@ std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k, const Coding
   if (coding == nullptr) return std::nullopt;
   const std::optional<std::uint64_t> index_bytes = coding->bytes(count, k);
   if (!index_bytes) return std::nullopt;
-  return Shape{coding, *index_bytes, kernels::value_bytes(codings.value, k)};
+  const bool has_values = codings.value.coding != nullptr;
+  return Shape{coding, *index_bytes, has_values ? kernels::value_bytes(codings.value, k) : 0};
 }
 
 Shape require_shape(std::uint64_t count, std::uint64_t k, const Codings& codings) {
@@ -53,12 +54,13 @@ Shape require_shape(std::uint64_t count, std::uint64_t k, const Codings& codings
 
 /// The value coding as it travels.
 std::uint8_t value_byte(const kernels::ValueFormat& format) {
+  if (format.coding == nullptr) return 0;
   const int block = format.block == 0 ? 0 : std::countr_zero(format.block) - 5;
   return static_cast<std::uint8_t>(format.coding->id | block << 4);
 }
 
 void append_value_text(std::string& text, std::uint8_t byte) {
-  std::string_view name = "unknown";
+  std::string_view name = byte == 0 ? "none" : "unknown";
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {
     if (coding.id == byte % 16) name = coding.name;
   }
@@ -95,6 +97,19 @@ bool aligned(const std::byte* memory) {
 
 [[noreturn]] void refuse(int sender, const std::string& what) {
   throw CommError("message from rank " + std::to_string(sender) + ": " + what);
+}
+
+bool is_known(Header::Kind kind) {
+  switch (kind) {
+    case Header::Kind::gradient:
+    case Header::Kind::agreement:
+    case Header::Kind::contribution:
+    case Header::Kind::sum:
+    case Header::Kind::partial:
+    case Header::Kind::support:
+      return true;
+  }
+  return false;
 }
 
 /// Step 1 of open: the message is one that some rank could have sealed, but for its index part.
@@ -134,14 +149,15 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
   if (sum != header.checksum) {
     refuse(sender, "its checksum is " + hex(header.checksum) + ", that of its bytes " + hex(sum));
   }
-  if (header.kind < Header::Kind::gradient || header.kind > Header::Kind::sum) {
+  if (!is_known(header.kind)) {
     refuse(sender, "kind " + std::to_string(static_cast<int>(header.kind)) + " is unknown");
   }
   if ((header.flags & ~kKnownFlags) != 0) {
     refuse(sender, "flags " + hex(header.flags) + " are unknown");
   }
   const auto value_part = message.subspan(sizeof(Header) + shape->index_bytes);
-  if (!kernels::check_values(exec, codings.value, header.k, value_part)) {
+  if (codings.value.coding != nullptr &&
+      !kernels::check_values(exec, codings.value, header.k, value_part)) {
     refuse(sender, "its value part is not " + std::to_string(header.k) + " values of " +
                        value_text(header.value_coding) + " with zeros behind them");
   }
@@ -171,6 +187,10 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
 
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
   return require_shape(count, k, codings).bytes();
+}
+
+std::uint64_t shortest_k(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+  return message_bytes(count, k, codings) < message_bytes(count, count, codings) ? k : count;
 }
 
 MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
@@ -204,8 +224,9 @@ void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
   std::memcpy(out.data() + kChecksumAt, &header.checksum, sizeof header.checksum);
 }
 
-MessageView open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
+MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                  int sender, const Codings& codings) {
+  const std::uint64_t least_k = expected.least_k, most_k = expected.header.k;
   WINNOW_EXPECTS(aligned(message.data()), "a message is opened where it is 8-byte aligned");
   WINNOW_EXPECTS(exec.workspace != nullptr, "opening a message needs exec.workspace");
   if (message.size() < sizeof(Header)) {
@@ -218,15 +239,14 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Hea
     refuse(sender, "that rank is in the first call of a bucket, this one in a later call");
   }
   const Shape shape = check_sound(exec, message, header, codings, sender);
-  check_same_call(header, expected, sender);
-  const bool free_k = expected.kind == Header::Kind::contribution && header.k <= expected.k;
-  if (header.kind != expected.kind || header.count != expected.count ||
-      (header.k != expected.k && !free_k)) {
+  check_same_call(header, expected.header, sender);
+  if (header.kind != expected.header.kind || header.count != expected.header.count ||
+      header.k < least_k || header.k > most_k) {
     refuse(sender, "it is of kind " + std::to_string(static_cast<int>(header.kind)) + " with k " +
                        std::to_string(header.k) + " of count " + std::to_string(header.count) +
-                       ", where kind " + std::to_string(static_cast<int>(expected.kind)) +
-                       " with k " + std::to_string(expected.k) + " of count " +
-                       std::to_string(expected.count) + " is expected");
+                       ", where kind " + std::to_string(static_cast<int>(expected.header.kind)) +
+                       " with k " + (least_k < most_k ? "up to " : "") + std::to_string(most_k) +
+                       " of count " + std::to_string(expected.header.count) + " is expected");
   }
 
   const auto parts = message.subspan(sizeof(Header));
@@ -240,18 +260,19 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Hea
     view.value = {reinterpret_cast<const float*>(view.coded.data()),
                   static_cast<std::size_t>(header.k)};
   }
+  if (view.carries_all() && least_k == most_k) return view;
+  const auto index = exec.workspace->take<std::uint32_t>(most_k).first(header.k);
+  const auto value = exec.workspace->take<float>(codings.exact() ? 0 : most_k);
   if (view.carries_all()) return view;
-  const auto index = exec.workspace->take<std::uint32_t>(header.k);
   if (!shape.coding->decode(exec, header.count, parts.first(shape.index_bytes), index)) {
     refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
                        std::to_string(header.k) + " ascending positions below " +
                        std::to_string(header.count));
   }
   view.index = index;
-  if (!codings.exact()) {
-    const auto value = exec.workspace->take<float>(header.k);
-    kernels::dequantize(exec, codings.value, header.k, view.coded, 0, value);
-    view.value = value;
+  if (codings.value.coding != nullptr && !codings.exact()) {
+    view.value = value.first(header.k);
+    kernels::dequantize(exec, codings.value, header.k, view.coded, 0, value.first(header.k));
   }
   return view;
 }

@@ -26,6 +26,8 @@ struct Header {
     agreement = 2,     ///< a header alone: what the rank is about to do
     contribution = 3,  ///< what a rank keeps of its gradient in the positions of one owner
     sum = 4,           ///< what an owner keeps of the sum of its positions, for all ranks
+    partial = 5,       ///< what some ranks' gradients, as they travel, sum up to
+    support = 6,       ///< which of its positions an owner picks, for all ranks: without values
   };
   static constexpr std::uint16_t kPoison = 1;   ///< flag: an element of the sender is not finite
   static constexpr std::uint16_t kRefused = 2;  ///< flag: the sender refuses this bucket
@@ -54,6 +56,23 @@ struct Codings {
 
   /// Whether values arrive as they were.
   bool exact() const { return value.coding == &kernels::value_codings().front(); }
+  /// The same of a message that carries positions alone.
+  Codings without_values() const { return {.value = {}, .index = index}; }
+};
+
+/// What a message is to be, and how much it may carry.
+struct Expected {
+  /// Exactly header.k elements.
+  // NOLINTNEXTLINE(google-explicit-constructor): a header says it all where k is known
+  Expected(const Header& expected) : Expected(expected, expected.k) {}
+  /// Any number from 0 to header.k.
+  static Expected at_most(const Header& header) { return {header, 0}; }
+
+  Header header;
+  std::uint64_t least_k;
+
+ private:
+  Expected(const Header& expected, std::uint64_t least) : header(expected), least_k(least) {}
 };
 
 /// A message that was found sound, opened: views of its bytes, and of indices and values decoded
@@ -61,7 +80,8 @@ struct Codings {
 struct MessageView {
   Header header;
   std::span<const std::uint32_t> index;   ///< empty where k == count: positions 0, 1, ..., k-1
-  std::span<const float> value;           ///< empty where k == count and values are coded
+  std::span<const float> value;           ///< empty where k == count and values are coded, and
+                                          ///< where there are none
   kernels::ValueFormat format;            ///< of `coded`
   std::span<const std::byte> coded;       ///< the value part
   std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
@@ -81,6 +101,10 @@ inline kernels::Term term(const MessageView& message) {
 /// Bytes of a message that carries k of count elements; the same on all ranks, and never more for
 /// a smaller k.
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
+
+/// k, or count where a message that carries every position is no longer than one of k: so that one
+/// whose k is up to the support never takes more than all elements would.
+std::uint64_t shortest_k(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
 /// The places in `out` (message_bytes(count, k, codings) bytes, 8-byte aligned) where the parts of
 /// a message lie.
@@ -103,10 +127,9 @@ void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
 
 /// Opens the message that `sender` sent. Trusts no byte of it: throws UsageError where the sound
 /// header says that the sender does something else than `expected` (options, bucket, call), and
-/// CommError for an agreement and for anything that `seal` would not have written. A contribution
-/// may carry fewer than expected.k, all others carry exactly that. Takes indices and values from
-/// exec.workspace.
-MessageView open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
+/// CommError for an agreement and for anything that `seal` would not have written. Takes indices
+/// and values from exec.workspace: as much whatever k the message has, of those expected.
+MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                  int sender, const Codings& codings = {});
 
 /// Writes the codings that a message has to `name`, e.g. "eliasfano,float32"; allocates only where

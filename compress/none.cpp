@@ -6,6 +6,8 @@
 #include <winnow/error.hpp>
 
 #include "compress/stopwatch.hpp"
+#include "compress/support.hpp"
+#include "kernels/feedback_select.hpp"
 
 namespace winnow::compress {
 namespace {
@@ -45,6 +47,7 @@ class Everything final : public Compressor {
         exec,
         {.pieces = pieces, .decay = job.decay, .partition = part.partition, .self = part.self},
         codings().value, job.random, values, out.owned.acc);
+    out.kept = part.k;
     const Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     if (!out.finite) header.flags |= Header::kPoison;
@@ -55,9 +58,9 @@ class Everything final : public Compressor {
     }
   }
 
-  void encode_sums(const Exec& exec, const EncodeJob& job,
-                   std::span<const MessageView> contributions, Owned& owned,
-                   std::span<std::byte> out) const override {
+  std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
+                                   std::span<const MessageView> contributions, Owned& owned,
+                                   std::span<std::byte> out) const override {
     const Part& part = job.part;
     Header header = job.header;
     header.count = header.k = owned.acc.size();
@@ -77,6 +80,20 @@ class Everything final : public Compressor {
     kernels::quantize(exec, codings().value, job.random, owned.left,
                       lay_out(header.count, header.k, out, codings()).value_part);
     seal(exec, header, {}, out, codings());
+    return out;
+  }
+
+  void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const override {
+    EncodeJob sealed = job;
+    for (const Piece& piece : job.part.pieces) {
+      kernels::SelectBound none;
+      const kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
+      if (!kernels::feedback_select(exec, spans, none, {}, {}).finite) {
+        sealed.header.flags |= Header::kPoison;
+      }
+      piece.state->soil();
+    }
+    seal_support(exec, codings(), sealed, {}, out);
   }
 
  protected:

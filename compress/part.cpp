@@ -9,6 +9,7 @@
 #include "kernels/add_to.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/ordered_sum.hpp"
+#include "kernels/take.hpp"
 
 namespace winnow::compress {
 namespace {
@@ -28,15 +29,10 @@ kernels::SparseView slice(const kernels::SparseView& list, const Piece& piece) {
   return {list.index.subspan(first, size), list.value.subspan(first, size)};
 }
 
-/// A message with indices, its local numbers turned into positions. Takes them from exec.workspace.
-kernels::SparseView to_positions(const Exec& exec, const Partition& partition, std::uint32_t owner,
+/// A message with indices, its local numbers turned into positions.
+kernels::SparseView to_positions(const Exec& exec, const Part& part, std::uint32_t owner,
                                  const MessageView& message) {
-  if (partition.owners() == 1) return {message.index, message.value};
-  const auto index = exec.workspace->take<std::uint32_t>(message.index.size());
-  for (std::size_t j = 0; j < index.size(); ++j) {
-    index[j] = static_cast<std::uint32_t>(partition.position(owner, message.index[j]));
-  }
-  return {index, message.value};
+  return {positions_of(exec, part, owner, message.index), message.value};
 }
 
 /// residual = value at the positions of Part::self that a list names.
@@ -161,8 +157,7 @@ bool add_messages(const Exec& exec, const Part& part, std::span<const MessageVie
                   float factor) {
   if (messages.empty() || part.count == 0) return true;
   const Workspace::Scope scope(*exec.workspace);
-  // (count, k) are the same on all ranks, so either all messages carry every position or none.
-  if (!messages.front().carries_all()) {
+  if (std::ranges::none_of(messages, &MessageView::carries_all)) {
     const auto lists = exec.workspace->take<kernels::SparseView>(messages.size());
     for (std::size_t i = 0; i < messages.size(); ++i) {
       lists[i] = {messages[i].index, messages[i].value};
@@ -186,7 +181,7 @@ bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView>
   for (std::uint32_t owner = 0; owner < sums.size(); ++owner) {
     lists[owner] = {};
     if (!sums[owner].carries_all()) {
-      lists[owner] = to_positions(exec, part.partition, owner, sums[owner]);
+      lists[owner] = to_positions(exec, part, owner, sums[owner]);
       continue;
     }
     for_each_value(exec, part, owner, sums[owner],
@@ -212,7 +207,7 @@ void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const Mes
                    });
     return;
   }
-  const kernels::SparseView list = to_positions(exec, part.partition, owner, message);
+  const kernels::SparseView list = to_positions(exec, part, owner, message);
   for (const Piece& piece : part.pieces) {
     kernels::put_back(exec, piece.residual(), piece.base, slice(list, piece));
   }
@@ -229,6 +224,53 @@ void keep(const Piece& piece, float decay) {
     if (std::isfinite(acc)) residual[i] = acc;
   }
   piece.state->soil();
+}
+
+std::span<const std::uint32_t> positions_of(const Exec& exec, const Part& part, std::uint32_t owner,
+                                            std::span<const std::uint32_t> local) {
+  if (part.partition.owners() == 1) return local;
+  const auto index = exec.workspace->take<std::uint32_t>(local.size());
+  for (std::size_t j = 0; j < index.size(); ++j) {
+    index[j] = static_cast<std::uint32_t>(part.partition.position(owner, local[j]));
+  }
+  return index;
+}
+
+void take(const Exec& exec, const Part& part, const Taken& taken) {
+  if (!taken.index.empty()) {
+    for (const Piece& piece : part.pieces) {
+      const auto index = slice({taken.index, taken.value}, piece).index;
+      const auto first = static_cast<std::size_t>(index.data() - taken.index.data());
+      kernels::take(exec, piece.residual(), piece.base, index,
+                    taken.value.subspan(first, index.size()));
+    }
+    return;
+  }
+  if (taken.value.empty()) return;
+  std::ranges::fill(taken.value, 0.0F);  // gaps hold nothing
+  for_each_stretch(
+      part, taken.owner,
+      [&](const Piece& piece, std::uint64_t offset, std::uint64_t local, std::uint64_t size) {
+        const auto residual = piece.residual().subspan(offset, size);
+        std::ranges::copy(residual, taken.value.begin() + static_cast<std::ptrdiff_t>(local));
+        std::ranges::fill(residual, 0.0F);
+      });
+}
+
+void put(const Exec& exec, const Part& part, const Taken& taken) {
+  if (!taken.index.empty()) {
+    for (const Piece& piece : part.pieces) {
+      kernels::put(exec, piece.residual(), piece.base, slice({taken.index, taken.value}, piece));
+    }
+    return;
+  }
+  if (taken.value.empty()) return;
+  for_each_stretch(
+      part, taken.owner,
+      [&](const Piece& piece, std::uint64_t offset, std::uint64_t local, std::uint64_t size) {
+        std::ranges::copy(taken.value.subspan(local, size),
+                          piece.residual().subspan(offset, size).begin());
+      });
 }
 
 void clear_own_gaps(const Part& part, std::span<float> local) {

@@ -18,6 +18,7 @@ namespace winnow::compress {
 struct PieceState {
   kernels::SelectBound bound;
   kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
+  std::uint32_t turn = 0;          ///< calls in which supports were picked: says whose turn it is
   bool dirty = false;              ///< the residual may hold something
   /// If not 0, it does so only in the shards that this rank serves of the bucket with this plan.
   std::uint64_t confined_to = 0;
@@ -33,6 +34,8 @@ struct PieceState {
 struct ParameterState {
   std::uint64_t count = 0;
   kernels::HostArray<float> residual;  ///< allocated when first needed
+  std::uint64_t piece_length = 0;  ///< elements of each piece but the last; the first plan fixes
+                                   ///< it, for what is known of a piece outlives a plan
   std::vector<PieceState> pieces;
 };
 
@@ -68,10 +71,23 @@ struct Part {
   kernels::Partition partition{1, 0};       ///< one owner: a message is for all ranks
   std::uint32_t self = kNobody;             ///< the owner that this rank is
   std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
+  bool any_k = false;  ///< how many are kept is up to the support: all of the above, which count
+                       ///< every position, are bounds
 
+  /// The most positions of a piece that any one owner has.
+  std::uint64_t most_owned(const Piece& piece) const {
+    constexpr std::uint64_t kUnit = kernels::Partition::kUnit;
+    const std::uint64_t owners = partition.owners(), size = piece.elements.size();
+    const std::uint64_t groups = ((size + kUnit - 1) / kUnit + owners - 2) / owners + 1;
+    return std::min(groups * kUnit, size);
+  }
   /// The most elements that any rank's message to `owner` can carry.
   std::uint64_t most_for(std::uint32_t owner) const {
     return std::min(most_k, partition.local_count(owner));
+  }
+  /// A message of which this header says how much is kept.
+  Expected expect(const Header& header) const {
+    return any_k ? Expected::at_most(header) : Expected(header);
   }
 };
 
@@ -88,8 +104,16 @@ struct Owned {
   kernels::SparseView chosen = {};
 };
 
-/// elements = the sum of messages for all ranks in their order, times `factor`. Where messages
-/// carry chosen elements, the elements must be zero before. Returns whether all sums are finite.
+/// What a rank has taken out of its residuals at the support that `owner` names: views of scratch.
+struct Taken {
+  std::uint32_t owner = 0;
+  std::span<const std::uint32_t> index = {};  ///< positions of the part; none where the support is
+                                              ///< all positions of the owner
+  std::span<float> value = {};                ///< acc there, by place in the support
+};
+
+/// elements = the sum of messages for all ranks in their order, times `factor`. Where a message
+/// carries chosen elements, the elements must be zero before. Returns whether all sums are finite.
 bool add_messages(const Exec& exec, const Part& part, std::span<const MessageView> messages,
                   float factor);
 
@@ -104,6 +128,17 @@ void keep(const Piece& piece, float decay);
 
 /// residual += message to `owner`: undoes what encode took.
 void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message);
+
+/// The positions of the part that a support of `owner`, by local number, names. Takes them from
+/// exec.workspace.
+std::span<const std::uint32_t> positions_of(const Exec& exec, const Part& part, std::uint32_t owner,
+                                            std::span<const std::uint32_t> local);
+
+/// taken.value = the residuals at taken.index, which become zero.
+void take(const Exec& exec, const Part& part, const Taken& taken);
+
+/// The residuals at taken.index = taken.value: undoes take.
+void put(const Exec& exec, const Part& part, const Taken& taken);
 
 /// Zeros at local numbers of Part::self that belong to no piece.
 void clear_own_gaps(const Part& part, std::span<float> local);

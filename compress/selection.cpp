@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "compress/stopwatch.hpp"
 #include "kernels/add_to.hpp"
@@ -18,9 +19,10 @@ struct ByOwner {
   std::span<float> value;
 };
 
-ByOwner sort_by_owner(const Exec& exec, const kernels::Partition& partition,
-                      std::span<std::uint32_t> index, std::span<float> value) {
+ByOwner sort_by_owner(const Exec& exec, const Part& part, std::span<std::uint32_t> index,
+                      std::span<float> value) {
   Workspace& workspace = *exec.workspace;
+  const kernels::Partition& partition = part.partition;
   const std::uint32_t owners = partition.owners();
   if (owners == 1) {
     const auto begin = workspace.take<std::size_t>(2);
@@ -29,9 +31,9 @@ ByOwner sort_by_owner(const Exec& exec, const kernels::Partition& partition,
     return {begin, index, value};
   }
   const ByOwner sorted{workspace.take<std::size_t>(owners + 2),
-                       workspace.take<std::uint32_t>(index.size()),
-                       workspace.take<float>(index.size())};
-  const auto owner = workspace.take<std::uint32_t>(index.size());
+                       workspace.take<std::uint32_t>(part.k).first(index.size()),
+                       workspace.take<float>(part.k).first(index.size())};
+  const auto owner = workspace.take<std::uint32_t>(part.k);
   std::ranges::fill(sorted.begin, 0);
   for (std::size_t j = 0; j < index.size(); ++j) {
     owner[j] = partition.owner_of_unit(index[j] / kernels::Partition::kUnit);
@@ -46,13 +48,43 @@ ByOwner sort_by_owner(const Exec& exec, const kernels::Partition& partition,
   return sorted;
 }
 
-/// Quantizes and seals one message.
-void seal_values(const Exec& exec, const Codings& codings, const Header& header,
-                 const kernels::RandomKey& random, std::span<const std::uint32_t> index,
-                 std::span<float> value, std::span<std::byte> out) {
-  const auto value_part = lay_out(header.count, header.k, out, codings).value_part;
-  kernels::quantize(exec, codings.value, random, value, value_part);
-  seal(exec, header, index, out, codings);
+/// Elements on their way into a message of `header`, whose k they make.
+struct Selected {
+  Header header;
+  kernels::RandomKey random;
+  std::span<const std::uint32_t> index;
+  std::span<float> value;  ///< what the coding misses is left here
+};
+
+/// Quantizes and seals one message. Returns it, the first bytes of `out`.
+std::span<std::byte> seal_values(const Exec& exec, const Codings& codings, bool any_k,
+                                 const Selected& selected, std::span<std::byte> out) {
+  const auto& [given, random, index, value] = selected;
+  Header header = given;
+  header.k = any_k ? shortest_k(header.count, index.size(), codings) : index.size();
+  const auto message = out.first(message_bytes(header.count, header.k, codings));
+  const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
+  if (header.k == index.size()) {
+    kernels::quantize(exec, codings.value, random, value, value_part);
+    seal(exec, header, index, message, codings);
+    return message;
+  }
+  const Workspace::Scope scope(*exec.workspace);
+  const auto all = exec.workspace->take<float>(header.count);
+  std::ranges::fill(all, 0.0F);
+  for (std::size_t j = 0; j < index.size(); ++j) all[index[j]] = value[j];
+  kernels::quantize(exec, codings.value, random, all, value_part);
+  for (std::size_t j = 0; j < index.size(); ++j) value[j] = all[index[j]];
+  seal(exec, header, {}, message, codings);
+  return message;
+}
+
+/// Sees to it that seal_values and what follows it find room in every step.
+void reserve(const Exec& exec, const Part& part, std::uint64_t count) {
+  constexpr std::size_t kLine = 64;
+  std::size_t bytes = part.k * sizeof(std::uint32_t) + part.pieces.size() * sizeof(Piece);
+  if (part.any_k) bytes = std::max(bytes, count * sizeof(float));
+  exec.workspace->reserve(bytes + kLine);
 }
 
 }  // namespace
@@ -62,38 +94,60 @@ void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& jo
   const Stopwatch watch(job.encode_seconds);
   const Part& part = job.part;
   const Workspace::Scope scope(*exec.workspace);
-  const ByOwner sorted = sort_by_owner(exec, part.partition, index, value);
-  exec.workspace->reserve(index.size_bytes() + part.pieces.size() * sizeof(Piece));
+  const ByOwner sorted = sort_by_owner(exec, part, index, value);
+  reserve(exec, part, part.count);
   Header header = job.header;
   if (!out.finite) header.flags |= Header::kPoison;
   for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
     if (owner == part.self) continue;
     const std::size_t begin = sorted.begin[owner], size = sorted.begin[owner + 1] - begin;
     header.count = part.partition.local_count(owner);
-    header.k = size;
     auto& message = out.messages[owner];
-    message = message.first(message_bytes(header.count, header.k, codings));
     const auto local = sorted.local.subspan(begin, size);
     const auto values = sorted.value.subspan(begin, size);
     kernels::RandomKey random = job.random;
     random.stage += owner;
-    seal_values(exec, codings, header, random, local, values, message);
+    message = seal_values(exec, codings, part.any_k, {header, random, local, values}, message);
     if (codings.exact()) continue;
     // What the coding missed, as a message of its own to this rank.
+    header.k = size;
     const MessageView missed{
         .header = header, .index = local, .value = values, .format = {}, .coded = {}};
     put_back(exec, part, owner, missed);
   }
 }
 
-void seal_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                        std::span<const std::uint32_t> index, std::span<float> value,
-                        std::span<std::byte> out) {
+std::span<std::byte> seal_selected_sums(const Exec& exec, const Codings& codings,
+                                        const EncodeJob& job, std::span<const std::uint32_t> index,
+                                        std::span<float> value, std::span<std::byte> out) {
   const Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = job.part.partition.local_count(job.part.self);
-  header.k = index.size();
-  seal_values(exec, codings, header, job.random, index, value, out);
+  reserve(exec, job.part, header.count);
+  return seal_values(exec, codings, job.part.any_k, {header, job.random, index, value}, out);
+}
+
+/// Contributions as lists by local number; those that carry every position are decoded. Takes the
+/// same memory whether they do or not.
+std::span<const kernels::SparseView> as_lists(const Exec& exec, const Part& part,
+                                              std::span<const MessageView> contributions) {
+  Workspace& workspace = *exec.workspace;
+  const auto lists = workspace.take<kernels::SparseView>(contributions.size());
+  const std::uint64_t count = part.partition.local_count(part.self);
+  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
+    const MessageView& message = contributions[rank];
+    lists[rank] = {message.index, message.value};
+    if (rank == part.self || part.most_for(part.self) < count) continue;
+    const auto index = workspace.take<std::uint32_t>(count);
+    const auto value = workspace.take<float>(count);
+    if (!message.carries_all() || count == 0) continue;
+    std::iota(index.begin(), index.end(), 0U);
+    lists[rank].index = index;
+    if (!message.value.empty()) continue;
+    kernels::dequantize(exec, message.format, index.size(), message.coded, 0, value);
+    lists[rank].value = value;
+  }
+  return lists;
 }
 
 }  // namespace winnow::compress

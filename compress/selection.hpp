@@ -12,13 +12,20 @@ namespace winnow::compress {
 /// The rest of Compressor::encode for a compressor that has selected elements: `index` are their
 /// positions in the part, ascending, `value` what acc was there; both are scratch. Writes a message
 /// per owner; what a coding misses goes into the residuals, which are zero at these positions.
+/// Where Part::any_k, a message carries every position if that is no longer, 0 where nothing was
+/// selected.
 void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& job,
                    std::span<std::uint32_t> index, std::span<float> value, Outbox& out);
 
 /// The rest of Compressor::encode_sums: `index` are local numbers, ascending, `value` what the
-/// sums were there; what the coding misses is left in `value`.
-void seal_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                        std::span<const std::uint32_t> index, std::span<float> value,
-                        std::span<std::byte> out);
+/// sums were there; what the coding misses is left in `value`. Returns the message.
+std::span<std::byte> seal_selected_sums(const Exec& exec, const Codings& codings,
+                                        const EncodeJob& job, std::span<const std::uint32_t> index,
+                                        std::span<float> value, std::span<std::byte> out);
+
+/// Contributions as lists by local number; those that carry every position are decoded. Takes the
+/// same memory whether they do or not.
+std::span<const kernels::SparseView> as_lists(const Exec& exec, const Part& part,
+                                              std::span<const MessageView> contributions);
 
 }  // namespace winnow::compress

@@ -6,20 +6,21 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <numeric>
 #include <winnow/error.hpp>
 
 #include "compress/none.hpp"
 #include "compress/selection.hpp"
 #include "compress/stopwatch.hpp"
+#include "compress/support.hpp"
 
 namespace winnow::compress {
 namespace {
 
-/// Candidates that are expected of what this rank sums of a piece, at most.
-std::size_t list_room(const Piece& piece) {
-  constexpr std::size_t kSpare = 4096;
-  return std::min<std::size_t>(2 * std::size_t{piece.own_k} + kSpare, piece.own_count);
+constexpr std::size_t kSpare = 4096;  // candidates beside 2k
+
+/// Candidates that are expected among `count` positions that compete for k places, at most.
+std::size_t list_room(std::size_t count, std::size_t k) {
+  return std::min(2 * k + kSpare, count);
 }
 
 /// Elements of this rank's own that other ranks can name, at most.
@@ -28,46 +29,39 @@ std::uint64_t most_touched(const Part& part) {
                   part.partition.local_count(part.self));
 }
 
+/// Room for `listed` candidates of what this rank owns of a piece, of whose elements others name
+/// `most`.
+kernels::OwnedSums take_list(Workspace& workspace, const Part& part, const Piece& piece,
+                             std::size_t listed, std::uint64_t most) {
+  kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
+  own.index = workspace.take<std::uint32_t>(listed);
+  own.value = workspace.take<float>(listed);
+  return {.own = own,
+          .residual = piece.residual(),
+          .begin = piece.own_begin,
+          .count = piece.own_count,
+          .most = std::min(most, piece.own_count)};
+}
+
 std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part) {
   const auto lists = workspace.take<kernels::OwnedSums>(part.pieces.size());
   const std::uint64_t most = most_touched(part);
   for (std::size_t i = 0; i < lists.size(); ++i) {
     const Piece& piece = part.pieces[i];
     const kernels::SelectBound& bound = piece.state->sum_bound;
-    kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
-    if (piece.own_k > 0 && bound.k == piece.own_k) own.bound = bound.bound;
-    own.index = workspace.take<std::uint32_t>(list_room(piece));
-    own.value = workspace.take<float>(own.index.size());
-    lists[i] = {.own = own,
-                .residual = piece.residual(),
-                .begin = piece.own_begin,
-                .count = piece.own_count,
-                .most = std::min(most, piece.own_count)};
+    lists[i] = take_list(workspace, part, piece, list_room(piece.own_count, piece.own_k), most);
+    if (piece.own_k > 0 && bound.k == piece.own_k) lists[i].own.bound = bound.bound;
   }
   return lists;
 }
 
-/// Contributions as lists by local number; those that carry every position are decoded. Takes the
-/// same memory whether they do or not.
-std::span<const kernels::SparseView> as_lists(const Exec& exec, const Part& part,
-                                              std::span<const MessageView> contributions) {
-  Workspace& workspace = *exec.workspace;
-  const auto lists = workspace.take<kernels::SparseView>(contributions.size());
-  const std::uint64_t count = part.partition.local_count(part.self);
-  for (std::size_t rank = 0; rank < lists.size(); ++rank) {
-    const MessageView& message = contributions[rank];
-    lists[rank] = {message.index, message.value};
-    if (rank == part.self || part.most_for(part.self) < count) continue;
-    const auto index = workspace.take<std::uint32_t>(count);
-    const auto value = workspace.take<float>(count);
-    if (!message.carries_all() || count == 0) continue;
-    std::iota(index.begin(), index.end(), 0U);
-    lists[rank].index = index;
-    if (!message.value.empty()) continue;
-    kernels::dequantize(exec, message.format, index.size(), message.coded, 0, value);
-    lists[rank].value = value;
-  }
-  return lists;
+/// Scratch of select_sums, at most, where `count` positions compete for k places, in any step.
+std::size_t selection_bytes(const Exec& exec, std::size_t count, std::size_t k) {
+  constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
+  const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
+  const std::size_t candidates = list_room(count, k) + std::min(count, threads * (2 * k + kSpare));
+  return sizeof(float) * count + (sizeof(float) + sizeof(std::uint32_t)) * candidates + kSample +
+         threads * kOfThread;
 }
 
 class TopK final : public Compressor {
@@ -106,12 +100,13 @@ class TopK final : public Compressor {
       piece.state->soil();
       at += piece.k;
     }
+    out.kept = part.k;
     seal_selected(exec, codings(), job, index, value, out);
   }
 
-  void encode_sums(const Exec& exec, const EncodeJob& job,
-                   std::span<const MessageView> contributions, Owned& owned,
-                   std::span<std::byte> out) const override {
+  std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
+                                   std::span<const MessageView> contributions, Owned& owned,
+                                   std::span<std::byte> out) const override {
     const Part& part = job.part;
     Workspace& workspace = *exec.workspace;
     const std::uint64_t most = most_touched(part);
@@ -140,9 +135,42 @@ class TopK final : public Compressor {
     }
     EncodeJob sealed = job;
     if (!finite) sealed.header.flags |= Header::kPoison;
-    seal_selected_sums(exec, codings(), sealed, index, value, out);
     owned.touched = {touched.first(end), sum.first(end)};
     owned.chosen = {index, value};
+    return seal_selected_sums(exec, codings(), sealed, index, value, out);
+  }
+
+  void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const override {
+    const Part& part = job.part;
+    Workspace& workspace = *exec.workspace;
+    const Workspace::Scope scope(workspace);
+    // Room for what any owner picks: which one this rank is changes from call to call.
+    const std::size_t most = std::ranges::max(part.owner_k);
+    const auto index = workspace.take<std::uint32_t>(most).first(part.owner_k[part.self]);
+    const auto value = workspace.take<float>(most).first(index.size());
+    const auto nothing = workspace.take<kernels::SparseView>(part.partition.owners());
+    std::ranges::fill(nothing, kernels::SparseView());
+    EncodeJob sealed = job;
+    std::size_t at = 0;
+    for (const Piece& piece : part.pieces) {
+      const Workspace::Scope of_piece(workspace);
+      const std::size_t most_own = part.most_owned(piece), most_k = kept(most_own);
+      auto own = take_list(workspace, part, piece, list_room(most_own, most_k), 0);
+      workspace.reserve(selection_bytes(exec, most_own, most_k));
+      kernels::SelectBound& bound = piece.state->sum_bound;
+      if (bound.k > 0) own.own.bound = bound.bound;  // turns differ in k by a few elements
+      const kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay, own.own};
+      const auto result = kernels::feedback_select(exec, spans, piece.state->bound, {}, {});
+      piece.state->soil();
+      if (!result.finite) sealed.header.flags |= Header::kPoison;
+      if (piece.own_k == 0) continue;
+      own.listed = result.listed;
+      kernels::SumLists picked{
+          index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}};
+      (void)kernels::select_sums(exec, own, nothing, bound, picked);
+      at += piece.own_k;
+    }
+    seal_support(exec, codings(), sealed, index, out);
   }
 
  protected:

@@ -88,6 +88,8 @@ std::vector<Golden> golden() {
       {"bitmap", 100, 34, [](std::uint32_t n) { return 3 * n; }, ramp_value},
       {"contribution", 129, 12, [](std::uint32_t n) { return n * n; }, ramp_value, Codings{},
        Kind::contribution},
+      {"partial", 2000, 40, [](std::uint32_t n) { return n * (n + 11); }, ramp_value, Codings{},
+       Kind::partial},
       {"bf16_sum_poison", 5000, 7, [](std::uint32_t n) { return 700 * n + 77; },
        table({1.5f, -2.5f, -0.0f, 0x1p-133f, 0x1.fep127f, -kInfinity, 0x1.56p-2f}),
        codings_of("bf16"), Kind::sum, Header::kPoison},
@@ -147,6 +149,46 @@ TEST(Golden, SaysWhatIsStatedHere) {
   }
 }
 
+TEST(Golden, ASupportHasNoValues) {
+  struct Case {
+    std::string name;
+    std::uint64_t count, k;
+    std::uint16_t flags;
+  };
+  for (const auto& [name, count, k, flags] :
+       {Case{"support", 100000, 300, 0},
+        Case{"support_everything_poison", 129, 129, Header::kPoison}}) {
+    SCOPED_TRACE(name);
+    Bytes file = golden_message(name);
+    Header header = gradient_header(count, k);
+    header.kind = Kind::support;
+    std::vector<std::uint32_t> index;
+    for (std::uint32_t n = 0; k != count && n < k; ++n) index.push_back(n * n + 63);
+    const Codings codings = Codings{}.without_values();
+    for (const Place place : {Place::reference, Place::cpu}) {
+      Workspace workspace;
+      const Workspace::Scope scope(workspace);
+      const Exec exec{.place = place, .workspace = &workspace};
+      const MessageView view = open(exec, file.span(), header, kSender, codings);
+      EXPECT_EQ(view.header.flags, flags);
+      EXPECT_TRUE(std::ranges::equal(view.index, index));
+      EXPECT_TRUE(view.value.empty() && view.coded.empty());
+
+      EXPECT_EQ(message_bytes(count, k, codings), file.span().size());
+      Bytes again(file.span().size());
+      std::ranges::fill(again.span(), std::byte{0xa5});
+      Header sealed = header;
+      sealed.flags = flags;
+      seal(exec, sealed, view.index, again.span(), codings);
+      EXPECT_TRUE(std::ranges::equal(again.span(), file.span()));
+    }
+    // As what carries values it is refused, whatever its kind.
+    expect_refused(file.span(), header, "value coding 0 (none), where float32 is expected");
+    header.kind = Kind::contribution;
+    expect_refused(file.span(), header, "it is of kind 6", codings);
+  }
+}
+
 // comm/agreement.cpp writes and reads them: agreement_test.
 TEST(Golden, AnAgreementIsNotOpened) {
   for (const std::string name : {"agreement", "agreement_refused"}) {
@@ -154,7 +196,8 @@ TEST(Golden, AnAgreementIsNotOpened) {
     Header expected = gradient_header(25600000, 256000);
     expected.epoch = 0;
     expected.part = 0;
-    for (const Kind kind : {Kind::gradient, Kind::agreement, Kind::contribution, Kind::sum}) {
+    for (const Kind kind :
+         {Kind::gradient, Kind::agreement, Kind::contribution, Kind::sum, Kind::partial}) {
       expected.kind = kind;
       expect_refused(file.span(), expected, "in the first call of a bucket");
     }
@@ -162,7 +205,9 @@ TEST(Golden, AnAgreementIsNotOpened) {
 }
 
 TEST(Golden, EveryFileIsChecked) {
-  std::set<std::string> known{"agreement", "agreement_refused"}, files;
+  std::set<std::string> known{"agreement", "agreement_refused", "support",
+                              "support_everything_poison"},
+      files;
   for (const Golden& g : golden()) known.insert(g.name);
   for (const auto& entry : std::filesystem::directory_iterator("golden")) {
     if (entry.path().extension() == ".bin") files.insert(entry.path().stem().string());

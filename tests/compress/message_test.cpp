@@ -106,18 +106,56 @@ TEST(Message, RefusesWhatItCannotCarry) {
   EXPECT_THROW(open(Exec{}, message.span(), gradient_header(100, 7), 0), UsageError);
 }
 
-// What an owner receives carries at most what it can expect; all else carries exactly that.
-TEST(Message, ContributionsMayCarryFewer) {
-  Header header = gradient_header(1000, 11);
-  header.kind = Header::Kind::contribution;
-  Bytes message = sealed(header, spread(1000, 11), ramp(11));
-  Header expected = header;
-  for (const std::uint64_t most : {11u, 12u, 1000u}) {
-    expected.k = most;
+// Where a receiver knows but a bound, up to that; else exactly as many.
+TEST(Message, MayCarryFewerWhereThatIsExpected) {
+  for (const auto kind : {Header::Kind::gradient, Header::Kind::contribution, Header::Kind::sum,
+                          Header::Kind::partial}) {
+    Header header = gradient_header(1000, 11);
+    header.kind = kind;
+    Bytes message = sealed(header, spread(1000, 11), ramp(11));
+    Header expected = header;
     EXPECT_EQ(try_open(message.span(), expected).outcome, Outcome::opened);
+    for (const std::uint64_t most : {11u, 12u, 1000u}) {
+      expected.k = most;
+      EXPECT_EQ(try_open(message.span(), Expected::at_most(expected)).outcome, Outcome::opened);
+      if (most > 11) expect_refused(message.span(), expected, "k 11 of count 1000");
+    }
+    expected.k = 10;
+    expect_refused(message.span(), Expected::at_most(expected), "with k up to 10 of count 1000");
   }
-  expected.k = 10;
-  expect_refused(message.span(), expected, "k 11 of count 1000");
+}
+
+// So that what varies with the support takes no memory in a later step that it did not take before.
+TEST(Message, TakesTheSameScratchWhateverItCarries) {
+  for (const std::string_view name : {"float32", "int8"}) {
+    const Codings codings = codings_of(name);
+    Header expected = gradient_header(1000, 1000);
+    std::vector<std::ptrdiff_t> taken;
+    for (const std::uint64_t k : {0u, 1u, 400u, 999u, 1000u}) {
+      Bytes message = sealed(gradient_header(1000, k), spread(1000, k), ramp(k), Exec{}, codings);
+      Workspace workspace;
+      const Workspace::Scope scope(workspace);
+      workspace.reserve(100000);
+      const std::byte* const before = workspace.take<std::byte>(1).data();
+      (void)open(Exec{.workspace = &workspace}, message.span(), Expected::at_most(expected),
+                 kSender, codings);
+      taken.push_back(workspace.take<std::byte>(1).data() - before);
+    }
+    EXPECT_EQ(taken, std::vector<std::ptrdiff_t>(taken.size(), taken.front()));
+  }
+}
+
+TEST(Message, TheShortestIsNoLongerThanAll) {
+  for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 100000u}) {
+    for (const auto& codings : {Codings{}, Codings{.index = &kRaw32Coding}, codings_of("int4")}) {
+      const std::size_t all = message_bytes(count, count, codings);
+      for (std::uint64_t k = 0; k <= count; k = k * 9 / 8 + 1) {
+        const std::uint64_t shortest = shortest_k(count, k, codings);
+        EXPECT_EQ(shortest, message_bytes(count, k, codings) < all ? k : count);
+        EXPECT_LE(message_bytes(count, shortest, codings), all);
+      }
+    }
+  }
 }
 
 // A coding that was asked for is used whatever the size, and a decoder asks for the same.

@@ -109,7 +109,7 @@ struct Answer {
   std::string text;
 };
 
-inline Answer try_open(std::span<const std::byte> message, const compress::Header& expected,
+inline Answer try_open(std::span<const std::byte> message, const compress::Expected& expected,
                        const compress::Codings& codings = {}) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
@@ -123,7 +123,7 @@ inline Answer try_open(std::span<const std::byte> message, const compress::Heade
   return {Outcome::opened, ""};
 }
 
-inline void expect_refused(std::span<const std::byte> message, const compress::Header& expected,
+inline void expect_refused(std::span<const std::byte> message, const compress::Expected& expected,
                            std::string_view because = "", const compress::Codings& codings = {}) {
   const Answer answer = try_open(message, expected, codings);
   EXPECT_EQ(answer.outcome, Outcome::comm_error) << answer.text;

@@ -42,6 +42,10 @@ void require(bool holds, const char* what) {
 /// Decodes what a sum would; the same values whichever body does it, and finite ones where a scale
 /// was checked for that.
 void check_values(const compress::MessageView& view) {
+  if (view.format.coding == nullptr) {
+    require(view.value.empty() && view.coded.empty(), "open() gives values that did not travel");
+    return;
+  }
   const auto k = static_cast<std::size_t>(view.header.k);
   std::vector<float> fast(k), slow(k);
   kernels::dequantize(Exec{}, view.format, k, view.coded, 0, fast);
@@ -69,8 +73,8 @@ void check_index(const compress::MessageView& view) {
 
 /// What open() accepts is what seal() writes, and throws nothing but what it says it does. Returns
 /// whether it accepts.
-bool check_open(const Exec& exec, std::span<const std::byte> message, const Header& expected,
-                const Codings& codings) {
+bool check_open(const Exec& exec, std::span<const std::byte> message,
+                const compress::Expected& expected, const Codings& codings) {
   try {
     const compress::MessageView view = compress::open(exec, message, expected, 0, codings);
     std::vector<std::uint64_t> words(message.size() / 8);
@@ -122,7 +126,8 @@ const compress::IndexCoding* claimed_index(const Header& header) {
 
 /// The codings that a header claims, its index coding as the one that an option asks for.
 Codings claimed_codings(const Header& header) {
-  return {.value = claimed_values(header), .index = claimed_index(header)};
+  const Codings claimed{.value = claimed_values(header), .index = claimed_index(header)};
+  return header.kind == Header::Kind::support ? claimed.without_values() : claimed;
 }
 
 /// Opens a message as what it claims to be, whether that is accepted.
@@ -151,9 +156,8 @@ void check_expectations(std::span<const std::byte> message) {
                      compress::choose_index_coding(claimed.count, claimed.k) == asked.index;
   require(check_open(exec, message, claimed, chosen) == usual,
           "open() accepted an index coding that nobody asked for, or refused the usual one");
-  Header most = claimed;  // an owner knows no more than a bound of k
-  most.kind = Header::Kind::contribution;
-  most.k = claimed.count;
+  Header most = claimed;  // where a receiver knows no more than a bound of k
+  most.k = std::min(claimed.k + 1, claimed.count);
   Header count = claimed;
   count.count += 1;
   Header fewer = claimed;
@@ -164,9 +168,10 @@ void check_expectations(std::span<const std::byte> message) {
   }
   Header elsewhere = claimed;
   elsewhere.digest ^= 1;
-  const bool contribution = check_open(exec, message, most, asked);
-  require(contribution == (claimed.kind == Header::Kind::contribution),
-          "open() asks more of a contribution than that its k is within the bound, or less");
+  require(check_open(exec, message, compress::Expected::at_most(most), asked),
+          "open() asks for more than that k is within its bound");
+  require(check_open(exec, message, most, asked) == (most.k == claimed.k),
+          "open() accepted another k than the one expected");
   for (const Header& other : {count, fewer, elsewhere}) {
     require(!check_open(exec, message, other, asked),
             "open() accepted a message that is not the one expected");
@@ -190,9 +195,10 @@ std::vector<std::uint64_t> mended(std::span<const std::byte> message) {
   header.version = Header::kVersion;
   header.flags &= Header::kPoison | Header::kRefused;
   const auto kind = static_cast<std::uint8_t>(header.kind);
-  if (kind != 1 && kind != 3 && kind != 4) header.kind = static_cast<Header::Kind>(3 + kind % 2);
+  if (kind != 1 && (kind < 3 || kind > 6)) header.kind = static_cast<Header::Kind>(3 + kind % 4);
   const Codings codings = claimed_codings(header);
   if (codings.exact()) header.value_coding = codings.value.coding->id;
+  if (codings.value.coding == nullptr) header.value_coding = 0;
   if (header.k > header.count || (header.k < header.count && header.count >> 32 != 0) ||
       header.count >> 40 != 0 ||
       compress::message_bytes(header.count, header.k, codings) > kMostBytes) {

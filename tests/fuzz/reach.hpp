@@ -25,13 +25,14 @@ class Reach {
     ++kinds_.at(static_cast<std::size_t>(header.kind));
     ++index_.at(header.index_coding);
     ++value_.at(header.value_coding % 16);
-    everything_coded_ += header.k == header.count && header.value_coding != 1;
+    everything_coded_ += header.k == header.count && header.value_coding > 1;
   }
 
   /// Whether some message of each kind but agreement and of each coding was opened, and one with
   /// k = count whose values are coded.
   bool complete() const {
-    bool all = kinds_[1] > 0 && kinds_[3] > 0 && kinds_[4] > 0 && everything_coded_ > 0;
+    bool all = kinds_[1] > 0 && kinds_[3] > 0 && kinds_[4] > 0 && kinds_[5] > 0 && kinds_[6] > 0 &&
+               everything_coded_ > 0;
     for (const auto* coding : compress::index_codings()) all &= index_.at(coding->id) > 0;
     for (const auto& coding : kernels::value_codings()) all &= value_.at(coding.id) > 0;
     return all;
@@ -39,9 +40,10 @@ class Reach {
 
  private:
   void print() const {
-    constexpr std::string_view kKinds[] = {"", "gradient", "agreement", "contribution", "sum"};
+    constexpr std::string_view kKinds[] = {"",    "gradient", "agreement", "contribution",
+                                           "sum", "partial",  "support"};
     std::fputs("opened:", stderr);
-    for (const std::size_t kind : {1u, 3u, 4u}) print(kKinds[kind], kinds_[kind]);
+    for (const std::size_t kind : {1u, 3u, 4u, 5u, 6u}) print(kKinds[kind], kinds_[kind]);
     for (const auto* coding : compress::index_codings()) print(coding->name, index_.at(coding->id));
     for (const auto& coding : kernels::value_codings()) print(coding.name, value_.at(coding.id));
     print("everything,coded", everything_coded_);
@@ -52,7 +54,7 @@ class Reach {
                  static_cast<unsigned long long>(messages));
   }
 
-  std::array<std::uint64_t, 5> kinds_{};
+  std::array<std::uint64_t, 7> kinds_{};
   std::array<std::uint64_t, 16> index_{}, value_{};  // by id
   std::uint64_t everything_coded_ = 0;
 };

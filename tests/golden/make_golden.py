@@ -147,6 +147,11 @@ def message(kind: int, flags: int, count: int, index: list[int], values: Values,
     return with_checksum(header, positions + values.part())
 
 
+def support(flags: int, count: int, index: list[int], index_coding=None) -> bytes:
+    number, positions = index_part(count, index, index_coding)
+    return with_checksum(Header(SUPPORT, flags, count, len(index), index_coding=number), positions)
+
+
 def bits(value: float) -> int:
     return struct.unpack("<I", struct.pack("<f", value))[0]
 
@@ -160,7 +165,7 @@ def ramp(k: int) -> list[int]:
     return [bits((n + 1.5) * (-1) ** n) for n in range(k)]
 
 
-GRADIENT, AGREEMENT, CONTRIBUTION, SUM = 1, 2, 3, 4
+GRADIENT, AGREEMENT, CONTRIBUTION, SUM, PARTIAL, SUPPORT = 1, 2, 3, 4, 5, 6
 POISON, REFUSED = 1, 2
 BF16 = [0x3FC0, 0xC020, 0x8000, 0x0001, 0x7F7F, 0xFF80, 0x3EAB]
 FP16 = [0x3E00, 0xC100, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x3555, 0x7C00, 0xFFFF]
@@ -178,6 +183,7 @@ GOLDEN = {
     "bitmap": message(GRADIENT, 0, 100, [3 * n for n in range(34)], float32(ramp(34))),
     "contribution": message(
         CONTRIBUTION, 0, 129, [n * n for n in range(12)], float32(ramp(12))),
+    "partial": message(PARTIAL, 0, 2000, [n * (n + 11) for n in range(40)], float32(ramp(40))),
     "bf16_sum_poison": message(
         SUM, POISON, 5000, [700 * n + 77 for n in range(7)], bf16(BF16)),
     "fp16_raw32": message(  # an option asks for raw32, though it is not the shortest
@@ -199,6 +205,8 @@ GOLDEN = {
         sign([int(n % 3 == 0) for n in range(520)], [0.1, from_bits(0x7F7FFFFF)])),
     "sign_block_65536_bitmap": message(
         GRADIENT, 0, 300, [0, 1, 299], sign([0, 1, 0], [0.3], 65536), bitmap),
+    "support": support(0, 100000, [n * n + 63 for n in range(300)]),
+    "support_everything_poison": support(POISON, 129, list(range(129))),
 }
 
 

@@ -1,0 +1,41 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "compress/message.hpp"
+
+namespace winnow::compress {
+
+/// What partial sums travel in under `codings`: float32, so that nothing is rounded but by the sum.
+Codings partial_codings(const Codings& codings);
+
+/// Of the sum of `ranks` messages of such a header, whose k is the most that each may carry: a
+/// partial with the most that the sum may carry; of one the header itself.
+Header partial_header(const Header& header, int ranks, const Codings& codings);
+
+/// Bytes of the longest message of a header whose k is the most that it may carry, of a partial or
+/// of others.
+std::size_t most_bytes(const Header& header, const Codings& codings);
+
+/// Bytes of the longest partial message for up to k of count elements; never more than what all of
+/// them would take.
+std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
+
+/// The sum of two messages, each a gradient or a partial sum, first + second where both say
+/// something: of `header`, whose k is the most that it may carry, with the flags of both. It
+/// carries their union, or every position where that travels in no more bytes; its `bytes` are
+/// empty until it is packed. Views scratch from exec.workspace, as much whatever the messages
+/// carry.
+MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
+                  const MessageView& second, const Codings& codings);
+
+/// Writes what merge returned to the first bytes of `out`, room for partial_bytes of the most that
+/// it may carry, and points its `bytes` there.
+void pack(const Exec& exec, MessageView& partial, std::span<std::byte> out, const Codings& codings);
+
+}  // namespace winnow::compress

@@ -1,0 +1,81 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/support.hpp"
+
+#include <algorithm>
+
+#include "compress/stopwatch.hpp"
+#include "kernels/ordered_sum.hpp"
+
+namespace winnow::compress {
+namespace {
+
+/// Codes values into a message that carries them all; what the coding misses is left in `value`.
+void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                 std::span<float> value, std::span<std::byte> out) {
+  Header header = job.header;
+  header.count = header.k = value.size();
+  kernels::quantize(exec, codings.value, job.random, value,
+                    lay_out(header.count, header.k, out, codings).value_part);
+  seal(exec, header, {}, out, codings);
+}
+
+}  // namespace
+
+void seal_support(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                  std::span<const std::uint32_t> index, std::span<std::byte> out) {
+  const Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = job.part.partition.local_count(job.part.self);
+  header.k = job.part.owner_k[job.part.self];
+  seal(exec, header, index, out, codings.without_values());
+}
+
+void take_values(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,
+                 std::span<std::byte> out) {
+  const Workspace::Scope scope(*exec.workspace);
+  Taken missed{.owner = taken.owner, .index = taken.index};
+  if (!out.empty()) missed.value = exec.workspace->take<float>(taken.value.size());
+  take(exec, job.part, taken);  // what may fail for want of memory is done
+  if (out.empty()) return;
+  std::ranges::copy(taken.value, missed.value.begin());
+  seal_values(exec, codings, job, missed.value, out);
+  put(exec, job.part, missed);
+}
+
+void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                std::span<const MessageView> terms, const Addition& out) {
+  EncodeJob sealed = job;
+  {
+    const Stopwatch watch(job.add_seconds);
+    const Workspace::Scope scope(*exec.workspace);
+    const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
+    std::ranges::transform(terms, in_order.begin(), term);
+    const bool finite = kernels::ordered_sum(exec, in_order, 0, out.sum, 1);
+    if (out.message.empty()) return;
+    if (!finite) {
+      sealed.header.flags |= Header::kPoison;
+      std::ranges::fill(out.sum, 0.0F);
+    }
+  }
+  // Where the support is every position, gaps travel too, and a sign, say, is never 0.
+  if (out.sum.size() == job.part.partition.local_count(job.part.self)) {
+    clear_own_gaps(job.part, out.sum);
+  }
+  const Stopwatch watch(job.encode_seconds);
+  seal_values(exec, codings, sealed, out.sum, out.message);
+}
+
+MessageView place_values(const Exec& exec, const MessageView& support, const MessageView& values) {
+  MessageView placed = support;
+  placed.value = values.value;
+  placed.format = values.format;
+  placed.coded = values.coded;
+  if (placed.carries_all() || !values.value.empty() || values.coded.empty()) return placed;
+  const auto decoded = exec.workspace->take<float>(support.header.k);
+  kernels::dequantize(exec, values.format, decoded.size(), values.coded, 0, decoded);
+  placed.value = decoded;
+  return placed;
+}
+
+}  // namespace winnow::compress
