@@ -18,6 +18,7 @@
 #include "comm/measure.hpp"
 #include "comm/pipeline.hpp"
 #include "comm/plain.hpp"
+#include "comm/probe.hpp"
 #include "comm/shards.hpp"
 #include "comm/stats_book.hpp"
 #include "comm/stats_table.hpp"
@@ -75,6 +76,7 @@ struct AllReducer::Impl {
   Impl(std::shared_ptr<Transport> world, const Options& given);
   ~Impl();
 
+  LinkModel find_links();
   void all_reduce(std::span<const Segment> segments, ReduceOp chosen);
   const Bucket& call(std::span<const Segment> segments);
   void recover(const Bucket& bucket);
@@ -106,6 +108,7 @@ struct AllReducer::Impl {
   std::unique_ptr<compress::Compressor> compressor;
   Topology topology;
   std::unique_ptr<const comm::Rails> rails;
+  LinkModel links;
   std::uint64_t digest = 0;
   std::uint64_t calls = 0;
   comm::Parameters parameters;
@@ -143,16 +146,30 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
     comm::agree(*transport, exec, mine, refusal, deadline());
     topology = discover(*transport, deadline());
     rails = std::make_unique<comm::Rails>(*transport, topology);
-  } catch (const CommError& error) {
+    exec.threads =
+        options.threads > 0 ? options.threads : default_threads(topology, transport->rank());
+    links = find_links();
+  } catch (const UsageError&) {  // on every rank
+    throw;
+  } catch (const std::exception& error) {
     transport->abort(error.what());
     throw;
   }
-  exec.threads =
-      options.threads > 0 ? options.threads : default_threads(topology, transport->rank());
   log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
   queue = std::make_shared<comm::CallQueue>(
       transport->allows_threads(),
       [this](std::span<const Segment> segments, ReduceOp chosen) { all_reduce(segments, chosen); });
+}
+
+/// Measures them only where a choice depends on them; the options then say what was measured, so
+/// that a run's plans can be had again.
+LinkModel AllReducer::Impl::find_links() {
+  if (!options.links.empty()) return LinkModel::parse(options.links);
+  const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
+  if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
+  const LinkModel measured = comm::probe_links(*transport, topology, exec, deadline());
+  options.links = measured.to_string('+');
+  return measured;
 }
 
 AllReducer::Impl::~Impl() {
@@ -253,7 +270,7 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
   Bucket bucket;
   try {
     if (refusal.empty()) {
-      const comm::World world{transport->size(), transport->rank(), &topology};
+      const comm::World world{transport->size(), transport->rank(), &topology, links};
       bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
                                                  *compressor, parameters)
                              : comm::plan_plain(id, widened.segments(), std::move(plain), world);
@@ -387,7 +404,8 @@ void AllReducer::Impl::put_back_messages(const Exchange& exchange) {
     }
     compress::put_back(
         exec, part, owner,
-        exchange.compressor.open(exec, exchange.own[owner], header, transport->rank()));
+        exchange.compressor.open(exec, exchange.own[owner], compress::Expected::at_most(header),
+                                 transport->rank()));
   }
   compress::put_back_own(part, exchange.owned);
 }
@@ -400,7 +418,9 @@ void AllReducer::Impl::put_back(float fill) {
       std::ranges::fill(saved.residual, 0.0F);
       std::ranges::copy(saved.before, saved.residual.begin());
     }
-    if (!exchange.own.empty()) {
+    if (exchange.in_residuals) {
+      for (const compress::Taken& taken : exchange.taken) compress::put(exec, exchange.part, taken);
+    } else if (!exchange.own.empty()) {
       put_back_messages(exchange);
     } else if (!exchange.in_place) {
       for (const compress::Piece& piece : exchange.part.pieces) {

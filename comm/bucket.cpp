@@ -27,7 +27,7 @@ bool is_exempt(const Segment& segment, const Options& options) {
 }
 
 /// Cuts segments into parts of at most max_count positions, in which each piece begins at a
-/// multiple of `unit`.
+/// multiple of `unit`. A parameter that was cut before keeps its pieces, however long.
 std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
                             Parameters& parameters, std::uint64_t max_count, std::uint64_t unit) {
   std::vector<BucketPart> parts;
@@ -39,16 +39,20 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
     const std::uint64_t count = segments[s].elements.size();
     auto& parameter = parameters[segments[s].id];
     parameter.count = count;
-    parameter.pieces.resize((count + max_count - 1) / max_count);
-    for (std::uint64_t offset = 0; offset < count; offset += max_count) {
-      const std::uint64_t size = std::min(max_count, count - offset);
+    if (parameter.piece_length == 0) {
+      parameter.piece_length = max_count;
+      parameter.pieces.resize((count + max_count - 1) / max_count);
+    }
+    const std::uint64_t length = parameter.piece_length;
+    for (std::uint64_t offset = 0; offset < count; offset += length) {
+      const std::uint64_t size = std::min(length, count - offset);
       if (parts.empty() || next_base(parts.back().part) + size > max_count) parts.emplace_back();
       BucketPart& target = parts.back();
       const std::uint64_t base = next_base(target.part);
       target.part.pieces.push_back({
           .elements = segments[s].elements.floats().subspan(offset, size),
           .parameter = &parameter,
-          .state = &parameter.pieces[offset / max_count],
+          .state = &parameter.pieces[offset / length],
           .offset = offset,
           .base = static_cast<std::uint32_t>(base),
       });
@@ -73,26 +77,6 @@ std::string dense_reason(std::uint64_t count, const Options& options) {
 CostShape shape_of(const compress::Part& part, const World& world,
                    const compress::Codings& codings) {
   return {world.ranks, part.count, part.most_k, codings, world.topology};
-}
-
-// What a byte between nodes counts beside one that a rank sends to anybody: as much faster is a
-// rank within its node, by the default LinkModel. Two levels send few bytes between nodes and many
-// within.
-constexpr std::uint64_t kNetworkWeight = 8;
-
-/// The schedule with the fewest bytes of the busiest rank, and of the busiest node to others by
-/// their weight; the first in the table (dense) wins a tie.
-const Schedule& cheapest(std::span<const Schedule* const> candidates,
-                         std::span<const BucketPart> parts, const World& world,
-                         const compress::Codings& codings) {
-  return **std::ranges::min_element(candidates, {}, [&](const Schedule* schedule) {
-    std::uint64_t bytes = 0;
-    for (const BucketPart& part : parts) {
-      const CostShape shape = shape_of(part.part, world, codings);
-      bytes += schedule->wire_bytes(shape) + kNetworkWeight * schedule->network_bytes(shape);
-    }
-    return bytes;
-  });
 }
 
 /// Names a plan: which segments travel how, and with how many elements.
@@ -187,9 +171,8 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
 
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters) {
-  const int ranks = world.ranks;
   const Topology topology =
-      world.topology != nullptr ? *world.topology : Topology::uniform(ranks, 1);
+      world.topology != nullptr ? *world.topology : Topology::uniform(world.ranks, 1);
   Bucket bucket;
   bucket.id = id;
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
@@ -201,26 +184,35 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   for (std::size_t s = 0; s < segments.size(); ++s) {
     if (is_exempt(segments[s], options)) compressed[s] = false;
   }
-  auto parts = cut(segments, compressed, parameters, options.max_part, kernels::Partition::kUnit);
-  for (BucketPart& part : parts) {
-    compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
-  }
+  const bool automatic = options.max_part == Options::kAutomatic;
+  const std::uint64_t most = automatic ? Options::kMaxPart : options.max_part;
+  const auto cut_compressed = [&](Parameters& states, std::uint64_t longest) {
+    auto parts = cut(segments, compressed, states, longest, kernels::Partition::kUnit);
+    for (BucketPart& part : parts) {
+      compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
+    }
+    return parts;
+  };
 
+  std::vector<BucketPart> parts;
   if (bucket.count == 0) {
     bucket.reason = "nothing to reduce";
-  } else if (parts.empty()) {
+  } else if (std::ranges::find(compressed, true) == compressed.end()) {
     if (bucket.reason.empty()) bucket.reason = "every parameter is exempt";
   } else {
-    const bool automatic = options.schedule == "auto";
-    const Schedule& schedule =
-        cheapest(find_schedules(options.schedule), parts, world, compressor.codings());
-    if (!automatic) {
-      bucket.reason = "schedule=" + options.schedule;
-    } else if (&schedule != &dense) {
-      bucket.reason = "fewest bytes on the wire";
+    Parameters for_a_look;
+    std::vector<CostShape> shapes;
+    for (const BucketPart& part : cut_compressed(for_a_look, most)) {
+      shapes.push_back(shape_of(part.part, world, compressor.codings()));
+    }
+    Choice choice = choose_schedule(options, shapes, world, compressor);
+    const Schedule& schedule = *choice.schedule;
+    bucket.reason = std::move(choice.reason);
+    if (&schedule == &dense) {
+      compressed.assign(segments.size(), false);
     } else {
-      bucket.reason = compressor.lossless() ? compressor.name() + " sends everything"
-                                            : "dense puts no more bytes on the wire";
+      parts = cut_compressed(
+          parameters, automatic ? longest_part(schedule, world, compressor, bucket.count) : most);
     }
     for (BucketPart& part : parts) {
       part.schedule = &schedule;
@@ -228,22 +220,17 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
         part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
       }
       if (!schedule.shared_out) continue;
-      compress::share_out(part.part, compressor, static_cast<std::uint32_t>(ranks),
+      compress::share_out(part.part, compressor, static_cast<std::uint32_t>(world.ranks),
                           static_cast<std::uint32_t>(world.rank));
-    }
-    if (&schedule == &dense) {
-      compressed.assign(segments.size(), false);
-      parts.clear();
     }
   }
   for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
-  auto dense_parts = cut(segments, rest, parameters, options.max_part, 1);
+  auto dense_parts = cut(segments, rest, parameters, most, 1);
   for (BucketPart& part : dense_parts) part.schedule = &dense;
 
   bucket.compressed = parts.size();
   bucket.parts = std::move(parts);
   std::ranges::move(dense_parts, std::back_inserter(bucket.parts));
-  constexpr std::size_t kMaxParts = 65536;
   std::size_t messages = 0;
   for (BucketPart& part : bucket.parts) {
     part.shards.parts = bucket.parts.size();
@@ -255,9 +242,13 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
                                             std::to_string(kMaxParts) + " messages of max_part=" +
                                             std::to_string(options.max_part) + "; raise max_part");
   for (std::size_t i = 0; i < bucket.compressed; ++i) allocate_residuals(bucket.parts[i]);
+  const Schedule* last = nullptr;
   for (const BucketPart& part : bucket.parts) {
-    if (!bucket.schedule.empty()) bucket.schedule += '+';
-    bucket.schedule += part.schedule->name;
+    if (part.schedule != last) {
+      if (last != nullptr) bucket.schedule += '+';
+      bucket.schedule += part.schedule->name;
+      last = part.schedule;
+    }
     const CostShape shape = shape_of(part.part, world, compressor.codings());
     bucket.dense_wire_bytes += dense.wire_bytes(shape);
     bucket.wire_bytes += part.schedule->wire_bytes(shape);

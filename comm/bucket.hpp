@@ -10,6 +10,7 @@
 #include <winnow/allreducer.hpp>
 #include <winnow/options.hpp>
 
+#include "comm/planner.hpp"
 #include "comm/schedule.hpp"
 #include "comm/shards.hpp"
 #include "compress/compressor.hpp"
@@ -35,7 +36,7 @@ struct Bucket {
   std::uint64_t count = 0;        ///< elements
   std::vector<BucketPart> parts;  ///< compressed ones before dense ones
   std::size_t compressed = 0;     ///< how many of them are compressed
-  std::string schedule;           ///< of each part, joined by '+'
+  std::string schedule;           ///< of its parts, joined by '+'
   std::string reason;
   std::string coding;                  ///< of the first compressed part's messages
   std::uint64_t wire_bytes = 0;        ///< what the busiest rank will send, by Schedule::wire_bytes
@@ -62,20 +63,11 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
 /// What is wrong with a bucket by itself, or empty. Parameters of plain ones need not be known.
 std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain);
 
-/// The group of ranks that a plan is for, and which of them this one is.
-struct World {
-  int ranks = 1;
-  int rank = 0;
-  const Topology* topology = nullptr;  ///< of all of them; null: each rank is a node of its own
-};
-
 /// Cuts bucket `id` of float32 segments that refuse() found sound into parts and plans each: exempt
-/// parameters and buckets that compression does not pay for go dense, the rest by the schedule of
-/// the options, or, where these leave a choice, by the one that puts the fewest bytes on the wire,
-/// where those that leave a node count more. A function of ids, counts, exemptions, options and
-/// topology alone, named by Bucket::plan. A parameter longer than Options::max_part is selected
-/// from in pieces. The rank decides only what it owns. Allocates the states (and residuals of what
-/// is compressed) in `parameters`.
+/// parameters and short buckets go dense, the rest by the planner's choice. A function of ids,
+/// counts, exemptions, options, topology and links alone, named by Bucket::plan. A parameter longer
+/// than a part is selected from in pieces. The rank decides only what it owns. Allocates the states
+/// (and residuals of what is compressed) in `parameters`.
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 

@@ -13,6 +13,7 @@
 #include "comm/schedule.hpp"
 #include "compress/compressor.hpp"
 #include "compress/nearest.hpp"
+#include "topology/link_model.hpp"
 #include "winnow/error.hpp"
 
 namespace winnow {
@@ -45,6 +46,11 @@ std::string number_text(Number number) {
   return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
 }
 
+/// As one word.
+std::string links_text(std::string_view text) {
+  return text.empty() ? std::string() : LinkModel::parse(text).to_string('+');
+}
+
 /// By number of the ReduceOp.
 constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
 
@@ -67,6 +73,8 @@ constexpr std::array kKeys = {
           o.schedule = t;
         },
         [](const Options& o) { return o.schedule; }},
+    Key{"links", [](Options& o, std::string_view, std::string_view t) { o.links = links_text(t); },
+        [](const Options& o) { return links_text(o.links); }},
     Key{"op",
         [](Options& o, std::string_view k, std::string_view t) {
           const auto op = std::ranges::find(kOps, t);
@@ -103,8 +111,9 @@ constexpr std::array kKeys = {
         }},
     Key{"max_part",
         [](Options& o, std::string_view k, std::string_view t) {
-          o.max_part = parse_number<std::uint64_t>(k, t, 1, Options::kMaxPart,
-                                                   "a number of elements from 1 to 2^32 - 64");
+          o.max_part = parse_number<std::uint64_t>(
+              k, t, 0, Options::kMaxPart,
+              "a number of elements from 1 to 2^32 - 64, 0 for the default");
         },
         [](const Options& o) { return number_text(o.max_part); }},
     Key{"seed",

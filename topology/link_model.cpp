@@ -120,7 +120,12 @@ std::string write_link(const Link& link) {
 LinkModel LinkModel::parse(std::string_view text) {
   LinkModel model;
   std::vector<std::string_view> seen;
-  for (const std::string_view word : split(text, " \t\n")) {
+  // A '+' before a key is a mark like a blank; one in a number is its exponent's.
+  std::string marked(text);
+  for (std::size_t i = 0; i + 1 < marked.size(); ++i) {
+    if (marked[i] == '+' && (marked[i + 1] == 'i' || marked[i + 1] == 'p')) marked[i] = ' ';
+  }
+  for (const std::string_view word : split(marked, " \t\n")) {
     if (word.empty()) continue;
     const std::size_t equals = std::min(word.find('='), word.size());
     const std::string_view key = word.substr(0, equals);
@@ -141,9 +146,9 @@ LinkModel LinkModel::parse(std::string_view text) {
   return model;
 }
 
-std::string LinkModel::to_string() const {
-  return "inter=" + write_link(inter) + " intra=" + write_link(intra) +
-         " pass=" + write_quantity(pass, kRates);
+std::string LinkModel::to_string(char mark) const {
+  return "inter=" + write_link(inter) + mark + "intra=" + write_link(intra) + mark +
+         "pass=" + write_quantity(pass, kRates);
 }
 
 }  // namespace winnow

@@ -35,12 +35,12 @@ struct LinkModel {
   /// Seconds per byte of a pass.
   double gamma() const { return 1 / pass; }
 
-  /// Reads words separated by blanks: "inter=LATENCY,BANDWIDTH[,per-node|,per-rank]", "intra=" the
-  /// same, "pass=BANDWIDTH", e.g. "inter=50us,100Mbit/s intra=1us,10GB/s". What
-  /// is not named keeps its default. Throws UsageError, and says what would be right.
+  /// Reads words separated by blanks or '+': "inter=LATENCY,BANDWIDTH[,per-node|,per-rank]",
+  /// "intra=" the same, "pass=BANDWIDTH", e.g. "inter=50us,100Mbit/s intra=1us,10GB/s". What is not
+  /// named keeps its default. Throws UsageError, and says what would be right.
   static LinkModel parse(std::string_view text);
-  /// All words in the form that parse reads; what it reads back is equal.
-  std::string to_string() const;
+  /// All words in the form that parse reads, with `mark` between; what it reads back is equal.
+  std::string to_string(char mark = ' ') const;
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };

@@ -18,26 +18,37 @@ namespace winnow {
 struct Options {
   /// Positions inside a message are 32-bit.
   static constexpr std::uint64_t kMaxPart = (std::uint64_t{1} << 32) - 64;
+  static constexpr std::uint64_t kAutomatic = 0;
 
-  /// SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX]: "none" or "topk:DENSITY", then
-  /// float32, bf16, fp16, int8, int4 or sign, then raw32, eliasfano or bitmap (by default the
-  /// shortest). A value coding alone sends every element.
+  /// SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX]: "none", "topk:DENSITY" or
+  /// "threshold[:T]" (magnitudes above T, by default all that are not zero), then float32, bf16,
+  /// fp16, int8, int4 or sign, then raw32, eliasfano or bitmap (by default the shortest). A value
+  /// coding alone sends every element.
   std::string compressor = "topk:0.01";
-  /// "auto", "dense", "gather", "balanced", or, over the sums of nodes, "two_level:gather",
-  /// "two_level:balanced" or "two_level" for whichever of these two sends less.
+  /// "dense", "gather", "doubling", "balanced", or, over the sums of nodes, "two_level:gather",
+  /// "two_level:doubling", "two_level:balanced" or "two_level" for the fastest of these. "auto"
+  /// takes what is fastest on `links`, and dense unless another is clearly ahead; "least_bytes"
+  /// sends the fewest bytes. "shared" is taken by name alone: what it sends is another selection.
   std::string schedule = "auto";
-  ReduceOp op = ReduceOp::average;    ///< "sum", "average", "min", "max", "product"; of calls
-                                      ///< that do not name their own
-  float decay = 1;                    ///< error feedback: acc = gradient + decay * residual, 0 to 1
-  std::uint64_t min_bytes = 65536;    ///< buckets of fewer bytes travel dense
-  bool exempt_1d = true;              ///< parameters known to have one dimension travel dense
-  std::vector<std::string> exempt;    ///< shell patterns of parameter names that travel dense
-  std::uint64_t max_part = kMaxPart;  ///< elements; a longer bucket travels as several messages
-  std::uint64_t seed = 0;             ///< of stochastic rounding
-  double deadline = 0;  ///< seconds that one call may wait for peers; 0: 600, and a native dense
-                        ///< collective may wait for ever
-  int threads = 0;      ///< per rank; 0: cores / ranks on the node, at least 1
-  bool enable = true;   ///< false (WINNOW_ENABLE=0): every call is the dense allreduce
+  /// How fast links and passes over memory are, for "auto" and "two_level": words joined by '+',
+  /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s". Empty: measured, once, when an
+  /// AllReducer is made, whose options() then say what was measured.
+  std::string links = {};
+  ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; of calls
+                                    ///< that do not name their own
+  float decay = 1;                  ///< error feedback: acc = gradient + decay * residual, 0 to 1
+  std::uint64_t min_bytes = 65536;  ///< buckets of fewer bytes travel dense
+  bool exempt_1d = true;            ///< parameters known to have one dimension travel dense
+  std::vector<std::string> exempt;  ///< shell patterns of parameter names that travel dense
+  /// Elements; a longer bucket travels as several parts, some of which are under way at once; k
+  /// then counts for each part of a parameter. kAutomatic (0): whole within one node, between
+  /// nodes parts of a million or more, so that messages reach 16 KiB.
+  std::uint64_t max_part = kAutomatic;
+  std::uint64_t seed = 0;  ///< of stochastic rounding
+  double deadline = 0;     ///< seconds that one call may wait for peers; 0: 600, and a native dense
+                           ///< collective may wait for ever
+  int threads = 0;         ///< per rank; 0: cores / ranks on the node, at least 1
+  bool enable = true;      ///< false (WINNOW_ENABLE=0): every call is the dense allreduce
   int stats = 0;  ///< 1: rank 0 prints a table of what each bucket's calls did to stderr when the
                   ///< AllReducer is destroyed; 2: with what Stats measures by further passes over
                   ///< memory, on every rank that says so

@@ -12,7 +12,7 @@ namespace winnow {
 /// call's, where nothing else is said. A call that throws is in none.
 struct Stats {
   std::uint64_t calls = 0;
-  std::string schedule;          ///< of each part, joined by '+', e.g. "gather+dense"
+  std::string schedule;          ///< of its parts, joined by '+', e.g. "gather+dense"
   std::string reason;            ///< why it was chosen, e.g. why a call went dense
   std::string coding;            ///< of messages: index and value coding, e.g. "eliasfano,float32"
   std::uint64_t count = 0;       ///< elements reduced
@@ -27,8 +27,10 @@ struct Stats {
                               ///< keeps everything, for that is one pass; before these, inputs
                               ///< copied and 16 bits widened; packing of dense parts
   double encode_seconds = 0;  ///< value coding, what it misses put back, index coding, checksum
-  double exchange_seconds = 0;  ///< between ranks; contains the waiting for slower ones, which
-                                ///< nothing tells apart from the transfer
+  double exchange_seconds = 0;  ///< setting messages going; dense collectives whole, in which
+                                ///< nothing tells the transfer from waiting for slower ranks
+  double wait_seconds = 0;      ///< stopped until messages have come and gone: the transfer that no
+                                ///< other work hides, and slower ranks
   double add_seconds = 0;       ///< decoding, adding, and writing into the elements
 
   std::uint64_t poisoned = 0;     ///< calls whose bucket became NaN by the poison bit

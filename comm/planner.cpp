@@ -1,0 +1,154 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/planner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+namespace {
+
+/// What a byte between nodes counts beside one that a rank sends to anybody, where bytes decide: as
+/// much faster is a rank within its node, by the default LinkModel.
+constexpr std::uint64_t kNetworkWeight = 8;
+
+/// A compressed schedule must be predicted to take at most this share of dense's time.
+constexpr double kClearlyAhead = 0.8;
+
+constexpr std::uint64_t kShortestPart = std::uint64_t{1} << 20;  // elements
+constexpr std::uint64_t kShortestMessage = 16384;                // bytes
+
+bool has_shared_nodes(const Topology* topology) {
+  return topology != nullptr && topology->ranks() > topology->nodes();
+}
+
+int nodes_of(const Topology* topology, int ranks) {
+  return topology == nullptr ? ranks : topology->nodes();
+}
+
+template <class Cost>
+auto sum_over(std::span<const CostShape> shapes, const Cost& cost) {
+  decltype(cost(shapes.front())) sum{};
+  for (const CostShape& shape : shapes) sum += cost(shape);
+  return sum;
+}
+
+/// "predicted to take 1.23 ms by gather, 15.6 ms by dense"
+std::string prediction_text(const Schedule& schedule, double seconds, double dense_seconds) {
+  std::array<char, 160> text;
+  const int size =
+      std::snprintf(text.data(), text.size(), "predicted to take %.3g ms by %.*s, %.3g ms by dense",
+                    1e3 * seconds, static_cast<int>(schedule.name.size()), schedule.name.data(),
+                    1e3 * dense_seconds);
+  return {text.data(), static_cast<std::size_t>(size)};
+}
+
+Choice fewest_bytes(std::span<const Schedule* const> candidates, std::span<const CostShape> shapes,
+                    const compress::Compressor& compressor) {
+  const Schedule* best = *std::ranges::min_element(candidates, {}, [&](const Schedule* schedule) {
+    return sum_over(shapes, [&](const CostShape& shape) {
+      return schedule->wire_bytes(shape) + kNetworkWeight * schedule->network_bytes(shape);
+    });
+  });
+  if (best != &find_schedule("dense")) return {best, "fewest bytes on the wire"};
+  return {best, compressor.lossless() ? compressor.name() + " sends everything"
+                                      : "dense puts no more bytes on the wire"};
+}
+
+/// Of the parts that `shape` is to be cut into, where their length is open.
+double seconds_in_parts(const Schedule& schedule, const CostShape& shape, const World& world,
+                        const compress::Compressor& compressor) {
+  const std::uint64_t longest = longest_part(schedule, world, compressor, shape.count);
+  const std::uint64_t parts = std::max<std::uint64_t>(1, (shape.count + longest - 1) / longest);
+  CostShape part = shape;
+  part.count /= parts;
+  part.k = shape.k == shape.count ? part.count : shape.k / parts;
+  return static_cast<double>(parts) * estimate_seconds(schedule, part, world.links);
+}
+
+Choice least_time(std::span<const Schedule* const> candidates, std::span<const CostShape> shapes,
+                  const World& world, const compress::Compressor& compressor, bool automatic) {
+  const Schedule& dense = find_schedule("dense");
+  const auto seconds = [&](const Schedule* schedule) {
+    return sum_over(shapes, [&](const CostShape& shape) {
+      return automatic ? seconds_in_parts(*schedule, shape, world, compressor)
+                       : estimate_seconds(*schedule, shape, world.links);
+    });
+  };
+  const Schedule* best = nullptr;
+  double least = 0;
+  for (const Schedule* candidate : candidates) {
+    if (candidate == &dense) continue;
+    const double mine = seconds(candidate);
+    if (best == nullptr || mine < least) {
+      best = candidate;
+      least = mine;
+    }
+  }
+  const double dense_seconds = seconds(&dense);
+  const std::string why = prediction_text(*best, least, dense_seconds);
+  const bool may_be_dense = std::ranges::find(candidates, &dense) != candidates.end();
+  if (!may_be_dense || least <= kClearlyAhead * dense_seconds) return {best, why};
+  if (world.ranks == 1) return {&dense, "there is one rank alone"};
+  return {&dense, why};
+}
+
+}  // namespace
+
+double estimate_seconds(const Schedule& schedule, const CostShape& shape, const LinkModel& links) {
+  const bool network = nodes_of(shape.topology, shape.ranks) > 1;
+  double seconds = schedule.pass_bytes(shape) / links.pass;
+  if (network) seconds += links.inter.seconds(schedule.network_bytes(shape));
+  if (!network || has_shared_nodes(shape.topology)) {
+    seconds += links.intra.seconds(schedule.wire_bytes(shape));
+  }
+  const double alpha = network ? links.inter.alpha : links.intra.alpha;
+  return seconds + alpha * static_cast<double>(schedule.messages(shape));
+}
+
+Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
+                       const World& world, const compress::Compressor& compressor) {
+  const auto candidates = find_schedules(options.schedule);
+  if (candidates.size() == 1) {
+    const Schedule& only = *candidates.front();
+    WINNOW_EXPECTS(!only.fixed_k || !compressor.any_k(),
+                   "schedule=" + options.schedule +
+                       " needs to know how many elements travel, which " + compressor.name() +
+                       " leaves to the gradient; take topk, or another schedule");
+    return {&only, "schedule=" + options.schedule};
+  }
+  if (options.schedule == "auto" && compressor.lossless()) {
+    return {&find_schedule("dense"), compressor.name() + " sends everything"};
+  }
+  Choice choice = options.schedule == "least_bytes"
+                      ? fewest_bytes(candidates, shapes, compressor)
+                      : least_time(candidates, shapes, world, compressor,
+                                   options.max_part == Options::kAutomatic);
+  if (options.schedule == "two_level") choice.reason = "schedule=two_level, " + choice.reason;
+  return choice;
+}
+
+std::uint64_t longest_part(const Schedule& schedule, const World& world,
+                           const compress::Compressor& compressor, std::uint64_t count) {
+  const int nodes = nodes_of(world.topology, world.ranks);
+  if (nodes == 1 || schedule.name == "dense") return Options::kMaxPart;
+  // In two levels each rail has a share of the part.
+  const Schedule& between = schedule.inner != nullptr ? *schedule.inner : schedule;
+  const bool rails = schedule.inner != nullptr && world.topology != nullptr;
+  const auto shares = static_cast<std::uint64_t>(rails ? world.topology->rails() : 1);
+  std::uint64_t part = kShortestPart;
+  for (; part < Options::kMaxPart / 2; part *= 2) {
+    if (2 * shares * (count / part + 1) > kMaxParts) continue;  // no part is less than half full
+    const CostShape shape{.ranks = rails ? nodes : world.ranks,
+                          .count = part / shares,
+                          .k = compressor.kept(part / shares),
+                          .codings = compressor.codings()};
+    if (between.wire_bytes(shape) >= kShortestMessage * between.messages(shape)) break;
+  }
+  return part;
+}
+
+}  // namespace winnow::comm

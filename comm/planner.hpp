@@ -1,0 +1,53 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <winnow/options.hpp>
+
+#include "comm/schedule.hpp"
+#include "compress/compressor.hpp"
+#include "topology/link_model.hpp"
+
+namespace winnow::comm {
+
+/// The group of ranks that a plan is for, and which of them this one is.
+struct World {
+  int ranks = 1;
+  int rank = 0;
+  const Topology* topology = nullptr;  ///< of all of them; null: each rank is a node of its own
+  LinkModel links = {};                ///< equal on all of them
+};
+
+/// Seconds of one part by a schedule, if nothing overlaps: the busiest node's bytes over its
+/// uplink (one for all its ranks, whatever Link::port says), the busiest rank's within a node, a
+/// latency for each message, and the passes over memory.
+double estimate_seconds(const Schedule& schedule, const CostShape& shape, const LinkModel& links);
+
+/// A schedule and why it was chosen.
+struct Choice {
+  const Schedule* schedule;
+  std::string reason;
+};
+
+/// What Options::schedule says for a bucket whose parts have `shapes`. "auto" takes the schedule of
+/// the least seconds, but dense unless another is clearly ahead, for models err; "two_level" that
+/// of the least seconds among those of two levels; "least_bytes" the one with the fewest bytes of
+/// the busiest rank, those that leave a node counting more. A function of its arguments alone.
+/// Throws UsageError where the schedule named cannot take what the compressor keeps.
+Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
+                       const World& world, const compress::Compressor& compressor);
+
+/// Messages that one rank can send for a bucket, all of its parts and rails together.
+constexpr std::size_t kMaxParts = 65536;
+
+/// The longest part, in elements, of a bucket of `count` where Options::max_part leaves it open.
+/// Between nodes a bucket travels in parts, so that one is selected and added while another is on
+/// its way: of 2^20 elements, or of more, a power of two, where messages would fall below 16 KiB or
+/// parts be too many. Within one node buckets stay whole.
+std::uint64_t longest_part(const Schedule& schedule, const World& world,
+                           const compress::Compressor& compressor, std::uint64_t count);
+
+}  // namespace winnow::comm
