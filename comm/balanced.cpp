@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/pass_bytes.hpp"
 #include "compress/stopwatch.hpp"
 
 namespace winnow::comm {
@@ -41,7 +42,7 @@ class Balanced {
     sums_ = rooms([&](std::uint32_t owner) {
       return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
     });
-    encode_sums(sums_[self_]);
+    sums_[self_] = encode_sums(sums_[self_]);
     received_[self_] = sums_[self_].size();
     const auto to_all = workspace_.take<std::span<std::byte>>(ranks_);
     std::ranges::fill(to_all, sums_[self_]);
@@ -56,8 +57,9 @@ class Balanced {
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       expected.count = local_count(owner);
       expected.k = part_.owner_k[owner];
-      views_[owner] = exchange_.compressor.open(
-          exchange_.exec, sums_[owner].first(received_[owner]), expected, static_cast<int>(owner));
+      views_[owner] =
+          exchange_.compressor.open(exchange_.exec, sums_[owner].first(received_[owner]),
+                                    part_.expect(expected), static_cast<int>(owner));
       exchange_.poisoned |= (views_[owner].header.flags & Header::kPoison) != 0;
     }
     exchange_.sums = views_;
@@ -99,7 +101,7 @@ class Balanced {
                                 out);
     exchange_.own = out.messages;
     exchange_.owned = out.owned;
-    exchange_.stats.kept += part_.k;
+    exchange_.stats.kept += out.kept;
     poisoned_ = !out.finite || (exchange_.header.flags & Header::kPoison) != 0;
   }
 
@@ -123,19 +125,17 @@ class Balanced {
     expected.kind = Header::Kind::contribution;
     expected.count = local_count(self());
     expected.k = part_.most_for(self());
-    // How much of it senders use differs from step to step: index and value of each, in lines.
-    workspace_.reserve(ranks_ * (2 * sizeof(float) * expected.k + 128));
     for (std::size_t sender = 0; sender < ranks_; ++sender) {
       views_[sender] = {};
       if (sender == self_) continue;
-      views_[sender] =
-          exchange_.compressor.open(exchange_.exec, contributions_[sender].first(received_[sender]),
-                                    expected, static_cast<int>(sender));
+      views_[sender] = exchange_.compressor.open(
+          exchange_.exec, contributions_[sender].first(received_[sender]),
+          compress::Expected::at_most(expected), static_cast<int>(sender));
       poisoned_ |= (views_[sender].header.flags & Header::kPoison) != 0;
     }
   }
 
-  void encode_sums(std::span<std::byte> message) {
+  std::span<std::byte> encode_sums(std::span<std::byte> room) {
     const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds,
                           &exchange_.stats.add_seconds);
     Header header = exchange_.header;
@@ -143,14 +143,17 @@ class Balanced {
     if (poisoned_) header.flags |= Header::kPoison;
     kernels::RandomKey random = exchange_.random;
     random.stage += part_.partition.owners();
-    exchange_.compressor.encode_sums(exchange_.exec,
-                                     {.part = part_,
-                                      .header = header,
-                                      .random = random,
-                                      .encode_seconds = &exchange_.stats.encode_seconds,
-                                      .add_seconds = &exchange_.stats.add_seconds},
-                                     views_, exchange_.owned, message);
-    exchange_.stats.kept += part_.owner_k[self_];
+    const auto message =
+        exchange_.compressor.encode_sums(exchange_.exec,
+                                         {.part = part_,
+                                          .header = header,
+                                          .random = random,
+                                          .encode_seconds = &exchange_.stats.encode_seconds,
+                                          .add_seconds = &exchange_.stats.add_seconds},
+                                         views_, exchange_.owned, room);
+    exchange_.stats.kept +=
+        part_.any_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
+    return message;
   }
 
   Exchange& exchange_;
@@ -176,6 +179,11 @@ std::uint64_t balanced_wire_bytes(const CostShape& shape) {
 
 std::uint64_t balanced_network_bytes(const CostShape& shape) {
   return all_to_all_network_bytes(shape, balanced_wire_bytes(shape));
+}
+
+double balanced_pass_bytes(const CostShape& shape) {
+  // Owners add what others keep of their share, and all write the sums: each as one message.
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 2);
 }
 
 Rounds run_balanced(Exchange& exchange) {

@@ -11,6 +11,8 @@ std::uint64_t balanced_wire_bytes(const CostShape& shape);
 
 std::uint64_t balanced_network_bytes(const CostShape& shape);
 
+double balanced_pass_bytes(const CostShape& shape);
+
 /// Every rank owns the positions that kernels::Partition gives it (Li et al., Ok-Topk, PPoPP 2022,
 /// with owners that do not depend on the support). Two rounds:
 ///   1. Each rank sends each owner what it keeps of its gradient there. Its own positions do not

@@ -64,6 +64,7 @@ void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats
   add(call.wire_bytes).add(" bytes sent; ms: select ").milliseconds(call.select_seconds);
   add(", encode ").milliseconds(call.encode_seconds);
   add(", exchange ").milliseconds(call.exchange_seconds);
+  add(", wait ").milliseconds(call.wait_seconds);
   add(", add ").milliseconds(call.add_seconds);
   if (call.poisoned > 0) add("; poisoned");
   if (call.digest != 0) add("; digest ").hexadecimal(call.digest);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/pass_bytes.hpp"
 #include "comm/plain.hpp"
 #include "compress/stopwatch.hpp"
 #include "kernels/arithmetic.hpp"
@@ -68,6 +69,11 @@ std::uint64_t dense_network_bytes(const CostShape& shape) {
     links[static_cast<std::size_t>(node)] += leaves ? 1 : 0;
   }
   return std::ranges::max(links) * link_bytes;
+}
+
+double dense_pass_bytes(const CostShape& shape) {
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  return kReducePass * static_cast<double>(shape.count - shape.count / ranks);
 }
 
 Rounds run_dense(Exchange& exchange) {

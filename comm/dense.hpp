@@ -13,6 +13,8 @@ std::uint64_t dense_wire_bytes(const CostShape& shape);
 /// Those that leave the node with the most links of the ring, from each rank to the next.
 std::uint64_t dense_network_bytes(const CostShape& shape);
 
+double dense_pass_bytes(const CostShape& shape);
+
 /// One all_reduce of the transport over all pieces: in place where they follow each other in
 /// memory, through scratch of the same size where they do not (which is each rank's own affair).
 /// What earlier compressed calls left in the residual travels with the first dense call. Leaves

@@ -46,6 +46,9 @@ struct Exchange {
   // What this rank took from its gradient, to put back: messages by owner, and what it sums itself.
   std::span<const std::span<std::byte>> own = {};
   compress::Owned owned = {};
+  // Or acc is in the residuals, but for what was taken out of them.
+  bool in_residuals = false;
+  std::span<const compress::Taken> taken = {};
   // Where the elements keep this rank's gradient to the end: what residuals were meanwhile changed.
   std::span<const SavedResidual> saved = {};
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gather.hpp"
 
+#include "comm/pass_bytes.hpp"
 #include "compress/stopwatch.hpp"
 
 namespace winnow::comm {
@@ -15,6 +16,10 @@ std::uint64_t gather_wire_bytes(const CostShape& shape) {
 
 std::uint64_t gather_network_bytes(const CostShape& shape) {
   return all_to_all_network_bytes(shape, gather_wire_bytes(shape));
+}
+
+double gather_pass_bytes(const CostShape& shape) {
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, shape.ranks);
 }
 
 Rounds run_gather(Exchange& exchange) {
@@ -38,6 +43,7 @@ Rounds run_gather(Exchange& exchange) {
                                 .encode_seconds = &exchange.stats.encode_seconds},
                                out);
     exchange.own = out.messages;
+    exchange.stats.kept += out.kept;
   }
 
   const auto received = workspace.take<std::uint64_t>(ranks);
@@ -47,23 +53,22 @@ Rounds run_gather(Exchange& exchange) {
       const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
       world.send(messages[self], static_cast<int>(to));
       world.recv(messages[from], static_cast<int>(from), &received[from]);
-      count_sent(exchange, static_cast<int>(to), size);
+      count_sent(exchange, static_cast<int>(to), messages[self].size());
     }
   }
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);
-  received[self] = size;
+  received[self] = messages[self].size();
   const auto views = workspace.take<compress::MessageView>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     views[sender] =
         exchange.compressor.open(exchange.exec, messages[sender].first(received[sender]),
-                                 exchange.header, static_cast<int>(sender));
+                                 part.expect(exchange.header), static_cast<int>(sender));
     exchange.poisoned |= (views[sender].header.flags & compress::Header::kPoison) != 0;
   }
   exchange.messages = views;
   compress::name_codings(views[self].header, exchange.stats.coding);
-  exchange.stats.kept += part.k;
 }
 
 }  // namespace winnow::comm

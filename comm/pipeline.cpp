@@ -65,7 +65,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     if (under_way.empty()) return finite;
     UnderWay::Entry entry = under_way.pop();
     {
-      const compress::Stopwatch watch(entry.exchange->stats.exchange_seconds);
+      const compress::Stopwatch watch(entry.exchange->stats.wait_seconds);
       entry.exchange->world.wait(entry.rounds.ticket(), entry.exchange->deadline);
     }
     go_on(std::move(entry));

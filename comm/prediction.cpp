@@ -109,9 +109,13 @@ bool can_predict(const Schedule& schedule) {
 Prediction predict(const Scenario& scenario) {
   const Schedule& schedule = find_schedule(scenario.schedule);
   const auto compressor = compress::make_compressor(scenario.compressor);
-  WINNOW_EXPECTS(can_predict(schedule), std::string(schedule.name) +
-                                            " adds gradients inside nodes, which is not predicted "
-                                            "yet; take dense, gather or balanced");
+  WINNOW_EXPECTS(can_predict(schedule),
+                 std::string(schedule.name) +
+                     " adds gradients inside nodes, which is not predicted "
+                     "yet; take dense, gather, doubling, balanced or shared");
+  WINNOW_EXPECTS(!compressor->any_k(), "how many elements " + scenario.compressor +
+                                           " keeps is up to the gradient; take topk with the "
+                                           "density that is expected of it");
   WINNOW_EXPECTS(scenario.count > 0 && scenario.count <= Options::kMaxPart,
                  "a prediction takes from 1 to " + std::to_string(Options::kMaxPart) +
                      " elements, not " + std::to_string(scenario.count));

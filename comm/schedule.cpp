@@ -10,7 +10,9 @@
 
 #include "comm/balanced.hpp"
 #include "comm/dense.hpp"
+#include "comm/doubling.hpp"
 #include "comm/gather.hpp"
+#include "comm/shared.hpp"
 #include "comm/two_level.hpp"
 #include "compress/nearest.hpp"
 
@@ -25,6 +27,8 @@ constexpr Schedule kDense{
     .wire_bytes = dense_wire_bytes,
     .run = run_dense,
     .network_bytes = dense_network_bytes,
+    .messages = two_to_each_other,
+    .pass_bytes = dense_pass_bytes,
     .write = write_dense,
 };
 constexpr Schedule kGather{
@@ -34,6 +38,19 @@ constexpr Schedule kGather{
     .wire_bytes = gather_wire_bytes,
     .run = run_gather,
     .network_bytes = gather_network_bytes,
+    .messages = one_to_each_other,
+    .pass_bytes = gather_pass_bytes,
+};
+constexpr Schedule kDoubling{
+    .name = "doubling",
+    .summary = "pairs, then pairs of pairs, exchange the union of what they have",
+    .shared_out = false,
+    .wire_bytes = doubling_wire_bytes,
+    .run = run_doubling,
+    .network_bytes = doubling_network_bytes,
+    .messages = doubling_messages,
+    .pass_bytes = doubling_pass_bytes,
+    .outcome = compress::Header::Kind::partial,
 };
 constexpr Schedule kBalanced{
     .name = "balanced",
@@ -42,6 +59,21 @@ constexpr Schedule kBalanced{
     .wire_bytes = balanced_wire_bytes,
     .run = run_balanced,
     .network_bytes = balanced_network_bytes,
+    .messages = two_to_each_other,
+    .pass_bytes = balanced_pass_bytes,
+    .outcome = compress::Header::Kind::sum,
+};
+constexpr Schedule kShared{
+    .name = "shared",
+    .summary = "one support, which ranks pick in turn, sum at and all-gather",
+    .shared_out = true,
+    .wire_bytes = shared_wire_bytes,
+    .run = run_shared,
+    .network_bytes = shared_network_bytes,
+    .messages = shared_messages,
+    .pass_bytes = shared_pass_bytes,
+    .by_name = true,
+    .fixed_k = true,
 };
 constexpr Schedule kTwoLevelGather{
     .name = "two_level:gather",
@@ -50,8 +82,22 @@ constexpr Schedule kTwoLevelGather{
     .wire_bytes = two_level_gather_wire_bytes,
     .run = run_two_level,
     .network_bytes = two_level_gather_network_bytes,
+    .messages = two_level_gather_messages,
+    .pass_bytes = two_level_gather_pass_bytes,
     .write = write_two_level,
     .inner = &kGather,
+};
+constexpr Schedule kTwoLevelDoubling{
+    .name = "two_level:doubling",
+    .summary = "node sums by shards, doubling between nodes",
+    .shared_out = false,
+    .wire_bytes = two_level_doubling_wire_bytes,
+    .run = run_two_level,
+    .network_bytes = two_level_doubling_network_bytes,
+    .messages = two_level_doubling_messages,
+    .pass_bytes = two_level_doubling_pass_bytes,
+    .write = write_two_level,
+    .inner = &kDoubling,
 };
 constexpr Schedule kTwoLevelBalanced{
     .name = "two_level:balanced",
@@ -60,10 +106,13 @@ constexpr Schedule kTwoLevelBalanced{
     .wire_bytes = two_level_balanced_wire_bytes,
     .run = run_two_level,
     .network_bytes = two_level_balanced_network_bytes,
+    .messages = two_level_balanced_messages,
+    .pass_bytes = two_level_balanced_pass_bytes,
     .write = write_two_level,
     .inner = &kBalanced,
 };
-constexpr std::array kSchedules = {kDense, kGather, kBalanced, kTwoLevelGather, kTwoLevelBalanced};
+constexpr std::array kSchedules = {kDense,  kGather,         kDoubling,         kBalanced,
+                                   kShared, kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced};
 
 }  // namespace
 
@@ -72,7 +121,7 @@ std::span<const Schedule> schedules() {
 }
 
 const Schedule& find_schedule(std::string_view name) {
-  std::vector<std::string_view> known = {"auto", "two_level"};
+  std::vector<std::string_view> known = {"auto", "least_bytes", "two_level"};
   for (const Schedule& schedule : kSchedules) {
     if (schedule.name == name) return schedule;
     known.push_back(schedule.name);
@@ -84,12 +133,22 @@ const Schedule& find_schedule(std::string_view name) {
 std::vector<const Schedule*> find_schedules(std::string_view name) {
   std::vector<const Schedule*> found;
   for (const Schedule& schedule : kSchedules) {
-    if (name == "auto" || (name == "two_level" && schedule.inner != nullptr)) {
+    if (schedule.by_name) continue;
+    if (name == "auto" || name == "least_bytes" ||
+        (name == "two_level" && schedule.inner != nullptr)) {
       found.push_back(&schedule);
     }
   }
   if (found.empty()) found.push_back(&find_schedule(name));
   return found;
+}
+
+std::uint64_t one_to_each_other(const CostShape& shape) {
+  return static_cast<std::uint64_t>(shape.ranks - 1);
+}
+
+std::uint64_t two_to_each_other(const CostShape& shape) {
+  return 2 * one_to_each_other(shape);
 }
 
 std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ struct CostShape {
   std::uint64_t k = 0;                 ///< elements kept of it
   compress::Codings codings = {};      ///< of its messages
   const Topology* topology = nullptr;  ///< of the ranks; null: each is a node of its own
+  /// Chance that a rank keeps an element which another one keeps; none: that of supports which know
+  /// nothing of each other, k / count.
+  std::optional<double> overlap = {};
 };
 
 /// Who sends what to whom, in which order, so that every rank ends with the same sum: a line of
@@ -36,11 +40,20 @@ struct Schedule {
   Rounds (*run)(Exchange&);
   /// Bytes that the busiest node sends to others.
   std::uint64_t (*network_bytes)(const CostShape&);
+  /// Messages that the busiest rank sends.
+  std::uint64_t (*messages)(const CostShape&);
+  /// Bytes that a rank's passes over memory read and write, by comm/pass_bytes.hpp.
+  double (*pass_bytes)(const CostShape&);
   /// Writes Exchange::sum times Exchange::factor to the elements when all parts of the bucket are
   /// done; until then they keep the gradient, or what is being summed in place. Null: each part's
   /// sum is written as it is done.
   void (*write)(Exchange&) = nullptr;
   const Schedule* inner = nullptr;  ///< of one in two levels, between the nodes
+  /// What a run of messages ends with: `gradient`, that of each rank; `sum`, that of each owner; or
+  /// `partial`, one alone (a gradient still where there is one rank).
+  compress::Header::Kind outcome = compress::Header::Kind::gradient;
+  bool by_name = false;  ///< never chosen but by name: what it selects is another
+  bool fixed_k = false;  ///< takes no compressor of any_k
 };
 
 std::span<const Schedule> schedules();
@@ -48,10 +61,14 @@ std::span<const Schedule> schedules();
 /// Throws UsageError for an unknown name, and names the nearest.
 const Schedule& find_schedule(std::string_view name);
 
-/// The schedules that Options::schedule leaves to choose from, in the order of the table: all for
-/// "auto", those between nodes for "two_level", else the one of that name. Throws like
-/// find_schedule.
+/// The schedules that Options::schedule leaves to choose from, in the order of the table: all that
+/// are not taken by name alone for "auto" and "least_bytes", of these those between nodes for
+/// "two_level", else the one of that name. Throws like find_schedule.
 std::vector<const Schedule*> find_schedules(std::string_view name);
+
+/// P - 1, and twice that.
+std::uint64_t one_to_each_other(const CostShape& shape);
+std::uint64_t two_to_each_other(const CostShape& shape);
 
 /// Schedule::network_bytes where the busiest rank sends `wire_bytes`, the same to every other.
 std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes);

@@ -5,19 +5,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <winnow/error.hpp>
 
+#include "comm/pass_bytes.hpp"
+#include "compress/partial.hpp"
+
 namespace winnow::comm {
-
-namespace {
-
-// What passes read and write, in bytes.
-constexpr double kSelectPass = 16;    // an element: gradient and residual, both read and written
-constexpr double kQuantizePass = 12;  // an element: the gradient is only read
-constexpr double kScattered = 128;  // an element far from the last: its cache line, there and back
-constexpr double kCoded = 16;       // an element of a list: index and value, as they are and coded
-
-}  // namespace
 
 Nowhere::Nowhere(std::size_t bytes) : memory_(nullptr), size_(std::max<std::size_t>(bytes, 1)) {
   void* const memory = ::mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -67,12 +61,13 @@ void SizeOnly::encode(const Exec&, const compress::EncodeJob& job, compress::Out
     message = message.first(compress::message_bytes(count, k, codings()));
     bytes += static_cast<double>(message.size());
   }
+  out.kept = part.k;
   rank_.pass(bytes);
 }
 
-void SizeOnly::encode_sums(const Exec&, const compress::EncodeJob& job,
-                           std::span<const compress::MessageView> contributions, compress::Owned&,
-                           std::span<std::byte> out) const {
+std::span<std::byte> SizeOnly::encode_sums(const Exec&, const compress::EncodeJob& job,
+                                           std::span<const compress::MessageView> contributions,
+                                           compress::Owned&, std::span<std::byte> out) const {
   const compress::Part& part = job.part;
   const auto count = static_cast<double>(part.partition.local_count(part.self));
   double bytes = entries(part.owner_k[part.self]) + static_cast<double>(out.size());
@@ -84,15 +79,73 @@ void SizeOnly::encode_sums(const Exec&, const compress::EncodeJob& job,
     bytes += (kScattered + kCoded) * static_cast<double>(part.k);
   }
   rank_.pass(bytes);
+  return out;
+}
+
+void SizeOnly::select(const Exec&, const compress::EncodeJob& job, std::span<std::byte> out) const {
+  rank_.pass(kSelectPass * static_cast<double>(job.part.count) +
+             entries(job.part.owner_k[job.part.self]) + static_cast<double>(out.size()));
+}
+
+void SizeOnly::take(const Exec&, const compress::EncodeJob&, compress::Taken& taken,
+                    std::span<std::byte> out) const {
+  const double value = everything() ? 3 * sizeof(float) : kScattered + kCoded;
+  rank_.pass(value * static_cast<double>(taken.value.size()) + static_cast<double>(out.size()));
+}
+
+void SizeOnly::add(const Exec&, const compress::EncodeJob&,
+                   std::span<const compress::MessageView> terms,
+                   const compress::Addition& out) const {
+  // Every term and the sums once each; coded values are a few bytes at most.
+  rank_.pass(sizeof(float) * static_cast<double>((terms.size() + 1) * out.sum.size()) +
+             static_cast<double>(out.message.size()));
 }
 
 std::span<std::byte> SizeOnly::room(const Exec&, std::size_t bytes) const {
   return nowhere_.bytes(bytes);
 }
 
-compress::MessageView SizeOnly::open(const Exec&, std::span<const std::byte>,
-                                     const compress::Header& expected, int) const {
-  return {.header = expected, .index = {}, .value = {}, .format = {}, .coded = {}};
+compress::MessageView SizeOnly::open(const Exec&, std::span<const std::byte> message,
+                                     const compress::Expected& expected, int) const {
+  compress::MessageView view{.header = expected.header,
+                             .index = {},
+                             .value = {},
+                             .format = {},
+                             .coded = {},
+                             .bytes = message};
+  std::uint64_t& k = view.header.k;
+  if (view.header.kind != compress::Header::Kind::partial) return view;
+  // The fewest elements whose message has as many bytes.
+  std::uint64_t low = 0;
+  while (low < k) {
+    const std::uint64_t middle = low + (k - low) / 2;
+    if (compress::partial_bytes(view.header.count, middle, codings()) < message.size()) {
+      low = middle + 1;
+    } else {
+      k = middle;
+    }
+  }
+  return view;
+}
+
+compress::MessageView SizeOnly::merge(const Exec&, const compress::Header& header,
+                                      const compress::MessageView& first,
+                                      const compress::MessageView& second) const {
+  const auto count = static_cast<double>(header.count);
+  const auto a = static_cast<double>(first.header.k), b = static_cast<double>(second.header.k);
+  const double both = header.count == 0 ? 0 : a * b / count;
+  compress::MessageView sum{.header = header, .index = {}, .value = {}, .format = {}, .coded = {}};
+  const auto k = std::min(static_cast<std::uint64_t>(std::llround(a + b - both)), header.k);
+  sum.header.k = compress::shortest_k(header.count, k, compress::partial_codings(codings()));
+  // Lists are decoded and merged; whole messages are added up.
+  rank_.pass(sum.carries_all() ? 3 * sizeof(float) * count : kCoded * (2 * a + b));
+  return sum;
+}
+
+void SizeOnly::pack(const Exec&, compress::MessageView& partial, std::span<std::byte> out) const {
+  partial.bytes =
+      out.first(compress::partial_bytes(partial.header.count, partial.header.k, codings()));
+  rank_.pass(2 * static_cast<double>(partial.bytes.size()));
 }
 
 void SizeOnly::write(std::uint64_t count, std::uint64_t k) const {

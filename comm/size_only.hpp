@@ -29,8 +29,8 @@ class Nowhere {
 };
 
 /// Stands for a compressor where only sizes travel: messages have the sizes that it would give
-/// them, of supports that are spread evenly, and virtual time passes as its passes over memory
-/// take.
+/// them, of supports that are spread evenly and know nothing of each other, and virtual time passes
+/// as its passes over memory take.
 class SizeOnly final : public compress::Compressor {
  public:
   /// `specification` as in Options::compressor. The others must outlive it.
@@ -41,12 +41,24 @@ class SizeOnly final : public compress::Compressor {
   std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
   void encode(const Exec& exec, const compress::EncodeJob& job,
               compress::Outbox& out) const override;
-  void encode_sums(const Exec& exec, const compress::EncodeJob& job,
-                   std::span<const compress::MessageView> contributions, compress::Owned& owned,
-                   std::span<std::byte> out) const override;
+  std::span<std::byte> encode_sums(const Exec& exec, const compress::EncodeJob& job,
+                                   std::span<const compress::MessageView> contributions,
+                                   compress::Owned& owned, std::span<std::byte> out) const override;
+  void select(const Exec& exec, const compress::EncodeJob& job,
+              std::span<std::byte> out) const override;
+  void take(const Exec& exec, const compress::EncodeJob& job, compress::Taken& taken,
+            std::span<std::byte> out) const override;
+  void add(const Exec& exec, const compress::EncodeJob& job,
+           std::span<const compress::MessageView> terms,
+           const compress::Addition& out) const override;
   std::span<std::byte> room(const Exec& exec, std::size_t bytes) const override;
   compress::MessageView open(const Exec& exec, std::span<const std::byte> message,
-                             const compress::Header& expected, int sender) const override;
+                             const compress::Expected& expected, int sender) const override;
+  compress::MessageView merge(const Exec& exec, const compress::Header& header,
+                              const compress::MessageView& first,
+                              const compress::MessageView& second) const override;
+  void pack(const Exec& exec, compress::MessageView& partial,
+            std::span<std::byte> out) const override;
 
   /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
   void write(std::uint64_t count, std::uint64_t k) const;

@@ -23,6 +23,7 @@ void accumulate(Stats& totals, const Stats& call) {
   totals.select_seconds += call.select_seconds;
   totals.encode_seconds += call.encode_seconds;
   totals.exchange_seconds += call.exchange_seconds;
+  totals.wait_seconds += call.wait_seconds;
   totals.add_seconds += call.add_seconds;
   totals.poisoned += call.poisoned;
   totals.allocations += call.allocations;

@@ -52,9 +52,9 @@ std::string or_dash(const std::string& text) {
 }
 
 Row head(bool measured) {
-  Row row = {"bucket",    "schedule",    "coding",       "count",   "calls",
-             "kept",      "bytes/call",  "network/call", "saved",   "select ms",
-             "encode ms", "exchange ms", "add ms",       "poisoned"};
+  Row row = {"bucket",    "schedule",    "coding",       "count",  "calls",
+             "kept",      "bytes/call",  "network/call", "saved",  "select ms",
+             "encode ms", "exchange ms", "wait ms",      "add ms", "poisoned"};
   if (measured) row.insert(row.end(), {"density", "residual", "digest"});
   return row;
 }
@@ -81,6 +81,7 @@ Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool meas
       ms(stats.select_seconds),
       ms(stats.encode_seconds),
       ms(stats.exchange_seconds),
+      ms(stats.wait_seconds),
       ms(stats.add_seconds),
       std::to_string(stats.poisoned),
   };

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "comm/shards.hpp"
+#include "compress/partial.hpp"
 #include "compress/stopwatch.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/ordered_sum.hpp"
@@ -13,6 +14,7 @@
 namespace winnow::comm {
 namespace {
 
+using compress::Expected;
 using compress::Header;
 using compress::MessageView;
 using compress::Piece;
@@ -32,6 +34,7 @@ class TwoLevel {
         gathered_(workspace_.take<Gathered>(shards_.size())),
         inner_(workspace_.take<Exchange>(shards_.size())),
         messages_(workspace_.take<std::span<MessageView>>(shards_.size())),
+        received_(workspace_.take<std::span<std::uint64_t>>(shards_.size())),
         outgoing_(workspace_.take<std::span<const float>>(exchange.part.pieces.size())) {
     take_scratch();
   }
@@ -107,19 +110,16 @@ class TwoLevel {
     const Stopwatch watch(exchange_.stats.exchange_seconds);
     Transport& world = exchange_.world;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      const auto views =
-          workspace_.take<MessageView>(static_cast<std::size_t>(rails_.topology().nodes()));
+      const auto views = workspace_.take<MessageView>(outcomes());
       messages_[rail] = views;
+      received_[rail] = workspace_.take<std::uint64_t>(outcomes());
       if (!serves(rail)) {
         const int server = rails_.server(rail);
         for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-          const Header expected = header_of_outcome(rail, sender);
-          const auto room = exchange_.compressor.room(
-              exchange_.exec,
-              compress::message_bytes(expected.count, expected.k, exchange_.compressor.codings()));
+          const auto room = room_for_outcome(rail, sender);
           views[sender] = {};
           views[sender].bytes = room;
-          world.recv(room, server, nullptr);
+          world.recv(room, server, &received_[rail][sender]);
         }
         continue;
       }
@@ -127,6 +127,10 @@ class TwoLevel {
       shards_[rail].owned = inner.owned;
       exchange_.poisoned |= inner.poisoned;
       std::ranges::copy(inner_schedule_.shared_out ? inner.sums : inner.messages, views.begin());
+      for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
+        if (!views[sender].bytes.empty()) continue;
+        exchange_.compressor.pack(exchange_.exec, views[sender], room_for_outcome(rail, sender));
+      }
       for (const int local : locals_) {
         if (local == self_) continue;
         for (const MessageView& view : views) {
@@ -144,8 +148,12 @@ class TwoLevel {
       if (serves(rail)) continue;
       for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
         MessageView& view = messages_[rail][sender];
-        view = exchange_.compressor.open(exchange_.exec, view.bytes,
-                                         header_of_outcome(rail, sender), rails_.server(rail));
+        const Header header = header_of_outcome(rail, sender);
+        const bool partial = header.kind == Header::Kind::partial;
+        view = exchange_.compressor.open(
+            exchange_.exec, view.bytes.first(received_[rail][sender]),
+            partial ? Expected::at_most(header) : shards_[rail].part.expect(header),
+            rails_.server(rail));
         exchange_.poisoned |= (view.header.flags & Header::kPoison) != 0;
       }
     }
@@ -194,7 +202,12 @@ class TwoLevel {
     header.part = number_of(rail);
     return header;
   }
-  /// Of the message of node `sender` among those that a rail ends with.
+  /// Messages that a rail ends with: of each node, or one that says it all.
+  std::size_t outcomes() const {
+    const bool one = inner_schedule_.outcome == Header::Kind::partial;
+    return one ? 1 : static_cast<std::size_t>(rails_.topology().nodes());
+  }
+  /// Of the message of node `sender` among them, or of the one; k is the most that it may carry.
   Header header_of_outcome(std::size_t rail, std::uint32_t sender) const {
     const compress::Part& part = shards_[rail].part;
     const bool shared = inner_schedule_.shared_out;
@@ -203,7 +216,15 @@ class TwoLevel {
     header.count = shared ? part.partition.local_count(sender) : part.count;
     header.k = shared ? part.owner_k[sender] : part.k;
     header.part = number_of(rail);
-    return header;
+    const bool one = inner_schedule_.outcome == Header::Kind::partial;
+    if (!one) return header;
+    return compress::partial_header(header, rails_.topology().nodes(),
+                                    exchange_.compressor.codings());
+  }
+  std::span<std::byte> room_for_outcome(std::size_t rail, std::uint32_t sender) const {
+    const Header header = header_of_outcome(rail, sender);
+    return exchange_.compressor.room(exchange_.exec,
+                                     compress::most_bytes(header, exchange_.compressor.codings()));
   }
 
   /// One block: first the node's gradients of the shards that this rank serves, then the sum.
@@ -343,7 +364,8 @@ class TwoLevel {
   std::span<Gathered> gathered_;
   std::span<Exchange> inner_;  // made where this rank serves
   std::span<std::span<MessageView>> messages_;
-  std::span<std::span<const float>> outgoing_;  // by piece
+  std::span<std::span<std::uint64_t>> received_;  // bytes of these
+  std::span<std::span<const float>> outgoing_;    // by piece
   std::span<float> scratch_;
   Ticket ticket_;
 };

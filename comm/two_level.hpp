@@ -10,9 +10,18 @@ namespace winnow::comm {
 /// shards that it serves, and the messages of these; between nodes gather's of its shards.
 std::uint64_t two_level_gather_wire_bytes(const CostShape& shape);
 std::uint64_t two_level_gather_network_bytes(const CostShape& shape);
+std::uint64_t two_level_gather_messages(const CostShape& shape);
+double two_level_gather_pass_bytes(const CostShape& shape);
+/// The same with doubling between the nodes.
+std::uint64_t two_level_doubling_wire_bytes(const CostShape& shape);
+std::uint64_t two_level_doubling_network_bytes(const CostShape& shape);
+std::uint64_t two_level_doubling_messages(const CostShape& shape);
+double two_level_doubling_pass_bytes(const CostShape& shape);
 /// The same with balanced between the nodes.
 std::uint64_t two_level_balanced_wire_bytes(const CostShape& shape);
 std::uint64_t two_level_balanced_network_bytes(const CostShape& shape);
+std::uint64_t two_level_balanced_messages(const CostShape& shape);
+double two_level_balanced_pass_bytes(const CostShape& shape);
 
 /// Hierarchical: only compressed sums of whole nodes leave a node. A part is cut into one shard for
 /// each rail (comm/shards.hpp); on each node one rank serves a shard. Rounds:
