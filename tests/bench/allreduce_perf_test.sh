@@ -89,7 +89,7 @@ for row, line in zip(report["results"], rows):
 PYTHON
 }
 
-run -b 1K -e 256K -f 4 -n 2 -w 1 -d float -o all --compressor topk:0.01 -J "$folder/json" ||
+run -b 1K -e 256K -f 4 -n 2 -w 1 -d float -o all --compressor topk:0.01 --schedule least_bytes -J "$folder/json" ||
   fail "it ends with status $?"
 check_report '1024 4096 16384 65536 262144' float 'sum prod max min avg' '65536 262144'
 

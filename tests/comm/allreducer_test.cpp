@@ -3,6 +3,7 @@
 // What a caller sees beside the laws: plans, exemptions, switches, wrong use, Stats.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -67,7 +68,46 @@ TEST(Dense, SumsAndAverages) {
   }
 }
 
-TEST(Plan, AutoGoesDenseWhereCompressionCannotPay) {
+// What auto measures differs from run to run, and the schedule with it; not from rank to rank.
+TEST(Plan, AutoMeasuresTheLinksAndRanksAgree) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(transport, {.compressor = "topk:0.01", .op = ReduceOp::sum});
+      std::vector<float> values(100000, 1.0F);
+      reducer.all_reduce(values, 0);
+      const Stats& last = reducer.last();
+      const auto expected =
+          transport->size() == 1 ? "there is one rank alone" : "predicted to take";
+      EXPECT_EQ(last.reason.find(expected), 0U) << last.reason;
+      std::vector<char> all(32 * static_cast<std::size_t>(transport->size()));
+      std::array<char, 32> mine{};
+      last.schedule.copy(mine.data(), mine.size() - 1);
+      transport->all_gather({}, std::as_bytes(std::span(mine)),
+                            std::as_writable_bytes(std::span(all)), Deadline::never());
+      for (std::size_t r = 0; r < all.size(); r += mine.size()) {
+        EXPECT_EQ(std::string(&all[r]), last.schedule);
+      }
+    });
+  }
+}
+
+TEST(Plan, AutoTakesWhatIsFastestOnTheLinksGiven) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const auto schedule_on = [&](const char* links) {
+        AllReducer reducer(transport, {.compressor = "topk:0.01", .links = links});
+        std::vector<float> values(100000, 1.0F);
+        reducer.all_reduce(values, 0);
+        return reducer.last().schedule;
+      };
+      EXPECT_EQ(schedule_on("intra=1us,100GB/s inter=1us,100GB/s pass=1GB/s"), "dense");
+      const std::string slow = schedule_on("intra=1us,1MB/s inter=1us,1MB/s pass=10GB/s");
+      EXPECT_EQ(slow == "dense", transport->size() == 1) << slow;
+    });
+  }
+}
+
+TEST(Plan, BytesDecideWhereAsked) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       const auto run = [&](const Options& options, std::uint64_t count) {
@@ -80,11 +120,12 @@ TEST(Plan, AutoGoesDenseWhereCompressionCannotPay) {
       EXPECT_EQ(small.schedule, "dense");
       EXPECT_NE(small.reason.find("min_bytes"), std::string::npos) << small.reason;
       EXPECT_EQ(run({.compressor = "topk:0.01", .enable = false}, 100000).schedule, "dense");
-      EXPECT_EQ(run({.compressor = "topk:0.99"}, 100000).schedule, "dense");
-      EXPECT_EQ(run({.compressor = "topk:0.01"}, 100000).schedule, transport->size() == 1 ? "dense"
-                                                                   : transport->size() == 2
-                                                                       ? "gather"
-                                                                       : "balanced");
+      const char* const bytes = "least_bytes";
+      EXPECT_EQ(run({.compressor = "topk:0.99", .schedule = bytes}, 100000).schedule, "dense");
+      EXPECT_EQ(run({.compressor = "topk:0.01", .schedule = bytes}, 100000).schedule,
+                transport->size() == 1   ? "dense"
+                : transport->size() == 2 ? "gather"
+                                         : "balanced");
       EXPECT_EQ(run({.compressor = "topk:0.01", .schedule = "dense"}, 100000).schedule, "dense");
     });
   }
@@ -95,11 +136,11 @@ TEST(Plan, AShortLastPartDoesNotDecide) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
-      AllReducer reducer(transport, {.compressor = "topk:0.01", .max_part = 100000});
+      AllReducer reducer(
+          transport, {.compressor = "topk:0.01", .schedule = "least_bytes", .max_part = 100000});
       std::vector<float> values(100001, 1.0F);
       reducer.all_reduce(values, 1);
-      const bool two = transport->size() == 2;
-      EXPECT_EQ(reducer.last().schedule, two ? "gather+gather" : "balanced+balanced");
+      EXPECT_EQ(reducer.last().schedule, transport->size() == 2 ? "gather" : "balanced");
     });
   }
 }

@@ -58,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Runners, Async, testing::Values(Runner::thread, Runner:
 
 constexpr std::size_t kBuckets = 5;
 constexpr std::uint64_t kCounts[kBuckets] = {20000, 1, 3001, 500, 7000};
-const Options kOptions = {.compressor = "topk:0.05,int8:stochastic", .min_bytes = 1000};
+const Options kOptions = {
+    .compressor = "topk:0.05,int8:stochastic", .schedule = "least_bytes", .min_bytes = 1000};
 
 std::vector<std::vector<float>> gradients(int rank, int step) {
   std::vector<std::vector<float>> all;
@@ -123,7 +124,8 @@ TEST_P(Async, ErrorsComeOutOfTheWaitOfTheirCall) {
 TEST_P(Async, AfterACommErrorCallsInFlightTouchNothing) {
   on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
     if (transport->size() == 1) return;
-    AllReducer reducer(transport, {.compressor = "topk:0.05", .min_bytes = 0});
+    AllReducer reducer(transport,
+                       {.compressor = "topk:0.05", .schedule = "least_bytes", .min_bytes = 0});
     std::vector<float> values(3000, 1.0F), later(3000, 2.0F);
     reducer.all_reduce(values, 1);
     reducer.all_reduce(later, 2);

@@ -110,6 +110,8 @@ TEST(Compressors, NamesAreCanonical) {
             "topk:0.01,int4:block=64:stochastic,eliasfano");
   EXPECT_EQ(name("topk:0.5,bitmap"), "topk:0.5,bitmap");
   EXPECT_EQ(name("sign:block=1024"), "sign:block=1024");
+  EXPECT_EQ(name("threshold"), "threshold:0");
+  EXPECT_EQ(name("threshold:0.010,int8"), "threshold:0.01,int8");
 }
 
 TEST(Compressors, WrongWordsAreNamed) {
@@ -133,6 +135,11 @@ TEST(Compressors, WrongWordsAreNamed) {
   EXPECT_NE(error("none,bitmap").find("every element"), std::string::npos);
   EXPECT_NE(error("topk:0.1,bitmap:3").find("takes no argument"), std::string::npos);
   EXPECT_NE(error("").find("unknown compressor"), std::string::npos);
+  for (const char* wrong : {"threshold:-1", "threshold:inf", "threshold:nan", "threshold:1x"}) {
+    EXPECT_NE(error(wrong).find("0 or more"), std::string::npos) << wrong;
+  }
+  EXPECT_NE(error("threshold,sign").find("a sign is never 0"), std::string::npos);
+  EXPECT_NE(error("treshold").find("'threshold'"), std::string::npos);
 }
 
 TEST(Compressors, KeptIsTheCeilingOfTheDecimalProduct) {

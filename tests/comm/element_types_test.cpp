@@ -27,8 +27,9 @@ class Halves : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Types, Halves,
                          testing::Values(Case{ElementType::bf16, "topk:0.02", "gather"},
                                          Case{ElementType::fp16, "topk:0.02,int8", "balanced"},
-                                         Case{ElementType::bf16, "none", "auto"},
-                                         Case{ElementType::fp16, "int4", "auto"},
+                                         Case{ElementType::bf16, "topk:0.02", "doubling"},
+                                         Case{ElementType::bf16, "none", "least_bytes"},
+                                         Case{ElementType::fp16, "int4", "least_bytes"},
                                          Case{ElementType::fp16, "none", "balanced"},
                                          Case{ElementType::bf16, "topk:0.02", "two_level"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
@@ -81,7 +82,8 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
 
 // Law 7: poison also where a sum is finite and its rounding is not.
 TEST(HalvesOverflow, PutsEverythingBack) {
-  for (const char* schedule : {"gather", "balanced", "two_level:gather", "two_level:balanced"}) {
+  for (const char* schedule : {"gather", "doubling", "balanced", "two_level:gather",
+                               "two_level:doubling", "two_level:balanced"}) {
     run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
       AllReducer reducer(
@@ -111,7 +113,8 @@ TEST(HalvesUsage, TypesThatDifferAreAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
-      AllReducer reducer(transport, {.compressor = "topk:0.1", .min_bytes = 0});
+      AllReducer reducer(transport,
+                         {.compressor = "topk:0.1", .schedule = "least_bytes", .min_bytes = 0});
       std::vector<std::uint16_t> halves(1000, 0x3c00);
       const auto type = transport->rank() == 0 ? ElementType::bf16 : ElementType::fp16;
       EXPECT_THROW(reducer.all_reduce({halves.data(), halves.size(), type}, 0), UsageError);

@@ -29,19 +29,21 @@ INSTANTIATE_TEST_SUITE_P(
     Ways, OutOfPlace,
     testing::Values(Case{"topk:0.02", "gather", ElementType::float32},
                     Case{"topk:0.02", "balanced", ElementType::float32},
-                    Case{"topk:0.05,int8:stochastic", "auto", ElementType::float32, ReduceOp::sum},
+                    Case{"topk:0.02", "doubling", ElementType::float32},
+                    Case{"topk:0.05,int8:stochastic", "least_bytes", ElementType::float32,
+                         ReduceOp::sum},
                     Case{"int4", "gather", ElementType::float32},
                     Case{"none", "balanced", ElementType::float32},
-                    Case{"none", "auto", ElementType::float32},
+                    Case{"none", "least_bytes", ElementType::float32},
                     Case{"topk:0.02", "dense", ElementType::float32},
                     Case{"topk:0.02", "gather", ElementType::bf16},
                     Case{"topk:0.02,int8", "balanced", ElementType::fp16},
-                    Case{"none", "auto", ElementType::bf16},
-                    Case{"topk:0.02", "auto", ElementType::float32, ReduceOp::maximum},
-                    Case{"topk:0.02", "auto", ElementType::fp16, ReduceOp::product},
-                    Case{"topk:0.02", "auto", ElementType::float64},
-                    Case{"topk:0.02", "auto", ElementType::int8, ReduceOp::sum},
-                    Case{"topk:0.02", "auto", ElementType::uint64, ReduceOp::minimum},
+                    Case{"none", "least_bytes", ElementType::bf16},
+                    Case{"topk:0.02", "least_bytes", ElementType::float32, ReduceOp::maximum},
+                    Case{"topk:0.02", "least_bytes", ElementType::fp16, ReduceOp::product},
+                    Case{"topk:0.02", "least_bytes", ElementType::float64},
+                    Case{"topk:0.02", "least_bytes", ElementType::int8, ReduceOp::sum},
+                    Case{"topk:0.02", "least_bytes", ElementType::uint64, ReduceOp::minimum},
                     Case{"topk:0.02", "two_level", ElementType::float32},
                     Case{"int8", "two_level:balanced", ElementType::bf16}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
@@ -97,6 +99,7 @@ TEST_P(OutOfPlace, EqualsInPlace) {
       const int rank = transports[0]->rank();
       const Options options{.compressor = c.compressor,
                             .schedule = c.schedule,
+                            .links = "pass=10GB/s",  // not measured: not the same twice
                             .op = c.op,
                             .min_bytes = 0,
                             .seed = 5};
@@ -177,7 +180,8 @@ std::string usage_error(const Call& call) {
 TEST(OutOfPlaceUsage, AWrongInputIsAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, {.compressor = "topk:0.1", .min_bytes = 0});
+      AllReducer reducer(transport,
+                         {.compressor = "topk:0.1", .schedule = "least_bytes", .min_bytes = 0});
       std::vector<float> values(1000, 1.0F), out(900, 5.0F);
       const std::vector<float> few(899, 1.0F);
       const std::vector<std::int32_t> whole(900, 1);

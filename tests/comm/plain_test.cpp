@@ -120,7 +120,7 @@ TYPED_TEST(Typed, ABucketIsReducedInPlaceAndScattered) {
   const bool gradient = std::is_same_v<T, float>;
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, {.compressor = "topk:0.01"});
+      AllReducer reducer(transport, {.compressor = "topk:0.01", .schedule = "least_bytes"});
       const int size = transport->size(), rank = transport->rank();
       for (const ReduceOp op : kOps) {
         if (gradient && op <= ReduceOp::average) continue;
@@ -210,7 +210,8 @@ TEST(Plain, MinimumAndMaximumOfZerosAndNaNAreTheSameOnEveryRank) {
 TEST(Plain, HalvesAreReducedAsFloatsAndRoundedOnce) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, {.compressor = "topk:0.01", .min_bytes = 0});
+      AllReducer reducer(transport,
+                         {.compressor = "topk:0.01", .schedule = "least_bytes", .min_bytes = 0});
       for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
         for (const ReduceOp op : {ReduceOp::minimum, ReduceOp::maximum, ReduceOp::product}) {
           const auto floats = elements_of<float>(transport->rank(), 1001);
@@ -232,7 +233,8 @@ TEST(Plain, HalvesAreReducedAsFloatsAndRoundedOnce) {
 TEST(Plain, StatsSayWhatTravelsDense) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, {.compressor = "topk:0.01", .op = ReduceOp::sum});
+      AllReducer reducer(
+          transport, {.compressor = "topk:0.01", .schedule = "least_bytes", .op = ReduceOp::sum});
       std::vector<float> floats(100000, 1.0F);
       std::vector<std::int32_t> integers(100000, 1);
       reducer.all_reduce(integers, 1);

@@ -113,6 +113,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         sum.select_seconds += stats.select_seconds;
         sum.encode_seconds += stats.encode_seconds;
         sum.exchange_seconds += stats.exchange_seconds;
+        sum.wait_seconds += stats.wait_seconds;
         sum.add_seconds += stats.add_seconds;
         sum.poisoned += stats.poisoned;
         sum.allocations += stats.allocations;
@@ -156,6 +157,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         EXPECT_NEAR(sum.select_seconds, totals.select_seconds, 1e-9);
         EXPECT_NEAR(sum.encode_seconds, totals.encode_seconds, 1e-9);
         EXPECT_NEAR(sum.exchange_seconds, totals.exchange_seconds, 1e-9);
+        EXPECT_NEAR(sum.wait_seconds, totals.wait_seconds, 1e-9);
         EXPECT_NEAR(sum.add_seconds, totals.add_seconds, 1e-9);
       }
     });
@@ -177,9 +179,12 @@ TEST_P(Measured, StagesAreWithinTheWhole) {
         EXPECT_GT(last.select_seconds, 0);
         EXPECT_GT(last.encode_seconds, 0);
         EXPECT_GT(last.exchange_seconds, 0);
+        if (transport->size() > 1) {
+          EXPECT_GT(last.wait_seconds, 0);
+        }
         EXPECT_GT(last.add_seconds, 0);
-        const double stages =
-            last.select_seconds + last.encode_seconds + last.exchange_seconds + last.add_seconds;
+        const double stages = last.select_seconds + last.encode_seconds + last.exchange_seconds +
+                              last.wait_seconds + last.add_seconds;
         EXPECT_LE(stages, whole.count() + 1e-9);  // for the rounding of doubles
       }
     });
@@ -191,6 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("schedule=gather compressor=topk:0.01 stats=2",
                     "schedule=gather compressor=topk:0.05,int8 stats=2 min_bytes=4000",
                     "schedule=gather compressor=int4 stats=2 min_bytes=4000",
+                    "schedule=doubling compressor=topk:0.01 stats=2",
                     "schedule=balanced compressor=topk:0.01 stats=2 min_bytes=4000",
                     "schedule=balanced compressor=int8:stochastic stats=2 min_bytes=4000"),
     [](const auto& test) { return "case" + std::to_string(test.index); });
@@ -293,7 +299,7 @@ std::vector<BucketStats> example() {
        .compressed = 1000,
        .totals = {.calls = 4,
                   .schedule = "gather+dense",
-                  .reason = "fewest bytes on the wire",
+                  .reason = "predicted to take 1.2 ms by gather, 15 ms by dense",
                   .coding = "eliasfano,float32",
                   .count = 8000,
                   .kept = 4040,
@@ -303,6 +309,7 @@ std::vector<BucketStats> example() {
                   .select_seconds = 0.004,
                   .encode_seconds = 0.002,
                   .exchange_seconds = 0.05,
+                  .wait_seconds = 0.02,
                   .add_seconds = 0.001,
                   .poisoned = 1,
                   .measured = 8000,
@@ -328,10 +335,10 @@ std::string table_text(int level) {
 TEST(StatsTable, OfAMixedBucketAndADenseOne) {
   constexpr std::string_view kTable = R"(
 winnow: rank 0 of 3, compressor=topk:0.01, schedule=auto
-bucket        schedule      coding             count  calls     kept  bytes/call  network/call  saved  select ms  encode ms  exchange ms  add ms  poisoned
-layer.weight  gather+dense  eliasfano,float32   2000      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500   0.250         1
-0xfeed        dense         -                    100      0        -           -             -      -          -          -            -       -         0
-total         -             -                   2100      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500   0.250         1
+bucket        schedule      coding             count  calls     kept  bytes/call  network/call  saved  select ms  encode ms  exchange ms  wait ms  add ms  poisoned
+layer.weight  gather+dense  eliasfano,float32   2000      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500    5.000   0.250         1
+0xfeed        dense         -                    100      0        -           -             -      -          -          -            -        -       -         0
+total         -             -                   2100      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500    5.000   0.250         1
 0xfeed goes dense: 400 bytes are below min_bytes=65536
 )";
   EXPECT_EQ(table_text(1), kTable.substr(1));

@@ -37,7 +37,7 @@ std::vector<Run> runs_over_threads(int ranks, const std::vector<std::string>& co
     Group group(std::move(links.group));
     Progress silent(Show::never, group.rank(), recipe.steps, compressors.size());
     for (std::size_t i = 0; i < compressors.size(); ++i) {
-      winnow::Options options{.compressor = compressors[i]};
+      winnow::Options options{.compressor = compressors[i], .schedule = "least_bytes"};
       options.min_bytes = 0;
       winnow::AllReducer reducer(links.reducers[i], options);
       const Run run = train(recipe, corpus, reducer, group, silent);

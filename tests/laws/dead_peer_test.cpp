@@ -104,9 +104,13 @@ TEST_P(DeadPeer, IsAnErrorAndTheOthersFinishTheSum) {
 INSTANTIATE_TEST_SUITE_P(Laws, DeadPeer,
                          testing::Values(Case{Fate::silent, "topk:0.02", "gather"},
                                          Case{Fate::silent, "topk:0.02", "balanced"},
+                                         Case{Fate::silent, "topk:0.02", "doubling"},
                                          Case{Fate::silent, "none", "auto"},
                                          Case{Fate::gone, "topk:0.02", "gather"},
+                                         Case{Fate::gone, "topk:0.02", "doubling"},
                                          Case{Fate::gone, "topk:0.02", "balanced"},
+                                         Case{Fate::silent, "topk:0.02", "shared"},
+                                         Case{Fate::gone, "topk:0.02", "shared"},
                                          Case{Fate::silent, "topk:0.02", "two_level"},
                                          Case{Fate::gone, "topk:0.02", "two_level"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });

@@ -60,6 +60,8 @@ TEST(Deadline, OfTheOptionsBoundsMessagesAndRing) {
       60, {.compressor = "topk:0.02", .schedule = "gather", .min_bytes = 0, .deadline = 60}, 0);
   expect_bounded_by(
       60, {.compressor = "int8", .schedule = "balanced", .min_bytes = 0, .deadline = 60}, 0);
+  expect_bounded_by(
+      60, {.compressor = "topk:0.02", .schedule = "shared", .min_bytes = 0, .deadline = 60}, 0);
   expect_bounded_by(60, {.compressor = "none", .deadline = 60}, 0);
 }
 

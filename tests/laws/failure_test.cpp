@@ -124,9 +124,32 @@ TEST(Failure, InTheSecondRoundOfBalanced) {
 }
 
 TEST(Failure, InTheSecondRoundOfBalancedCodings) {
-  for (const char* compressor : {"topk:0.02,int8", "int4", "bf16:stochastic", "sign"}) {
+  for (const char* compressor :
+       {"topk:0.02,int8", "int4", "bf16:stochastic", "sign", "threshold:1,int8", "threshold"}) {
     expect_nothing_lost(kMixed, {.compressor = compressor, .schedule = "balanced", .min_bytes = 0},
                         2, false);
+  }
+}
+
+// No rank has heard of rank 0's gradient.
+TEST(Failure, InTheFirstRoundOfDoubling) {
+  for (const char* compressor : {"topk:0.02", "topk:0.4,int8", "int4", "threshold:2"}) {
+    expect_nothing_lost(
+        kMixed, {.compressor = compressor, .schedule = "doubling", .decay = 0.5F, .min_bytes = 0},
+        1, false);
+  }
+}
+
+// Supports are not known; values are taken and not sent; sums are known, and what a coding missed
+// of them must not stay.
+TEST(Failure, AtEachStartOfShared) {
+  for (const char* compressor : {"topk:0.02", "topk:0.02,int8", "int4", "none"}) {
+    for (int fail_at = 1; fail_at <= 3; ++fail_at) {
+      SCOPED_TRACE(std::string(compressor) + " " + std::to_string(fail_at));
+      expect_nothing_lost(
+          kMixed, {.compressor = compressor, .schedule = "shared", .decay = 0.5F, .min_bytes = 0},
+          fail_at, false);
+    }
   }
 }
 
@@ -134,8 +157,9 @@ TEST(Failure, InTheSecondRoundOfBalancedCodings) {
 // done are taken back, and parts that are not begun stay whole.
 TEST(Failure, InALaterPart) {
   const std::vector<Parameter> parameters = {{1, 3000}, {2, 3000}, {3, 3000}, {4, 3000}, {5, 3000}};
-  for (const char* schedule : {"gather", "balanced"}) {
-    for (int fail_at = 2; fail_at <= (std::string_view(schedule) == "gather" ? 5 : 10); ++fail_at) {
+  for (const auto& [schedule, starts] : {std::pair{"gather", 5}, std::pair{"doubling", 5},
+                                         std::pair{"balanced", 10}, std::pair{"shared", 15}}) {
+    for (int fail_at = 2; fail_at <= starts; ++fail_at) {
       expect_nothing_lost(parameters,
                           {.compressor = "topk:0.02",
                            .schedule = schedule,
@@ -144,6 +168,18 @@ TEST(Failure, InALaterPart) {
                            .max_part = 3000},
                           fail_at, false);
     }
+  }
+}
+
+// Before anything has left a rank, and between nodes that have not heard of rank 0's.
+TEST(Failure, InTwoLevelsOfDoubling) {
+  for (const int fail_at : {1, 2}) {
+    expect_nothing_lost(kMixed,
+                        {.compressor = "topk:0.02",
+                         .schedule = "two_level:doubling",
+                         .decay = 0.5F,
+                         .min_bytes = 0},
+                        fail_at, false);
   }
 }
 

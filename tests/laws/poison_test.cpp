@@ -82,26 +82,40 @@ TEST_P(Poison, PassesAndDoesNotStay) {
 
 INSTANTIATE_TEST_SUITE_P(
     Laws, Poison,
-    testing::Values(Case{kNaN, 0, 0}, Case{kInf, 0, 4999}, Case{-kInf, 2, 7}, Case{kNaN, 1, 0},
-                    Case{kInf, 1, 299}, Case{kNaN, 0, 0, "balanced"},
-                    Case{kInf, 0, 4999, "balanced"}, Case{-kInf, 0, 64, "balanced"},
-                    Case{kNaN, 2, 7, "balanced"}, Case{kInf, 1, 299, "balanced"},
-                    Case{kNaN, 0, 70, "gather", "int8"}, Case{kInf, 0, 130, "balanced", "int8"},
-                    Case{kNaN, 2, 1999, "balanced", "topk:0.02,int4"},
-                    // In the first of many parts, with others under way, in a middle one, the last.
-                    Case{kNaN, 0, 5, "gather", "topk:0.02", 700},
-                    Case{kNaN, 0, 5, "balanced", "topk:0.02", 700},
-                    Case{kInf, 0, 2500, "balanced", "int8", 700},
-                    Case{kInf, 2, 1990, "balanced", "topk:0.02", 700},
-                    Case{kNaN, 0, 0, "two_level:gather"}, Case{kInf, 1, 299, "two_level:gather"},
-                    Case{kInf, 0, 4999, "two_level:balanced"},
-                    Case{-kInf, 2, 7, "two_level:balanced", "int8"},
-                    Case{kNaN, 0, 5, "two_level:balanced", "topk:0.02,int4", 700},
-                    Case{kInf, 2, 1990, "two_level:gather", "topk:0.02", 700}));
+    testing::Values(
+        Case{kNaN, 0, 0}, Case{kInf, 0, 4999}, Case{-kInf, 2, 7}, Case{kNaN, 1, 0},
+        Case{kInf, 1, 299}, Case{kNaN, 0, 0, "balanced"}, Case{kInf, 0, 4999, "balanced"},
+        Case{-kInf, 0, 64, "balanced"}, Case{kNaN, 2, 7, "balanced"},
+        Case{kInf, 1, 299, "balanced"}, Case{kNaN, 0, 70, "gather", "int8"},
+        Case{kInf, 0, 130, "balanced", "int8"}, Case{kNaN, 2, 1999, "balanced", "topk:0.02,int4"},
+        Case{kNaN, 0, 0, "doubling"}, Case{kInf, 2, 1999, "doubling", "int8"},
+        Case{-kInf, 1, 3, "doubling", "topk:0.4,int4"},
+        Case{kNaN, 0, 5, "doubling", "topk:0.02", 700}, Case{kNaN, 0, 4, "gather", "threshold"},
+        Case{kInf, 2, 7, "doubling", "threshold:1"},
+        Case{-kInf, 0, 70, "balanced", "threshold:0.5"},
+        Case{kNaN, 0, 3, "balanced", "threshold,int8"},
+        // In the first of many parts, with others under way, in a middle one, the last.
+        Case{kNaN, 0, 5, "gather", "topk:0.02", 700},
+        Case{kNaN, 0, 5, "balanced", "topk:0.02", 700},
+        Case{kInf, 0, 2500, "balanced", "int8", 700},
+        Case{kInf, 2, 1990, "balanced", "topk:0.02", 700}, Case{kNaN, 0, 0, "two_level:gather"},
+        Case{kInf, 1, 299, "two_level:gather"}, Case{kNaN, 2, 1999, "two_level:doubling"},
+        Case{kInf, 0, 4999, "two_level:balanced"}, Case{-kInf, 2, 7, "two_level:balanced", "int8"},
+        Case{kNaN, 0, 5, "two_level:balanced", "topk:0.02,int4", 700},
+        Case{kInf, 2, 1990, "two_level:gather", "topk:0.02", 700}));
+
+// The poison of shared is known from supports; in the last cases with other parts under way.
+INSTANTIATE_TEST_SUITE_P(LawsShared, Poison,
+                         testing::Values(Case{kNaN, 0, 0, "shared"}, Case{-kInf, 1, 7, "shared"},
+                                         Case{kInf, 2, 1999, "shared", "topk:0.02,int4"},
+                                         Case{kNaN, 0, 64, "shared", "int8"},
+                                         Case{kNaN, 0, 5, "shared", "topk:0.02", 700},
+                                         Case{kInf, 0, 2500, "shared", "topk:0.02,int8", 700}));
 
 class PoisonOfSums : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Laws, PoisonOfSums,
-                         testing::Values("gather", "balanced", "two_level:gather",
+                         testing::Values("gather", "doubling", "balanced", "shared",
+                                         "two_level:gather", "two_level:doubling",
                                          "two_level:balanced"));
 
 TEST_P(PoisonOfSums, AnOverflowingSumIsPutBack) {

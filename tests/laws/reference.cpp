@@ -70,8 +70,16 @@ std::vector<std::uint64_t> Reference::bases() const {
   return bases;
 }
 
-/// Of entries of one parameter those with the largest |value|, ties to the first, in order.
+/// Of entries of one parameter those that are kept, in order: those with the largest |value|, ties
+/// to the first, or those above the threshold.
 std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& competing) const {
+  std::vector<Entry> chosen;
+  if (recipe_.threshold) {
+    std::ranges::copy_if(competing, std::back_inserter(chosen), [&](const Entry& entry) {
+      return std::fabs(entry.value) > *recipe_.threshold;
+    });
+    return chosen;
+  }
   std::vector<std::size_t> order(competing.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -79,7 +87,6 @@ std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& compe
   });
   order.resize(kept(competing.size()));
   std::sort(order.begin(), order.end());
-  std::vector<Entry> chosen;
   for (const std::size_t i : order) chosen.push_back(competing[i]);
   return chosen;
 }
@@ -119,7 +126,7 @@ std::vector<std::vector<float>> Reference::step(
       }
     }
   }
-  auto sums = recipe_.balanced ? balance() : gather();
+  auto sums = recipe_.shared ? share() : recipe_.balanced ? balance() : gather();
   ++calls_;
   if (recipe_.op == ReduceOp::average) {
     for (auto& sum : sums) {
@@ -132,9 +139,41 @@ std::vector<std::vector<float>> Reference::step(
 /// Stands for positions between parameters in messages that carry everything.
 constexpr std::size_t kGap = ~std::size_t{0};
 
+std::vector<std::vector<float>> Reference::zeros() const {
+  std::vector<std::vector<float>> zeros;
+  for (const Parameter& parameter : parameters_) zeros.emplace_back(parameter.count, 0.0F);
+  return zeros;
+}
+
+using Sums = std::vector<std::vector<float>>;
+
+void add_to(Sums& sums, const Sums& terms) {
+  for (std::size_t p = 0; p < sums.size(); ++p)
+    for (std::size_t i = 0; i < sums[p].size(); ++i) sums[p][i] += terms[p][i];
+}
+
+/// The tree of doubling: neighbours until a power of two is left, from the first rank on, then
+/// neighbours of these, and so on.
+Sums add_in_pairs(std::vector<Sums> terms) {
+  std::size_t power = 1;
+  while (2 * power <= terms.size()) power *= 2;
+  for (std::size_t pairs = terms.size() - power; !terms.empty();) {
+    std::vector<Sums> next;
+    for (std::size_t at = 0; at < terms.size(); ++at) {
+      next.push_back(terms[at]);
+      if (pairs == 0) continue;
+      add_to(next.back(), terms[++at]);
+      --pairs;
+    }
+    if (next.size() == 1) return next.front();
+    terms = std::move(next);
+    pairs = terms.size() / 2;
+  }
+  return {};
+}
+
 std::vector<std::vector<float>> Reference::gather() {
-  std::vector<std::vector<float>> sums;
-  for (const Parameter& parameter : parameters_) sums.emplace_back(parameter.count, 0.0F);
+  std::vector<Sums> terms;
   const auto base = bases();
   for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
     std::vector<Entry> message;
@@ -150,13 +189,17 @@ std::vector<std::vector<float>> Reference::gather() {
       position = base[p] + all.size();
       for (const Entry& entry : largest(all)) message.push_back(entry);
     }
+    Sums& term = terms.emplace_back(zeros());
     for (const Entry& entry : code(message, rank, 0)) {
-      if (entry.parameter != kGap) sums[entry.parameter][entry.element] += entry.value;
+      if (entry.parameter != kGap) term[entry.parameter][entry.element] += entry.value;
     }
     for (const Entry& entry : message) {
       if (entry.parameter != kGap) residuals_[rank][entry.parameter][entry.element] = entry.value;
     }
   }
+  if (recipe_.doubling) return add_in_pairs(std::move(terms));
+  Sums sums = zeros();
+  for (const Sums& term : terms) add_to(sums, term);
   return sums;
 }
 
@@ -237,6 +280,60 @@ std::vector<std::vector<float>> Reference::balance() {
     for (const Entry& entry : message) {
       if (entry.parameter != kGap) residuals_[owner][entry.parameter][entry.element] = entry.value;
     }
+  }
+  return results;
+}
+
+/// In step t rank (o + t) mod P picks the support at owner o's positions, and sums there.
+std::vector<std::vector<float>> Reference::share() {
+  const auto ranks = static_cast<std::uint32_t>(ranks_);
+  const auto base = bases();
+  const kernels::Partition partition(ranks, base.back());
+  std::vector<std::vector<float>> results;
+  for (const Parameter& parameter : parameters_) results.emplace_back(parameter.count, 0.0F);
+  const auto leave = [&](std::uint32_t rank, const std::vector<Entry>& entries) {
+    for (const Entry& entry : entries) {
+      if (entry.parameter != kGap) residuals_[rank][entry.parameter][entry.element] = entry.value;
+    }
+  };
+  for (std::uint32_t owner = 0; owner < ranks; ++owner) {
+    const auto picker = static_cast<std::uint32_t>((owner + calls_) % ranks);
+    std::vector<Entry> sums;
+    const auto add_gaps = [&](std::uint64_t until) {
+      while (recipe_.density == 1 && sums.size() < until) sums.push_back({kGap, 0, 0});
+    };
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      std::vector<Entry> mine;
+      for (std::size_t i = 0; i < parameters_[p].count; ++i) {
+        if (partition.owner_of_unit((base[p] + i) / 64) == owner) {
+          mine.push_back({p, i, residuals_[picker][p][i]});
+        }
+      }
+      for (const Entry& entry : largest(mine)) {
+        add_gaps(partition.local(base[p] + entry.element));
+        sums.push_back({p, entry.element, 0});
+      }
+    }
+    add_gaps(partition.local_count(owner));
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      std::vector<Entry> values = sums;
+      for (Entry& entry : values) {
+        entry.value =
+            entry.parameter == kGap ? 0 : residuals_[rank][entry.parameter][entry.element];
+      }
+      std::vector<Entry> arrives = values;
+      if (rank != picker) {
+        arrives = code(values, rank, owner);
+        leave(rank, values);
+      }
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        if (sums[i].parameter != kGap) sums[i].value += arrives[i].value;
+      }
+    }
+    for (const Entry& entry : code(sums, picker, ranks)) {
+      if (entry.parameter != kGap) results[entry.parameter][entry.element] = entry.value;
+    }
+    leave(picker, sums);
   }
   return results;
 }

@@ -31,6 +31,11 @@ struct Recipe {
   ReduceOp op = ReduceOp::average;
   float decay = 1;
   bool balanced = false;  ///< the schedule; else gather
+  bool doubling = false;  ///< the schedule
+  bool shared = false;    ///< the same
+  /// Where set, elements are kept whose magnitude exceeds it; the density is then of no meaning,
+  /// but not 1.
+  std::optional<float> threshold = {};
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
   std::uint64_t seed = 0;
   std::optional<Topology> two_level = {};  ///< where set, the schedule is that between its nodes
@@ -66,6 +71,8 @@ class Reference {
   std::vector<Entry> code(std::vector<Entry>& entries, std::uint64_t rank, std::uint64_t stage);
   std::vector<std::vector<float>> gather();
   std::vector<std::vector<float>> balance();
+  std::vector<std::vector<float>> zeros() const;
+  std::vector<std::vector<float>> share();
 
   /// What one rail reduces in two levels: stretches of parameters, as parameters.
   struct Rail {
