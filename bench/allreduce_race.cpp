@@ -46,7 +46,7 @@ std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& 
       for (const std::uint64_t max_part : max_parts) {
         std::string full = compressor;
         full.append("/").append(name);
-        if (max_part != Options::kMaxPart) full += "/max_part:" + std::to_string(max_part);
+        if (max_part != Options::kAutomatic) full += "/max_part:" + std::to_string(max_part);
         all.push_back(
             {.name = full, .compressor = compressor, .schedule = name, .max_part = max_part});
         if (name == "dense") break;
@@ -111,7 +111,7 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
     if (!reducer) continue;
     const Stats last = reducer->last();
     row(ways.size())[round] = last.select_seconds + last.encode_seconds;
-    row(ways.size() + 1)[round] = last.exchange_seconds;
+    row(ways.size() + 1)[round] = last.exchange_seconds + last.wait_seconds;
     row(ways.size() + 2)[round] = last.add_seconds;
   }
   times = max_over_ranks(*rank_.control, times);

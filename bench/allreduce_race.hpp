@@ -15,12 +15,12 @@ namespace winnow::bench {
 
 /// What runs against the dense allreduces of Rank::dense.
 struct Entrant {
-  std::string name;                            ///< of the benchmark, without the size
-  std::string compressor;                      ///< empty: it is a dense one itself, `dense`
-  std::string schedule;                        ///< as in Options
-  double deadline = 0;                         ///< as in Options; with one, dense is Winnow's ring
-  std::uint64_t max_part = Options::kMaxPart;  ///< as in Options
-  std::size_t dense = 0;                       ///< place in Rank::dense
+  std::string name;        ///< of the benchmark, without the size
+  std::string compressor;  ///< empty: it is a dense one itself, `dense`
+  std::string schedule;    ///< as in Options
+  double deadline = 0;     ///< as in Options; with one, dense is Winnow's ring
+  std::uint64_t max_part = Options::kAutomatic;  ///< as in Options
+  std::size_t dense = 0;                         ///< place in Rank::dense
 };
 
 /// All pairs of a compressor and a schedule of the library's table, and the dense ones.

@@ -29,7 +29,7 @@ struct Settings {
   winnow::bench::Length length;
   std::vector<std::size_t> sizes = {1'048'576, 4'194'304, 25'600'000};
   std::vector<std::string> compressors = {"none", "topk:0.01", "topk:0.001"};
-  std::vector<std::uint64_t> max_parts = {winnow::Options::kMaxPart};
+  std::vector<std::uint64_t> max_parts = {winnow::Options::kAutomatic};
   std::vector<std::string> dense;  // empty: all
   std::vector<std::string> rest;   // Google Benchmark's
 };
@@ -155,7 +155,7 @@ int parse(int argc, char** argv, Settings& settings, std::string& words) {
   app.add_option("--compressor", settings.compressors, "as in WINNOW_COMPRESSOR; likewise");
   app.add_option("--max-part", settings.max_parts,
                  "elements, as in WINNOW_MAX_PART; likewise: parts are pipelined")
-      ->check(CLI::Range(std::uint64_t{1}, winnow::Options::kMaxPart));
+      ->check(CLI::Range(std::uint64_t{0}, winnow::Options::kMaxPart));
   app.add_option("--dense", settings.dense,
                  "dense allreduces to compare with, of those named dense/...; likewise");
   try {

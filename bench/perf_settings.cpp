@@ -139,7 +139,7 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
       ->capture_default_str();
   app.add_option("--max-part", settings.options.max_part,
                  "elements, as in WINNOW_MAX_PART: longer buckets travel as several messages")
-      ->check(CLI::Range(std::uint64_t{1}, Options::kMaxPart));
+      ->check(CLI::Range(std::uint64_t{0}, Options::kMaxPart));
 }
 
 }  // namespace

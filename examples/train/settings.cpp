@@ -58,7 +58,7 @@ Settings read_command_line(int argc, char** argv) {
       ->type_name("NAME[@SCHEDULE]")
       ->allow_extra_args(false)
       ->take_all();
-  app.add_option("--schedule", schedule, "Of runs that name none (default auto)")
+  app.add_option("--schedule", schedule, "Of runs that name none (default least_bytes)")
       ->type_name("NAME");
   app.add_flag("--overlap", settings.overlap,
                "Reduce each layer's gradient while the next one's is computed");
