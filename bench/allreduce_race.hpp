@@ -23,7 +23,7 @@ struct Entrant {
   std::size_t dense = 0;                         ///< place in Rank::dense
 };
 
-/// All pairs of a compressor and a schedule of the library's table, and the dense ones.
+/// All pairs of a compressor and a schedule of the library's table or "auto", and the dense ones.
 /// Compressed ones once for each of max_parts.
 std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& compressors,
                               const std::vector<std::uint64_t>& max_parts);
