@@ -78,12 +78,12 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
                        : estimate_seconds(*schedule, shape, world.links);
     });
   };
-  const Schedule* best = nullptr;
-  double least = 0;
+  const Schedule* best = candidates.back();  // dense, if among them, is the first of several
+  double least = seconds(best);
   for (const Schedule* candidate : candidates) {
     if (candidate == &dense) continue;
     const double mine = seconds(candidate);
-    if (best == nullptr || mine < least) {
+    if (mine < least) {
       best = candidate;
       least = mine;
     }

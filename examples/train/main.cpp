@@ -117,7 +117,7 @@ int main(int argc, char** argv) {
     settings.transport = train::has_mpi() ? train::Over::mpi : train::Over::local;
   }
   const train::RankMain body = [&](train::Links links) {
-    if (refused) throw *refused;
+    if (refused) throw train::Exit(*refused);
     train::run_all(settings, std::move(links));
   };
   return settings.transport == train::Over::mpi

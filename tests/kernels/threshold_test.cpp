@@ -60,13 +60,13 @@ struct Outcome {
 Outcome run(const Job& job, Exec exec, float bound) {
   Workspace workspace;
   exec.workspace = &workspace;
-  const std::size_t count = job.gradient.size();
+  const std::size_t count = job.gradient.size(), own_count = job.owners > 0 ? count : 0;
   Outcome out{.gradient = job.gradient,
               .residual = job.residual,
               .value = std::vector<float>(count),
-              .own_value = std::vector<float>(job.owners > 0 ? count : 0),
+              .own_value = std::vector<float>(own_count),
               .index = std::vector<std::uint32_t>(count),
-              .own_index = std::vector<std::uint32_t>(out.own_value.size())};
+              .own_index = std::vector<std::uint32_t>(own_count)};
   kernels::OwnUnits own;
   if (job.owners > 0) {
     own = {.partition = &job.partition,
