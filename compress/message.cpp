@@ -262,7 +262,8 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Exp
   }
   if (view.carries_all() && least_k == most_k) return view;
   const auto index = exec.workspace->take<std::uint32_t>(most_k).first(header.k);
-  const auto value = exec.workspace->take<float>(codings.exact() ? 0 : most_k);
+  const auto value =
+      exec.workspace->take<float>(codings.exact() || codings.value.coding == nullptr ? 0 : most_k);
   if (view.carries_all()) return view;
   if (!shape.coding->decode(exec, header.count, parts.first(shape.index_bytes), index)) {
     refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
