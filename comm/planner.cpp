@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <functional>
 #include <winnow/error.hpp>
 
 namespace winnow::comm {
@@ -122,6 +121,10 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
   }
   if (options.schedule == "auto" && compressor.lossless()) {
     return {&find_schedule("dense"), compressor.name() + " sends everything"};
+  }
+  if (options.schedule != "two_level" && compressor.any_k()) {
+    return {&find_schedule("dense"), "how many elements " + compressor.name() +
+                                         " keeps is up to the gradient: name a schedule for it"};
   }
   Choice choice = options.schedule == "least_bytes"
                       ? fewest_bytes(candidates, shapes, compressor)

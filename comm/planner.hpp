@@ -35,7 +35,8 @@ struct Choice {
 /// What Options::schedule says for a bucket whose parts have `shapes`. "auto" takes the schedule of
 /// the least seconds, but dense unless another is clearly ahead, for models err; "two_level" that
 /// of the least seconds among those of two levels; "least_bytes" the one with the fewest bytes of
-/// the busiest rank, those that leave a node counting more. A function of its arguments alone.
+/// the busiest rank, those that leave a node counting more. Where any_k, both take dense: nobody
+/// knows beforehand what would travel. A function of its arguments alone.
 /// Throws UsageError where the schedule named cannot take what the compressor keeps.
 Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
                        const World& world, const compress::Compressor& compressor);

@@ -71,6 +71,17 @@ TEST(Planner, WhatSendsEverythingAsItIsGoesDense) {
   EXPECT_EQ(choose(Topology::uniform(2, 1), kSlow, "none").reason, "none sends everything");
 }
 
+TEST(Planner, WhatKeepsAnyNumberIsNotPredicted) {
+  for (const char* schedule : {"auto", "least_bytes"}) {
+    const Choice choice = choose(Topology::uniform(4, 1), kSlow, "threshold", schedule);
+    EXPECT_EQ(chosen(choice), "dense");
+    EXPECT_NE(choice.reason.find("threshold:0 keeps is up to the gradient"), std::string::npos)
+        << choice.reason;
+  }
+  EXPECT_EQ(chosen(choose(Topology::uniform(4, 1), kSlow, "threshold", "gather")), "gather");
+  EXPECT_THROW((void)choose(Topology::uniform(4, 1), kSlow, "threshold", "shared"), UsageError);
+}
+
 TEST(Planner, OptionsLeaveItLessToChoose) {
   const Topology topology = Topology::uniform(4, 2);
   EXPECT_EQ(choose(topology, kFast, "topk:0.01", "balanced").reason, "schedule=balanced");
