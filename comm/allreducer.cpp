@@ -19,6 +19,7 @@
 #include "comm/pipeline.hpp"
 #include "comm/plain.hpp"
 #include "comm/probe.hpp"
+#include "comm/put_back.hpp"
 #include "comm/shards.hpp"
 #include "comm/stats_book.hpp"
 #include "comm/stats_table.hpp"
@@ -88,7 +89,6 @@ struct AllReducer::Impl {
   bool run(std::size_t first, std::size_t last_part, std::uint16_t flags);
   bool sums_are_finite(std::size_t first) const;
   void put_back(float fill);
-  void put_back_messages(const Exchange& exchange);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   [[noreturn]] void give_up(const std::string& why);
   bool is_finite(const compress::Part& part) const;
@@ -390,47 +390,9 @@ bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
   });
 }
 
-/// Opens this rank's own messages and adds them to the residuals.
-void AllReducer::Impl::put_back_messages(const Exchange& exchange) {
-  const compress::Part& part = exchange.part;
-  const bool shared = part.self != compress::Part::kNobody;
-  for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
-    if (owner == part.self) continue;
-    Header header = exchange.header;
-    if (shared) {
-      header.kind = Header::Kind::contribution;
-      header.count = part.partition.local_count(owner);
-      header.k = part.most_for(owner);
-    }
-    compress::put_back(
-        exec, part, owner,
-        exchange.compressor.open(exec, exchange.own[owner], compress::Expected::at_most(header),
-                                 transport->rank()));
-  }
-  compress::put_back_own(part, exchange.owned);
-}
-
-/// Ends a call that cannot be finished, or whose result is not finite: what was taken from the
-/// gradient goes into the residuals and the elements read `fill`.
+/// Ends a call that cannot be finished, or whose result is not finite.
 void AllReducer::Impl::put_back(float fill) {
-  for (Exchange& exchange : exchanges) {
-    for (const comm::SavedResidual& saved : exchange.saved) {
-      std::ranges::fill(saved.residual, 0.0F);
-      std::ranges::copy(saved.before, saved.residual.begin());
-    }
-    if (exchange.in_residuals) {
-      for (const compress::Taken& taken : exchange.taken) compress::put(exec, exchange.part, taken);
-    } else if (!exchange.own.empty()) {
-      put_back_messages(exchange);
-    } else if (!exchange.in_place) {
-      for (const compress::Piece& piece : exchange.part.pieces) {
-        compress::keep(piece, options.decay);
-      }
-    }
-    for (const compress::Piece& piece : exchange.part.pieces) {
-      std::ranges::fill(piece.elements, fill);
-    }
-  }
+  for (const Exchange& exchange : exchanges) comm::put_back(exchange, fill);
   residuals = count_residuals(parameters);
 }
 

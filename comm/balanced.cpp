@@ -29,24 +29,22 @@ class Balanced {
 
   /// Round 1, before: what this rank keeps, by owner, goes to the owners.
   void contribute() {
-    encode();
-    contributions_ = rooms([&](std::uint32_t) {
-      return compress::message_room(local_count(self()), part_.most_for(self()), codings_);
-    });
-    swap(exchange_.own, contributions_);
+    const auto own = rooms(
+        exchange_, [this](std::uint32_t owner) { return owner == self() ? 0 : room_for(owner); });
+    poisoned_ = !encode_gradient(exchange_, Header::Kind::contribution, own) ||
+                (exchange_.header.flags & Header::kPoison) != 0;
+    contributions_ = rooms(exchange_, [this](std::uint32_t) { return room_for(self()); });
+    enqueue_all_to_all(exchange_, own, contributions_, received_);
   }
 
   /// Round 1, after, and round 2, before: what this rank keeps of its sums goes to all.
   void sum() {
     open_contributions();
-    sums_ = rooms([&](std::uint32_t owner) {
+    sums_ = rooms(exchange_, [this](std::uint32_t owner) {
       return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
     });
     sums_[self_] = encode_sums(sums_[self_]);
-    received_[self_] = sums_[self_].size();
-    const auto to_all = workspace_.take<std::span<std::byte>>(ranks_);
-    std::ranges::fill(to_all, sums_[self_]);
-    swap(to_all, sums_);
+    enqueue_all_gather(exchange_, sums_, received_);
   }
 
   /// Round 2, after.
@@ -71,51 +69,9 @@ class Balanced {
   std::uint64_t local_count(std::uint32_t owner) const {
     return part_.partition.local_count(owner);
   }
-
-  /// A message of room(owner) bytes for each rank.
-  template <class Room>
-  std::span<std::span<std::byte>> rooms(const Room& room) {
-    const auto messages = workspace_.take<std::span<std::byte>>(ranks_);
-    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
-      messages[owner] = exchange_.compressor.room(exchange_.exec, room(owner));
-    }
-    return messages;
-  }
-
-  void encode() {
-    const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
-    compress::Outbox out{.messages = rooms([&](std::uint32_t owner) {
-                           return owner == self()
-                                      ? 0
-                                      : compress::message_room(local_count(owner),
-                                                               part_.most_for(owner), codings_);
-                         })};
-    Header header = exchange_.header;
-    header.kind = Header::Kind::contribution;
-    exchange_.compressor.encode(exchange_.exec,
-                                {.part = part_,
-                                 .decay = exchange_.decay,
-                                 .header = header,
-                                 .random = exchange_.random,
-                                 .encode_seconds = &exchange_.stats.encode_seconds},
-                                out);
-    exchange_.own = out.messages;
-    exchange_.owned = out.owned;
-    exchange_.stats.kept += out.kept;
-    poisoned_ = !out.finite || (exchange_.header.flags & Header::kPoison) != 0;
-  }
-
-  /// Sends out[peer] to each peer and receives in[peer]; rank r begins with r + 1 and goes up, so
-  /// that no rank is everybody's first target.
-  void swap(std::span<const std::span<std::byte>> out, std::span<const std::span<std::byte>> in) {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    Transport& world = exchange_.world;
-    for (std::size_t step = 1; step < ranks_; ++step) {
-      const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
-      world.send(out[to], static_cast<int>(to));
-      world.recv(in[from], static_cast<int>(from), &received_[from]);
-      count_sent(exchange_, static_cast<int>(to), out[to].size());
-    }
+  /// Of the longest message with what a rank keeps of an owner's positions.
+  std::size_t room_for(std::uint32_t owner) const {
+    return compress::message_room(local_count(owner), part_.most_for(owner), codings_);
   }
 
   /// What other ranks keep of the positions that this rank sums.

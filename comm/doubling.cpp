@@ -54,19 +54,7 @@ class Doubling {
   void encode() {
     const auto own = workspace_.take<std::span<std::byte>>(1);
     own[0] = room_for(1);
-    {
-      const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
-      compress::Outbox out{.messages = own};
-      compressor_.encode(exchange_.exec,
-                         {.part = exchange_.part,
-                          .decay = exchange_.decay,
-                          .header = exchange_.header,
-                          .random = exchange_.random,
-                          .encode_seconds = &exchange_.stats.encode_seconds},
-                         out);
-      exchange_.own = out.messages;
-      exchange_.stats.kept += out.kept;
-    }
+    (void)encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.stats.add_seconds);
     sum_ = compressor_.open(exchange_.exec, own[0], expected(1), self_);
     ranks_in_sum_ = 1;

@@ -64,4 +64,32 @@ struct Exchange {
 /// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
+/// A message for each rank of Exchange::world, or from each, or room for it.
+using Messages = std::span<const std::span<std::byte>>;
+
+/// Room for a message of bytes(rank) bytes for each rank.
+template <class Bytes>
+std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& bytes) {
+  const auto ranks = static_cast<std::uint32_t>(exchange.world.size());
+  const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    messages[rank] = exchange.compressor.room(exchange.exec, bytes(rank));
+  }
+  return messages;
+}
+
+/// Compressor::encode: rooms become this rank's messages of `kind` by owner, and Exchange::own.
+/// Returns whether every acc was finite.
+bool encode_gradient(Exchange& exchange, compress::Header::Kind kind,
+                     std::span<std::span<std::byte>> messages);
+
+/// Enqueues out[peer] to each peer and the receipt of in[peer]; received[peer] becomes the bytes of
+/// what arrived, received[self] those of in[self]. Rank r begins with r + 1 and goes up, so that no
+/// rank is everybody's first target.
+void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
+                        std::span<std::uint64_t> received);
+
+/// The same of one message for all: messages[self].
+void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received);
+
 }  // namespace winnow::comm

@@ -7,6 +7,7 @@
 
 namespace winnow::comm {
 
+using compress::Header;
 using compress::Stopwatch;
 
 std::uint64_t gather_wire_bytes(const CostShape& shape) {
@@ -26,46 +27,22 @@ Rounds run_gather(Exchange& exchange) {
   Transport& world = exchange.world;
   Workspace& workspace = *exchange.exec.workspace;
   const compress::Part& part = exchange.part;
-  const compress::Codings& codings = exchange.compressor.codings();
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto self = static_cast<std::size_t>(world.rank());
-  const auto size = compress::message_bytes(part.count, part.k, codings);
-  const auto messages = workspace.take<std::span<std::byte>>(ranks);
-  for (auto& message : messages) message = exchange.compressor.room(exchange.exec, size);
-  {
-    const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
-    compress::Outbox out{.messages = messages.subspan(self, 1)};
-    exchange.compressor.encode(exchange.exec,
-                               {.part = part,
-                                .decay = exchange.decay,
-                                .header = exchange.header,
-                                .random = exchange.random,
-                                .encode_seconds = &exchange.stats.encode_seconds},
-                               out);
-    exchange.own = out.messages;
-    exchange.stats.kept += out.kept;
-  }
-
+  const auto size = compress::message_bytes(part.count, part.k, exchange.compressor.codings());
+  const auto messages = rooms(exchange, [size](std::uint32_t) { return size; });
+  (void)encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1));
   const auto received = workspace.take<std::uint64_t>(ranks);
-  {
-    const Stopwatch watch(exchange.stats.exchange_seconds);
-    for (std::size_t step = 1; step < ranks; ++step) {
-      const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
-      world.send(messages[self], static_cast<int>(to));
-      world.recv(messages[from], static_cast<int>(from), &received[from]);
-      count_sent(exchange, static_cast<int>(to), messages[self].size());
-    }
-  }
+  enqueue_all_gather(exchange, messages, received);
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);
-  received[self] = messages[self].size();
   const auto views = workspace.take<compress::MessageView>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     views[sender] =
         exchange.compressor.open(exchange.exec, messages[sender].first(received[sender]),
                                  part.expect(exchange.header), static_cast<int>(sender));
-    exchange.poisoned |= (views[sender].header.flags & compress::Header::kPoison) != 0;
+    exchange.poisoned |= (views[sender].header.flags & Header::kPoison) != 0;
   }
   exchange.messages = views;
   compress::name_codings(views[self].header, exchange.stats.coding);

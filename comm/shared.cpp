@@ -51,7 +51,7 @@ class Shared {
 
   /// Round 1, before: what this rank picks goes to all.
   void pick() {
-    messages_ = rooms([&](std::size_t rank) {
+    messages_ = rooms(exchange_, [&](std::uint32_t rank) {
       const std::uint32_t owner = owner_of(rank);
       return compress::message_bytes(part_.partition.local_count(owner), part_.owner_k[owner],
                                      codings_.without_values());
@@ -61,7 +61,7 @@ class Shared {
       compressor_.select(exchange_.exec, job_of(Header::Kind::support, 0), messages_[self_]);
       exchange_.in_residuals = true;
     }
-    swap(same(messages_[self_]), messages_);
+    enqueue_all_gather(exchange_, messages_, received_);
   }
 
   /// Round 1, after, and round 2, before: what this rank has at each support goes to who picked it.
@@ -74,8 +74,8 @@ class Shared {
       exchange_.taken = taken_;
       for (std::uint32_t owner = 0; owner < ranks_; ++owner) take(owner);
     }
-    messages_ = rooms([&](std::size_t) { return values_bytes(most_k_, codings_); });
-    swap(outgoing_, messages_);
+    messages_ = rooms(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
+    enqueue_all_to_all(exchange_, outgoing_, messages_, received_);
   }
 
   /// Round 2, after, and round 3, before: the sums at what this rank picked go to all.
@@ -98,10 +98,11 @@ class Shared {
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
     if (!codings_.exact()) keep_missed(supports_[own], sums);
-    messages_ = rooms(
-        [&](std::size_t rank) { return values_bytes(part_.owner_k[owner_of(rank)], codings_); });
+    messages_ = rooms(exchange_, [&](std::uint32_t rank) {
+      return values_bytes(part_.owner_k[owner_of(rank)], codings_);
+    });
     messages_[self_] = message;
-    swap(same(message), messages_);
+    enqueue_all_gather(exchange_, messages_, received_);
   }
 
   /// Round 3, after.
@@ -120,8 +121,6 @@ class Shared {
   }
 
  private:
-  using Spans = std::span<const std::span<std::byte>>;
-
   std::uint32_t owner_of(std::size_t rank) const {
     return static_cast<std::uint32_t>((rank + ranks_ - turn_) % ranks_);
   }
@@ -129,19 +128,6 @@ class Shared {
 
   std::span<std::byte> room(std::size_t bytes) const {
     return compressor_.room(exchange_.exec, bytes);
-  }
-  /// A message of bytes(rank) bytes of each rank.
-  template <class Bytes>
-  std::span<std::span<std::byte>> rooms(const Bytes& bytes) {
-    const auto messages = workspace_.take<std::span<std::byte>>(ranks_);
-    for (std::size_t rank = 0; rank < ranks_; ++rank) messages[rank] = room(bytes(rank));
-    return messages;
-  }
-  /// The same message for each rank.
-  Spans same(std::span<std::byte> message) {
-    const auto messages = workspace_.take<std::span<std::byte>>(ranks_);
-    std::ranges::fill(messages, message);
-    return messages;
   }
 
   /// `stage`, of random numbers, counts from the part's first.
@@ -184,20 +170,6 @@ class Shared {
     if (!codings_.exact() && rank_of(owner) != self_) coded = message;
     compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), taken, coded);
     taken_[owner] = taken;  // not before: what a failed call puts back has been taken
-  }
-
-  /// Sends out[peer] to each peer and receives in[peer]; rank r begins with r + 1 and goes up, so
-  /// that no rank is everybody's first target.
-  void swap(Spans out, Spans in) {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    Transport& world = exchange_.world;
-    received_[self_] = in[self_].size();
-    for (std::size_t step = 1; step < ranks_; ++step) {
-      const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
-      world.send(out[to], static_cast<int>(to));
-      world.recv(in[from], static_cast<int>(from), &received_[from]);
-      count_sent(exchange_, static_cast<int>(to), out[to].size());
-    }
   }
 
   /// Values as they are, as a message that carries them.

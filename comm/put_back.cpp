@@ -1,0 +1,55 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/put_back.hpp"
+
+#include <algorithm>
+
+namespace winnow::comm {
+namespace {
+
+using compress::Header;
+
+/// Opens this rank's own messages and adds them to the residuals.
+void put_back_messages(const Exchange& exchange) {
+  const compress::Part& part = exchange.part;
+  const bool shared_out = part.self != compress::Part::kNobody;
+  for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
+    if (owner == part.self) continue;
+    Header header = exchange.header;
+    if (shared_out) {
+      header.kind = Header::Kind::contribution;
+      header.count = part.partition.local_count(owner);
+      header.k = part.most_for(owner);
+    }
+    const auto message =
+        exchange.compressor.open(exchange.exec, exchange.own[owner],
+                                 compress::Expected::at_most(header), exchange.world.rank());
+    compress::put_back(exchange.exec, part, owner, message);
+  }
+  compress::put_back_own(part, exchange.owned);
+}
+
+}  // namespace
+
+void put_back(const Exchange& exchange, float fill) {
+  for (const SavedResidual& saved : exchange.saved) {
+    std::ranges::fill(saved.residual, 0.0F);
+    std::ranges::copy(saved.before, saved.residual.begin());
+  }
+  if (exchange.in_residuals) {
+    for (const compress::Taken& taken : exchange.taken) {
+      compress::put(exchange.exec, exchange.part, taken);
+    }
+  } else if (!exchange.own.empty()) {
+    put_back_messages(exchange);
+  } else if (!exchange.in_place) {
+    for (const compress::Piece& piece : exchange.part.pieces) {
+      compress::keep(piece, exchange.decay);
+    }
+  }
+  for (const compress::Piece& piece : exchange.part.pieces) {
+    std::ranges::fill(piece.elements, fill);
+  }
+}
+
+}  // namespace winnow::comm
