@@ -8,6 +8,7 @@
 #include <random>
 #include <winnow/winnow.hpp>
 
+#include "bench/benchmarks.hpp"
 #include "comm/dense.hpp"
 #include "comm/schedule.hpp"
 
@@ -18,12 +19,6 @@ constexpr std::size_t kShifts = std::size_t{1} << 20;  // gradients in the pool
 constexpr std::size_t kStride = 509'203;               // from one gradient to the next; odd
 constexpr double kDeadline = 600;                      // seconds: the default, but asked for
 constexpr const char* kAuto = "auto";
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 double seconds(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();

@@ -3,26 +3,25 @@
 
 // Whole calls of the AllReducer beside dense allreduces: over threads when started alone, over MPI
 // under mpirun. docs/performance.md says what the counters mean.
-#include <benchmark/benchmark.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <vector>
 #include <winnow/error.hpp>
 
 #include "bench/allreduce_race.hpp"
+#include "bench/benchmarks.hpp"
 
 namespace {
 
 using winnow::bench::Entrant;
+using winnow::bench::Measured;
 using winnow::bench::Outcome;
 using winnow::bench::Race;
 using winnow::bench::Rank;
+using winnow::bench::Work;
 
 struct Settings {
   int ranks = 2;
@@ -34,97 +33,34 @@ struct Settings {
   std::vector<std::string> rest;   // Google Benchmark's
 };
 
-/// What rank 0, which alone runs Google Benchmark and so alone decides, tells the others to do.
-struct Command {
-  std::uint64_t entrant, count;  // count 0: the end
-};
-
-void tell(Rank& rank, Command command) {
-  for (int peer = 1; peer < rank.control->size(); ++peer) {
-    rank.control->send(std::as_bytes(std::span(&command, 1)), peer);
-  }
-  rank.control->wait(rank.control->start({}), winnow::Deadline::never());
+Measured measured(const Outcome& outcome) {
+  Measured all{.problem = outcome.problem, .failed = outcome.failed, .seconds = outcome.seconds};
+  all.counters = {{"ratio", outcome.best_dense / outcome.seconds},
+                  {"best_dense_ms", 1e3 * outcome.best_dense},
+                  {"wire_bytes", static_cast<double>(outcome.wire_bytes)},
+                  {"dense_wire_bytes", static_cast<double>(outcome.dense_wire_bytes)},
+                  {"kept", static_cast<double>(outcome.kept)}};
+  if (outcome.select + outcome.exchange + outcome.add == 0) return all;
+  all.counters.emplace_back("select_ms", 1e3 * outcome.select);
+  all.counters.emplace_back("exchange_ms", 1e3 * outcome.exchange);
+  all.counters.emplace_back("add_ms", 1e3 * outcome.add);
+  return all;
 }
 
-Command hear(Rank& rank) {
-  Command command{};
-  rank.control->recv(std::as_writable_bytes(std::span(&command, 1)), 0, nullptr);
-  rank.control->wait(rank.control->start({}), winnow::Deadline::never());
-  return command;
-}
-
-void report(benchmark::State& state, const Outcome& outcome) {
-  state.counters["ratio"] = outcome.best_dense / outcome.seconds;
-  state.counters["best_dense_ms"] = 1e3 * outcome.best_dense;
-  state.counters["wire_bytes"] = static_cast<double>(outcome.wire_bytes);
-  state.counters["dense_wire_bytes"] = static_cast<double>(outcome.dense_wire_bytes);
-  state.counters["kept"] = static_cast<double>(outcome.kept);
-  if (outcome.select + outcome.exchange + outcome.add == 0) return;
-  state.counters["select_ms"] = 1e3 * outcome.select;
-  state.counters["exchange_ms"] = 1e3 * outcome.exchange;
-  state.counters["add_ms"] = 1e3 * outcome.add;
-}
-
-void register_races(Rank& rank, Race& race, const Settings& settings,
-                    const std::vector<Entrant>& entrants, bool& failed) {
+int run(Rank& rank, const Settings& settings) {
+  Race race(rank);
+  std::vector<Work> works;
   for (const std::size_t count : settings.sizes) {
-    for (std::size_t i = 0; i < entrants.size(); ++i) {
-      const auto run = [&, i, count](benchmark::State& state) {
-        // A batch is all rounds of one race; a benchmark's time is their median.
-        const int rounds = settings.length.rounds;
-        while (state.KeepRunningBatch(rounds)) {
-          tell(rank, {i, count});
-          const Outcome outcome = race.run(entrants[i], count, settings.length);
-          if (!outcome.problem.empty()) {
-            failed |= outcome.failed;
-            state.SkipWithError(outcome.problem.c_str());
-            return;
-          }
-          for (int round = 0; round < rounds; ++round) state.SetIterationTime(outcome.seconds);
-          report(state, outcome);
-        }
-      };
-      const std::string name = entrants[i].name + "/" + std::to_string(count);
-      benchmark::RegisterBenchmark(name.c_str(), run)
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond);
+    for (const Entrant& entrant :
+         winnow::bench::entrants(rank, settings.compressors, settings.max_parts)) {
+      works.push_back({.name = entrant.name + "/" + std::to_string(count),
+                       .rounds = settings.length.rounds,
+                       .measure = [&race, &settings, entrant, count] {
+                         return measured(race.run(entrant, count, settings.length));
+                       }});
     }
   }
-}
-
-int lead(Rank& rank, const Settings& settings, const std::vector<Entrant>& entrants) {
-  Race race(rank);
-  bool failed = false;
-  register_races(rank, race, settings, entrants, failed);
-
-  // One race each, unless the caller asks for more; mpirun's pipe looks like a terminal.
-  std::vector<std::string> words = {"bench_allreduce", "--benchmark_min_time=0"};
-  if (winnow::bench::under_mpirun()) words.emplace_back("--benchmark_color=false");
-  words.insert(words.end(), settings.rest.begin(), settings.rest.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  int argc = static_cast<int>(arguments.size());
-  arguments.push_back(nullptr);
-  benchmark::Initialize(&argc, arguments.data());
-  failed = benchmark::ReportUnrecognizedArguments(argc, arguments.data());
-  if (!failed) {
-    benchmark::AddCustomContext("ranks", std::to_string(rank.control->size()));
-    benchmark::AddCustomContext("transport", winnow::bench::under_mpirun() ? "mpi" : "local");
-    benchmark::AddCustomContext("cores", std::to_string(std::thread::hardware_concurrency()));
-    benchmark::AddCustomContext("rounds", std::to_string(settings.length.rounds));
-    benchmark::RunSpecifiedBenchmarks();
-    benchmark::Shutdown();
-  }
-  tell(rank, {0, 0});
-  return failed ? 1 : 0;
-}
-
-int follow(Rank& rank, const Settings& settings, const std::vector<Entrant>& entrants) {
-  Race race(rank);
-  for (Command command = hear(rank); command.count > 0; command = hear(rank)) {
-    race.run(entrants[command.entrant], command.count, settings.length);
-  }
-  return 0;
+  return winnow::bench::run_benchmarks(rank, "bench_allreduce", works, settings.rest);
 }
 
 /// Leaves those of rank.dense that were asked for; throws UsageError for one that is not there.
@@ -189,8 +125,7 @@ int main(int argc, char** argv) {
       if (leads) std::cerr << "bench_allreduce: " << error.what() << '\n';
       return 2;
     }
-    const auto entrants = winnow::bench::entrants(rank, settings.compressors, settings.max_parts);
-    return leads ? lead(rank, settings, entrants) : follow(rank, settings, entrants);
+    return run(rank, settings);
   };
   return winnow::bench::under_mpirun() ? winnow::bench::run_mpi(body)
                                        : winnow::bench::run_threads(settings.ranks, body);
