@@ -8,6 +8,7 @@
 
 #include "compress/partial.hpp"
 #include "compress/stopwatch.hpp"
+#include "topology/link_model.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -92,7 +93,7 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
                           .compressor = compressor,
                           .exec = exec_,
                           .deadline = Deadline::never(),
-                          .bounded = false,
+                          .ring = LinkModel::kNever,
                           .decay = 1,
                           .factor = 1,
                           .part = part,

@@ -96,6 +96,8 @@ struct AllReducer::Impl {
   float factor() const {
     return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
   }
+  /// A native collective blocks without end, so where a deadline is asked for the ring serves.
+  std::uint64_t ring() const { return options.deadline > 0 ? 0 : links.ring; }
   Deadline deadline() const {
     const double seconds = options.deadline > 0 ? options.deadline : kDefaultDeadline;
     return Deadline::after(std::chrono::duration<double>(seconds));
@@ -167,7 +169,11 @@ LinkModel AllReducer::Impl::find_links() {
   if (!options.links.empty()) return LinkModel::parse(options.links);
   const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
   if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
-  const LinkModel measured = comm::probe_links(*transport, topology, exec, deadline());
+  LinkModel measured = comm::probe_links(*transport, topology, exec, deadline());
+  const Link& slowest = topology.nodes() > 1 ? measured.inter : measured.intra;
+  if (options.deadline == 0) {
+    measured.ring = comm::probe_ring(*transport, slowest, exec, deadline());
+  }
   options.links = measured.to_string('+');
   return measured;
 }
@@ -204,8 +210,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   }
   try {
     if (bucket.plain) {
-      comm::reduce_plain({*transport, exec, deadline(), options.deadline > 0}, widened.segments(),
-                         op, book.call());
+      comm::reduce_plain({*transport, exec, deadline(), ring()}, widened.segments(), op,
+                         book.call());
       const int next = (transport->rank() + 1) % transport->size();
       if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
     } else if (!reduce(bucket)) {
@@ -315,7 +321,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .compressor = *compressor,
                                  .exec = exec,
                                  .deadline = deadline(),
-                                 .bounded = options.deadline > 0,
+                                 .ring = ring(),
                                  .decay = options.decay,
                                  .factor = factor(),
                                  .part = part.part,

@@ -242,6 +242,11 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
                                             std::to_string(kMaxParts) + " messages of max_part=" +
                                             std::to_string(options.max_part) + "; raise max_part");
   for (std::size_t i = 0; i < bucket.compressed; ++i) allocate_residuals(bucket.parts[i]);
+  std::uint64_t longest = 0;
+  for (const BucketPart& part : std::span(bucket.parts).subspan(bucket.compressed)) {
+    longest = std::max(longest, part.part.count * sizeof(float));
+  }
+  if (longest > 0) bucket.reason += ring_note(world.links, longest);
   const Schedule* last = nullptr;
   for (const BucketPart& part : bucket.parts) {
     if (part.schedule != last) {

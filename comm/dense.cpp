@@ -85,7 +85,7 @@ Rounds run_dense(Exchange& exchange) {
   exchange.in_place = !packed;
   {
     const Stopwatch watch(exchange.stats.exchange_seconds);
-    all_reduce({exchange.world, exchange.exec, exchange.deadline, exchange.bounded}, all,
+    all_reduce({exchange.world, exchange.exec, exchange.deadline, exchange.ring}, all,
                ReduceOp::sum);
   }
   exchange.sum = all;

@@ -32,7 +32,7 @@ struct Exchange {
   const compress::Compressor& compressor;
   const Exec& exec;
   Deadline deadline;
-  bool bounded;  ///< the caller asked for the deadline: no collective that ignores it
+  std::uint64_t ring;  ///< bytes from which on dense sums go by Winnow's ring
   float decay;
   float factor;  ///< of the sum
   compress::Part& part;

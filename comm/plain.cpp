@@ -34,8 +34,8 @@ void clear(std::span<const Segment> segments) {
 
 void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op) {
   Transport& world = collective.world;
-  // A native collective blocks without end, so where a deadline is asked for the ring is used.
-  if (collective.bounded && world.native_all_reduce()) {
+  const bool by_ring = elements.bytes().size() >= collective.ring;
+  if (by_ring && world.native_all_reduce()) {
     world.Transport::all_reduce(collective.exec, elements, op, collective.deadline);
   } else {
     world.all_reduce(collective.exec, elements, op, collective.deadline);
@@ -66,6 +66,8 @@ Bucket plan_plain(std::uint64_t id, std::span<const Segment> segments, std::stri
       2 * (bucket.count - bucket.count / static_cast<std::uint64_t>(world.ranks)) *
       bytes_of(segments.front().elements.type());
   bucket.wire_bytes = bucket.dense_wire_bytes;
+  bucket.reason +=
+      ring_note(world.links, bucket.count * bytes_of(segments.front().elements.type()));
   return bucket;
 }
 

@@ -20,10 +20,10 @@ struct Collective {
   Transport& world;
   const Exec& exec;
   Deadline deadline;
-  bool bounded;  ///< the caller asked for the deadline: no collective that ignores it
+  std::uint64_t ring;  ///< bytes from which on the ring serves where there is a native one too
 };
 
-/// Transport::all_reduce; its ring where the native one would pay no heed to a deadline.
+/// Transport::all_reduce, or its ring where the native one pays no heed to a deadline or is slower.
 void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op);
 
 /// Why a bucket travels plain, or empty. Takes segments as the caller gave them.

@@ -108,6 +108,10 @@ double estimate_seconds(const Schedule& schedule, const CostShape& shape, const 
   return seconds + alpha * static_cast<double>(schedule.messages(shape));
 }
 
+std::string_view ring_note(const LinkModel& links, std::uint64_t bytes) {
+  return bytes >= links.ring ? ", dense by Winnow's ring" : "";
+}
+
 Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
                        const World& world, const compress::Compressor& compressor) {
   const auto candidates = find_schedules(options.schedule);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <winnow/options.hpp>
 
 #include "comm/schedule.hpp"
@@ -25,6 +26,9 @@ struct World {
 /// uplink (one for all its ranks, whatever Link::port says), the busiest rank's within a node, a
 /// latency for each message, and the passes over memory.
 double estimate_seconds(const Schedule& schedule, const CostShape& shape, const LinkModel& links);
+
+/// What a plan's reason says more where a dense sum of so many bytes goes by LinkModel::ring.
+std::string_view ring_note(const LinkModel& links, std::uint64_t bytes);
 
 /// A schedule and why it was chosen.
 struct Choice {

@@ -75,7 +75,7 @@ void call(const Tally& tally, SimulatedTransport& rank) {
                     .compressor = compressor,
                     .exec = exec,
                     .deadline = Deadline::never(),
-                    .bounded = false,
+                    .ring = LinkModel::kNever,
                     .decay = 1,
                     .factor = 1,
                     .part = part,

@@ -19,6 +19,11 @@ constexpr std::size_t kPassCount = std::size_t{1} << 22;
 // link lets pass at once in a burst counts.
 constexpr std::size_t kShort = 8, kLong = std::size_t{64} << 10, kLonger = std::size_t{320} << 10;
 constexpr double kUnknown = 0;  // of what a rank has not measured
+// Buckets that the native allreduce and the ring race on, in bytes, and what there is time for.
+constexpr std::array kRaced = {std::uint64_t{1} << 20, std::uint64_t{1} << 22,
+                               std::uint64_t{1} << 24};
+constexpr double kMostSeconds = 0.025;  // of a bucket over the link
+constexpr double kClearlyAhead = 0.9;   // of the other's time: noise decides nothing
 
 /// What a rank measures: seconds of an 8-byte message and bytes per second.
 struct Measured {
@@ -124,6 +129,36 @@ LinkModel probe_links(Transport& world, const Topology& topology, const Exec& ex
   settle(&Measured::inter_alpha, model.inter.alpha);
   settle(&Measured::inter_beta, model.inter.beta);
   return model;
+}
+
+std::uint64_t ring_from(std::span<const Race> races) {
+  std::uint64_t from = LinkModel::kNever;
+  for (const Race& race : races) {
+    const bool clearly_ahead = race.ring < kClearlyAhead * race.native;
+    from = clearly_ahead ? std::min(from, race.bytes) : LinkModel::kNever;
+  }
+  return from;
+}
+
+std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline) {
+  if (!world.native_all_reduce() || world.size() == 1) return LinkModel::kNever;
+  std::vector<Race> races, all(static_cast<std::size_t>(world.size()));
+  for (const std::uint64_t bytes : kRaced) {
+    if (link.seconds(bytes) > kMostSeconds) break;
+    kernels::HostArray<float> bucket(bytes / sizeof(float));
+    const Elements elements = bucket.span();
+    Race mine{.bytes = bytes, .native = 0, .ring = 0};
+    mine.native =
+        median_seconds([&] { world.all_reduce(exec, elements, ReduceOp::sum, deadline); });
+    mine.ring = median_seconds(
+        [&] { world.Transport::all_reduce(exec, elements, ReduceOp::sum, deadline); });
+    world.all_gather(exec, std::as_bytes(std::span(&mine, 1)),
+                     std::as_writable_bytes(std::span(all)), deadline);
+    races.push_back({.bytes = bytes,
+                     .native = std::ranges::max(all, {}, &Race::native).native,
+                     .ring = std::ranges::max(all, {}, &Race::ring).ring});
+  }
+  return ring_from(races);
 }
 
 }  // namespace winnow::comm

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>
 
@@ -15,5 +17,20 @@ namespace winnow::comm {
 /// of (links between nodes where there is one) keeps the default. Throws CommError.
 LinkModel probe_links(Transport& world, const Topology& topology, const Exec& exec,
                       Deadline deadline);
+
+/// What all ranks together took for a bucket, in seconds: by a native allreduce and by the ring.
+struct Race {
+  std::uint64_t bytes;
+  double native, ring;
+};
+
+/// LinkModel::ring by races on longer and longer buckets: from there on the ring won all of them,
+/// and clearly.
+std::uint64_t ring_from(std::span<const Race> races);
+
+/// The same of a transport whose all_reduce is native, by races on buckets of 1, 4 and 16 MiB;
+/// those that `link` takes longer than about 25 ms to pass are left out. Collective; the same on
+/// all ranks. kNever where there is no native one. exec.workspace required. Throws CommError.
+std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline);
 
 }  // namespace winnow::comm

@@ -77,7 +77,7 @@ class TwoLevel {
                                                      .compressor = exchange_.compressor,
                                                      .exec = exchange_.exec,
                                                      .deadline = exchange_.deadline,
-                                                     .bounded = exchange_.bounded,
+                                                     .ring = exchange_.ring,
                                                      .decay = exchange_.decay,
                                                      .factor = 1,
                                                      .part = shard.part,

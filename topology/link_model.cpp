@@ -27,12 +27,15 @@ constexpr std::array kRates = {
     Unit{"bit/s", 1, 8},      Unit{"B/s", 1, 1},    Unit{"kbit/s", 125, 1},   Unit{"kB/s", 1e3, 1},
     Unit{"Mbit/s", 125e3, 1}, Unit{"MB/s", 1e6, 1}, Unit{"Gbit/s", 125e6, 1}, Unit{"GB/s", 1e9, 1},
     Unit{"Tbit/s", 125e9, 1}, Unit{"TB/s", 1e12, 1}};
+constexpr std::array kSizes = {Unit{"B", 1, 1}, Unit{"kB", 1e3, 1}, Unit{"MB", 1e6, 1},
+                               Unit{"GB", 1e9, 1}, Unit{"TB", 1e12, 1}};
 
 constexpr const char* kForms =
     "write \"inter=50us,100Mbit/s intra=1us,10GB/s pass=10GB/s\", where a bandwidth may be "
     "followed "
     "by \",per-node\" (ranks of a node share it) or \",per-rank\"; times are in ns, us, ms or s, "
-    "bandwidths in bit/s or B/s with k, M, G or T before";
+    "bandwidths in bit/s or B/s with k, M, G or T before; \"ring=4MB\" says from which size on "
+    "dense sums go by Winnow's ring";
 
 [[noreturn]] void fail_text(std::string_view text, const std::string& why) {
   fail_usage("link model \"" + std::string(text) + "\": " + why + "; " + kForms);
@@ -76,6 +79,14 @@ double parse_bandwidth(std::string_view text, std::string_view word) {
   if (!(bandwidth > 0) || !std::isfinite(1 / bandwidth))
     fail_text(text, "bandwidth " + quoted(word) + " must be above 0");
   return bandwidth;
+}
+
+std::uint64_t parse_size(std::string_view text, std::string_view word) {
+  constexpr double kMost = 9e15;  // whole numbers up to here are doubles
+  const double bytes = parse_quantity(text, word, kSizes, "size");
+  if (bytes != std::floor(bytes) || bytes > kMost)
+    fail_text(text, quoted(word) + " is not a whole number of bytes up to 9 PB");
+  return static_cast<std::uint64_t>(bytes);
 }
 
 Link parse_link(std::string_view text, std::string_view value, Link link) {
@@ -123,7 +134,9 @@ LinkModel LinkModel::parse(std::string_view text) {
   // A '+' before a key is a mark like a blank; one in a number is its exponent's.
   std::string marked(text);
   for (std::size_t i = 0; i + 1 < marked.size(); ++i) {
-    if (marked[i] == '+' && (marked[i + 1] == 'i' || marked[i + 1] == 'p')) marked[i] = ' ';
+    constexpr std::string_view kFirstOfKeys = "ipr";
+    if (marked[i] == '+' && kFirstOfKeys.find(marked[i + 1]) != std::string_view::npos)
+      marked[i] = ' ';
   }
   for (const std::string_view word : split(marked, " \t\n")) {
     if (word.empty()) continue;
@@ -139,16 +152,20 @@ LinkModel LinkModel::parse(std::string_view text) {
       model.intra = parse_link(text, value, model.intra);
     } else if (key == "pass") {
       model.pass = parse_bandwidth(text, value);
+    } else if (key == "ring") {
+      model.ring = parse_size(text, value);
     } else {
-      fail_text(text, quoted(key) + " is not \"inter\", \"intra\" or \"pass\"");
+      fail_text(text, quoted(key) + " is not \"inter\", \"intra\", \"pass\" or \"ring\"");
     }
   }
   return model;
 }
 
 std::string LinkModel::to_string(char mark) const {
-  return "inter=" + write_link(inter) + mark + "intra=" + write_link(intra) + mark +
-         "pass=" + write_quantity(pass, kRates);
+  std::string text = "inter=" + write_link(inter) + mark + "intra=" + write_link(intra) + mark +
+                     "pass=" + write_quantity(pass, kRates);
+  if (ring != kNever) text += mark + ("ring=" + write_quantity(static_cast<double>(ring), kSizes));
+  return text;
 }
 
 }  // namespace winnow

@@ -31,15 +31,22 @@ struct LinkModel {
   Link intra{.alpha = 1e-6, .beta = 10e9, .port = Link::Port::per_rank};  ///< inside a node
   Link inter{.alpha = 20e-6, .beta = 1.25e9, .port = Link::Port::per_node};
   double pass = 10e9;  ///< bytes per second that a rank's passes over memory read and write
+  /// Bytes of the shortest bucket that Winnow's ring sums clearly faster than the transport's own
+  /// allreduce.
+  std::uint64_t ring = kNever;
+
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
   /// Seconds per byte of a pass.
   double gamma() const { return 1 / pass; }
 
   /// Reads words separated by blanks or '+': "inter=LATENCY,BANDWIDTH[,per-node|,per-rank]",
-  /// "intra=" the same, "pass=BANDWIDTH", e.g. "inter=50us,100Mbit/s intra=1us,10GB/s". What is not
-  /// named keeps its default. Throws UsageError, and says what would be right.
+  /// "intra=" the same, "pass=BANDWIDTH", "ring=BYTES", e.g. "inter=50us,100Mbit/s
+  /// intra=1us,10GB/s". What is not named keeps its default. Throws UsageError, and says what would
+  /// be right.
   static LinkModel parse(std::string_view text);
-  /// All words in the form that parse reads, with `mark` between; what it reads back is equal.
+  /// All words in the form that parse reads, with `mark` between, "ring" only where it is not
+  /// kNever; what it reads back is equal.
   std::string to_string(char mark = ' ') const;
 
   friend bool operator==(const LinkModel&, const LinkModel&) = default;

@@ -31,8 +31,9 @@ struct Options {
   /// sends the fewest bytes. "shared" is taken by name alone: what it sends is another selection.
   std::string schedule = "auto";
   /// How fast links and passes over memory are, for "auto" and "two_level": words joined by '+',
-  /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s". Empty: measured, once, when an
-  /// AllReducer is made, whose options() then say what was measured.
+  /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s", and "ring=4MB" where dense buckets
+  /// from that size on go by Winnow's ring instead of the transport's own allreduce. Empty:
+  /// measured, once, when an AllReducer is made, whose options() then say what was measured.
   std::string links = {};
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; of calls
                                     ///< that do not name their own

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <random>
 #include <string>
 #include <winnow/error.hpp>
@@ -63,6 +64,21 @@ TEST(LinkModel, KnowsItsUnits) {
   EXPECT_EQ(beta("1TB/s"), 1e12);
 }
 
+TEST(LinkModel, SaysFromWhichSizeOnTheRingServes) {
+  EXPECT_EQ(LinkModel::parse("pass=1GB/s").ring, LinkModel::kNever);
+  EXPECT_EQ(LinkModel::parse("ring=0B").ring, 0U);
+  EXPECT_EQ(LinkModel::parse("pass=1GB/s+ring=1.5kB").ring, 1500U);
+  EXPECT_EQ(LinkModel().to_string().find("ring"), std::string::npos);
+  const LinkModel model{.ring = std::uint64_t{1} << 22};
+  EXPECT_EQ(model.to_string('+'),
+            "inter=20us,1.25GB/s,per-node+intra=1us,10GB/s,per-rank+pass=10GB/s+ring=4.194304MB");
+  for (const std::uint64_t bytes :
+       {0U, 1U, 999U, 1000U, 1U << 20, 1U << 22, 1U << 24, 4294967295U}) {
+    const LinkModel ring{.ring = bytes};
+    EXPECT_EQ(LinkModel::parse(ring.to_string('+')), ring) << ring.to_string();
+  }
+}
+
 TEST(LinkModel, ToStringIsReadBack) {
   EXPECT_EQ(LinkModel::parse("inter=50us,100Mbit/s intra=0s,10GB/s").to_string(),
             "inter=50us,12.5MB/s,per-node intra=0s,10GB/s,per-rank pass=10GB/s");
@@ -102,6 +118,10 @@ TEST(LinkModel, RefusesWhatItCannotReadAndSaysWhatWouldBeRight) {
                         Case{"pass=10", "no unit"},
                         Case{"pass=0B/s", "above 0"},
                         Case{"pass=1B/s pass=1B/s", "twice"},
+                        Case{"ring=4", "no unit"},
+                        Case{"ring=-4MB", "not a size"},
+                        Case{"ring=0.5B", "whole number of bytes"},
+                        Case{"ring=1e9GB", "whole number of bytes"},
                         Case{"inter=1us, 1GB/s", "\"\""},
                         Case{"inter=1us,1e400GB/s", "not a bandwidth"}}) {
     const std::string message = refusal(c.text);
