@@ -33,8 +33,9 @@ class UnderWay {
   std::size_t first_ = 0, size_ = 0;
 };
 
-/// Writes what compressed messages sum up to into the elements; whether all of it is finite.
-bool add(Exchange& exchange) {
+}  // namespace
+
+bool write_outcome(Exchange& exchange) {
   const compress::Stopwatch watch(exchange.stats.add_seconds);
   const Exec& exec = exchange.exec;
   return exchange.sums.empty()
@@ -42,9 +43,8 @@ bool add(Exchange& exchange) {
              : compress::write_sums(exec, exchange.part, exchange.sums, exchange.factor);
 }
 
-}  // namespace
-
-bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges) {
+bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
+               bool (*write)(Exchange&)) {
   UnderWay under_way;
   bool finite = true;
   const auto go_on = [&](UnderWay::Entry entry) {
@@ -52,7 +52,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
       entry.exchange->world.progress();
       under_way.push(std::move(entry));
     } else {
-      finite = !entry.exchange->poisoned && add(*entry.exchange) && finite;
+      finite = !entry.exchange->poisoned && write(*entry.exchange) && finite;
     }
   };
   for (std::size_t next = 0;;) {

@@ -8,11 +8,15 @@
 
 namespace winnow::comm {
 
-/// Runs parts through their schedules (schedules[i] for exchanges[i]) and writes the sums of what
-/// was compressed into the elements; a few at once: while the messages of one part travel, the next
-/// is encoded or the one before is added. All ranks enqueue in the same order. Returns whether
-/// nothing was found that is not finite, the same on all ranks; parts not begun when something is
-/// stay untouched. Throws what a schedule throws.
-bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges);
+/// Writes what compressed messages sum up to into the elements; whether all of it is finite.
+bool write_outcome(Exchange& exchange);
+
+/// Runs parts through their schedules (schedules[i] for exchanges[i]), with `write` at the end of
+/// each; a few at once: while the messages of one part travel, the next is encoded or the one
+/// before is added. All ranks enqueue in the same order. Returns whether nothing was found that is
+/// not finite, the same on all ranks; parts not begun when something is stay untouched. Throws what
+/// a schedule throws.
+bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
+               bool (*write)(Exchange&) = write_outcome);
 
 }  // namespace winnow::comm

@@ -24,6 +24,10 @@ bool has_shared_nodes(const Topology* topology) {
   return topology != nullptr && topology->ranks() > topology->nodes();
 }
 
+std::uint64_t most_on_a_node(const Topology* topology) {
+  return topology == nullptr ? 1 : static_cast<std::uint64_t>(topology->rails());
+}
+
 int nodes_of(const Topology* topology, int ranks) {
   return topology == nullptr ? ranks : topology->nodes();
 }
@@ -33,6 +37,13 @@ auto sum_over(std::span<const CostShape> shapes, const Cost& cost) {
   decltype(cost(shapes.front())) sum{};
   for (const CostShape& shape : shapes) sum += cost(shape);
   return sum;
+}
+
+/// Bytes that the busiest port between nodes passes.
+std::uint64_t uplink_bytes(const Schedule& schedule, const CostShape& shape, Link::Port port) {
+  const std::uint64_t of_node = schedule.network_bytes(shape);
+  // While a rank sends within its node, those that it meets next are busy.
+  return port == Link::Port::per_node ? of_node : std::min(of_node, schedule.wire_bytes(shape));
 }
 
 /// "predicted to take 1.23 ms by gather, 15.6 ms by dense"
@@ -57,15 +68,22 @@ Choice fewest_bytes(std::span<const Schedule* const> candidates, std::span<const
                                       : "dense puts no more bytes on the wire"};
 }
 
-/// Of the parts that `shape` is to be cut into, where their length is open.
-double seconds_in_parts(const Schedule& schedule, const CostShape& shape, const World& world,
-                        const compress::Compressor& compressor) {
-  const std::uint64_t longest = longest_part(schedule, world, compressor, shape.count);
-  const std::uint64_t parts = std::max<std::uint64_t>(1, (shape.count + longest - 1) / longest);
-  CostShape part = shape;
-  part.count /= parts;
-  part.k = shape.k == shape.count ? part.count : shape.k / parts;
-  return static_cast<double>(parts) * estimate_seconds(schedule, part, world.links);
+/// Of one part, apart: its passes over memory, and its messages.
+struct Estimate {
+  double passes, messages;
+};
+
+Estimate estimate(const Schedule& schedule, const CostShape& shape, const LinkModel& links) {
+  const bool network = nodes_of(shape.topology, shape.ranks) > 1;
+  const double alpha = network ? links.inter.alpha : links.intra.alpha;
+  double messages = alpha * static_cast<double>(schedule.messages(shape));
+  if (network) messages += links.inter.seconds(uplink_bytes(schedule, shape, links.inter.port));
+  if (!network || has_shared_nodes(shape.topology)) {
+    const bool own = links.intra.port == Link::Port::per_rank;
+    messages += links.intra.seconds(schedule.wire_bytes(shape) *
+                                    (own ? 1 : most_on_a_node(shape.topology)));
+  }
+  return {.passes = schedule.pass_bytes(shape) / links.pass, .messages = messages};
 }
 
 Choice least_time(std::span<const Schedule* const> candidates, std::span<const CostShape> shapes,
@@ -73,7 +91,7 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   const Schedule& dense = find_schedule("dense");
   const auto seconds = [&](const Schedule* schedule) {
     return sum_over(shapes, [&](const CostShape& shape) {
-      return automatic ? seconds_in_parts(*schedule, shape, world, compressor)
+      return automatic ? estimate_in_parts(*schedule, shape, world, compressor)
                        : estimate_seconds(*schedule, shape, world.links);
     });
   };
@@ -98,14 +116,20 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
 }  // namespace
 
 double estimate_seconds(const Schedule& schedule, const CostShape& shape, const LinkModel& links) {
-  const bool network = nodes_of(shape.topology, shape.ranks) > 1;
-  double seconds = schedule.pass_bytes(shape) / links.pass;
-  if (network) seconds += links.inter.seconds(schedule.network_bytes(shape));
-  if (!network || has_shared_nodes(shape.topology)) {
-    seconds += links.intra.seconds(schedule.wire_bytes(shape));
-  }
-  const double alpha = network ? links.inter.alpha : links.intra.alpha;
-  return seconds + alpha * static_cast<double>(schedule.messages(shape));
+  const Estimate part = estimate(schedule, shape, links);
+  return part.passes + part.messages;
+}
+
+double estimate_in_parts(const Schedule& schedule, const CostShape& shape, const World& world,
+                         const compress::Compressor& compressor) {
+  const std::uint64_t longest = longest_part(schedule, world, compressor, shape.count);
+  const std::uint64_t parts = std::max<std::uint64_t>(1, (shape.count + longest - 1) / longest);
+  CostShape part = shape;
+  part.count /= parts;
+  part.k = shape.k == shape.count ? part.count : shape.k / parts;
+  const Estimate each = estimate(schedule, part, world.links);
+  return static_cast<double>(parts) * std::max(each.passes, each.messages) +
+         std::min(each.passes, each.messages);
 }
 
 std::string_view ring_note(const LinkModel& links, std::uint64_t bytes) {

@@ -23,9 +23,15 @@ struct World {
 };
 
 /// Seconds of one part by a schedule, if nothing overlaps: the busiest node's bytes over its
-/// uplink (one for all its ranks, whatever Link::port says), the busiest rank's within a node, a
-/// latency for each message, and the passes over memory.
+/// uplink, the busiest rank's within a node, a latency for each message, and the passes over
+/// memory. Where ranks have ports of their own between nodes, or share one within, so are the bytes
+/// of one counted.
 double estimate_seconds(const Schedule& schedule, const CostShape& shape, const LinkModel& links);
+
+/// The same of a bucket that travels in the parts of longest_part: of all parts but one, what takes
+/// less, passes or messages, hides behind what takes more.
+double estimate_in_parts(const Schedule& schedule, const CostShape& shape, const World& world,
+                         const compress::Compressor& compressor);
 
 /// What a plan's reason says more where a dense sum of so many bytes goes by LinkModel::ring.
 std::string_view ring_note(const LinkModel& links, std::uint64_t bytes);

@@ -3,9 +3,11 @@
 #include "comm/prediction.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <winnow/error.hpp>
-#include <winnow/options.hpp>
 
+#include "comm/pipeline.hpp"
+#include "comm/planner.hpp"
 #include "comm/schedule.hpp"
 #include "comm/size_only.hpp"
 
@@ -29,24 +31,6 @@ void note(std::vector<RoundOfPrediction>& rounds, std::size_t number,
   all.end = std::max(all.end, mine.end);
 }
 
-/// The part of one parameter that nobody holds.
-compress::Part make_part(const Scenario& scenario, const Schedule& schedule,
-                         const compress::Compressor& compressor, const Nowhere& nowhere,
-                         compress::ParameterState& state, int rank) {
-  compress::Part part;
-  part.count = scenario.count;
-  part.pieces = {{.elements = nowhere.floats(scenario.count),
-                  .parameter = &state,
-                  .state = &state.pieces.front()}};
-  const auto ranks = static_cast<std::uint32_t>(scenario.topology.ranks());
-  if (schedule.shared_out) {
-    compress::share_out(part, compressor, ranks, static_cast<std::uint32_t>(rank));
-  } else {
-    compress::share_out(part, compressor, 1, compress::Part::kNobody);
-  }
-  return part;
-}
-
 /// What all ranks of a run add to.
 struct Tally {
   const Scenario& scenario;
@@ -54,6 +38,55 @@ struct Tally {
   const Nowhere& nowhere;
   Prediction& prediction;
 };
+
+/// One rank's part of a bucket that nobody holds.
+class PartOfCall {
+ public:
+  PartOfCall(const Tally& tally, std::uint64_t count, const compress::Compressor& compressor,
+             int rank) {
+    state_.count = part.count = count;
+    state_.pieces.resize(1);
+    part.pieces = {{.elements = tally.nowhere.floats(count),
+                    .parameter = &state_,
+                    .state = &state_.pieces.front()}};
+    const auto ranks = static_cast<std::uint32_t>(tally.scenario.topology.ranks());
+    const bool shared_out = tally.schedule.shared_out;
+    compress::share_out(part, compressor, shared_out ? ranks : 1,
+                        shared_out ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
+  }
+  PartOfCall(const PartOfCall&) = delete;
+  PartOfCall& operator=(const PartOfCall&) = delete;
+
+  compress::Part part;
+
+ private:
+  compress::ParameterState state_;
+};
+
+/// Takes the time of writing the sums.
+bool write_sizes(Exchange& exchange) {
+  std::uint64_t entries = 0;
+  for (const auto& views : {exchange.messages, exchange.sums}) {
+    for (const compress::MessageView& view : views) entries += view.header.k;
+  }
+  static_cast<const SizeOnly&>(exchange.compressor).write(exchange.part.count, entries);
+  return true;
+}
+
+/// Runs a bucket in one part and notes its rounds.
+void run_whole(const Tally& tally, SimulatedTransport& rank, Exchange& exchange) {
+  Rounds rounds = tally.schedule.run(exchange);
+  double begin = rank.clock();
+  std::uint64_t sent = rank.bytes_sent();
+  for (std::size_t number = 0; rounds.resume(); ++number) {
+    rank.wait(rounds.ticket(), exchange.deadline);
+    const std::uint64_t bytes = rank.bytes_sent() - sent;
+    note(tally.prediction.rounds, number, {0, bytes, bytes, begin, rank.clock()});
+    sent = rank.bytes_sent();
+    begin = rank.clock();
+  }
+  write_sizes(exchange);
+}
 
 void call(const Tally& tally, SimulatedTransport& rank) {
   const Scenario& scenario = tally.scenario;
@@ -66,38 +99,42 @@ void call(const Tally& tally, SimulatedTransport& rank) {
     return;
   }
   const SizeOnly compressor(scenario.compressor, rank, tally.nowhere);
-  compress::ParameterState state{.count = scenario.count, .residual = {}, .pieces = {}};
-  state.pieces.resize(1);
-  compress::Part part =
-      make_part(scenario, tally.schedule, compressor, tally.nowhere, state, rank.rank());
+  const World world{rank.size(), rank.rank(), &scenario.topology, scenario.links};
+  const std::uint64_t longest =
+      scenario.max_part == Options::kAutomatic
+          ? longest_part(tally.schedule, world, compressor, scenario.count)
+          : scenario.max_part;
   Stats stats;
-  Exchange exchange{.world = rank,
-                    .compressor = compressor,
-                    .exec = exec,
-                    .deadline = Deadline::never(),
-                    .ring = LinkModel::kNever,
-                    .decay = 1,
-                    .factor = 1,
-                    .part = part,
-                    .header = {.count = part.count, .k = part.k},
-                    .random = {},
-                    .stats = stats};
-  Rounds rounds = tally.schedule.run(exchange);
-  double begin = rank.clock();
-  std::uint64_t sent = rank.bytes_sent();
-  for (std::size_t number = 0; rounds.resume(); ++number) {
-    rank.wait(rounds.ticket(), exchange.deadline);
-    const std::uint64_t bytes = rank.bytes_sent() - sent;
-    note(tally.prediction.rounds, number, {0, bytes, bytes, begin, rank.clock()});
-    sent = rank.bytes_sent();
-    begin = rank.clock();
+  std::deque<PartOfCall> parts;
+  std::vector<Exchange> exchanges;
+  std::uint64_t k = 0;
+  for (std::uint64_t begin = 0; begin < scenario.count; begin += longest) {
+    compress::Part& part =
+        parts
+            .emplace_back(tally, std::min(longest, scenario.count - begin), compressor, rank.rank())
+            .part;
+    k += part.k;
+    exchanges.push_back({.world = rank,
+                         .compressor = compressor,
+                         .exec = exec,
+                         .deadline = Deadline::never(),
+                         .ring = LinkModel::kNever,
+                         .decay = 1,
+                         .factor = 1,
+                         .part = part,
+                         .header = {.count = part.count, .k = part.k},
+                         .random = {},
+                         .stats = stats});
   }
-  std::uint64_t entries = 0;
-  for (const auto& views : {exchange.messages, exchange.sums}) {
-    for (const compress::MessageView& view : views) entries += view.header.k;
+  if (exchanges.size() == 1) {
+    run_whole(tally, rank, exchanges.front());
+  } else {
+    const std::vector<const Schedule*> schedules(exchanges.size(), &tally.schedule);
+    run_parts(schedules, exchanges, write_sizes);
   }
-  compressor.write(part.count, entries);
-  if (rank.rank() == 0) tally.prediction.k = part.k;
+  if (rank.rank() != 0) return;
+  tally.prediction.k = k;
+  tally.prediction.parts = exchanges.size();
 }
 
 }  // namespace
@@ -119,6 +156,9 @@ Prediction predict(const Scenario& scenario) {
   WINNOW_EXPECTS(scenario.count > 0 && scenario.count <= Options::kMaxPart,
                  "a prediction takes from 1 to " + std::to_string(Options::kMaxPart) +
                      " elements, not " + std::to_string(scenario.count));
+  WINNOW_EXPECTS(scenario.max_part <= Options::kMaxPart,
+                 "parts of a bucket have at most " + std::to_string(Options::kMaxPart) +
+                     " elements, not " + std::to_string(scenario.max_part));
   // A message is never longer than all elements and their indices.
   const Nowhere nowhere(
       2 * compress::message_room(scenario.count, scenario.count, compressor->codings()) +

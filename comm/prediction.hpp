@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+#include <winnow/options.hpp>
 #include <winnow/topology.hpp>
 
 #include "comm/schedule.hpp"
@@ -20,6 +21,7 @@ struct Scenario {
   std::uint64_t count = 0;  ///< elements, below Options::kMaxPart
   std::string compressor = "topk:0.01";
   std::string schedule = "balanced";
+  std::uint64_t max_part = Options::kAutomatic;  ///< as in Options
   bool trace = false;
 };
 
@@ -35,7 +37,8 @@ struct Prediction {
   std::uint64_t wire_bytes = 0;              ///< of the busiest rank
   std::uint64_t uplink_bytes = 0;            ///< that leave the busiest node
   std::uint64_t k = 0;                       ///< elements that rank 0 keeps of its gradient
-  std::vector<RoundOfPrediction> rounds;     ///< none where the transport's own allreduce works
+  std::uint64_t parts = 1;                   ///< that the bucket travels as
+  std::vector<RoundOfPrediction> rounds;     ///< of a bucket in one part, none of `dense`
   std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, where asked for
 };
 

@@ -7,6 +7,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/bucket.hpp"
+#include "comm/prediction.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -106,6 +107,44 @@ TEST(Planner, SecondsFollowTheSlowestLevel) {
     const double pass = seconds("inter=0us,1TB/s intra=0us,1TB/s pass=1GB/s");
     EXPECT_NEAR(seconds("inter=0us,1TB/s intra=0us,1TB/s pass=500MB/s"), 2 * pass, 0.02 * pass)
         << schedule.name;
+  }
+}
+
+// What a simulation of the messages says, which knows ports and does not add up.
+TEST(Planner, RanksThatShareAPortWaitForEachOther) {
+  const auto made = compress::make_compressor("topk:0.01");
+  const auto expect_simulated = [&](const Topology& topology, const char* links) {
+    const CostShape shape{topology.ranks(), kCount, made->kept(kCount), made->codings(), &topology};
+    for (const char* schedule : {"dense", "gather", "balanced"}) {
+      const LinkModel model = LinkModel::parse(links);
+      const double estimated = estimate_seconds(comm::find_schedule(schedule), shape, model);
+      const double simulated =
+          comm::predict({topology, model, kCount, "topk:0.01", schedule, Options::kMaxPart})
+              .seconds;
+      EXPECT_NEAR(estimated, simulated, 0.15 * simulated)
+          << schedule << " on " << topology.to_string() << ", " << links;
+    }
+  };
+  const Topology node = Topology::uniform(1, 8), nodes = Topology::uniform(4, 8);
+  expect_simulated(node, "intra=0us,10MB/s,per-rank pass=1TB/s");
+  expect_simulated(node, "intra=0us,10MB/s,per-node pass=1TB/s");
+  expect_simulated(nodes, "inter=0us,10MB/s,per-node intra=0us,1TB/s pass=1TB/s");
+  expect_simulated(nodes, "inter=0us,10MB/s,per-rank intra=0us,1TB/s pass=1TB/s");
+}
+
+TEST(Planner, PartsHideWhatTakesLess) {
+  const auto made = compress::make_compressor("topk:0.01");
+  const Topology hosts = Topology::uniform(4, 1);
+  const CostShape shape{4, kCount, made->kept(kCount), made->codings(), &hosts};
+  for (const char* links : {"inter=50us,1Gbit/s pass=20GB/s", "inter=50us,1Gbit/s pass=5GB/s"}) {
+    const LinkModel model = LinkModel::parse(links);
+    for (const char* name : {"gather", "balanced"}) {
+      const comm::Schedule& schedule = comm::find_schedule(name);
+      const double estimated = estimate_in_parts(schedule, shape, {4, 0, &hosts, model}, *made);
+      EXPECT_LT(estimated, 0.9 * estimate_seconds(schedule, shape, model)) << name << ' ' << links;
+      const double simulated = comm::predict({hosts, model, kCount, "topk:0.01", name}).seconds;
+      EXPECT_NEAR(estimated, simulated, 0.15 * simulated) << name << ' ' << links;
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <winnow/error.hpp>
 
 #include "comm/schedule.hpp"
@@ -21,7 +22,8 @@ Scenario scenario(int nodes, int ranks, std::uint64_t count, const char* compres
           .links = LinkModel::parse("inter=50us,1Gbit/s pass=1000GB/s"),
           .count = count,
           .compressor = compressor,
-          .schedule = std::string(schedule)};
+          .schedule = std::string(schedule),
+          .max_part = Options::kMaxPart};
 }
 
 TEST(Prediction, SendsTheBytesOfTheCostRow) {
@@ -78,6 +80,37 @@ TEST(Prediction, CountsRoundsAndIsDeterministic) {
   EXPECT_EQ(one.transfers.size(), 2U * 6 * 5);
   EXPECT_EQ(one.transfers, two.transfers);
   EXPECT_EQ(one.seconds, two.seconds);
+}
+
+// Parts hide what takes less time, passes or messages, behind what takes more.
+TEST(Prediction, PartsOverlap) {
+  for (const char* name : {"gather", "balanced"}) {
+    for (const char* links : {"inter=0us,1Gbit/s pass=20GB/s", "inter=0us,4Gbit/s pass=5GB/s"}) {
+      Scenario what = scenario(4, 1, 1 << 25, "topk:0.01", name);
+      what.links = LinkModel::parse(links);
+      const Prediction whole = predict(what);
+      what.links = LinkModel::parse("inter=0us,1TB/s pass=20GB/s");
+      what.links.pass = LinkModel::parse(links).pass;
+      const double passes = predict(what).seconds;
+      what.links = LinkModel::parse(links);
+      what.max_part = 1 << 20;
+      const Prediction parts = predict(what);
+      EXPECT_EQ(parts.parts, 32U);
+      EXPECT_TRUE(parts.rounds.empty());
+      const double longer = std::max(passes, whole.seconds - passes);
+      EXPECT_GE(parts.seconds, 0.99 * longer) << name << " on " << links;
+      EXPECT_LT(parts.seconds, longer + (whole.seconds - longer) / 3) << name << " on " << links;
+      EXPECT_NEAR(static_cast<double>(parts.k), static_cast<double>(whole.k), 32.0 * 4);
+    }
+  }
+}
+
+TEST(Prediction, BucketsTravelInThePartsOfACall) {
+  Scenario what = scenario(4, 1, 25'600'000, "topk:0.01", "gather");
+  what.max_part = Options::kAutomatic;
+  EXPECT_EQ(predict(what).parts, 25U);
+  what.topology = Topology::uniform(1, 4);
+  EXPECT_EQ(predict(what).parts, 1U);
 }
 
 TEST(Prediction, RefusesWhatMakesNoSense) {

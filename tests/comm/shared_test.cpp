@@ -84,7 +84,8 @@ TEST(SharedBytes, GrowByTwoPercentFrom4To64Ranks) {
     const comm::Prediction prediction = comm::predict({.topology = Topology::uniform(ranks, 1),
                                                        .count = kTargetCount,
                                                        .compressor = "topk:0.01",
-                                                       .schedule = "shared"});
+                                                       .schedule = "shared",
+                                                       .max_part = Options::kMaxPart});
     EXPECT_EQ(prediction.wire_bytes,
               comm::find_schedule("shared").wire_bytes(shape(ranks, "topk:0.01")));
     return static_cast<double>(prediction.wire_bytes) * ranks / (ranks - 1);

@@ -62,13 +62,14 @@ void explain(const Request& request) {
                     .links = winnow::LinkModel::parse(request.links),
                     .count = parse_count(request.count),
                     .compressor = request.compressor,
-                    .schedule = request.schedule,
-                    .trace = request.transfers > 0};
-  const Prediction prediction = predict(scenario);
+                    .schedule = request.schedule};
+  const Prediction in_parts = predict(scenario);
   Scenario dense_scenario = scenario;
   dense_scenario.schedule = "dense";
-  dense_scenario.trace = false;
   const Prediction dense = predict(dense_scenario);
+  scenario.max_part = winnow::Options::kMaxPart;
+  scenario.trace = request.transfers > 0;
+  const Prediction prediction = predict(scenario);
   const auto& schedule = winnow::comm::find_schedule(request.schedule);
   const int ranks = scenario.topology.ranks();
 
@@ -87,9 +88,12 @@ void explain(const Request& request) {
         {name, time_text(one.seconds), count_text(one.wire_bytes), count_text(one.uplink_bytes)});
   };
   row(request.schedule, prediction);
+  if (in_parts.parts > 1) {
+    row(request.schedule + " in " + std::to_string(in_parts.parts) + " parts", in_parts);
+  }
   row("dense ring", dense);
   std::cout << '\n'
-            << table.text() << "speed-up    " << ratio_text(dense.seconds / prediction.seconds)
+            << table.text() << "speed-up    " << ratio_text(dense.seconds / in_parts.seconds)
             << '\n';
 }
 
@@ -114,7 +118,8 @@ void add_explain(CLI::App& app) {
       ->capture_default_str();
   command->footer(
       "Times are those of a link model, not of a machine: messages of a node share its "
-      "uplink,\nand computation takes the time of its passes over memory.");
+      "uplink,\nand computation takes the time of its passes over memory. Rounds are those of a "
+      "bucket\nin one part; between nodes long ones travel in several, which overlap.");
   command->callback([request] { explain(*request); });
 }
 
