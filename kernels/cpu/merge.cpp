@@ -45,23 +45,24 @@ struct Run {
   std::size_t steps() const { return std::min(end_a - a, end_b - b); }
 };
 
-/// x, or -0.
-float value_if(std::size_t taken, float x) {
-  const auto mask = static_cast<std::uint32_t>(0 - taken);
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x) ^ kNegativeZero;
-  return std::bit_cast<float>((bits & mask) ^ kNegativeZero);
+/// x, or -0 where `skipped` is all ones.
+float value_unless(std::size_t skipped, float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const auto mask = static_cast<std::uint32_t>(skipped);
+  return std::bit_cast<float>(bits ^ ((bits ^ kNegativeZero) & mask));
 }
 
 void step(const Lists& lists, Run& run) {
   const std::uint32_t a = lists.index_a[run.a], b = lists.index_b[run.b];
-  // Written as a choice, g++ makes branches of it.
-  const auto takes_a = static_cast<std::size_t>(a <= b), takes_b = static_cast<std::size_t>(b <= a);
+  // All ones where the entry is not the next one. Written as a choice, g++ makes branches of it.
+  const auto skips_a = 0 - static_cast<std::size_t>(b < a);
+  const auto skips_b = 0 - static_cast<std::size_t>(a < b);
   lists.index[run.end] = std::min(a, b);
   lists.value[run.end] =
-      value_if(takes_a, lists.value_a[run.a]) + value_if(takes_b, lists.value_b[run.b]);
+      value_unless(skips_a, lists.value_a[run.a]) + value_unless(skips_b, lists.value_b[run.b]);
   ++run.end;
-  run.a += takes_a;
-  run.b += takes_b;
+  run.a += 1 + skips_a;
+  run.b += 1 + skips_b;
 }
 
 void finish(const Lists& lists, Run& run) {
