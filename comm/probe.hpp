@@ -28,7 +28,7 @@ struct Race {
 /// and clearly.
 std::uint64_t ring_from(std::span<const Race> races);
 
-/// The same of a transport whose all_reduce is native, by races on buckets of 1, 4 and 16 MiB;
+/// The same of a transport whose all_reduce is native, by races on buckets of 1, 4, 16 and 64 MiB;
 /// those that `link` takes longer than about 25 ms to pass are left out. Collective; the same on
 /// all ranks. kNever where there is no native one. exec.workspace required. Throws CommError.
 std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline);
