@@ -41,14 +41,26 @@ Outputs open_outputs(const Settings& settings) {
   return {open_output(settings.json), open_output(settings.csv)};
 }
 
+constexpr double kRingDeadline = 600;  // seconds; that there is one is what makes it the ring
+
 /// Rows compare what compression does to the loss: they compress even where links are so fast that
 /// "auto" would not.
 winnow::Options options_for(const Row& row) {
   winnow::Options options = winnow::Options::from_environment({.schedule = "least_bytes"});
   options.compressor = row.compressor;
-  if (!row.schedule.empty()) options.schedule = row.schedule;
+  if (row.schedule == kDenseRing) {
+    options.schedule = "dense";
+    options.deadline = kRingDeadline;
+  } else if (!row.schedule.empty()) {
+    options.schedule = row.schedule;
+  }
   options.op = winnow::ReduceOp::average;
   return options;
+}
+
+std::optional<double> target_of(const Settings& settings, const Report& report) {
+  if (settings.target.empty()) return std::nullopt;
+  return settings.target == kDenseLoss ? dense_loss(report) : std::stod(settings.target);
 }
 
 std::string source_name(const Settings& settings) {
@@ -75,7 +87,10 @@ void run_all(const Settings& settings, Links links) {
     outputs = open_outputs(settings);
     return settings.text.empty() ? read_repository(find_repository()) : read_text(settings.text);
   });
-  const Recipe recipe{.steps = settings.steps, .seed = settings.seed, .overlap = settings.overlap};
+  Recipe recipe{.batch = settings.batch,
+                .steps = settings.rows.front().steps,
+                .seed = settings.seed,
+                .overlap = settings.overlap};
   const Corpus corpus(text, recipe.shape.context);
 
   std::vector<winnow::AllReducer> reducers;  // all made first: a wrong option fails at once
@@ -92,11 +107,16 @@ void run_all(const Settings& settings, Links links) {
                 .ranks = group.size(),
                 .topology = reducers.front().topology().to_string(),
                 .transport = settings.transport == Over::mpi ? "mpi" : "local"};
-  Progress progress(settings.progress, group.rank(), settings.steps, reducers.size());
-  for (winnow::AllReducer& reducer : reducers) {
-    report.runs.push_back(train(recipe, corpus, reducer, group, progress));
+  std::uint64_t total_steps = 0;
+  for (const Row& row : settings.rows) total_steps += row.steps;
+  Progress progress(settings.progress, group.rank(), total_steps);
+  for (std::size_t i = 0; i < settings.rows.size(); ++i) {
+    recipe.steps = settings.rows[i].steps;
+    report.runs.push_back(train(recipe, corpus, reducers[i], group, progress));
+    if (settings.rows[i].schedule == kDenseRing) report.runs.back().schedule = kDenseRing;
   }
   progress.finish();
+  report.target = target_of(settings, report);
 
   group.from_first_rank([&] {
     tell(settings, report, outputs);

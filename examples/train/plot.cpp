@@ -39,13 +39,13 @@ std::string gnuplot_string(const std::string& text) {
   return result + "'";
 }
 
-/// A data block for each run: step, held-out loss, megabytes sent.
+/// A data block for each run: step, held-out loss, megabytes sent, seconds.
 void write_data(std::ostream& script, const Report& report) {
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
     script << "$run" << i << " << END\n";
     for (const Point& point : report.runs[i].curve) {
       script << point.step << ' ' << point.held_out_loss << ' '
-             << static_cast<double>(point.wire_bytes) * 1e-6 << '\n';
+             << static_cast<double>(point.wire_bytes) * 1e-6 << ' ' << point.seconds << '\n';
     }
     script << "END\n";
   }
@@ -57,7 +57,11 @@ void write_panel(std::ostream& script, const Report& report, int column) {
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
     script << (i == 0 ? "" : ", ") << "$run" << i << " using " << column
            << ":2 with lines linetype " << i + 1 << " title "
-           << gnuplot_string(report.runs[i].compressor);
+           << gnuplot_string(report.runs[i].compressor + " by " + report.runs[i].schedule);
+  }
+  if (report.target) {
+    script << ", " << *report.target << " with lines linecolor '#999999' dashtype 2 title "
+           << "'held-out loss to reach'";
   }
   script << '\n';
 }
@@ -73,7 +77,9 @@ std::string subtitle_of(const Report& report) {
          report.commit;
 }
 
-std::string script_for(const std::string& path, const Report& report) {
+}  // namespace
+
+std::string plot_script(const std::string& path, const Report& report) {
   std::ostringstream script;
   script.precision(10);
   write_data(script, report);
@@ -85,14 +91,17 @@ std::string script_for(const std::string& path, const Report& report) {
          << "set xlabel 'steps'\nset xrange [0:*]\n";
   write_panel(script, report, 1);
   script << "unset label 1\nunset label 2\nunset ylabel\nunset key\n"
-         << "set xlabel 'megabytes sent by the busiest rank, log scale'\n"
          << "set xrange [*:*]\nset logscale x\nset mxtics 10\n";
-  write_panel(script, report, 3);
+  if (report.target) {
+    script << "set xlabel 'seconds of training, log scale'\n";
+    write_panel(script, report, 4);
+  } else {
+    script << "set xlabel 'megabytes sent by the busiest rank, log scale'\n";
+    write_panel(script, report, 3);
+  }
   script << "unset multiplot\nset output\n";
   return script.str();
 }
-
-}  // namespace
 
 void require_gnuplot() {
   if (std::system("gnuplot --version >/dev/null 2>&1 </dev/null") != 0) {
@@ -103,7 +112,7 @@ void require_gnuplot() {
 }
 
 void draw_curves(const std::string& path, const Report& report) {
-  const std::string script = script_for(path, report);
+  const std::string script = plot_script(path, report);
   FILE* const gnuplot = popen("gnuplot >/dev/null", "w");
   bool drawn = gnuplot != nullptr;
   drawn = drawn && std::fwrite(script.data(), 1, script.size(), gnuplot) == script.size();

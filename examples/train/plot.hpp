@@ -11,7 +11,11 @@ namespace train {
 /// Throws Exit(kUsageStatus) where gnuplot cannot be run.
 void require_gnuplot();
 
-/// Draws held-out loss against steps and against bytes sent, as a PNG file.
+/// What makes gnuplot draw held-out loss against steps and, beside it, against bytes sent; where
+/// the report has a target, against seconds of training.
+std::string plot_script(const std::string& path, const Report& report);
+
+/// Draws that as a PNG file.
 /// Throws Exit(kFailureStatus) where gnuplot fails.
 void draw_curves(const std::string& path, const Report& report);
 

@@ -36,16 +36,16 @@ bool stderr_is_terminal() {
   return terminal;
 }
 
-Progress::Progress(Show show, int rank, std::uint64_t steps, std::size_t runs)
+Progress::Progress(Show show, int rank, std::uint64_t total_steps)
     : enabled_(rank == 0 && show != Show::never),
       terminal_(enabled_ && stderr_is_terminal()),
-      steps_(steps),
-      total_steps_(steps * runs) {
+      total_steps_(total_steps) {
   if (show == Show::automatic) enabled_ = terminal_;
 }
 
-void Progress::begin_run(const std::string& compressor) {
+void Progress::begin_run(const std::string& compressor, std::uint64_t steps) {
   compressor_ = compressor;
+  steps_ = steps;
   step_ = 0;
   training_loss_ = held_out_ = std::nan("");
 }

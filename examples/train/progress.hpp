@@ -18,9 +18,10 @@ bool stderr_is_terminal();
 /// asked for always, a plain line each time the held-out loss is known. Silent on ranks but 0.
 class Progress {
  public:
-  Progress(Show show, int rank, std::uint64_t steps, std::size_t runs);
+  /// `total_steps`: of all runs.
+  Progress(Show show, int rank, std::uint64_t total_steps);
 
-  void begin_run(const std::string& compressor);
+  void begin_run(const std::string& compressor, std::uint64_t steps);
   /// After each step, with the mean training loss of late.
   void step_done(double training_loss);
   void held_out(double loss);
@@ -33,9 +34,9 @@ class Progress {
   std::string time_left() const;
 
   bool enabled_, terminal_;
-  std::uint64_t steps_, total_steps_;
+  std::uint64_t total_steps_, total_done_ = 0;
   std::string compressor_;
-  std::uint64_t step_ = 0, total_done_ = 0;
+  std::uint64_t steps_ = 0, step_ = 0;  // of this run: all, and those done
   double training_loss_ = 0, held_out_ = 0;
   Clock::time_point start_ = Clock::now(), written_;
 };

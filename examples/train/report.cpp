@@ -9,6 +9,8 @@
 #include <limits>
 #include <string_view>
 
+#include "train/settings.hpp"
+
 namespace train {
 
 namespace {
@@ -82,6 +84,51 @@ std::vector<std::string> table_row(const Run& run, const Run* dense) {
           std::isnan(saved) ? "-" : format("%.1fx", saved)};
 }
 
+/// Of the runs without compression, the fewest seconds to the target; NaN where none has it.
+double fastest_dense(const Report& report) {
+  double least = std::nan("");
+  for (const Run& run : report.runs) {
+    const Point* const point = first_at(run, *report.target);
+    if (run.compressor == kNone && point != nullptr) least = std::fmin(least, point->seconds);
+  }
+  return least;
+}
+
+std::vector<std::string> target_row(const Run& run, const Report& report) {
+  std::vector<std::string> row = {run.compressor, run.schedule};
+  if (const Point* const point = first_at(run, *report.target)) {
+    const double ratio = fastest_dense(report) / point->seconds;
+    row.insert(row.end(),
+               {grouped(point->step), format("%.2f", point->seconds),
+                std::isnan(ratio) ? "-" : format("%.1fx", ratio), grouped(point->wire_bytes)});
+  } else {
+    row.insert(row.end(), {"not in " + grouped(run.curve.back().step), "-", "-", "-"});
+  }
+  // With overlap the call hides behind the computation, and has no time of its own.
+  const bool apart = run.time.allreduce > 0;
+  row.push_back(apart ? format("%.0f %%", 100 * run.time.allreduce / run.time.step) : "-");
+  return row;
+}
+
+void write_target(std::ostream& out, const Report& report) {
+  out << "\nHeld-out loss " << format("%.4f", *report.target) << " was first measured after\n\n";
+  std::vector<std::vector<std::string>> rows = {
+      {"compressor", "schedule", "steps", "seconds", "speed-up", "bytes", "in allreduce"}};
+  for (const Run& run : report.runs) rows.push_back(target_row(run, report));
+  write_aligned(out, rows, 2);
+  out << "\nSeconds are of training: the time of evaluations, which are 20 a run or one every 50\n"
+         "steps, does not count. Speed-up is over the fastest run without compression; in\n"
+         "allreduce: the share of a step's time, by the medians above.\n";
+}
+
+/// As "200", or "200 to 300" where runs differ.
+std::string steps_of(const std::vector<Run>& runs) {
+  const auto steps = [](const Run& run) { return run.curve.back().step; };
+  const auto [least, most] = std::ranges::minmax_element(runs, {}, steps);
+  const std::string text = std::to_string(steps(*least));
+  return steps(*least) == steps(*most) ? text : text + " to " + std::to_string(steps(*most));
+}
+
 /// A JSON object's members, one a line.
 class Members {
  public:
@@ -98,14 +145,21 @@ class Members {
   bool first_ = true;
 };
 
-void write_run(std::ostream& out, const Run& run, const Run* dense) {
+void write_run(std::ostream& out, const Run& run, const Report& report) {
   Members member(out, "      ");
   member("compressor") << json_string(run.compressor);
   member("schedule") << json_string(run.schedule);
   member("coding") << json_string(run.coding);
+  member("steps") << run.curve.back().step;
+  member("seconds") << exact(run.curve.back().seconds);
   member("training_loss") << exact(run.curve.back().training_loss);
   member("held_out_loss") << exact(run.curve.back().held_out_loss);
-  member("held_out_difference_to_dense") << exact(held_out_difference(run, dense));
+  member("held_out_difference_to_dense") << exact(held_out_difference(run, report.dense()));
+  if (report.target) {
+    const Point* const point = first_at(run, *report.target);
+    member("steps_to_target") << (point != nullptr ? std::to_string(point->step) : "null");
+    member("seconds_to_target") << exact(point != nullptr ? point->seconds : std::nan(""));
+  }
   member("step_ms") << exact(milliseconds(run.time.step));
   member("compute_ms") << exact(milliseconds(run.time.compute));
   member("wait_ms") << exact(milliseconds(run.time.wait));
@@ -132,7 +186,7 @@ std::string grouped(std::uint64_t value) {
 
 const Run* Report::dense() const {
   const auto run = std::find_if(runs.begin(), runs.end(),
-                                [](const Run& each) { return each.compressor == "none"; });
+                                [](const Run& each) { return each.compressor == kNone; });
   return run != runs.end() ? &*run : nullptr;
 }
 
@@ -141,11 +195,25 @@ double held_out_difference(const Run& run, const Run* dense) {
   return run.curve.back().held_out_loss / dense->curve.back().held_out_loss - 1;
 }
 
+double dense_loss(const Report& report) {
+  double most = std::nan("");
+  for (const Run& run : report.runs) {
+    if (run.compressor == kNone) most = std::fmax(most, run.curve.back().held_out_loss);
+  }
+  return most;
+}
+
+const Point* first_at(const Run& run, double loss) {
+  const auto point = std::ranges::find_if(
+      run.curve, [&](const Point& each) { return each.held_out_loss <= loss; });
+  return point != run.curve.end() ? &*point : nullptr;
+}
+
 void write_table(std::ostream& out, const Report& report) {
   const Recipe& recipe = report.recipe;
   out << "commit    " << report.commit << '\n'
       << "text      " << grouped(report.text_bytes) << " bytes of " << report.source << '\n'
-      << "model     " << grouped(report.parameters) << " parameters, " << recipe.steps
+      << "model     " << grouped(report.parameters) << " parameters, " << steps_of(report.runs)
       << " steps of " << recipe.batch << " windows a rank, seed " << recipe.seed << '\n'
       << "ranks     " << report.ranks << " over " << report.transport << ", topology "
       << report.topology << "\n\n";
@@ -160,6 +228,7 @@ void write_table(std::ostream& out, const Report& report) {
          "Times are medians over the steps in ms, each of the rank where it is largest; wait is\n"
          "for the slowest rank's gradient. Bytes are those the busiest rank sends; saved: what a\n"
          "dense ring would send over that. All ranks hold the same parameters, bit for bit.\n";
+  if (report.target) write_target(out, report);
 }
 
 void write_json(std::ostream& out, const Report& report) {
@@ -171,7 +240,7 @@ void write_json(std::ostream& out, const Report& report) {
   member("text_fingerprint") << json_string(
       format("%016llx", static_cast<unsigned long long>(report.text_fingerprint)));
   member("seed") << recipe.seed;
-  member("steps") << recipe.steps;
+  member("target_held_out_loss") << exact(report.target.value_or(std::nan("")));
   member("ranks") << report.ranks;
   member("transport") << json_string(report.transport);
   member("topology") << json_string(report.topology);
@@ -187,17 +256,18 @@ void write_json(std::ostream& out, const Report& report) {
   member("runs") << "[";
   for (std::size_t i = 0; i < report.runs.size(); ++i) {
     out << (i == 0 ? "\n    " : ",\n    ");
-    write_run(out, report.runs[i], report.dense());
+    write_run(out, report.runs[i], report);
   }
   out << "\n  ]\n}\n";
 }
 
 void write_csv(std::ostream& out, const Report& report) {
-  out << "compressor,step,training_loss,held_out_loss,bytes_sent\n";
+  out << "compressor,schedule,step,seconds,training_loss,held_out_loss,bytes_sent\n";
   for (const Run& run : report.runs) {
     for (const Point& point : run.curve) {
-      out << '"' << run.compressor << "\"," << point.step << ',' << exact(point.training_loss)
-          << ',' << exact(point.held_out_loss) << ',' << point.wire_bytes << '\n';
+      out << '"' << run.compressor << "\"," << run.schedule << ',' << point.step << ','
+          << exact(point.seconds) << ',' << exact(point.training_loss) << ','
+          << exact(point.held_out_loss) << ',' << point.wire_bytes << '\n';
     }
   }
 }

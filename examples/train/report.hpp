@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -17,10 +18,11 @@ struct Report {
   std::string source;  ///< of the text
   std::uint64_t text_bytes = 0, text_fingerprint = 0;
   std::size_t parameters = 0;
-  Recipe recipe;
+  Recipe recipe;  ///< of the first run; others may take more steps
   int ranks = 0;
   std::string topology, transport;
   std::vector<Run> runs;
+  std::optional<double> target;  ///< held-out loss: who has it first?
 
   /// The run without compression that the others are measured against; null where there is none.
   const Run* dense() const;
@@ -29,12 +31,20 @@ struct Report {
 /// The last held-out loss of `run` over that of `dense`, less one; NaN where there is no dense run.
 double held_out_difference(const Run& run, const Run* dense);
 
+/// The highest last held-out loss of the runs without compression, which all of them have; NaN
+/// where there is none.
+double dense_loss(const Report& report);
+
+/// The first point of `run` whose held-out loss is at most `loss`; null where there is none.
+const Point* first_at(const Run& run, double loss);
+
 /// 1234567 as 1,234,567.
 std::string grouped(std::uint64_t value);
 
+/// With a target, a second table tells when each run had it.
 void write_table(std::ostream& out, const Report& report);
 void write_json(std::ostream& out, const Report& report);
-/// One line a point: compressor, step, training_loss, held_out_loss, bytes_sent.
+/// One line a point: compressor, schedule, step, seconds, training_loss, held_out_loss, bytes_sent.
 void write_csv(std::ostream& out, const Report& report);
 
 }  // namespace train

@@ -31,12 +31,19 @@ Show to_show(const std::string& word) {
   return word == "always" ? Show::always : Show::automatic;
 }
 
+/// CLI11's validators return what is wrong.
+std::string is_target(const std::string& word) {
+  if (word == kDenseLoss || CLI::PositiveNumber(word).empty()) return {};
+  return "'" + word + "' should be a loss above 0, or `dense`";
+}
+
 }  // namespace
 
 Settings read_command_line(int argc, char** argv) {
   Settings settings;
   std::vector<std::string> compressors;
   std::string schedule;
+  std::uint64_t steps = 1000, compressed_steps = 0;
   std::string progress = "auto", transport = has_mpi() ? "mpi" : "local";
   int ranks = 0;
 
@@ -47,14 +54,28 @@ Settings read_command_line(int argc, char** argv) {
                  "Any file of at least 1024 bytes (default: this repository's docs and sources); "
                  "every tenth block of it is held out")
       ->type_name("FILE");
-  app.add_option("--steps", settings.steps, "Steps of each run (default 1000)")
+  const CLI::Range step_range(std::uint64_t{1}, std::uint64_t{1'000'000'000});
+  app.add_option("--steps", steps, "Steps of each run (default 1000)")
       ->type_name("N")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
+      ->check(step_range);
+  app.add_option("--compressed-steps", compressed_steps,
+                 "Steps of each run with compression (default: as --steps)")
+      ->type_name("N")
+      ->check(step_range);
+  app.add_option("--target", settings.target,
+                 "A held-out loss, or `dense` for the loss at the end of runs without compression: "
+                 "tells after how many steps and seconds each run has it")
+      ->type_name("LOSS")
+      ->check(is_target);
+  app.add_option("--batch", settings.batch, "Windows a rank and step (default 32)")
+      ->type_name("N")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}));
   app.add_option("--seed", settings.seed, "Of parameters and minibatches (default 1)")
       ->type_name("N");
   app.add_option("--compressor", compressors,
                  "One run for each that is given, by a schedule of its own if it says so (default: "
-                 "none, topk:0.01@gather and topk:0.01,int8@balanced)")
+                 "none, topk:0.01@gather and topk:0.01,int8@balanced). none@dense_ring sums by "
+                 "Winnow's ring, none by the transport's own allreduce")
       ->type_name("NAME[@SCHEDULE]")
       ->allow_extra_args(false)
       ->take_all();
@@ -93,8 +114,15 @@ Settings read_command_line(int argc, char** argv) {
   if (compressors.empty()) compressors = {"none", "topk:0.01@gather", "topk:0.01,int8@balanced"};
   for (const std::string& text : compressors) {
     const auto at = std::min(text.find('@'), text.size());
-    settings.rows.push_back({.compressor = text.substr(0, at),
-                             .schedule = at < text.size() ? text.substr(at + 1) : schedule});
+    Row row{.compressor = text.substr(0, at),
+            .schedule = at < text.size() ? text.substr(at + 1) : schedule,
+            .steps = steps};
+    if (row.compressor != kNone && compressed_steps != 0) row.steps = compressed_steps;
+    settings.rows.push_back(row);
+  }
+  if (settings.target == kDenseLoss &&
+      std::ranges::find(settings.rows, kNone, &Row::compressor) == settings.rows.end()) {
+    throw Exit(kUsageStatus, "--target dense needs a run without compression: --compressor none");
   }
   settings.progress = to_show(progress);
   settings.transport = transport == "mpi" ? Over::mpi : Over::local;

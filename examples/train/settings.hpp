@@ -15,14 +15,22 @@ enum class Show { automatic, never, always };
 struct Row {
   std::string compressor;
   std::string schedule;  ///< empty: as WINNOW_SCHEDULE or the default says
+  std::uint64_t steps;
 };
+
+inline constexpr const char* kNone = "none";  ///< the compressor of rows to compare with
+/// A row's schedule: dense, by Winnow's ring rather than the transport's own allreduce.
+inline constexpr const char* kDenseRing = "dense_ring";
+/// A target: what the runs without compression end with.
+inline constexpr const char* kDenseLoss = "dense";
 
 /// What the command line asks for.
 struct Settings {
   std::string text;  ///< a file; empty: the repository's own docs and sources
-  std::uint64_t steps = 1000;
   std::uint64_t seed = 1;
+  std::uint64_t batch = 32;     ///< windows a rank and step
   std::vector<Row> rows;        ///< one run each
+  std::string target;           ///< a held-out loss, or kDenseLoss; empty: none
   bool overlap = false;         ///< reduce each layer while the next one back-propagates
   std::string json, csv, plot;  ///< files to write; empty: none
   Show progress = Show::automatic;

@@ -70,19 +70,19 @@ double median(const std::vector<StepTime>& times, double StepTime::*part) {
   return *middle;
 }
 
+template <class T>
+T most_of_any_rank(const T& mine, Group& group) {
+  const std::vector<T> all = group.gather(mine);
+  return *std::max_element(all.begin(), all.end());
+}
+
 StepTime slowest_medians(const std::vector<StepTime>& times, Group& group) {
   StepTime slowest;
   for (double StepTime::*part :
        {&StepTime::step, &StepTime::compute, &StepTime::wait, &StepTime::allreduce}) {
-    const std::vector<double> all = group.gather(median(times, part));
-    slowest.*part = *std::max_element(all.begin(), all.end());
+    slowest.*part = most_of_any_rank(median(times, part), group);
   }
   return slowest;
-}
-
-std::uint64_t most_of_any_rank(std::uint64_t mine, Group& group) {
-  const std::vector<std::uint64_t> all = group.gather(mine);
-  return *std::max_element(all.begin(), all.end());
 }
 
 /// The hash of the parameters, which is the same on every rank or the run is worth nothing.
@@ -129,9 +129,10 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   std::vector<std::uint64_t> targets(recipe.batch);
   std::vector<StepTime> times;
   Run run{.compressor = reducer.options().compressor};
-  progress.begin_run(run.compressor);
+  progress.begin_run(run.compressor, recipe.steps);
 
-  double loss = 0;  // of this rank, summed over the windows since the last point
+  double seconds = 0;  // of this rank, over all steps
+  double loss = 0;     // of this rank, summed over the windows since the last point
   double windows = 0;
   for (std::uint64_t step = 0; step < recipe.steps; ++step) {
     const float rate = cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps);
@@ -166,10 +167,12 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
     time.compute += lap();
     time.step = time.compute + time.wait + time.allreduce;
     times.push_back(time);
+    seconds += time.step;
     progress.step_done(loss / windows);
 
     if ((step + 1) % interval == 0 || step + 1 == recipe.steps) {
       run.curve.push_back({.step = step + 1,
+                           .seconds = most_of_any_rank(seconds, group),
                            .training_loss = sum_over_ranks(loss, group) / (windows * group.size()),
                            .held_out_loss = held_out_loss(model, corpus, held_out, group),
                            .wire_bytes = most_of_any_rank(reducer.totals().wire_bytes, group)});

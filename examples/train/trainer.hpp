@@ -30,6 +30,7 @@ struct Recipe {
 /// One point of a run's curves.
 struct Point {
   std::uint64_t step = 0;        ///< steps done
+  double seconds = 0;            ///< that these took the slowest rank; evaluation is left out
   double training_loss = 0;      ///< nats a byte: mean since the last point, over all ranks
   double held_out_loss = 0;      ///< nats a byte
   std::uint64_t wire_bytes = 0;  ///< sent so far by the busiest rank

@@ -51,6 +51,9 @@ expect_refusal 'unknown' --unknown
 expect_refusal 'steps' --steps 0
 expect_refusal 'balanced' --text "$folder/binary" --steps 3 --compressor topk:0.01@balance
 expect_refusal 'topj' --text "$folder/binary" --steps 3 --compressor none --compressor topj:0.01
+expect_refusal 'loss above 0' --target -1
+expect_refusal 'loss above 0' --target denser
+expect_refusal 'without compression' --target dense --compressor topk:0.01
 expect_refusal 'nosuch' --text "$folder/binary" --steps 3 --schedule nosuch
 ((${#launcher[@]} > 0)) && expect_refusal 'mpirun -n' --ranks 3
 
@@ -66,11 +69,42 @@ run --text "$folder/binary" --steps 3 --progress always --compressor none --comp
 python3 - "$folder/json" <<'PYTHON' || fail 'the JSON file is wrong'
 import json, sys
 report = json.load(open(sys.argv[1]))
-assert report["ranks"] == 3 and report["steps"] == 3 and report["text_bytes"] == 5000, report
+assert report["ranks"] == 3 and report["text_bytes"] == 5000, report
+assert report["target_held_out_loss"] is None, report
 none, topk = report["runs"]
+assert none["steps"] == topk["steps"] == 3, report
 assert none["compressor"] == "none" and none["held_out_difference_to_dense"] == 0, none
 assert topk["compressor"] == "topk:0.01" and topk["dense_to_wire_bytes"] > 10, topk
 PYTHON
+
+# The same loss: the table and the JSON file tell what the curves show.
+run --text "$folder/binary" --steps 12 --compressed-steps 40 --batch 8 --target dense \
+  --compressor none --compressor none@dense_ring --compressor topk:0.1@balanced \
+  --json "$folder/json" --csv "$folder/csv" || fail "training to a target ends with status $?"
+grep -q ' 12 to 40 steps of 8 windows' "$folder/out" || fail 'the head does not say how many steps'
+python3 - "$folder/json" "$folder/csv" "$folder/out" <<'PYTHON' || fail 'the target is told wrongly'
+import csv, json, sys
+report = json.load(open(sys.argv[1]))
+points = list(csv.DictReader(open(sys.argv[2])))
+table = open(sys.argv[3]).read().split("was first measured after")[1].splitlines()
+keys = [("none", "dense"), ("none", "dense_ring"), ("topk:0.1", "balanced+dense")]
+assert [(run["compressor"], run["schedule"]) for run in report["runs"]] == keys, report
+curves = [[p for p in points if (p["compressor"], p["schedule"]) == key] for key in keys]
+loss = report["target_held_out_loss"]
+assert loss == max(float(curve[-1]["held_out_loss"]) for curve in curves[:2]), report
+for run, curve, steps in zip(report["runs"], curves, (12, 12, 40)):
+    assert run["steps"] == steps == int(curve[-1]["step"]), run
+    seconds = [float(point["seconds"]) for point in curve]
+    assert 0 < seconds[0] and seconds == sorted(seconds) and run["seconds"] == seconds[-1], run
+    first = next(point for point in curve if float(point["held_out_loss"]) <= loss)
+    assert run["steps_to_target"] == int(first["step"]), (run, first)
+    assert run["seconds_to_target"] == float(first["seconds"]), (run, first)
+    words = next(line for line in table if line.split()[:2] == [run["compressor"], run["schedule"]])
+    assert words.split()[2:4] == [first["step"], f"{float(first['seconds']):.2f}"], words
+PYTHON
+
+run --text "$folder/binary" --steps 3 --target 0.0001 || fail "an unmet target ends with status $?"
+[[ $(grep -c 'not in 3' "$folder/out") == 3 ]] || fail 'a run is said to have had the target'
 
 run --text "$folder/binary" --steps 2 || fail "training ends with status $?"
 grep -q 'left$' "$folder/err" && fail 'a progress line where stderr is no terminal'
