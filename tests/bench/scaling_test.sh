@@ -63,6 +63,13 @@ for name, row in rows.items():
     if "host_bytes" in row:
         assert 0.98 * row["wire_bytes"] < row["host_bytes"] < 1.3 * row["wire_bytes"] + 3000, row
 assert all("host_bytes" in rows[name] for name in compressed | {"dense/mpi_default"}), rows
+native = json.loads((folder / "google_benchmark" / "500mbit-2x1-20000.json").read_text())
+place = {"link": "500mbit", "hosts": "2", "ranks_per_host": "1", "ranks": "2"}
+assert place.items() <= native["context"].items(), native
+for line in native["benchmarks"]:
+    name = line["name"].removesuffix("/20000/manual_time")
+    assert line["real_time"] == rows[name]["milliseconds"], line
+assert len(native["benchmarks"]) == len(rows), native
 table = (folder / "scaling.md").read_text()
 assert all(f"| `{name}` |" in table for name in rows), table
 PYTHON
