@@ -64,7 +64,7 @@ void Progress::held_out(double loss) {
   if (enabled_ && !terminal_) write("", "\n");
 }
 
-void Progress::finish() {
+void Progress::finish() const {
   if (enabled_ && terminal_) std::fputs("\r\033[K", stderr);
 }
 

@@ -26,7 +26,7 @@ class Progress {
   void step_done(double training_loss);
   void held_out(double loss);
   /// Clears the line.
-  void finish();
+  void finish() const;
 
  private:
   using Clock = std::chrono::steady_clock;

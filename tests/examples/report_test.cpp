@@ -61,7 +61,7 @@ TEST(Report, TableHasARowForEachRun) {
 /// that never has.
 Report race_report() {
   const auto run = [](const char* compressor, const char* schedule, double seconds,
-                      std::vector<double> losses) {
+                      const std::vector<double>& losses) {
     Run result{.compressor = compressor, .schedule = schedule};
     for (const double loss : losses) {
       const auto points = static_cast<double>(result.curve.size() + 1);
