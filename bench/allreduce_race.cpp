@@ -11,6 +11,7 @@
 #include "bench/benchmarks.hpp"
 #include "comm/dense.hpp"
 #include "comm/schedule.hpp"
+#include "comm/trial.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -24,6 +25,12 @@ double seconds(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// After which the plan that auto has chosen is settled.
+int calls_of_a_trial(const Options& options) {
+  if (options.schedule != kAuto) return 0;
+  return 2 * (static_cast<int>(comm::Trial::kSettling) + options.trial_calls) + 1;
 }
 
 }  // namespace
@@ -91,7 +98,8 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
     reducer.emplace(rank_.connect(), options);
     place = ways.size();
     ways.push_back([&](std::span<float> gradient) { reducer->all_reduce(gradient, 0); });
-    for (int i = 0; i < length.settling; ++i) ways.back()(refill(count));
+    const int calls = std::max(length.settling, calls_of_a_trial(options));
+    for (int i = 0; i < calls; ++i) ways.back()(refill(count));
   }
   for (const Dense& dense : rank_.dense) dense.all_reduce(refill(count));
 

@@ -23,6 +23,7 @@
 #include "comm/shards.hpp"
 #include "comm/stats_book.hpp"
 #include "comm/stats_table.hpp"
+#include "comm/trial.hpp"
 #include "comm/widened.hpp"
 #include "compress/compressor.hpp"
 #include "compress/stopwatch.hpp"
@@ -84,6 +85,7 @@ struct AllReducer::Impl {
   bool sums_fit(const Bucket& bucket, std::size_t first, std::size_t last_part) const;
   Bucket& find(std::span<const Segment> segments);
   Bucket& meet(std::uint64_t id, std::span<const Segment> segments);
+  Bucket& next_plan(comm::Trial& trial);
   void begin(Bucket& bucket);
   bool reduce(const Bucket& bucket);
   bool run(std::size_t first, std::size_t last_part, std::uint16_t flags);
@@ -115,8 +117,9 @@ struct AllReducer::Impl {
   std::uint64_t calls = 0;
   comm::Parameters parameters;
   std::unordered_map<std::uint64_t, Bucket> buckets;
-  ReduceOp op = ReduceOp::sum;                   // of the call under way
-  comm::Widened widened;                         // its segments
+  std::unordered_map<std::uint64_t, comm::Trial> trials;  // of those whose plan is not settled
+  ReduceOp op = ReduceOp::sum;                            // of the call under way
+  comm::Widened widened;                                  // its segments
   std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
   std::vector<Exchange> exchanges;               // the same
   comm::StatsBook book;
@@ -202,6 +205,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const Workspace::Scope scope(workspace);
   widened.view(exec, segments);
   Bucket& bucket = find(segments);
+  const auto start = Deadline::Clock::now();
   comm::view(bucket, widened.segments());
   begin(bucket);
   {
@@ -228,6 +232,9 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   }
   if (options.stats >= 2) comm::measure(widened.segments(), bucket, book.call());
   widened.narrow(exec);
+  if (const auto trial = trials.find(bucket.id); trial != trials.end()) {
+    trial->second.record(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
+  }
   return bucket;
 }
 
@@ -256,8 +263,26 @@ void AllReducer::Impl::give_up(const std::string& why) {
 
 Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   const std::uint64_t id = comm::bucket_id(segments, op);
-  const auto known = buckets.find(id);
-  return known != buckets.end() ? known->second : meet(id, segments);
+  if (const auto known = buckets.find(id); known != buckets.end()) return known->second;
+  if (const auto trial = trials.find(id); trial != trials.end()) return next_plan(trial->second);
+  return meet(id, segments);
+}
+
+/// Of a bucket whose plan is not settled; at the end of the trial the settled one.
+Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
+  if (!trial.complete()) return trial.plan();
+  const std::uint64_t id = trial.first().id;
+  Bucket* best = &trial.first();
+  try {
+    best = &trial.settle(*transport, exec, deadline());
+  } catch (const std::exception& error) {
+    transport->abort(error.what());  // so that the call which follows fails, and loses nothing
+  }
+  Bucket& settled = buckets.emplace(id, std::move(*best)).first->second;
+  trials.erase(id);
+  book.replan(settled);
+  log->plan(settled, book.of(settled));
+  return settled;
 }
 
 /// The first call of a bucket: plans it and compares the plan with all ranks'. Leaves no trace
@@ -273,16 +298,23 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
   std::string plain = comm::plain_reason(segments, op);
   std::string refusal = comm::refuse(segments, parameters, !plain.empty());
   Header mine{.digest = digest, .bucket = id, .call = calls};
-  Bucket bucket;
+  Bucket bucket, dense;
   try {
     if (refusal.empty()) {
-      const comm::World world{transport->size(), transport->rank(), &topology, links};
+      const comm::World world{transport->size(), transport->rank(), &topology, links,
+                              options.trial_calls > 0};
       bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
                                                  *compressor, parameters)
                              : comm::plan_plain(id, widened.segments(), std::move(plain), world);
       mine.bucket = bucket.plan;
       mine.count = bucket.count;
       for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
+      if (bucket.close) {
+        Options switched = options;
+        switched.schedule = "dense";
+        dense = comm::plan_bucket(id, widened.segments(), switched, world, *compressor, parameters);
+        dense.reason = bucket.reason;
+      }
     }
   } catch (const UsageError& error) {
     refusal = error.what();
@@ -299,8 +331,13 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
     give_up(error.what());
   }
   residuals = count_residuals(parameters);
-  Bucket& known = buckets.emplace(bucket.id, std::move(bucket)).first->second;
-  book.meet(known, widened.segments());
+  book.meet(bucket, widened.segments());
+  dense.number = bucket.number;
+  Bucket& known =
+      bucket.close
+          ? trials.try_emplace(id, std::move(bucket), std::move(dense), options.trial_calls)
+                .first->second.plan()
+          : buckets.emplace(id, std::move(bucket)).first->second;
   log->plan(known, book.of(known));
   return known;
 }

@@ -42,6 +42,7 @@ struct Bucket {
   std::uint64_t wire_bytes = 0;        ///< what the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< what the dense schedule would put on the wire
   std::size_t number = 0;              ///< in the order of first calls; StatsBook::meet counts
+  bool close = false;                  ///< Choice::close
   bool plain = false;                  ///< no sum of gradients: it has no parts, see comm/plain.hpp
 
   /// Exempt parameters travel beside compressed ones.

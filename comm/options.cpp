@@ -75,6 +75,11 @@ constexpr std::array kKeys = {
         [](const Options& o) { return o.schedule; }},
     Key{"links", [](Options& o, std::string_view, std::string_view t) { o.links = links_text(t); },
         [](const Options& o) { return links_text(o.links); }},
+    Key{"trial_calls",
+        [](Options& o, std::string_view k, std::string_view t) {
+          o.trial_calls = parse_number(k, t, 0, 1000, "a number of calls from 0 to 1000");
+        },
+        [](const Options& o) { return number_text(o.trial_calls); }},
     Key{"op",
         [](Options& o, std::string_view k, std::string_view t) {
           const auto op = std::ranges::find(kOps, t);

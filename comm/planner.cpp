@@ -16,6 +16,8 @@ constexpr std::uint64_t kNetworkWeight = 8;
 
 /// A compressed schedule must be predicted to take at most this share of dense's time.
 constexpr double kClearlyAhead = 0.8;
+/// Between these shares of dense's time predictions are too close to be relied on.
+constexpr double kBeyondDoubt = 0.25, kHopeless = 1.25;
 
 constexpr std::uint64_t kShortestPart = std::uint64_t{1} << 20;  // elements
 constexpr std::uint64_t kShortestMessage = 16384;                // bytes
@@ -108,9 +110,11 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   const double dense_seconds = seconds(&dense);
   const std::string why = prediction_text(*best, least, dense_seconds);
   const bool may_be_dense = std::ranges::find(candidates, &dense) != candidates.end();
-  if (!may_be_dense || least <= kClearlyAhead * dense_seconds) return {best, why};
+  if (!may_be_dense) return {best, why};
   if (world.ranks == 1) return {&dense, "there is one rank alone"};
-  return {&dense, why};
+  const double share = least / dense_seconds;
+  const bool close = world.trials && share > kBeyondDoubt && share < kHopeless;
+  return {close || share <= kClearlyAhead ? best : &dense, why, close};
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct World {
   int rank = 0;
   const Topology* topology = nullptr;  ///< of all of them; null: each rank is a node of its own
   LinkModel links = {};                ///< equal on all of them
+  bool trials = false;                 ///< what is predicted to be close may be measured
 };
 
 /// Seconds of one part by a schedule, if nothing overlaps: the busiest node's bytes over its
@@ -40,14 +41,16 @@ std::string_view ring_note(const LinkModel& links, std::uint64_t bytes);
 struct Choice {
   const Schedule* schedule;
   std::string reason;
+  bool close = false;  ///< to dense, by prediction, so that only a measurement could tell
 };
 
 /// What Options::schedule says for a bucket whose parts have `shapes`. "auto" takes the schedule of
-/// the least seconds, but dense unless another is clearly ahead, for models err; "two_level" that
-/// of the least seconds among those of two levels; "least_bytes" the one with the fewest bytes of
-/// the busiest rank, those that leave a node counting more. Where any_k, both take dense: nobody
-/// knows beforehand what would travel. A function of its arguments alone.
-/// Throws UsageError where the schedule named cannot take what the compressor keeps.
+/// the least seconds, but dense unless another is clearly ahead, for models err, or where
+/// World::trials lets it be tried out; "two_level" that of the least seconds among those of two
+/// levels; "least_bytes" the one with the fewest bytes of the busiest rank, those that leave a node
+/// counting more. Where any_k, both take dense: nobody knows beforehand what would travel. A
+/// function of its arguments alone. Throws UsageError where the schedule named cannot take what the
+/// compressor keeps.
 Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
                        const World& world, const compress::Compressor& compressor);
 

@@ -37,22 +37,35 @@ void accumulate(Stats& totals, const Stats& call) {
   totals.residual_norm = call.residual_norm;
 }
 
+std::uint64_t compressed_count(const Bucket& bucket) {
+  std::uint64_t count = 0;
+  for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+    for (const compress::Piece& piece : part.part.pieces) count += piece.elements.size();
+  }
+  return count;
+}
+
 }  // namespace
 
 void StatsBook::meet(Bucket& bucket, std::span<const Segment> segments) {
-  BucketStats stats{.id = bucket.id, .count = bucket.count};
+  BucketStats stats{.id = bucket.id, .count = bucket.count, .compressed = compressed_count(bucket)};
   const auto named =
       std::ranges::find_if(segments, [](const Segment& segment) { return !segment.name.empty(); });
   if (named != segments.end()) stats.name = named->name;
-  for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
-    for (const compress::Piece& piece : part.part.pieces) stats.compressed += piece.elements.size();
-  }
   stats.totals.schedule = bucket.schedule;
   stats.totals.reason = bucket.reason;
 
   const std::lock_guard lock(mutex_);
   bucket.number = buckets_.size();
   buckets_.push_back(std::move(stats));
+}
+
+void StatsBook::replan(const Bucket& bucket) {
+  const std::lock_guard lock(mutex_);
+  BucketStats& stats = buckets_[bucket.number];
+  stats.compressed = compressed_count(bucket);
+  stats.totals.schedule = bucket.schedule;
+  stats.totals.reason = bucket.reason;
 }
 
 Stats& StatsBook::begin(const Bucket& bucket) {

@@ -21,6 +21,8 @@ class StatsBook {
  public:
   /// Starts the account of a bucket and gives it its number.
   void meet(Bucket& bucket, std::span<const Segment> segments);
+  /// The bucket stays with another plan than that of its first calls.
+  void replan(const Bucket& bucket);
   /// Starts a call. Its stages add to what is returned, which is the same object every time.
   Stats& begin(const Bucket& bucket);
   /// The call under way, or the last if none is.

@@ -35,6 +35,10 @@ struct Options {
   /// from that size on go by Winnow's ring instead of the transport's own allreduce. Empty:
   /// measured, once, when an AllReducer is made, whose options() then say what was measured.
   std::string links = {};
+  /// Where "auto" predicts times that are close, it tries both out: so many calls of a bucket by
+  /// the compressed schedule and so many dense are timed, three before each are not, and all ranks
+  /// stay with what was the faster. 0: predictions alone decide, so `links` fixes all plans.
+  int trial_calls = 5;
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; of calls
                                     ///< that do not name their own
   float decay = 1;                  ///< error feedback: acc = gradient + decay * residual, 0 to 1

@@ -24,13 +24,14 @@ std::string error_of(const std::string& text) {
 
 TEST(Options, EveryKeyIsReadAndWritten) {
   const Options options = Options::parse(
-      "compressor=topk:0.02 schedule=gather;links=inter=50us,1Gbit/s+pass=8GB/s op=sum decay=0.95 "
-      "min_bytes=0\texempt_1d=no "
+      "compressor=topk:0.02 schedule=gather;links=inter=50us,1Gbit/s+pass=8GB/s trial_calls=7 "
+      "op=sum decay=0.95 min_bytes=0\texempt_1d=no "
       "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 enable=off stats=2 "
       "debug=3");
   EXPECT_EQ(options.compressor, "topk:0.02");
   EXPECT_EQ(options.schedule, "gather");
   EXPECT_EQ(options.links, LinkModel::parse("inter=50us,1Gbit/s pass=8GB/s").to_string('+'));
+  EXPECT_EQ(options.trial_calls, 7);
   EXPECT_EQ(options.op, ReduceOp::sum);
   EXPECT_EQ(options.decay, 0.95F);
   EXPECT_EQ(options.min_bytes, 0U);
@@ -76,7 +77,7 @@ TEST(Options, ErrorsNameTheNearestWord) {
        {"compressor=topk", "compressor=topk:0", "compressor=topk:1.5", "compressor=topk:nan",
         "compressor=topk:0.1x", "compressor=none:1", "decay=2", "decay=-0.1", "decay=nan",
         "min_bytes=-1", "min_bytes=4k", "threads=-1", "enable=maybe", "links=fast",
-        "max_part=4294967296", "deadline=-1"}) {
+        "max_part=4294967296", "deadline=-1", "trial_calls=-1"}) {
     EXPECT_NE(error_of(wrong), "") << wrong;
   }
   for (const char* wrong : {"stats=3", "stats=-1", "stats=yes", "debug=4"}) {
