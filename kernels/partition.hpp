@@ -37,10 +37,13 @@ class Partition {
   }
   /// Positions of `owner`.
   constexpr std::uint64_t local_count(std::uint32_t owner) const {
-    if (units_ == 0) return 0;
-    const std::uint64_t last = groups() - 1, unit = unit_of(owner, last);
-    if (unit >= units_) return last * kUnit;
-    return last * kUnit + (unit + 1 == units_ ? count_ - unit * kUnit : kUnit);
+    return local_before(owner, count_);
+  }
+  /// Those of them that lie before a position.
+  constexpr std::uint64_t local_before(std::uint32_t owner, std::uint64_t position) const {
+    const std::uint64_t group = position / kUnit / owners_, first = unit_of(owner, group) * kUnit;
+    const std::uint64_t past = position < first ? 0 : position - first;
+    return group * kUnit + (past < kUnit ? past : kUnit);
   }
   /// The position whose local number is `local`, below local_count(owner).
   constexpr std::uint64_t position(std::uint32_t owner, std::uint64_t local) const {

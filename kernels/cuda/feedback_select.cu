@@ -7,14 +7,13 @@
 namespace winnow::kernels::cuda {
 
 std::size_t feedback_select_scratch(std::size_t count, std::size_t k) {
+  expect_selectable(count);
   return SelectScratch(count, select_capacity(count, k, {})).bytes;
 }
 
 void feedback_select(const Exec& exec, const DeviceSelectJob& job) {
   const SelectTask task = make_select_task(job);
-  const std::size_t zeroed = SelectScratch(task.count, task.capacity).zeroed;
-  WINNOW_CUDA_TRY(
-      cudaMemsetAsync(job.scratch.data(), 0, zeroed, static_cast<cudaStream_t>(exec.stream)));
+  clear(exec, job.scratch.data(), SelectScratch(task.count, task.capacity).zeroed);
   for_each_select_kernel(
       task, blocks_for(select_tiles(task.count)),
       [&](auto kernel, unsigned blocks) { launch<decltype(kernel)>(exec, blocks, task); });

@@ -21,7 +21,7 @@
 // 2. StreamPass: acc goes into the residual; where |acc| reaches the bound it moves on into the
 //    candidates, in index order, leaving 0. Candidates beyond their room stay where they are. Where
 //    acc is not finite the residual stays, and the gradient is marked by NaN: where acc is finite,
-//    the gradient is.
+//    the gradient is. Own units stay in the residual, and what reaches their bound is listed.
 // 3. PutBack: fewer than k candidates, or more than there is room for, do not serve. They go back
 //    into the residual, and from there on the whole residual stands for the candidates.
 // 4. CountDigits, a digit each time: the magnitude of the k-th, and how many that equal it are
@@ -78,39 +78,66 @@ struct ChooseBound {
   }
 };
 
+/// `kOwn`: there are own units.
+template <bool kOwn>
 struct StreamPass {
   using Task = SelectTask;
   struct Shared {
-    simt::ScanRoom scan;
+    simt::ScanRoom scan, own_scan;
     Turn turn;
+    std::uint32_t own[kTileUnits / simt::kLanes];  // a bit for each unit of the tile
+  };
+
+  /// What a thread has met.
+  struct Met {
+    std::uint32_t highest, not_finite, own_not_finite;
   };
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     SelectControl* const control = task.control;
     const std::uint32_t tiles = select_tiles(task.count), bound = control->bound;
-    std::uint32_t highest = 0, not_finite = 0;
+    Met met{0, 0, 0};
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control->stream_ticket);
       if (tile >= tiles) break;
-      stream(shared, task, tile, bound, highest, not_finite);
+      stream(shared, task, tile, bound, met);
     }
-    highest = simt::warp_max(highest);
-    not_finite = simt::warp_sum(not_finite);
+    met.highest = simt::warp_max(met.highest);
+    met.not_finite = simt::warp_sum(met.not_finite);
+    if constexpr (kOwn) met.own_not_finite = simt::warp_sum(met.own_not_finite);
     if (simt::lane() == 0) {
-      simt::atomic_max(&control->highest, highest);
-      if (not_finite > 0) simt::atomic_add(&control->not_finite, not_finite);
+      simt::atomic_max(&control->highest, met.highest);
+      if (met.not_finite > 0) simt::atomic_add(&control->not_finite, met.not_finite);
+      if (met.own_not_finite > 0) simt::atomic_add(&control->own_not_finite, met.own_not_finite);
     }
     if (is_last_thread(&control->stream_done)) decide(task);
   }
 
  private:
+  /// Says of each unit of the tile whether it is own.
+  WINNOW_DEVICE static void find_own(Shared& shared, const Task& task, std::uint32_t tile) {
+    if (simt::thread() < kTileUnits) {
+      const auto first = static_cast<std::uint32_t>(simt::thread() * Partition::kUnit);
+      const std::uint32_t own = simt::ballot(task.own.has(tile * kSelectTile + first));
+      if (simt::lane() == 0) shared.own[simt::thread() / simt::kLanes] = own;
+    }
+    simt::barrier();
+  }
+
+  /// Whether this thread's vector j lies in an own unit.
+  WINNOW_DEVICE static bool is_own(const Shared& shared, std::uint32_t j) {
+    const std::uint32_t unit = first_of(0, j) / static_cast<std::uint32_t>(Partition::kUnit);
+    return kOwn && (shared.own[unit / simt::kLanes] >> unit % simt::kLanes & 1) != 0;
+  }
+
   WINNOW_DEVICE static void stream(Shared& shared, const Task& task, std::uint32_t tile,
-                                   std::uint32_t bound, std::uint32_t& highest,
-                                   std::uint32_t& not_finite) {
+                                   std::uint32_t bound, Met& met) {
     float acc[kSelectVectors][4];
     unsigned here[kSelectVectors], finite[kSelectVectors], reaches[kSelectVectors];
-    std::uint64_t counts = 0;  // of candidates, 16 bits a vector
+    std::uint64_t counts = 0, own_counts = 0;  // of what reaches a bound, 16 bits a vector
+    if constexpr (kOwn) find_own(shared, task, tile);
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      const bool own = is_own(shared, j);
       const std::uint32_t first = first_of(tile, j);
       float gradient[4], residual[4];
       here[j] = elements_below(task.count, first);
@@ -122,38 +149,76 @@ struct StreamPass {
         const std::uint32_t size = magnitude(acc[j][e]);
         if ((here[j] >> e & 1) == 0) continue;
         if (size >= kInfinity) {
-          ++not_finite;
+          ++met.not_finite;
+          met.own_not_finite += own ? 1 : 0;
           continue;
         }
         finite[j] |= 1U << e;
-        highest = size > highest ? size : highest;
-        if (size < bound) continue;
+        if (own) {
+          if (std::bit_cast<float>(size) < task.own.bound) continue;
+          own_counts += std::uint64_t{1} << 16 * j;
+        } else {
+          met.highest = size > met.highest ? size : met.highest;
+          if (size < bound) continue;
+          counts += std::uint64_t{1} << 16 * j;
+        }
         reaches[j] |= 1U << e;
-        counts += std::uint64_t{1} << 16 * j;
       }
     }
     const simt::Scanned scanned = simt::scan(shared.scan, counts);
-    std::uint32_t total = 0;
-    for (std::uint32_t j = 0; j < kSelectVectors; ++j) total += field(scanned.total, j);
-    auto at = static_cast<std::uint32_t>(look_back(shared.turn, task.stream_tiles, tile, total));
+    simt::Scanned own_scanned{0, 0};
+    if constexpr (kOwn) own_scanned = simt::scan(shared.own_scan, own_counts);
+    std::uint32_t total = 0, own_total = 0;
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      total += field(scanned.total, j);
+      own_total += field(own_scanned.total, j);
+    }
+    const std::uint64_t before =
+        look_back(shared.turn, task.stream_tiles, tile, pair_of(total, own_total));
+    std::uint32_t at = low_of(before), own_at = high_of(before);
     if (tile + 1 == select_tiles(task.count) && simt::thread() == 0) {
       task.control->candidates = at + total;
+      task.control->listed = own_at + own_total;
     }
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const std::uint32_t first = first_of(tile, j);
-      std::uint32_t mine = at + field(scanned.before, j);
-      at += field(scanned.total, j);
-      for (unsigned e = 0; e < 4; ++e) {
-        if ((reaches[j] >> e & 1) == 0) continue;
-        if (mine < task.capacity) {
-          task.candidate_index[mine] = first + e;
-          task.candidate_value[mine] = acc[j][e];
-          acc[j][e] = 0;
-        }
-        ++mine;
+      if (is_own(shared, j)) {
+        list_own(task, first, reaches[j], acc[j], own_at + field(own_scanned.before, j));
+      } else {
+        move_candidates(task, first, reaches[j], acc[j], at + field(scanned.before, j));
       }
+      at += field(scanned.total, j);
+      own_at += field(own_scanned.total, j);
       store_vector(task.residual + first, finite[j], acc[j]);
       leave_gradient(task, first, here[j], finite[j]);
+    }
+  }
+
+  /// Those elements of a vector that reach the bound, as candidates from number `at` on.
+  WINNOW_DEVICE static void move_candidates(const Task& task, std::uint32_t first, unsigned reaches,
+                                            float (&acc)[4], std::uint32_t at) {
+    for (unsigned e = 0; e < 4; ++e) {
+      if ((reaches >> e & 1) == 0) continue;
+      if (at < task.capacity) {
+        task.candidate_index[at] = first + e;
+        task.candidate_value[at] = acc[e];
+        acc[e] = 0;
+      }
+      ++at;
+    }
+  }
+
+  WINNOW_DEVICE static void list_own(const Task& task, std::uint32_t first, unsigned reaches,
+                                     const float (&acc)[4], std::uint32_t at) {
+    if (reaches == 0) return;
+    const auto local = static_cast<std::uint32_t>(task.own.partition.local(task.own.base + first));
+    for (unsigned e = 0; e < 4; ++e) {
+      if ((reaches >> e & 1) == 0) continue;
+      if (at < task.own.room) {
+        task.own.index[at] = local + e;
+        task.own.value[at] = acc[e];
+      }
+      ++at;
     }
   }
 
@@ -170,10 +235,12 @@ struct StreamPass {
     SelectControl& control = *task.control;
     if (task.k == 0) return;
     const std::uint32_t candidates = simt::published(&control.candidates);
-    const std::uint32_t finite = task.count - simt::published(&control.not_finite);
+    const std::uint32_t not_finite =
+        simt::published(&control.not_finite) - simt::published(&control.own_not_finite);
     const bool whole = candidates < task.k || candidates > task.capacity;
     control.whole = whole ? 1 : 0;
-    control.scarce = finite < task.k ? 1 : 0;
+    control.finite = task.competing - not_finite;
+    control.scarce = control.finite < task.k ? 1 : 0;
     control.base = whole ? 0 : control.bound;
     control.rank = task.k;
     const std::uint32_t span = simt::published(&control.highest) - control.base;
@@ -214,7 +281,11 @@ struct ClearMarks {
 template <class Stage>
 void for_each_select_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
   stage(ChooseBound{}, 1U);
-  stage(StreamPass{}, blocks);
+  if (task.has_own) {
+    stage(StreamPass<true>{}, blocks);
+  } else {
+    stage(StreamPass<false>{}, blocks);
+  }
   stage(PutBack{}, blocks);
   stage(CountDigits<0>{}, blocks);
   stage(CountDigits<1>{}, blocks);

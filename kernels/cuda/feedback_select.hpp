@@ -19,24 +19,25 @@ enum class GradientAfter : std::uint8_t {
 
 /// What feedback_select works on: memory of the device, but for this struct.
 struct DeviceSelectJob {
-  FeedbackSpans spans;             ///< below 2^31 elements, without own units
-  std::span<std::uint32_t> index;  ///< k elements each
-  std::span<float> value;
+  FeedbackSpans spans = {};             ///< below 2^31 elements; own.partition is in host memory
+  std::uint32_t base = 0;               ///< added to each index: position of the first element
+  std::span<std::uint32_t> index = {};  ///< k elements each
+  std::span<float> value = {};
   SelectBound* state = nullptr;    ///< carried from step to step
   SelectResult* result = nullptr;  ///< written by the last kernel
   GradientAfter gradient_after = GradientAfter::zero;
-  std::span<std::byte> scratch;  ///< feedback_select_scratch bytes, 256-byte aligned
+  std::span<std::byte> scratch = {};  ///< feedback_select_scratch bytes, 256-byte aligned
 };
 
 /// Bytes of scratch for `count` elements of which k are selected: 16 (k + 2048) and a few.
 std::size_t feedback_select_scratch(std::size_t count, std::size_t k);
 
-/// kernels::feedback_select with the same bits: enqueued on exec.stream, which must belong to the
-/// current device; what it learns and says stays there. Where the carried bound was good it reads
-/// gradient and residual once and writes the residual once, by 16 bytes where they are aligned to
-/// them; else it reads the residual up to 4 times more. Does not synchronise or allocate, so a
-/// CUDA graph can capture it. Throws CudaError where a launch is refused, UsageError for wrong
-/// sizes or in a build without CUDA.
+/// kernels::feedback_select with the same bits, own units too: enqueued on exec.stream, which must
+/// belong to the current device; what it learns and says stays there. Where the carried bound was
+/// good it reads gradient and residual once and writes the residual once, by 16 bytes where they
+/// are aligned to them; else it reads the residual up to 4 times more. Does not synchronise or
+/// allocate, so a CUDA graph can capture it. Throws CudaError where a launch is refused, UsageError
+/// for wrong sizes or in a build without CUDA.
 void feedback_select(const Exec& exec, const DeviceSelectJob& job);
 
 }  // namespace winnow::kernels::cuda

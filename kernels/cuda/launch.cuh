@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <winnow/exec.hpp>
 
@@ -29,6 +30,13 @@ void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task
   WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, task));
 }
 
+/// Enqueues zeros.
+template <class T>
+void clear(const Exec& exec, T* at, std::size_t count = 1) {
+  WINNOW_CUDA_TRY(
+      cudaMemsetAsync(at, 0, count * sizeof(T), static_cast<cudaStream_t>(exec.stream)));
+}
+
 /// Blocks for a kernel whose blocks fetch `tiles` pieces of work until none is left: as many as
 /// the current device runs at a time.
 inline unsigned blocks_for(std::uint64_t tiles) {
@@ -38,6 +46,11 @@ inline unsigned blocks_for(std::uint64_t tiles) {
   WINNOW_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   const std::uint64_t most = static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor;
   return static_cast<unsigned>(std::clamp<std::uint64_t>(tiles, 1, most));
+}
+
+/// Blocks for a kernel in which each thread takes every grid_threads()-th piece of work.
+inline unsigned blocks_of(std::uint64_t pieces) {
+  return blocks_for((pieces + simt::kThreads - 1) / simt::kThreads);
 }
 
 }  // namespace winnow::kernels::cuda

@@ -40,7 +40,9 @@ struct CountDigits {
     for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < source.count;
          i += simt::blocks() * simt::kThreads) {
       const std::uint32_t offset = magnitude(source.value[i]) - base;
-      if (offset < width && source.counts(i)) simt::atomic_add(&bins[offset >> shift], 1);
+      if (offset < width && source.counts(i) && source.competes(i)) {
+        simt::atomic_add(&bins[offset >> shift], 1);
+      }
     }
     simt::barrier();
     std::uint32_t* const all = task.bins + kLevel * kBins;
@@ -87,7 +89,7 @@ struct Compact {
     const bool whole = control.whole != 0, scarce = control.scarce != 0;
     const std::uint32_t cut = control.base;
     // Of those that tie, this many are kept, the first ones.
-    const std::uint32_t ties = scarce ? task.k - (task.count - control.not_finite) : control.rank;
+    const std::uint32_t ties = scarce ? task.k - control.finite : control.rank;
     float value[kSelectVectors][4];
     unsigned here[kSelectVectors], above[kSelectVectors], tied[kSelectVectors];
     unsigned counts[kSelectVectors];
@@ -95,6 +97,7 @@ struct Compact {
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const std::uint32_t first = first_of(tile, j);
       here[j] = elements_below(source.count, first);
+      if (here[j] != 0 && !source.competes(first)) here[j] = 0;
       load_vector(source.value + first, here[j], value[j]);
       above[j] = tied[j] = counts[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
@@ -132,7 +135,7 @@ struct Compact {
         const bool is_finite = (counts[j] >> e & 1) != 0;
         if (is_above || (is_tied && tied_before < ties)) {
           const std::uint32_t at = above_before + (tied_before < ties ? tied_before : ties);
-          task.index[at] = whole ? i : task.candidate_index[i];
+          task.index[at] = task.base + (whole ? i : task.candidate_index[i]);
           task.value[at] = is_finite ? value[j][e] : 0;
           if (whole && is_finite) task.residual[i] = 0;
         } else if (!whole) {
@@ -152,7 +155,7 @@ struct Compact {
     *task.result = {.finite = control.not_finite == 0,
                     .candidates = candidates,
                     .passes = control.whole != 0 ? 2U : 1U,
-                    .listed = 0};
+                    .listed = control.listed};
     if (task.k == 0) return;
     SelectBound state = *task.state;
     learn_bound(state, task.k, control.scarce != 0 ? 0 : std::bit_cast<float>(control.base),

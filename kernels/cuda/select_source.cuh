@@ -21,10 +21,11 @@ WINNOW_DEVICE std::uint32_t field(std::uint64_t counts, std::uint32_t j) {
   return static_cast<std::uint32_t>(counts >> 16 * j & 0xffff);
 }
 
-/// What is selected from, once the pass is over: the candidates, or all that is finite.
+/// What is selected from, once the pass is over: the candidates, or all that is finite and not own.
 struct Source {
   const float* value;
-  const float* marks;  // not finite where the value does not count; null: all count
+  const float* marks;    // not finite where the value does not count; null: all count
+  const SelectOwn* own;  // of these none competes; null: all do
   std::uint32_t count;
 
   WINNOW_DEVICE explicit Source(const SelectTask& task) {
@@ -32,8 +33,12 @@ struct Source {
     const bool whole = control.whole != 0;
     value = whole ? task.residual : task.candidate_value;
     marks = whole && control.not_finite != 0 ? task.gradient : nullptr;
+    own = whole && task.has_own ? &task.own : nullptr;
     count = whole ? task.count : control.candidates;
   }
+  /// Alike for all elements of a unit.
+  WINNOW_DEVICE bool competes(std::uint32_t i) const { return own == nullptr || !own->has(i); }
+  /// Whether the acc of element i was finite.
   WINNOW_DEVICE bool counts(std::uint32_t i) const {
     return marks == nullptr || is_finite(marks[i]);
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/digits.cuh"
@@ -17,14 +18,17 @@ namespace winnow::kernels::cuda {
 
 /// What the kernels of a selection tell each other; all zero before the first.
 struct SelectControl {
-  std::uint32_t bound;        ///< a magnitude: candidates reach it
-  std::uint32_t candidates;   ///< that did
-  std::uint32_t not_finite;   ///< elements whose acc is not
-  std::uint32_t highest;      ///< magnitude of all finite ones
-  std::uint32_t whole;        ///< 1: the candidates do not serve; select from the whole residual
-  std::uint32_t scarce;       ///< 1: fewer than k are finite
-  std::uint32_t base, shift;  ///< the k-th magnitude lies in [base, base + 2^shift)
-  std::uint32_t rank;         ///< of the k-th in that range, from 1
+  std::uint32_t bound;           ///< a magnitude: candidates reach it
+  std::uint32_t candidates;      ///< that did
+  std::uint32_t not_finite;      ///< elements whose acc is not
+  std::uint32_t own_not_finite;  ///< those of them that are own
+  std::uint32_t finite;          ///< others that compete
+  std::uint32_t listed;          ///< own elements that reach their bound
+  std::uint32_t highest;         ///< magnitude of all finite ones that compete
+  std::uint32_t whole;           ///< 1: the candidates do not serve; select from the whole residual
+  std::uint32_t scarce;          ///< 1: fewer than k are finite
+  std::uint32_t base, shift;     ///< the k-th magnitude lies in [base, base + 2^shift)
+  std::uint32_t rank;            ///< of the k-th in that range, from 1
   std::uint32_t stream_ticket, compact_ticket;
   std::uint32_t stream_done, count_done[kLevels];
 };
@@ -36,12 +40,36 @@ struct SelectLimits {
   std::uint32_t sample_runs = 2048;      ///< of 16 elements each, spread over the whole
 };
 
+/// Units that do not compete, and room for those of their elements that reach a bound.
+struct SelectOwn {
+  Partition partition;
+  std::uint32_t self = 0;
+  std::uint64_t base = 0;
+  float bound = 0;
+  std::uint32_t room = 0;
+  std::uint32_t* index = nullptr;
+  float* value = nullptr;
+
+  /// Own ones of the parameter's `count` elements.
+  std::uint64_t size(std::uint64_t count) const {
+    return partition.local_before(self, base + count) - partition.local_before(self, base);
+  }
+  /// Whether element i, and its unit with it, is one of them.
+  WINNOW_DEVICE bool has(std::uint32_t i) const {
+    return partition.owner_of_unit((base + i) / Partition::kUnit) == self;
+  }
+};
+
 struct SelectTask {
   float* gradient;
   float* residual;
   float decay;
   bool zero_gradient;
   std::uint32_t count, k;
+  std::uint32_t competing;  ///< elements that are not own
+  bool has_own;
+  SelectOwn own;
+  std::uint32_t base;         ///< of indices
   std::uint32_t capacity;     ///< candidates that there is room for
   std::uint32_t sample_runs;  ///< 0: too few elements for a sample
   std::uint32_t sample_rank;  ///< of the bound in the sample
@@ -60,6 +88,7 @@ inline constexpr std::uint32_t kSampleRun = 16;
 /// Elements of a tile: 4 vectors a thread.
 inline constexpr std::uint32_t kSelectVectors = 4;
 inline constexpr std::uint32_t kSelectTile = simt::kThreads * 4 * kSelectVectors;
+inline constexpr std::uint32_t kTileUnits = kSelectTile / Partition::kUnit;
 
 constexpr std::uint32_t select_tiles(std::uint32_t count) {
   return (count + kSelectTile - 1) / kSelectTile;
@@ -96,23 +125,49 @@ struct SelectScratch {
 };
 
 /// Rank in a sample of `sampled` elements, uniform but for chance, that a little more than k of
-/// `count` elements reach: four standard deviations of caution.
+/// `count` elements reach: four standard deviations of caution. Own elements are sampled too, but
+/// `count` is of those that compete.
 inline std::uint32_t sample_rank(std::size_t sampled, std::size_t count, std::size_t k) {
   const double expected =
       static_cast<double>(sampled) * static_cast<double>(k) / static_cast<double>(count);
   return static_cast<std::uint32_t>(expected + 4 * std::sqrt(expected) + 4);
 }
 
+/// A tile's counts are two numbers of 31 bits.
+inline void expect_selectable(std::size_t count) {
+  WINNOW_EXPECTS(count <= std::numeric_limits<std::int32_t>::max(),
+                 "a parameter in device memory must have fewer than 2^31 elements, not " +
+                     std::to_string(count) + "; cut it into pieces");
+}
+
+inline SelectOwn make_select_own(const OwnUnits& own) {
+  if (own.partition == nullptr) return {.partition = Partition(1, 0)};
+  WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
+                 "a parameter with own units must start at a multiple of 64, not at " +
+                     std::to_string(own.base));
+  WINNOW_EXPECTS(own.self < own.partition->owners(),
+                 "the owner of own units must be one of the partition's");
+  WINNOW_EXPECTS(own.index.size() == own.value.size(),
+                 "the list of own elements needs a value for each index");
+  return {.partition = *own.partition,
+          .self = own.self,
+          .base = own.base,
+          .bound = own.bound,
+          .room = static_cast<std::uint32_t>(own.index.size()),
+          .index = own.index.data(),
+          .value = own.value.data()};
+}
+
 inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimits& limits = {}) {
   const std::size_t count = job.spans.gradient.size(), k = job.index.size();
-  WINNOW_EXPECTS(count <= std::numeric_limits<std::int32_t>::max(),
-                 "a parameter in device memory must have fewer than 2^31 elements");
+  expect_selectable(count);
   WINNOW_EXPECTS(job.spans.residual.size() == count,
                  "gradient and residual must have as many elements");
-  WINNOW_EXPECTS(job.spans.own.partition == nullptr,
-                 "in device memory there are no own units yet; pass host memory and Place::cpu");
-  WINNOW_EXPECTS(k <= count && job.value.size() == k,
-                 "index and value must have k elements each, at most count");
+  const SelectOwn own = make_select_own(job.spans.own);
+  const bool has_own = job.spans.own.partition != nullptr;
+  const std::size_t competing = count - (has_own ? own.size(count) : 0);
+  WINNOW_EXPECTS(k <= competing && job.value.size() == k,
+                 "index and value must have k elements each, at most as many as are not own");
   WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
                  "feedback_select needs a state and a result in device memory");
   const std::uint32_t capacity = select_capacity(count, k, limits);
@@ -120,7 +175,7 @@ inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimit
   WINNOW_EXPECTS(job.scratch.size() >= layout.bytes &&
                      reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
                  "feedback_select needs feedback_select_scratch bytes, 256-byte aligned");
-  const std::uint32_t runs = count < limits.sample_from ? 0 : limits.sample_runs;
+  const std::uint32_t runs = count < limits.sample_from || k == 0 ? 0 : limits.sample_runs;
   const auto at = [&]<class T>(std::size_t offset, T*) {
     return reinterpret_cast<T*>(job.scratch.data() + offset);
   };
@@ -130,9 +185,13 @@ inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimit
           .zero_gradient = job.gradient_after == GradientAfter::zero,
           .count = static_cast<std::uint32_t>(count),
           .k = static_cast<std::uint32_t>(k),
+          .competing = static_cast<std::uint32_t>(competing),
+          .has_own = has_own,
+          .own = own,
+          .base = job.base,
           .capacity = capacity,
           .sample_runs = runs,
-          .sample_rank = runs == 0 ? 0 : sample_rank(std::size_t{runs} * kSampleRun, count, k),
+          .sample_rank = runs == 0 ? 0 : sample_rank(std::size_t{runs} * kSampleRun, competing, k),
           .index = job.index.data(),
           .value = job.value.data(),
           .state = job.state,

@@ -18,28 +18,33 @@ using kernels::SelectResult;
 
 /// A step in device memory.
 struct OnDevice {
-  DeviceArray<float> gradient, residual, value;
-  DeviceArray<std::uint32_t> index;
+  DeviceArray<float> gradient, residual, value, own_value;
+  DeviceArray<std::uint32_t> index, own_index;
   DeviceArray<SelectBound> state{1};
   DeviceArray<SelectResult> result{1};
   DeviceArray<std::byte> scratch;
-  float decay;
+  SelectStep host;
 
   OnDevice(const SelectStep& step, const SelectBound& bound, const Stream& stream)
       : gradient(step.gradient.size()),
         residual(step.gradient.size()),
         value(step.k),
+        own_value(step.own ? step.own->room : 0),
         index(step.k),
+        own_index(own_value.span().size()),
         scratch(kernels::cuda::feedback_select_scratch(step.gradient.size(), step.k)),
-        decay(step.decay) {
+        host(step) {
     gradient.upload(step.gradient, stream);
     residual.upload(step.residual, stream);
+    own_index.upload(std::vector<std::uint32_t>(own_index.span().size()), stream);
+    own_value.upload(std::vector<float>(own_value.span().size()), stream);
     state.upload({&bound, 1}, stream);
   }
 
   void step(const Stream& stream) {
     kernels::cuda::feedback_select({.place = Place::cuda, .stream = stream.get()},
-                                   {.spans = {gradient.span(), residual.span(), decay},
+                                   {.spans = {gradient.span(), residual.span(), host.decay,
+                                              host.own_units(own_index.span(), own_value.span())},
                                     .index = index.span(),
                                     .value = value.span(),
                                     .state = state.span().data(),
@@ -49,8 +54,15 @@ struct OnDevice {
 
   SelectOutcome download(SelectBound& bound, const Stream& stream) const {
     bound = state.download(stream)[0];
-    return {gradient.download(stream), residual.download(stream), index.download(stream),
-            value.download(stream), result.download(stream)[0]};
+    SelectOutcome out(host);
+    out.gradient = gradient.download(stream);
+    out.residual = residual.download(stream);
+    out.index = index.download(stream);
+    out.value = value.download(stream);
+    out.own_index = own_index.download(stream);
+    out.own_value = own_value.download(stream);
+    out.result = result.download(stream)[0];
+    return out;
   }
 };
 
@@ -89,6 +101,21 @@ TEST_F(FeedbackSelectOnDevice, CarriedBoundEqualsReference) {
   for (const Input input : kInputs) {
     SCOPED_TRACE(testing::Message() << input);
     expect_steps_equal_reference(input, 4097, select_on_device);
+  }
+}
+
+TEST_F(FeedbackSelectOnDevice, OwnUnitsEqualReference) {
+  for (const Input input : kInputs) {
+    SCOPED_TRACE(testing::Message() << input);
+    for (const std::size_t count : {0U, 1U, 64U, 65U, 4095U, 4097U}) {
+      expect_own_units_equal_reference(input, count, select_on_device);
+    }
+  }
+}
+
+TEST_F(FeedbackSelectOnDevice, OwnUnitsOfLargeOnesEqualReference) {
+  for (const Input input : {Input::normal, Input::not_finite}) {
+    expect_own_units_equal_reference(input, kLargeSize, select_on_device);
   }
 }
 

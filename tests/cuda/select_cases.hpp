@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "kernels/cuda/feedback_select.hpp"
@@ -18,30 +20,66 @@ namespace winnow::tests {
 // Steps of feedback_select for bodies that run on a device, or on the model of one: what they must
 // leave is what the reference leaves.
 
+/// Units that do not compete, of a parameter that begins at `base`.
+struct OwnCase {
+  kernels::Partition partition;
+  std::uint32_t self = 0;
+  std::uint64_t base = 0;
+  float bound = 1;
+  std::size_t room = 0;  ///< of the list
+
+  std::uint64_t size(std::uint64_t count) const {
+    return partition.local_before(self, base + count) - partition.local_before(self, base);
+  }
+};
+
 struct SelectStep {
   std::vector<float> gradient, residual;
   float decay = 1;
   std::size_t k = 1;
+  std::optional<OwnCase> own = {};
+
+  kernels::OwnUnits own_units(std::span<std::uint32_t> index, std::span<float> value) const {
+    if (!own) return {};
+    return {.partition = &own->partition,
+            .self = own->self,
+            .base = own->base,
+            .bound = own->bound,
+            .index = index,
+            .value = value};
+  }
 };
 
 struct SelectOutcome {
   std::vector<float> gradient, residual;
   std::vector<std::uint32_t> index;
   std::vector<float> value;
+  std::vector<std::uint32_t> own_index;
+  std::vector<float> own_value;
   kernels::SelectResult result{};
+
+  explicit SelectOutcome(const SelectStep& step)
+      : gradient(step.gradient),
+        residual(step.residual),
+        index(step.k),
+        value(step.k),
+        own_index(step.own ? step.own->room : 0),
+        own_value(own_index.size()) {}
+
+  kernels::FeedbackSpans spans(const SelectStep& step) {
+    return {gradient, residual, step.decay, step.own_units(own_index, own_value)};
+  }
 };
 
 /// Runs a step with a carried bound, and leaves the bound that it learnt.
 using SelectBody = std::function<SelectOutcome(const SelectStep&, kernels::SelectBound&)>;
 
 inline SelectOutcome select_by_reference(const SelectStep& step) {
-  SelectOutcome out{step.gradient, step.residual, std::vector<std::uint32_t>(step.k),
-                    std::vector<float>(step.k)};
+  SelectOutcome out(step);
   Workspace workspace;
   kernels::SelectBound unused;
   out.result = kernels::feedback_select({.place = Place::reference, .workspace = &workspace},
-                                        {out.gradient, out.residual, step.decay}, unused, out.index,
-                                        out.value);
+                                        out.spans(step), unused, out.index, out.value);
   return out;
 }
 
@@ -51,6 +89,9 @@ inline void expect_equal(const SelectOutcome& got, const SelectOutcome& expected
   EXPECT_TRUE(same_bits(got.gradient, expected.gradient));
   EXPECT_TRUE(same_bits(got.residual, expected.residual));
   EXPECT_EQ(got.result.finite, expected.result.finite);
+  EXPECT_EQ(got.result.listed, expected.result.listed);
+  EXPECT_TRUE(got.own_index == expected.own_index);
+  EXPECT_TRUE(same_bits(got.own_value, expected.own_value));
 }
 
 /// A first step, whose residual is zero where ties are to stay ties.
@@ -65,6 +106,43 @@ inline void expect_equals_reference(const SelectStep& step, const SelectBody& bo
   SCOPED_TRACE(testing::Message() << step.gradient.size() << " elements, k " << step.k);
   kernels::SelectBound first;
   expect_equal(body(step, first), select_by_reference(step));
+}
+
+/// One of whose positions some belong to this rank. k is at most what competes; the list has room
+/// for every other own element.
+inline SelectStep own_step(Input input, std::size_t count, std::uint32_t owners,
+                           std::uint64_t base) {
+  SelectStep step = first_step(input, count, 0);
+  step.own = OwnCase{.partition = kernels::Partition(owners, base + count + 200),
+                     .self = owners - 1,
+                     .base = base,
+                     .bound = 1.5F};
+  const std::uint64_t own = step.own->size(count);
+  step.own->room = own / 2 + 1;
+  step.k = std::min<std::size_t>((count - own + 49) / 50, count - own);
+  return step;
+}
+
+/// First steps and, of the same k, those with the bound that they learnt. Positions from 2^32 on
+/// among them: a part is below it, but nothing here depends on that.
+inline void expect_own_units_equal_reference(Input input, std::size_t count,
+                                             const SelectBody& body) {
+  struct Share {
+    std::uint32_t owners;
+    std::uint64_t base;
+  };
+  for (const auto& [owners, base] :
+       {Share{1, 0}, Share{2, 6464}, Share{7, std::uint64_t{1} << 33}}) {
+    SCOPED_TRACE(testing::Message()
+                 << count << " elements from " << base << ", " << owners << " owners");
+    SelectStep step = own_step(input, count, owners, base);
+    kernels::SelectBound bound;
+    for (int turn = 0; turn < 2; ++turn) {
+      const SelectOutcome expected = select_by_reference(step);
+      expect_equal(body(step, bound), expected);
+      step.residual = expected.residual;
+    }
+  }
 }
 
 /// Steps with the bound carried over, scales that jump, and a k that changes.

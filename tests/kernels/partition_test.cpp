@@ -28,6 +28,9 @@ TEST(Partition, EveryPositionHasOneOwnerWhoNumbersItInOrder) {
       for (std::uint64_t p = 0; p < count; ++p) {
         const std::uint32_t owner = partition.owner_of_unit(p / Partition::kUnit);
         ASSERT_LT(owner, owners);
+        for (std::uint32_t o = 0; o < owners && p % 31 == 0; ++o) {
+          wrong += partition.local_before(o, p) != next[o];
+        }
         wrong += partition.local(p) != next[owner]++;
         wrong += partition.position(owner, partition.local(p)) != p;
       }

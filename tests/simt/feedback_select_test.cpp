@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/feedback_select.cuh"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +10,9 @@
 #include <cstring>
 #include <deque>
 #include <sstream>
+#include <string>
 #include <vector>
+#include <winnow/error.hpp>
 
 #include "tests/cuda/select_cases.hpp"
 #include "tests/sanitized.hpp"
@@ -35,26 +38,26 @@ struct OnModel {
   unsigned blocks = 2;
   SelectLimits limits = kSmall;
   GradientAfter gradient_after = GradientAfter::zero;
+  std::uint32_t base = 0;
   int kernels = 0;   // launched
   int barriers = 0;  // that a thread met in kernel number `watched`
   int watched = -1;
   int skipped = -1;  // barrier of that kernel
 
   SelectOutcome operator()(const SelectStep& step, SelectBound& bound) {
-    SelectOutcome out{step.gradient, step.residual, std::vector<std::uint32_t>(step.k),
-                      std::vector<float>(step.k)};
+    SelectOutcome out(step);
     const std::size_t count = step.gradient.size();
     const SelectScratch layout(count, kernels::cuda::select_capacity(count, step.k, limits));
     Scratch scratch(layout.bytes);
-    const SelectTask task =
-        kernels::cuda::make_select_task({.spans = {out.gradient, out.residual, step.decay},
-                                         .index = out.index,
-                                         .value = out.value,
-                                         .state = &bound,
-                                         .result = &out.result,
-                                         .gradient_after = gradient_after,
-                                         .scratch = scratch.span()},
-                                        limits);
+    const SelectTask task = kernels::cuda::make_select_task({.spans = out.spans(step),
+                                                             .base = base,
+                                                             .index = out.index,
+                                                             .value = out.value,
+                                                             .state = &bound,
+                                                             .result = &out.result,
+                                                             .gradient_after = gradient_after,
+                                                             .scratch = scratch.span()},
+                                                            limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
     kernels::cuda::for_each_select_kernel(task, blocks, [&](auto kernel, unsigned grid) {
@@ -111,6 +114,13 @@ TEST_P(FeedbackSelectOnModel, CarriedBoundEqualsReference) {
   }
 }
 
+TEST_P(FeedbackSelectOnModel, OwnUnitsEqualReference) {
+  Machines machines;
+  for (const std::size_t count : {0U, 1U, 65U, 4095U, 4097U}) {
+    expect_own_units_equal_reference(GetParam(), count, OnModel{machines.next(), 3});
+  }
+}
+
 /// More tiles than a warp looks back over at once.
 TEST_P(FeedbackSelectOnModel, ManyTilesEqualReference) {
   if (kSanitized) GTEST_SKIP() << "minutes under a sanitizer; shorter inputs pass the same code";
@@ -156,15 +166,67 @@ TEST(FeedbackSelectModel, LearnsWhatTheHostLearns) {
   SelectBound device{.bound = 2, .margin = 0.05F, .k = 100}, host = device;
   const SelectStep step = first_step(Input::normal, 10'000, 100);
   OnModel{machine, 3, {}}(step, device);
-  SelectOutcome on_host{step.gradient, step.residual, std::vector<std::uint32_t>(step.k),
-                        std::vector<float>(step.k)};
+  SelectOutcome on_host(step);
   Workspace workspace;
-  kernels::feedback_select({.workspace = &workspace},
-                           {on_host.gradient, on_host.residual, step.decay}, host, on_host.index,
+  kernels::feedback_select({.workspace = &workspace}, on_host.spans(step), host, on_host.index,
                            on_host.value);
   EXPECT_EQ(device.bound, host.bound);
   EXPECT_EQ(device.margin, host.margin);
   EXPECT_EQ(device.k, host.k);
+}
+
+/// Own units hold what they will; the others decide whether a pass was enough.
+TEST(FeedbackSelectModel, OwnUnitsNeitherFillNorMoveABound) {
+  Machine machine({.pick = SimtOrder::Pick::random, .seed = 4, .resident = 2});
+  SelectStep step = own_step(Input::normal, 9000, 2, 64);
+  for (std::size_t i = 0; i < step.gradient.size(); ++i) {
+    const std::uint64_t unit = (64 + i) / kernels::Partition::kUnit;
+    if (step.own->partition.owner_of_unit(unit) == step.own->self) step.gradient[i] = 1e6F;
+  }
+  SelectBound bound{.bound = 2.9F, .margin = 0.03F, .k = static_cast<std::uint32_t>(step.k)};
+  const SelectOutcome out = OnModel{machine}(step, bound);
+  EXPECT_EQ(out.result.passes, 1U);
+  EXPECT_LT(bound.bound, 10);
+  expect_equal(out, select_by_reference(step));
+}
+
+TEST(FeedbackSelectModel, IndicesCountFromTheBase) {
+  Machine machine;
+  const SelectStep step = first_step(Input::normal, 5000, 50);
+  const SelectOutcome expected = select_by_reference(step);
+  for (const float bound_of_step : {1.0F, 1e9F}) {
+    SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 50};
+    OnModel run{.machine = machine, .base = 4'000'000'000U};
+    SelectOutcome got = run(step, bound);
+    for (std::uint32_t& i : got.index) i -= run.base;
+    expect_equal(got, expected);
+  }
+}
+
+TEST(FeedbackSelectModel, RefusesWhatItCannotDo) {
+  const auto refuses = [](const kernels::cuda::DeviceSelectJob& job, const std::string& why) {
+    EXPECT_THAT([&] { (void)kernels::cuda::make_select_task(job); },
+                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  // No such memory is there, and none is touched.
+  float* const nowhere = nullptr;
+  const std::span<float> large(nowhere, std::size_t{1} << 31);
+  refuses({.spans = {large, large}}, "fewer than 2^31 elements, not 2147483648");
+
+  std::vector<float> memory(128), value(65);
+  std::vector<std::uint32_t> index(65);
+  const kernels::Partition partition(2, 128);
+  const kernels::FeedbackSpans spans{memory, memory, 1, {.partition = &partition}};
+  refuses({.spans = spans, .index = index, .value = value}, "at most as many as are not own");
+  kernels::FeedbackSpans wrong = spans;
+  wrong.own.base = 65;
+  refuses({.spans = wrong}, "start at a multiple of 64, not at 65");
+  wrong = spans;
+  wrong.own.self = 2;
+  refuses({.spans = wrong}, "one of the partition's");
+  wrong = spans;
+  wrong.own.index = index;
+  refuses({.spans = wrong}, "a value for each index");
 }
 
 /// Where zeros are not asked for, the gradient stays, but for marks.
@@ -228,6 +290,7 @@ TEST(FeedbackSelectModel, EveryBarrierIsNeeded) {
       {first_step(Input::not_finite, kCount, 90), {.bound = 2.5F, .margin = 0, .k = 90}},
       {first_step(Input::ties, kCount, 90), {.bound = 1e9F, .margin = 0, .k = 90}},
       {first_step(Input::normal, kCount, 90), {}},
+      {own_step(Input::not_finite, kCount, 2, 64), {.bound = 2.5F, .margin = 0, .k = 90}},
   };
   std::vector<SelectOutcome> expected;
   std::vector<std::uint64_t> passes, candidates;
@@ -252,6 +315,9 @@ TEST(FeedbackSelectModel, EveryBarrierIsNeeded) {
       return got.index == expected[t].index && same_bits(got.value, expected[t].value) &&
              same_bits(got.residual, expected[t].residual) &&
              same_bits(got.gradient, expected[t].gradient) &&
+             got.own_index == expected[t].own_index &&
+             same_bits(got.own_value, expected[t].own_value) &&
+             got.result.listed == expected[t].result.listed &&
              got.result.finite == expected[t].result.finite &&
              // The bound shows in these alone.
              got.result.passes == passes[t] && got.result.candidates == candidates[t];
