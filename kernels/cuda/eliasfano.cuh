@@ -7,7 +7,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/eliasfano.hpp"
-#include "kernels/cuda/look_back.cuh"
+#include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
 
 // Encoding: each thread makes whole words of the message, and finds the indices that have a bit in
@@ -61,65 +61,24 @@ struct EliasFanoEncode {
   }
 
   WINNOW_DEVICE static std::uint64_t high_word(const Task& task, std::uint64_t w) {
-    std::uint64_t first = 0, end = task.k;  // the first index whose place is not before the word
-    while (first < end) {
-      const std::uint64_t middle = first + (end - first) / 2;
-      if (place(task, middle) < 64 * w) {
-        first = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    std::uint64_t word = 0;
-    for (std::uint64_t i = first; i < task.k && place(task, i) < 64 * (w + 1); ++i) {
-      word |= std::uint64_t{1} << (place(task, i) - 64 * w);
-    }
-    return word;
-  }
-
-  WINNOW_DEVICE static std::uint64_t place(const Task& task, std::uint64_t i) {
-    return (task.index[i] >> task.low_bits) + i;
+    return word_of_ones(w, task.k,
+                        [&task](std::uint64_t i) { return (task.index[i] >> task.low_bits) + i; });
   }
 };
 
 struct EliasFanoDecode {
   using Task = EliasFanoTask;
-  struct Shared {
-    simt::ScanRoom scan;
-    Turn turn;
-  };
-
-  static constexpr std::uint32_t kWords = 4;  // of a thread
-  static constexpr std::uint32_t kTile = simt::kThreads * kWords;
+  using Shared = OnesRoom;
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
-    const std::uint64_t tiles = (task.high_words + kTile - 1) / kTile;
     bool sound = true;
-    while (true) {
-      const std::uint32_t tile = next_tile(shared.turn, task.ticket);
-      if (tile >= tiles) break;
-      const std::uint64_t first = std::uint64_t{tile} * kTile + simt::thread() * kWords;
-      std::uint64_t word[kWords];
-      std::uint32_t ones = 0;
-      for (std::uint32_t w = 0; w < kWords; ++w) {
-        word[w] =
-            first + w < task.high_words ? simt::load_word<std::uint64_t>(task.high(first + w)) : 0;
-        ones += simt::ones_of(word[w]);
-      }
-      const simt::Scanned scanned = simt::scan(shared.scan, ones);
-      const std::uint64_t before = look_back(shared.turn, task.tiles, tile, scanned.total);
-      if (tile + 1 == tiles) sound = sound && before + scanned.total == task.k;
-      std::uint64_t i = before + scanned.before;
-      for (std::uint32_t w = 0; w < kWords; ++w) {
-        for (; word[w] != 0 && i < task.k; word[w] &= word[w] - 1) {
-          const std::uint64_t place = 64 * (first + w) + simt::lowest_one(word[w]);
-          const std::uint64_t position = (place - i) << task.low_bits | low_of_index(task, i);
-          sound = sound && position < task.count;
-          task.index[i++] = static_cast<std::uint32_t>(position);
-        }
-      }
-    }
-    if (!sound) simt::atomic_or(task.refused, 1);
+    const OnesTask ones{task.high(0), task.high_words, task.k, task.ticket, task.tiles};
+    const bool complete = for_each_one(shared, ones, [&](std::uint64_t i, std::uint64_t place) {
+      const std::uint64_t position = (place - i) << task.low_bits | low_of_index(task, i);
+      sound = sound && position < task.count;
+      task.index[i] = static_cast<std::uint32_t>(position);
+    });
+    if (!complete || !sound) simt::atomic_or(task.refused, 1);
   }
 
  private:
@@ -175,14 +134,9 @@ inline EliasFanoTask make_encode_task(std::uint64_t count, std::span<const std::
   return task;
 }
 
-/// Tiles of words of the high part.
-inline std::uint64_t decode_tiles(const EliasFanoTask& task) {
-  return (task.high_words + EliasFanoDecode::kTile - 1) / EliasFanoDecode::kTile;
-}
-
-/// The ticket, and a word for each tile.
+/// The ticket, and a word for each tile of the high part.
 inline std::size_t decode_scratch_bytes(const EliasFanoTask& task) {
-  return 256 + decode_tiles(task) * sizeof(std::uint64_t);
+  return 256 + ones_tiles(task.high_words) * sizeof(std::uint64_t);
 }
 
 inline EliasFanoTask make_decode_task(const DeviceDecodeJob& job) {

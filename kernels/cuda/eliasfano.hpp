@@ -21,10 +21,10 @@ void eliasfano_encode(const Exec& exec, std::uint64_t count, std::span<const std
 /// What eliasfano_decode works on: memory of the device, but for this struct.
 struct DeviceDecodeJob {
   std::uint64_t count = 0;
-  std::span<const std::byte> in;     ///< eliasfano_shape(count, k).bytes(), 8-byte aligned
-  std::span<std::uint32_t> index;    ///< k elements
-  std::uint32_t* refused = nullptr;  ///< becomes 0, or 1 where kernels::eliasfano_decode is false
-  std::span<std::byte> scratch;      ///< eliasfano_decode_scratch bytes, 256-byte aligned
+  std::span<const std::byte> in;      ///< eliasfano_shape(count, k).bytes(), 8-byte aligned
+  std::span<std::uint32_t> index;     ///< k elements
+  std::uint32_t* refused = nullptr;   ///< becomes 0, or 1 where kernels::eliasfano_decode is false
+  std::span<std::byte> scratch = {};  ///< eliasfano_decode_scratch bytes, 256-byte aligned
 };
 
 /// Bytes of scratch: 8 for each 8 KiB of the high part.

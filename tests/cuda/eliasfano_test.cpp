@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tests/cuda/device.hpp"
-#include "tests/cuda/eliasfano_cases.hpp"
 #include "tests/cuda/graph.hpp"
+#include "tests/cuda/index_cases.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -37,7 +37,7 @@ struct OnDevice {
   }
 };
 
-EliasFanoBody on_device(const Stream& stream) {
+IndexBody on_device(const Stream& stream) {
   const auto encode = [&stream](std::uint64_t count, std::span<const std::uint32_t> index,
                                 std::span<std::byte> out) {
     OnDevice device(count, index.size());
@@ -53,7 +53,7 @@ EliasFanoBody on_device(const Stream& stream) {
     std::ranges::copy(device.index.download(stream), index.begin());
     return device.refused.download(stream)[0] == 0;
   };
-  return {encode, decode};
+  return {compress::kEliasFanoCoding, encode, decode};
 }
 
 class EliasFanoOnDevice : public DeviceTest {};
@@ -61,18 +61,13 @@ class EliasFanoOnDevice : public DeviceTest {};
 TEST_F(EliasFanoOnDevice, RoundTripsAndEqualsReference) {
   const Stream stream;
   for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
-    for (const Support support : kSupports) {
-      expect_round_trip(count, make_support(support, count, 1), on_device(stream));
-    }
+    expect_round_trips(count, on_device(stream));
   }
 }
 
 TEST_F(EliasFanoOnDevice, LargeMessagesRoundTrip) {
   const Stream stream;
-  for (const Support support : kSupports) {
-    const std::uint32_t count = (1U << 20) + 7;
-    expect_round_trip(count, make_support(support, count, 1), on_device(stream));
-  }
+  expect_round_trips((1U << 20) + 7, on_device(stream));
 }
 
 TEST_F(EliasFanoOnDevice, RoundTripsEveryNumberOfLowBits) {
@@ -83,6 +78,7 @@ TEST_F(EliasFanoOnDevice, RoundTripsEveryNumberOfLowBits) {
 TEST_F(EliasFanoOnDevice, RefusesWhatTheReferenceRefuses) {
   const Stream stream;
   expect_refusals(on_device(stream));
+  expect_refusals_of_few(on_device(stream));
 }
 
 TEST_F(EliasFanoOnDevice, AGraphReplaysBothWays) {

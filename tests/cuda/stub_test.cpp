@@ -9,6 +9,7 @@
 #include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
@@ -39,6 +40,11 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::eliasfano_encode({.place = Place::cuda}, 1, {}, out); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::eliasfano_decode({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::eliasfano_decode_scratch(1, 1); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::raw32_encode({}, {}, out); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::raw32_decode({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::bitmap_encode({}, 1, {}, out); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::bitmap_decode({}, {}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::cuda::bitmap_decode_scratch(1); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::merge({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::merge_scratch(1); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::split_by_owner({}, {}); }, refuses);

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/cuda/eliasfano_cases.hpp"
+#include "tests/cuda/index_cases.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/simt/in_a_child.hpp"
 #include "tests/simt/machine.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 using kernels::cuda::EliasFanoTask;
 
-EliasFanoBody on(Machine& machine) {
+IndexBody on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
     machine.launch<kernels::cuda::EliasFanoEncode>(
@@ -38,7 +38,7 @@ EliasFanoBody on(Machine& machine) {
     machine.launch<kernels::cuda::EliasFanoCheck>(2, task);
     return refused == 0;
   };
-  return {encode, decode};
+  return {compress::kEliasFanoCoding, encode, decode};
 }
 
 class EliasFanoOnModel : public testing::TestWithParam<SimtOrder> {
@@ -49,9 +49,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, EliasFanoOnModel, testing::ValuesIn(simt_orders
 
 TEST_P(EliasFanoOnModel, RoundTripsAndEqualsReference) {
   for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U, 200'003U}) {
-    for (const Support support : kSupports) {
-      expect_round_trip(count, make_support(support, count, 1), on(machine_));
-    }
+    expect_round_trips(count, on(machine_));
   }
 }
 
@@ -61,13 +59,14 @@ TEST_P(EliasFanoOnModel, RoundTripsEveryNumberOfLowBits) {
 
 TEST_P(EliasFanoOnModel, RefusesWhatTheReferenceRefuses) {
   expect_refusals(on(machine_));
+  expect_refusals_of_few(on(machine_));
 }
 
 /// Without any one of its barriers the decoder goes wrong in some order.
 TEST(EliasFanoModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
   const std::vector<std::uint32_t> index = make_support(Support::dense, 70'000, 1);
-  AlignedBytes bytes = encode_by_reference(140'000, index);
+  AlignedBytes bytes = encode_by_reference(compress::kEliasFanoCoding, 140'000, index);
   const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
     Machine machine(order);
     machine.skip_barrier(skipped);

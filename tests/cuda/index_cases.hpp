@@ -11,15 +11,16 @@
 #include <span>
 #include <vector>
 
-#include "kernels/eliasfano.hpp"
+#include "compress/index_coding.hpp"
 #include "tests/kernels/supports.hpp"
 
 namespace winnow::tests {
 
-// Cases of Elias-Fano coding for bodies that run on a device, or on the model of one.
+// Cases of index codings for bodies that run on a device, or on the model of one.
 
-/// The two kernels: what kernels::eliasfano_encode and kernels::eliasfano_decode do.
-struct EliasFanoBody {
+/// The two kernels: what encode and decode of the coding do.
+struct IndexBody {
+  const compress::IndexCoding& coding;
   std::function<void(std::uint64_t, std::span<const std::uint32_t>, std::span<std::byte>)> encode;
   std::function<bool(std::uint64_t, std::span<const std::byte>, std::span<std::uint32_t>)> decode;
 };
@@ -35,21 +36,30 @@ class AlignedBytes {
   std::vector<std::uint64_t> words_;
 };
 
-inline AlignedBytes encode_by_reference(std::uint64_t count, std::span<const std::uint32_t> index) {
-  AlignedBytes bytes(kernels::eliasfano_shape(count, index.size()).bytes());
-  kernels::eliasfano_encode({.place = Place::reference}, count, index, bytes.span());
+inline AlignedBytes encode_by_reference(const compress::IndexCoding& coding, std::uint64_t count,
+                                        std::span<const std::uint32_t> index) {
+  AlignedBytes bytes(*coding.bytes(count, index.size()));
+  coding.encode({.place = Place::reference}, count, index, bytes.span());
   return bytes;
 }
 
 inline void expect_round_trip(std::uint64_t count, const std::vector<std::uint32_t>& index,
-                              const EliasFanoBody& body) {
+                              const IndexBody& body) {
   SCOPED_TRACE(testing::Message() << "count " << count << ", k " << index.size());
-  AlignedBytes expected = encode_by_reference(count, index), got(expected.span().size());
+  AlignedBytes expected = encode_by_reference(body.coding, count, index),
+               got(expected.span().size());
   body.encode(count, index, got.span());
   EXPECT_TRUE(got == expected);
   std::vector<std::uint32_t> decoded(index.size(), 7);
   EXPECT_TRUE(body.decode(count, expected.span(), decoded));
   EXPECT_TRUE(decoded == index);
+}
+
+/// Counts around words, with every support.
+inline void expect_round_trips(std::uint32_t count, const IndexBody& body) {
+  for (const Support support : kSupports) {
+    expect_round_trip(count, make_support(support, count, 1), body);
+  }
 }
 
 /// Indices spread evenly but for chance, one in 2^spacing.
@@ -63,7 +73,7 @@ inline std::vector<std::uint32_t> spread(std::uint64_t count, std::uint64_t k) {
 }
 
 /// Every number of low bits that there is, and the largest universe.
-inline void expect_all_low_bits(const EliasFanoBody& body) {
+inline void expect_all_low_bits(const IndexBody& body) {
   for (std::uint32_t spacing = 0; spacing < 32; ++spacing) {
     for (const std::uint64_t k : {1U, 7U, 64U, 99U}) {
       const std::uint64_t count = std::min((k << spacing) + 1, (std::uint64_t{1} << 32) - 1);
@@ -81,13 +91,13 @@ inline void expect_all_low_bits(const EliasFanoBody& body) {
 /// Messages with one bit changed, and with bytes exchanged: the body accepts what the reference
 /// accepts.
 inline void expect_refusals(std::uint64_t count, const std::vector<std::uint32_t>& index,
-                            const EliasFanoBody& body) {
+                            const IndexBody& body) {
   SCOPED_TRACE(testing::Message() << "count " << count << ", k " << index.size());
-  const AlignedBytes sound = encode_by_reference(count, index);
+  const AlignedBytes sound = encode_by_reference(body.coding, count, index);
   std::vector<std::uint32_t> expected(index.size()), got(index.size());
   const auto expect_same_answer = [&](AlignedBytes& bytes) {
     const bool accepts =
-        kernels::eliasfano_decode({.place = Place::reference}, count, bytes.span(), expected);
+        body.coding.decode({.place = Place::reference}, count, bytes.span(), expected);
     EXPECT_EQ(body.decode(count, bytes.span(), got), accepts);
     if (accepts) {
       EXPECT_TRUE(got == expected);
@@ -109,11 +119,18 @@ inline void expect_refusals(std::uint64_t count, const std::vector<std::uint32_t
   }
 }
 
-inline void expect_refusals(const EliasFanoBody& body) {
+/// One position of many, or none.
+inline void expect_refusals_of_few(const IndexBody& body) {
   for (const std::uint64_t count : {1ULL, 1000ULL, 1ULL << 30, 4294967295ULL}) {
     expect_refusals(count, {}, body);
     expect_refusals(count, {0}, body);
   }
+}
+
+inline void expect_refusals(const IndexBody& body) {
+  expect_refusals(0, {}, body);
+  expect_refusals(1, {0}, body);
+  expect_refusals(65, {}, body);
   expect_refusals(40, {1, 5, 6, 39}, body);
   expect_refusals(400, {64, 70, 71, 300}, body);
   for (const Support support : {Support::clustered, Support::random}) {
