@@ -5,8 +5,6 @@
 // kernel, copy, ...), so that clocks that rise or fall meet both; times are events on one stream,
 // of which the median is reported. The floor is the time in which the copy would move 12 bytes an
 // element: gradient and residual read, residual written.
-#include <cuda_runtime_api.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
@@ -14,12 +12,11 @@
 #include <functional>
 #include <iomanip>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/cuda_rows.hpp"
-#include "kernels/cuda/try.hpp"
+#include "kernels/cuda/stream.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -30,30 +27,17 @@ constexpr double kFloorBytes = 12;
 /// Seconds between two points of a stream.
 class Timer {
  public:
-  Timer() {
-    WINNOW_CUDA_TRY(cudaEventCreate(&begin_));
-    WINNOW_CUDA_TRY(cudaEventCreate(&end_));
-  }
-  ~Timer() {
-    (void)cudaEventDestroy(begin_);
-    (void)cudaEventDestroy(end_);
-  }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
-  double seconds(cudaStream_t stream, const std::function<void()>& work) {
-    WINNOW_CUDA_TRY(cudaEventRecord(begin_, stream));
+  double seconds(kernels::cuda::StreamRef stream, const std::function<void()>& work) const {
+    begin_.record(stream);
     work();
-    WINNOW_CUDA_TRY(cudaEventRecord(end_, stream));
-    WINNOW_CUDA_TRY(cudaEventSynchronize(end_));
-    float milliseconds = 0;
-    WINNOW_CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin_, end_));
-    return 1e-3 * static_cast<double>(milliseconds);
+    end_.record(stream);
+    end_.synchronize();
+    return end_.seconds_since(begin_);
   }
 
  private:
-  cudaEvent_t begin_ = nullptr;
-  cudaEvent_t end_ = nullptr;
+  kernels::cuda::Event begin_{kernels::cuda::Event::Timing::on};
+  kernels::cuda::Event end_{kernels::cuda::Event::Timing::on};
 };
 
 /// What was measured of a row.
@@ -147,17 +131,14 @@ int run(const Settings& settings) {
   WINNOW_CUDA_TRY(status);
   cudaDeviceProp properties{};
   WINNOW_CUDA_TRY(cudaGetDeviceProperties(&properties, 0));
-  cudaStream_t stream = nullptr;
-  WINNOW_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  const std::unique_ptr<CUstream_st, cudaError_t (*)(cudaStream_t)> owner(stream,
-                                                                          cudaStreamDestroy);
-  const CudaRows rows(stream, settings.count, settings.density,
+  const kernels::cuda::Stream stream;
+  const CudaRows rows(stream.get(), settings.count, settings.density,
                       static_cast<std::size_t>(properties.l2CacheSize));
 
   Report report{.device = properties.name, .count = settings.count, .results = {}};
   for (const CudaRow& row : rows.all()) report.results.push_back({row.name, row.bytes, {}});
   constexpr int kWarmUp = 3;
-  Timer timer;
+  const Timer timer;
   for (int round = -kWarmUp; round < settings.rounds; ++round) {
     for (std::size_t r = 0; r < report.results.size(); ++r) {
       const CudaRow& row = rows.all()[r];

@@ -1,0 +1,93 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/stream.hpp"
+#include "kernels/cuda/try.hpp"
+
+namespace winnow::kernels::cuda {
+
+namespace detail {
+struct FreeDevice {
+  void operator()(void* memory) const noexcept { (void)cudaFree(memory); }
+};
+struct FreePinned {
+  void operator()(void* memory) const noexcept { (void)cudaFreeHost(memory); }
+};
+}  // namespace detail
+
+/// Enqueues a copy of equal sizes. Host memory that is not pinned is copied before it returns.
+template <class T>
+void enqueue_copy(std::span<T> to, std::span<const std::type_identity_t<T>> from,
+                  StreamRef stream) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  WINNOW_EXPECTS(to.size() == from.size(), "what is copied must be as long as its place");
+  if (to.empty()) return;
+  WINNOW_CUDA_TRY(
+      cudaMemcpyAsync(to.data(), from.data(), to.size_bytes(), cudaMemcpyDefault, stream.get()));
+}
+
+/// Owns memory of the current device for `count` objects, uninitialised; 256-byte aligned. Making
+/// and ending one waits for the device: not within a step.
+template <class T>
+class DeviceArray {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  explicit DeviceArray(std::size_t count) : count_(count) {
+    void* memory = nullptr;
+    if (count > 0) WINNOW_CUDA_TRY(cudaMalloc(&memory, count * sizeof(T)));
+    memory_.reset(static_cast<T*>(memory));
+  }
+
+  std::span<T> span() const { return {memory_.get(), count_}; }
+  T* data() const { return memory_.get(); }
+
+  /// Copies and waits; `host` is as long as this.
+  void upload(std::span<const T> host, StreamRef stream) const {
+    enqueue_copy(span(), host, stream);
+    stream.synchronize();
+  }
+  std::vector<T> download(StreamRef stream) const {
+    std::vector<T> host(count_);
+    enqueue_copy(std::span(host), span(), stream);
+    stream.synchronize();
+    return host;
+  }
+
+ private:
+  std::unique_ptr<T, detail::FreeDevice> memory_;
+  std::size_t count_;
+};
+
+/// Owns page-locked host memory for `count` objects, uninitialised, to and from which copies run
+/// beside the host. Making and ending one waits for the device.
+template <class T>
+class PinnedArray {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  explicit PinnedArray(std::size_t count) : count_(count) {
+    void* memory = nullptr;
+    if (count > 0) WINNOW_CUDA_TRY(cudaMallocHost(&memory, count * sizeof(T)));
+    memory_.reset(static_cast<T*>(memory));
+  }
+
+  std::span<T> span() const { return {memory_.get(), count_}; }
+  T* data() const { return memory_.get(); }
+
+ private:
+  std::unique_ptr<T, detail::FreePinned> memory_;
+  std::size_t count_;
+};
+
+}  // namespace winnow::kernels::cuda

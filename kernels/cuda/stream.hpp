@@ -1,0 +1,89 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <winnow/exec.hpp>
+
+#include "kernels/cuda/try.hpp"
+
+namespace winnow::kernels::cuda {
+
+/// A stream that somebody else owns. All device memory is touched on a stream that is named.
+class StreamRef {
+ public:
+  explicit StreamRef(cudaStream_t stream) : stream_(stream) {}
+
+  cudaStream_t get() const { return stream_; }
+  Exec exec() const { return {.place = Place::cuda, .stream = stream_}; }
+  /// Waits on the host for all that is enqueued.
+  void synchronize() const { WINNOW_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+
+ private:
+  cudaStream_t stream_;
+};
+
+/// Owns a stream of the current device, which does not wait for the default stream. What is still
+/// enqueued when it ends is done all the same.
+class Stream {
+ public:
+  Stream() {
+    cudaStream_t stream = nullptr;
+    WINNOW_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    stream_.reset(stream);
+  }
+
+  operator StreamRef() const { return StreamRef(stream_.get()); }
+  cudaStream_t get() const { return stream_.get(); }
+  Exec exec() const { return StreamRef(*this).exec(); }
+  void synchronize() const { StreamRef(*this).synchronize(); }
+
+ private:
+  struct Destroy {
+    void operator()(cudaStream_t stream) const noexcept { (void)cudaStreamDestroy(stream); }
+  };
+  std::unique_ptr<CUstream_st, Destroy> stream_;
+};
+
+/// Owns a mark that a stream passes, of the current device.
+class Event {
+ public:
+  enum class Timing { off, on };
+
+  explicit Event(Timing timing = Timing::off) {
+    cudaEvent_t event = nullptr;
+    const unsigned flags = timing == Timing::on ? cudaEventDefault : cudaEventDisableTiming;
+    WINNOW_CUDA_TRY(cudaEventCreateWithFlags(&event, flags));
+    event_.reset(event);
+  }
+
+  cudaEvent_t get() const { return event_.get(); }
+  void record(StreamRef stream) const {
+    WINNOW_CUDA_TRY(cudaEventRecord(event_.get(), stream.get()));
+  }
+  /// Waits on the host until it is passed.
+  void synchronize() const { WINNOW_CUDA_TRY(cudaEventSynchronize(event_.get())); }
+  /// Both with Timing::on, and passed.
+  double seconds_since(const Event& begin) const {
+    float milliseconds = 0;
+    WINNOW_CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin.get(), event_.get()));
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
+
+ private:
+  struct Destroy {
+    void operator()(cudaEvent_t event) const noexcept { (void)cudaEventDestroy(event); }
+  };
+  std::unique_ptr<CUevent_st, Destroy> event_;
+};
+
+/// The one way to cross streams: what is enqueued on `after` from here on waits for all that is
+/// enqueued on `before` by now. Does not block the host; within a capture `after` joins it.
+inline void order(StreamRef before, StreamRef after, const Event& event) {
+  event.record(before);
+  WINNOW_CUDA_TRY(cudaStreamWaitEvent(after.get(), event.get(), 0));
+}
+
+}  // namespace winnow::kernels::cuda
