@@ -21,8 +21,9 @@ struct CudaRow {
   std::function<void(std::size_t)> prepare = {};  ///< before it, outside of the time
 };
 
-/// Owns device memory for what is measured: as many sets of inputs as are needed for no round to
-/// find its own in the L2 cache.
+struct CudaInputs;
+
+/// Owns what is measured, and its memory.
 class CudaRows {
  public:
   CudaRows(cudaStream_t stream, std::size_t count, double density, std::size_t l2_bytes);
@@ -31,11 +32,11 @@ class CudaRows {
   CudaRows& operator=(const CudaRows&) = delete;
 
   /// The first is the device's copy.
-  const std::vector<CudaRow>& all() const;
+  const std::vector<CudaRow>& all() const { return rows_; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<const CudaInputs> inputs_;
+  std::vector<CudaRow> rows_;
 };
 
 }  // namespace winnow::bench

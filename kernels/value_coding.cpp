@@ -134,7 +134,8 @@ void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
   expect_message(format, k, coded);
   WINNOW_EXPECTS(begin <= k && out.size() <= k - begin,
                  "the decoded range must lie within the k values");
-  dispatch(exec, reference::dequantize, cpu::dequantize, NoBody{}, format, k, coded, begin, out);
+  dispatch(exec, reference::dequantize, cpu::dequantize, cuda::dequantize, format, k, coded, begin,
+           out);
 }
 
 }  // namespace winnow::kernels

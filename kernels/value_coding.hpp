@@ -28,7 +28,7 @@ struct FeedbackPiece {
 struct QuantizeJob {
   std::span<const FeedbackPiece> pieces;
   float decay = 1;
-  Partition partition;
+  Partition partition{1, 0};
   std::uint32_t self = 0xffffffff;
 };
 

@@ -7,6 +7,7 @@
 #include <winnow/exec.hpp>
 
 #include "kernels/add_to.hpp"
+#include "kernels/cuda/terms.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -14,8 +15,9 @@ namespace winnow::kernels::cuda {
 // belong to the current device; it needs no scratch, does not synchronise or allocate, so a CUDA
 // graph can capture it. CudaError where a launch is refused, UsageError in a build without CUDA.
 
-/// kernels::add_to for one list; *not_finite becomes 0, or 1 where it returns false.
-void add_to(const Exec& exec, std::span<float> sum, std::uint32_t base, const SparseView& list,
+/// kernels::add_to for one list, whose values may be coded; *not_finite becomes 0, or 1 where it
+/// returns false.
+void add_to(const Exec& exec, std::span<float> sum, std::uint32_t base, const DeviceTerm& list,
             float factor, std::uint32_t* not_finite);
 
 /// The body of kernels::put_back.
@@ -23,16 +25,16 @@ void put_back(const Exec& exec, std::span<float> sum, std::uint32_t base, const 
 
 /// What ordered_sum works on.
 struct DeviceSumJob {
-  const SparseView* lists = nullptr;  ///< in device memory
-  std::uint32_t list_count = 0;
+  const DeviceTerm* terms = nullptr;  ///< in device memory
+  std::uint32_t term_count = 0;
   std::uint64_t begin = 0;  ///< position of the first element of sum
   std::span<float> sum;
   float factor = 1;
   std::uint32_t* not_finite = nullptr;  ///< becomes 0, or 1 where some sum is not finite
 };
 
-/// kernels::ordered_sum of lists: each sum is written once, by 16 bytes where `sum` is aligned to
-/// them, and needs no zeros before.
+/// kernels::ordered_sum: each sum is written once, by 16 bytes where `sum` is aligned to them, and
+/// needs no zeros before. A term without indices has a value for each position of the sum.
 void ordered_sum(const Exec& exec, const DeviceSumJob& job);
 
 }  // namespace winnow::kernels::cuda

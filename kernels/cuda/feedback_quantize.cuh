@@ -13,8 +13,8 @@
 #include "kernels/value_arithmetic.hpp"
 #include "kernels/value_coding.hpp"
 
-// Error feedback and coding of one message in one pass. A block takes a span of values: a tile of
-// 2048, or one whole scale block where that is longer.
+// Error feedback and coding of one message, to one owner, in one pass. A block takes a span of
+// values: a tile of 2048, or one whole scale block where that is longer.
 //
 // 1. Measure: acc = gradient + decay * residual, 8 values a thread in registers, and of each scale
 //    block what its scale is made of. The largest magnitude may be found in any order: by units of
@@ -32,6 +32,8 @@ struct QuantizeTask {
   const FeedbackPiece* pieces;  ///< in device memory, where there are several
   std::uint32_t piece_count;
   float decay;
+  Partition partition;
+  std::uint32_t owner;
   std::uint64_t count;   ///< values of the message
   std::uint32_t block;   ///< values that share a scale; 0: there are no scales
   std::uint32_t span;    ///< values that a block of threads takes
@@ -42,6 +44,49 @@ struct QuantizeTask {
   std::byte* codes;
   std::uint32_t* not_finite;  ///< becomes 1 where an acc is not finite; may be null
 };
+
+/// Four values, of one unit, and where they come from.
+struct Vector {
+  float acc[4];     // 0 in gaps
+  float* residual;  // of the first
+  unsigned here;    // bits of those that are not in a gap
+};
+
+/// The last piece that begins at or before a position, if there is one.
+WINNOW_DEVICE FeedbackPiece find_piece(const QuantizeTask& task, std::uint64_t position) {
+  if (task.piece_count == 1) return task.only;
+  std::uint32_t low = 0, high = task.piece_count;  // the first that begins behind it
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    if (task.pieces[middle].base <= position) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low == 0 ? FeedbackPiece{} : task.pieces[low - 1];
+}
+
+/// Values from number `first` on. No unit lies in two pieces.
+WINNOW_DEVICE Vector load_acc(const QuantizeTask& task, std::uint64_t first) {
+  const std::uint64_t position =
+      task.partition.owners() == 1 ? first : task.partition.position(task.owner, first);
+  const FeedbackPiece piece = find_piece(task, position);
+  const std::uint64_t offset = position - piece.base, size = piece.residual.size();
+  Vector vector{{}, nullptr, position < piece.base ? 0 : elements_below(size, offset)};
+  float residual[4], gradient[4] = {};
+  vector.residual = piece.residual.data() + (vector.here != 0 ? offset : 0);
+  load_vector(vector.residual, vector.here, residual);
+  const bool feeds = piece.gradient.data() != nullptr;
+  if (feeds) {
+    load_vector(piece.gradient.data() + (vector.here != 0 ? offset : 0), vector.here, gradient);
+  }
+  for (unsigned e = 0; e < 4; ++e) {
+    const float acc = feeds ? feedback(gradient[e], task.decay, residual[e]) : residual[e];
+    vector.acc[e] = (vector.here >> e & 1) != 0 ? acc : 0;
+  }
+  return vector;
+}
 
 /// Values of a tile: 2 vectors a thread.
 inline constexpr std::uint32_t kQuantizeVectors = 2;
@@ -97,44 +142,18 @@ struct FeedbackQuantize {
     return tile + j * (simt::kThreads * 4) + simt::thread() * 4;
   }
 
-  /// The last piece that begins at or before a position, if there is one.
-  WINNOW_DEVICE static FeedbackPiece find(const Task& task, std::uint64_t position) {
-    if (task.piece_count == 1) return task.only;
-    std::uint32_t low = 0, high = task.piece_count;  // the first that begins behind it
-    while (low < high) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      if (task.pieces[middle].base <= position) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low == 0 ? FeedbackPiece{} : task.pieces[low - 1];
-  }
-
   WINNOW_DEVICE static void load(const Task& task, std::uint64_t tile, Values& values) {
     values.finite = true;
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-      const std::uint64_t first = first_of(tile, j);
-      // A vector lies in one unit of 64, and no unit in two pieces.
-      const FeedbackPiece piece = find(task, first);
-      const std::uint64_t offset = first - piece.base;
-      const std::uint64_t size = piece.residual.size();
-      const unsigned here = first < piece.base ? 0 : elements_below(size, offset);
-      float residual[4];
-      values.residual[j] = piece.residual.data() + (here != 0 ? offset : 0);
-      load_vector(values.residual[j], here, residual);
-      float gradient[4] = {};
-      const bool feeds = piece.gradient.data() != nullptr;
-      if (feeds) load_vector(piece.gradient.data() + (here != 0 ? offset : 0), here, gradient);
-      values.stored[j] = 0;
+      const Vector vector = load_acc(task, first_of(tile, j));
+      values.residual[j] = vector.residual;
+      values.stored[j] = vector.here;
       for (unsigned e = 0; e < 4; ++e) {
-        const bool is_here = (here >> e & 1) != 0;
-        const float acc = feeds ? feedback(gradient[e], task.decay, residual[e]) : residual[e];
-        const bool kept = is_here && is_finite(acc);
-        values.acc[j][e] = kept ? acc : 0;
-        values.stored[j] |= (kept ? 1U : 0U) << e;
-        if (is_here && !kept) values.finite = false;
+        const bool kept = is_finite(vector.acc[e]);
+        values.acc[j][e] = kept ? vector.acc[e] : 0;
+        if (kept) continue;
+        values.stored[j] &= ~(1U << e);
+        values.finite = false;
       }
     }
   }
@@ -309,6 +328,27 @@ struct FeedbackQuantize {
       const std::uint64_t high = codes[2] | std::uint64_t{codes[3]} << kBits;
       if (is_there) simt::store_word(at, static_cast<Word>(low | high << 2 * kBits));
     }
+  }
+};
+
+/// acc of the owner that this rank is, whole; residuals stay. Of the task it needs what load_acc
+/// does.
+struct FeedbackOwn {
+  struct Task {
+    QuantizeTask message;
+    float* own;
+  };
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    bool finite = true;
+    for (std::uint64_t v = 4 * simt::grid_thread(); v < task.message.count;
+         v += 4 * simt::grid_threads()) {
+      const Vector vector = load_acc(task.message, v);
+      for (unsigned e = 0; e < 4; ++e) finite = finite && is_finite(vector.acc[e]);
+      store_vector(task.own + v, elements_below(task.message.count, v), vector.acc);
+    }
+    if (!finite) simt::atomic_or(task.message.not_finite, 1);
   }
 };
 

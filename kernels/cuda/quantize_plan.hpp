@@ -12,26 +12,53 @@
 
 namespace winnow::kernels::cuda {
 
-/// What the kernel is told of a job whose message has at least one value.
-inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, const ValueFormat& format,
-                                       const RandomKey& key) {
-  WINNOW_EXPECTS(job.pieces.size() == 1 || job.device_pieces != nullptr || job.pieces.empty(),
+/// What the kernels are told of what belongs to `owner`; the message is left out.
+inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32_t owner) {
+  const std::span<const FeedbackPiece> pieces = job.job.pieces;
+  WINNOW_EXPECTS(pieces.size() <= 1 || job.device_pieces != nullptr,
                  "several pieces need their list in device memory");
-  const ValueLayout layout(format, job.count);
-  WINNOW_EXPECTS(job.out.size() == layout.bytes, "the message must have value_bytes bytes");
-  return {.only = job.pieces.size() == 1 ? job.pieces[0] : FeedbackPiece{},
+  WINNOW_EXPECTS(job.out.size() == job.job.partition.owners(),
+                 "there must be as many messages as owners");
+  return {.only = pieces.size() == 1 ? pieces[0] : FeedbackPiece{},
           .pieces = job.device_pieces,
-          .piece_count = static_cast<std::uint32_t>(job.pieces.size()),
-          .decay = job.decay,
-          .count = job.count,
-          .block = format.block,
-          .span = std::max(format.block, kQuantizeTile),
-          .padded = (layout.bytes - layout.scale_bytes) * 8 / format.coding->bits,
-          .key = Philox::key(key),
-          .name = key,
-          .scales = reinterpret_cast<float*>(job.out.data()),
-          .codes = job.out.data() + layout.scale_bytes,
+          .piece_count = static_cast<std::uint32_t>(pieces.size()),
+          .decay = job.job.decay,
+          .partition = job.job.partition,
+          .owner = owner,
+          .count = job.job.partition.local_count(owner),
+          .block = 0,
+          .span = kQuantizeTile,
+          .padded = 0,
+          .key = {},
+          .name = {},
+          .scales = nullptr,
+          .codes = nullptr,
           .not_finite = job.not_finite};
+}
+
+/// With the message, of which it writes nothing where it has no value.
+inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32_t owner,
+                                       const ValueFormat& format, const RandomKey& key) {
+  QuantizeTask task = make_quantize_task(job, owner);
+  const std::span<std::byte> out = job.out[owner];
+  const ValueLayout layout(format, task.count);
+  WINNOW_EXPECTS(out.size() == layout.bytes, "each message must have value_bytes bytes");
+  task.block = format.block;
+  task.span = std::max(format.block, kQuantizeTile);
+  task.padded = (layout.bytes - layout.scale_bytes) * 8 / format.coding->bits;
+  task.key = Philox::key(key);
+  task.name = key;
+  task.name.stage += owner;
+  task.scales = reinterpret_cast<float*>(out.data());
+  task.codes = out.data() + layout.scale_bytes;
+  return task;
+}
+
+inline FeedbackOwn::Task make_own_task(const DeviceQuantizeJob& job) {
+  const QuantizeTask message = make_quantize_task(job, job.job.self);
+  WINNOW_EXPECTS(job.own.size() == message.count,
+                 "own must have as many elements as self has positions");
+  return {message, job.own.data()};
 }
 
 /// Blocks of threads, one a span.

@@ -6,7 +6,7 @@
 
 namespace winnow::kernels::cuda {
 
-void add_to(const Exec&, std::span<float>, std::uint32_t, const SparseView&, float,
+void add_to(const Exec&, std::span<float>, std::uint32_t, const DeviceTerm&, float,
             std::uint32_t*) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }

@@ -16,4 +16,9 @@ void quantize(const Exec&, const ValueFormat&, const RandomKey&, std::span<float
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void dequantize(const Exec&, const ValueFormat&, std::uint64_t, std::span<const std::byte>,
+                std::uint64_t, std::span<float>) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

@@ -12,20 +12,44 @@
 
 #include "kernels/add_to.hpp"
 #include "kernels/ordered_sum.hpp"
+#include "kernels/value_coding.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
+#include "tests/kernels/value_formats.hpp"
 
 namespace winnow::tests {
 
 // Cases of sums for bodies that run on a device, or on the model of one.
 
-/// A list of one rank: where, and values of all magnitudes, so that the order of a sum shows.
+/// What one rank adds: where, which is everywhere without indices, and values of all magnitudes, so
+/// that the order of a sum shows.
 struct SumList {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
+  kernels::ValueFormat format = {};       ///< where the values are coded
+  std::vector<std::uint64_t> coded = {};  ///< as 64-bit words; value then has what they decode to
 
   kernels::SparseView view() const { return {index, value}; }
+  /// As a device is told of it, whose spans may lie elsewhere.
+  kernels::Term term() const {
+    if (coded.empty()) return {.index = index, .value = value};
+    return {.index = index,
+            .format = format,
+            .coded = std::as_bytes(std::span(coded)),
+            .count = value.size()};
+  }
 };
+
+/// The same with its values coded.
+inline SumList code(SumList list, const kernels::ValueFormat& format) {
+  const std::size_t k = list.value.size();
+  list.format = format;
+  list.coded.resize(kernels::value_bytes(format, k) / 8);
+  const auto bytes = std::as_writable_bytes(std::span(list.coded));
+  kernels::quantize({.place = Place::reference}, format, {}, list.value, bytes);
+  kernels::dequantize({.place = Place::reference}, format, k, bytes, 0, list.value);
+  return list;
+}
 
 inline SumList make_list(Support support, std::uint32_t count, std::uint32_t seed, Input input) {
   SumList list{make_support(support, count, seed), {}};
@@ -46,11 +70,10 @@ inline std::vector<SumList> make_lists(std::size_t ranks, std::uint32_t count, I
 using SumBody = std::function<bool(std::span<const SumList>, std::uint64_t begin,
                                    std::span<float> sum, float factor)>;
 
-inline void expect_sums_equal_reference(std::size_t ranks, std::uint32_t count, std::uint64_t begin,
-                                        Input input, const SumBody& body) {
-  SCOPED_TRACE(testing::Message() << ranks << " lists, count " << count << ", from " << begin
-                                  << ", " << input);
-  const std::vector<SumList> lists = make_lists(ranks, count, input);
+inline void expect_sums_equal_reference(std::span<const SumList> lists, std::uint32_t count,
+                                        std::uint64_t begin, const SumBody& body) {
+  SCOPED_TRACE(testing::Message() << lists.size() << " terms, count " << count << ", from "
+                                  << begin);
   std::vector<kernels::Term> terms;
   for (const SumList& list : lists) terms.push_back({.index = list.index, .value = list.value});
   for (const float factor : {1.0F, 1.0F / 3}) {
@@ -64,6 +87,29 @@ inline void expect_sums_equal_reference(std::size_t ranks, std::uint32_t count, 
       if (std::isnan(got[i]) && std::isnan(expected[i])) got[i] = expected[i];
     }
     EXPECT_TRUE(same_bits(got, expected));
+  }
+}
+
+inline void expect_sums_equal_reference(std::size_t ranks, std::uint32_t count, std::uint64_t begin,
+                                        Input input, const SumBody& body) {
+  SCOPED_TRACE(input);
+  expect_sums_equal_reference(make_lists(ranks, count, input), count, begin, body);
+}
+
+/// Terms of all forms, in every coding: lists, and values at every position.
+inline void expect_coded_sums_equal_reference(const SumBody& body) {
+  for (const std::uint32_t count : {1U, 33U, 4095U, 9001U}) {
+    std::vector<SumList> terms = make_lists(3, count, Input::normal);
+    terms.push_back({.index = {}, .value = make_input(Input::cauchy, count, 9)});
+    for (const kernels::ValueFormat& format : all_formats()) {
+      if (format.rounding != kernels::Rounding::nearest) continue;
+      const auto seed = static_cast<std::uint32_t>(terms.size());
+      terms.push_back(code(make_list(Support::random, count, seed, Input::normal), format));
+      terms.push_back(code({{}, make_input(Input::normal, count, seed)}, format));
+    }
+    for (const std::uint64_t begin : {0U, 1U, 67U, 4096U}) {
+      if (begin <= count) expect_sums_equal_reference(terms, count, begin, body);
+    }
   }
 }
 
@@ -102,6 +148,20 @@ inline void expect_adds_equal_reference(const AddBody& body) {
           EXPECT_TRUE(same_bits(got, expected)) << describe(support, count) << ", " << input;
         }
       }
+    }
+  }
+}
+
+inline void expect_coded_adds_equal_reference(const AddBody& body) {
+  for (const kernels::ValueFormat& format : all_formats()) {
+    if (format.rounding != kernels::Rounding::nearest) continue;
+    for (const std::uint32_t count : {1U, 33U, 4097U}) {
+      const SumList list = code(make_list(Support::strided, count, 3, Input::normal), format);
+      std::vector<float> got = make_input(Input::normal, count, 4), expected = got;
+      const kernels::SparseView views[] = {list.view()};
+      const bool finite = kernels::add_to({.place = Place::reference}, expected, 0, views, 0.25F);
+      EXPECT_EQ(body(got, 0, list, 0.25F), finite);
+      EXPECT_TRUE(same_bits(got, expected)) << name_of(format) << ", count " << count;
     }
   }
 }

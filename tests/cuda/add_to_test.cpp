@@ -15,20 +15,26 @@
 namespace winnow::tests {
 namespace {
 
-/// Lists in device memory, and their table.
+/// Terms in device memory, and their table.
 struct ListsOnDevice {
   std::deque<DeviceArray<std::uint32_t>> index;
   std::deque<DeviceArray<float>> value;
-  DeviceArray<kernels::SparseView> table;
+  std::deque<DeviceArray<std::uint64_t>> coded;
+  std::vector<kernels::cuda::DeviceTerm> terms;
+  DeviceArray<kernels::cuda::DeviceTerm> table;
 
   ListsOnDevice(std::span<const SumList> lists, const Stream& stream) : table(lists.size()) {
-    std::vector<kernels::SparseView> views;
     for (const SumList& list : lists) {
       index.emplace_back(list.index.size()).upload(list.index, stream);
       value.emplace_back(list.value.size()).upload(list.value, stream);
-      views.push_back({index.back().span(), value.back().span()});
+      coded.emplace_back(list.coded.size()).upload(list.coded, stream);
+      kernels::Term term = list.term();
+      term.index = index.back().span();
+      if (list.coded.empty()) term.value = value.back().span();
+      term.coded = std::as_bytes(coded.back().span());
+      terms.push_back(kernels::cuda::device_term(term));
     }
-    table.upload(views, stream);
+    table.upload(terms, stream);
   }
   kernels::SparseView view(std::size_t list) const {
     return {index[list].span(), value[list].span()};
@@ -43,35 +49,64 @@ class SumsOnDevice : public DeviceTest {};
 
 TEST_F(SumsOnDevice, OrderedSumsEqualReference) {
   const Stream stream;
-  expect_all_sums_equal_reference([&](std::span<const SumList> lists, std::uint64_t begin,
-                                      std::span<float> sum, float factor) {
+  const SumBody body = [&](std::span<const SumList> lists, std::uint64_t begin,
+                           std::span<float> sum, float factor) {
     const ListsOnDevice device(lists, stream);
     DeviceArray<float> result(sum.size());
     DeviceArray<std::uint32_t> not_finite(1);
-    kernels::cuda::ordered_sum(on(stream), {.lists = device.table.span().data(),
-                                            .list_count = static_cast<std::uint32_t>(lists.size()),
+    kernels::cuda::ordered_sum(on(stream), {.terms = device.table.span().data(),
+                                            .term_count = static_cast<std::uint32_t>(lists.size()),
                                             .begin = begin,
                                             .sum = result.span(),
                                             .factor = factor,
                                             .not_finite = not_finite.span().data()});
     std::ranges::copy(result.download(stream), sum.begin());
     return not_finite.download(stream)[0] == 0;
-  });
+  };
+  expect_all_sums_equal_reference(body);
+  expect_coded_sums_equal_reference(body);
 }
 
 TEST_F(SumsOnDevice, OneListEqualsReference) {
   const Stream stream;
-  expect_adds_equal_reference(
-      [&](std::span<float> sum, std::uint32_t base, const SumList& list, float factor) {
-        const ListsOnDevice device({&list, 1}, stream);
-        DeviceArray<float> result(sum.size());
-        DeviceArray<std::uint32_t> not_finite(1);
-        result.upload(sum, stream);
-        kernels::cuda::add_to(on(stream), result.span(), base, device.view(0), factor,
-                              not_finite.span().data());
-        std::ranges::copy(result.download(stream), sum.begin());
-        return not_finite.download(stream)[0] == 0;
-      });
+  const AddBody body = [&](std::span<float> sum, std::uint32_t base, const SumList& list,
+                           float factor) {
+    const ListsOnDevice device({&list, 1}, stream);
+    DeviceArray<float> result(sum.size());
+    DeviceArray<std::uint32_t> not_finite(1);
+    result.upload(sum, stream);
+    kernels::cuda::add_to(on(stream), result.span(), base, device.terms[0], factor,
+                          not_finite.span().data());
+    std::ranges::copy(result.download(stream), sum.begin());
+    return not_finite.download(stream)[0] == 0;
+  };
+  expect_adds_equal_reference(body);
+  expect_coded_adds_equal_reference(body);
+}
+
+/// Replays of a sum of coded terms write the same sums again.
+TEST_F(SumsOnDevice, AGraphSums) {
+  const Stream stream;
+  std::vector<SumList> lists = make_lists(4, 10'000, Input::cauchy);
+  lists.push_back(
+      code({{}, make_input(Input::normal, 10'000, 5)}, {&kernels::value_codings()[4], 128}));
+  const ListsOnDevice device(lists, stream);
+  DeviceArray<float> sum(10'000);
+  DeviceArray<std::uint32_t> not_finite(1);
+  const Graph graph(stream, [&] {
+    kernels::cuda::ordered_sum(on(stream), {.terms = device.table.span().data(),
+                                            .term_count = static_cast<std::uint32_t>(lists.size()),
+                                            .sum = sum.span(),
+                                            .not_finite = not_finite.span().data()});
+  });
+  std::vector<kernels::Term> terms;
+  for (const SumList& list : lists) terms.push_back({.index = list.index, .value = list.value});
+  std::vector<float> expected(10'000);
+  kernels::ordered_sum({.place = Place::reference}, terms, 0, expected, 1);
+  for (int replay = 0; replay < 2; ++replay) {
+    graph.launch(stream);
+    EXPECT_TRUE(same_bits(sum.download(stream), expected));
+  }
 }
 
 /// Through the dispatch, twice, from a graph.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,17 +28,40 @@ struct QuantizeCase {
   std::uint64_t count;
   Input input = Input::normal;
   std::size_t offset = 0;  ///< floats by which gradients lie past a multiple of 16 bytes
+  std::uint32_t owners = 1;
+  std::uint32_t self = 0xffffffff;
+
+  kernels::Partition partition() const { return {owners, count}; }
 };
 
 /// What a step works on, and what it leaves.
 struct QuantizeState {
   std::vector<std::vector<float>> gradient, residual;  ///< by piece; gradients after `offset` more
-  Coded out;
+  std::vector<Coded> out;                              ///< by owner; of self nothing
+  std::vector<float> own;
   bool finite = true;
+
+  std::vector<kernels::FeedbackPiece> pieces(const QuantizeCase& c) {
+    std::vector<kernels::FeedbackPiece> all;
+    for (std::size_t p = 0; p < c.at.size(); ++p) {
+      all.push_back({std::span(gradient[p]).subspan(c.offset), residual[p], c.at[p].first});
+    }
+    return all;
+  }
+  std::vector<std::span<std::byte>> messages() {
+    std::vector<std::span<std::byte>> all;
+    for (Coded& message : out) all.push_back(message.span());
+    return all;
+  }
 };
 
 inline QuantizeState begin(const QuantizeCase& c, const kernels::ValueFormat& format) {
-  QuantizeState state{.gradient = {}, .residual = {}, .out = Coded(format, c.count)};
+  QuantizeState state{.gradient = {}, .residual = {}, .out = {}, .own = {}};
+  for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
+    const std::uint64_t count = c.partition().local_count(owner);
+    state.out.emplace_back(format, owner == c.self ? 0 : count);
+    if (owner == c.self) state.own.assign(count, 7);  // something was there before
+  }
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     const auto seed = static_cast<std::uint32_t>(2 * p);
     std::vector<float> gradient = make_input(c.input, c.at[p].second, seed);
@@ -53,28 +77,29 @@ using QuantizeBody = std::function<void(const QuantizeCase&, const kernels::Valu
 
 inline void quantize_by_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
                                   float decay, QuantizeState& state) {
-  std::vector<kernels::FeedbackPiece> pieces;
-  for (std::size_t p = 0; p < c.at.size(); ++p) {
-    pieces.push_back(
-        {std::span(state.gradient[p]).subspan(c.offset), state.residual[p], c.at[p].first});
-  }
   Workspace workspace;
-  const std::span<std::byte> out[] = {state.out.span()};
+  const auto pieces = state.pieces(c);
   state.finite = kernels::feedback_quantize({.place = Place::reference, .workspace = &workspace},
-                                            {pieces, decay, kernels::Partition(1, c.count)}, format,
-                                            kQuantizeKey, out, {});
+                                            {pieces, decay, c.partition(), c.self}, format,
+                                            kQuantizeKey, state.messages(), state.own);
 }
 
 inline void expect_equals_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
                                     const QuantizeBody& body) {
   SCOPED_TRACE(testing::Message() << name_of(format) << ", " << c.count << " values of "
-                                  << c.at.size() << " pieces, " << c.input << ", +" << c.offset);
+                                  << c.at.size() << " pieces, " << c.input << ", +" << c.offset
+                                  << ", " << c.owners << " owners");
   constexpr float kDecay = 0.875F;
   QuantizeState got = begin(c, format), expected = begin(c, format);
   body(c, format, kDecay, got);
   quantize_by_reference(c, format, kDecay, expected);
   EXPECT_EQ(got.finite, expected.finite);
   EXPECT_TRUE(got.out == expected.out);
+  // Which NaN an acc is, is not said.
+  for (std::size_t v = 0; v < got.own.size(); ++v) {
+    if (std::isnan(got.own[v]) && std::isnan(expected.own[v])) got.own[v] = expected.own[v];
+  }
+  EXPECT_TRUE(same_bits(got.own, expected.own));
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     EXPECT_TRUE(same_bits(got.gradient[p], expected.gradient[p])) << "piece " << p;
     EXPECT_TRUE(same_bits(got.residual[p], expected.residual[p])) << "piece " << p;
@@ -106,6 +131,24 @@ inline std::vector<QuantizeCase> piece_lists() {
       {.at = {{64, 3000}, {3072, 63}, {5056, 68}}, .count = 6000},
       {.at = {{640, 1500}}, .count = 4500},
   };
+}
+
+/// The same pieces, shared out; this rank is one of the owners, or none.
+inline std::vector<QuantizeCase> shared_pieces() {
+  std::vector<QuantizeCase> cases;
+  for (const std::uint32_t owners : {1U, 2U, 3U, 7U}) {
+    for (const std::uint32_t self : {owners - 1, 0xffffffffU}) {
+      for (QuantizeCase c : piece_lists()) {
+        c.owners = owners;
+        c.self = self;
+        cases.push_back(c);
+      }
+      // The last unit is cut short; more owners than units.
+      cases.push_back({.at = {{0, 65}}, .count = 65, .owners = owners, .self = self});
+      cases.push_back({.at = {}, .count = 0, .owners = owners, .self = self});
+    }
+  }
+  return cases;
 }
 
 }  // namespace winnow::tests

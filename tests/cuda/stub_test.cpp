@@ -31,6 +31,8 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   std::vector<float> values(2);
   std::vector<std::byte> out(8);
   EXPECT_THAT([&] { kernels::quantize({.place = Place::cuda}, format, {}, values, out); }, refuses);
+  EXPECT_THAT([&] { kernels::dequantize({.place = Place::cuda}, format, 2, out, 0, values); },
+              refuses);
   EXPECT_THAT([&] { kernels::cuda::feedback_quantize({}, {}, format, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::feedback_select({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::feedback_select_scratch(1, 1); }, refuses);

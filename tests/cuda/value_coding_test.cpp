@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <vector>
 #include <winnow/error.hpp>
@@ -21,29 +22,34 @@ using kernels::ValueFormat;
 /// A case in device memory, one array a piece.
 struct OnDevice {
   std::deque<DeviceArray<float>> gradient, residual;
-  DeviceArray<std::byte> out;
+  std::deque<DeviceArray<std::byte>> out;
+  std::vector<std::span<std::byte>> messages;
+  DeviceArray<float> own;
   DeviceArray<std::uint32_t> not_finite{1};
   std::vector<FeedbackPiece> pieces;
   DeviceArray<FeedbackPiece> device_pieces;
 
   OnDevice(const QuantizeCase& c, QuantizeState& state, const Stream& stream)
-      : out(state.out.span().size()), device_pieces(c.at.size()) {
+      : own(state.own.size()), device_pieces(c.at.size()) {
     for (std::size_t p = 0; p < c.at.size(); ++p) {
       gradient.emplace_back(state.gradient[p].size()).upload(state.gradient[p], stream);
       residual.emplace_back(state.residual[p].size()).upload(state.residual[p], stream);
       pieces.push_back({gradient[p].span().subspan(c.offset), residual[p].span(), c.at[p].first});
     }
-    out.upload(state.out.span(), stream);
+    for (const std::span<std::byte> message : state.messages()) {
+      messages.push_back(out.emplace_back(message.size()).span());
+      out.back().upload(message, stream);
+    }
+    own.upload(state.own, stream);
     device_pieces.upload(pieces, stream);
   }
 
   void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream) {
     kernels::cuda::feedback_quantize({.place = Place::cuda, .stream = stream.get()},
-                                     {.pieces = pieces,
+                                     {.job = {pieces, decay, c.partition(), c.self},
                                       .device_pieces = device_pieces.span().data(),
-                                      .decay = decay,
-                                      .count = c.count,
-                                      .out = out.span(),
+                                      .out = messages,
+                                      .own = own.span(),
                                       .not_finite = not_finite.span().data()},
                                      format, kQuantizeKey);
   }
@@ -53,8 +59,10 @@ struct OnDevice {
       state.gradient[p] = gradient[p].download(stream);
       state.residual[p] = residual[p].download(stream);
     }
-    const std::vector<std::byte> bytes = out.download(stream);
-    std::copy(bytes.begin(), bytes.end(), state.out.span().begin());
+    for (std::size_t owner = 0; owner < out.size(); ++owner) {
+      std::ranges::copy(out[owner].download(stream), state.out[owner].span().begin());
+    }
+    state.own = own.download(stream);
     state.finite = not_finite.download(stream)[0] == 0;
   }
 };
@@ -92,6 +100,15 @@ TEST_F(FeedbackQuantizeOnDevice, EveryListOfPiecesAndInputEqualsReference) {
         c.input = input;
         expect_equals_reference(c, format, quantize_on_device);
       }
+    }
+  }
+}
+
+TEST_F(FeedbackQuantizeOnDevice, SeveralOwnersEqualReference) {
+  for (const ValueFormat& format : default_formats()) {
+    for (QuantizeCase c : shared_pieces()) {
+      c.input = c.owners == 3 ? Input::not_finite : Input::cauchy;
+      expect_equals_reference(c, format, quantize_on_device);
     }
   }
 }
@@ -147,6 +164,30 @@ TEST_F(FeedbackQuantizeOnDevice, QuantizeEqualsReference) {
       std::copy(bytes.begin(), bytes.end(), got.span().begin());
       EXPECT_TRUE(got == expected);
       EXPECT_TRUE(same_bits(device_values.download(stream), values));
+    }
+  }
+}
+
+/// Through the dispatch of kernels::dequantize, whole and from the middle on.
+TEST_F(FeedbackQuantizeOnDevice, DequantizeEqualsReference) {
+  const Stream stream;
+  for (const ValueFormat& format : all_formats()) {
+    SCOPED_TRACE(name_of(format));
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, kLargeSize}) {
+      std::vector<float> values = make_values(Values::cauchy, count, 3);
+      Coded coded(format, count);
+      kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, coded.span());
+      DeviceArray<std::byte> in(coded.span().size());
+      in.upload(coded.span(), stream);
+      for (const std::size_t begin : {std::size_t{0}, count / 3}) {
+        std::vector<float> expected(count - begin);
+        kernels::dequantize({.place = Place::reference}, format, count, coded.span(), begin,
+                            expected);
+        DeviceArray<float> out(expected.size());
+        kernels::dequantize({.place = Place::cuda, .stream = stream.get()}, format, count,
+                            in.span(), begin, out.span());
+        EXPECT_TRUE(same_bits(out.download(stream), expected));
+      }
     }
   }
 }

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/add_to.cuh"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "tests/cuda/add_cases.hpp"
@@ -19,13 +21,13 @@ namespace {
 SumBody sum_on(Machine& machine) {
   return [&machine](std::span<const SumList> lists, std::uint64_t begin, std::span<float> sum,
                     float factor) {
-    std::vector<kernels::SparseView> views;
-    for (const SumList& list : lists) views.push_back(list.view());
+    std::vector<kernels::cuda::DeviceTerm> terms;
+    for (const SumList& list : lists) terms.push_back(kernels::cuda::device_term(list.term()));
     std::uint32_t not_finite = 0;
     const auto tiles =
         static_cast<unsigned>((sum.size() + kernels::cuda::kSumTile - 1) / kernels::cuda::kSumTile);
     machine.launch<kernels::cuda::OrderedSum>(
-        tiles, {views.data(), static_cast<std::uint32_t>(views.size()), begin, sum.data(),
+        tiles, {terms.data(), static_cast<std::uint32_t>(terms.size()), begin, sum.data(),
                 sum.size(), factor, &not_finite});
     return not_finite == 0;
   };
@@ -41,14 +43,34 @@ TEST_P(SumsOnModel, OrderedSumsEqualReference) {
   expect_all_sums_equal_reference(sum_on(machine_));
 }
 
+TEST_P(SumsOnModel, CodedSumsEqualReference) {
+  expect_coded_sums_equal_reference(sum_on(machine_));
+}
+
 TEST_P(SumsOnModel, OneListEqualsReference) {
-  expect_adds_equal_reference(
-      [this](std::span<float> sum, std::uint32_t base, const SumList& list, float factor) {
-        std::uint32_t not_finite = 0;
-        machine_.launch<kernels::cuda::AddList>(
-            2, {sum.data(), base, list.view(), factor, &not_finite});
-        return not_finite == 0;
-      });
+  const AddBody body = [this](std::span<float> sum, std::uint32_t base, const SumList& list,
+                              float factor) {
+    std::uint32_t not_finite = 0;
+    machine_.launch<kernels::cuda::AddList>(
+        2, {sum.data(), base, kernels::cuda::device_term(list.term()), factor, &not_finite});
+    return not_finite == 0;
+  };
+  expect_adds_equal_reference(body);
+  expect_coded_adds_equal_reference(body);
+}
+
+TEST(SumsModel, RefusesTermsOfWrongSizes) {
+  const auto refuses = [](const kernels::Term& term, const std::string& why) {
+    EXPECT_THAT([&] { (void)kernels::cuda::device_term(term); },
+                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  const SumList list = code({{1, 2}, {3, 4}}, {&kernels::value_codings()[1]});
+  kernels::Term term = list.term();
+  term.count = 1;
+  refuses(term, "as many values as indices");
+  term.index = {};
+  term.count = 5;
+  refuses(term, "value_bytes bytes");
 }
 
 /// Without any one of its barriers the sum goes wrong in some order.

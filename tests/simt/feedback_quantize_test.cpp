@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/quantize_plan.hpp"
 #include "tests/cuda/quantize_cases.hpp"
 #include "tests/sanitized.hpp"
@@ -20,20 +21,21 @@ using kernels::ValueFormat;
 QuantizeBody on(Machine& machine) {
   return [&machine](const QuantizeCase& c, const ValueFormat& format, float decay,
                     QuantizeState& state) {
-    std::vector<kernels::FeedbackPiece> pieces;
-    for (std::size_t p = 0; p < c.at.size(); ++p) {
-      pieces.push_back(
-          {std::span(state.gradient[p]).subspan(c.offset), state.residual[p], c.at[p].first});
-    }
+    const auto pieces = state.pieces(c);
+    const auto messages = state.messages();
     std::uint32_t not_finite = 0;
-    if (c.count > 0) {
-      const auto task = kernels::cuda::make_quantize_task({.pieces = pieces,
-                                                           .device_pieces = pieces.data(),
-                                                           .decay = decay,
-                                                           .count = c.count,
-                                                           .out = state.out.span(),
-                                                           .not_finite = &not_finite},
-                                                          format, kQuantizeKey);
+    const kernels::cuda::DeviceQuantizeJob job{.job = {pieces, decay, c.partition(), c.self},
+                                               .device_pieces = pieces.data(),
+                                               .out = messages,
+                                               .own = state.own,
+                                               .not_finite = &not_finite};
+    for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
+      if (owner == c.self) {
+        machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_task(job));
+        continue;
+      }
+      const auto task = kernels::cuda::make_quantize_task(job, owner, format, kQuantizeKey);
+      if (task.count == 0) continue;
       kernels::cuda::visit_quantize_kernel(format, [&](auto kernel) {
         machine.launch<decltype(kernel)>(kernels::cuda::quantize_blocks(task), task);
       });
@@ -60,6 +62,15 @@ TEST_P(FeedbackQuantizeOnModel, EveryListOfPiecesEqualsReference) {
   }
 }
 
+TEST_P(FeedbackQuantizeOnModel, SeveralOwnersEqualReference) {
+  for (const ValueFormat& format : default_formats()) {
+    for (QuantizeCase c : shared_pieces()) {
+      c.input = c.owners == 3 ? Input::not_finite : Input::cauchy;
+      expect_equals_reference(c, format, on(machine_));
+    }
+  }
+}
+
 TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
   for (const ValueFormat& format : default_formats()) {
     for (const Input input : {Input::cauchy, Input::all_equal, Input::all_zero, Input::denormal,
@@ -67,6 +78,28 @@ TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
       QuantizeCase c = piece_lists()[0];
       c.input = input;
       expect_equals_reference(c, format, on(machine_));
+    }
+  }
+}
+
+/// Whole, from the middle on, and to memory that is not aligned to vectors.
+TEST_P(FeedbackQuantizeOnModel, DequantizeEqualsReference) {
+  for (const ValueFormat& format : all_formats()) {
+    for (const std::size_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
+      SCOPED_TRACE(testing::Message() << name_of(format) << ", " << count << " values");
+      std::vector<float> values = make_values(Values::cauchy, count, 3);
+      Coded coded(format, count);
+      kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, coded.span());
+      for (const std::size_t begin : {std::size_t{0}, count / 3}) {
+        std::vector<float> expected(count - begin), got(count - begin + begin % 4);
+        kernels::dequantize({.place = Place::reference}, format, count, coded.span(), begin,
+                            expected);
+        const std::span<float> out = std::span(got).subspan(begin % 4);
+        machine_.launch<kernels::cuda::Dequantize>(
+            2, {kernels::cuda::device_values(format, count, coded.span()), begin, out.data(),
+                out.size()});
+        EXPECT_TRUE(same_bits(out, expected));
+      }
     }
   }
 }
@@ -101,7 +134,8 @@ TEST_P(FeedbackQuantizeOnModel, SumsThatOverflowEqualReference) {
     const auto largest = [&](const QuantizeBody& body) {
       QuantizeState state{.gradient = {make_values(Values::largest, 3000, 1)},
                           .residual = {std::vector<float>(3000)},
-                          .out = Coded(format, 3000)};
+                          .out = {Coded(format, 3000)},
+                          .own = {}};
       body({.at = {{0, 3000}}, .count = 3000}, format, 1, state);
       return state;
     };

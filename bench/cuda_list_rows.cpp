@@ -1,0 +1,204 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+
+#include "bench/cuda_inputs.hpp"
+#include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/eliasfano.hpp"
+#include "kernels/cuda/indices.hpp"
+#include "kernels/cuda/merge.hpp"
+#include "kernels/cuda/split.hpp"
+
+namespace winnow::bench {
+
+namespace {
+
+using Rows = std::vector<CudaRow>;
+using kernels::cuda::DeviceTerm;
+
+/// Lists of 8 ranks that lie evenly and rarely meet, with float32 and with int4 values.
+struct Lists {
+  static constexpr std::uint32_t kRanks = 8;
+
+  explicit Lists(const CudaInputs& in)
+      : k(in.k),
+        index(kRanks * k),
+        value(kRanks * k),
+        coded(kernels::value_bytes(int4(), k)),
+        terms(kRanks),
+        coded_terms(kRanks) {
+    std::vector<std::uint32_t> host(k);
+    const std::size_t spacing = in.count / k;
+    for (std::uint32_t r = 0; r < kRanks; ++r) {
+      for (std::size_t j = 0; j < k; ++j) {
+        host[j] = static_cast<std::uint32_t>(spacing * j + r % spacing);
+      }
+      kernels::cuda::enqueue_copy(index.span().subspan(r * k, k), host, in.stream);
+    }
+    fill(value.span(), kRanks, in.stream);
+    kernels::quantize(in.exec(), int4(), {}, value.span().first(k), coded.span());
+    fill(value.span(), kRanks, in.stream);  // coding has left errors there
+    std::vector<DeviceTerm> plain, quantized;
+    for (std::uint32_t r = 0; r < kRanks; ++r) {
+      plain.push_back(kernels::cuda::device_term({.index = list(r).index, .value = list(r).value}));
+      quantized.push_back(kernels::cuda::device_term(
+          {.index = list(r).index, .format = int4(), .coded = coded.span(), .count = k}));
+    }
+    terms.upload(plain, in.stream);
+    coded_terms.upload(quantized, in.stream);
+  }
+
+  static kernels::ValueFormat int4() {
+    const auto codings = kernels::value_codings();
+    const auto found = std::ranges::find(codings, "int4", &kernels::ValueCoding::name);
+    return {&*found, found->default_block};
+  }
+  kernels::SparseView list(std::uint32_t rank) const {
+    return {index.span().subspan(rank * k, k), value.span().subspan(rank * k, k)};
+  }
+
+  std::size_t k;
+  DeviceArray<std::uint32_t> index;
+  DeviceArray<float> value;
+  DeviceArray<std::byte> coded;
+  DeviceArray<DeviceTerm> terms, coded_terms;
+};
+
+using ListsRef = std::shared_ptr<const Lists>;
+
+/// Room for indices on their way to bytes and back.
+struct Indices {
+  explicit Indices(const CudaInputs& in)
+      : eliasfano(kernels::eliasfano_shape(in.count, in.k).bytes()),
+        raw32((in.k + 1) / 2 * 8),
+        bitmap((in.count + 63) / 64 * 8),
+        eliasfano_scratch(kernels::cuda::eliasfano_decode_scratch(in.count, in.k)),
+        bitmap_scratch(kernels::cuda::bitmap_decode_scratch(in.count)),
+        index(in.k) {}
+  DeviceArray<std::byte> eliasfano, raw32, bitmap, eliasfano_scratch, bitmap_scratch;
+  DeviceArray<std::uint32_t> index, refused{1};
+};
+
+/// The decoders of raw32 and eliasfano look at each index once more, to see that they ascend.
+void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
+  const auto room = std::make_shared<Indices>(in);
+  const std::size_t k = in.k;
+  const auto bytes = [k](const DeviceArray<std::byte>& message, std::size_t of_each) {
+    return static_cast<double>(message.span().size() + of_each * k);
+  };
+  rows.push_back({"eliasfano_encode", bytes(room->eliasfano, 4), [&in, lists, room](auto) {
+                    kernels::eliasfano_encode(in.exec(), in.count, lists->list(0).index,
+                                              room->eliasfano.span());
+                  }});
+  rows.push_back({"eliasfano_decode", bytes(room->eliasfano, 8), [&in, room](auto) {
+                    kernels::cuda::eliasfano_decode(
+                        in.exec(), {in.count, room->eliasfano.span(), room->index.span(),
+                                    room->refused.data(), room->eliasfano_scratch.span()});
+                  }});
+  rows.push_back({"raw32_encode", bytes(room->raw32, 4), [&in, lists, room](auto) {
+                    kernels::cuda::raw32_encode(in.exec(), lists->list(0).index,
+                                                room->raw32.span());
+                  }});
+  rows.push_back({"raw32_decode", bytes(room->raw32, 4), [&in, room](auto) {
+                    kernels::cuda::raw32_decode(
+                        in.exec(),
+                        {in.count, room->raw32.span(), room->index.span(), room->refused.data()});
+                  }});
+  rows.push_back({"bitmap_encode", bytes(room->bitmap, 4), [&in, lists, room](auto) {
+                    kernels::cuda::bitmap_encode(in.exec(), in.count, lists->list(0).index,
+                                                 room->bitmap.span());
+                  }});
+  rows.push_back({"bitmap_decode", bytes(room->bitmap, 4), [&in, room](auto) {
+                    kernels::cuda::bitmap_decode(
+                        in.exec(), {in.count, room->bitmap.span(), room->index.span(),
+                                    room->refused.data(), room->bitmap_scratch.span()});
+                  }});
+}
+
+/// Room for a list by owner.
+struct Split {
+  static constexpr std::uint32_t kOwners = 8;
+
+  explicit Split(const CudaInputs& in)
+      : partition(kOwners, in.count),
+        local(in.k),
+        begin(kOwners + 1),
+        value(in.k),
+        scratch(kernels::cuda::split_scratch(partition)) {}
+  kernels::Partition partition;
+  DeviceArray<std::uint32_t> local, begin;
+  DeviceArray<float> value;
+  DeviceArray<std::byte> scratch;
+};
+
+/// The table of units is cleared, written, and read and written by the sums: 4 bytes a unit each
+/// time; the index is read twice.
+void add_split(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
+  const auto room = std::make_shared<Split>(in);
+  const auto bytes = static_cast<double>(20 * in.k + 16 * room->partition.units());
+  rows.push_back({"split_by_owner of 8", bytes, [&in, lists, room](auto) {
+                    kernels::cuda::split_by_owner(in.exec(), {.list = lists->list(0),
+                                                              .partition = room->partition,
+                                                              .local = room->local.span(),
+                                                              .value = room->value.span(),
+                                                              .begin = room->begin.span(),
+                                                              .scratch = room->scratch.span()});
+                  }});
+}
+
+/// Room for the union of two lists.
+struct Union {
+  explicit Union(const CudaInputs& in)
+      : index(2 * in.k),
+        value(2 * in.k),
+        size(1),
+        scratch(kernels::cuda::merge_scratch(2 * in.k)) {}
+  DeviceArray<std::uint32_t> index;
+  DeviceArray<float> value;
+  DeviceArray<std::uint64_t> size;
+  DeviceArray<std::byte> scratch;
+};
+
+void add_merge(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
+  const auto room = std::make_shared<Union>(in);
+  rows.push_back({"merge of 2", static_cast<double>(32 * in.k), [&in, lists, room](auto) {
+                    kernels::cuda::merge(in.exec(), {.first = lists->list(0),
+                                                     .second = lists->list(1),
+                                                     .index = room->index.span(),
+                                                     .value = room->value.span(),
+                                                     .size = room->size.data(),
+                                                     .scratch = room->scratch.span()});
+                  }});
+}
+
+void add_sums(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
+  const std::size_t sum = in.count * sizeof(float);
+  const std::size_t plain = 8 * in.k, coded = 4 * in.k + lists->coded.span().size();
+  for (const bool is_coded : {false, true}) {
+    const DeviceTerm* const terms = (is_coded ? lists->coded_terms : lists->terms).data();
+    rows.push_back({is_coded ? "ordered_sum of 8, int4" : "ordered_sum of 8",
+                    static_cast<double>(Lists::kRanks * (is_coded ? coded : plain) + sum),
+                    [&in, lists, terms](std::size_t round) {
+                      const auto& s = in.set(round);
+                      kernels::cuda::ordered_sum(in.exec(), {.terms = terms,
+                                                             .term_count = Lists::kRanks,
+                                                             .sum = s.target.span(),
+                                                             .not_finite = s.not_finite.data()});
+                    }});
+  }
+}
+
+}  // namespace
+
+std::vector<CudaRow> list_rows(const CudaInputs& inputs) {
+  Rows rows;
+  const auto lists = std::make_shared<const Lists>(inputs);
+  add_indices(inputs, lists, rows);
+  add_split(inputs, lists, rows);
+  add_merge(inputs, lists, rows);
+  add_sums(inputs, lists, rows);
+  return rows;
+}
+
+}  // namespace winnow::bench

@@ -1,0 +1,134 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+
+#include "bench/cuda_inputs.hpp"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/residual_add.hpp"
+#include "kernels/cuda/value_coding.hpp"
+
+namespace winnow::bench {
+
+namespace {
+
+using Rows = std::vector<CudaRow>;
+
+void add_copy_and_add(const CudaInputs& in, Rows& rows) {
+  const double floats = static_cast<double>(in.count * sizeof(float));
+  rows.push_back({"copy", 2 * floats, [&in](std::size_t round) {
+                    const auto& s = in.set(round);
+                    kernels::cuda::enqueue_copy(s.target.span(), s.gradient.span().first(in.count),
+                                                in.stream);
+                  }});
+  for (const std::size_t offset : {0U, 1U}) {
+    rows.push_back({offset == 0 ? "residual_add" : "residual_add misaligned", 3 * floats,
+                    [&in, offset](std::size_t round) {
+                      const auto& s = in.set(round);
+                      kernels::cuda::residual_add(in.exec(), s.target.span(),
+                                                  s.gradient.span().subspan(offset, in.count));
+                    }});
+  }
+}
+
+/// Each coding both ways.
+void add_values(const CudaInputs& in, Rows& rows) {
+  const auto message = std::make_shared<DeviceArray<std::byte>>(in.count * sizeof(float) + 8);
+  for (const kernels::ValueCoding& coding : kernels::value_codings()) {
+    for (const auto rounding : {kernels::Rounding::nearest, kernels::Rounding::stochastic}) {
+      const kernels::ValueFormat format{&coding, coding.default_block, rounding};
+      if (!kernels::valid_format(format)) continue;
+      const std::uint64_t bytes = kernels::value_bytes(format, in.count);
+      const bool stochastic = rounding == kernels::Rounding::stochastic;
+      const std::string name = std::string(coding.name) + (stochastic ? " stochastic" : "");
+      rows.push_back({"feedback_quantize " + name,
+                      static_cast<double>(3 * in.count * sizeof(float) + bytes),
+                      [&in, message, format, bytes](std::size_t round) {
+                        const auto& s = in.set(round);
+                        const kernels::FeedbackPiece piece{s.gradient.span().first(in.count),
+                                                           s.residual.span(), 0};
+                        const std::span<std::byte> out = message->span().first(bytes);
+                        kernels::cuda::feedback_quantize(
+                            in.exec(),
+                            {.job = {{&piece, 1}, 1, kernels::Partition(1, in.count)},
+                             .out = {&out, 1},
+                             .not_finite = s.not_finite.data()},
+                            format, {.call = round});
+                      }});
+      if (stochastic) continue;
+      rows.push_back({"dequantize " + name, static_cast<double>(in.count * sizeof(float) + bytes),
+                      [&in, message, format, bytes](std::size_t round) {
+                        kernels::cuda::dequantize(in.exec(), format, in.count,
+                                                  message->span().first(bytes), 0,
+                                                  in.set(round).target.span());
+                      }});
+    }
+  }
+}
+
+/// Room for what is selected; with several owners, half of it for the list of own elements.
+struct Selection {
+  Selection(const CudaInputs& in, std::uint32_t owners)
+      : partition(owners, in.count),
+        index(in.k),
+        own_index(in.k),
+        value(in.k),
+        own_value(in.k),
+        scratch(kernels::cuda::feedback_select_scratch(in.count, in.k)) {}
+
+  void step(const CudaInputs& in, std::size_t round) const {
+    const auto& s = in.set(round);
+    kernels::FeedbackSpans spans{s.gradient.span().first(in.count), s.residual.span()};
+    std::size_t k = in.k;
+    if (partition.owners() > 1) {
+      // As many own elements reach it as would be selected of them.
+      spans.own = {&partition, 0, 0, kBound, own_index.span(), own_value.span()};
+      k = std::max<std::size_t>(k - k / partition.owners(), 1);
+    }
+    kernels::cuda::feedback_select(in.exec(),
+                                   {.spans = spans,
+                                    .index = index.span().first(k),
+                                    .value = value.span().first(k),
+                                    .state = s.state.data(),
+                                    .result = s.result.data(),
+                                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
+                                    .scratch = scratch.span()});
+  }
+
+  static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
+  kernels::Partition partition;
+  DeviceArray<std::uint32_t> index, own_index;
+  DeviceArray<float> value, own_value;
+  DeviceArray<std::byte> scratch;
+};
+
+/// Candidates are written and read again, and the message is written: 8 bytes each time.
+void add_select(const CudaInputs& in, Rows& rows) {
+  constexpr std::uint32_t kOwners = 8;
+  const auto bytes = static_cast<double>(3 * in.count * sizeof(float) + 24 * in.k);
+  const auto alone = std::make_shared<Selection>(in, 1);
+  const auto shared = std::make_shared<Selection>(in, kOwners);
+  const auto work = [&in, alone](std::size_t round) { alone->step(in, round); };
+  const auto forget = [&in](std::size_t round) {
+    WINNOW_CUDA_TRY(cudaMemsetAsync(in.set(round).state.data(), 0, sizeof(kernels::SelectBound),
+                                    in.stream.get()));
+  };
+  rows.push_back({"feedback_select first step", bytes, work, forget});
+  rows.push_back({"feedback_select carried bound", bytes, work});
+  // Each row of the two has its own k, and so learns its bound anew in the step before.
+  rows.push_back({"feedback_select of 8 owners", bytes,
+                  [&in, shared](std::size_t round) { shared->step(in, round); },
+                  [&in, shared](std::size_t round) { shared->step(in, round); }});
+}
+
+}  // namespace
+
+std::vector<CudaRow> pass_rows(const CudaInputs& inputs) {
+  Rows rows;
+  add_copy_and_add(inputs, rows);
+  add_values(inputs, rows);
+  add_select(inputs, rows);
+  return rows;
+}
+
+}  // namespace winnow::bench
