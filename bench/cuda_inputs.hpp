@@ -55,5 +55,7 @@ struct CudaInputs {
 std::vector<CudaRow> pass_rows(const CudaInputs& inputs);
 /// Of what is done with selected elements.
 std::vector<CudaRow> list_rows(const CudaInputs& inputs);
+/// Of what others would do to select.
+std::vector<CudaRow> rival_rows(const CudaInputs& inputs);
 
 }  // namespace winnow::bench
