@@ -91,6 +91,15 @@ TEST(IndicesModel, Raw32ReachesTheLastPosition) {
   expect_round_trip(4294967295, {0, 1, 4294967293, 4294967294}, raw32_on(machine));
 }
 
+/// A bitmap without words has no ones: not even its first tile is there to count them.
+TEST(IndicesModel, AnEmptyBitmapNamesNothing) {
+  Machine machine;
+  std::vector<std::uint32_t> one(1);
+  EXPECT_TRUE(decode_bitmap(machine, 0, {}, {}));
+  EXPECT_FALSE(decode_bitmap(machine, 0, {}, one));
+  EXPECT_FALSE(compress::kBitmapCoding.decode({}, 0, {}, one));
+}
+
 TEST(IndicesModel, RefuseWrongSizes) {
   std::vector<std::uint32_t> index(3);
   AlignedBytes bytes(16);
