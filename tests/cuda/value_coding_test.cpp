@@ -173,7 +173,7 @@ TEST_F(FeedbackQuantizeOnDevice, DequantizeEqualsReference) {
   const Stream stream;
   for (const ValueFormat& format : all_formats()) {
     SCOPED_TRACE(name_of(format));
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{33}, kLargeSize}) {
+    for (const std::size_t count : {0U, 1U, 33U, 4097U}) {
       std::vector<float> values = make_values(Values::cauchy, count, 3);
       Coded coded(format, count);
       kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, coded.span());
