@@ -167,7 +167,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
 }
 
 /// Measures them only where a choice depends on them; the options then say what was measured, so
-/// that a run's plans can be had again.
+/// that a run's predictions can be had again.
 LinkModel AllReducer::Impl::find_links() {
   if (!options.links.empty()) return LinkModel::parse(options.links);
   const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
@@ -301,8 +301,9 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
   Bucket bucket, dense;
   try {
     if (refusal.empty()) {
-      const comm::World world{transport->size(), transport->rank(), &topology, links,
-                              options.trial_calls > 0};
+      comm::World world{transport->size(), transport->rank(), &topology, links,
+                        options.trial_calls > 0};
+      world.links.ring = ring();
       bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
                                                  *compressor, parameters)
                              : comm::plan_plain(id, widened.segments(), std::move(plain), world);
@@ -314,6 +315,7 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
         switched.schedule = "dense";
         dense = comm::plan_bucket(id, widened.segments(), switched, world, *compressor, parameters);
         dense.reason = bucket.reason;
+        if (bucket.note.empty()) dense.reason += dense.note;
       }
     }
   } catch (const UsageError& error) {

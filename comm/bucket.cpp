@@ -247,7 +247,8 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   for (const BucketPart& part : std::span(bucket.parts).subspan(bucket.compressed)) {
     longest = std::max(longest, part.part.count * sizeof(float));
   }
-  if (longest > 0) bucket.reason += ring_note(world.links, longest);
+  if (longest > 0) bucket.note = ring_note(world.links, longest);
+  bucket.reason += bucket.note;
   const Schedule* last = nullptr;
   for (const BucketPart& part : bucket.parts) {
     if (part.schedule != last) {

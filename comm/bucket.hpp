@@ -38,6 +38,7 @@ struct Bucket {
   std::size_t compressed = 0;     ///< how many of them are compressed
   std::string schedule;           ///< of its parts, joined by '+'
   std::string reason;
+  std::string_view note;               ///< ring_note of its dense part, in the reason
   std::string coding;                  ///< of the first compressed part's messages
   std::uint64_t wire_bytes = 0;        ///< what the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< what the dense schedule would put on the wire

@@ -16,8 +16,8 @@ constexpr std::uint64_t kNetworkWeight = 8;
 
 /// A compressed schedule must be predicted to take at most this share of dense's time.
 constexpr double kClearlyAhead = 0.8;
-/// Between these shares of dense's time predictions are too close to be relied on.
-constexpr double kBeyondDoubt = 0.25, kHopeless = 1.25;
+/// From this share of dense's time on predictions are too close to be relied on.
+constexpr double kBeyondDoubt = 0.25;
 
 constexpr std::uint64_t kShortestPart = std::uint64_t{1} << 20;  // elements
 constexpr std::uint64_t kShortestMessage = 16384;                // bytes
@@ -113,7 +113,7 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   if (!may_be_dense) return {best, why};
   if (world.ranks == 1) return {&dense, "there is one rank alone"};
   const double share = least / dense_seconds;
-  const bool close = world.trials && share > kBeyondDoubt && share < kHopeless;
+  const bool close = world.trials && share > kBeyondDoubt && share < 1;
   return {close || share <= kClearlyAhead ? best : &dense, why, close};
 }
 

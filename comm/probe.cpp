@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <new>
 #include <vector>
 
 #include "kernels/host_memory.hpp"
@@ -23,7 +24,7 @@ constexpr double kUnknown = 0;  // of what a rank has not measured
 // the longest, what MPI allocates in a call is no longer kept by the C library for the next one.
 constexpr std::array kRaced = {std::uint64_t{1} << 20, std::uint64_t{1} << 22,
                                std::uint64_t{1} << 24, std::uint64_t{1} << 26};
-constexpr double kMostSeconds = 0.025;  // of a bucket over the link
+constexpr double kMostSeconds = 0.025;  // of a bucket over the link; of an allreduce but the last
 constexpr double kClearlyAhead = 0.9;   // of the other's time: noise decides nothing
 
 /// What a rank measures: seconds of an 8-byte message and bytes per second.
@@ -143,11 +144,26 @@ std::uint64_t ring_from(std::span<const Race> races) {
 
 std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline) {
   if (!world.native_all_reduce() || world.size() == 1) return LinkModel::kNever;
-  std::vector<Race> races, all(static_cast<std::size_t>(world.size()));
-  for (const std::uint64_t bytes : kRaced) {
-    if (link.seconds(bytes) > kMostSeconds) break;
-    kernels::HostArray<float> bucket(bytes / sizeof(float));
-    const Elements elements = bucket.span();
+  const auto too_long = [&](std::uint64_t bytes) { return link.seconds(bytes) > kMostSeconds; };
+  const auto raced = std::span(kRaced).first(
+      static_cast<std::size_t>(std::ranges::find_if(kRaced, too_long) - kRaced.begin()));
+  if (raced.empty()) return LinkModel::kNever;
+  // A rank without memory says so before others wait for it in a native collective.
+  kernels::HostArray<float> bucket;
+  std::vector<std::uint8_t> lacking(static_cast<std::size_t>(world.size()));
+  std::uint8_t lacks = 0;
+  try {
+    bucket = kernels::HostArray<float>(raced.back() / sizeof(float));
+  } catch (const std::bad_alloc&) {
+    lacks = 1;
+  }
+  world.all_gather(exec, std::as_bytes(std::span(&lacks, 1)),
+                   std::as_writable_bytes(std::span(lacking)), deadline);
+  if (std::ranges::find(lacking, 1) != lacking.end()) return LinkModel::kNever;
+
+  std::vector<Race> races, all(lacking.size());
+  for (const std::uint64_t bytes : raced) {
+    const Elements elements = bucket.span().first(bytes / sizeof(float));
     Race mine{.bytes = bytes, .native = 0, .ring = 0};
     mine.native =
         median_seconds([&] { world.all_reduce(exec, elements, ReduceOp::sum, deadline); });
@@ -158,6 +174,7 @@ std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, D
     races.push_back({.bytes = bytes,
                      .native = std::ranges::max(all, {}, &Race::native).native,
                      .ring = std::ranges::max(all, {}, &Race::ring).ring});
+    if (std::max(races.back().native, races.back().ring) > kMostSeconds) break;
   }
   return ring_from(races);
 }

@@ -57,7 +57,7 @@ Bucket& Trial::settle(Transport& world, const Exec& exec, Deadline deadline) {
     medians[way] = fastest[timed_ / 2];
   }
   Bucket& best = plans_[medians[0] <= kAhead * medians[1] ? 0 : 1];
-  best.reason = measured_text(plans_, medians, timed_);
+  best.reason = measured_text(plans_, medians, timed_).append(best.note);
   return best;
 }
 

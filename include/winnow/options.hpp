@@ -37,7 +37,8 @@ struct Options {
   std::string links = {};
   /// Where "auto" predicts times that are close, it tries both out: so many calls of a bucket by
   /// the compressed schedule and so many dense are timed, three before each are not, and all ranks
-  /// stay with what was the faster. 0: predictions alone decide, so `links` fixes all plans.
+  /// stay with what was the faster, which Stats::reason tells. Until then calls may allocate, and
+  /// be as slow as the slower way. 0: predictions alone decide, so `links` fixes all plans.
   int trial_calls = 5;
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; of calls
                                     ///< that do not name their own

@@ -94,6 +94,9 @@ TEST(Trial, OfAutoTakesBothWaysAndLosesNothing) {
         reducer.all_reduce(values, 0);
         for (std::size_t i = 0; i < kCount; ++i) applied[i] += values[i];
         schedules.push_back(reducer.last().schedule);
+        if (call > 2 * kCallsOfAPlan) {
+          EXPECT_EQ(reducer.last().allocations, 0U) << call;
+        }
         const bool open = call < 2 * kCallsOfAPlan;
         EXPECT_NE(reducer.last().reason.find(open ? ", which is tried out" : "medians of 3 calls"),
                   std::string::npos)

@@ -41,6 +41,8 @@ expect_refusal() {
 printf '' >"$folder/empty"
 printf 'short' >"$folder/short"
 head -c 5000 "$train" >"$folder/binary"
+for ((i = 0; i < 700; ++i)); do printf 'line %d\n' $((i * i % 1009)); done |
+  head -c 5000 >"$folder/lines"
 
 expect_refusal 'No such file' --text "$folder/missing"
 expect_refusal 'is a directory' --text "$folder"
@@ -78,7 +80,7 @@ assert topk["compressor"] == "topk:0.01" and topk["dense_to_wire_bytes"] > 10, t
 PYTHON
 
 # The same loss: the table and the JSON file tell what the curves show.
-run --text "$folder/binary" --steps 12 --compressed-steps 40 --batch 8 --target dense \
+run --text "$folder/lines" --steps 12 --compressed-steps 40 --batch 8 --target dense \
   --compressor none --compressor none@dense_ring --compressor topk:0.1@balanced \
   --json "$folder/json" --csv "$folder/csv" || fail "training to a target ends with status $?"
 grep -q ' 12 to 40 steps of 8 windows' "$folder/out" || fail 'the head does not say how many steps'
@@ -96,7 +98,8 @@ for run, curve, steps in zip(report["runs"], curves, (12, 12, 40)):
     assert run["steps"] == steps == int(curve[-1]["step"]), run
     seconds = [float(point["seconds"]) for point in curve]
     assert 0 < seconds[0] and seconds == sorted(seconds) and run["seconds"] == seconds[-1], run
-    first = next(point for point in curve if float(point["held_out_loss"]) <= loss)
+    first = next((point for point in curve if float(point["held_out_loss"]) <= loss), None)
+    assert first is not None, f"{run['compressor']} never has the loss {loss}: {curve}"
     assert run["steps_to_target"] == int(first["step"]), (run, first)
     assert run["seconds_to_target"] == float(first["seconds"]), (run, first)
     words = next(line for line in table if line.split()[:2] == [run["compressor"], run["schedule"]])
