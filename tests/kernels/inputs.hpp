@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -106,6 +107,14 @@ inline std::vector<std::uint32_t> bits_of(std::span<const float> elements) {
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+/// The same, but one NaN is as good as another: which one a sum leaves is the machine's choice.
+inline bool same_bits_or_nan(std::span<const float> a, std::span<const float> b) {
+  return std::ranges::equal(a, b, [](float x, float y) {
+    return (std::isnan(x) && std::isnan(y)) ||
+           std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
+  });
 }
 
 /// Sizes around vector, block, range and page borders.
