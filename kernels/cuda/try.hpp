@@ -9,8 +9,10 @@
 
 namespace winnow::kernels::cuda {
 
-/// Throws CudaError for a `call` that the runtime refused.
+/// Throws CudaError for a `call` that the runtime refused, and takes the error from the runtime,
+/// where who asks next would take it for its own.
 [[noreturn]] inline void fail_cuda(cudaError_t status, const char* call) {
+  (void)cudaGetLastError();
   throw CudaError(std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status) +
                       " (from " + call + ")",
                   static_cast<int>(status));

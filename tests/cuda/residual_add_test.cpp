@@ -149,6 +149,7 @@ TEST_F(ResidualAddOnDevice, RefusedLaunchThrows) {
   cudaGraph_t graph = nullptr;
   WINNOW_CUDA_TRY(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
   EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaErrorStreamCaptureUnsupported);
+  (void)cudaGetLastError();  // of that misuse: the launch is to be refused for its own sake
   try {
     kernels::cuda::residual_add({.place = Place::cuda, .stream = stream.get()}, residual.span(),
                                 gradient.span());
@@ -156,7 +157,9 @@ TEST_F(ResidualAddOnDevice, RefusedLaunchThrows) {
   } catch (const CudaError& error) {
     EXPECT_EQ(error.code(), static_cast<int>(cudaErrorStreamCaptureInvalidated)) << error.what();
   }
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error that was thrown is still pending";
   (void)cudaStreamEndCapture(stream.get(), &graph);
+  (void)cudaGetLastError();  // the broken capture ends with one
 }
 
 }  // namespace
