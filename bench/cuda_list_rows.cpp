@@ -25,7 +25,8 @@ struct Lists {
       : k(in.k),
         index(kRanks * k),
         value(kRanks * k),
-        coded(kernels::value_bytes(int4(), k)),
+        coded_bytes(kernels::value_bytes(int4(), k)),
+        coded(kRanks * coded_bytes),
         terms(kRanks),
         coded_terms(kRanks) {
     std::vector<std::uint32_t> host(k);
@@ -37,13 +38,15 @@ struct Lists {
       kernels::cuda::enqueue_copy(index.span().subspan(r * k, k), host, in.stream);
     }
     fill(value.span(), kRanks, in.stream);
-    kernels::quantize(in.exec(), int4(), {}, value.span().first(k), coded.span());
+    for (std::uint32_t r = 0; r < kRanks; ++r) {
+      kernels::quantize(in.exec(), int4(), {}, value.span().subspan(r * k, k), message(r));
+    }
     fill(value.span(), kRanks, in.stream);  // coding has left errors there
     std::vector<DeviceTerm> plain, quantized;
     for (std::uint32_t r = 0; r < kRanks; ++r) {
       plain.push_back(kernels::cuda::device_term({.index = list(r).index, .value = list(r).value}));
       quantized.push_back(kernels::cuda::device_term(
-          {.index = list(r).index, .format = int4(), .coded = coded.span(), .count = k}));
+          {.index = list(r).index, .format = int4(), .coded = message(r), .count = k}));
     }
     terms.upload(plain, in.stream);
     coded_terms.upload(quantized, in.stream);
@@ -58,9 +61,15 @@ struct Lists {
     return {index.span().subspan(rank * k, k), value.span().subspan(rank * k, k)};
   }
 
+  /// The rank's values in int4.
+  std::span<std::byte> message(std::uint32_t rank) const {
+    return coded.span().subspan(rank * coded_bytes, coded_bytes);
+  }
+
   std::size_t k;
   DeviceArray<std::uint32_t> index;
   DeviceArray<float> value;
+  std::size_t coded_bytes;  ///< of a rank
   DeviceArray<std::byte> coded;
   DeviceArray<DeviceTerm> terms, coded_terms;
 };
@@ -174,7 +183,7 @@ void add_merge(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
 
 void add_sums(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const std::size_t sum = in.count * sizeof(float);
-  const std::size_t plain = 8 * in.k, coded = 4 * in.k + lists->coded.span().size();
+  const std::size_t plain = 8 * in.k, coded = 4 * in.k + lists->coded_bytes;
   for (const bool is_coded : {false, true}) {
     const DeviceTerm* const terms = (is_coded ? lists->coded_terms : lists->terms).data();
     rows.push_back({is_coded ? "ordered_sum of 8, int4" : "ordered_sum of 8",
