@@ -102,23 +102,44 @@ struct Selection {
   DeviceArray<std::byte> scratch;
 };
 
+/// What was not selected would add up in the residual from round to round, and no bound be good for
+/// two of them: each round begins with a residual of zeros.
+void clear_residual(const CudaInputs& in, std::size_t round) {
+  const std::span<float> residual = in.set(round).residual.span();
+  WINNOW_CUDA_TRY(cudaMemsetAsync(residual.data(), 0, residual.size_bytes(), in.stream.get()));
+}
+
 /// Candidates are written and read again, and the message is written: 8 bytes each time.
 void add_select(const CudaInputs& in, Rows& rows) {
   constexpr std::uint32_t kOwners = 8;
   const auto bytes = static_cast<double>(3 * in.count * sizeof(float) + 24 * in.k);
+  const auto passes = [&in](std::size_t round) {
+    return in.set(round).result.download(in.stream)[0].passes;
+  };
   const auto alone = std::make_shared<Selection>(in, 1);
   const auto shared = std::make_shared<Selection>(in, kOwners);
-  const auto work = [&in, alone](std::size_t round) { alone->step(in, round); };
   const auto forget = [&in](std::size_t round) {
+    clear_residual(in, round);
     WINNOW_CUDA_TRY(cudaMemsetAsync(in.set(round).state.data(), 0, sizeof(kernels::SelectBound),
                                     in.stream.get()));
   };
-  rows.push_back({"feedback_select first step", bytes, work, forget});
-  rows.push_back({"feedback_select carried bound", bytes, work});
-  // Each row of the two has its own k, and so learns its bound anew in the step before.
-  rows.push_back({"feedback_select of 8 owners", bytes,
-                  [&in, shared](std::size_t round) { shared->step(in, round); },
-                  [&in, shared](std::size_t round) { shared->step(in, round); }});
+  // A bound from a sample is not always good.
+  rows.push_back({"feedback_select first step", bytes,
+                  [&in, alone](std::size_t round) { alone->step(in, round); }, forget, passes,
+                  true});
+  const auto add_carried = [&](const char* name, const std::shared_ptr<Selection>& selection) {
+    // The rows share a state, but each has its own k: it learns its bound in the step before.
+    const auto learn = [&in, selection](std::size_t round) {
+      clear_residual(in, round);
+      selection->step(in, round);
+      clear_residual(in, round);
+    };
+    rows.push_back({name, bytes,
+                    [&in, selection](std::size_t round) { selection->step(in, round); }, learn,
+                    passes});
+  };
+  add_carried("feedback_select carried bound", alone);
+  add_carried("feedback_select of 8 owners", shared);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,9 @@ struct CudaRow {
   double bytes;  ///< read and written in one round
   std::function<void(std::size_t)> work;
   std::function<void(std::size_t)> prepare = {};  ///< before it, outside of the time
+  /// After it, outside of the time: how often a selection passed over the elements.
+  std::function<std::uint32_t(std::size_t)> passes = {};
+  bool may_repair = false;  ///< its passes may be 2; else that is an error
 };
 
 struct CudaInputs;
