@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
@@ -129,6 +130,7 @@ inline EliasFanoTask make_eliasfano_task(std::uint64_t count, std::uint64_t k) {
 inline EliasFanoTask make_encode_task(std::uint64_t count, std::span<const std::uint32_t> index,
                                       std::span<std::byte> out) {
   EliasFanoTask task = make_eliasfano_task(count, index.size());
+  expect_word_aligned(out);
   task.bytes = out.data();
   task.index = const_cast<std::uint32_t*>(index.data());
   return task;
@@ -143,6 +145,7 @@ inline EliasFanoTask make_decode_task(const DeviceDecodeJob& job) {
   EliasFanoTask task = make_eliasfano_task(job.count, job.index.size());
   WINNOW_EXPECTS(job.in.size() == 8 * (task.low_words + task.high_words),
                  "Elias-Fano input must have as many bytes as the shape");
+  expect_word_aligned(job.in);
   WINNOW_EXPECTS(job.refused != nullptr, "eliasfano_decode needs a word for refused");
   WINNOW_EXPECTS(job.scratch.size() >= decode_scratch_bytes(task) &&
                      reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,

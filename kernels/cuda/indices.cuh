@@ -7,6 +7,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
@@ -105,14 +106,15 @@ constexpr std::uint64_t bitmap_words(std::uint64_t count) {
   return (count + 63) / 64;
 }
 
-inline void expect_bytes(std::size_t bytes, std::uint64_t words) {
-  WINNOW_EXPECTS(bytes == 8 * words, "these indices take " + std::to_string(8 * words) +
-                                         " bytes, not " + std::to_string(bytes));
+inline void expect_message(std::span<const std::byte> message, std::uint64_t words) {
+  WINNOW_EXPECTS(message.size() == 8 * words, "these indices take " + std::to_string(8 * words) +
+                                                  " bytes, not " + std::to_string(message.size()));
+  expect_word_aligned(message);
 }
 
 inline IndicesTask make_encode_task(const IndicesTask& shape, std::span<const std::uint32_t> index,
                                     std::span<std::byte> out) {
-  expect_bytes(out.size(), shape.words);
+  expect_message(out, shape.words);
   IndicesTask task = shape;
   task.bytes = out.data();
   task.index = const_cast<std::uint32_t*>(index.data());
@@ -120,7 +122,7 @@ inline IndicesTask make_encode_task(const IndicesTask& shape, std::span<const st
 }
 
 inline IndicesTask make_decode_task(const IndicesTask& shape, const DeviceDecodeJob& job) {
-  expect_bytes(job.in.size(), shape.words);
+  expect_message(job.in, shape.words);
   WINNOW_EXPECTS(job.refused != nullptr, "a decoder of indices needs a word for refused");
   IndicesTask task = shape;
   task.bytes = const_cast<std::byte*>(job.in.data());

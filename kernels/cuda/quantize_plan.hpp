@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/feedback_quantize.cuh"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/value_layout.hpp"
@@ -43,6 +44,7 @@ inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32
   const std::span<std::byte> out = job.out[owner];
   const ValueLayout layout(format, task.count);
   WINNOW_EXPECTS(out.size() == layout.bytes, "each message must have value_bytes bytes");
+  expect_word_aligned(out);
   task.block = format.block;
   task.span = std::max(format.block, kQuantizeTile);
   task.padded = (layout.bytes - layout.scale_bytes) * 8 / format.coding->bits;

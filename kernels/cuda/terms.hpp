@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/aligned.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/value_arithmetic.hpp"
 #include "kernels/value_layout.hpp"
@@ -30,6 +31,7 @@ inline DeviceValues device_values(const ValueFormat& format, std::uint64_t k,
                                   std::span<const std::byte> coded) {
   const ValueLayout layout(format, k);
   WINNOW_EXPECTS(coded.size() == layout.bytes, "coded values must have value_bytes bytes");
+  expect_word_aligned(coded);
   return {reinterpret_cast<const float*>(coded.data()), coded.data() + layout.scale_bytes,
           format.coding->id,
           static_cast<std::uint8_t>(format.block == 0 ? 0 : std::countr_zero(format.block))};

@@ -73,6 +73,18 @@ TEST(SumsModel, RefusesTermsOfWrongSizes) {
   refuses(term, "value_bytes bytes");
 }
 
+TEST(SumsModel, RefusesATermThatIsNotAligned) {
+  const SumList list = code({{}, {1, 2, 3, 4, 5, 6, 7, 8}}, {&kernels::value_codings()[1]});
+  kernels::Term term = list.term();
+  const std::span<const std::byte> all = term.coded;
+  term.count = 4;
+  term.coded = all.subspan(0, 8);
+  EXPECT_NO_THROW((void)kernels::cuda::device_term(term));
+  term.coded = all.subspan(4, 8);
+  EXPECT_THAT([&] { (void)kernels::cuda::device_term(term); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("8-byte aligned")));
+}
+
 /// Without any one of its barriers the sum goes wrong in some order.
 TEST(SumsModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";

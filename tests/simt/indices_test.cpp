@@ -100,9 +100,9 @@ TEST(IndicesModel, AnEmptyBitmapNamesNothing) {
   EXPECT_FALSE(compress::kBitmapCoding.decode({}, 0, {}, one));
 }
 
-TEST(IndicesModel, RefuseWrongSizes) {
+TEST(IndicesModel, RefuseWrongSizesAndPlaces) {
   std::vector<std::uint32_t> index(3);
-  AlignedBytes bytes(16);
+  AlignedBytes bytes(24);
   std::uint32_t refused = 0;
   const auto refuses = [](const auto& make, const std::string& why) {
     EXPECT_THAT([&] { (void)make(); }, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
@@ -112,11 +112,19 @@ TEST(IndicesModel, RefuseWrongSizes) {
           "take 16 bytes, not 8");
   refuses([&] { return make_bitmap_encode_task(65, index, bytes.span().first(8)); },
           "take 16 bytes, not 8");
-  const DeviceDecodeJob job{.count = 65, .in = bytes.span(), .index = index, .refused = &refused};
+  const std::span<std::byte> shifted = bytes.span().subspan(4, 16);
+  refuses([&] { return make_raw32_encode_task(index, shifted); }, "8-byte aligned");
+  refuses([&] { return make_bitmap_encode_task(65, index, shifted); }, "8-byte aligned");
+  const DeviceDecodeJob job{
+      .count = 65, .in = bytes.span().first(16), .index = index, .refused = &refused};
   refuses([&] { return make_bitmap_decode_task(job); }, "bitmap_decode_scratch bytes");
   DeviceDecodeJob wrong = job;
   wrong.refused = nullptr;
   refuses([&] { return make_raw32_decode_task(wrong); }, "a word for refused");
+  wrong = job;
+  wrong.in = shifted;
+  refuses([&] { return make_raw32_decode_task(wrong); }, "8-byte aligned");
+  refuses([&] { return make_bitmap_decode_task(wrong); }, "8-byte aligned");
 }
 
 /// Without any one of its barriers the decoder goes wrong in some order.
