@@ -36,8 +36,10 @@ std::size_t feedback_select_scratch(std::size_t count, std::size_t k);
 /// belong to the current device; what it learns and says stays there. Where the carried bound was
 /// good it reads gradient and residual once and writes the residual once, by 16 bytes where they
 /// are aligned to them; else it reads the residual up to 4 times more. Does not synchronise or
-/// allocate, so a CUDA graph can capture it. Throws CudaError where a launch is refused, UsageError
-/// for wrong sizes or in a build without CUDA.
+/// allocate, so a CUDA graph can capture it; what is in the job itself is captured by value. With
+/// own units that is a bound of this step, spans.own.bound: such a graph must be captured anew, or
+/// updated, each step. Throws CudaError where a launch is refused, UsageError for wrong sizes or in
+/// a build without CUDA.
 void feedback_select(const Exec& exec, const DeviceSelectJob& job);
 
 }  // namespace winnow::kernels::cuda

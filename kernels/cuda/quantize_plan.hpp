@@ -37,7 +37,8 @@ inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32
           .not_finite = job.not_finite};
 }
 
-/// With the message, of which it writes nothing where it has no value.
+/// With the message, of which it writes nothing where it has no value. A graph captures the key by
+/// value.
 inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32_t owner,
                                        const ValueFormat& format, const RandomKey& key) {
   QuantizeTask task = make_quantize_task(job, owner);

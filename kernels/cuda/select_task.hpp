@@ -40,7 +40,8 @@ struct SelectLimits {
   std::uint32_t sample_runs = 2048;      ///< of 16 elements each, spread over the whole
 };
 
-/// Units that do not compete, and room for those of their elements that reach a bound.
+/// Units that do not compete, and room for those of their elements that reach a bound. A graph
+/// captures the bound by value.
 struct SelectOwn {
   Partition partition;
   std::uint32_t self = 0;

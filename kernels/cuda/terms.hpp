@@ -46,7 +46,8 @@ struct DeviceTerm {
 };
 
 /// Of a term whose memory is of the device. In one more form than the host knows: `coded` may also
-/// be the values of a list, one for each index. A term without values is a list without entries.
+/// be the values of a list, one for each index; it is 8-byte aligned. A term without values is a
+/// list without entries.
 inline DeviceTerm device_term(const Term& term) {
   const bool is_coded = !term.coded.empty();
   const std::uint64_t count = is_coded ? term.count : term.value.size();
