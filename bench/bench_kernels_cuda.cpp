@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iomanip>
@@ -184,7 +185,10 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--density", settings.density, "share of elements that are selected")
-      ->check(CLI::PositiveNumber & CLI::Range(0.0, 1.0))
+      ->check(CLI::Range(0.0, 1.0))
+      ->check([](const std::string& share) {
+        return std::strtod(share.c_str(), nullptr) > 0 ? "" : "must be above 0";
+      })
       ->capture_default_str();
   app.add_option("--rounds", settings.rounds)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--out", settings.json, "write the result as JSON to this file");
