@@ -151,6 +151,7 @@ class FailingTransport final : public ForwardingTransport {
 
 TEST(Trial, ThatCannotBeSettledLosesNothing) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    if (inner->size() == 1) return;  // which is dense
     const auto transport = std::make_shared<FailingTransport>(inner);
     AllReducer reducer(transport, close_options());
     std::vector<float> values(kCount);
