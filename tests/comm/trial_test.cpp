@@ -150,9 +150,9 @@ class FailingTransport final : public ForwardingTransport {
 };
 
 TEST(Trial, ThatCannotBeSettledLosesNothing) {
-  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-    if (inner->size() == 1) return;  // which is dense
-    const auto transport = std::make_shared<FailingTransport>(inner);
+  run_ranks(2, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
+    if (transports[0]->size() == 1) return;  // which is dense
+    const auto transport = std::make_shared<FailingTransport>(transports[0]);
     AllReducer reducer(transport, close_options());
     std::vector<float> values(kCount);
     const auto gradient = [](std::size_t i) { return static_cast<float>(i % 7); };
@@ -160,6 +160,10 @@ TEST(Trial, ThatCannotBeSettledLosesNothing) {
       std::ranges::fill(values, 1.0F);
       reducer.all_reduce(values, 0);
     }
+    // Nobody fails before all have done the calls of the trial.
+    std::byte here{};
+    std::vector<std::byte> all(static_cast<std::size_t>(transport->size()));
+    transports[1]->all_gather({}, {&here, 1}, all, Deadline::never());
     transport->fails = true;
     for (std::size_t i = 0; i < kCount; ++i) values[i] = gradient(i);
     EXPECT_THROW(reducer.all_reduce(values, 0), CommError);
