@@ -6,8 +6,10 @@ namespace winnow::tests {
 
 /// Whether a sanitizer watches this program, which then takes several times longer: tests that go
 /// through many cases alike take fewer of them.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // by g++
 constexpr bool kSanitized = true;
+#elif defined(__has_feature)  // by clang++
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 constexpr bool kSanitized = false;
 #endif
