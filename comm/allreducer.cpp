@@ -483,29 +483,6 @@ Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& ou
   return all_reduce_async(std::span(&segment, 1), op);
 }
 
-Work& Work::operator=(Work&& other) noexcept {
-  const Work before(std::move(*this));  // waited for at the end
-  queue_ = std::move(other.queue_);
-  number_ = other.number_;
-  return *this;
-}
-
-Work::~Work() {
-  try {
-    wait();
-  } catch (...) {
-    // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing.
-  }
-}
-
-void Work::wait() {
-  if (const auto queue = std::exchange(queue_, nullptr)) queue->wait(number_);
-}
-
-bool Work::test() {
-  return queue_ == nullptr || queue_->test(number_);
-}
-
 const Options& AllReducer::options() const {
   return impl_->options;
 }

@@ -157,8 +157,9 @@ bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out
   for (OwnWalk own(s.own, begin);; own.advance()) {
     const std::size_t stop = std::min(end, own.next());
     for (; i + Ranges::kBlock <= stop; i += Ranges::kBlock) {
+      float* const gradient = kPass == Pass::plain ? nullptr : s.gradient + i;
       const std::uint64_t bits =
-          stream_block<kPass>(s.gradient + i, s.residual + i, s.decay, bound, finite);
+          stream_block<kPass>(gradient, s.residual + i, s.decay, bound, finite);
       if (bits == 0) continue;
       collect(bits, i, s.residual, out);
       if (out.size > out.limit) bound = prune(out, s.k, s.residual);

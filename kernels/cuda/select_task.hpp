@@ -142,7 +142,7 @@ inline void expect_selectable(std::size_t count) {
 }
 
 inline SelectOwn make_select_own(const OwnUnits& own) {
-  if (own.partition == nullptr) return {.partition = Partition(1, 0)};
+  if (own.partition == nullptr) return {Partition(1, 0)};
   WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
                  "a parameter with own units must start at a multiple of 64, not at " +
                      std::to_string(own.base));

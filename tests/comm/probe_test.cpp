@@ -94,11 +94,12 @@ TEST(Probe, RacesTheRingAgainstANativeAllReduce) {
       transport.all_gather(exec, std::as_bytes(std::span(&mine, 1)),
                            std::as_writable_bytes(std::span(all)), Deadline::never());
       EXPECT_EQ(mine, all.front());
-      // On buckets of 1 and 4 MiB, for which this link has the time.
+      // On buckets of 1 and 4 MiB, for which this link has the time; a slow machine ends after one.
       EXPECT_TRUE(mine == 1 << 20 || mine == 1 << 22 || mine == LinkModel::kNever) << mine;
-      EXPECT_EQ(transport.calls, inner->size() == 1 ? 0 : 6);
+      const int raced = transport.calls;
+      EXPECT_TRUE(inner->size() == 1 ? raced == 0 : raced == 3 || raced == 6) << raced;
       EXPECT_EQ(ring(transport, 1e6), LinkModel::kNever);
-      EXPECT_EQ(transport.calls, inner->size() == 1 ? 0 : 6);
+      EXPECT_EQ(transport.calls, raced);
       if (!inner->native_all_reduce()) {
         EXPECT_EQ(ring(*inner, 200e6), LinkModel::kNever);
       }

@@ -1,0 +1,33 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "comm/call_queue.hpp"
+#include "winnow/allreducer.hpp"
+
+namespace winnow {
+
+Work& Work::operator=(Work&& other) noexcept {
+  const Work before(std::move(*this));  // waited for at the end
+  queue_ = std::move(other.queue_);
+  number_ = other.number_;
+  return *this;
+}
+
+Work::~Work() {
+  try {
+    wait();
+  } catch (...) {
+    // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing.
+  }
+}
+
+void Work::wait() {
+  if (const auto queue = std::exchange(queue_, nullptr)) queue->wait(number_);
+}
+
+bool Work::test() {
+  return queue_ == nullptr || queue_->test(number_);
+}
+
+}  // namespace winnow
