@@ -1,20 +1,26 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "comm/local.hpp"
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
 #include "comm/fifo.hpp"
+#include "comm/group_order.hpp"
 
 namespace winnow {
 
 namespace {
 
 using comm::Fifo;
+using comm::GroupOrder;
+using comm::LocalRules;
 
 // Ranks as threads. A rendezvous: start() posts a message's place, the receiver's wait() copies it
 // from there and counts it as taken, the sender's wait() returns once its messages are taken. The
@@ -35,15 +41,20 @@ struct Expected {
 /// when they are taken, so how long the queue gets does not depend on timing.
 struct Channel {
   Fifo<Posted> posted;
-  std::uint64_t taken = 0;             // number of the first message not taken yet
-  bool copying = false;                // the receiver is reading message `taken`
-  std::uint64_t buffer_too_short = 0;  // 1 + the size of the buffer that the message did not fit
+  std::uint64_t taken = 0;         // number of the first message not taken yet
+  bool copying = false;            // the receiver is reading message `taken`
+  std::uint64_t buffer_unfit = 0;  // 1 + the size of the buffer that the message did not fit
 };
 
 /// What the ranks of one group share; `mutex` guards all of it.
 struct Group {
-  explicit Group(int ranks)
-      : size(static_cast<std::size_t>(ranks)), channels(size * size), wake(size), gone(size) {}
+  Group(int ranks, LocalRules local_rules)
+      : size(static_cast<std::size_t>(ranks)),
+        strict(local_rules == LocalRules::strict),
+        order(size),
+        channels(size * size),
+        wake(size),
+        gone(size) {}
 
   Channel& channel(int from, int to) {
     return channels[static_cast<std::size_t>(from) * size + static_cast<std::size_t>(to)];
@@ -57,8 +68,28 @@ struct Group {
     return "rank " + std::to_string(aborted_by) + " aborted: " + reason;
   }
 
+  bool fits(std::size_t message_bytes, std::size_t buffer_bytes) const {
+    return strict ? message_bytes == buffer_bytes : message_bytes <= buffer_bytes;
+  }
+  std::string misfit(std::size_t message_bytes, const char* to_or_from, int peer,
+                     std::size_t buffer_bytes) const {
+    return "a message of " + std::to_string(message_bytes) + " bytes " + to_or_from + " rank " +
+           std::to_string(peer) +
+           (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +
+           std::to_string(buffer_bytes);
+  }
+  bool may_move(int rank, std::uint64_t ticket) const {
+    return !strict || order.reached(static_cast<std::size_t>(rank), ticket);
+  }
+  /// A message of a rank's ticket has been copied.
+  void finish_message(int rank, std::uint64_t ticket) {
+    if (strict && order.finish_message(static_cast<std::size_t>(rank), ticket)) wake_all();
+  }
+
   std::size_t size;
+  bool strict;
   std::mutex mutex;
+  GroupOrder order;  // of strict ranks
   std::vector<Channel> channels;
   std::vector<std::condition_variable> wake;  // one a rank
   std::vector<char> gone;                     // ranks that failed or were destroyed
@@ -79,6 +110,7 @@ class LocalTransport final : public Transport {
   int size() const override { return static_cast<int>(group_->size); }
   int node() const override { return 0; }
   bool allows_threads() const override { return true; }
+  bool sizes_travel() const override { return !group_->strict; }
 
   void send(std::span<const std::byte> message, int peer) override;
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
@@ -110,6 +142,7 @@ class LocalTransport final : public Transport {
   int rank_;
   std::vector<Incoming> expected_;  // by peer
   std::vector<Outgoing> outgoing_;  // enqueued since the last start
+  std::uint64_t enqueued_ = 0;      // messages since the last start, both ways
   std::uint64_t started_ = 0;       // number of the last ticket
   bool copied_ = false;             // the lock was released for a copy since the last look
   std::string failure_;             // why this rank is unusable, if it is
@@ -129,6 +162,7 @@ void LocalTransport::send(std::span<const std::byte> message, int peer) {
   expect_peer(peer);
   expect_usable();
   outgoing_.push_back({message, peer});
+  ++enqueued_;
   bytes_sent_ += message.size();
 }
 
@@ -136,13 +170,16 @@ void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* 
   expect_peer(peer);
   expect_usable();
   expected(peer).push({buffer, message_bytes, started_ + 1});
+  ++enqueued_;
 }
 
 Ticket LocalTransport::start(const Exec&) {
   expect_usable();
   ++started_;
-  if (outgoing_.empty()) return {started_};
+  const std::uint64_t messages = std::exchange(enqueued_, 0);
+  if (outgoing_.empty() && !group_->strict) return {started_};
   const Lock lock(group_->mutex);
+  if (group_->strict) group_->order.start(static_cast<std::size_t>(rank_), messages);
   for (const Outgoing& outgoing : outgoing_) {
     group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, started_});
     group_->wake_of(outgoing.peer).notify_all();
@@ -151,19 +188,18 @@ Ticket LocalTransport::start(const Exec&) {
   return {started_};
 }
 
-// Copies every message of `from` that is there and that a started receipt expects.
+// Copies every message of `from` that is there, that a started receipt expects and that may move.
 void LocalTransport::take_messages(int from, Lock& lock) {
   Channel& channel = group_->channel(from, rank_);
   Incoming& incoming = expected_[static_cast<std::size_t>(from)];
   while (channel.taken != channel.posted.end() && incoming.filled != incoming.queue.end() &&
          incoming.queue[incoming.filled].ticket <= started_) {
-    const std::span<const std::byte> message = channel.posted[channel.taken].message;
+    const auto [message, sent_with] = channel.posted[channel.taken];
     const Expected& place = incoming.queue[incoming.filled];
-    if (message.size() > place.buffer.size()) {
-      channel.buffer_too_short = 1 + place.buffer.size();
-      fail(lock, "a message of " + std::to_string(message.size()) + " bytes from rank " +
-                     std::to_string(from) + " is longer than its buffer of " +
-                     std::to_string(place.buffer.size()));
+    if (!group_->may_move(from, sent_with) || !group_->may_move(rank_, place.ticket)) return;
+    if (!group_->fits(message.size(), place.buffer.size())) {
+      channel.buffer_unfit = 1 + place.buffer.size();
+      fail(lock, group_->misfit(message.size(), "from", from, place.buffer.size()));
     }
     channel.copying = true;
     lock.unlock();
@@ -174,6 +210,8 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     ++channel.taken;
     ++incoming.filled;
     if (place.message_bytes != nullptr) *place.message_bytes = message.size();
+    group_->finish_message(from, sent_with);
+    group_->finish_message(rank_, place.ticket);
     group_->wake_of(from).notify_all();
   }
 }
@@ -191,10 +229,9 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
     Channel& channel = group_->channel(rank_, peer);
     while (channel.posted.begin() != channel.taken && channel.posted.front().ticket <= ticket)
       channel.posted.pop();
-    if (channel.buffer_too_short > 0)
-      fail(lock, "a message of " + std::to_string(channel.posted[channel.taken].message.size()) +
-                     " bytes to rank " + std::to_string(peer) + " is longer than its buffer of " +
-                     std::to_string(channel.buffer_too_short - 1));
+    if (channel.buffer_unfit > 0)
+      fail(lock, group_->misfit(channel.posted[channel.taken].message.size(), "to", peer,
+                                channel.buffer_unfit - 1));
     const bool receives = !incoming.queue.empty() && incoming.queue.front().ticket <= ticket;
     const bool sends = !channel.posted.empty() && channel.posted.front().ticket <= ticket;
     if (!receives && !sends) continue;
@@ -215,7 +252,10 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
     if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
     copied_ = false;
     const int awaited = find_awaited(ticket.number, lock);
-    if (awaited < 0) return;
+    if (awaited < 0) {
+      if (group_->strict) group_->order.forget(static_cast<std::size_t>(rank_), ticket.number);
+      return;
+    }
     if (copied_) continue;  // others may have moved, and notified, during the copy
     if (deadline.passed())
       fail(lock, "the deadline passed while it waited for rank " + std::to_string(awaited));
@@ -261,8 +301,12 @@ void LocalTransport::fail(Lock& lock, const std::string& why) {
 }  // namespace
 
 std::vector<std::unique_ptr<Transport>> local_transports(int size) {
+  return comm::local_transports(size, LocalRules::loose);
+}
+
+std::vector<std::unique_ptr<Transport>> comm::local_transports(int size, LocalRules rules) {
   WINNOW_EXPECTS(size >= 1, "local_transports(" + std::to_string(size) + "): must be at least 1");
-  const auto group = std::make_shared<Group>(size);
+  const auto group = std::make_shared<Group>(size, rules);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank)
     transports.push_back(std::make_unique<LocalTransport>(group, rank));

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/local.hpp"
 #include "comm/simulated.hpp"
 #include "tests/forwarding_transport.hpp"
 #include "tests/ranks_job.hpp"
@@ -31,6 +32,7 @@ class NodeTransport final : public ForwardingTransport {
 
 const MpiJob* the_job = nullptr;
 bool simulated = false;
+comm::LocalRules rules = comm::LocalRules::loose;
 
 using Transports = std::vector<std::shared_ptr<Transport>>;
 
@@ -70,6 +72,10 @@ void use_simulation() {
   simulated = true;
 }
 
+void use_strict_threads() {
+  rules = comm::LocalRules::strict;
+}
+
 void run_ranks(int ranks, const RankBody& body) {
   run_ranks(ranks, 1, [&](std::span<std::shared_ptr<Transport>> transports) {
     const std::shared_ptr<Transport> transport = std::move(transports[0]);
@@ -90,7 +96,7 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
   }
   std::vector<Transports> of_rank(static_cast<std::size_t>(ranks));
   for (std::size_t i = 0; i < count; ++i) {
-    auto transports = local_transports(ranks);
+    auto transports = comm::local_transports(ranks, rules);
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
       of_rank[rank].push_back(std::move(transports[rank]));
   }

@@ -9,6 +9,9 @@ namespace winnow::tests {
 /// Makes run_ranks run over `job`, which must live on, instead of over threads.
 void use_job(const MpiJob& job);
 
+/// Makes the threads of run_ranks keep to the rules of NCCL (comm/local.hpp).
+void use_strict_threads();
+
 /// Makes run_ranks run over simulated ranks of one node instead of over threads.
 void use_simulation();
 

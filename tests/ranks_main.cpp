@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// main of the rank tests: --transport=threads (the default), or --transport=simulated, or
+// main of the rank tests: --transport=threads (the default), or --transport=threads:sizes, where
+// messages keep to the rules of NCCL, of sizes and of order, or --transport=simulated, or
 // --transport=mpi under mpirun, or --transport=mpi:BYTES, where longer messages travel in pieces of
 // BYTES.
 #include <gtest/gtest.h>
@@ -55,6 +56,10 @@ int main(int argc, char** argv) {
     if (word.starts_with(kFlag)) transport = word.substr(kFlag.size());
   }
   if (transport == "threads") return RUN_ALL_TESTS();
+  if (transport == "threads:sizes") {
+    winnow::tests::use_strict_threads();
+    return RUN_ALL_TESTS();
+  }
   if (transport == "simulated") {
     winnow::tests::use_simulation();
     return RUN_ALL_TESTS();
@@ -69,6 +74,6 @@ int main(int argc, char** argv) {
       return run_over_mpi(argc, argv, bytes);
   }
   std::cerr << "--transport=" << transport
-            << ": must be threads, simulated, mpi, mpi:BYTES or mpi:threads\n";
+            << ": must be threads, threads:sizes, simulated, mpi, mpi:BYTES or mpi:threads\n";
   return 2;
 }

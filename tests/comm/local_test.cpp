@@ -1,9 +1,13 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // What ranks as threads promise beyond the contract of all transports.
+#include "comm/local.hpp"
+
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -136,6 +140,97 @@ TEST(Local, TransportsMayDieInAnyOrder) {
     }
     for (std::size_t n = 0; n < 3; ++n) transports[forward ? n : 2 - n].reset();
   }
+}
+
+// Strict ranks. Rank `rank` sends a message to `peer`, or receives one, with a start of its own.
+class StrictRanks {
+ public:
+  explicit StrictRanks(int size)
+      : transports_(comm::local_transports(size, comm::LocalRules::strict)),
+        tickets_(transports_.size()) {}
+
+  StrictRanks& send(int rank, int peer) {
+    of(rank).send(sent_, peer);
+    return start(rank);
+  }
+  StrictRanks& receive(int rank, int peer) {
+    of(rank).recv(received_.emplace_back(sent_.size()), peer, nullptr);
+    return start(rank);
+  }
+  // Waits on all ranks at once for all that they started; whether each came to its end: + or -.
+  std::string wait(std::chrono::milliseconds most) {
+    std::vector<std::thread> threads;
+    std::string ends(transports_.size(), '-');
+    for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        const std::string text =
+            thrown_by([&] { transports_[rank]->wait(tickets_[rank], Deadline::after(most)); });
+        if (text.empty()) ends[rank] = '+';
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return ends;
+  }
+
+ private:
+  Transport& of(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
+  StrictRanks& start(int rank) {
+    tickets_[static_cast<std::size_t>(rank)] = of(rank).start({});
+    return *this;
+  }
+
+  const Bytes sent_ = Bytes(8, std::byte{5});
+  std::deque<Bytes> received_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<Ticket> tickets_;
+};
+
+TEST(StrictLocal, GroupsThatFollowEachOtherMove) {
+  constexpr std::chrono::seconds kLong{60};
+  StrictRanks two(2);
+  two.send(0, 1).receive(0, 1);
+  two.receive(1, 0).send(1, 0);
+  EXPECT_EQ(two.wait(kLong), "++");
+  StrictRanks three(3);
+  three.send(0, 1).receive(0, 2);
+  three.receive(1, 0).send(1, 2);
+  three.receive(2, 1).send(2, 0);
+  EXPECT_EQ(three.wait(kLong), "+++");
+}
+
+// A loose transport would let all of them go on.
+TEST(StrictLocal, GroupsThatWaitForEachOtherDoNotMove) {
+  constexpr std::chrono::milliseconds kShort{50};
+  StrictRanks senders(2);
+  senders.send(0, 1).receive(0, 1);
+  senders.send(1, 0).receive(1, 0);
+  EXPECT_EQ(senders.wait(kShort), "--");
+  StrictRanks receivers(2);
+  receivers.receive(0, 1).send(0, 1);
+  receivers.receive(1, 0).send(1, 0);
+  EXPECT_EQ(receivers.wait(kShort), "--");
+  StrictRanks circle(3);
+  circle.receive(0, 1).send(0, 2);
+  circle.receive(1, 2).send(1, 0);
+  circle.receive(2, 0).send(2, 1);
+  EXPECT_EQ(circle.wait(kShort), "---");
+}
+
+TEST(StrictLocal, OneGroupMovesInAnyOrder) {
+  auto transports = comm::local_transports(2, comm::LocalRules::strict);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      Transport& transport = *transports[static_cast<std::size_t>(rank)];
+      const Bytes message(9, std::byte{7});
+      Bytes buffer(9);
+      transport.send(message, 1 - rank);
+      transport.recv(buffer, 1 - rank, nullptr);
+      EXPECT_EQ(thrown_by([&] { wait_for_all(transport); }), "");
+      EXPECT_EQ(buffer, message);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace
