@@ -34,7 +34,8 @@ class Balanced {
     poisoned_ = !encode_gradient(exchange_, Header::Kind::contribution, own) ||
                 (exchange_.header.flags & Header::kPoison) != 0;
     contributions_ = rooms(exchange_, [this](std::uint32_t) { return room_for(self()); });
-    enqueue_all_to_all(exchange_, own, contributions_, received_);
+    enqueue_all_to_all(exchange_, own, contributions_, received_,
+                       message_size(exchange_, Header::Kind::contribution));
   }
 
   /// Round 1, after, and round 2, before: what this rank keeps of its sums goes to all.
@@ -44,7 +45,7 @@ class Balanced {
       return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
     });
     sums_[self_] = encode_sums(sums_[self_]);
-    enqueue_all_gather(exchange_, sums_, received_);
+    enqueue_all_gather(exchange_, sums_, received_, message_size(exchange_, Header::Kind::sum));
   }
 
   /// Round 2, after.
@@ -71,7 +72,9 @@ class Balanced {
   }
   /// Of the longest message with what a rank keeps of an owner's positions.
   std::size_t room_for(std::uint32_t owner) const {
-    return compress::message_room(local_count(owner), part_.most_for(owner), codings_);
+    const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
+    return exchange_.compressor.everything() ? compress::message_bytes(count, most_k, codings_)
+                                             : compress::message_room(count, most_k, codings_);
   }
 
   /// What other ranks keep of the positions that this rank sums.

@@ -68,15 +68,14 @@ class Doubling {
       compressor_.pack(exchange_.exec, sum_, room_for(ranks_in_sum_));
     }
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    exchange_.world.send(sum_.bytes, peer);
-    count_sent(exchange_, peer, sum_.bytes.size());
+    comm::send(exchange_, sum_.bytes, peer, size_of(ranks_in_sum_));
   }
 
   /// Receives the sum of `ranks` ranks.
   void receive(int peer, int ranks) {
     incoming_ = {.room = room_for(ranks), .peer = peer, .ranks = ranks};
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    exchange_.world.recv(incoming_.room, peer, &incoming_.bytes);
+    comm::receive(exchange_, incoming_.room, peer, &incoming_.bytes, size_of(ranks));
   }
 
   /// What has been received takes the place of the sum.
@@ -113,6 +112,7 @@ class Doubling {
   Header header_of(int ranks) const {
     return compress::partial_header(exchange_.header, ranks, compressor_.codings());
   }
+  MessageSize size_of(int ranks) const { return message_size(exchange_, header_of(ranks).kind); }
   Expected expected(int ranks) const {
     const Header header = header_of(ranks);
     return ranks == 1 ? exchange_.part.expect(header) : Expected::at_most(header);
@@ -228,7 +228,9 @@ Rounds run_doubling(Exchange& exchange) {
   const int self = world.rank();
   part.encode();
   if (places.is_guest(self)) {
+    // Not both in one: hosts answer after they have heard from the guests of other parts too.
     part.send(self - 1);
+    co_await world.start(exchange.exec);
     part.receive(self - 1, world.size());
     co_await world.start(exchange.exec);
     part.replace();

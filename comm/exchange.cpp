@@ -18,6 +18,31 @@ void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
   if (!stays) exchange.stats.network_bytes += bytes;
 }
 
+MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
+  if (exchange.compressor.any_k()) return MessageSize::open;
+  // Elsewhere it is up to the support how many elements an owner gets, and how many a union has.
+  const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
+  return by_support && !exchange.compressor.everything() ? MessageSize::open : MessageSize::fixed;
+}
+
+void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {
+  if (size == MessageSize::open && !exchange.world.sizes_travel()) {
+    exchange.sizes_first.send(exchange, message, peer);
+    return;
+  }
+  exchange.world.send(message, peer);
+  count_sent(exchange, peer, message.size());
+}
+
+void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes,
+             MessageSize size) {
+  if (size == MessageSize::open && !exchange.world.sizes_travel()) {
+    exchange.sizes_first.receive(exchange, room, peer, bytes);
+  } else {
+    exchange.world.recv(room, peer, bytes);
+  }
+}
+
 bool encode_gradient(Exchange& exchange, Header::Kind kind,
                      std::span<std::span<std::byte>> messages) {
   Stats& stats = exchange.stats;
@@ -39,24 +64,23 @@ bool encode_gradient(Exchange& exchange, Header::Kind kind,
 }
 
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
-                        std::span<std::uint64_t> received) {
+                        std::span<std::uint64_t> received, MessageSize size) {
   const Stopwatch watch(exchange.stats.exchange_seconds);
-  Transport& world = exchange.world;
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const auto self = static_cast<std::size_t>(world.rank());
+  const auto ranks = static_cast<std::size_t>(exchange.world.size());
+  const auto self = static_cast<std::size_t>(exchange.world.rank());
   received[self] = in[self].size();
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
-    world.send(out[to], static_cast<int>(to));
-    world.recv(in[from], static_cast<int>(from), &received[from]);
-    count_sent(exchange, static_cast<int>(to), out[to].size());
+    send(exchange, out[to], static_cast<int>(to), size);
+    receive(exchange, in[from], static_cast<int>(from), &received[from], size);
   }
 }
 
-void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received) {
+void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
+                        MessageSize size) {
   const auto out = exchange.exec.workspace->take<std::span<std::byte>>(messages.size());
   std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.world.rank())]);
-  enqueue_all_to_all(exchange, out, messages, received);
+  enqueue_all_to_all(exchange, out, messages, received, size);
 }
 
 }  // namespace winnow::comm

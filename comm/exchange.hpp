@@ -9,6 +9,7 @@
 #include <winnow/stats.hpp>
 #include <winnow/transport.hpp>
 
+#include "comm/sizes_first.hpp"
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
 #include "compress/part.hpp"
@@ -42,6 +43,7 @@ struct Exchange {
   Stats& stats;               ///< of the call; schedules add their times and bytes
   const Rails* rails = nullptr;  ///< of world; null where each of its ranks is on another node
   Shards* shards = nullptr;      ///< of the part, where its schedule has two levels
+  SizesFirst sizes_first = {};   ///< its messages whose sizes are on their way
 
   // What this rank took from its gradient, to put back: messages by owner, and what it sums itself.
   std::span<const std::span<std::byte>> own = {};
@@ -63,6 +65,16 @@ struct Exchange {
 
 /// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
+
+/// Of the messages of a kind that carry what the compressor of the call selects.
+MessageSize message_size(const Exchange& exchange, compress::Header::Kind kind);
+
+/// Enqueues a message to `peer` of Exchange::world, and counts it.
+void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size);
+/// Enqueues the receipt of one; `bytes` becomes its size. Where that is open and sizes do not
+/// travel, both become one more round, which Rounds goes through by itself.
+void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes,
+             MessageSize size);
 
 /// A message for each rank of Exchange::world, or from each, or room for it.
 using Messages = std::span<const std::span<std::byte>>;
@@ -87,9 +99,10 @@ bool encode_gradient(Exchange& exchange, compress::Header::Kind kind,
 /// what arrived, received[self] those of in[self]. Rank r begins with r + 1 and goes up, so that no
 /// rank is everybody's first target.
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
-                        std::span<std::uint64_t> received);
+                        std::span<std::uint64_t> received, MessageSize size);
 
 /// The same of one message for all: messages[self].
-void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received);
+void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
+                        MessageSize size);
 
 }  // namespace winnow::comm

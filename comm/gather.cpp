@@ -33,7 +33,7 @@ Rounds run_gather(Exchange& exchange) {
   const auto messages = rooms(exchange, [size](std::uint32_t) { return size; });
   (void)encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1));
   const auto received = workspace.take<std::uint64_t>(ranks);
-  enqueue_all_gather(exchange, messages, received);
+  enqueue_all_gather(exchange, messages, received, message_size(exchange, Header::Kind::gradient));
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);

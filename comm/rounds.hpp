@@ -14,8 +14,9 @@ namespace winnow::comm {
 /// A schedule at work on one part: a coroutine that stops where it has to wait for other ranks, so
 /// that several parts can be under way at once. Within it
 ///   co_await world.start(exec);
-/// sets what it has enqueued going, and goes on when all of it is done. Nothing runs before the
-/// first resume. Its frame lies in exec.workspace, which outlives it.
+/// sets what it has enqueued going, and goes on when all of it is done; where sizes had to go first
+/// (Exchange::sizes_first) with a stop in between that the schedule does not see. Nothing runs
+/// before the first resume. Its frame lies in exec.workspace, which outlives it.
 class Rounds {
  public:
   // NOLINTNEXTLINE(readability-identifier-naming): the language's name
@@ -25,6 +26,7 @@ class Rounds {
     }
     static void operator delete(void*, std::size_t) noexcept {}
 
+    explicit promise_type(Exchange& of_part) : exchange(of_part) {}
     Rounds get_return_object() { return Rounds(Handle::from_promise(*this)); }
     std::suspend_always initial_suspend() noexcept { return {}; }
     std::suspend_always final_suspend() noexcept { return {}; }
@@ -35,6 +37,7 @@ class Rounds {
     void return_void() noexcept {}
     [[noreturn]] void unhandled_exception() { throw; }
 
+    Exchange& exchange;
     Ticket ticket;
   };
 
@@ -51,6 +54,11 @@ class Rounds {
   /// Goes on to the next stop, or to the end: returns whether there was a stop. Throws what the
   /// schedule throws, after which it is at its end.
   bool resume() {
+    promise_type& promise = handle_.promise();
+    if (promise.exchange.sizes_first.pending()) {
+      promise.ticket = promise.exchange.sizes_first.follow(promise.exchange);
+      return true;
+    }
     handle_.resume();
     return !handle_.done();
   }

@@ -61,7 +61,7 @@ class Shared {
       compressor_.select(exchange_.exec, job_of(Header::Kind::support, 0), messages_[self_]);
       exchange_.in_residuals = true;
     }
-    enqueue_all_gather(exchange_, messages_, received_);
+    enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
   }
 
   /// Round 1, after, and round 2, before: what this rank has at each support goes to who picked it.
@@ -75,7 +75,9 @@ class Shared {
       for (std::uint32_t owner = 0; owner < ranks_; ++owner) take(owner);
     }
     messages_ = rooms(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
-    enqueue_all_to_all(exchange_, outgoing_, messages_, received_);
+    const std::size_t bytes = values_bytes(part_.owner_k[owner_of(self_)], codings_);
+    for (auto& message : messages_) message = message.first(bytes);
+    enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
   }
 
   /// Round 2, after, and round 3, before: the sums at what this rank picked go to all.
@@ -102,7 +104,7 @@ class Shared {
       return values_bytes(part_.owner_k[owner_of(rank)], codings_);
     });
     messages_[self_] = message;
-    enqueue_all_gather(exchange_, messages_, received_);
+    enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
   }
 
   /// Round 3, after.

@@ -108,8 +108,8 @@ class TwoLevel {
   /// Round 3, before: what the rails ended with goes to this node.
   void share() {
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    Transport& world = exchange_.world;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      const MessageSize size = message_size(exchange_, header_of_outcome(rail, 0).kind);
       const auto views = workspace_.take<MessageView>(outcomes());
       messages_[rail] = views;
       received_[rail] = workspace_.take<std::uint64_t>(outcomes());
@@ -119,7 +119,7 @@ class TwoLevel {
           const auto room = room_for_outcome(rail, sender);
           views[sender] = {};
           views[sender].bytes = room;
-          world.recv(room, server, &received_[rail][sender]);
+          receive(exchange_, room, server, &received_[rail][sender], size);
         }
         continue;
       }
@@ -133,10 +133,7 @@ class TwoLevel {
       }
       for (const int local : locals_) {
         if (local == self_) continue;
-        for (const MessageView& view : views) {
-          world.send(view.bytes, local);
-          count_sent(exchange_, local, view.bytes.size());
-        }
+        for (const MessageView& view : views) comm::send(exchange_, view.bytes, local, size);
       }
     }
   }
