@@ -48,7 +48,7 @@ class Subset final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_subset(Transport& parent, std::span<const int> ranks) {
+int place_in_subset(const Transport& parent, std::span<const int> ranks) {
   std::vector<bool> named(static_cast<std::size_t>(parent.size()));
   for (const int rank : ranks) {
     WINNOW_EXPECTS(rank >= 0 && rank < parent.size(), "subset names rank " + std::to_string(rank) +
@@ -60,9 +60,12 @@ std::unique_ptr<Transport> make_subset(Transport& parent, std::span<const int> r
   }
   WINNOW_EXPECTS(named[static_cast<std::size_t>(parent.rank())],
                  "subset must name the calling rank, " + std::to_string(parent.rank()));
-  const auto mine = std::find(ranks.begin(), ranks.end(), parent.rank());
-  return std::make_unique<Subset>(parent, std::vector<int>(ranks.begin(), ranks.end()),
-                                  static_cast<int>(mine - ranks.begin()));
+  return static_cast<int>(std::ranges::find(ranks, parent.rank()) - ranks.begin());
+}
+
+std::unique_ptr<Transport> make_subset(Transport& parent, std::span<const int> ranks) {
+  const int place = place_in_subset(parent, ranks);
+  return std::make_unique<Subset>(parent, std::vector<int>(ranks.begin(), ranks.end()), place);
 }
 
 }  // namespace winnow::comm

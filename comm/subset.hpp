@@ -13,4 +13,7 @@ namespace winnow::comm {
 /// error of either is one of both. Collectives are the default bodies.
 std::unique_ptr<Transport> make_subset(Transport& parent, std::span<const int> ranks);
 
+/// Where `parent`'s rank is in `ranks`. Throws UsageError where it is not, or they are no group.
+int place_in_subset(const Transport& parent, std::span<const int> ranks);
+
 }  // namespace winnow::comm

@@ -74,15 +74,17 @@ class Transport {
   /// Makes this transport unusable and wakes peers that wait on it with a CommError naming
   /// `reason`. Never throws and never blocks.
   virtual void abort(std::string_view reason) noexcept = 0;
-  /// Whether a receiver learns the size of a message from the transport. Where false, schedules
-  /// exchange sizes first, unless (count, k) fixes them.
+  /// Whether a receiver learns the size of a message from the transport. Where false, a message
+  /// must have that of its buffer, so schedules exchange sizes first, unless (count, k) fixes them;
+  /// and what one start sets going may wait for all that this rank started before.
   virtual bool sizes_travel() const { return true; }
   /// Whether another thread may call this transport while the program's own goes on using what
   /// lies below it (MPI_THREAD_MULTIPLE); still one thread at a time.
   virtual bool allows_threads() const { return false; }
 
   /// The ranks `ranks` of this transport as a group of their own, in that order; must name this
-  /// rank; called by all of them. The parent must outlive it.
+  /// rank; called by all of them, and over NCCL by all ranks at once, each with its own group. The
+  /// parent must outlive it.
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks);
 
   /// Reduces `elements` over all ranks, in place, the same bits on every rank. Not 16-bit ones, and

@@ -1,0 +1,64 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <winnow/transport.hpp>
+
+struct ncclComm;  // an ncclComm_t points to one; nccl.h itself is not needed here
+
+#pragma GCC visibility push(default)
+
+namespace winnow {
+
+/// Where the ranks of a job meet that have nothing but a file system in common.
+struct NcclMeeting {
+  /// A file on which all ranks agree, in a folder that is there. Rank 0 writes it, under another
+  /// name first, and removes it when all ranks have met.
+  std::string path;
+  /// A number that no other job uses with this path: a file that says another one is an old one.
+  std::uint64_t job = 0;
+  int rank = 0, size = 1;
+  int node = 0;  ///< as Transport::node()
+};
+
+// Transports between GPUs, over NCCL 2.18 or newer. A rank is a process, or a thread, and the
+// device that is current where its transport is made; GPUs differ between ranks. UsageError where
+// Winnow was built without NCCL, CudaError where there is no GPU.
+//
+// Memory. What they send, receive and reduce lies on that device, or is managed; anything else is a
+// UsageError. start() and the collectives want Exec{Place::cuda, stream} with a stream that is not
+// null; what is enqueued there already comes first.
+//
+// Rules. A message must have the size of its buffer (sizes_travel() is false): where it has not,
+// NCCL hangs until the deadline. What one start() sets going is an NCCL group, and the groups of a
+// rank run one after another, so ranks whose groups wait for each other crosswise hang too. They
+// may be tried out over threads, where both are errors (comm/local.hpp). Counts have 64 bits.
+//
+// Collectives are NCCL's own, in its order of summation, with the same bits on all ranks, and keep
+// their deadline. Which NaN and which zero is the minimum or maximum of floats is NCCL's affair.
+//
+// Errors are CommErrors that name NCCL's call and its last error. After one, after abort() and
+// after the end of a transport that has messages under way the communicator has been aborted
+// (ncclCommAbort), also one that the caller gave. abort() reaches peers only where NCCL sees their
+// connections break: others wait until their deadline.
+//
+// subset() is ncclCommSplit: all ranks of the parent call it, each with the group that it is in.
+// An abort of either leaves the other as it is.
+
+/// Over a communicator that the caller keeps, and must not use meanwhile. Deadlines hold while NCCL
+/// connects ranks, too, if it was made with blocking = 0 in its ncclConfig_t.
+std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node);
+
+/// Over a new communicator of the ranks of `other`, a transport of host memory such as MPI's, which
+/// is used only here. Collective; an error on one rank is one on all.
+std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline);
+
+/// Over a new communicator of the ranks that come to a meeting.
+std::unique_ptr<Transport> nccl_transport(const NcclMeeting& meeting, Deadline deadline);
+
+}  // namespace winnow
+
+#pragma GCC visibility pop

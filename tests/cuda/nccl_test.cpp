@@ -1,0 +1,317 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// The contract of a transport, over NCCL, on device memory: processes that share one GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/nccl.hpp>
+
+#include "tests/cuda/nccl_processes.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using Bytes = std::vector<std::byte>;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(30));
+}
+
+/// One rank of a job that meets at a file, or of a part of it.
+struct Rank {
+  explicit Rank(std::unique_ptr<Transport> its) : transport(std::move(its)) {}
+  Rank(int rank, int ranks, const std::string& path)
+      : transport(nccl_transport({.path = path, .job = 42, .rank = rank, .size = ranks, .node = 7},
+                                 soon())) {}
+
+  DeviceArray<std::byte> upload(const Bytes& bytes) const {
+    DeviceArray<std::byte> device(bytes.size());
+    device.upload(bytes, stream);
+    return device;
+  }
+
+  Stream stream;
+  std::unique_ptr<Transport> transport;
+};
+
+class Nccl : public NcclTest {
+ protected:
+  static void run(std::initializer_list<int> counts, const std::function<void(Rank&)>& body) {
+    for (const int ranks : counts) {
+      std::string folder = testing::TempDir() + "winnow_nccl_XXXXXX";
+      ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+      run_nccl_processes(ranks, [&](int rank) {
+        Rank self(rank, ranks, folder + "/id");
+        body(self);
+      });
+      EXPECT_NE(::access((folder + "/id").c_str(), F_OK), 0) << "the file stays behind";
+      EXPECT_EQ(::rmdir(folder.c_str()), 0);
+    }
+  }
+};
+
+Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
+  Bytes bytes(size);
+  auto state = static_cast<std::uint32_t>(from * 7919 + to * 104729) +
+               static_cast<std::uint32_t>(number) * 1299709U;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::byte>(state >> 24);
+  }
+  return bytes;
+}
+
+/// Every rank exchanges messages of `sizes` with every other one, so many of them with one start.
+void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t per_start) {
+  Transport& transport = *self.transport;
+  const int rank = transport.rank();
+  struct Pair {
+    std::size_t number;
+    int peer;
+    DeviceArray<std::byte> sent, received;
+    std::uint64_t message_bytes = 99;
+  };
+  std::vector<std::unique_ptr<Pair>> pairs;
+  std::vector<Ticket> tickets;
+  for (std::size_t n = 0; n < sizes.size(); ++n) {
+    for (int peer = 0; peer < transport.size(); ++peer) {
+      if (peer == rank) continue;
+      pairs.push_back(
+          std::make_unique<Pair>(Pair{n, peer, self.upload(pattern(rank, peer, n, sizes[n])),
+                                      DeviceArray<std::byte>(sizes[n])}));
+      transport.send(pairs.back()->sent.span(), peer);
+      transport.recv(pairs.back()->received.span(), peer, &pairs.back()->message_bytes);
+    }
+    if ((n + 1) % per_start == 0) tickets.push_back(transport.start(self.stream.exec()));
+  }
+  tickets.push_back(transport.start(self.stream.exec()));
+  transport.wait(tickets[tickets.size() / 2], soon());
+  transport.wait(tickets.back(), soon());
+  transport.wait(tickets.front(), soon());
+  for (const auto& pair : pairs) {
+    EXPECT_EQ(pair->message_bytes, sizes[pair->number]);
+    EXPECT_TRUE(pair->received.download(self.stream) ==
+                pattern(pair->peer, rank, pair->number, sizes[pair->number]))
+        << "message " << pair->number << " from " << pair->peer;
+  }
+}
+
+TEST_F(Nccl, MessagesKeepOrderSizeAndContent) {
+  run({2, 4}, [](Rank& self) {
+    EXPECT_FALSE(self.transport->sizes_travel());
+    EXPECT_EQ(self.transport->node(), 7);
+    exchange_all(self, {0, 1, 63, 64, 65, 0, 1000, 4096, 100001, 3}, 1);
+    exchange_all(self, {5, 0, 70, 1000003, 9}, 2);
+    exchange_all(self, std::vector<std::size_t>(40, 17), 3);
+    const auto peers = static_cast<std::uint64_t>(self.transport->size() - 1);
+    EXPECT_EQ(self.transport->bytes_sent(),
+              peers * (1 + 63 + 64 + 65 + 1000 + 4096 + 100001 + 3 + 5 + 70 + 1000003 + 9 + 680));
+  });
+}
+
+TEST_F(Nccl, AStartWithNothingEnqueuedIsDone) {
+  run({2},
+      [](Rank& self) { self.transport->wait(self.transport->start(self.stream.exec()), soon()); });
+}
+
+TEST_F(Nccl, RefusesWhatItCannotMove) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const int peer = (transport.rank() + 1) % transport.size();
+    Bytes host(64);
+    std::vector<float> elements(8);
+    const auto refuses_host = ThrowsMessage<UsageError>(HasSubstr("host memory"));
+    EXPECT_THAT([&] { transport.send(host, peer); }, refuses_host);
+    EXPECT_THAT([&] { transport.recv(host, peer, nullptr); }, refuses_host);
+    EXPECT_THAT([&] { transport.all_reduce(self.stream.exec(), elements, ReduceOp::sum, soon()); },
+                refuses_host);
+    EXPECT_THAT([&] { (void)transport.start({}); },
+                ThrowsMessage<UsageError>(HasSubstr("exec.stream")));
+    EXPECT_THAT([&] { (void)transport.start({.place = Place::cuda}); },
+                ThrowsMessage<UsageError>(HasSubstr("exec.stream")));
+    EXPECT_THROW(transport.send({}, transport.rank()), UsageError);
+    EXPECT_THROW(transport.wait(Ticket{1}, soon()), UsageError);
+    exchange_all(self, {10}, 1);  // and nothing of it was enqueued
+  });
+}
+
+TEST_F(Nccl, ADeadlineEndsAWaitForAMessageThatNeverComes) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    exchange_all(self, {10}, 1);
+    const int peer = (transport.rank() + 1) % transport.size();
+    const DeviceArray<std::byte> buffer(100);
+    transport.recv(buffer.span(), peer, nullptr);
+    const Ticket ticket = transport.start(self.stream.exec());
+    EXPECT_THAT([&] { transport.wait(ticket, Deadline::after(std::chrono::milliseconds(100))); },
+                ThrowsMessage<CommError>(HasSubstr("rank " + std::to_string(peer))));
+    EXPECT_THROW(transport.send(buffer.span(), peer), CommError);
+    EXPECT_THROW((void)transport.start(self.stream.exec()), CommError);
+    EXPECT_THROW(transport.wait(ticket, soon()), CommError);
+  });
+}
+
+TEST_F(Nccl, AbortEndsWhatIsUnderWay) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const DeviceArray<std::byte> buffer(100);
+    transport.recv(buffer.span(), (transport.rank() + 1) % transport.size(), nullptr);
+    const Ticket ticket = transport.start(self.stream.exec());
+    transport.abort("enough");
+    transport.abort("more than enough");
+    EXPECT_THAT([&] { transport.wait(ticket, soon()); },
+                ThrowsMessage<CommError>(HasSubstr("this rank aborted: enough")));
+    self.stream.synchronize();  // no kernel waits for ever
+  });
+}
+
+template <class T>
+void expect_reduced(Rank& self, ReduceOp op, const std::function<T(T, T)>& combine) {
+  Transport& transport = *self.transport;
+  const auto value = [](int rank, std::size_t i) {
+    return static_cast<T>(1 + (i + static_cast<std::size_t>(rank) * 3) % 5);
+  };
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1001}}) {
+    std::vector<T> mine(count), expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      mine[i] = value(transport.rank(), i);
+      expected[i] = value(0, i);
+      for (int rank = 1; rank < transport.size(); ++rank) {
+        expected[i] = combine(expected[i], value(rank, i));
+      }
+    }
+    const DeviceArray<T> elements(count);
+    elements.upload(mine, self.stream);
+    transport.all_reduce(self.stream.exec(), elements.span(), op, soon());
+    EXPECT_EQ(elements.download(self.stream), expected) << count;
+  }
+}
+
+// Of whole numbers, so that any order of summation has the same result.
+template <class T>
+void expect_all_reduced(Rank& self) {
+  expect_reduced<T>(self, ReduceOp::sum, [](T a, T b) { return static_cast<T>(a + b); });
+  expect_reduced<T>(self, ReduceOp::product, [](T a, T b) { return static_cast<T>(a * b); });
+  expect_reduced<T>(self, ReduceOp::minimum, [](T a, T b) { return std::min(a, b); });
+  expect_reduced<T>(self, ReduceOp::maximum, [](T a, T b) { return std::max(a, b); });
+}
+
+TEST_F(Nccl, AllReduceOfEveryTypeAndOperation) {
+  run({2, 4}, [](Rank& self) {
+    expect_all_reduced<float>(self);
+    expect_all_reduced<double>(self);
+    expect_all_reduced<std::int8_t>(self);
+    expect_all_reduced<std::uint8_t>(self);
+    expect_all_reduced<std::int32_t>(self);
+    expect_all_reduced<std::uint32_t>(self);
+    expect_all_reduced<std::int64_t>(self);
+    expect_all_reduced<std::uint64_t>(self);
+    const DeviceArray<float> elements(4);
+    EXPECT_THROW(
+        self.transport->all_reduce(self.stream.exec(), elements.span(), ReduceOp::average, soon()),
+        UsageError);
+  });
+}
+
+// Chunks of one length and of two.
+TEST_F(Nccl, ReduceScatterLeavesTheOwnChunk) {
+  run({2, 4}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const int size = transport.size();
+    for (const std::size_t count : {std::size_t{1}, std::size_t{4000}, std::size_t{4003}}) {
+      std::vector<float> mine(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        mine[i] = static_cast<float>(i + static_cast<std::size_t>(transport.rank()));
+      }
+      const DeviceArray<float> elements(count);
+      elements.upload(mine, self.stream);
+      transport.reduce_scatter(self.stream.exec(), elements.span(), soon());
+      const std::vector<float> reduced = elements.download(self.stream);
+      const Chunk own = ring_chunk(count, transport.rank(), size);
+      for (std::uint64_t i = own.begin; i < own.end; ++i) {
+        EXPECT_EQ(reduced[i], static_cast<float>(i) * static_cast<float>(size) +
+                                  static_cast<float>(size * (size - 1) / 2));
+      }
+    }
+  });
+}
+
+TEST_F(Nccl, AllGatherConcatenatesInRankOrder) {
+  run({2, 4}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const auto ranks = static_cast<std::size_t>(transport.size());
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, std::size_t{100001}}) {
+      const auto mine = self.upload(pattern(transport.rank(), 0, 0, bytes));
+      const DeviceArray<std::byte> all(bytes * ranks);
+      transport.all_gather(self.stream.exec(), mine.span(), all.span(), soon());
+      Bytes expected;
+      for (int rank = 0; rank < transport.size(); ++rank) {
+        const Bytes part = pattern(rank, 0, 0, bytes);
+        expected.insert(expected.end(), part.begin(), part.end());
+      }
+      EXPECT_TRUE(all.download(self.stream) == expected) << bytes;
+    }
+    const DeviceArray<std::byte> mine(3), all(3 * ranks + 1);
+    EXPECT_THROW(transport.all_gather(self.stream.exec(), mine.span(), all.span(), soon()),
+                 UsageError);
+  });
+}
+
+TEST_F(Nccl, SubsetsAreGroupsOfTheirOwn) {
+  run({2, 4}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const int rank = transport.rank();
+    std::vector<int> members;  // even or odd ones, in reverse
+    for (int other = transport.size() - 1; other >= 0; --other) {
+      if (other % 2 == rank % 2) members.push_back(other);
+    }
+    Rank part(transport.subset(members));
+    EXPECT_EQ(part.transport->size(), static_cast<int>(members.size()));
+    EXPECT_EQ(members[static_cast<std::size_t>(part.transport->rank())], rank);
+    const DeviceArray<std::int32_t> sum(1);
+    sum.upload(std::vector<std::int32_t>{rank}, self.stream);
+    part.transport->all_reduce(self.stream.exec(), sum.span(), ReduceOp::sum, soon());
+    EXPECT_EQ(sum.download(self.stream)[0], std::accumulate(members.begin(), members.end(), 0));
+    exchange_all(part, {10, 1000}, 1);
+    exchange_all(self, {10, 1000}, 1);
+    EXPECT_THROW((void)transport.subset(std::vector{rank, rank}), UsageError);
+  });
+}
+
+// A communicator of the caller's, which stays; and one of the ranks of another transport.
+TEST_F(Nccl, TakesWhatThereIs) {
+  run_nccl_processes(1, [](int) {
+    const Stream stream;
+    const auto other = local_transports(1);
+    const auto transport = nccl_transport(*other[0], soon());
+    EXPECT_EQ(transport->size(), 1);
+    const DeviceArray<float> elements(3);
+    elements.upload(std::vector<float>{1, 2, 3}, stream);
+    transport->all_reduce(stream.exec(), elements.span(), ReduceOp::sum, soon());
+    EXPECT_EQ(elements.download(stream), (std::vector<float>{1, 2, 3}));
+
+    ncclUniqueId id{};
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+    {
+      const auto borrowed = nccl_transport(comm, 3);
+      EXPECT_EQ(borrowed->node(), 3);
+      borrowed->all_reduce(stream.exec(), elements.span(), ReduceOp::sum, soon());
+    }
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests
