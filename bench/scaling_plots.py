@@ -17,7 +17,7 @@ set multiplot layout 1,{panels} margins {left},{right},0.13,0.9 spacing {spacing
 # A schedule has a colour, its two-level form a lighter one, a compressor a dash and a point.
 COLOURS = {"gather": "#e07b00", "doubling": "#0b7fab", "balanced": "#3b8f3e", "shared": "#a63d8f",
            "two_level:gather": "#f0b46c", "two_level:doubling": "#85c4de",
-           "two_level:balanced": "#93cf95", "auto": "#111111"}
+           "two_level:balanced": "#93cf95", "two_level:shared": "#d29fc6", "auto": "#111111"}
 DENSE_COLOUR = OTHER_COLOUR = "#8a97a3"
 DASHES_AND_POINTS = [(1, 7), ("'-'", 6), ("'.'", 9), ("'-.'", 4)]
 

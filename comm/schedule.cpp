@@ -72,6 +72,7 @@ constexpr Schedule kShared{
     .network_bytes = shared_network_bytes,
     .messages = shared_messages,
     .pass_bytes = shared_pass_bytes,
+    .outcome = compress::Header::Kind::sum,
     .by_name = true,
     .fixed_k = true,
 };
@@ -111,8 +112,23 @@ constexpr Schedule kTwoLevelBalanced{
     .write = write_two_level,
     .inner = &kBalanced,
 };
-constexpr std::array kSchedules = {kDense,  kGather,         kDoubling,         kBalanced,
-                                   kShared, kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced};
+constexpr Schedule kTwoLevelShared{
+    .name = "two_level:shared",
+    .summary = "node sums by shards, shared between nodes",
+    .shared_out = false,
+    .wire_bytes = two_level_shared_wire_bytes,
+    .run = run_two_level,
+    .network_bytes = two_level_shared_network_bytes,
+    .messages = two_level_shared_messages,
+    .pass_bytes = two_level_shared_pass_bytes,
+    .write = write_two_level,
+    .inner = &kShared,
+    .by_name = true,
+    .fixed_k = true,
+};
+constexpr std::array kSchedules = {
+    kDense,          kGather,           kDoubling,         kBalanced,      kShared,
+    kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared};
 
 }  // namespace
 

@@ -41,7 +41,7 @@ class Shared {
         ranks_(static_cast<std::size_t>(exchange.world.size())),
         self_(static_cast<std::size_t>(exchange.world.rank())),
         most_k_(std::ranges::max(exchange.part.owner_k)),
-        turn_(exchange.part.pieces.front().state->turn % ranks_),
+        turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_),
         received_(workspace_.take<std::uint64_t>(ranks_)),
         supports_(workspace_.take<MessageView>(ranks_)),
         taken_(workspace_.take<Taken>(ranks_)) {

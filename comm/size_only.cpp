@@ -142,10 +142,9 @@ compress::MessageView SizeOnly::merge(const Exec&, const compress::Header& heade
   return sum;
 }
 
-void SizeOnly::pack(const Exec&, compress::MessageView& partial, std::span<std::byte> out) const {
-  partial.bytes =
-      out.first(compress::partial_bytes(partial.header.count, partial.header.k, codings()));
-  rank_.pass(2 * static_cast<double>(partial.bytes.size()));
+void SizeOnly::pack(const Exec&, compress::MessageView& sum, std::span<std::byte> out) const {
+  sum.bytes = out.first(compress::most_bytes(sum.header, codings()));
+  rank_.pass(2 * static_cast<double>(sum.bytes.size()));
 }
 
 void SizeOnly::write(std::uint64_t count, std::uint64_t k) const {

@@ -57,8 +57,7 @@ class SizeOnly final : public compress::Compressor {
   compress::MessageView merge(const Exec& exec, const compress::Header& header,
                               const compress::MessageView& first,
                               const compress::MessageView& second) const override;
-  void pack(const Exec& exec, compress::MessageView& partial,
-            std::span<std::byte> out) const override;
+  void pack(const Exec& exec, compress::MessageView& sum, std::span<std::byte> out) const override;
 
   /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
   void write(std::uint64_t count, std::uint64_t k) const;

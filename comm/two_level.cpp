@@ -107,7 +107,8 @@ class TwoLevel {
 
   /// Round 3, before: what the rails ended with goes to this node.
   void share() {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    Stats& stats = exchange_.stats;
+    const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       const MessageSize size = message_size(exchange_, header_of_outcome(rail, 0).kind);
       const auto views = workspace_.take<MessageView>(outcomes());
@@ -127,10 +128,7 @@ class TwoLevel {
       shards_[rail].owned = inner.owned;
       exchange_.poisoned |= inner.poisoned;
       std::ranges::copy(inner_schedule_.shared_out ? inner.sums : inner.messages, views.begin());
-      for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-        if (!views[sender].bytes.empty()) continue;
-        exchange_.compressor.pack(exchange_.exec, views[sender], room_for_outcome(rail, sender));
-      }
+      if (locals_.size() > 1) pack(rail);
       for (const int local : locals_) {
         if (local == self_) continue;
         for (const MessageView& view : views) comm::send(exchange_, view.bytes, local, size);
@@ -217,6 +215,15 @@ class TwoLevel {
     if (!one) return header;
     return compress::partial_header(header, rails_.topology().nodes(),
                                     exchange_.compressor.codings());
+  }
+  /// Makes messages of what a rail has ended with in none.
+  void pack(std::size_t rail) const {
+    const Stopwatch watch(exchange_.stats.encode_seconds);
+    for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
+      MessageView& view = messages_[rail][sender];
+      if (!view.bytes.empty()) continue;
+      exchange_.compressor.pack(exchange_.exec, view, room_for_outcome(rail, sender));
+    }
   }
   std::span<std::byte> room_for_outcome(std::size_t rail, std::uint32_t sender) const {
     const Header header = header_of_outcome(rail, sender);

@@ -6,6 +6,7 @@
 #include "comm/doubling.hpp"
 #include "comm/gather.hpp"
 #include "comm/pass_bytes.hpp"
+#include "comm/shared.hpp"
 #include "comm/two_level.hpp"
 
 namespace winnow::comm {
@@ -74,6 +75,10 @@ std::uint64_t balanced_node_bytes(const CostShape& shard, int) {
   return balanced_wire_bytes(shard);
 }
 
+std::uint64_t shared_node_bytes(const CostShape& shard, int) {
+  return shared_wire_bytes(shard);
+}
+
 /// The busiest rank's: what it sends within its node, and on the rails that it serves.
 std::uint64_t messages(const CostShape& shape, std::uint64_t (*inner_messages)(const CostShape&)) {
   Topology flat = Topology::uniform(1, 1);
@@ -105,7 +110,8 @@ std::uint64_t doubling_outcome_bytes(const CostShape& shard) {
   return doubling_sum_bytes(shard, shard.ranks);
 }
 
-std::uint64_t balanced_outcome_bytes(const CostShape& shard) {
+/// A sum of each owner: of shared, too.
+std::uint64_t owners_outcome_bytes(const CostShape& shard) {
   const std::uint64_t count = divide_up(shard.count, shard.ranks);
   const std::uint64_t k = std::min(divide_up(shard.k, shard.ranks), count);
   return gather_outcome_bytes(
@@ -147,7 +153,7 @@ double two_level_doubling_pass_bytes(const CostShape& shape) {
 }
 
 std::uint64_t two_level_balanced_wire_bytes(const CostShape& shape) {
-  return wire_bytes(shape, balanced_node_bytes, balanced_outcome_bytes);
+  return wire_bytes(shape, balanced_node_bytes, owners_outcome_bytes);
 }
 
 std::uint64_t two_level_balanced_network_bytes(const CostShape& shape) {
@@ -160,6 +166,22 @@ std::uint64_t two_level_balanced_messages(const CostShape& shape) {
 
 double two_level_balanced_pass_bytes(const CostShape& shape) {
   return pass_bytes(shape, balanced_pass_bytes);
+}
+
+std::uint64_t two_level_shared_wire_bytes(const CostShape& shape) {
+  return wire_bytes(shape, shared_node_bytes, owners_outcome_bytes);
+}
+
+std::uint64_t two_level_shared_network_bytes(const CostShape& shape) {
+  return network_bytes(shape, shared_node_bytes);
+}
+
+std::uint64_t two_level_shared_messages(const CostShape& shape) {
+  return messages(shape, shared_messages);
+}
+
+double two_level_shared_pass_bytes(const CostShape& shape) {
+  return pass_bytes(shape, shared_pass_bytes);
 }
 
 }  // namespace winnow::comm

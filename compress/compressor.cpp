@@ -156,8 +156,8 @@ MessageView Compressor::merge(const Exec& exec, const Header& header, const Mess
   return compress::merge(exec, header, first, second, codings_);
 }
 
-void Compressor::pack(const Exec& exec, MessageView& partial, std::span<std::byte> out) const {
-  compress::pack(exec, partial, out, codings_);
+void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const {
+  compress::pack(exec, sum, out, codings_);
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, Taken& taken,

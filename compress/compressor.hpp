@@ -107,7 +107,7 @@ class Compressor {
   /// once, by the sender whose residual keeps what it misses.
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                             const MessageView& second) const;
-  virtual void pack(const Exec& exec, MessageView& partial, std::span<std::byte> out) const;
+  virtual void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
 
  protected:
   /// The selection's own part of the name, e.g. "topk:0.01".

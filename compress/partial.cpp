@@ -62,17 +62,18 @@ MessageView merge(const Exec& exec, const Header& header, const MessageView& fir
   return sum;
 }
 
-void pack(const Exec& exec, MessageView& partial, std::span<std::byte> out,
-          const Codings& codings) {
-  const Codings exact = partial_codings(codings);
-  const Header& header = partial.header;
-  const auto message = out.first(message_bytes(header.count, header.k, exact));
-  const auto value_part = lay_out(header.count, header.k, message, exact).value_part;
-  const auto padding = value_part.subspan(partial.value.size_bytes());
-  std::ranges::copy(std::as_bytes(partial.value), value_part.begin());
+void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& codings) {
+  const Header& header = sum.header;
+  const bool partial = header.kind == Header::Kind::partial;
+  const Codings written = partial ? partial_codings(codings) : codings;
+  const auto message = out.first(message_bytes(header.count, header.k, written));
+  const auto value_part = lay_out(header.count, header.k, message, written).value_part;
+  const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
+  const auto padding = value_part.subspan(values.size());
+  std::ranges::copy(values, value_part.begin());
   std::ranges::fill(padding, std::byte{0});
-  seal(exec, header, partial.index, message, exact);
-  partial.bytes = message;
+  seal(exec, header, sum.index, message, written);
+  sum.bytes = message;
 }
 
 }  // namespace winnow::compress

@@ -68,6 +68,9 @@ void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
 
 MessageView place_values(const Exec& exec, const MessageView& support, const MessageView& values) {
   MessageView placed = support;
+  placed.header.kind = Header::Kind::sum;
+  placed.header.flags |= values.header.flags;
+  placed.bytes = {};
   placed.value = values.value;
   placed.format = values.format;
   placed.coded = values.coded;

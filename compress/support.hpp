@@ -24,7 +24,8 @@ void take_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
 void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
                 std::span<const MessageView> terms, const Addition& out);
 
-/// A message of values, at the positions of its support. Takes what it decodes from exec.workspace.
+/// The sum whose values travelled in a message of their own, at the positions of its support: with
+/// the flags of both, and no bytes until it is packed. Takes what it decodes from exec.workspace.
 MessageView place_values(const Exec& exec, const MessageView& support, const MessageView& values);
 
 }  // namespace winnow::compress

@@ -28,7 +28,8 @@ struct Options {
   /// "dense", "gather", "doubling", "balanced", or, over the sums of nodes, "two_level:gather",
   /// "two_level:doubling", "two_level:balanced" or "two_level" for the fastest of these. "auto"
   /// takes what is fastest on `links`, and dense unless another is clearly ahead; "least_bytes"
-  /// sends the fewest bytes. "shared" is taken by name alone: what it sends is another selection.
+  /// sends the fewest bytes. "shared" and "two_level:shared" are taken by name alone: what they
+  /// send is another selection.
   std::string schedule = "auto";
   /// How fast links and passes over memory are, for "auto" and "two_level": words joined by '+',
   /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s", and "ring=4MB" where dense buckets

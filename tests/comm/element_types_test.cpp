@@ -83,7 +83,7 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
 // Law 7: poison also where a sum is finite and its rounding is not.
 TEST(HalvesOverflow, PutsEverythingBack) {
   for (const char* schedule : {"gather", "doubling", "balanced", "two_level:gather",
-                               "two_level:doubling", "two_level:balanced"}) {
+                               "two_level:doubling", "two_level:balanced", "two_level:shared"}) {
     run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
       AllReducer reducer(

@@ -29,9 +29,9 @@ void run_simulated(int ranks, const SimulatedWorld::Body& body) {
   (void)SimulatedWorld{.topology = Topology::uniform(ranks, 1)}.run(body);
 }
 
-Options options(const std::string& compressor) {
+Options options(const std::string& compressor, const std::string& schedule = "shared") {
   return {.compressor = compressor,
-          .schedule = "shared",
+          .schedule = schedule,
           .op = ReduceOp::sum,
           .min_bytes = 0,
           .threads = 1};
@@ -148,6 +148,30 @@ TEST(Shared, NothingIsLeftAtTheSupport) {
   }
 }
 
+// Nor between nodes, on any rank of any: k of the node sums of each rail.
+TEST(Shared, NothingIsLeftAtTheSupportInTwoLevels) {
+  for (const char* text : {"1x3", "2x2", "3,1,2", "4x2"}) {
+    SCOPED_TRACE(text);
+    const Topology topology = Topology::parse(text);
+    const auto body = [&](const std::shared_ptr<SimulatedTransport>& transport) {
+      AllReducer reducer(transport, options("topk:0.01", "two_level:shared"));
+      const auto count = static_cast<std::uint64_t>(topology.nodes() * topology.rails()) * 6400;
+      for (int step = 0; step < 4; ++step) {
+        auto gradient = make_gradient(Kind::normal, count, transport->rank(), step, 1);
+        reducer.all_reduce(gradient, 1);
+        std::uint64_t sums = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          if (gradient[i] == 0) continue;
+          ++sums;
+          EXPECT_EQ(reducer.residual(1)[i], 0.0F) << i;
+        }
+        EXPECT_EQ(sums, count / 100);
+      }
+    };
+    (void)SimulatedWorld{.topology = topology}.run(body);
+  }
+}
+
 // What was taken comes back bit for bit, though values travelled coded.
 TEST(Shared, AnOverflowingCodedSumIsPutBack) {
   for (const char* compressor : {"topk:0.01,int8", "int8", "topk:0.01"}) {
@@ -160,6 +184,22 @@ TEST(Shared, AnOverflowingCodedSumIsPutBack) {
       EXPECT_EQ(reducer.last().poisoned, 1U) << compressor;
       EXPECT_TRUE(same_bits(reducer.residual(1), acc)) << compressor;
     });
+  }
+}
+
+// Sums of nodes are finite, and that of both is not: the ranks that only hear of it say so too.
+TEST(Shared, AnOverflowBetweenNodesIsPutBack) {
+  for (const char* compressor : {"topk:0.01,int8", "int8", "topk:0.01"}) {
+    const auto body = [&](const std::shared_ptr<SimulatedTransport>& transport) {
+      AllReducer reducer(transport, options(compressor, "two_level:shared"));
+      auto gradient = make_gradient(Kind::normal, 6400, transport->rank(), 0, 1);
+      gradient[500] = 0.3F * std::numeric_limits<float>::max();
+      const auto acc = gradient;
+      reducer.all_reduce(gradient, 1);
+      EXPECT_EQ(reducer.last().poisoned, 1U) << compressor;
+      EXPECT_TRUE(same_bits(reducer.residual(1), acc)) << compressor;
+    };
+    (void)SimulatedWorld{.topology = Topology::uniform(2, 2)}.run(body);
   }
 }
 
@@ -197,20 +237,38 @@ TEST(Shared, ValuesOfAnotherSizeAreRefused) {
   }
 }
 
+void expect_no_turn_allocates(const std::shared_ptr<SimulatedTransport>& transport,
+                              const char* schedule, std::uint64_t count, int turns) {
+  AllReducer reducer(transport, options(count % 2 == 0 ? "none" : "topk:0.3,int8", schedule));
+  for (int step = 0; step < 2 * turns; ++step) {
+    auto gradient = make_gradient(Kind::normal, count, transport->rank(), step, 1);
+    reducer.all_reduce(gradient, 1);
+    if (step > 0) {
+      EXPECT_EQ(reducer.last().allocations, 0U) << count << " step " << step;
+    }
+  }
+}
+
 // Room for the largest of all turns is taken in the first: of many sizes, some just fill a block.
 TEST(Shared, NoTurnAllocates) {
   for (const int ranks : {2, 3, 5}) {
     for (std::uint64_t count = 100; count < 12000; count += 97) {
       run_simulated(ranks, [&](const std::shared_ptr<SimulatedTransport>& transport) {
-        AllReducer reducer(transport, options(count % 2 == 0 ? "none" : "topk:0.3,int8"));
-        for (int step = 0; step < 2 * ranks; ++step) {
-          auto gradient = make_gradient(Kind::normal, count, transport->rank(), step, 1);
-          reducer.all_reduce(gradient, 1);
-          if (step > 0) {
-            EXPECT_EQ(reducer.last().allocations, 0U) << count << " step " << step;
-          }
-        }
+        expect_no_turn_allocates(transport, "shared", count, ranks);
       });
+    }
+  }
+}
+
+TEST(Shared, NoTurnAllocatesInTwoLevels) {
+  for (const char* text : {"3x2", "1,1,2,1,1"}) {
+    SCOPED_TRACE(text);
+    const Topology topology = Topology::parse(text);
+    for (std::uint64_t count = 100; count < 6000; count += 37) {
+      const auto body = [&](const std::shared_ptr<SimulatedTransport>& transport) {
+        expect_no_turn_allocates(transport, "two_level:shared", count, topology.nodes());
+      };
+      (void)SimulatedWorld{.topology = topology}.run(body);
     }
   }
 }
@@ -252,12 +310,15 @@ TEST(Shared, OwnersInTurnHaveEveryPositionOnce) {
 
 // One rank's choice of what all apply is nobody's default.
 TEST(Shared, IsTakenByNameAlone) {
-  for (const char* name : {"auto", "two_level"}) {
+  for (const char* name : {"auto", "least_bytes", "two_level"}) {
     for (const comm::Schedule* schedule : comm::find_schedules(name)) {
-      EXPECT_NE(schedule->name, "shared") << name;
+      EXPECT_FALSE(schedule->name.ends_with("shared")) << name;
     }
   }
-  EXPECT_EQ(comm::find_schedules("shared").front()->name, "shared");
+  for (const char* name : {"shared", "two_level:shared"}) {
+    EXPECT_EQ(comm::find_schedules(name).front()->name, name);
+    EXPECT_EQ(Options::parse(std::string("schedule=") + name).schedule, name);
+  }
 }
 
 }  // namespace

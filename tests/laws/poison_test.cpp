@@ -104,19 +104,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kNaN, 0, 5, "two_level:balanced", "topk:0.02,int4", 700},
         Case{kInf, 2, 1990, "two_level:gather", "topk:0.02", 700}));
 
-// The poison of shared is known from supports; in the last cases with other parts under way.
+// The poison of shared is known from supports; in the cases of 700 with other parts under way.
 INSTANTIATE_TEST_SUITE_P(LawsShared, Poison,
                          testing::Values(Case{kNaN, 0, 0, "shared"}, Case{-kInf, 1, 7, "shared"},
                                          Case{kInf, 2, 1999, "shared", "topk:0.02,int4"},
                                          Case{kNaN, 0, 64, "shared", "int8"},
                                          Case{kNaN, 0, 5, "shared", "topk:0.02", 700},
-                                         Case{kInf, 0, 2500, "shared", "topk:0.02,int8", 700}));
+                                         Case{kInf, 0, 2500, "shared", "topk:0.02,int8", 700},
+                                         Case{kNaN, 0, 0, "two_level:shared"},
+                                         Case{kInf, 2, 1999, "two_level:shared", "topk:0.02,int4"},
+                                         Case{-kInf, 1, 7, "two_level:shared", "int8"},
+                                         Case{kNaN, 0, 5, "two_level:shared", "topk:0.02", 700}));
 
 class PoisonOfSums : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Laws, PoisonOfSums,
                          testing::Values("gather", "doubling", "balanced", "shared",
                                          "two_level:gather", "two_level:doubling",
-                                         "two_level:balanced"));
+                                         "two_level:balanced", "two_level:shared"));
 
 TEST_P(PoisonOfSums, AnOverflowingSumIsPutBack) {
   run_worlds(GetParam(), [&](const std::shared_ptr<Transport>& transport) {

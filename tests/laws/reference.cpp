@@ -361,7 +361,7 @@ std::vector<Reference::Rail> Reference::make_rails() const {
     recipe.two_level.reset();
     recipe.op = ReduceOp::sum;
     recipe.numbers = rail.servers;
-    const int owners = recipe.balanced ? topology.nodes() : 1;
+    const int owners = recipe.balanced || recipe.shared ? topology.nodes() : 1;
     recipe.stage = static_cast<std::uint64_t>(r) * static_cast<std::uint64_t>(owners + 1);
     rail.inner = std::make_unique<Reference>(topology.nodes(), stretches, recipe);
   }
