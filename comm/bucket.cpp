@@ -79,12 +79,16 @@ CostShape shape_of(const compress::Part& part, const World& world,
   return {world.ranks, part.count, part.most_k, codings, world.topology};
 }
 
-/// Names a plan: which segments travel how, and with how many elements.
-std::uint64_t plan_id(const Bucket& bucket) {
+/// Names a plan: which segments travel how, and with how many elements; in two levels also who
+/// serves which shards, for PieceState::confined_to is such a name.
+std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
   Hash hash;
   hash.add(bucket.id);
   for (const BucketPart& part : bucket.parts) {
     hash.add(part.schedule->name).add(part.part.most_k);
+    for (int rank = 0; part.schedule->inner != nullptr && rank < topology.ranks(); ++rank) {
+      hash.add(static_cast<std::uint64_t>(topology.node_of(rank)));
+    }
     for (std::size_t i = 0; i < part.segments.size(); ++i) {
       const Piece& piece = part.part.pieces[i];
       hash.add(part.segments[i]).add(piece.offset).add(piece.elements.size());
@@ -265,7 +269,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     const bool whole = first.shards.of_rail.empty();
     bucket.coding = coding_of(whole ? first.part : first.shards.of_rail.front().part, compressor);
   }
-  bucket.plan = plan_id(bucket);
+  bucket.plan = plan_id(bucket, topology);
   return bucket;
 }
 

@@ -119,6 +119,11 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
 
 }  // namespace
 
+const Schedule& schedule_among(const Schedule& schedule, const Topology* topology) {
+  const bool flat = schedule.inner != nullptr && !has_shared_nodes(topology);
+  return flat ? *schedule.inner : schedule;
+}
+
 double estimate_seconds(const Schedule& schedule, const CostShape& shape, const LinkModel& links) {
   const Estimate part = estimate(schedule, shape, links);
   return part.passes + part.messages;
@@ -142,14 +147,22 @@ std::string_view ring_note(const LinkModel& links, std::uint64_t bytes) {
 
 Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
                        const World& world, const compress::Compressor& compressor) {
-  const auto candidates = find_schedules(options.schedule);
+  auto candidates = find_schedules(options.schedule);
+  bool flat = false;
+  for (const Schedule*& candidate : candidates) {
+    const Schedule& among = schedule_among(*candidate, world.topology);
+    flat |= &among != candidate;
+    candidate = &among;
+  }
+  const std::string named =
+      "schedule=" + options.schedule + (flat ? ", one rank on every node" : "");
   if (candidates.size() == 1) {
     const Schedule& only = *candidates.front();
     WINNOW_EXPECTS(!only.fixed_k || !compressor.any_k(),
                    "schedule=" + options.schedule +
                        " needs to know how many elements travel, which " + compressor.name() +
                        " leaves to the gradient; take topk, or another schedule");
-    return {&only, "schedule=" + options.schedule};
+    return {&only, named};
   }
   if (options.schedule == "auto" && compressor.lossless()) {
     return {&find_schedule("dense"), compressor.name() + " sends everything"};
@@ -162,7 +175,7 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
                       ? fewest_bytes(candidates, shapes, compressor)
                       : least_time(candidates, shapes, world, compressor,
                                    options.max_part == Options::kAutomatic);
-  if (options.schedule == "two_level") choice.reason = "schedule=two_level, " + choice.reason;
+  if (options.schedule == "two_level") choice.reason = named + ", " + choice.reason;
   return choice;
 }
 

@@ -23,6 +23,12 @@ struct World {
   bool trials = false;                 ///< what is predicted to be close may be measured
 };
 
+/// What `schedule` is among ranks of this topology (as in World): one in two levels has nothing to
+/// add up where every rank is a node of its own, and is the schedule between nodes itself, which
+/// sums the same without copies of the gradient and of residuals. Elsewhere `schedule`: on one node
+/// of several ranks, too, what is selected from is the node's sum.
+const Schedule& schedule_among(const Schedule& schedule, const Topology* topology);
+
 /// Seconds of one part by a schedule, if nothing overlaps: the busiest node's bytes over its
 /// uplink, the busiest rank's within a node, a latency for each message, and the passes over
 /// memory. Where ranks have ports of their own between nodes, or share one within, so are the bytes
@@ -39,7 +45,7 @@ std::string_view ring_note(const LinkModel& links, std::uint64_t bytes);
 
 /// A schedule and why it was chosen.
 struct Choice {
-  const Schedule* schedule;
+  const Schedule* schedule;  ///< as schedule_among() says
   std::string reason;
   bool close = false;  ///< to dense, by prediction, so that only a measurement could tell
 };

@@ -144,7 +144,7 @@ bool can_predict(const Schedule& schedule) {
 }
 
 Prediction predict(const Scenario& scenario) {
-  const Schedule& schedule = find_schedule(scenario.schedule);
+  const Schedule& schedule = schedule_among(find_schedule(scenario.schedule), &scenario.topology);
   const auto compressor = compress::make_compressor(scenario.compressor);
   WINNOW_EXPECTS(can_predict(schedule),
                  std::string(schedule.name) +

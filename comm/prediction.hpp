@@ -42,7 +42,8 @@ struct Prediction {
   std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, where asked for
 };
 
-/// Whether predict knows what a schedule computes: not those of two levels, so far.
+/// Whether predict knows what a schedule computes: not those of two levels, so far, but where they
+/// are the schedule between nodes (schedule_among).
 bool can_predict(const Schedule& schedule);
 
 /// Runs the schedule's own code over simulated ranks that exchange nothing but sizes. Supports are

@@ -90,6 +90,26 @@ TEST(Planner, OptionsLeaveItLessToChoose) {
   EXPECT_EQ(choose(topology, kFast, "topk:0.01", "least_bytes").reason, "fewest bytes on the wire");
 }
 
+TEST(Planner, OneRankOnEveryNodeLeavesTheScheduleBetweenThem) {
+  for (const char* text : {"1x1", "2x1", "8x1", "1x4", "2x2", "2,1"}) {
+    SCOPED_TRACE(text);
+    const Topology topology = Topology::parse(text);
+    const bool alone = topology.ranks() == topology.nodes();
+    const std::string note = alone ? ", one rank on every node" : "";
+    for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
+      const std::string named = std::string("two_level:") + inner;
+      const Choice choice = choose(topology, kSlow, "topk:0.01", named.c_str());
+      EXPECT_EQ(chosen(choice), alone ? inner : named);
+      EXPECT_EQ(choice.reason, "schedule=" + named + note);
+    }
+    const Choice fastest = choose(topology, kSlow, "topk:0.01", "two_level");
+    EXPECT_EQ(fastest.schedule->inner == nullptr, alone);
+    EXPECT_EQ(fastest.reason.find("schedule=two_level" + note + ", predicted to take "), 0U)
+        << fastest.reason;
+    EXPECT_THROW((void)choose(topology, kSlow, "threshold", "two_level:shared"), UsageError);
+  }
+}
+
 // Twice the time on links of half the speed, where they are what counts.
 TEST(Planner, SecondsFollowTheSlowestLevel) {
   const Topology topology = Topology::uniform(4, 2);
@@ -178,6 +198,24 @@ TEST(Planner, BucketsBetweenNodesTravelInParts) {
   EXPECT_EQ(bucket.parts.size(), 3U);
   EXPECT_EQ(bucket.schedule, "gather");
   EXPECT_EQ(plan(hosts, 1'000'000'000).parts.size(), 1U);
+}
+
+// What a residual is confined to, where gradients are added inside nodes.
+TEST(Planner, APlanInTwoLevelsNamesTheNodes) {
+  const auto made = compress::make_compressor("topk:0.01");
+  std::vector<float> elements(100'000);
+  const Segment segments[] = {{.elements = elements, .id = 1}};
+  const auto plan = [&](const char* schedule, const std::vector<int>& node_of_rank) {
+    const Topology topology = Topology::from_nodes(node_of_rank);
+    comm::Parameters parameters;
+    return comm::plan_bucket(1, segments, {.schedule = schedule}, {4, 0, &topology}, *made,
+                             parameters)
+        .plan;
+  };
+  const std::vector<int> halves = {0, 0, 1, 1}, dealt = {0, 1, 0, 1};
+  EXPECT_EQ(plan("two_level:gather", halves), plan("two_level:gather", halves));
+  EXPECT_NE(plan("two_level:gather", halves), plan("two_level:gather", dealt));
+  EXPECT_EQ(plan("gather", halves), plan("gather", dealt));
 }
 
 // What is known of a parameter outlives the plans of other buckets, whatever length their parts

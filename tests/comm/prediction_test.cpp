@@ -113,11 +113,22 @@ TEST(Prediction, BucketsTravelInThePartsOfACall) {
   EXPECT_EQ(predict(what).parts, 1U);
 }
 
+// Nothing is added up inside nodes that have one rank each.
+TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
+  for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
+    const std::string named = std::string("two_level:") + inner;
+    const Prediction flat = predict(scenario(4, 1, 100'000, "topk:0.1", inner));
+    const Prediction two_level = predict(scenario(4, 1, 100'000, "topk:0.1", named.c_str()));
+    EXPECT_EQ(two_level.seconds, flat.seconds);
+    EXPECT_EQ(two_level.wire_bytes, flat.wire_bytes);
+    EXPECT_THROW((void)predict(scenario(2, 2, 100'000, "topk:0.1", named.c_str())), UsageError);
+  }
+}
+
 TEST(Prediction, RefusesWhatMakesNoSense) {
   EXPECT_THROW(predict(scenario(2, 1, 0, "topk:0.01", "gather")), UsageError);
   EXPECT_THROW(predict(scenario(2, 1, 100, "topk:0.01", "gathr")), UsageError);
   EXPECT_THROW(predict(scenario(2, 1, 100, "topk:2", "gather")), UsageError);
-  EXPECT_THROW(predict(scenario(2, 2, 100, "topk:0.1", "two_level:gather")), UsageError);
 }
 
 }  // namespace

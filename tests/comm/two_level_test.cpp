@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "comm/schedule.hpp"
+#include "comm/simulated.hpp"
 #include "compress/compressor.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/ranks.hpp"
@@ -86,8 +87,92 @@ TEST(TwoLevel, ParametersMayChangeTheirBucket) {
   });
 }
 
+// Some rails have nothing to reduce.
+TEST(TwoLevel, BucketsMayHaveFewerElementsThanRails) {
+  for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
+    const std::string schedule = std::string("two_level:") + inner;
+    run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+      for (const char* compressor : {"none", "topk:1"}) {
+        AllReducer reducer(
+            transport,
+            {.compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
+        const int ranks = transport->size();
+        for (const std::size_t count : {1, 2, 3}) {
+          for (int step = 0; step < 3; ++step) {
+            std::vector<float> gradient(count);
+            for (std::size_t i = 0; i < count; ++i) {
+              gradient[i] = static_cast<float>(transport->rank() + 10 * static_cast<int>(i));
+            }
+            reducer.all_reduce(gradient, count);
+            for (std::size_t i = 0; i < count; ++i) {
+              const int sum = ranks * (ranks - 1) / 2 + 10 * ranks * static_cast<int>(i);
+              EXPECT_EQ(gradient[i], static_cast<float>(sum)) << reducer.topology().to_string();
+            }
+          }
+        }
+      }
+    });
+  }
+}
+
+/// One rank of simulated ones: its results and residuals after some steps, and what it sent.
+struct Ended {
+  std::vector<float> results, residual;
+  std::uint64_t bytes, allocations;
+  std::string schedule, reason;
+};
+
+std::vector<Ended> run_steps(const Topology& topology, const Options& options) {
+  std::vector<Ended> ended(static_cast<std::size_t>(topology.ranks()));
+  const auto body = [&](const std::shared_ptr<comm::SimulatedTransport>& transport) {
+    AllReducer reducer(transport, options);
+    Ended& mine = ended[static_cast<std::size_t>(transport->rank())];
+    for (int step = 0; step < 3; ++step) {
+      auto gradient = make_gradient(Kind::normal, 20000, transport->rank(), step, 1);
+      reducer.all_reduce(gradient, 1);
+      mine.results.insert(mine.results.end(), gradient.begin(), gradient.end());
+    }
+    mine.residual.assign(reducer.residual(1).begin(), reducer.residual(1).end());
+    mine.bytes = transport->bytes_sent();
+    mine.allocations = reducer.totals().allocations;
+    mine.schedule = reducer.last().schedule;
+    mine.reason = reducer.last().reason;
+  };
+  (void)comm::SimulatedWorld{.topology = topology}.run(body);
+  return ended;
+}
+
+// With a rank a node it is the schedule between nodes: the same bits and bytes, and no scratch for
+// copies of the gradient. A node of two among them makes it itself again.
+TEST(TwoLevel, IsFlatWithOneRankOnEveryNode) {
+  for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
+    SCOPED_TRACE(inner);
+    const std::string named = std::string("two_level:") + inner;
+    const Options flat{.compressor = "topk:0.01,int8", .schedule = inner, .min_bytes = 0};
+    Options two_level = flat;
+    two_level.schedule = named;
+    for (const char* text : {"1x1", "2x1", "5x1"}) {
+      const auto expected = run_steps(Topology::parse(text), flat);
+      const auto ended = run_steps(Topology::parse(text), two_level);
+      for (std::size_t rank = 0; rank < ended.size(); ++rank) {
+        EXPECT_EQ(ended[rank].schedule, inner);
+        EXPECT_EQ(ended[rank].reason, "schedule=" + named + ", one rank on every node");
+        EXPECT_TRUE(same_bits(ended[rank].results, expected[rank].results));
+        EXPECT_TRUE(same_bits(ended[rank].residual, expected[rank].residual));
+        EXPECT_EQ(ended[rank].bytes, expected[rank].bytes);
+        EXPECT_EQ(ended[rank].allocations, expected[rank].allocations);
+      }
+    }
+    for (const char* text : {"2,1", "1x2"}) {
+      const auto ended = run_steps(Topology::parse(text), two_level);
+      EXPECT_EQ(ended.front().schedule, named) << text;
+    }
+  }
+}
+
 TEST(TwoLevel, StatsCountWhatLeavesTheNode) {
-  for (const char* schedule : {"two_level:gather", "two_level:balanced", "gather", "balanced"}) {
+  for (const char* schedule :
+       {"two_level:gather", "two_level:balanced", "two_level:shared", "gather", "balanced"}) {
     run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(
           transport,

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "comm/planner.hpp"
 #include "comm/prediction.hpp"
 #include "comm/schedule.hpp"
 #include "compress/compressor.hpp"
@@ -70,7 +71,8 @@ void explain(const Request& request) {
   scenario.max_part = winnow::Options::kMaxPart;
   scenario.trace = request.transfers > 0;
   const Prediction prediction = predict(scenario);
-  const auto& schedule = winnow::comm::find_schedule(request.schedule);
+  const auto& named = winnow::comm::find_schedule(request.schedule);
+  const auto& schedule = winnow::comm::schedule_among(named, &scenario.topology);
   const int ranks = scenario.topology.ranks();
 
   std::cout << "topology    " << scenario.topology.to_string() << ", " << ranks << " ranks\n"
@@ -79,6 +81,9 @@ void explain(const Request& request) {
             << "compressor  " << winnow::compress::make_compressor(request.compressor)->name()
             << ": rank 0 keeps " << count_text(prediction.k) << " elements\n"
             << "schedule    " << schedule.name << ": " << schedule.summary << '\n';
+  if (&schedule != &named) {
+    std::cout << "            (" << named.name << ", one rank on every node)\n";
+  }
   write_rounds(prediction, ranks);
   write_transfers(prediction, request.transfers);
 
