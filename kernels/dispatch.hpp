@@ -18,6 +18,9 @@ struct NoBody {};
 /// dispatched.
 template <class Reference, class Cpu, class Cuda, class... Args>
 auto dispatch(const Exec& exec, Reference reference, Cpu cpu, Cuda cuda, Args&&... args) {
+  WINNOW_EXPECTS(
+      exec.workspace == nullptr || exec.workspace->is_device() == (exec.place == Place::cuda),
+      "Exec::workspace must be of the memory that Exec::place names");
   const FloatMode mode;
   switch (exec.place) {
     case Place::reference:

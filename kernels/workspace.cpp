@@ -11,7 +11,7 @@
 namespace winnow {
 
 namespace {
-constexpr std::size_t kAlignment = 64;
+constexpr MemorySource kHostMemory{kernels::allocate_host, kernels::free_host};
 constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
 
 /// Holds memory that nobody may free, where leak checkers see that it is still known.
@@ -28,7 +28,8 @@ void keep_for_ever(std::byte* memory) noexcept {
 
 }  // namespace
 
-Workspace::Workspace() = default;
+Workspace::Workspace() : Workspace(kHostMemory) {}
+Workspace::Workspace(const MemorySource& source) : source_(source) {}
 Workspace::~Workspace() {
   release();
 }
@@ -38,7 +39,7 @@ void Workspace::release() noexcept {
     for (const Block& block : blocks_) keep_for_ever(block.memory);
     return;
   }
-  for (Block& block : blocks_) kernels::free_host(block.memory);
+  for (Block& block : blocks_) source_.release(block.memory);
   blocks_.clear();
 }
 
@@ -50,12 +51,12 @@ std::size_t Workspace::capacity() const noexcept {
 
 void Workspace::add_block(std::size_t bytes) {
   blocks_.reserve(blocks_.size() + 1);
-  blocks_.push_back({kernels::allocate_host(bytes), bytes, 0});
+  blocks_.push_back({source_.allocate(bytes), bytes, 0});
   ++allocations_;
 }
 
 std::byte* Workspace::take_bytes(std::size_t bytes) {
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = (bytes + source_.alignment - 1) / source_.alignment * source_.alignment;
   while (current_ < blocks_.size() && blocks_[current_].bytes - blocks_[current_].used < bytes) {
     if (++current_ < blocks_.size()) blocks_[current_].used = 0;
   }

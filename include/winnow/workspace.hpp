@@ -14,14 +14,27 @@
 
 namespace winnow {
 
+/// Where a Workspace gets its blocks from.
+struct MemorySource {
+  std::byte* (*allocate)(std::size_t bytes);    ///< uninitialised; throws where there is none
+  void (*release)(std::byte* memory) noexcept;  ///< when nothing that is enqueued uses it any more
+  std::size_t alignment = 64;  ///< of blocks, and of what is taken: a power of two from 64 on
+  bool is_device = false;      ///< memory of a device, for Place::cuda alone
+};
+
 /// Scratch memory that kernels and schedules borrow from, so that nothing is allocated after the
 /// first step. A stack: memory is taken upwards and given back by a Scope. Blocks are 64-byte
 /// aligned and uninitialised; those of 2 MiB and more ask for huge pages. When the outermost Scope
 /// ends, several blocks become one, so the next pass of the same size allocates nothing.
 /// Not thread-safe: one Workspace belongs to one rank's calls.
+/// Of device memory (kernels/cuda/memory.hpp): what a Scope gives back may still be in use by what
+/// is enqueued, so all of it is used on one stream. A CUDA graph is captured after a first step has
+/// passed, when blocks no longer come and go.
 class Workspace {
  public:
+  /// Of the host's memory.
   Workspace();
+  explicit Workspace(const MemorySource& source);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -61,6 +74,7 @@ class Workspace {
   std::uint64_t allocations() const noexcept { return allocations_; }
   /// Bytes held.
   std::size_t capacity() const noexcept;
+  bool is_device() const noexcept { return source_.is_device; }
 
  private:
   struct Block {
@@ -74,6 +88,7 @@ class Workspace {
   void add_block(std::size_t bytes);
   void release() noexcept;
 
+  MemorySource source_;
   std::vector<Block> blocks_;
   std::size_t current_ = 0;  // the block that memory is taken from
   int depth_ = 0;            // Scopes open now

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 #include <winnow/error.hpp>
+#include <winnow/workspace.hpp>
 
 #include "kernels/cuda/stream.hpp"
 #include "kernels/cuda/try.hpp"
@@ -20,10 +21,25 @@ namespace detail {
 struct FreeDevice {
   void operator()(void* memory) const noexcept { (void)cudaFree(memory); }
 };
+inline std::byte* allocate_device(std::size_t bytes) {
+  void* memory = nullptr;
+  WINNOW_CUDA_TRY(cudaMalloc(&memory, bytes));
+  return static_cast<std::byte*>(memory);
+}
+inline void free_device(std::byte* memory) noexcept {
+  (void)cudaFree(memory);
+}
 struct FreePinned {
   void operator()(void* memory) const noexcept { (void)cudaFreeHost(memory); }
 };
 }  // namespace detail
+
+/// Memory of the current device for a Workspace. Both ends wait for the device, so what is released
+/// is no longer in use.
+inline constexpr MemorySource kDeviceMemory{.allocate = detail::allocate_device,
+                                            .release = detail::free_device,
+                                            .alignment = 256,
+                                            .is_device = true};
 
 /// Enqueues a copy of equal sizes. Host memory that is not pinned is copied before it returns.
 template <class T>

@@ -97,6 +97,33 @@ TEST_F(OwnersOnDevice, OrderIsCaptured) {
   EXPECT_TRUE(sum.download(stream) == std::vector<float>(1000, 2));
 }
 
+/// Scratch from Exec, at the same place in each step: what a graph has captured stays true.
+TEST_F(OwnersOnDevice, AWorkspaceOfTheDeviceGivesScratch) {
+  const Stream stream;
+  Workspace workspace(kernels::cuda::kDeviceMemory);
+  Exec exec = stream.exec();
+  exec.workspace = &workspace;
+  const DeviceArray<float> sum(1000), one(1000);
+  sum.upload(std::vector<float>(1000), stream);
+  one.upload(std::vector<float>(1000, 1), stream);
+  const auto step = [&] {
+    const Workspace::Scope scope(workspace);
+    const auto first = exec.workspace->take<float>(1000),
+               second = exec.workspace->take<float>(1000);
+    for (const std::span<float> room : {first, second}) {
+      kernels::cuda::enqueue_copy(room, one.span(), stream);
+      kernels::residual_add(exec, sum.span(), room);
+    }
+  };
+  step();
+  const std::uint64_t allocations = workspace.allocations();
+  const Graph graph(stream, step);
+  graph.launch(stream);
+  graph.launch(stream);
+  EXPECT_EQ(workspace.allocations(), allocations);
+  EXPECT_TRUE(sum.download(stream) == std::vector<float>(1000, 6));
+}
+
 TEST_F(OwnersOnDevice, EventsTime) {
   const Stream stream;
   const Event begin(Event::Timing::on), end(Event::Timing::on);

@@ -1,0 +1,107 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/workspace.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "kernels/elementwise.hpp"
+#include "kernels/host_memory.hpp"
+
+namespace winnow::tests {
+namespace {
+
+/// A source that counts, as a device's would be used.
+struct Counted {
+  static inline int held = 0, allocations = 0, left = 0;
+
+  static std::byte* allocate(std::size_t bytes) {
+    if (left-- <= 0) throw std::bad_alloc();
+    ++held;
+    ++allocations;
+    return static_cast<std::byte*>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  }
+  static void release(std::byte* memory) noexcept {
+    --held;
+    std::free(memory);
+  }
+  static constexpr MemorySource kSource{allocate, release, 256, true};
+
+  explicit Counted(int most) {
+    held = allocations = 0;
+    left = most;
+  }
+};
+
+/// A pass that takes a little, and more than any block holds.
+void pass(Workspace& workspace) {
+  const Workspace::Scope scope(workspace);
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{300'000}, std::size_t{7}}) {
+    const auto memory = workspace.take<std::byte>(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % 256, 0U);
+    memory.front() = memory.back() = std::byte{1};
+  }
+}
+
+TEST(WorkspaceSource, IsAskedInTheFirstPassAloneAndGetsAllBack) {
+  const Counted counted(100);
+  {
+    Workspace workspace(Counted::kSource);
+    EXPECT_EQ(Counted::allocations, 0);
+    pass(workspace);
+    EXPECT_EQ(Counted::held, 1);  // several have become one
+    const std::uint64_t first = workspace.allocations();
+    EXPECT_EQ(first, static_cast<std::uint64_t>(Counted::allocations));
+    EXPECT_GT(first, 1U);
+    for (int step = 0; step < 3; ++step) pass(workspace);
+    EXPECT_EQ(workspace.allocations(), first);
+  }
+  EXPECT_EQ(Counted::held, 0);
+}
+
+TEST(WorkspaceSource, ThatHasNoMoreLeavesWhatThereWas) {
+  const Counted counted(1);
+  Workspace workspace(Counted::kSource);
+  for (int step = 0; step < 2; ++step) {
+    const Workspace::Scope scope(workspace);
+    EXPECT_EQ(workspace.take<float>(10).size(), 10U);
+    EXPECT_THROW((void)workspace.take<float>(1'000'000), std::bad_alloc);
+  }
+  EXPECT_EQ(workspace.allocations(), 1U);
+  EXPECT_EQ(Counted::held, 1);
+}
+
+TEST(WorkspaceSource, OfAnAbandonedOneGetsNothingBack) {
+  const Counted counted(100);
+  {
+    Workspace workspace(Counted::kSource);
+    pass(workspace);
+    workspace.abandon();
+  }
+  EXPECT_EQ(Counted::held, 1);
+}
+
+/// The body of a kernel would touch memory that is not its place's.
+TEST(WorkspaceSource, OfADeviceIsRefusedByTheHostAndTheOtherWayRound) {
+  const Counted counted(100);
+  Workspace device(Counted::kSource), host;
+  EXPECT_TRUE(device.is_device());
+  EXPECT_FALSE(host.is_device());
+  std::vector<float> elements(3, 1);
+  const auto refuses = testing::ThrowsMessage<UsageError>(
+      testing::HasSubstr("Exec::workspace must be of the memory that Exec::place names"));
+  EXPECT_THAT([&] { kernels::scale({.workspace = &device}, elements, 2); }, refuses);
+  EXPECT_THAT([&] { kernels::scale({.place = Place::cuda, .workspace = &host}, elements, 2); },
+              refuses);
+  EXPECT_NO_THROW(kernels::scale({.workspace = &host}, elements, 2));
+  EXPECT_EQ(elements, std::vector<float>(3, 2));
+}
+
+}  // namespace
+}  // namespace winnow::tests
