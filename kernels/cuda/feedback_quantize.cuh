@@ -38,11 +38,26 @@ struct QuantizeTask {
   std::uint32_t block;   ///< values that share a scale; 0: there are no scales
   std::uint32_t span;    ///< values that a block of threads takes
   std::uint64_t padded;  ///< values that the codes have room for
-  Philox::Key key;
-  RandomKey name;
+  RandomKey key;
+  const RandomKey* key_at;  ///< where not null, there is the key
   float* scales;
   std::byte* codes;
   std::uint32_t* not_finite;  ///< becomes 1 where an acc is not finite; may be null
+};
+
+/// The random words of a message.
+struct RandomWords {
+  RandomKey name;
+  Philox::Key key;
+
+  WINNOW_DEVICE explicit RandomWords(const QuantizeTask& task)
+      : name(task.key_at != nullptr ? *task.key_at : task.key), key(Philox::key(name)) {
+    name.stage += task.owner;
+  }
+  /// Those of values 4 * quarter and on.
+  WINNOW_DEVICE Philox::Words of(std::uint64_t quarter) const {
+    return Philox::words(Philox::counter(name, quarter), key);
+  }
 };
 
 /// Four values, of one unit, and where they come from.
@@ -276,6 +291,7 @@ struct FeedbackQuantize {
 
   WINNOW_DEVICE static void code(const Shared& shared, const Task& task, std::uint64_t begin,
                                  std::uint64_t tile, const Values& values) {
+    const RandomWords random(task);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       const std::uint64_t first = first_of(tile, j);
       float scale = 0, inverse = 0;
@@ -286,7 +302,7 @@ struct FeedbackQuantize {
       }
       Philox::Words words{};
       if constexpr (kRounding == Rounding::stochastic) {
-        words = Philox::words(Philox::counter(task.name, first / 4), task.key);
+        words = random.of(first / 4);
       }
       std::uint32_t codes[4];
       float missed[4];

@@ -88,6 +88,12 @@ struct StreamPass {
     std::uint32_t own[kTileUnits / simt::kLanes];  // a bit for each unit of the tile
   };
 
+  /// What elements must reach: a magnitude, and |acc| of own ones.
+  struct Bounds {
+    std::uint32_t competing;
+    float own;
+  };
+
   /// What a thread has met.
   struct Met {
     std::uint32_t highest, not_finite, own_not_finite;
@@ -95,12 +101,13 @@ struct StreamPass {
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     SelectControl* const control = task.control;
-    const std::uint32_t tiles = select_tiles(task.count), bound = control->bound;
+    const std::uint32_t tiles = select_tiles(task.count);
+    const Bounds bounds{control->bound, kOwn ? task.own.bound_of_step() : 0};
     Met met{0, 0, 0};
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control->stream_ticket);
       if (tile >= tiles) break;
-      stream(shared, task, tile, bound, met);
+      stream(shared, task, tile, bounds, met);
     }
     met.highest = simt::warp_max(met.highest);
     met.not_finite = simt::warp_sum(met.not_finite);
@@ -131,7 +138,7 @@ struct StreamPass {
   }
 
   WINNOW_DEVICE static void stream(Shared& shared, const Task& task, std::uint32_t tile,
-                                   std::uint32_t bound, Met& met) {
+                                   const Bounds& bounds, Met& met) {
     float acc[kSelectVectors][4];
     unsigned here[kSelectVectors], finite[kSelectVectors], reaches[kSelectVectors];
     std::uint64_t counts = 0, own_counts = 0;  // of what reaches a bound, 16 bits a vector
@@ -155,11 +162,11 @@ struct StreamPass {
         }
         finite[j] |= 1U << e;
         if (own) {
-          if (std::bit_cast<float>(size) < task.own.bound) continue;
+          if (std::bit_cast<float>(size) < bounds.own) continue;
           own_counts += std::uint64_t{1} << 16 * j;
         } else {
           met.highest = size > met.highest ? size : met.highest;
-          if (size < bound) continue;
+          if (size < bounds.competing) continue;
           counts += std::uint64_t{1} << 16 * j;
         }
         reaches[j] |= 1U << e;

@@ -25,6 +25,10 @@ struct DeviceSelectJob {
   std::span<float> value = {};
   SelectBound* state = nullptr;    ///< carried from step to step
   SelectResult* result = nullptr;  ///< written by the last kernel
+  /// In device memory, read in the place of spans.own.bound when the work runs: the bound of
+  /// select_sums' state, say. Any number is good: one of 0, as before the first step, lists all
+  /// that there is room for.
+  const float* own_bound = nullptr;
   GradientAfter gradient_after = GradientAfter::zero;
   std::span<std::byte> scratch = {};  ///< feedback_select_scratch bytes, 256-byte aligned
 };
@@ -36,10 +40,9 @@ std::size_t feedback_select_scratch(std::size_t count, std::size_t k);
 /// belong to the current device; what it learns and says stays there. Where the carried bound was
 /// good it reads gradient and residual once and writes the residual once, by 16 bytes where they
 /// are aligned to them; else it reads the residual up to 4 times more. Does not synchronise or
-/// allocate, so a CUDA graph can capture it; what is in the job itself is captured by value. With
-/// own units that is a bound of this step, spans.own.bound: such a graph must be captured anew, or
-/// updated, each step. Throws CudaError where a launch is refused, UsageError for wrong sizes or in
-/// a build without CUDA.
+/// allocate, so a CUDA graph can capture it; what is in the job itself is captured by value, and so
+/// a graph with own units wants own_bound. Throws CudaError where a launch is refused, UsageError
+/// for wrong sizes or in a build without CUDA.
 void feedback_select(const Exec& exec, const DeviceSelectJob& job);
 
 }  // namespace winnow::kernels::cuda

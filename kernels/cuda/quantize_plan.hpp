@@ -31,14 +31,13 @@ inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32
           .span = kQuantizeTile,
           .padded = 0,
           .key = {},
-          .name = {},
+          .key_at = job.key,
           .scales = nullptr,
           .codes = nullptr,
           .not_finite = job.not_finite};
 }
 
-/// With the message, of which it writes nothing where it has no value. A graph captures the key by
-/// value.
+/// With the message, of which it writes nothing where it has no value.
 inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32_t owner,
                                        const ValueFormat& format, const RandomKey& key) {
   QuantizeTask task = make_quantize_task(job, owner);
@@ -49,9 +48,7 @@ inline QuantizeTask make_quantize_task(const DeviceQuantizeJob& job, std::uint32
   task.block = format.block;
   task.span = std::max(format.block, kQuantizeTile);
   task.padded = (layout.bytes - layout.scale_bytes) * 8 / format.coding->bits;
-  task.key = Philox::key(key);
-  task.name = key;
-  task.name.stage += owner;
+  task.key = key;
   task.scales = reinterpret_cast<float*>(out.data());
   task.codes = out.data() + layout.scale_bytes;
   return task;

@@ -40,13 +40,13 @@ struct SelectLimits {
   std::uint32_t sample_runs = 2048;      ///< of 16 elements each, spread over the whole
 };
 
-/// Units that do not compete, and room for those of their elements that reach a bound. A graph
-/// captures the bound by value.
+/// Units that do not compete, and room for those of their elements that reach a bound.
 struct SelectOwn {
   Partition partition;
   std::uint32_t self = 0;
   std::uint64_t base = 0;
   float bound = 0;
+  const float* bound_at = nullptr;  ///< where not null, there is the bound
   std::uint32_t room = 0;
   std::uint32_t* index = nullptr;
   float* value = nullptr;
@@ -59,6 +59,7 @@ struct SelectOwn {
   WINNOW_DEVICE bool has(std::uint32_t i) const {
     return partition.owner_of_unit((base + i) / Partition::kUnit) == self;
   }
+  WINNOW_DEVICE float bound_of_step() const { return bound_at != nullptr ? *bound_at : bound; }
 };
 
 struct SelectTask {
@@ -141,7 +142,7 @@ inline void expect_selectable(std::size_t count) {
                      std::to_string(count) + "; cut it into pieces");
 }
 
-inline SelectOwn make_select_own(const OwnUnits& own) {
+inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
   if (own.partition == nullptr) return {Partition(1, 0)};
   WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
                  "a parameter with own units must start at a multiple of 64, not at " +
@@ -154,6 +155,7 @@ inline SelectOwn make_select_own(const OwnUnits& own) {
           .self = own.self,
           .base = own.base,
           .bound = own.bound,
+          .bound_at = bound_at,
           .room = static_cast<std::uint32_t>(own.index.size()),
           .index = own.index.data(),
           .value = own.value.data()};
@@ -164,7 +166,7 @@ inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimit
   expect_selectable(count);
   WINNOW_EXPECTS(job.spans.residual.size() == count,
                  "gradient and residual must have as many elements");
-  const SelectOwn own = make_select_own(job.spans.own);
+  const SelectOwn own = make_select_own(job.spans.own, job.own_bound);
   const bool has_own = job.spans.own.partition != nullptr;
   const std::size_t competing = count - (has_own ? own.size(count) : 0);
   WINNOW_EXPECTS(k <= competing && job.value.size() == k,

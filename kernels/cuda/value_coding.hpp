@@ -21,15 +21,17 @@ struct DeviceQuantizeJob {
   std::span<const std::span<std::byte>> out = {};  ///< a message for each owner, 8-byte aligned
   std::span<float> own = {};                       ///< acc of owner job.self
   std::uint32_t* not_finite = nullptr;             ///< becomes 0, or 1 where an acc is not finite
+  /// In device memory, read in the place of the argument when the work runs.
+  const RandomKey* key = nullptr;
 };
 
 /// kernels::feedback_quantize with the same bits, one launch a message: enqueued on exec.stream,
 /// which must belong to the current device. Reads gradient and residual once (twice where a scale
 /// block has more than 2048 values), by 16 bytes where they are aligned to them. Needs no scratch,
-/// does not synchronise or allocate, so a CUDA graph can capture it; `key` is captured by value. A
-/// graph of stochastic rounding must be captured anew, or updated, each step: replayed, it would
-/// round by the same random words. Throws CudaError where a launch is refused, UsageError for wrong
-/// sizes or in a build without CUDA.
+/// does not synchronise or allocate, so a CUDA graph can capture it; `key` is captured by value, so
+/// a graph of stochastic rounding wants job.key, or each replay rounds by the same random words. A
+/// piece without gradient is quantized as it is. Throws CudaError where a launch is refused,
+/// UsageError for wrong sizes or in a build without CUDA.
 void feedback_quantize(const Exec& exec, const DeviceQuantizeJob& job, const ValueFormat& format,
                        const RandomKey& key);
 

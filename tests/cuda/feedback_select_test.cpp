@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "tests/cuda/device.hpp"
@@ -22,6 +24,7 @@ struct OnDevice {
   DeviceArray<std::uint32_t> index, own_index;
   DeviceArray<SelectBound> state{1};
   DeviceArray<SelectResult> result{1};
+  DeviceArray<float> own_bound{1};
   DeviceArray<std::byte> scratch;
   SelectStep host;
 
@@ -39,9 +42,10 @@ struct OnDevice {
     own_index.upload(std::vector<std::uint32_t>(own_index.span().size()), stream);
     own_value.upload(std::vector<float>(own_value.span().size()), stream);
     state.upload({&bound, 1}, stream);
+    if (step.own) own_bound.upload({&step.own->bound, 1}, stream);
   }
 
-  void step(const Stream& stream) {
+  void step(const Stream& stream, bool bound_in_memory = false) {
     kernels::cuda::feedback_select({.place = Place::cuda, .stream = stream.get()},
                                    {.spans = {gradient.span(), residual.span(), host.decay,
                                               host.own_units(own_index.span(), own_value.span())},
@@ -49,6 +53,7 @@ struct OnDevice {
                                     .value = value.span(),
                                     .state = state.span().data(),
                                     .result = result.span().data(),
+                                    .own_bound = bound_in_memory ? own_bound.data() : nullptr,
                                     .scratch = scratch.span()});
   }
 
@@ -144,6 +149,38 @@ TEST_F(FeedbackSelectOnDevice, AGraphReplaysSteps) {
       EXPECT_EQ(bound.k, step.k);
       step.residual = expected.residual;
     }
+  }
+}
+
+/// And the bound of own units that stands in memory.
+TEST_F(FeedbackSelectOnDevice, AGraphReplaysStepsWithOwnUnits) {
+  const Stream stream;
+  SelectStep step = own_step(Input::normal, 300'001, 3, 6400);
+  step.own->bound = 1e9F;  // is not what the graph goes by
+  OnDevice device(step, {}, stream);
+  const Graph graph(stream, [&] { device.step(stream, true); });
+  SelectBound bound;
+  for (const float own_bound : {0.25F, 2.0F}) {
+    SCOPED_TRACE(own_bound);
+    step.own->bound = own_bound;
+    device.own_bound.upload({&own_bound, 1}, stream);
+    graph.launch(stream);
+    const SelectOutcome expected = select_by_reference(step);
+    SelectOutcome got = device.download(bound, stream);
+    EXPECT_EQ(got.result.listed, expected.result.listed);
+    if (got.result.listed < got.own_index.size()) {  // behind the list stands the last step's
+      got.own_index.resize(got.result.listed);
+      got.own_value.resize(got.result.listed);
+    }
+    EXPECT_TRUE(std::ranges::equal(got.own_index,
+                                   std::span(expected.own_index).first(got.own_index.size())));
+    EXPECT_TRUE(
+        same_bits(got.own_value, std::span(expected.own_value).first(got.own_value.size())));
+    EXPECT_TRUE(got.index == expected.index);
+    EXPECT_TRUE(same_bits(got.residual, expected.residual));
+    step.residual = expected.residual;
+    step.gradient = make_input(Input::normal, step.gradient.size(), 70);
+    device.gradient.upload(step.gradient, stream);
   }
 }
 

@@ -74,13 +74,19 @@ inline QuantizeState begin(const QuantizeCase& c, const kernels::ValueFormat& fo
 using QuantizeBody = std::function<void(const QuantizeCase&, const kernels::ValueFormat&,
                                         float decay, QuantizeState&)>;
 
-inline void quantize_by_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
-                                  float decay, QuantizeState& state) {
+inline void quantize_by_reference_with(const kernels::RandomKey& key, const QuantizeCase& c,
+                                       const kernels::ValueFormat& format, float decay,
+                                       QuantizeState& state) {
   Workspace workspace;
   const auto pieces = state.pieces(c);
   state.finite = kernels::feedback_quantize({.place = Place::reference, .workspace = &workspace},
-                                            {pieces, decay, c.partition(), c.self}, format,
-                                            kQuantizeKey, state.messages(), state.own);
+                                            {pieces, decay, c.partition(), c.self}, format, key,
+                                            state.messages(), state.own);
+}
+
+inline void quantize_by_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
+                                  float decay, QuantizeState& state) {
+  quantize_by_reference_with(kQuantizeKey, c, format, decay, state);
 }
 
 inline void expect_equals_reference(const QuantizeCase& c, const kernels::ValueFormat& format,

@@ -26,6 +26,7 @@ struct OnDevice {
   std::vector<std::span<std::byte>> messages;
   DeviceArray<float> own;
   DeviceArray<std::uint32_t> not_finite{1};
+  DeviceArray<kernels::RandomKey> key{1};
   std::vector<FeedbackPiece> pieces;
   DeviceArray<FeedbackPiece> device_pieces;
 
@@ -44,14 +45,17 @@ struct OnDevice {
     device_pieces.upload(pieces, stream);
   }
 
-  void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream) {
+  /// The key is `by_value`, or else the one in device memory.
+  void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream,
+            bool by_value = true) {
     kernels::cuda::feedback_quantize({.place = Place::cuda, .stream = stream.get()},
                                      {.job = {pieces, decay, c.partition(), c.self},
                                       .device_pieces = device_pieces.span().data(),
                                       .out = messages,
                                       .own = own.span(),
-                                      .not_finite = not_finite.span().data()},
-                                     format, kQuantizeKey);
+                                      .not_finite = not_finite.span().data(),
+                                      .key = by_value ? nullptr : key.data()},
+                                     format, by_value ? kQuantizeKey : kernels::RandomKey{});
   }
 
   void download(QuantizeState& state, const Stream& stream) const {
@@ -125,7 +129,7 @@ TEST_F(FeedbackQuantizeOnDevice, MisalignedGradientsAndLongBlocksEqualReference)
   }
 }
 
-/// A replay is another step: the same kernels on what the last one left.
+/// A replay is another step: the same kernels on what the last one left, by another key.
 TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
   const Stream stream;
   for (const ValueFormat& format : default_formats()) {
@@ -133,10 +137,13 @@ TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
     const QuantizeCase c = piece_lists()[0];
     QuantizeState state = begin(c, format), expected = begin(c, format);
     OnDevice device(c, state, stream);
-    const Graph graph(stream, [&] { device.step(c, format, 1, stream); });
+    const Graph graph(stream, [&] { device.step(c, format, 1, stream, false); });
+    kernels::RandomKey key = kQuantizeKey;
     for (int step = 0; step < 2; ++step) {
+      ++key.call;
+      device.key.upload({&key, 1}, stream);
       graph.launch(stream);
-      quantize_by_reference(c, format, 1, expected);
+      quantize_by_reference_with(key, c, format, 1, expected);
     }
     device.download(state, stream);
     EXPECT_TRUE(state.out == expected.out);

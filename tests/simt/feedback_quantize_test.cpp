@@ -18,9 +18,10 @@ namespace {
 
 using kernels::ValueFormat;
 
-QuantizeBody on(Machine& machine) {
-  return [&machine](const QuantizeCase& c, const ValueFormat& format, float decay,
-                    QuantizeState& state) {
+/// `key` is what the kernels find in device memory, where not null.
+QuantizeBody on(Machine& machine, const kernels::RandomKey* key = nullptr) {
+  return [&machine, key](const QuantizeCase& c, const ValueFormat& format, float decay,
+                         QuantizeState& state) {
     const auto pieces = state.pieces(c);
     const auto messages = state.messages();
     std::uint32_t not_finite = 0;
@@ -28,7 +29,8 @@ QuantizeBody on(Machine& machine) {
                                                .device_pieces = pieces.data(),
                                                .out = messages,
                                                .own = state.own,
-                                               .not_finite = &not_finite};
+                                               .not_finite = &not_finite,
+                                               .key = key};
     for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
       if (owner == c.self) {
         machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_task(job));
@@ -78,6 +80,23 @@ TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
       QuantizeCase c = piece_lists()[0];
       c.input = input;
       expect_equals_reference(c, format, on(machine_));
+    }
+  }
+}
+
+/// A step rounds by the key that stands in memory when it runs, whatever the argument was.
+TEST_P(FeedbackQuantizeOnModel, AKeyInMemoryIsReadByEachStep) {
+  kernels::RandomKey key = kQuantizeKey;
+  for (const ValueFormat& format : default_formats()) {
+    SCOPED_TRACE(name_of(format));
+    QuantizeCase c = piece_lists()[0];
+    c.owners = 3;
+    QuantizeState state = begin(c, format), expected = begin(c, format);
+    for (int step = 0; step < 2; ++step) {
+      ++key.call;
+      on(machine_, &key)(c, format, 1, state);
+      quantize_by_reference_with(key, c, format, 1, expected);
+      EXPECT_TRUE(state.out == expected.out) << "step " << step;
     }
   }
 }

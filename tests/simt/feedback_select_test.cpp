@@ -39,6 +39,7 @@ struct OnModel {
   SelectLimits limits = kSmall;
   GradientAfter gradient_after = GradientAfter::zero;
   std::uint32_t base = 0;
+  bool own_bound_in_memory = false;
   int kernels = 0;   // launched
   int barriers = 0;  // that a thread met in kernel number `watched`
   int watched = -1;
@@ -49,15 +50,20 @@ struct OnModel {
     const std::size_t count = step.gradient.size();
     const SelectScratch layout(count, kernels::cuda::select_capacity(count, step.k, limits));
     Scratch scratch(layout.bytes);
-    const SelectTask task = kernels::cuda::make_select_task({.spans = out.spans(step),
-                                                             .base = base,
-                                                             .index = out.index,
-                                                             .value = out.value,
-                                                             .state = &bound,
-                                                             .result = &out.result,
-                                                             .gradient_after = gradient_after,
-                                                             .scratch = scratch.span()},
-                                                            limits);
+    kernels::FeedbackSpans spans = out.spans(step);
+    const float own_bound = spans.own.bound;
+    if (own_bound_in_memory) spans.own.bound = 0;
+    const SelectTask task =
+        kernels::cuda::make_select_task({.spans = spans,
+                                         .base = base,
+                                         .index = out.index,
+                                         .value = out.value,
+                                         .state = &bound,
+                                         .result = &out.result,
+                                         .own_bound = own_bound_in_memory ? &own_bound : nullptr,
+                                         .gradient_after = gradient_after,
+                                         .scratch = scratch.span()},
+                                        limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
     kernels::cuda::for_each_select_kernel(task, blocks, [&](auto kernel, unsigned grid) {
@@ -118,6 +124,16 @@ TEST_P(FeedbackSelectOnModel, OwnUnitsEqualReference) {
   Machines machines;
   for (const std::size_t count : {0U, 1U, 65U, 4095U, 4097U}) {
     expect_own_units_equal_reference(GetParam(), count, OnModel{machines.next(), 3});
+  }
+}
+
+TEST(FeedbackSelectModel, AnOwnBoundInMemoryIsTheOneThatCounts) {
+  Machine machine;
+  for (const float own_bound : {0.0F, 0.5F, 2.0F, 1e9F}) {
+    SCOPED_TRACE(own_bound);
+    SelectStep step = own_step(Input::normal, 9000, 2, 64);
+    step.own->bound = own_bound;
+    expect_equals_reference(step, OnModel{.machine = machine, .own_bound_in_memory = true});
   }
 }
 
