@@ -53,6 +53,8 @@ struct CudaInputs {
 
 /// Rows of the passes over all elements; the first is the device's copy.
 std::vector<CudaRow> pass_rows(const CudaInputs& inputs);
+/// Of what is done to each element, or to each of a support.
+std::vector<CudaRow> element_rows(const CudaInputs& inputs);
 /// Of what is done with selected elements.
 std::vector<CudaRow> list_rows(const CudaInputs& inputs);
 /// Of what others would do to select.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/elementwise.hpp"
 
+#include "kernels/cuda/elementwise.hpp"
 #include "kernels/dispatch.hpp"
 
 namespace winnow::kernels {
@@ -16,7 +17,7 @@ bool all_finite(const Exec& exec, std::span<const float> elements);
 }  // namespace cpu
 
 void scale(const Exec& exec, std::span<float> elements, float factor) {
-  dispatch(exec, reference::scale, cpu::scale, NoBody{}, elements, factor);
+  dispatch(exec, reference::scale, cpu::scale, cuda::scale, elements, factor);
 }
 
 bool all_finite(const Exec& exec, std::span<const float> elements) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/half.hpp"
 
+#include "kernels/cuda/half.hpp"
 #include "kernels/dispatch.hpp"
 
 namespace winnow::kernels {
@@ -25,14 +26,14 @@ void widen(const Exec& exec, ElementType type, std::span<const std::uint16_t> in
            std::span<float> out) {
   WINNOW_EXPECTS(in.size() == out.size() && type != ElementType::float32,
                  "widen takes as many 16-bit elements as floats");
-  dispatch(exec, reference::widen, cpu::widen, NoBody{}, type, in, out);
+  dispatch(exec, reference::widen, cpu::widen, cuda::widen, type, in, out);
 }
 
 void narrow(const Exec& exec, ElementType type, std::span<const float> in,
             std::span<std::uint16_t> out) {
   WINNOW_EXPECTS(in.size() == out.size() && type != ElementType::float32,
                  "narrow takes as many floats as 16-bit elements");
-  dispatch(exec, reference::narrow, cpu::narrow, NoBody{}, type, in, out);
+  dispatch(exec, reference::narrow, cpu::narrow, cuda::narrow, type, in, out);
 }
 
 bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reduce.hpp"
 
+#include "kernels/cuda/reduce.hpp"
 #include "kernels/dispatch.hpp"
 
 namespace winnow::kernels {
@@ -26,11 +27,11 @@ void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElem
   expect_reducible(into.type(), op);
   WINNOW_EXPECTS(into.size() == from.size() && into.type() == from.type(),
                  "reduce takes as many elements of one type on both sides");
-  dispatch(exec, reference::reduce, cpu::reduce, NoBody{}, op, into, from);
+  dispatch(exec, reference::reduce, cpu::reduce, cuda::reduce, op, into, from);
 }
 
 void average(const Exec& exec, const Elements& sums, int ranks) {
-  dispatch(exec, reference::average, cpu::average, NoBody{}, sums, ranks);
+  dispatch(exec, reference::average, cpu::average, cuda::average, sums, ranks);
 }
 
 }  // namespace winnow::kernels

@@ -77,6 +77,10 @@ WINNOW_DEVICE std::uint32_t atomic_max(std::uint32_t* at, std::uint32_t value) {
 WINNOW_DEVICE std::uint32_t atomic_or(std::uint32_t* at, std::uint32_t value) {
   return atomicOr(at, value);
 }
+/// Modulo 2^64.
+WINNOW_DEVICE std::uint64_t atomic_add(std::uint64_t* at, std::uint64_t value) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(at), value);
+}
 
 /// A word by which blocks talk to each other while they run: written and read whole.
 template <class T>
@@ -145,6 +149,7 @@ std::uint32_t ballot(bool mine);
 std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value);
 std::uint32_t atomic_max(std::uint32_t* at, std::uint32_t value);
 std::uint32_t atomic_or(std::uint32_t* at, std::uint32_t value);
+std::uint64_t atomic_add(std::uint64_t* at, std::uint64_t value);
 /// Other threads may run here; `progress` where a spinning thread may find something new.
 void switch_point(bool progress);
 void idle();

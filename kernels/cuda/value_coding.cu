@@ -1,5 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/check_values.cuh"
 #include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/feedback_quantize.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -49,6 +50,16 @@ void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
   if (out.empty()) return;
   launch<Dequantize>(exec, blocks_of((out.size() + 3) / 4),
                      {device_values(format, k, coded), begin, out.data(), out.size()});
+}
+
+void check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
+                  std::span<const std::byte> coded, std::uint32_t* refused) {
+  const CheckTask task = make_check_task(format, k, coded, refused);
+  clear(exec, refused);
+  if (k == 0) return;
+  visit_coding(*format.coding, [&](auto coding) {
+    launch<CheckValues<decltype(coding)>>(exec, blocks_of(task.scale_words + task.end_word), task);
+  });
 }
 
 }  // namespace winnow::kernels::cuda

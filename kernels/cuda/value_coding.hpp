@@ -41,4 +41,8 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                 std::span<const std::byte> coded, std::uint64_t begin, std::span<float> out);
 
+/// kernels::check_values, in the same way: *refused becomes 0, or 1 where it returns false.
+void check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
+                  std::span<const std::byte> coded, std::uint32_t* refused);
+
 }  // namespace winnow::kernels::cuda

@@ -53,4 +53,13 @@ WINNOW_DEVICE unsigned elements_below(Count count, Count first) {
   return count - first >= 4 ? 0xfU : (1U << static_cast<unsigned>(count - first)) - 1;
 }
 
+/// Calls each(first, here) for the vectors of `count` elements that are this thread's of the grid.
+template <class Each>
+WINNOW_DEVICE void for_each_vector(std::uint64_t count, const Each& each) {
+  for (std::uint64_t first = 4 * simt::grid_thread(); first < count;
+       first += 4 * simt::grid_threads()) {
+    each(first, elements_below(count, first));
+  }
+}
+
 }  // namespace winnow::kernels::cuda

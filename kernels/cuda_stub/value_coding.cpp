@@ -21,4 +21,9 @@ void dequantize(const Exec&, const ValueFormat&, std::uint64_t, std::span<const 
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void check_values(const Exec&, const ValueFormat&, std::uint64_t, std::span<const std::byte>,
+                  std::uint32_t*) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

@@ -7,13 +7,20 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/checksum.hpp"
+#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/half.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/half.hpp"
+#include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/take.hpp"
 
 namespace winnow {
 namespace {
@@ -53,6 +60,28 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { (void)kernels::cuda::split_scratch(kernels::Partition(1, 1)); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::positions_of({}, kernels::Partition(1, 1), 0, {}, {}); },
               refuses);
+}
+
+TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
+  const auto refuses = testing::ThrowsMessage<UsageError>(testing::HasSubstr("built without CUDA"));
+  constexpr Exec kCuda{.place = Place::cuda};
+  const kernels::ValueFormat format{&kernels::value_codings()[0]};
+  std::vector<float> values(2);
+  std::vector<std::uint16_t> halves(2);
+  std::vector<std::uint32_t> index(2);
+  std::vector<std::byte> bytes(8);
+  EXPECT_THAT([&] { kernels::scale(kCuda, values, 2); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::all_finite({}, values, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::zero({}, bytes); }, refuses);
+  EXPECT_THAT([&] { kernels::widen(kCuda, ElementType::bf16, halves, values); }, refuses);
+  EXPECT_THAT([&] { kernels::narrow(kCuda, ElementType::bf16, values, halves); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::fits({}, ElementType::bf16, values, 1, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::reduce(kCuda, ReduceOp::sum, values, values); }, refuses);
+  EXPECT_THAT([&] { kernels::average(kCuda, values, 2); }, refuses);
+  EXPECT_THAT([&] { kernels::take(kCuda, values, 0, index, values); }, refuses);
+  EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::checksum({}, bytes, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::check_values({}, format, 2, bytes, nullptr); }, refuses);
 }
 
 }  // namespace

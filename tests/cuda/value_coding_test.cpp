@@ -9,6 +9,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "tests/cuda/check_cases.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/graph.hpp"
 #include "tests/cuda/quantize_cases.hpp"
@@ -197,6 +198,18 @@ TEST_F(FeedbackQuantizeOnDevice, DequantizeEqualsReference) {
       }
     }
   }
+}
+
+TEST_F(FeedbackQuantizeOnDevice, ChecksEqualReference) {
+  const Stream stream;
+  const DeviceArray<std::uint32_t> refused(1);
+  expect_checks_equal_reference(
+      [&](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
+        const DeviceArray<std::byte> in(coded.size());
+        in.upload(coded, stream);
+        kernels::cuda::check_values(stream.exec(), format, k, in.span(), refused.data());
+        return refused.download(stream)[0] == 0;
+      });
 }
 
 }  // namespace

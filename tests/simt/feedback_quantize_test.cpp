@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/check_values.cuh"
 #include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/quantize_plan.hpp"
+#include "tests/cuda/check_cases.hpp"
 #include "tests/cuda/quantize_cases.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/simt/in_a_child.hpp"
@@ -121,6 +123,18 @@ TEST_P(FeedbackQuantizeOnModel, DequantizeEqualsReference) {
       }
     }
   }
+}
+
+TEST_P(FeedbackQuantizeOnModel, ChecksEqualReference) {
+  expect_checks_equal_reference(
+      [this](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
+        std::uint32_t refused = 0;
+        const auto task = kernels::cuda::make_check_task(format, k, coded, &refused);
+        kernels::visit_coding(*format.coding, [&](auto coding) {
+          machine_.launch<kernels::cuda::CheckValues<decltype(coding)>>(2, task);
+        });
+        return refused == 0;
+      });
 }
 
 TEST_P(FeedbackQuantizeOnModel, MisalignedGradientsEqualReference) {

@@ -310,10 +310,10 @@ std::uint32_t ballot(bool mine) {
 }
 
 namespace {
-template <class Change>
-std::uint32_t change_atomically(std::uint32_t* at, const Change& change) {
+template <class Word, class Change>
+Word change_atomically(Word* at, const Change& change) {
   machine->switch_point(false);
-  const std::uint32_t before = *at;
+  const Word before = *at;
   *at = change(before);
   machine->switch_point(true);
   return before;
@@ -328,6 +328,9 @@ std::uint32_t atomic_max(std::uint32_t* at, std::uint32_t value) {
 }
 std::uint32_t atomic_or(std::uint32_t* at, std::uint32_t value) {
   return change_atomically(at, [=](std::uint32_t x) { return x | value; });
+}
+std::uint64_t atomic_add(std::uint64_t* at, std::uint64_t value) {
+  return change_atomically(at, [=](std::uint64_t x) { return x + value; });
 }
 void switch_point(bool progress) {
   machine->switch_point(progress);

@@ -1,0 +1,92 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/aligned.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/value_arithmetic.hpp"
+#include "kernels/value_layout.hpp"
+
+namespace winnow::kernels::cuda {
+
+struct CheckTask {
+  const std::byte* coded;
+  std::uint64_t scales, scale_words;   ///< words have 8 bytes
+  std::uint64_t first_word, end_word;  ///< of the codes that are looked at
+  std::uint64_t code_bits;             ///< of all codes, without padding
+  std::uint32_t* refused;
+};
+
+/// A word of scales or codes a thread at a time.
+template <class Coding>
+struct CheckValues {
+  using Task = CheckTask;
+  struct Shared {};
+
+  static constexpr bool kHasScales = Coding::kLine.default_block != 0;
+  static constexpr bool kHasInvalid = Coding::kInvalidCode != values::kNone;
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    bool sound = true;
+    if constexpr (kHasScales) {
+      for (std::uint64_t w = simt::grid_thread(); w < task.scale_words; w += simt::grid_threads()) {
+        const auto word = simt::load_word<std::uint64_t>(task.coded + 8 * w);
+        const bool is_padded = 2 * w + 1 == task.scales;
+        const auto low = static_cast<std::uint32_t>(word);
+        const auto high = static_cast<std::uint32_t>(word >> 32);
+        sound = sound && low <= kLargestScale && high <= (is_padded ? 0 : kLargestScale);
+      }
+    }
+    const std::byte* const codes = task.coded + 8 * task.scale_words;
+    for (std::uint64_t w = task.first_word + simt::grid_thread(); w < task.end_word;
+         w += simt::grid_threads()) {
+      const auto word = simt::load_word<std::uint64_t>(codes + 8 * w);
+      const std::uint64_t here = task.code_bits - 64 * w;
+      sound = sound && (here >= 64 || word >> here == 0);
+      if constexpr (kHasInvalid) sound = sound && !has_invalid(word);
+    }
+    if (!sound) simt::atomic_or(task.refused, 1);
+  }
+
+ private:
+  /// Bits of floats that are not negative are ordered as these are; all others have larger ones.
+  static constexpr std::uint32_t kLargestScale =
+      std::bit_cast<std::uint32_t>(float{Coding::kLargestScale});
+
+  WINNOW_DEVICE static bool has_invalid(std::uint64_t word) {
+    constexpr std::uint32_t kBits = Coding::kLine.bits;
+    constexpr std::uint64_t kOnes = ~std::uint64_t{0} / ((std::uint64_t{1} << kBits) - 1);
+    const std::uint64_t zero = word ^ (kOnes * Coding::kInvalidCode);  // a code that is invalid
+    return ((zero - kOnes) & ~zero & kOnes << (kBits - 1)) != 0;
+  }
+};
+
+/// Of codes of which all are sound only the last word, which may be padded, is looked at.
+inline CheckTask make_check_task(const ValueFormat& format, std::uint64_t k,
+                                 std::span<const std::byte> coded, std::uint32_t* refused) {
+  WINNOW_EXPECTS(refused != nullptr, "check_values needs a word for refused");
+  const ValueLayout layout(format, k);
+  WINNOW_EXPECTS(coded.size() == layout.bytes, "coded values must have value_bytes bytes");
+  expect_word_aligned(coded);
+  const std::uint64_t words = (layout.bytes - layout.scale_bytes) / 8;
+  CheckTask task{.coded = coded.data(),
+                 .scales = layout.scales,
+                 .scale_words = layout.scale_bytes / 8,
+                 .first_word = words - std::min<std::uint64_t>(words, 1),
+                 .end_word = words,
+                 .code_bits = k * format.coding->bits,
+                 .refused = refused};
+  visit_coding(*format.coding, [&task](auto coding) {
+    if (decltype(coding)::kInvalidCode != values::kNone) task.first_word = 0;
+  });
+  return task;
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,125 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <winnow/elements.hpp>
+#include <winnow/reduce_op.hpp>
+
+#include "kernels/cuda/simt.hpp"
+#include "kernels/reduce_arithmetic.hpp"
+#include "kernels/with_type.hpp"
+
+namespace winnow::kernels::cuda {
+
+/// As many elements as a word of 8 bytes holds.
+template <class T>
+struct WordOf {
+  static constexpr unsigned kElements = sizeof(std::uint64_t) / sizeof(T);
+  T element[kElements];
+
+  WINNOW_DEVICE static bool is_at(const T* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % sizeof(std::uint64_t) == 0;
+  }
+  WINNOW_DEVICE static WordOf load(const T* at) {
+    return std::bit_cast<WordOf>(
+        simt::load_word<std::uint64_t>(reinterpret_cast<const std::byte*>(at)));
+  }
+  WINNOW_DEVICE void store(T* at) const {
+    simt::store_word(reinterpret_cast<std::byte*>(at), std::bit_cast<std::uint64_t>(*this));
+  }
+};
+
+template <ReduceOp kOp, class T>
+WINNOW_DEVICE T reduced(T a, T b) {
+  if constexpr (kOp == ReduceOp::sum) {
+    return sum_of(a, b);
+  } else if constexpr (kOp == ReduceOp::product) {
+    return product_of(a, b);
+  } else if constexpr (kOp == ReduceOp::minimum) {
+    return minimum_of(a, b);
+  } else {
+    static_assert(kOp == ReduceOp::maximum);
+    return maximum_of(a, b);
+  }
+}
+
+template <class T>
+struct ReduceTask {
+  T* into;
+  const T* from;
+  std::uint64_t count;
+};
+
+template <ReduceOp kOp, class T>
+struct Reduce {
+  using Task = ReduceTask<T>;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    using Word = WordOf<T>;
+    const bool has_words = Word::is_at(task.into) && Word::is_at(task.from);
+    const std::uint64_t words = has_words ? task.count / Word::kElements : 0;
+    for (std::uint64_t w = simt::grid_thread(); w < words; w += simt::grid_threads()) {
+      Word into = Word::load(task.into + w * Word::kElements);
+      const Word from = Word::load(task.from + w * Word::kElements);
+      for (unsigned e = 0; e < Word::kElements; ++e) {
+        into.element[e] = reduced<kOp>(into.element[e], from.element[e]);
+      }
+      into.store(task.into + w * Word::kElements);
+    }
+    for (std::uint64_t i = words * Word::kElements + simt::grid_thread(); i < task.count;
+         i += simt::grid_threads()) {
+      task.into[i] = reduced<kOp>(task.into[i], task.from[i]);
+    }
+  }
+};
+
+template <class T>
+struct AverageTask {
+  T* sums;
+  std::uint64_t count;
+  int ranks;
+};
+
+template <class T>
+struct Average {
+  using Task = AverageTask<T>;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    using Word = WordOf<T>;
+    const std::uint64_t words = Word::is_at(task.sums) ? task.count / Word::kElements : 0;
+    for (std::uint64_t w = simt::grid_thread(); w < words; w += simt::grid_threads()) {
+      Word sums = Word::load(task.sums + w * Word::kElements);
+      for (T& sum : sums.element) sum = average_of(sum, task.ranks);
+      sums.store(task.sums + w * Word::kElements);
+    }
+    for (std::uint64_t i = words * Word::kElements + simt::grid_thread(); i < task.count;
+         i += simt::grid_threads()) {
+      task.sums[i] = average_of(task.sums[i], task.ranks);
+    }
+  }
+};
+
+/// Calls body(kernel, T()) with the kernel of an operation and the C++ type of its elements.
+template <class Body>
+void visit_reduce_kernel(ElementType type, ReduceOp op, const Body& body) {
+  with_type(type, [&]<class T>(T element) {
+    switch (op) {
+      case ReduceOp::sum:
+        return body(Reduce<ReduceOp::sum, T>{}, element);
+      case ReduceOp::minimum:
+        return body(Reduce<ReduceOp::minimum, T>{}, element);
+      case ReduceOp::maximum:
+        return body(Reduce<ReduceOp::maximum, T>{}, element);
+      case ReduceOp::product:
+        return body(Reduce<ReduceOp::product, T>{}, element);
+      case ReduceOp::average:
+        return;  // expect_reducible
+    }
+  });
+}
+
+}  // namespace winnow::kernels::cuda
