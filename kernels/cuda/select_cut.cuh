@@ -156,7 +156,7 @@ struct Compact {
                     .candidates = candidates,
                     .passes = control.whole != 0 ? 2U : 1U,
                     .listed = control.listed};
-    if (task.k == 0) return;
+    if (task.k == 0 || control.keeps_bound != 0) return;
     SelectBound state = *task.state;
     learn_bound(state, task.k, control.scarce != 0 ? 0 : std::bit_cast<float>(control.base),
                 candidates);

@@ -27,6 +27,7 @@ struct SelectControl {
   std::uint32_t highest;         ///< magnitude of all finite ones that compete
   std::uint32_t whole;           ///< 1: the candidates do not serve; select from the whole residual
   std::uint32_t scarce;          ///< 1: fewer than k are finite
+  std::uint32_t keeps_bound;     ///< 1: the step teaches no bound
   std::uint32_t base, shift;     ///< the k-th magnitude lies in [base, base + 2^shift)
   std::uint32_t rank;            ///< of the k-th in that range, from 1
   std::uint32_t stream_ticket, compact_ticket;

@@ -14,6 +14,7 @@
 #include "kernels/cuda/half.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
+#include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/elementwise.hpp"
@@ -82,6 +83,8 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::checksum({}, bytes, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_values({}, format, 2, bytes, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::select_sums({}, {}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::cuda::select_sums_scratch({}, 1); }, refuses);
 }
 
 }  // namespace

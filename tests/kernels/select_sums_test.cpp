@@ -5,13 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <random>
+#include <vector>
 #include <winnow/error.hpp>
 
 #include "tests/kernels/inputs.hpp"
+#include "tests/kernels/sums_cases.hpp"
 #include "tests/kernels/targets.hpp"
 
 namespace winnow::tests {
@@ -21,111 +19,6 @@ using kernels::OwnedSums;
 using kernels::Partition;
 using kernels::SelectBound;
 using kernels::SparseView;
-
-/// A parameter from position `base` of a part on, of which rank `self` of `owners` sums a share,
-/// and what the others send of the part.
-struct Job {
-  Job(Input input, std::size_t count, std::uint32_t owners, std::uint64_t first_position,
-      unsigned every)
-      : partition(owners, first_position + count + 200),
-        self(owners / 2),
-        base(first_position),
-        residual(make_input(input, count, 1)),
-        index(owners),
-        value(owners) {
-    std::mt19937 random(every);
-    begin = end = 0;
-    bool first = true;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (partition.owner_of_unit((base + i) / 64) != self) continue;
-      const std::uint64_t local = partition.local(base + i);
-      if (first) begin = local;
-      first = false;
-      end = local + 1;
-    }
-    for (std::uint32_t rank = 0; rank < owners; ++rank) {
-      if (rank == self) continue;
-      for (std::uint32_t local = 0; local < partition.local_count(self); ++local) {
-        if (random() % every == 0) index[rank].push_back(local);
-      }
-      value[rank] = make_input(Input::normal, index[rank].size(), rank);
-    }
-  }
-
-  std::uint64_t count() const { return end - begin; }
-  std::vector<SparseView> terms() const {
-    std::vector<SparseView> terms;
-    for (std::size_t rank = 0; rank < index.size(); ++rank) {
-      terms.push_back({index[rank], value[rank]});
-    }
-    return terms;
-  }
-  std::size_t entries() const {
-    std::size_t entries = 0;
-    for (const auto& list : index) entries += list.size();
-    return entries;
-  }
-
-  Partition partition;
-  std::uint32_t self;
-  std::uint64_t base, begin, end;
-  std::vector<float> residual;
-  std::vector<std::vector<std::uint32_t>> index;  // of each rank
-  std::vector<std::vector<float>> value;
-};
-
-struct Outcome {
-  std::vector<std::uint32_t> index, touched;
-  std::vector<float> value, sum;
-  kernels::SelectResult result;
-};
-
-/// `bound`: what the pass before listed by; `room` for its list.
-Outcome run(const Job& job, const Exec& exec, std::size_t k, SelectBound& bound,
-            std::size_t room = std::numeric_limits<std::size_t>::max()) {
-  Workspace workspace;
-  Exec with_workspace = exec;
-  with_workspace.workspace = &workspace;
-  std::vector<std::uint32_t> listed_index;
-  std::vector<float> listed_value;
-  OwnedSums owned{.residual = job.residual,
-                  .begin = job.begin,
-                  .count = job.count(),
-                  .most = std::min<std::uint64_t>(job.entries(), job.count())};
-  owned.own = {.partition = &job.partition, .self = job.self, .base = job.base};
-  if (bound.k == k) owned.own.bound = bound.bound;
-  for (std::uint64_t local = job.begin; local < job.end; ++local) {
-    const float acc = job.residual[job.partition.position(job.self, local) - job.base];
-    if (std::fabs(acc) < owned.own.bound) continue;
-    listed_index.push_back(static_cast<std::uint32_t>(local));
-    listed_value.push_back(acc);
-  }
-  owned.listed = listed_index.size();
-  listed_index.resize(std::min(room, job.count()));
-  listed_value.resize(listed_index.size());
-  owned.own.index = listed_index;
-  owned.own.value = listed_value;
-  const std::size_t most = std::min<std::size_t>(job.entries(), job.count());
-  Outcome out{.index = std::vector<std::uint32_t>(k),
-              .touched = std::vector<std::uint32_t>(most),
-              .value = std::vector<float>(k),
-              .sum = std::vector<float>(most),
-              .result = {}};
-  kernels::SumLists lists{out.index, out.value, out.touched, out.sum};
-  const auto terms = job.terms();
-  out.result = kernels::select_sums(with_workspace, owned, terms, bound, lists);
-  out.touched.resize(lists.touched.size());
-  out.sum.resize(lists.sum.size());
-  return out;
-}
-
-void expect_equal(const Outcome& got, const Outcome& expected) {
-  EXPECT_EQ(got.result.finite, expected.result.finite);
-  EXPECT_TRUE(got.index == expected.index);
-  EXPECT_TRUE(same_bits(got.value, expected.value));
-  EXPECT_TRUE(got.touched == expected.touched);
-  EXPECT_TRUE(same_bits(got.sum, expected.sum));
-}
 
 class SelectSums : public testing::TestWithParam<Input> {};
 INSTANTIATE_TEST_SUITE_P(Inputs, SelectSums,
@@ -138,20 +31,21 @@ TEST_P(SelectSums, EqualsReferenceWithAnyBound) {
     for (const std::uint32_t owners : {1u, 3u, 4u}) {
       for (const std::uint64_t base : {0u, 6400u}) {
         for (const unsigned every : {1u, 40u}) {
-          const Job job(GetParam(), count, owners, base, every);
+          const SumsJob job(GetParam(), count, owners, base, every);
           if (job.count() == 0) continue;
           for (const std::size_t k : {job.count() / 100 + 1, job.count()}) {
             SelectBound unused;
-            const Outcome expected = run(job, {.place = Place::reference}, k, unused);
+            const SumsOutcome expected =
+                select_sums_on_host(job, {.place = Place::reference}, k, unused);
             for (const int threads : {1, 3}) {
               SelectBound bound;
               for (int step = 0; step < 3; ++step) {  // none, carried, carried
-                expect_equal(run(job, {.threads = threads}, k, bound), expected);
+                expect_equal(select_sums_on_host(job, {.threads = threads}, k, bound), expected);
               }
               bound.bound *= 4;
-              expect_equal(run(job, {.threads = threads}, k, bound), expected);
+              expect_equal(select_sums_on_host(job, {.threads = threads}, k, bound), expected);
               bound.bound = 0;
-              expect_equal(run(job, {.threads = threads}, k, bound, 3), expected);
+              expect_equal(select_sums_on_host(job, {.threads = threads}, k, bound, 3), expected);
             }
           }
         }
@@ -161,11 +55,11 @@ TEST_P(SelectSums, EqualsReferenceWithAnyBound) {
 }
 
 TEST(SelectSumsBound, IsLearntSoThatTheNextStepReadsOnlyWhatMatters) {
-  const Job job(Input::normal, 300000, 3, 0, 50);
+  const SumsJob job(Input::normal, 300000, 3, 0, 50);
   SelectBound bound;
-  EXPECT_EQ(run(job, {}, 1000, bound).result.passes, 2u);
+  EXPECT_EQ(select_sums_on_host(job, {}, 1000, bound).result.passes, 2u);
   for (int step = 0; step < 5; ++step) {
-    const auto result = run(job, {}, 1000, bound).result;
+    const auto result = select_sums_on_host(job, {}, 1000, bound).result;
     EXPECT_EQ(result.passes, 1u);
     EXPECT_LT(result.candidates, 2000u);
   }

@@ -1,0 +1,261 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/cuda/look_back.cuh"
+#include "kernels/cuda/select_cut.cuh"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/sums_task.hpp"
+#include "kernels/cuda/values.cuh"
+#include "kernels/cuda/vectors.cuh"
+
+// Sums and selection without a pass over what this rank owns.
+//
+// 1. FindSlices: where each term, and the list of own elements that reach the bound, enters each
+//    tile of own elements.
+// 2. SumTouched: tile by tile, what terms name is marked and summed in rank order in shared memory;
+//    acc is read only there. These sums are written, and those of them and of the list that reach
+//    the bound become candidates, both in order by look-back.
+// 3. At least k candidates: nothing else can be among the k largest, for where no term is, the sum
+//    is acc, and all acc that reach the bound are listed. Else FillSums and PutSums write all sums,
+//    to be selected from. Where a sum is not finite nothing is: NaN everywhere is what makes the
+//    last kernel name the first k elements, as 0.
+// 4. CountDigits and Compact, as in feedback_select.
+//
+// What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
+
+namespace winnow::kernels::cuda {
+
+struct FindSlices {
+  using Task = SumsTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    const std::uint32_t lists = task.term_count + 1, tiles = select_tiles(task.select.count);
+    const std::uint64_t slices = std::uint64_t{lists} * (tiles + 1);
+    for (std::uint64_t s = simt::grid_thread(); s < slices; s += simt::grid_threads()) {
+      const auto tile = static_cast<std::uint32_t>(s / lists);
+      const auto list = static_cast<std::uint32_t>(s % lists);
+      if (list == task.own.self) continue;  // acc comes from the residual
+      const std::uint64_t end = task.begin + task.select.count;
+      const std::uint64_t first = task.begin + std::uint64_t{tile} * kSumsTile;
+      const bool is_term = list < task.term_count;
+      const std::uint32_t* const index = is_term ? task.terms[list].index : task.own.index;
+      const std::uint64_t size = is_term ? task.terms[list].count : task.listed();
+      task.slices[s] = entry_from(index, size, first < end ? first : end);
+    }
+  }
+
+ private:
+  /// The first entry of a list whose local number is `local` or more.
+  WINNOW_DEVICE static std::uint32_t entry_from(const std::uint32_t* index, std::uint64_t size,
+                                                std::uint64_t local) {
+    std::uint64_t first = 0, end = size;
+    while (first < end) {
+      const std::uint64_t middle = first + (end - first) / 2;
+      if (index[middle] < local) {
+        first = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return static_cast<std::uint32_t>(first);
+  }
+};
+
+struct SumTouched {
+  using Task = SumsTask;
+  static constexpr std::uint32_t kWordBits = 32;
+  static constexpr std::uint32_t kMine = kSumsTile / simt::kThreads;  // elements a thread emits
+
+  struct Shared {
+    float sum[kSumsTile];
+    std::uint32_t touched[kSumsTile / kWordBits], listed[kSumsTile / kWordBits];  // bits
+    simt::ScanRoom scan;
+    Turn turn;
+  };
+
+  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+    SelectControl& control = *task.select.control;
+    const std::uint32_t tiles = select_tiles(task.select.count);
+    const std::uint32_t bound = magnitude(task.own.bound_of_step());
+    std::uint32_t highest = 0;
+    while (true) {
+      const std::uint32_t tile = next_tile(shared.turn, &control.stream_ticket);
+      if (tile >= tiles) break;
+      add(shared, task, tile);
+      emit(shared, task, tile, bound, highest);
+    }
+    highest = simt::warp_max(highest);
+    if (simt::lane() == 0) simt::atomic_max(&control.highest, highest);
+    if (is_last_thread(&control.stream_done)) decide(task, bound);
+  }
+
+ private:
+  /// Calls each(entry, i) for the entries of a list, the own one behind the terms, in a tile.
+  template <class Each>
+  WINNOW_DEVICE static void for_each_entry(const Task& task, std::uint32_t list,
+                                           const std::uint32_t* index, std::uint32_t tile,
+                                           const Each& each) {
+    const std::uint32_t* const slices =
+        task.slices + std::uint64_t{tile} * (task.term_count + 1) + list;
+    const std::uint32_t end = slices[task.term_count + 1];
+    const auto base = static_cast<std::uint32_t>(task.begin + std::uint64_t{tile} * kSumsTile);
+    for (std::uint32_t j = slices[0] + simt::thread(); j < end; j += simt::kThreads) {
+      each(j, index[j] - base);
+    }
+  }
+
+  WINNOW_DEVICE static bool is_set(const std::uint32_t* bits, std::uint32_t i) {
+    return (bits[i / kWordBits] >> i % kWordBits & 1) != 0;
+  }
+  WINNOW_DEVICE static void set(std::uint32_t* bits, std::uint32_t i) {
+    simt::atomic_or(&bits[i / kWordBits], 1U << i % kWordBits);
+  }
+
+  /// Sums what terms name, in rank order, and leaves the value of what is only listed.
+  WINNOW_DEVICE static void add(Shared& shared, const Task& task, std::uint32_t tile) {
+    for (std::uint32_t i = simt::thread(); i < kSumsTile; i += simt::kThreads) shared.sum[i] = 0;
+    for (std::uint32_t w = simt::thread(); w < kSumsTile / kWordBits; w += simt::kThreads) {
+      shared.touched[w] = shared.listed[w] = 0;
+    }
+    simt::barrier();
+    for (std::uint32_t rank = 0; rank < task.term_count; ++rank) {
+      if (rank == task.own.self) continue;
+      for_each_entry(task, rank, task.terms[rank].index, tile,
+                     [&](std::uint32_t, std::uint32_t i) { set(shared.touched, i); });
+    }
+    simt::barrier();
+    for (std::uint32_t rank = 0; rank < task.term_count; ++rank) {
+      if (rank > 0) simt::barrier();
+      if (rank == task.own.self) {
+        for (std::uint32_t i = simt::thread(); i < kSumsTile; i += simt::kThreads) {
+          if (is_set(shared.touched, i)) shared.sum[i] += task.acc(tile * kSumsTile + i);
+        }
+        continue;
+      }
+      const DeviceTerm term = task.terms[rank];
+      with_coding(term.values, [&](auto coding) {
+        for_each_entry(task, rank, term.index, tile, [&](std::uint32_t j, std::uint32_t i) {
+          shared.sum[i] += value_at<decltype(coding)>(term.values, j);
+        });
+      });
+    }
+    for_each_entry(task, task.term_count, task.own.index, tile,
+                   [&](std::uint32_t j, std::uint32_t i) {
+                     set(shared.listed, i);
+                     if (!is_set(shared.touched, i)) shared.sum[i] = task.own.value[j];
+                   });
+    simt::barrier();
+  }
+
+  /// Writes the tile's sums and candidates. A thread has kMine elements that follow each other.
+  WINNOW_DEVICE static void emit(Shared& shared, const Task& task, std::uint32_t tile,
+                                 std::uint32_t bound, std::uint32_t& highest) {
+    SelectControl& control = *task.select.control;
+    const std::uint32_t first = simt::thread() * kMine, shift = first % kWordBits;
+    constexpr std::uint32_t kMask = (1U << kMine) - 1;
+    const std::uint32_t touched = shared.touched[first / kWordBits] >> shift & kMask;
+    const std::uint32_t listed = shared.listed[first / kWordBits] >> shift & kMask;
+    std::uint32_t reaching = 0;
+    bool finite = true;
+    for (std::uint32_t left = touched | listed; left != 0; left &= left - 1) {
+      const std::uint32_t e = simt::lowest_one(left);
+      const std::uint32_t size = magnitude(shared.sum[first + e]);
+      highest = size > highest ? size : highest;
+      finite = finite && size < kInfinity;
+      reaching |= (size >= bound ? 1U : 0U) << e;
+    }
+    if (!finite) simt::atomic_or(&control.not_finite, 1);
+    const simt::Scanned scanned =
+        simt::scan(shared.scan, pair_of(simt::ones_of(touched), simt::ones_of(reaching)));
+    const std::uint64_t before =
+        look_back(shared.turn, task.select.stream_tiles, tile, scanned.total);
+    const std::uint32_t local = tile * kSumsTile + first;
+    std::uint32_t at = low_of(before + scanned.before);
+    for (std::uint32_t left = touched; left != 0; left &= left - 1, ++at) {
+      const std::uint32_t e = simt::lowest_one(left);
+      if (at >= task.touched_room) break;
+      task.touched[at] = task.select.base + local + e;
+      task.sum[at] = shared.sum[first + e];
+    }
+    at = high_of(before + scanned.before);
+    for (std::uint32_t left = reaching; left != 0; left &= left - 1, ++at) {
+      const std::uint32_t e = simt::lowest_one(left);
+      if (at >= task.select.capacity) break;
+      task.select.candidate_index[at] = local + e;
+      task.select.candidate_value[at] = shared.sum[first + e];
+    }
+    if (tile + 1 == select_tiles(task.select.count) && simt::thread() == 0) {
+      *task.touched_count = low_of(before + scanned.total);
+      simt::publish(&control.candidates, high_of(before + scanned.total));
+    }
+  }
+
+  /// By one thread, when all tiles are summed.
+  WINNOW_DEVICE static void decide(const Task& task, std::uint32_t bound) {
+    SelectControl& control = *task.select.control;
+    const std::uint32_t k = task.select.k, candidates = simt::published(&control.candidates);
+    const bool refused = simt::published(&control.not_finite) != 0;
+    // A list that did not find room lacks what may matter.
+    const bool is_listed = task.fed->listed <= task.own.room;
+    const bool whole = refused || !is_listed || candidates < k;
+    if (!is_listed) control.candidates = static_cast<std::uint32_t>(task.fed->listed);
+    control.whole = whole ? 1 : 0;
+    control.scarce = control.keeps_bound = refused ? 1 : 0;
+    control.finite = refused ? 0 : task.select.count;
+    control.base = whole ? 0 : bound;
+    control.rank = k;
+    const std::uint32_t span = whole ? kInfinity : simt::published(&control.highest) - control.base;
+    while (!refused && span >> control.shift != 0) ++control.shift;
+  }
+};
+
+struct FillSums {
+  using Task = SumsTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    const SelectControl& control = *task.select.control;
+    if (control.whole == 0) return;
+    const auto nothing = std::bit_cast<float>(0x7fc00000U);  // NaN
+    const bool refused = control.not_finite != 0;
+    for (std::uint64_t i = simt::grid_thread(); i < task.select.count; i += simt::grid_threads()) {
+      task.select.residual[i] = refused ? nothing : task.acc(static_cast<std::uint32_t>(i));
+    }
+  }
+};
+
+struct PutSums {
+  using Task = SumsTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    const SelectControl& control = *task.select.control;
+    if (control.whole == 0 || control.not_finite != 0) return;
+    for (std::uint64_t j = simt::grid_thread(); j < *task.touched_count;
+         j += simt::grid_threads()) {
+      task.select.residual[task.touched[j] - task.select.base] = task.sum[j];
+    }
+  }
+};
+
+/// Calls stage(kernel, task, blocks) for each kernel of a step, in order, with the blocks that it
+/// can make use of.
+template <class Stage>
+void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
+  const std::uint64_t tiles = select_tiles(task.select.count);
+  stage(FindSlices{}, task, ((tiles + 1) * (task.term_count + 1) - 1) / simt::kThreads + 1);
+  stage(SumTouched{}, task, tiles);
+  stage(FillSums{}, task, tiles);
+  stage(PutSums{}, task, tiles);
+  stage(CountDigits<0>{}, task.select, tiles);
+  stage(CountDigits<1>{}, task.select, tiles);
+  stage(CountDigits<2>{}, task.select, tiles);
+  stage(Compact{}, task.select, tiles);
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,126 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/select_sums.hpp"
+#include "kernels/cuda/select_task.hpp"
+
+namespace winnow::kernels::cuda {
+
+/// What the kernels of select_sums are told. Positions of own elements count from `begin`, a local
+/// number.
+struct SumsTask {
+  SelectTask select;      ///< of the candidates, or else of all sums
+  SelectOwn own;          ///< with the list of elements that reached the bound
+  const float* residual;  ///< acc, where own
+  std::uint64_t begin;
+  const SelectResult* fed;
+  const DeviceTerm* terms;
+  std::uint32_t term_count;
+  std::uint32_t* slices;  ///< of each tile, and behind the last: where each list enters it
+  std::uint64_t* touched_count;
+  std::uint32_t* touched;
+  float* sum;
+  std::uint32_t touched_room;
+
+  WINNOW_DEVICE float acc(std::uint32_t i) const {
+    return residual[own.partition.position(own.self, begin + i) - own.base];
+  }
+  /// Of the list of own elements, which stands behind the terms.
+  WINNOW_DEVICE std::uint32_t listed() const {
+    return fed->listed < own.room ? static_cast<std::uint32_t>(fed->listed) : own.room;
+  }
+};
+
+/// A tile's own elements; their sums lie in shared memory.
+inline constexpr std::uint32_t kSumsTile = kSelectTile;
+
+/// Where things lie in the scratch memory, behind what a selection needs.
+struct SumsScratch {
+  std::uint32_t capacity;  ///< every element that terms name or the list holds is a candidate
+  SelectScratch select;
+  std::size_t sums, slices, bytes;
+
+  SumsScratch(const OwnedSums& owned, std::uint32_t term_count)
+      : capacity(static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(owned.count, owned.own.index.size() + owned.most))),
+        select(owned.count, capacity),
+        sums(select.bytes),
+        slices(sums + (owned.count * sizeof(float) + 255) / 256 * 256),
+        bytes(slices + (std::size_t{select_tiles(static_cast<std::uint32_t>(owned.count))} + 1) *
+                           (std::size_t{term_count} + 1) * sizeof(std::uint32_t)) {}
+};
+
+inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
+  const OwnedSums& owned = job.owned;
+  const std::size_t k = job.out.index.size();
+  expect_selectable(owned.count);
+  WINNOW_EXPECTS(owned.own.partition != nullptr && owned.own.partition->owners() == job.term_count,
+                 "there must be a term, maybe empty, for each owner");
+  const SelectOwn own = make_select_own(owned.own, job.own_bound);
+  WINNOW_EXPECTS(owned.begin % Partition::kUnit == 0 &&
+                     owned.begin + owned.count <= std::numeric_limits<std::uint32_t>::max(),
+                 "own elements must start at a local number that is a multiple of 64 and end below "
+                 "2^32");
+  WINNOW_EXPECTS(k >= 1 && k <= owned.count && job.out.value.size() == k,
+                 "index and value must have k elements each, 1 <= k <= count");
+  WINNOW_EXPECTS(
+      job.out.touched.size() == job.out.sum.size() && job.out.touched.size() <= owned.most,
+      "touched and sum must have equal sizes, at most `most`");
+  WINNOW_EXPECTS(job.fed != nullptr && job.terms != nullptr && job.touched_count != nullptr &&
+                     job.state != nullptr && job.result != nullptr,
+                 "select_sums needs fed, terms, touched_count, state and result in device memory");
+  const SumsScratch layout(owned, job.term_count);
+  WINNOW_EXPECTS(job.scratch.size() >= layout.bytes &&
+                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
+                 "select_sums needs select_sums_scratch bytes, 256-byte aligned");
+  std::byte* const scratch = job.scratch.data();
+  auto* const sums = reinterpret_cast<float*>(scratch + layout.sums);
+  const SelectTask select{
+      // Where no sum is finite, marks and what is selected from are the same memory of NaN. What
+      // is put back lands in memory that nobody reads.
+      .gradient = sums,
+      .residual = sums,
+      .decay = 1,
+      .zero_gradient = false,
+      .count = static_cast<std::uint32_t>(owned.count),
+      .k = static_cast<std::uint32_t>(k),
+      .competing = static_cast<std::uint32_t>(owned.count),
+      .has_own = false,
+      .own = make_select_own({}, nullptr),
+      .base = static_cast<std::uint32_t>(owned.begin),
+      .capacity = layout.capacity,
+      .sample_runs = 0,
+      .sample_rank = 0,
+      .index = job.out.index.data(),
+      .value = job.out.value.data(),
+      .state = job.state,
+      .result = job.result,
+      .control = reinterpret_cast<SelectControl*>(scratch),
+      .bins = reinterpret_cast<std::uint32_t*>(scratch + layout.select.bins),
+      .stream_tiles = reinterpret_cast<std::uint64_t*>(scratch + layout.select.stream_tiles),
+      .compact_tiles = reinterpret_cast<std::uint64_t*>(scratch + layout.select.compact_tiles),
+      .candidate_index = reinterpret_cast<std::uint32_t*>(scratch + layout.select.candidate_index),
+      .candidate_value = reinterpret_cast<float*>(scratch + layout.select.candidate_value)};
+  return {.select = select,
+          .own = own,
+          .residual = owned.residual.data(),
+          .begin = owned.begin,
+          .fed = job.fed,
+          .terms = job.terms,
+          .term_count = job.term_count,
+          .slices = reinterpret_cast<std::uint32_t*>(scratch + layout.slices),
+          .touched_count = job.touched_count,
+          .touched = job.out.touched.data(),
+          .sum = job.out.sum.data(),
+          .touched_room = static_cast<std::uint32_t>(job.out.touched.size())};
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,143 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/select_sums.hpp"
+#include "tests/kernels/inputs.hpp"
+
+namespace winnow::tests {
+
+// Cases of select_sums, for every body of it.
+
+/// A parameter from position `base` of a part on, of which rank `self` of `owners` sums a share,
+/// and what the others send of the part: one element of `every`.
+struct SumsJob {
+  SumsJob(Input input, std::size_t count, std::uint32_t owners, std::uint64_t first_position,
+          unsigned every)
+      : SumsJob(input, count, owners, first_position, every, owners / 2) {}
+  SumsJob(Input input, std::size_t count, std::uint32_t owners, std::uint64_t first_position,
+          unsigned every, std::uint32_t rank)
+      : partition(owners, first_position + count + 200),
+        self(rank),
+        base(first_position),
+        residual(make_input(input, count, 1)),
+        index(owners),
+        value(owners) {
+    std::mt19937 random(every);
+    begin = end = 0;
+    bool first = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (partition.owner_of_unit((base + i) / 64) != self) continue;
+      const std::uint64_t local = partition.local(base + i);
+      if (first) begin = local;
+      first = false;
+      end = local + 1;
+    }
+    for (std::uint32_t r = 0; r < owners; ++r) {
+      if (r == self) continue;
+      for (std::uint32_t local = 0; local < partition.local_count(self); ++local) {
+        if (random() % every == 0) index[r].push_back(local);
+      }
+      value[r] = make_input(Input::normal, index[r].size(), r);
+    }
+  }
+
+  std::uint64_t count() const { return end - begin; }
+  std::vector<kernels::SparseView> terms() const {
+    std::vector<kernels::SparseView> terms;
+    for (std::size_t r = 0; r < index.size(); ++r) terms.push_back({index[r], value[r]});
+    return terms;
+  }
+  std::size_t entries() const {
+    std::size_t entries = 0;
+    for (const auto& list : index) entries += list.size();
+    return entries;
+  }
+  /// Elements that terms may name.
+  std::size_t most() const { return std::min<std::size_t>(entries(), count()); }
+  /// Without a list.
+  kernels::OwnedSums owned() const {
+    return {.own = {.partition = &partition, .self = self, .base = base},
+            .residual = residual,
+            .begin = begin,
+            .count = count(),
+            .most = most()};
+  }
+
+  kernels::Partition partition;
+  std::uint32_t self;
+  std::uint64_t base, begin, end;
+  std::vector<float> residual;
+  std::vector<std::vector<std::uint32_t>> index;  // of each rank
+  std::vector<std::vector<float>> value;
+};
+
+/// What the pass before listed of a job's own elements: those that reach a bound, as far as there
+/// is room.
+struct OwnList {
+  OwnList(const SumsJob& job, float bound, std::size_t room) {
+    for (std::uint64_t local = job.begin; local < job.end; ++local) {
+      const float acc = job.residual[job.partition.position(job.self, local) - job.base];
+      if (std::fabs(acc) < bound) continue;
+      index.push_back(static_cast<std::uint32_t>(local));
+      value.push_back(acc);
+    }
+    listed = index.size();
+    index.resize(std::min<std::size_t>(room, job.count()));
+    value.resize(index.size());
+  }
+  std::vector<std::uint32_t> index;
+  std::vector<float> value;
+  std::size_t listed;
+};
+
+struct SumsOutcome {
+  SumsOutcome(const SumsJob& job, std::size_t k)
+      : index(k), touched(job.most()), value(k), sum(job.most()) {}
+  std::vector<std::uint32_t> index, touched;
+  std::vector<float> value, sum;
+  kernels::SelectResult result{};
+};
+
+inline constexpr std::size_t kAllRoom = std::numeric_limits<std::size_t>::max();
+
+/// `bound`: what the pass before listed by, where it was learnt for k; `room` for its list.
+inline SumsOutcome select_sums_on_host(const SumsJob& job, const Exec& exec, std::size_t k,
+                                       kernels::SelectBound& bound, std::size_t room = kAllRoom) {
+  Workspace workspace;
+  Exec with_workspace = exec;
+  with_workspace.workspace = &workspace;
+  kernels::OwnedSums owned = job.owned();
+  if (bound.k == k) owned.own.bound = bound.bound;
+  OwnList list(job, owned.own.bound, room);
+  owned.listed = list.listed;
+  owned.own.index = list.index;
+  owned.own.value = list.value;
+  SumsOutcome out(job, k);
+  kernels::SumLists lists{out.index, out.value, out.touched, out.sum};
+  const auto terms = job.terms();
+  out.result = kernels::select_sums(with_workspace, owned, terms, bound, lists);
+  out.touched.resize(lists.touched.size());
+  out.sum.resize(lists.sum.size());
+  return out;
+}
+
+inline void expect_equal(const SumsOutcome& got, const SumsOutcome& expected) {
+  EXPECT_EQ(got.result.finite, expected.result.finite);
+  EXPECT_TRUE(got.index == expected.index);
+  EXPECT_TRUE(same_bits(got.value, expected.value));
+  EXPECT_TRUE(got.touched == expected.touched);
+  EXPECT_TRUE(same_bits(got.sum, expected.sum));
+}
+
+}  // namespace winnow::tests
