@@ -38,6 +38,13 @@ using comm::MpiReductions;
 // message it meets, though it then reports truncation. It also leaves nothing to cancel when a
 // wait fails.
 
+// Between nodes pieces are short. MPI asks first whether a long message may come, and where one
+// connection serves both directions the answer waits behind all the data queued on it: a ring of
+// blocks of 256 KB left more than half of a link idle. Short ones leave at once. From which size on
+// it asks is MPI's own affair, but 64 KB with headers is about the least in use over a network.
+// Within a node nothing queues, and long pieces are copied once where short ones are copied twice.
+
+constexpr std::uint64_t kMostBetweenNodes = std::uint64_t{60} << 10;  // bytes of a piece
 constexpr int kWindow = 16;  // pieces of one lane under way
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr unsigned kSpinsPerProbe = 64;
@@ -63,6 +70,7 @@ struct Message {
 };
 
 struct Lane {
+  std::uint64_t chunk;            // bytes of a full piece, the same for both ranks
   std::uint64_t current = kNone;  // the first message with pieces to post
   std::uint64_t last = kNone;     // the last message, meaningful while there is a current one
   int under_way = 0;
@@ -93,6 +101,7 @@ class MpiTransport final : public Transport {
   }
 
  private:
+  void make_lanes();
   void enqueue(const Message& message);
   void expect_usable() const;
   Lane& lane_of(const Message& message);
@@ -152,11 +161,21 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chu
                                           std::to_string(-most[1]) + " to " +
                                           std::to_string(most[0]) + ": must be equal on all ranks");
 
-  send_lanes_.resize(static_cast<std::size_t>(size_));
-  recv_lanes_.resize(static_cast<std::size_t>(size_));
+  make_lanes();
   awaited_.reserve(static_cast<std::size_t>(size_));
   notices_ = std::make_unique<MpiNotices>(size_);
   reductions_ = std::make_unique<MpiReductions>();
+}
+
+/// Needs node_.
+void MpiTransport::make_lanes() {
+  std::vector<int> nodes(static_cast<std::size_t>(size_));
+  check(MPI_Allgather(&node_, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+  for (const int node : nodes) {
+    const std::uint64_t chunk = node == node_ ? chunk_ : std::min(chunk_, kMostBetweenNodes);
+    send_lanes_.push_back({.chunk = chunk});
+    recv_lanes_.push_back({.chunk = chunk});
+  }
 }
 
 // Never waits for a peer for longer than kPatience. The communicator is freed by ranks that see all
@@ -205,7 +224,7 @@ void MpiTransport::enqueue(const Message& message) {
                      " of " + std::to_string(size_) + ": must be another rank");
   expect_usable();
   messages_.push(message);
-  requests_wanted_ += most_requests(message, chunk_);
+  requests_wanted_ += most_requests(message, lane_of(message).chunk);
 }
 
 Lane& MpiTransport::lane_of(const Message& message) {
@@ -236,7 +255,7 @@ Ticket MpiTransport::start(const Exec&) {
 void MpiTransport::post_sends(Lane& lane) {
   while (lane.current != kNone && lane.under_way < kWindow) {
     const Message& message = messages_[lane.current];
-    post_piece(lane, std::min(chunk_, message.bytes - message.offset));
+    post_piece(lane, std::min(lane.chunk, message.bytes - message.offset));
   }
 }
 
@@ -273,7 +292,7 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes) {
   ++message.under_way;
   ++lane.under_way;
   message.offset += bytes;
-  if (bytes == chunk_) return;
+  if (bytes == lane.chunk) return;
   message.posted = true;
   lane.current = message.next;
 }
@@ -326,7 +345,8 @@ void MpiTransport::finish_pieces() {
 bool MpiTransport::retire(std::uint64_t ticket) {
   while (!messages_.empty() && messages_.front().ticket <= ticket) {
     if (!messages_.front().complete) return false;
-    requests_wanted_ -= most_requests(messages_.front(), chunk_);
+    const Message& message = messages_.front();
+    requests_wanted_ -= most_requests(message, lane_of(message).chunk);
     messages_.pop();
   }
   return true;

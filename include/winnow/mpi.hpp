@@ -20,7 +20,8 @@ namespace winnow {
 
 /// A transport over a duplicate of `communicator` (collective; MPI must be initialised).
 /// all_reduce is MPI_Allreduce, by operations of Winnow's own but for sums and products of floats.
-/// `chunk_bytes` is the longest single MPI message, at most INT_MAX; longer ones travel in pieces.
+/// `chunk_bytes` is the longest single MPI message, at most INT_MAX; longer ones travel in pieces,
+/// as do those of more than 60 KB between nodes.
 /// node() is the lowest rank that shares memory with this one. Needs MPI_THREAD_SERIALIZED if
 /// different threads call it. Errors carry MPI's code and text.
 ///
