@@ -34,9 +34,9 @@ std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& c
 MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                   const MessageView& second, const Codings& codings);
 
-/// Writes a sum that is in no message yet, as merge and place_values return them, to the first bytes
-/// of `out`, room for most_bytes of the most that it may carry, and points its `bytes` there. Values
-/// that came coded stay as they came.
+/// Writes a sum that is in no message yet, as merge and place_values return them, to the first
+/// bytes of `out`, room for most_bytes of the most that it may carry, and points its `bytes` there.
+/// Values that came coded stay as they came.
 void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& codings);
 
 }  // namespace winnow::compress

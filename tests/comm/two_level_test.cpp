@@ -97,7 +97,7 @@ TEST(TwoLevel, BucketsMayHaveFewerElementsThanRails) {
             transport,
             {.compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
         const int ranks = transport->size();
-        for (const std::size_t count : {1, 2, 3}) {
+        for (std::size_t count = 1; count <= 3; ++count) {
           for (int step = 0; step < 3; ++step) {
             std::vector<float> gradient(count);
             for (std::size_t i = 0; i < count; ++i) {
