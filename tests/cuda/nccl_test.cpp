@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The contract of a transport, over NCCL, on device memory: processes that share one GPU.
+// The contract of a transport, over NCCL, on device memory: of processes that share one GPU, and of
+// threads over a model of NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -14,7 +15,8 @@
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
 
-#include "tests/cuda/nccl_processes.hpp"
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/nccl_ranks.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -44,13 +46,16 @@ struct Rank {
   std::unique_ptr<Transport> transport;
 };
 
-class Nccl : public NcclTest {
+class Nccl : public testing::Test {
  protected:
+  void SetUp() override {
+    if (const std::string reason = why_no_nccl_ranks(); !reason.empty()) GTEST_SKIP() << reason;
+  }
   static void run(std::initializer_list<int> counts, const std::function<void(Rank&)>& body) {
     for (const int ranks : counts) {
       std::string folder = testing::TempDir() + "winnow_nccl_XXXXXX";
       ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-      run_nccl_processes(ranks, [&](int rank) {
+      run_nccl_ranks(ranks, [&](int rank) {
         Rank self(rank, ranks, folder + "/id");
         body(self);
       });
@@ -290,7 +295,7 @@ TEST_F(Nccl, SubsetsAreGroupsOfTheirOwn) {
 
 // A communicator of the caller's, which stays; and one of the ranks of another transport.
 TEST_F(Nccl, TakesWhatThereIs) {
-  run_nccl_processes(1, [](int) {
+  run_nccl_ranks(1, [](int) {
     const Stream stream;
     const auto other = local_transports(1);
     const auto transport = nccl_transport(*other[0], soon());

@@ -1,27 +1,29 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#pragma once
-
+// Ranks of NCCL as processes that share one GPU: each says that it is another host, and all talk
+// through the loopback. For what they say, never for how fast.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <functional>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/device.hpp"
+#include "tests/cuda/nccl_ranks.hpp"
 
 namespace winnow::tests {
+namespace {
 
 constexpr unsigned kProcessSeconds = 60;  // after which the kernel ends a process
+constexpr int kNoDevice = 2;
 
 /// Runs `body` in a process of its own and returns its id. What is expected there in vain, and what
 /// leaves the body, ends it with a status that is not 0. CUDA does not survive a fork, so the
 /// caller must not have used it.
-inline ::pid_t fork_process(const std::function<void()>& body) {
+::pid_t fork_process(const std::function<void()>& body) {
   std::fflush(nullptr);
   const ::pid_t process = ::fork();
   if (process != 0) return process;
@@ -35,17 +37,23 @@ inline ::pid_t fork_process(const std::function<void()>& body) {
   ::_exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
-/// How a process ended, in words; empty where all went well.
-inline std::string wait_for_process(::pid_t process) {
+/// The status that a process ended with; minus the signal where it was one.
+int status_of(::pid_t process) {
   int status = 0;
-  if (process < 0 || ::waitpid(process, &status, 0) != process) return "it was never there";
-  if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? "" : "status " + std::to_string(WEXITSTATUS(status));
+  if (process < 0 || ::waitpid(process, &status, 0) != process) return -1;
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/// Ranks of NCCL as processes that share one GPU: each says that it is another host, and all talk
-/// through the loopback. For what they say, never for how fast.
-inline void run_nccl_processes(int ranks, const std::function<void(int rank)>& body) {
+}  // namespace
+
+std::string why_no_nccl_ranks() {
+  const int status =
+      status_of(fork_process([] { ::_exit(why_no_device().empty() ? 0 : kNoDevice); }));
+  EXPECT_TRUE(status == 0 || status == kNoDevice) << status;
+  return status == kNoDevice ? "no CUDA device" : "";
+}
+
+void run_nccl_ranks(int ranks, const std::function<void(int rank)>& body) {
   std::vector<::pid_t> processes;
   for (int rank = 0; rank < ranks; ++rank) {
     processes.push_back(fork_process([&] {
@@ -60,20 +68,8 @@ inline void run_nccl_processes(int ranks, const std::function<void(int rank)>& b
     }));
   }
   for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-    EXPECT_EQ(wait_for_process(processes[rank]), "") << "rank " << rank << " of " << ranks;
+    EXPECT_EQ(status_of(processes[rank]), 0) << "rank " << rank << " of " << ranks;
   }
 }
-
-/// A test whose processes use a device: skipped where there is none. The one process that asks is
-/// another, for the sake of those that are forked later.
-class NcclTest : public testing::Test {
- protected:
-  void SetUp() override {
-    const ::pid_t asks = fork_process([] { ::_exit(why_no_device().empty() ? 0 : 2); });
-    const std::string end = wait_for_process(asks);
-    if (end == "status 2") GTEST_SKIP() << "no CUDA device";
-    ASSERT_EQ(end, "");
-  }
-};
 
 }  // namespace winnow::tests
