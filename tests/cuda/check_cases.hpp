@@ -27,7 +27,7 @@ using CheckBody =
 inline void expect_checks_equal_reference(const CheckBody& body) {
   constexpr Exec kReference{.place = Place::reference};
   for (const kernels::ValueFormat& format : all_formats()) {
-    for (const std::size_t k : {0U, 1U, 2U, 15U, 63U, 64U, 65U, 129U, 3001U}) {
+    for (const std::size_t k : {0U, 1U, 15U, 64U, 129U, 1001U}) {
       SCOPED_TRACE(testing::Message() << name_of(format) << ", " << k << " values");
       std::vector<float> values = make_values(Values::cauchy, k, 3);
       Coded coded(format, k);
@@ -41,7 +41,7 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
         refused = refused || !accepts;
       };
       const std::size_t bits = 8 * bytes.size();
-      for (std::size_t bit = 0; bit < bits; bit += bits / 40 + 1) {
+      for (std::size_t bit = 0; bit < bits; bit += bits / 12 + 1) {
         for (const std::size_t at : {bit, bits - 1 - bit}) {  // padding is at the end
           bytes[at / 8] ^= std::byte{1} << (at % 8);
           expect_same_answer();
@@ -49,7 +49,7 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
         }
       }
       const kernels::ValueLayout layout(format, k);
-      for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 9 + 1) {
+      for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 5 + 1) {
         const std::byte was = bytes[at];
         for (const unsigned code : {0x80U, 0x88U, 0x08U}) {  // of int8 and int4
           bytes[at] = std::byte(code);
@@ -57,7 +57,8 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
         }
         bytes[at] = was;
       }
-      for (std::uint64_t s = 0; s < layout.scales; ++s) {
+      for (const std::uint64_t s : {std::uint64_t{0}, layout.scales - 1}) {
+        if (layout.scales == 0) break;
         std::byte* const at = bytes.data() + s * sizeof(float);
         float was = 0;
         std::memcpy(&was, at, sizeof was);
