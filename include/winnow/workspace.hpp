@@ -17,7 +17,7 @@ namespace winnow {
 /// Where a Workspace gets its blocks from.
 struct MemorySource {
   std::byte* (*allocate)(std::size_t bytes);    ///< uninitialised; throws where there is none
-  void (*release)(std::byte* memory) noexcept;  ///< when nothing that is enqueued uses it any more
+  void (*release)(std::byte* memory) noexcept;  ///< waits for what is enqueued and may use it
   std::size_t alignment = 64;  ///< of blocks, and of what is taken: a power of two from 64 on
   bool is_device = false;      ///< memory of a device, for Place::cuda alone
 };
