@@ -1,5 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#undef _FORTIFY_SOURCE  // whose longjmp() takes another stack for a destroyed frame
 #include "comm/fiber.hpp"
 
 #include <cxxabi.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cfenv>
+#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -74,9 +77,24 @@ struct Exceptions {
   void restore() const { std::memcpy(abi::__cxa_get_globals(), this, sizeof(*this)); }
 };
 
-/// One end of a switch, as the sanitizers know it.
+/// The float mode: what calls leave as they find it.
+struct FloatMode {
+#if defined(__x86_64__)
+  std::uint32_t sse;
+  std::uint16_t x87;
+  void save() { asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(sse), "=m"(x87)); }
+  void restore() const { asm volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(sse), "m"(x87)); }
+#else
+  std::fenv_t all;
+  void save() { std::fegetenv(&all); }
+  void restore() const { std::fesetenv(&all); }
+#endif
+};
+
+/// One end of a switch: where it stands, while the other runs, and what the sanitizers call it.
 struct Side {
-  ucontext_t context{};
+  std::jmp_buf place{};
+  FloatMode float_mode{};
   Exceptions exceptions;
   const void* bottom = nullptr;  // of its stack; learned by AddressSanitizer at the first switch
   std::size_t size = 0;
@@ -90,13 +108,13 @@ struct Fiber::Impl {
   explicit Impl(std::function<void()> b) : body(std::move(b)) {
     fiber.bottom = stack.bottom();
     fiber.size = Stack::size();
-    ::getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stack.bottom();
-    fiber.context.uc_stack.ss_size = Stack::size();
-    fiber.context.uc_link = nullptr;
+    ::getcontext(&start);
+    start.uc_stack.ss_sp = stack.bottom();
+    start.uc_stack.ss_size = Stack::size();
+    start.uc_link = nullptr;
     // makecontext passes ints alone, so the pointer travels in two.
     const auto self = reinterpret_cast<std::uintptr_t>(this);
-    ::makecontext(&fiber.context, reinterpret_cast<void (*)()>(&Impl::enter), 2,
+    ::makecontext(&start, reinterpret_cast<void (*)()>(&Impl::enter), 2,
                   static_cast<unsigned>(std::uint64_t{self} >> 32), static_cast<unsigned>(self));
     if (__tsan_create_fiber != nullptr) fiber.tsan = __tsan_create_fiber(0);
   }
@@ -111,18 +129,25 @@ struct Fiber::Impl {
       __sanitizer_finish_switch_fiber(nullptr, &self->owner.bottom, &self->owner.size);
     self->body();
     self->ended = true;
-    change(self->fiber, self->owner, nullptr);
+    self->change(self->fiber, self->owner, nullptr);
   }
 
   /// Leaves one side for the other; returns when the former is entered again. `fake_stack` is where
   /// AddressSanitizer keeps what belongs to the side that is left; null where it will not return.
-  static void change(Side& from, Side& to, void** fake_stack) {
+  /// Only the first entry takes a context: swapcontext() calls the kernel, for the signal mask,
+  /// which costs ten times as much as all the rest.
+  void change(Side& from, Side& to, void** fake_stack) {
     from.exceptions.save();
     to.exceptions.restore();
-    if (__sanitizer_start_switch_fiber != nullptr)
-      __sanitizer_start_switch_fiber(fake_stack, to.bottom, to.size);
-    if (__tsan_switch_to_fiber != nullptr) __tsan_switch_to_fiber(to.tsan, 0);
-    ::swapcontext(&from.context, &to.context);
+    from.float_mode.save();
+    if (_setjmp(from.place) == 0) {
+      if (__sanitizer_start_switch_fiber != nullptr)
+        __sanitizer_start_switch_fiber(fake_stack, to.bottom, to.size);
+      if (__tsan_switch_to_fiber != nullptr) __tsan_switch_to_fiber(to.tsan, 0);
+      if (!std::exchange(started, true)) ::setcontext(&start);
+      _longjmp(to.place, 1);
+    }
+    from.float_mode.restore();
     if (__sanitizer_finish_switch_fiber != nullptr)
       __sanitizer_finish_switch_fiber(from.fake_stack, &to.bottom, &to.size);
   }
@@ -130,7 +155,8 @@ struct Fiber::Impl {
   Stack stack;
   std::function<void()> body;
   Side owner, fiber;
-  bool ended = false;
+  ucontext_t start;
+  bool started = false, ended = false;
 };
 
 Fiber::Fiber(std::function<void()> body) : impl_(std::make_unique<Impl>(std::move(body))) {}
@@ -138,11 +164,11 @@ Fiber::~Fiber() = default;
 
 void Fiber::resume() {
   if (__tsan_get_current_fiber != nullptr) impl_->owner.tsan = __tsan_get_current_fiber();
-  Impl::change(impl_->owner, impl_->fiber, &impl_->owner.fake_stack);
+  impl_->change(impl_->owner, impl_->fiber, &impl_->owner.fake_stack);
 }
 
 void Fiber::suspend() {
-  Impl::change(impl_->fiber, impl_->owner, &impl_->fiber.fake_stack);
+  impl_->change(impl_->fiber, impl_->owner, &impl_->fiber.fake_stack);
 }
 
 bool Fiber::ended() const {
