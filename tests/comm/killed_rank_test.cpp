@@ -6,14 +6,16 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
 #include <vector>
 #include <winnow/mpi.hpp>
 #include <winnow/winnow.hpp>
 
+#include "tests/warned_transport.hpp"
+
 namespace {
 
 constexpr std::size_t kCount = 1000;
-constexpr double kDeadline = 3;  // seconds
 
 void expect(bool holds, const char* what) {
   if (holds) return;
@@ -43,15 +45,17 @@ int main(int argc, char** argv) {
   int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  AllReducer reducer(mpi_transport(MPI_COMM_WORLD), {.compressor = "topk:0.1",
-                                                     .schedule = "gather",
-                                                     .op = ReduceOp::sum,
-                                                     .min_bytes = 0,
-                                                     .deadline = kDeadline});
+  const auto transport = std::make_shared<tests::WarnedTransport>(mpi_transport(MPI_COMM_WORLD));
+  AllReducer reducer(transport, {.compressor = "topk:0.1",
+                                 .schedule = "gather",
+                                 .op = ReduceOp::sum,
+                                 .min_bytes = 0,
+                                 .deadline = 60});
   std::vector<float> gradient(kCount, 1.0F);
   reducer.all_reduce(gradient, 0);
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank == size - 1) ::raise(SIGKILL);
+  transport->warned = true;
 
   gradient.assign(kCount, 2.0F);
   try {
