@@ -82,10 +82,14 @@ std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& compe
   }
   std::vector<std::size_t> order(competing.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::fabs(competing[a].value) > std::fabs(competing[b].value);
-  });
-  order.resize(kept(competing.size()));
+  const std::size_t k = kept(competing.size());
+  std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
+                   [&](std::size_t a, std::size_t b) {
+                     const float of_a = std::fabs(competing[a].value);
+                     const float of_b = std::fabs(competing[b].value);
+                     return of_a != of_b ? of_a > of_b : a < b;
+                   });
+  order.resize(k);
   std::sort(order.begin(), order.end());
   for (const std::size_t i : order) chosen.push_back(competing[i]);
   return chosen;
