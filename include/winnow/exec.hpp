@@ -13,10 +13,9 @@ enum class Place { cpu, reference, cuda };
 /// How work runs. Every kernel and every transport call takes one; it is a view and owns nothing.
 struct Exec {
   Place place = Place::cpu;
-  void* stream = nullptr;  ///< a cudaStream_t where place is cuda, unused elsewhere
-  int threads = 1;         ///< OpenMP threads on the CPU; results never depend on it
-  Workspace* workspace =
-      nullptr;  ///< scratch, of the place's memory; required by kernels that say so
+  void* stream = nullptr;          ///< a cudaStream_t where place is cuda, unused elsewhere
+  int threads = 1;                 ///< OpenMP threads on the CPU; results never depend on it
+  Workspace* workspace = nullptr;  ///< scratch of that place; required by kernels that say so
 };
 
 }  // namespace winnow
