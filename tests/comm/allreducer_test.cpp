@@ -116,7 +116,7 @@ TEST(Plan, BytesDecideWhereAsked) {
         reducer.all_reduce(values, 0);
         return reducer.last();
       };
-      const Stats small = run({.compressor = "topk:0.01"}, 100);
+      const Stats small = run({.compressor = "topk:0.01", .links = kGivenLinks}, 100);
       EXPECT_EQ(small.schedule, "dense");
       EXPECT_NE(small.reason.find("min_bytes"), std::string::npos) << small.reason;
       EXPECT_EQ(run({.compressor = "topk:0.01", .enable = false}, 100000).schedule, "dense");
@@ -224,8 +224,10 @@ TEST(Usage, OptionsThatDifferAreAnErrorOnEveryRank) {
       EXPECT_NE(pattern.find(odd ? "blanks" : "rank 1"), std::string::npos) << pattern;
       EXPECT_NE(wrong.find(odd ? "did you mean 'topk'" : "rank 1"), std::string::npos) << wrong;
       // Threads and what is printed may differ, and the transport is as good as before.
-      AllReducer reducer(transport,
-                         {.threads = odd ? 2 : 1, .stats = odd ? 2 : 0, .debug = odd ? 1 : 0});
+      AllReducer reducer(transport, {.links = kGivenLinks,
+                                     .threads = odd ? 2 : 1,
+                                     .stats = odd ? 2 : 0,
+                                     .debug = odd ? 1 : 0});
       auto values = counting(10, transport->rank());
       reducer.all_reduce(values, 0);
     });
@@ -300,7 +302,7 @@ TEST(Usage, ABucketOfTooManyPartsIsAnErrorOnEveryRank) {
 TEST(Usage, ABucketThatIsWrongByItselfIsAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, Options{});
+      AllReducer reducer(transport, {.links = kGivenLinks});
       std::vector<float> values(10), more(11);
       const Segment twice[] = {{.elements = values, .id = 1}, {.elements = more, .id = 1}};
       EXPECT_NE(usage_error([&] { reducer.all_reduce(twice); }).find("twice"), std::string::npos);

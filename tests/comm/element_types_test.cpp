@@ -53,7 +53,8 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
       const int rank = transports[0]->rank();
-      const Options options{.compressor = c.compressor, .schedule = c.schedule, .min_bytes = 0};
+      const Options options{
+          .compressor = c.compressor, .schedule = c.schedule, .links = kGivenLinks, .min_bytes = 0};
       AllReducer halves(transports[0], options), floats(transports[1], options);
       for (int step = 0; step < 3; ++step) {
         std::vector<std::vector<std::uint16_t>> half;

@@ -157,7 +157,8 @@ TYPED_TEST(Typed, BytesOnTheWireAreThoseOfTheElements) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       const auto p = static_cast<std::uint64_t>(transport->size());
-      AllReducer reducer(transport, {.deadline = 60});  // the ring, also over MPI
+      AllReducer reducer(transport,
+                         {.links = kGivenLinks, .deadline = 60});  // the ring, also over MPI
       auto values = elements_of<T>(transport->rank(), 100 * p);
       reducer.all_reduce(values, 1, ReduceOp::maximum);
       const std::uint64_t before = transport->bytes_sent();
@@ -246,7 +247,7 @@ TEST(Plain, StatsSayWhatTravelsDense) {
       EXPECT_EQ(reducer.bucket_stats().size(), 2U);
       EXPECT_EQ(reducer.bucket_stats()[1].compressed, 0U);
 
-      AllReducer maximum(transport, {.op = ReduceOp::maximum});
+      AllReducer maximum(transport, {.links = kGivenLinks, .op = ReduceOp::maximum});
       std::ranges::fill(floats, static_cast<float>(transport->rank()));
       maximum.all_reduce(floats, 2);
       EXPECT_EQ(floats[99999], static_cast<float>(transport->size() - 1));
@@ -261,7 +262,7 @@ TEST(Plain, ResultsAreMeasuredInTheirOwnType) {
   for (const int ranks : rank_counts()) {
     const RecordedErrors errors;  // the tables
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, {.stats = 2});
+      AllReducer reducer(transport, {.links = kGivenLinks, .stats = 2});
       std::vector<std::int64_t> values = {0, 0, std::int64_t{1} << 40};
       reducer.all_reduce(values, 1, ReduceOp::maximum);
       EXPECT_EQ(reducer.last().measured, 3U);
@@ -307,7 +308,7 @@ TEST(Plain, ResidualsAreLeftAlone) {
 TEST(Plain, CallsInFlightHaveTheirOwnOperation) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, Options{});
+      AllReducer reducer(transport, {.links = kGivenLinks});
       const int rank = transport->rank(), size = transport->size();
       auto a = elements_of<std::int64_t>(rank, 5000), b = a, c = a;
       Work first = reducer.all_reduce_async(a, 1, ReduceOp::minimum);
@@ -361,7 +362,7 @@ TEST(Plain, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
 TEST(Plain, ABucketOfSeveralTypesIsRefused) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
-      AllReducer reducer(transport, Options{});
+      AllReducer reducer(transport, {.links = kGivenLinks});
       std::vector<float> floats(10, 1.0F);
       std::vector<std::int32_t> integers(10, 1);
       std::vector<std::int64_t> longs(10, 1);

@@ -360,7 +360,7 @@ TEST(StatsTable, Rank0PrintsItAtTheEnd) {
       std::atomic<bool> printer = false;
       run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
         if (transport->rank() == 0) printer = true;
-        AllReducer reducer(transport, {.stats = level});
+        AllReducer reducer(transport, {.links = kGivenLinks, .stats = level});
         std::vector<float> values(1000, 1.0F);
         const Segment segment{.elements = values, .id = 9, .name = "head"};
         reducer.all_reduce(std::span(&segment, 1));

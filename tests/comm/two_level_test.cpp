@@ -53,9 +53,11 @@ TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
 // a bucket that is too small to be compressed by itself would be dense.
 TEST(TwoLevel, ParametersMayChangeTheirBucket) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
-    AllReducer reducer(
-        transport,
-        {.compressor = "topk:0.1", .schedule = "two_level", .op = ReduceOp::sum, .min_bytes = 0});
+    AllReducer reducer(transport, {.compressor = "topk:0.1",
+                                   .schedule = "two_level",
+                                   .links = kGivenLinks,
+                                   .op = ReduceOp::sum,
+                                   .min_bytes = 0});
     const std::vector<Parameter> all = {{1, 3000}, {2, 1000}}, second = {{2, 1000}};
     double in = 0, out = 0;
     for (int step = 0; step < 4; ++step) {

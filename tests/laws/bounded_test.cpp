@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"schedule=two_level:shared compressor=topk:0.01", Kind::heavy_tailed},
                     Case{"schedule=two_level:shared compressor=topk:0.05,int8", Kind::all_equal},
                     Case{"schedule=two_level:shared compressor=int4", Kind::normal},
-                    Case{"schedule=two_level max_part=7000", Kind::mostly_zero}),
+                    Case{"schedule=two_level links=pass=10GB/s max_part=7000", Kind::mostly_zero}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 }  // namespace

@@ -295,7 +295,7 @@ TEST(Failure, LeavesTheInputAndPutsItBack) {
 
 TEST(Failure, OfAPlainCallLeavesInputAndResidual) {
   for (const ElementType type : {ElementType::float32, ElementType::bf16}) {
-    expect_input_kept({.deadline = 60}, 2, type, ReduceOp::maximum);
+    expect_input_kept({.links = kGivenLinks, .deadline = 60}, 2, type, ReduceOp::maximum);
   }
 }
 
