@@ -112,7 +112,8 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
 void run_worlds(std::string_view schedule, const RankBody& body) {
   for (const int ranks : rank_counts()) run_ranks(ranks, body);
   if (!schedule.starts_with("two_level")) return;
-  for (const char* text : {"2x1", "2,1", "2x2", "3,1", "1x4", "3,1,2", "3,1,3", "4x2"}) {
+  static constexpr std::array kShapes{"2,1", "2x2", "3,1,2", "2x1", "3,1", "1x4", "3,1,3", "4x2"};
+  for (const char* text : std::span(kShapes).first(kSanitized ? 3 : kShapes.size())) {
     const Topology topology = Topology::parse(text);
     if (the_job != nullptr && the_job->ranks != topology.ranks()) continue;
     run_ranks(topology.ranks(), [&](const std::shared_ptr<Transport>& transport) {
