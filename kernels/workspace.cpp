@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 #include <vector>
+#include <winnow/error.hpp>
 
 #include "kernels/host_memory.hpp"
 
@@ -60,7 +61,9 @@ std::byte* Workspace::take_bytes(std::size_t bytes) {
   while (current_ < blocks_.size() && blocks_[current_].bytes - blocks_[current_].used < bytes) {
     if (++current_ < blocks_.size()) blocks_[current_].used = 0;
   }
-  if (current_ == blocks_.size()) add_block(std::max({bytes, kSmallestBlock, capacity()}));
+  // The host's memory is doubled, for what is not touched costs nothing; a device's is not.
+  const std::size_t spare = source_.is_device ? 0 : capacity();
+  if (current_ == blocks_.size()) add_block(std::max({bytes, kSmallestBlock, spare}));
   Block& block = blocks_[current_];
   std::byte* memory = block.memory + block.used;
   block.used += bytes;
@@ -75,7 +78,16 @@ std::pair<std::size_t, std::size_t> Workspace::enter() {
 void Workspace::leave(std::pair<std::size_t, std::size_t> mark) noexcept {
   current_ = mark.first;
   if (current_ < blocks_.size()) blocks_[current_].used = mark.second;
-  if (--depth_ > 0 || blocks_.size() < 2 || abandoned_) return;
+  if (--depth_ == 0 && !source_.is_device) merge_blocks();
+}
+
+void Workspace::compact() {
+  WINNOW_EXPECTS(depth_ == 0, "a workspace is compacted when all its Scopes have ended");
+  merge_blocks();
+}
+
+void Workspace::merge_blocks() noexcept {
+  if (blocks_.size() < 2 || abandoned_) return;
   const std::size_t bytes = capacity();
   release();
   current_ = 0;

@@ -17,19 +17,21 @@ namespace winnow {
 /// Where a Workspace gets its blocks from.
 struct MemorySource {
   std::byte* (*allocate)(std::size_t bytes);    ///< uninitialised; throws where there is none
-  void (*release)(std::byte* memory) noexcept;  ///< waits for what is enqueued and may use it
+  void (*release)(std::byte* memory) noexcept;  ///< nothing that is enqueued uses it any more
   std::size_t alignment = 64;  ///< of blocks, and of what is taken: a power of two from 64 on
   bool is_device = false;      ///< memory of a device, for Place::cuda alone
 };
 
 /// Scratch memory that kernels and schedules borrow from, so that nothing is allocated after the
-/// first step. A stack: memory is taken upwards and given back by a Scope. Blocks are 64-byte
-/// aligned and uninitialised; those of 2 MiB and more ask for huge pages. When the outermost Scope
-/// ends, several blocks become one, so the next pass of the same size allocates nothing.
-/// Not thread-safe: one Workspace belongs to one rank's calls.
-/// Of device memory (kernels/cuda/memory.hpp): what a Scope gives back may still be in use by what
-/// is enqueued, so all of it is used on one stream. A CUDA graph is captured after a first step has
-/// passed, when blocks no longer come and go.
+/// first step. A stack: memory is taken upwards and given back by a Scope. Blocks are uninitialised
+/// and aligned to alignment(); those of 2 MiB and more ask for huge pages. When the outermost Scope
+/// ends, several blocks of the host's memory become one, so the next pass of the same size
+/// allocates nothing. Not thread-safe: one Workspace belongs to one rank's calls.
+/// Of device memory (kernels/cuda/memory.hpp): the host may neither read nor write what it takes,
+/// so nothing of its own goes there: no lists, no headers, no frames. What a Scope gives back may
+/// still be in use by what is enqueued, so all of it is used on one stream. Blocks come and never
+/// go, and a pass that takes the same sizes gets the same addresses: a CUDA graph that is captured
+/// after a first step stays true.
 class Workspace {
  public:
   /// Of the host's memory.
@@ -59,12 +61,18 @@ class Workspace {
     std::pair<std::size_t, std::size_t> mark_;
   };
 
-  /// Sees to it that `bytes`, counted in blocks of 64, can be taken from here on without another
-  /// allocation: for scratch whose size differs from step to step, below a bound.
+  /// Sees to it that `bytes`, each size that is taken rounded up to alignment(), can be taken from
+  /// here on without another allocation: for scratch whose size differs from step to step, below a
+  /// bound.
   void reserve(std::size_t bytes) {
     const Scope scope(*this);
     (void)take_bytes(bytes);
   }
+
+  /// Makes one block of several, as the end of the outermost Scope does of the host's memory by
+  /// itself. Of device memory: its stream is idle, and no graph that has captured an address lives.
+  /// UsageError within a Scope.
+  void compact();
 
   /// Never frees memory again, not even at the end: for scratch that a transport may still read or
   /// write after a failure.
@@ -74,6 +82,8 @@ class Workspace {
   std::uint64_t allocations() const noexcept { return allocations_; }
   /// Bytes held.
   std::size_t capacity() const noexcept;
+  /// Of all that is taken, in bytes.
+  std::size_t alignment() const noexcept { return source_.alignment; }
   bool is_device() const noexcept { return source_.is_device; }
 
  private:
@@ -86,6 +96,7 @@ class Workspace {
   std::pair<std::size_t, std::size_t> enter();
   void leave(std::pair<std::size_t, std::size_t> mark) noexcept;
   void add_block(std::size_t bytes);
+  void merge_blocks() noexcept;
   void release() noexcept;
 
   MemorySource source_;

@@ -18,8 +18,13 @@
 namespace winnow::kernels::cuda {
 
 namespace detail {
+/// A free that failed tells of an error of before, or of the program's end: nobody who asks the
+/// runtime next shall take it for its own.
+inline void forget_error(cudaError_t status) noexcept {
+  if (status != cudaSuccess) (void)cudaGetLastError();
+}
 struct FreeDevice {
-  void operator()(void* memory) const noexcept { (void)cudaFree(memory); }
+  void operator()(void* memory) const noexcept { forget_error(cudaFree(memory)); }
 };
 inline std::byte* allocate_device(std::size_t bytes) {
   void* memory = nullptr;
@@ -27,21 +32,22 @@ inline std::byte* allocate_device(std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 inline void free_device(std::byte* memory) noexcept {
-  (void)cudaFree(memory);
+  FreeDevice{}(memory);
 }
 struct FreePinned {
-  void operator()(void* memory) const noexcept { (void)cudaFreeHost(memory); }
+  void operator()(void* memory) const noexcept { forget_error(cudaFreeHost(memory)); }
 };
 }  // namespace detail
 
-/// Memory of the current device for a Workspace. Both ends wait for the device, so what is released
-/// is no longer in use.
+/// Memory of the current device for a Workspace. Its release waits for the device, and may so wait
+/// for ever on work that needs what the host has not yet enqueued: not within a step.
 inline constexpr MemorySource kDeviceMemory{.allocate = detail::allocate_device,
                                             .release = detail::free_device,
                                             .alignment = 256,
                                             .is_device = true};
 
-/// Enqueues a copy of equal sizes. Host memory that is not pinned is copied before it returns.
+/// Enqueues a copy of equal sizes. Host memory is left alone until the stream has passed the copy;
+/// a captured copy meets it again in each replay.
 template <class T>
 void enqueue_copy(std::span<T> to, std::span<const std::type_identity_t<T>> from,
                   StreamRef stream) {
@@ -52,8 +58,8 @@ void enqueue_copy(std::span<T> to, std::span<const std::type_identity_t<T>> from
       cudaMemcpyAsync(to.data(), from.data(), to.size_bytes(), cudaMemcpyDefault, stream.get()));
 }
 
-/// Owns memory of the current device for `count` objects, uninitialised; 256-byte aligned. Making
-/// and ending one waits for the device: not within a step.
+/// Owns memory of the current device for `count` objects, uninitialised; 256-byte aligned. Ending
+/// one waits for the device: not within a step.
 template <class T>
 class DeviceArray {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -86,7 +92,7 @@ class DeviceArray {
 };
 
 /// Owns page-locked host memory for `count` objects, uninitialised, to and from which copies run
-/// beside the host. Making and ending one waits for the device.
+/// beside the host. Ending one waits for the device: not within a step.
 template <class T>
 class PinnedArray {
   static_assert(std::is_trivially_copyable_v<T>);

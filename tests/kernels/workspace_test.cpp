@@ -32,6 +32,7 @@ struct Counted {
     std::free(memory);
   }
   static constexpr MemorySource kSource{allocate, release, 256, true};
+  static constexpr MemorySource kOfHost{allocate, release, 256, false};
 
   explicit Counted(int most) {
     held = allocations = 0;
@@ -39,20 +40,23 @@ struct Counted {
   }
 };
 
-/// A pass that takes a little, and more than any block holds.
-void pass(Workspace& workspace) {
+/// A pass that takes a little, and more than any block holds; returns the addresses.
+std::vector<const std::byte*> pass(Workspace& workspace) {
+  std::vector<const std::byte*> taken;
   const Workspace::Scope scope(workspace);
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{300'000}, std::size_t{7}}) {
     const auto memory = workspace.take<std::byte>(bytes);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory.data()) % 256, 0U);
     memory.front() = memory.back() = std::byte{1};
+    taken.push_back(memory.data());
   }
+  return taken;
 }
 
 TEST(WorkspaceSource, IsAskedInTheFirstPassAloneAndGetsAllBack) {
   const Counted counted(100);
   {
-    Workspace workspace(Counted::kSource);
+    Workspace workspace(Counted::kOfHost);
     EXPECT_EQ(Counted::allocations, 0);
     pass(workspace);
     EXPECT_EQ(Counted::held, 1);  // several have become one
@@ -61,6 +65,39 @@ TEST(WorkspaceSource, IsAskedInTheFirstPassAloneAndGetsAllBack) {
     EXPECT_GT(first, 1U);
     for (int step = 0; step < 3; ++step) pass(workspace);
     EXPECT_EQ(workspace.allocations(), first);
+  }
+  EXPECT_EQ(Counted::held, 0);
+}
+
+/// What a graph has captured keeps its addresses, and nothing waits for the device, while the
+/// workspace grows; each block is as large as what asked for it.
+TEST(WorkspaceSource, OfADeviceGetsNothingBackWhileItGrows) {
+  const Counted counted(100);
+  {
+    Workspace workspace(Counted::kSource);
+    EXPECT_EQ(workspace.alignment(), 256U);
+    const auto captured = pass(workspace);
+    constexpr std::size_t kCaptured = 2 * (64U << 10) + 300'032U;
+    EXPECT_EQ(Counted::held, 3);
+    EXPECT_EQ(workspace.capacity(), kCaptured);
+    EXPECT_EQ(pass(workspace), captured);
+    {
+      const Workspace::Scope scope(workspace);
+      pass(workspace);
+      (void)workspace.take<std::byte>(2'000'000);
+      EXPECT_THROW(workspace.compact(), UsageError);
+    }
+    workspace.reserve(3'000'000);
+    EXPECT_EQ(workspace.capacity(), kCaptured + 2'000'128U + 3'000'064U);
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(pass(workspace), captured);
+    EXPECT_EQ(Counted::held, Counted::allocations);
+    const std::size_t before = workspace.capacity();
+    workspace.compact();
+    EXPECT_EQ(Counted::held, 1);
+    EXPECT_EQ(workspace.capacity(), before);
+    const std::uint64_t allocations = workspace.allocations();
+    pass(workspace);
+    EXPECT_EQ(workspace.allocations(), allocations);
   }
   EXPECT_EQ(Counted::held, 0);
 }
@@ -84,7 +121,7 @@ TEST(WorkspaceSource, OfAnAbandonedOneGetsNothingBack) {
     pass(workspace);
     workspace.abandon();
   }
-  EXPECT_EQ(Counted::held, 1);
+  EXPECT_EQ(Counted::held, 3);
 }
 
 /// The body of a kernel would touch memory that is not its place's.
