@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <winnow/exec.hpp>
 
+#include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/try.hpp"
 
@@ -20,21 +21,26 @@ __global__ void __launch_bounds__(simt::kThreads)
   Kernel::run(shared, task);
 }
 
+/// Of an Exec that may be used on a device.
+inline cudaStream_t stream_of(const Exec& exec) {
+  expect_device(exec);
+  return static_cast<cudaStream_t>(exec.stream);
+}
+
 /// Enqueues a kernel on exec.stream.
 template <class Kernel>
 void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task) {
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = simt::kThreads;
-  config.stream = static_cast<cudaStream_t>(exec.stream);
+  config.stream = stream_of(exec);
   WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, task));
 }
 
 /// Enqueues zeros.
 template <class T>
 void clear(const Exec& exec, T* at, std::size_t count = 1) {
-  WINNOW_CUDA_TRY(
-      cudaMemsetAsync(at, 0, count * sizeof(T), static_cast<cudaStream_t>(exec.stream)));
+  WINNOW_CUDA_TRY(cudaMemsetAsync(at, 0, count * sizeof(T), stream_of(exec)));
 }
 
 /// Blocks for a kernel whose blocks fetch `tiles` pieces of work until none is left: as many as

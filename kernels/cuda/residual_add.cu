@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/arithmetic.hpp"
+#include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/residual_add.hpp"
 #include "kernels/cuda/try.hpp"
 
@@ -64,7 +65,8 @@ std::size_t floats_to_alignment(const float* pointer) {
 }
 
 /// A grid whose threads have one item each, but no larger than the device can make use of.
-cudaLaunchConfig_t grid_over(std::size_t items, void* stream) {
+cudaLaunchConfig_t grid_over(std::size_t items, const Exec& exec) {
+  expect_device(exec);
   int device = 0, multiprocessors = 0;
   WINNOW_CUDA_TRY(cudaGetDevice(&device));
   WINNOW_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
@@ -72,7 +74,7 @@ cudaLaunchConfig_t grid_over(std::size_t items, void* stream) {
   cudaLaunchConfig_t config = {};
   config.gridDim = static_cast<unsigned>(std::min((items + kBlock - 1) / kBlock, most));
   config.blockDim = kBlock;
-  config.stream = static_cast<cudaStream_t>(stream);
+  config.stream = static_cast<cudaStream_t>(exec.stream);
   return config;
 }
 
@@ -83,11 +85,11 @@ void residual_add(const Exec& exec, std::span<float> residual, std::span<const f
   if (count == 0) return;
   const std::size_t head = std::min(floats_to_alignment(residual.data()), count);
   if (head == std::min(floats_to_alignment(gradient.data()), count)) {
-    const auto grid = grid_over(std::max(count / kLanes, kLanes), exec.stream);
+    const auto grid = grid_over(std::max(count / kLanes, kLanes), exec);
     WINNOW_CUDA_TRY(
         cudaLaunchKernelEx(&grid, add_vectors, residual.data(), gradient.data(), head, count));
   } else {
-    const auto grid = grid_over(count, exec.stream);
+    const auto grid = grid_over(count, exec);
     WINNOW_CUDA_TRY(cudaLaunchKernelEx(&grid, add_floats, residual.data(), gradient.data(), count));
   }
 }

@@ -8,7 +8,10 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <winnow/error.hpp>
 
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/residual_add.hpp"
 #include "kernels/residual_add.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/graph.hpp"
@@ -122,6 +125,20 @@ TEST_F(OwnersOnDevice, AWorkspaceOfTheDeviceGivesScratch) {
   graph.launch(stream);
   EXPECT_EQ(workspace.allocations(), allocations);
   EXPECT_TRUE(sum.download(stream) == std::vector<float>(1000, 6));
+}
+
+/// The default stream, and a body of the host's, are refused before anything is enqueued.
+TEST_F(OwnersOnDevice, AnExecWithoutAStreamIsRefused) {
+  const Stream stream;
+  const DeviceArray<float> elements(1000);
+  const auto bytes = std::as_writable_bytes(elements.span());
+  for (const Exec& exec : {Exec{}, Exec{.place = Place::cuda}, Exec{.stream = stream.get()}}) {
+    EXPECT_THROW(kernels::cuda::zero(exec, bytes), UsageError);
+    EXPECT_THROW(kernels::cuda::scale(exec, elements.span(), 2), UsageError);
+    EXPECT_THROW(kernels::cuda::residual_add(exec, elements.span(), elements.span()), UsageError);
+  }
+  EXPECT_NO_THROW(kernels::cuda::zero(stream.exec(), bytes));
+  stream.synchronize();
 }
 
 TEST_F(OwnersOnDevice, EventsTime) {

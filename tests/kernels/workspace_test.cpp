@@ -11,6 +11,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/device_exec.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/host_memory.hpp"
 
@@ -138,6 +139,24 @@ TEST(WorkspaceSource, OfADeviceIsRefusedByTheHostAndTheOtherWayRound) {
               refuses);
   EXPECT_NO_THROW(kernels::scale({.workspace = &host}, elements, 2));
   EXPECT_EQ(elements, std::vector<float>(3, 2));
+}
+
+/// What every launch and every clearing of a device asks of its Exec.
+TEST(WorkspaceSource, OfTheHostIsRefusedByADeviceAndSoIsTheDefaultStream) {
+  using kernels::cuda::expect_device;
+  const Counted counted(100);
+  Workspace device(Counted::kSource), host;
+  int stream = 0;
+  const auto wants = [](const char* what) {
+    return testing::ThrowsMessage<UsageError>(testing::HasSubstr(what));
+  };
+  EXPECT_THAT([] { expect_device({}); }, wants("pass Place::cuda"));
+  EXPECT_THAT([&] { expect_device({.stream = &stream}); }, wants("pass Place::cuda"));
+  EXPECT_THAT([] { expect_device({.place = Place::cuda}); }, wants("not null"));
+  EXPECT_THAT([&] { expect_device({.place = Place::cuda, .stream = &stream, .workspace = &host}); },
+              wants("kDeviceMemory"));
+  EXPECT_NO_THROW(expect_device({.place = Place::cuda, .stream = &stream}));
+  EXPECT_NO_THROW(expect_device({.place = Place::cuda, .stream = &stream, .workspace = &device}));
 }
 
 }  // namespace
