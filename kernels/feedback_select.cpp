@@ -43,8 +43,10 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
   WINNOW_EXPECTS(spans.residual.size() == spans.gradient.size(),
                  "gradient and residual must have as many elements");
   check(exec, spans.gradient.size(), index, value);
-  return dispatch(exec, reference::feedback_select, cpu::feedback_select, NoBody{}, spans, state,
-                  index, value);
+  SelectResult result = dispatch(exec, reference::feedback_select, cpu::feedback_select, NoBody{},
+                                 spans, state, index, value);
+  result.listed_by = spans.own.bound;
+  return result;
 }
 
 SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
@@ -54,8 +56,10 @@ SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, fl
   WINNOW_EXPECTS(bound > 0, "a bound must be above 0");
   WINNOW_EXPECTS(index.size() == spans.gradient.size(), "all elements may reach a bound");
   check(exec, spans.gradient.size(), index, value);
-  return dispatch(exec, reference::feedback_threshold, cpu::feedback_threshold, NoBody{}, spans,
-                  bound, index, value);
+  SelectResult result = dispatch(exec, reference::feedback_threshold, cpu::feedback_threshold,
+                                 NoBody{}, spans, bound, index, value);
+  result.listed_by = spans.own.bound;
+  return result;
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound& state,

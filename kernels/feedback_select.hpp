@@ -48,6 +48,9 @@ struct SelectResult {
   std::uint32_t passes;      ///< 1, or 2 where the bound was too high and the pass was repeated
   std::uint64_t listed = 0;  ///< own elements that reach own.bound; the list is only good where all
                              ///< of them found room
+  float listed_by = 0;       ///< own.bound, or what stood in its place when the pass ran
+  bool overflow = false;     ///< select_sums on a device: terms name more than `touched` has room
+                             ///< for; nothing of this is right, the call is repeated dense
 };
 
 /// Error feedback and exact top-k in one fused pass over memory:

@@ -155,7 +155,9 @@ struct Compact {
     *task.result = {.finite = control.not_finite == 0,
                     .candidates = candidates,
                     .passes = control.whole != 0 ? 2U : 1U,
-                    .listed = control.listed};
+                    .listed = control.listed,
+                    .listed_by = task.own.bound_of_step(),
+                    .overflow = control.overflow != 0};
     if (task.k == 0 || control.keeps_bound != 0) return;
     SelectBound state = *task.state;
     learn_bound(state, task.k, control.scarce != 0 ? 0 : std::bit_cast<float>(control.base),

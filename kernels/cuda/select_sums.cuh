@@ -22,7 +22,8 @@
 // 3. At least k candidates: nothing else can be among the k largest, for where no term is, the sum
 //    is acc, and all acc that reach the bound are listed. Else FillSums and PutSums write all sums,
 //    to be selected from. Where a sum is not finite nothing is: NaN everywhere is what makes the
-//    last kernel name the first k elements, as 0.
+//    last kernel name the first k elements, as 0. Where terms name more than there is room for,
+//    the sums beyond it are lost, which the result tells.
 // 4. CountDigits and Compact, as in feedback_select.
 //
 // What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
@@ -81,7 +82,7 @@ struct SumTouched {
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     SelectControl& control = *task.select.control;
     const std::uint32_t tiles = select_tiles(task.select.count);
-    const std::uint32_t bound = magnitude(task.own.bound_of_step());
+    const std::uint32_t bound = magnitude(task.fed->listed_by);
     std::uint32_t highest = 0;
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control.stream_ticket);
@@ -190,7 +191,9 @@ struct SumTouched {
       task.select.candidate_value[at] = shared.sum[first + e];
     }
     if (tile + 1 == select_tiles(task.select.count) && simt::thread() == 0) {
-      *task.touched_count = low_of(before + scanned.total);
+      const std::uint32_t named = low_of(before + scanned.total);
+      *task.touched_count = named < task.touched_room ? named : task.touched_room;
+      simt::publish(&control.overflow, named > task.touched_room ? 1U : 0U);
       simt::publish(&control.candidates, high_of(before + scanned.total));
     }
   }
@@ -200,12 +203,14 @@ struct SumTouched {
     SelectControl& control = *task.select.control;
     const std::uint32_t k = task.select.k, candidates = simt::published(&control.candidates);
     const bool refused = simt::published(&control.not_finite) != 0;
-    // A list that did not find room lacks what may matter.
+    const bool overflow = simt::published(&control.overflow) != 0;
+    // A list that did not find room lacks what may matter, and so do candidates.
     const bool is_listed = task.fed->listed <= task.own.room;
-    const bool whole = refused || !is_listed || candidates < k;
+    const bool whole = refused || !is_listed || candidates < k || candidates > task.select.capacity;
     if (!is_listed) control.candidates = static_cast<std::uint32_t>(task.fed->listed);
     control.whole = whole ? 1 : 0;
-    control.scarce = control.keeps_bound = refused ? 1 : 0;
+    control.scarce = refused ? 1 : 0;
+    control.keeps_bound = refused || overflow ? 1 : 0;
     control.finite = refused ? 0 : task.select.count;
     control.base = whole ? 0 : bound;
     control.rank = k;

@@ -28,6 +28,7 @@ struct SelectControl {
   std::uint32_t whole;           ///< 1: the candidates do not serve; select from the whole residual
   std::uint32_t scarce;          ///< 1: fewer than k are finite
   std::uint32_t keeps_bound;     ///< 1: the step teaches no bound
+  std::uint32_t overflow;        ///< 1: what terms name found no room
   std::uint32_t base, shift;     ///< the k-th magnitude lies in [base, base + 2^shift)
   std::uint32_t rank;            ///< of the k-th in that range, from 1
   std::uint32_t stream_ticket, compact_ticket;
@@ -144,7 +145,7 @@ inline void expect_selectable(std::size_t count) {
 }
 
 inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
-  if (own.partition == nullptr) return {Partition(1, 0)};
+  if (own.partition == nullptr) return {.partition = Partition(1, 0), .bound = own.bound};
   WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
                  "a parameter with own units must start at a multiple of 64, not at " +
                      std::to_string(own.base));

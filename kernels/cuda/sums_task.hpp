@@ -64,16 +64,17 @@ inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
   expect_selectable(owned.count);
   WINNOW_EXPECTS(owned.own.partition != nullptr && owned.own.partition->owners() == job.term_count,
                  "there must be a term, maybe empty, for each owner");
-  const SelectOwn own = make_select_own(owned.own, job.own_bound);
+  const SelectOwn own = make_select_own(owned.own, nullptr);
   WINNOW_EXPECTS(owned.begin % Partition::kUnit == 0 &&
                      owned.begin + owned.count <= std::numeric_limits<std::uint32_t>::max(),
                  "own elements must start at a local number that is a multiple of 64 and end below "
                  "2^32");
   WINNOW_EXPECTS(k >= 1 && k <= owned.count && job.out.value.size() == k,
                  "index and value must have k elements each, 1 <= k <= count");
-  WINNOW_EXPECTS(
-      job.out.touched.size() == job.out.sum.size() && job.out.touched.size() <= owned.most,
-      "touched and sum must have equal sizes, at most `most`");
+  WINNOW_EXPECTS(job.out.touched.size() == job.out.sum.size() &&
+                     job.out.touched.size() >= std::min(owned.most, owned.count) &&
+                     job.out.touched.size() <= owned.most,
+                 "touched and sum must have equal sizes, `most` or, where that is less, count");
   WINNOW_EXPECTS(job.fed != nullptr && job.terms != nullptr && job.touched_count != nullptr &&
                      job.state != nullptr && job.result != nullptr,
                  "select_sums needs fed, terms, touched_count, state and result in device memory");

@@ -20,7 +20,7 @@ using kernels::SelectBound;
 using kernels::SelectResult;
 using kernels::cuda::DeviceTerm;
 
-/// A job in device memory. The bound of the list is the one that `state` carries.
+/// A job in device memory.
 struct OnDevice {
   const SumsJob& job;
   std::size_t room;
@@ -72,7 +72,8 @@ struct OnDevice {
     const OwnList own(job, own_bound, room);
     own_index.upload(own.index, stream);
     own_value.upload(own.value, stream);
-    const SelectResult said{.finite = true, .candidates = 0, .passes = 1, .listed = own.listed};
+    const SelectResult said{
+        .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = own_bound};
     fed.upload({&said, 1}, stream);
     state.upload({&bound, 1}, stream);
   }
@@ -81,7 +82,6 @@ struct OnDevice {
     kernels::cuda::select_sums(stream.exec(),
                                {.owned = owned(),
                                 .fed = fed.data(),
-                                .own_bound = &state.data()->bound,
                                 .terms = terms.data(),
                                 .term_count = ranks(),
                                 .out = {index.span(), value.span(), touched.span(), sum.span()},
@@ -171,6 +171,8 @@ TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
     expect_equal(got, by_reference(job, kSelected));
     EXPECT_EQ(got.result.passes, step == 0 ? 2U : 1U);
     EXPECT_EQ(bound.k, kSelected);
+    graph.launch(stream);  // of the same list, by a bound that is not the carried one any more
+    expect_equal(device.download(bound, stream), got);
   }
 }
 

@@ -133,7 +133,10 @@ TEST(FeedbackSelectModel, AnOwnBoundInMemoryIsTheOneThatCounts) {
     SCOPED_TRACE(own_bound);
     SelectStep step = own_step(Input::normal, 9000, 2, 64);
     step.own->bound = own_bound;
-    expect_equals_reference(step, OnModel{.machine = machine, .own_bound_in_memory = true});
+    OnModel run{.machine = machine, .own_bound_in_memory = true};
+    expect_equals_reference(step, run);
+    SelectBound bound;
+    EXPECT_EQ(run(step, bound).result.listed_by, own_bound);
   }
 }
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,12 +39,15 @@ std::vector<DeviceTerm> terms_of(const SumsJob& job) {
   return terms;
 }
 
+constexpr std::uint32_t kUnwritten = 0xdeadbeef;
+
 struct OnModel {
   Machine& machine;
   unsigned blocks = 3;
-  bool bound_in_memory = true;
-  int kernels = 0;   // launched
-  int barriers = 0;  // that a thread met in kernel number `watched`
+  std::optional<float> listed_by = {};  // else by the carried bound
+  std::size_t most = kAllRoom;          // elements that terms are said to name
+  int kernels = 0;                      // launched
+  int barriers = 0;                     // that a thread met in kernel number `watched`
   int watched = -1;
   int skipped = -1;  // barrier of that kernel
 
@@ -54,40 +59,49 @@ struct OnModel {
 
   SumsOutcome operator()(const SumsJob& job, const std::vector<DeviceTerm>& terms, std::size_t k,
                          SelectBound& bound, std::size_t room) {
-    const float own_bound = bound.k == k ? bound.bound : std::numeric_limits<float>::infinity();
-    OwnList list(job, own_bound, room);
-    const SelectResult fed{.finite = true, .candidates = 0, .passes = 1, .listed = list.listed};
+    const float carried = bound.k == k ? bound.bound : std::numeric_limits<float>::infinity();
+    OwnList list(job, listed_by.value_or(carried), room);
+    const SelectResult fed{.finite = true,
+                           .candidates = 0,
+                           .passes = 1,
+                           .listed = list.listed,
+                           .listed_by = listed_by.value_or(carried)};
     SumsOutcome out(job, k);
+    std::ranges::fill(out.touched, kUnwritten);
     kernels::OwnedSums owned = job.owned();
     owned.own.index = list.index;
     owned.own.value = list.value;
-    owned.own.bound = bound_in_memory ? -1 : own_bound;
+    owned.own.bound = -1;  // not looked at
+    owned.most = std::min(owned.most, std::uint64_t{most});
     std::uint64_t touched_count = 77;
     const auto ranks = static_cast<std::uint32_t>(terms.size());
     const kernels::cuda::SumsScratch layout(owned, ranks);
     Scratch scratch(layout.bytes);
     std::memset(scratch.span().data(), 0, layout.select.zeroed);
-    const kernels::cuda::SumsTask task =
-        kernels::cuda::make_sums_task({.owned = owned,
-                                       .fed = &fed,
-                                       .own_bound = bound_in_memory ? &own_bound : nullptr,
-                                       .terms = terms.data(),
-                                       .term_count = ranks,
-                                       .out = {out.index, out.value, out.touched, out.sum},
-                                       .touched_count = &touched_count,
-                                       .state = &bound,
-                                       .result = &out.result,
-                                       .scratch = scratch.span()});
+    const kernels::cuda::SumsTask task = kernels::cuda::make_sums_task(
+        {.owned = owned,
+         .fed = &fed,
+         .terms = terms.data(),
+         .term_count = ranks,
+         .out = {out.index, out.value, std::span(out.touched).first(owned.most),
+                 std::span(out.sum).first(owned.most)},
+         .touched_count = &touched_count,
+         .state = &bound,
+         .result = &out.result,
+         .scratch = scratch.span()});
     kernels = 0;
     kernels::cuda::for_each_sums_kernel(
-        task, [&](auto kernel, const auto& part, std::uint64_t most) {
+        task, [&](auto kernel, const auto& part, std::uint64_t pieces) {
           const bool is_watched = kernels++ == watched;
           machine.skip_barrier(is_watched ? skipped : -1);
           machine.launch<decltype(kernel)>(
-              static_cast<unsigned>(std::min<std::uint64_t>(most, blocks)), part);
+              static_cast<unsigned>(std::min<std::uint64_t>(pieces, blocks)), part);
           if (is_watched) barriers = machine.barriers();
         });
-    out.touched.resize(std::min<std::size_t>(touched_count, out.touched.size()));
+    EXPECT_LE(touched_count, owned.most);
+    EXPECT_TRUE(std::all_of(out.touched.begin() + static_cast<std::ptrdiff_t>(owned.most),
+                            out.touched.end(), [](std::uint32_t i) { return i == kUnwritten; }));
+    out.touched.resize(std::min(touched_count, owned.most));
     out.sum.resize(out.touched.size());
     return out;
   }
@@ -117,7 +131,6 @@ TEST_P(SelectSumsOnModel, EqualsReferenceWithAnyBound) {
           SCOPED_TRACE(testing::Message() << job.count() << " of " << count << " elements, "
                                           << owners << " owners, 1 of " << every << ", k " << k);
           OnModel run{machines[turn++ % machines.size()]};
-          run.bound_in_memory = turn % 2 == 0;
           const SumsOutcome expected = by_reference(job, k);
           SelectBound bound;
           expect_equal(run(job, k, bound), expected);
@@ -147,6 +160,50 @@ TEST(SelectSumsModel, LearnsWhatTheHostLearnsAndReadsOnlyWhatMatters) {
     EXPECT_EQ(device.bound, host.bound);
     EXPECT_EQ(device.margin, host.margin);
     EXPECT_EQ(device.k, host.k);
+  }
+}
+
+/// A step that is replayed alone finds the list of the step before, and a bound that was learnt
+/// since.
+TEST(SelectSumsModel, AListThatIsReadAgainKeepsItsBound) {
+  Machine machine({.pick = SimtOrder::Pick::random, .seed = 4, .resident = 3});
+  const SumsJob job(Input::normal, 20'000, 3, 6400, 10);
+  constexpr std::size_t kSelected = 300;
+  const SumsOutcome expected = by_reference(job, kSelected);
+  for (const float by : {1.5F, 3.5F}) {  // the second serves too few
+    OnModel run{machine};
+    run.listed_by = by;
+    SelectBound bound{.bound = by, .margin = 0.03F, .k = kSelected};
+    for (int times = 0; times < 3; ++times) {
+      const SumsOutcome got = run(job, kSelected, bound);
+      expect_equal(got, expected);
+      EXPECT_EQ(got.result.passes, by < 3 ? 1U : 2U);
+      EXPECT_FALSE(got.result.overflow);
+      bound.bound /= 2;
+    }
+  }
+}
+
+/// Terms that name more than was said: what finds room is written, the result says so, and no bound
+/// is learnt. With little room for candidates too, they do not serve.
+TEST(SelectSumsModel, TermsThatNameMoreThanWasSaidAreTold) {
+  for (const SimtOrder& order : simt_orders()) {
+    Machine machine(order);
+    for (const Input input : {Input::normal, Input::all_zero}) {
+      const SumsJob job(input, 20'000, 2, 6400, 3);
+      constexpr std::size_t kSelected = 10, kMost = 50;
+      const SumsOutcome expected = by_reference(job, kSelected);
+      ASSERT_GT(expected.touched.size(), kMost);
+      OnModel run{machine};
+      run.most = kMost;
+      SelectBound bound{.bound = 0.5F, .margin = 0.03F, .k = kSelected};
+      const SumsOutcome got = run(job, kSelected, bound, input == Input::normal ? kAllRoom : 1);
+      EXPECT_TRUE(got.result.overflow);
+      EXPECT_EQ(got.result.passes, input == Input::normal ? 1U : 2U);
+      EXPECT_TRUE(std::ranges::equal(got.touched, std::span(expected.touched).first(kMost)));
+      EXPECT_TRUE(same_bits(got.sum, std::span(expected.sum).first(kMost)));
+      EXPECT_EQ(bound.bound, 0.5F);
+    }
   }
 }
 
@@ -228,6 +285,12 @@ TEST(SelectSumsModel, RefusesWrongShapes) {
   refuses([](auto& wrong) { wrong.owned.begin = 3; }, "multiple of 64");
   refuses([](auto& wrong) { wrong.out.index = wrong.out.index.first(0); }, "1 <= k <= count");
   refuses([](auto& wrong) { wrong.out.sum = wrong.out.sum.first(1); }, "equal sizes");
+  refuses(
+      [](auto& wrong) {
+        wrong.out.touched = wrong.out.touched.first(wrong.out.touched.size() - 1);
+        wrong.out.sum = wrong.out.sum.first(wrong.out.touched.size());
+      },
+      "where that is less, count");
   refuses([](auto& wrong) { wrong.fed = nullptr; }, "in device memory");
   refuses([](auto& wrong) { wrong.scratch = wrong.scratch.first(256); }, "select_sums_scratch");
 }
