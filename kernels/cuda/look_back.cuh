@@ -32,9 +32,9 @@ WINNOW_DEVICE std::uint32_t next_tile(Turn& turn, std::uint32_t* ticket) {
 /// Whether this is the first thread of the block that is the last of the grid to come here; it then
 /// sees what all blocks did before. All threads call it.
 WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
-  simt::fence();
   simt::barrier();
   if (simt::thread() != 0) return false;
+  simt::fence();  // of all that the barrier has shown to this thread
   const bool last = simt::atomic_add(done, 1) + 1 == simt::blocks();
   simt::fence();
   return last;
