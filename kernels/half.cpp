@@ -37,6 +37,8 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
 }
 
 bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor) {
+  WINNOW_EXPECTS(type == ElementType::bf16 || type == ElementType::fp16,
+                 "fits is asked of bf16 or fp16");
   return dispatch(exec, reference::fits, cpu::fits, NoBody{}, type, in, factor);
 }
 

@@ -72,8 +72,9 @@ struct CheckValues {
 inline CheckTask make_check_task(const ValueFormat& format, std::uint64_t k,
                                  std::span<const std::byte> coded, std::uint32_t* refused) {
   WINNOW_EXPECTS(refused != nullptr, "check_values needs a word for refused");
+  WINNOW_EXPECTS(coded.size() == value_bytes(format, k),
+                 "coded values must have value_bytes bytes");
   const ValueLayout layout(format, k);
-  WINNOW_EXPECTS(coded.size() == layout.bytes, "coded values must have value_bytes bytes");
   expect_word_aligned(coded);
   const std::uint64_t words = (layout.bytes - layout.scale_bytes) / 8;
   CheckTask task{.coded = coded.data(),

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <winnow/elements.hpp>
+#include <winnow/error.hpp>
 
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
@@ -109,9 +110,11 @@ struct Fits {
   }
 };
 
-/// Calls body(half) with the struct of a type of 16 bits.
+/// Calls body(half) with the struct of a type of 16 bits; UsageError for another type.
 template <class Body>
 void visit_half(ElementType type, const Body& body) {
+  WINNOW_EXPECTS(type == ElementType::bf16 || type == ElementType::fp16,
+                 "elements of 16 bits are bf16 or fp16");
   if (type == ElementType::bf16) {
     body(BFloat16{});
   } else {

@@ -140,6 +140,7 @@ TEST(Half, RefusesWrongUse) {
   EXPECT_THROW(kernels::narrow({}, ElementType::fp16, wide, halves), UsageError);
   EXPECT_THROW(kernels::widen({}, ElementType::float32, std::span(halves).first(3), wide),
                UsageError);
+  EXPECT_THROW((void)kernels::fits({}, ElementType::float32, wide, 1), UsageError);
 }
 
 }  // namespace

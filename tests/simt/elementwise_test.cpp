@@ -109,6 +109,11 @@ TEST_P(ElementwiseOnModel, ChecksumsEqualReference) {
   });
 }
 
+TEST(ElementwiseModel, OnlyHalvesAreHalves) {
+  EXPECT_THROW(kernels::cuda::visit_half(ElementType::float32, [](auto) {}), UsageError);
+  EXPECT_THROW(kernels::cuda::visit_half(ElementType::int8, [](auto) {}), UsageError);
+}
+
 TEST(ElementwiseModel, AChecksumRefusesWrongSizesAndPlaces) {
   std::vector<std::uint64_t> memory(4);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(memory));

@@ -137,6 +137,17 @@ TEST_P(FeedbackQuantizeOnModel, ChecksEqualReference) {
       });
 }
 
+TEST(FeedbackQuantizeModel, ACheckRefusesWhatIsNoFormat) {
+  std::uint32_t refused = 0;
+  for (const ValueFormat& format : default_formats()) {
+    ValueFormat wrong = format;
+    wrong.block = 3;
+    Coded coded(format, 100);
+    EXPECT_THROW((void)kernels::cuda::make_check_task(wrong, 100, coded.span(), &refused),
+                 UsageError);
+  }
+}
+
 TEST_P(FeedbackQuantizeOnModel, MisalignedGradientsEqualReference) {
   for (const ValueFormat& format : default_formats()) {
     for (std::size_t offset = 1; offset < 4; ++offset) {
