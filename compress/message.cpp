@@ -74,6 +74,14 @@ std::string value_text(std::uint8_t byte) {
   return text;
 }
 
+/// The host reads and writes messages, and what it takes from the workspace for them.
+void expect_host(const Exec& exec) {
+  WINNOW_EXPECTS(
+      exec.place != Place::cuda && (exec.workspace == nullptr || !exec.workspace->is_device()),
+      "messages are sealed and opened in host memory; pass Place::cpu and a Workspace "
+      "of the host");
+}
+
 /// The checksum as it belongs into the header: of all words but the checksum's own two.
 std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> message) {
   std::uint64_t sum = kernels::checksum(exec, message);
@@ -206,6 +214,7 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
 
 void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
           std::span<std::byte> out, const Codings& codings) {
+  expect_host(exec);
   const Shape shape = require_shape(header.count, header.k, codings);
   const MessageLayout layout = lay_out(header.count, header.k, out, codings);
   const bool coded = header.k != header.count;
@@ -229,6 +238,7 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Exp
   const std::uint64_t least_k = expected.least_k, most_k = expected.header.k;
   WINNOW_EXPECTS(aligned(message.data()), "a message is opened where it is 8-byte aligned");
   WINNOW_EXPECTS(exec.workspace != nullptr, "opening a message needs exec.workspace");
+  expect_host(exec);
   if (message.size() < sizeof(Header)) {
     refuse(sender, "it has " + std::to_string(message.size()) + " bytes, fewer than a header's " +
                        std::to_string(sizeof(Header)));

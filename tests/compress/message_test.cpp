@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <vector>
 #include <winnow/error.hpp>
@@ -104,6 +105,22 @@ TEST(Message, RefusesWhatItCannotCarry) {
   flagged.flags = 4;
   EXPECT_THROW(sealed(flagged, six, ramp(6)), UsageError);
   EXPECT_THROW(open(Exec{}, message.span(), gradient_header(100, 7), 0), UsageError);
+}
+
+// What a device's workspace gives would be written by the host.
+TEST(Message, IsSealedAndOpenedByTheHostAlone) {
+  const MemorySource nobodys{.allocate = [](std::size_t) -> std::byte* { throw std::bad_alloc(); },
+                             .release = [](std::byte*) noexcept {},
+                             .is_device = true};
+  Workspace device(nobodys), host;
+  const Header header = gradient_header(1000, 11);
+  Bytes message = sealed(header, spread(1000, 11), ramp(11));
+  for (const Exec& exec :
+       {Exec{.place = Place::cuda, .workspace = &device}, Exec{.workspace = &device},
+        Exec{.place = Place::cuda, .workspace = &host}}) {
+    EXPECT_THROW(sealed(header, spread(1000, 11), ramp(11), exec), UsageError);
+    EXPECT_THROW(open(exec, message.span(), header, kSender), UsageError);
+  }
 }
 
 // Where a receiver knows but a bound, up to that; else exactly as many.
