@@ -1,10 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule of the table, under AllReducer, at every number of ranks up to 17 and some up to
-// 64, over simulated ranks: it ends, every message sent is received, every contribution is summed
-// exactly once, all ranks hold the same bits, those of the documented tree, and the busiest rank
-// sends the bytes that the schedule's cost says. A new line of the table is tested without a change
-// here; for its tree add one to expected_sums.
+// Every schedule of the table, under AllReducer, at every number of ranks up to 64, over simulated
+// ranks: it ends, every message sent is received, every contribution is summed exactly once, all
+// ranks hold the same bits, those of the documented tree, and the busiest rank sends the bytes that
+// the schedule's cost says. A new line of the table is tested without a change here; for its tree
+// add one to expected_sums.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,13 +42,17 @@ Topology shape_of(int ranks) {
   return Topology::from_nodes(node_of_rank);
 }
 
-/// Of larger numbers those about powers of two, where trees change: the work grows with the square.
+constexpr int kMostRanks = kSanitized ? 17 : 64;
+
+/// With every compressor; others with one, for the work grows with the square of the ranks.
+bool is_thorough(const Topology& topology) {
+  constexpr std::array kLarge = {24, 31, 32, 33, 47, 63, 64};  // mostly about powers of two
+  return topology.ranks() <= 17 || std::ranges::find(kLarge, topology.ranks()) != kLarge.end();
+}
+
 std::vector<Topology> shapes() {
   std::vector<Topology> all;
-  for (int ranks = 1; ranks <= 17; ++ranks) all.push_back(shape_of(ranks));
-  for (const int ranks : {24, 31, 32, 33, 47, 63, 64}) {
-    if (!kSanitized) all.push_back(shape_of(ranks));
-  }
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) all.push_back(shape_of(ranks));
   for (const char* text : {"3,1,2", "5", "2x4", "1,7,2,2", "6x1"})
     all.push_back(Topology::parse(text));
   return all;
@@ -228,6 +232,7 @@ TEST_P(Validator, SumsInTheDocumentedOrder) {
   for (const Topology& topology : shapes()) {
     SCOPED_TRACE("topology " + topology.to_string());
     for (const double density : {1.0, 0.1}) {
+      if (density == 1 && !is_thorough(topology)) continue;
       std::vector<Gradients> steps;
       for (int step = 0; step < 2; ++step)
         steps.push_back(all_gradients(kParameters, Kind::normal, topology.ranks(), step));
@@ -286,6 +291,7 @@ TEST_P(Validator, TheBusiestRankSendsTheBytesOfTheCost) {
     SCOPED_TRACE("topology " + topology.to_string());
     const Even even(topology, GetParam().starts_with("two_level:"));
     for (const char* compressor : kEvenCompressors) {
+      if (compressor != kEvenCompressors.back() && !is_thorough(topology)) continue;
       EXPECT_EQ(measure_bytes(topology, options(compressor), even.parameter, even.gradients),
                 comm::find_schedule(GetParam())
                     .wire_bytes(cost_shape(topology, even.parameter.count, compressor, 0)))
