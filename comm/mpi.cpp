@@ -38,13 +38,20 @@ using comm::MpiReductions;
 // message it meets, though it then reports truncation. It also leaves nothing to cancel when a
 // wait fails.
 
-// Between nodes pieces are short. MPI asks first whether a long message may come, and where one
-// connection serves both directions the answer waits behind all the data queued on it: a ring of
-// blocks of 256 KB left more than half of a link idle. Short ones leave at once. From which size on
-// it asks is MPI's own affair, but 64 KB with headers is about the least in use over a network.
-// Within a node nothing queues, and long pieces are copied once where short ones are copied twice.
+// Where the caller leaves it to Winnow, pieces are short between nodes. MPI asks first whether a
+// long message may come, and where one connection serves both directions the answer waits behind
+// all the data queued on it: with Open MPI over TCP a ring of blocks of 256 KB left more than half
+// of a link idle. Short ones leave at once; Open MPI asks over TCP from 64 KB with headers on,
+// other networks have other thresholds. Within a node nothing queues, and long pieces are copied
+// once where short ones are copied twice.
+//
+// What leaves at once is done for MPI before the receiver has asked for it, so that kWindow bounds
+// nothing there. Hence every kWindow-th full piece of a lane is synchronous, done when the receiver
+// has met it, and waits for the one before: no more than 2 kWindow - 1 full pieces of a lane pile
+// up unasked for.
 
-constexpr std::uint64_t kMostBetweenNodes = std::uint64_t{60} << 10;  // bytes of a piece
+constexpr std::uint64_t kWithinNode = std::uint64_t{1} << 30;  // bytes of a piece
+constexpr std::uint64_t kBetweenNodes = std::uint64_t{60} << 10;
 constexpr int kWindow = 16;  // pieces of one lane under way
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr unsigned kSpinsPerProbe = 64;
@@ -74,6 +81,8 @@ struct Lane {
   std::uint64_t current = kNone;  // the first message with pieces to post
   std::uint64_t last = kNone;     // the last message, meaningful while there is a current one
   int under_way = 0;
+  int full_pieces = 0;       // sent since the last synchronous one
+  bool unconfirmed = false;  // a synchronous one is under way
 };
 
 class MpiTransport final : public Transport {
@@ -101,13 +110,13 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  void make_lanes();
+  void make_lanes(std::uint64_t chunk_bytes);
   void enqueue(const Message& message);
   void expect_usable() const;
   Lane& lane_of(const Message& message);
   void post_sends(Lane& lane);
   void post_receipts(Lane& lane, int peer);
-  void post_piece(Lane& lane, std::uint64_t bytes);
+  void post_piece(Lane& lane, std::uint64_t bytes, bool synchronous = false);
   void finish_pieces();
   bool retire(std::uint64_t ticket);
   void expect_no_notice();
@@ -116,7 +125,7 @@ class MpiTransport final : public Transport {
   [[noreturn]] void fail(const std::string& why, int code = 0);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  std::uint64_t chunk_;
+  std::uint64_t chunk_;  // bytes of the longest piece within a node, and of an all_reduce
   int rank_ = 0, size_ = 0, node_ = 0;
 
   Fifo<Message> messages_;     // of all lanes, in the order enqueued; leave from the front by wait
@@ -133,11 +142,12 @@ class MpiTransport final : public Transport {
   std::unique_ptr<MpiReductions> reductions_;
 };
 
-MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chunk_(chunk_bytes) {
+MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes)
+    : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes) {
   WINNOW_EXPECTS(mpi_is_up(), "mpi_transport before MPI_Init or after MPI_Finalize");
-  WINNOW_EXPECTS(chunk_bytes >= 1 && chunk_bytes <= INT_MAX,
-                 "mpi_transport with chunk_bytes " + std::to_string(chunk_bytes) +
-                     ": must be from 1 to " + std::to_string(INT_MAX));
+  WINNOW_EXPECTS(chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
+                                             std::to_string(chunk_bytes) + ": must be at most " +
+                                             std::to_string(INT_MAX));
   check(MPI_Comm_dup(communicator, &comm_), "MPI_Comm_dup");
   check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -153,7 +163,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chu
   check(code, "MPI_Bcast");
 
   // Pieces are told apart by their size, so all ranks must cut alike.
-  const auto chunk = static_cast<long long>(chunk_);
+  const auto chunk = static_cast<long long>(chunk_bytes);
   std::array<long long, 2> most{chunk, -chunk};
   check(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_LONG_LONG, MPI_MAX, comm_),
         "MPI_Allreduce");
@@ -161,18 +171,18 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes) : chu
                                           std::to_string(-most[1]) + " to " +
                                           std::to_string(most[0]) + ": must be equal on all ranks");
 
-  make_lanes();
+  make_lanes(chunk_bytes);
   awaited_.reserve(static_cast<std::size_t>(size_));
   notices_ = std::make_unique<MpiNotices>(size_);
   reductions_ = std::make_unique<MpiReductions>();
 }
 
 /// Needs node_.
-void MpiTransport::make_lanes() {
+void MpiTransport::make_lanes(std::uint64_t chunk_bytes) {
   std::vector<int> nodes(static_cast<std::size_t>(size_));
   check(MPI_Allgather(&node_, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm_), "MPI_Allgather");
   for (const int node : nodes) {
-    const std::uint64_t chunk = node == node_ ? chunk_ : std::min(chunk_, kMostBetweenNodes);
+    const std::uint64_t chunk = node == node_ || chunk_bytes != 0 ? chunk_ : kBetweenNodes;
     send_lanes_.push_back({.chunk = chunk});
     recv_lanes_.push_back({.chunk = chunk});
   }
@@ -255,7 +265,12 @@ Ticket MpiTransport::start(const Exec&) {
 void MpiTransport::post_sends(Lane& lane) {
   while (lane.current != kNone && lane.under_way < kWindow) {
     const Message& message = messages_[lane.current];
-    post_piece(lane, std::min(lane.chunk, message.bytes - message.offset));
+    const std::uint64_t bytes = std::min(lane.chunk, message.bytes - message.offset);
+    const bool synchronous = bytes == lane.chunk && lane.full_pieces + 1 == kWindow;
+    if (synchronous && lane.unconfirmed) return;
+    post_piece(lane, bytes, synchronous);
+    if (bytes == lane.chunk) lane.full_pieces = synchronous ? 0 : lane.full_pieces + 1;
+    lane.unconfirmed |= synchronous;
   }
 }
 
@@ -276,16 +291,18 @@ void MpiTransport::post_receipts(Lane& lane, int peer) {
 }
 
 // Posts the next piece of the lane's current message.
-void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes) {
+void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous) {
   Message& message = messages_[lane.current];
   const int code =
       pieces_.post(comm_, {.data = message.bytes > 0 ? message.data + message.offset : nullptr,
                            .bytes = static_cast<int>(bytes),
                            .peer = message.peer,
                            .is_send = message.is_send,
+                           .synchronous = synchronous,
                            .message = lane.current});
   if (code != MPI_SUCCESS) {
-    fail((message.is_send ? "MPI_Isend to rank " : "MPI_Irecv from rank ") +
+    const char* const call = synchronous ? "MPI_Issend to" : "MPI_Isend to";
+    fail((message.is_send ? call : "MPI_Irecv from") + std::string(" rank ") +
              std::to_string(message.peer) + ": " + mpi_text(code),
          code);
   }
@@ -324,8 +341,10 @@ void MpiTransport::finish_pieces() {
       continue;
     }
     Message& message = messages_[piece.message];
+    Lane& lane = lane_of(message);
     --message.under_way;
-    --lane_of(message).under_way;
+    --lane.under_way;
+    if (piece.synchronous) lane.unconfirmed = false;
     message.complete = message.posted && message.under_way == 0;
     if (message.complete && message.message_bytes != nullptr)
       *message.message_bytes = message.offset;

@@ -34,15 +34,19 @@ void MpiPieces::reserve(std::size_t pieces) {
 
 int MpiPieces::post(MPI_Comm communicator, const Piece& piece) {
   MPI_Request& request = requests_[active_];
-  const int code = piece.is_send ? MPI_Isend(piece.data, piece.bytes, MPI_BYTE, piece.peer,
-                                             kDataTag, communicator, &request)
-                                 : MPI_Irecv(piece.data, piece.bytes, MPI_BYTE, piece.peer,
-                                             kDataTag, communicator, &request);
+  const auto& [data, bytes, peer, is_send, synchronous, message] = piece;
+  int code = MPI_SUCCESS;
+  if (!is_send) {
+    code = MPI_Irecv(data, bytes, MPI_BYTE, peer, kDataTag, communicator, &request);
+  } else {
+    const auto send = synchronous ? &MPI_Issend : &MPI_Isend;
+    code = send(data, bytes, MPI_BYTE, peer, kDataTag, communicator, &request);
+  }
   if (code != MPI_SUCCESS) {
     request = MPI_REQUEST_NULL;
     return code;
   }
-  owners_[active_++] = {.message = piece.message, .is_send = piece.is_send};
+  owners_[active_++] = {.message = message, .is_send = is_send, .synchronous = synchronous};
   return MPI_SUCCESS;
 }
 
@@ -61,7 +65,9 @@ int MpiPieces::test(std::span<const Finished>& finished) {
     const int error = code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : MPI_SUCCESS;
     if (error != MPI_SUCCESS && requests_[place] != MPI_REQUEST_NULL)
       MPI_Request_free(&requests_[place]);
-    finished_.push_back({.message = owners_[place].message, .error = error});
+    finished_.push_back({.message = owners_[place].message,
+                         .synchronous = owners_[place].synchronous,
+                         .error = error});
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < active_; ++i) {

@@ -19,10 +19,12 @@ class MpiPieces {
     int bytes;
     int peer;
     bool is_send;
+    bool synchronous;  ///< a send that ends no sooner than its receiver has met it
     std::uint64_t message;
   };
   struct Finished {
     std::uint64_t message;
+    bool synchronous;
     int error;  ///< MPI's code
   };
 
@@ -45,6 +47,7 @@ class MpiPieces {
   struct Owner {
     std::uint64_t message;
     bool is_send;
+    bool synchronous;
   };
 
   // The first active_ of requests_ and owners_ are under way.

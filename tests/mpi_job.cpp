@@ -23,8 +23,7 @@ MpiJob MpiJob::start(int& argc, char**& argv, std::size_t chunk_bytes, MpiThread
 }
 
 std::unique_ptr<Transport> MpiJob::transport() const {
-  return chunk_bytes == 0 ? mpi_transport(MPI_COMM_WORLD)
-                          : mpi_transport(MPI_COMM_WORLD, chunk_bytes);
+  return mpi_transport(MPI_COMM_WORLD, chunk_bytes);
 }
 
 int MpiJob::finish(int exit_code) const {

@@ -20,18 +20,18 @@ namespace winnow {
 
 /// A transport over a duplicate of `communicator` (collective; MPI must be initialised).
 /// all_reduce is MPI_Allreduce, by operations of Winnow's own but for sums and products of floats.
-/// `chunk_bytes` is the longest single MPI message, at most INT_MAX; longer ones travel in pieces,
-/// as do those of more than 60 KB between nodes.
-/// node() is the lowest rank that shares memory with this one. Needs MPI_THREAD_SERIALIZED if
-/// different threads call it. Errors carry MPI's code and text.
+/// `chunk_bytes` is the longest single MPI message, at most INT_MAX; longer ones travel in pieces.
+/// 0 stands for 1 GiB within a node and 60 KB between nodes, which suits Open MPI over TCP: it
+/// sends these without asking the receiver first. Other networks have other thresholds. node() is
+/// the lowest rank that shares memory with this one. Needs MPI_THREAD_SERIALIZED if different
+/// threads call it. Errors carry MPI's code and text.
 ///
 /// abort() reaches peers in wait(), and at the start of all_reduce(); a peer inside MPI_Allreduce
 /// stays there. Only the receiver sees that a message was too long: it should abort. Destroy it
 /// before MPI_Finalize (collective; later it only frees memory). The destructor never waits for a
 /// peer for more than a moment; what it cannot free then, the communicator or a transfer under way
 /// whose buffer must live on, it leaves to MPI_Finalize.
-std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator,
-                                         std::size_t chunk_bytes = std::size_t{1} << 30);
+std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes = 0);
 
 }  // namespace winnow
 

@@ -1,7 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // What travels between nodes: MPI is made to say that ranks 2 n and 2 n + 1 share a node, and its
-// sends are watched. Messages arrive whole, to another node in pieces that are short, else in one.
+// sends are watched. Messages arrive whole, in pieces as long as chunk_bytes says or, where it says
+// nothing, short ones to another node and one to the same.
 #include <mpi.h>
 
 #include <algorithm>
@@ -16,7 +17,14 @@ constexpr std::size_t kShort = std::size_t{60} << 10;
 constexpr std::size_t kSizes[] = {0,          1,          kShort - 1,     kShort,
                                   kShort + 1, 2 * kShort, 20 * kShort + 7};
 
-std::vector<std::size_t> longest_to;  // bytes of a send, by rank
+constexpr std::size_t kWindow = 16;  // every so many full pieces, a send is synchronous
+
+/// What one rank sent another.
+struct Sent {
+  std::size_t longest = 0;  // bytes of a send
+  std::size_t sends = 0, synchronous = 0;
+};
+std::vector<Sent> sent_to;  // by rank
 
 std::vector<std::byte> message_of(int from, int to, std::size_t bytes) {
   std::vector<std::byte> message(bytes);
@@ -49,26 +57,78 @@ bool arrives(winnow::Transport& transport, std::size_t bytes) {
   return true;
 }
 
-bool run(int rank, int size) {
-  const auto transport = winnow::mpi_transport(MPI_COMM_WORLD);
+bool expect(int rank, int peer, const char* what, std::size_t found, std::size_t expected) {
+  if (found == expected) return true;
+  (void)std::fprintf(stderr, "rank %d to rank %d: %s %zu, not %zu\n", rank, peer, what, found,
+                     expected);
+  return false;
+}
+
+/// `chunk_bytes` as mpi_transport() takes them; the longest piece of a lane follows from them.
+bool messages_are_cut(int rank, int size, std::size_t chunk_bytes) {
+  const auto transport = winnow::mpi_transport(MPI_COMM_WORLD, chunk_bytes);
   if (transport->node() != rank / 2 * 2) return false;
+  const auto piece_to = [&](int peer) {
+    if (chunk_bytes != 0) return chunk_bytes;
+    return peer / 2 == rank / 2 ? std::size_t{1} << 30 : kShort;
+  };
+  std::vector<std::size_t> full_pieces(static_cast<std::size_t>(size));
   for (const std::size_t bytes : kSizes) {
-    longest_to.assign(static_cast<std::size_t>(size), 0);
+    sent_to.assign(static_cast<std::size_t>(size), {});
     if (!arrives(*transport, bytes)) {
       (void)std::fprintf(stderr, "rank %d: messages of %zu bytes went wrong\n", rank, bytes);
       return false;
     }
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
-      const std::size_t longest = longest_to[static_cast<std::size_t>(peer)];
-      const std::size_t expected = peer / 2 == rank / 2 ? bytes : std::min(bytes, kShort);
-      if (longest == expected) continue;
-      (void)std::fprintf(stderr, "rank %d sent rank %d %zu bytes at once, not %zu\n", rank, peer,
-                         longest, expected);
-      return false;
+      const auto place = static_cast<std::size_t>(peer);
+      const std::size_t piece = piece_to(peer), before = full_pieces[place] / kWindow;
+      full_pieces[place] += bytes / piece;
+      const Sent& sent = sent_to[place];
+      if (!expect(rank, peer, "longest send", sent.longest, std::min(bytes, piece)) ||
+          !expect(rank, peer, "sends", sent.sends, bytes / piece + 1) ||
+          !expect(rank, peer, "synchronous sends", sent.synchronous,
+                  full_pieces[place] / kWindow - before)) {
+        return false;
+      }
     }
   }
   return true;
+}
+
+/// Pieces that MPI sends at once do not pile up at a receiver that has not asked for them.
+bool the_receiver_is_waited_for(int rank, int size) {
+  constexpr std::size_t kPiece = 1000;
+  const auto transport = winnow::mpi_transport(MPI_COMM_WORLD, kPiece);
+  const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+  const std::vector<std::byte> out = message_of(rank, to, 100 * kPiece);
+  std::vector<std::byte> in(out.size());
+  winnow::Workspace workspace;
+  sent_to.assign(static_cast<std::size_t>(size), {});
+  transport->send(out, to);
+  (void)transport->start({.workspace = &workspace});
+  for (int i = 0; i < 1000; ++i) transport->progress();
+  const std::size_t sends = sent_to[static_cast<std::size_t>(to)].sends;
+  MPI_Barrier(MPI_COMM_WORLD);
+  transport->recv(in, from, nullptr);
+  transport->wait(transport->start({.workspace = &workspace}),
+                  winnow::Deadline::after(std::chrono::seconds(60)));
+  return expect(rank, to, "sends that nobody asked for", sends, 2 * kWindow - 1) &&
+         in == message_of(from, rank, in.size());
+}
+
+bool run(int rank, int size) {
+  for (const std::size_t chunk_bytes : {std::size_t{0}, std::size_t{1000}, std::size_t{100000}}) {
+    if (!messages_are_cut(rank, size, chunk_bytes)) return false;
+  }
+  return the_receiver_is_waited_for(rank, size);
+}
+
+void take_note(int peer, int count, bool synchronous) {
+  Sent& sent = sent_to[static_cast<std::size_t>(peer)];
+  sent.longest = std::max(sent.longest, static_cast<std::size_t>(count));
+  ++sent.sends;
+  sent.synchronous += synchronous ? 1 : 0;
 }
 
 }  // namespace
@@ -82,9 +142,14 @@ extern "C" int MPI_Comm_split_type(MPI_Comm communicator, int, int key, MPI_Info
 
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag,
                          MPI_Comm communicator, MPI_Request* request) {
-  std::size_t& longest = longest_to[static_cast<std::size_t>(peer)];
-  longest = std::max(longest, static_cast<std::size_t>(count));
+  take_note(peer, count, false);
   return PMPI_Isend(data, count, type, peer, tag, communicator, request);
+}
+
+extern "C" int MPI_Issend(const void* data, int count, MPI_Datatype type, int peer, int tag,
+                          MPI_Comm communicator, MPI_Request* request) {
+  take_note(peer, count, true);
+  return PMPI_Issend(data, count, type, peer, tag, communicator, request);
 }
 
 int main(int argc, char** argv) {
