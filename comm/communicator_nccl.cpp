@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 
 #include <exception>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -45,6 +47,33 @@ ncclUniqueId make_id() {
   return id;
 }
 
+/// What a rank says to all: that it has come so far without an error, and, of rank 0, the id.
+struct Word {
+  std::uint64_t good;
+  ncclUniqueId id;
+};
+
+/// What all ranks say. Throws where one has an error: there that, elsewhere one that names the
+/// rank.
+std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exception_ptr& error,
+                        Deadline deadline) {
+  const Word mine{.good = error == nullptr ? 1U : 0U, .id = id};
+  std::vector<Word> all(static_cast<std::size_t>(other.size()));
+  try {
+    other.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                     deadline);
+  } catch (const std::exception&) {
+    if (error == nullptr) throw;
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].good != 0) continue;
+    throw CommError("rank " + std::to_string(rank) +
+                    " cannot take part in an NCCL transport; its own error says why");
+  }
+  return all;
+}
+
 /// Removes the file at its end.
 class Removal {
  public:
@@ -61,6 +90,9 @@ class Removal {
 
 NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned_(false) {
   WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");
+  WINNOW_EXPECTS(idle(),
+                 "nccl_transport of a communicator that is still at work: must be one of which "
+                 "ncclCommGetAsyncError says ncclSuccess");
   look_up();
 }
 
@@ -96,29 +128,24 @@ NcclCommunicator NcclCommunicator::join(const ncclUniqueId& id, int rank, int si
 }
 
 NcclCommunicator NcclCommunicator::meet(Transport& other, Deadline deadline) {
-  struct Word {
-    std::uint64_t ready;
-    ncclUniqueId id;
-  };
-  Word mine{};
+  ncclUniqueId id{};
   std::exception_ptr error;
   try {
     expect_device();
-    if (other.rank() == 0) mine.id = make_id();
-    mine.ready = 1;
+    if (other.rank() == 0) id = make_id();
   } catch (const std::exception&) {
     error = std::current_exception();
   }
-  std::vector<Word> all(static_cast<std::size_t>(other.size()));
-  other.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                   deadline);
-  if (error) std::rethrow_exception(error);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].ready != 0) continue;
-    throw CommError("rank " + std::to_string(rank) +
-                    " cannot take part in an NCCL transport; its own error says why");
+  id = agree(other, id, error, deadline)[0].id;
+
+  std::optional<NcclCommunicator> made;
+  try {
+    made.emplace(join(id, other.rank(), other.size(), deadline));
+  } catch (const std::exception&) {
+    error = std::current_exception();
   }
-  return join(all[0].id, other.rank(), other.size(), deadline);
+  (void)agree(other, id, error, deadline);
+  return std::move(*made);
 }
 
 NcclCommunicator NcclCommunicator::meet(const NcclMeeting& meeting, Deadline deadline) {
@@ -146,9 +173,17 @@ NcclCommunicator NcclCommunicator::meet(const NcclMeeting& meeting, Deadline dea
 }
 
 NcclCommunicator NcclCommunicator::split(int color, int key, Deadline deadline) const {
+  auto slot = std::make_unique<ncclComm_t>(nullptr);
+  try {
+    check(ncclCommSplit(comm_, color, key, slot.get(), nullptr), "ncclCommSplit");
+    settle(deadline);  // the part is there when its parent is done
+  } catch (...) {
+    (void)slot.release();  // for good: NCCL may be about to write to it
+    throw;
+  }
   NcclCommunicator part;
-  check(ncclCommSplit(comm_, color, key, &part.comm_, nullptr), "ncclCommSplit");
-  settle(deadline);  // the part is there when its parent is done
+  part.comm_ = *slot;
+  if (part.comm_ == nullptr) return part;
   part.settle(deadline);
   part.look_up();
   return part;

@@ -18,7 +18,8 @@ class NcclCommunicator {
   /// Of the ranks of another transport, or of a meeting: see winnow/nccl.hpp.
   static NcclCommunicator meet(Transport& other, Deadline deadline);
   static NcclCommunicator meet(const NcclMeeting& meeting, Deadline deadline);
-  /// Of the ranks that give the same color, ordered by key. All ranks call it.
+  /// Of the ranks that give the same color, ordered by key; none where that is NCCL_SPLIT_NOCOLOR.
+  /// All ranks call it, and have nothing under way.
   NcclCommunicator split(int color, int key, Deadline deadline) const;
 
   NcclCommunicator(NcclCommunicator&& other) noexcept;

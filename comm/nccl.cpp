@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -174,9 +175,17 @@ ncclRedOp_t op_of(ReduceOp op) {
   return ncclProd;
 }
 
-// Peers, and this rank's memory, may still be in use where messages are under way.
+// Peers, and this rank's memory, may still be in use where messages are under way. Those that were
+// never started concern nobody.
 NcclTransport::~NcclTransport() {
-  if (!groups_.empty() || closed_ != operations_.end()) communicator_.abort();
+  if (!failure_.empty() || groups_.empty()) return;
+  try {
+    move_on();
+    retire();
+  } catch (const std::exception&) {
+    // What failed is still there.
+  }
+  if (!groups_.empty()) communicator_.abort();
 }
 
 void NcclTransport::expect_usable() const {
@@ -358,24 +367,33 @@ void NcclTransport::abort(std::string_view reason) noexcept {
 
 std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
   expect_usable();
-  const int place = comm::place_in_subset(*this, ranks);
-  return guarded([&] {
+  int place = 0, color = NCCL_SPLIT_NOCOLOR;
+  std::exception_ptr refusal;
+  try {
+    place = comm::place_in_subset(*this, ranks);
+    // Groups have no rank in common, so that their lowest ranks tell them apart.
+    color = *std::ranges::min_element(ranks);
+  } catch (const UsageError&) {
+    refusal = std::current_exception();  // to be thrown when the others, who wait, have gone on
+  }
+  NcclCommunicator part = guarded([&] {
     const Deadline deadline = Deadline::after(kConnect);
-    while (issued_ != groups_.end()) {
+    // NCCL splits only what has nothing under way.
+    for (;;) {
       move_on();
-      if (issued_ == groups_.end()) break;
+      retire();
+      if (groups_.empty()) break;
       if (deadline.passed()) throw CommError("the deadline passed before a subset could be made");
       ::sched_yield();
     }
     const DeviceScope scope(device_);
-    // Groups have no rank in common, so that their lowest ranks tell them apart.
-    const int color = *std::ranges::min_element(ranks);
-    NcclCommunicator part = communicator_.split(color, place, deadline);
-    if (part.size() != static_cast<int>(ranks.size()) || part.rank() != place) {
-      throw CommError("ranks differ in what they call the subset of rank " + std::to_string(color));
-    }
-    return std::make_unique<NcclTransport>(std::move(part), node_);
+    return communicator_.split(color, place, deadline);
   });
+  if (refusal) std::rethrow_exception(refusal);
+  if (part.size() != static_cast<int>(ranks.size()) || part.rank() != place) {
+    throw CommError("ranks differ in what they call the subset of rank " + std::to_string(color));
+  }
+  return std::make_unique<NcclTransport>(std::move(part), node_);
 }
 
 void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,

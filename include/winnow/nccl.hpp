@@ -18,7 +18,9 @@ struct NcclMeeting {
   /// A file on which all ranks agree, in a folder that is there. Rank 0 writes it, under another
   /// name first, and removes it when all ranks have met.
   std::string path;
-  /// A number that no other job uses with this path: a file that says another one is an old one.
+  /// A number that no other job uses with this path, and no other attempt of this job: add the
+  /// count of restarts. A file that says another one is an old one; one in which rank 0 says that
+  /// it cannot come stays there.
   std::uint64_t job = 0;
   int rank = 0, size = 1;
   int node = 0;  ///< as Transport::node()
@@ -45,15 +47,18 @@ struct NcclMeeting {
 // (ncclCommAbort), also one that the caller gave. abort() reaches peers only where NCCL sees their
 // connections break: others wait until their deadline.
 //
-// subset() is ncclCommSplit: all ranks of the parent call it, each with the group that it is in.
-// An abort of either leaves the other as it is.
+// subset() is ncclCommSplit: all ranks of the parent call it, each with the group that it is in,
+// and wait until what they have started is done, and for each other, for up to 600 s. A rank that
+// gives no group takes part before it throws its UsageError; ranks whose groups differ get a
+// CommError. Both leave the parent as it is, and so does an abort of a subset, or the reverse.
 
-/// Over a communicator that the caller keeps, and must not use meanwhile. Deadlines hold while NCCL
-/// connects ranks, too, if it was made with blocking = 0 in its ncclConfig_t.
+/// Over a communicator that the caller keeps, and must not use meanwhile: one that is connected, of
+/// which ncclCommGetAsyncError says ncclSuccess. Deadlines hold while NCCL connects ranks, too, if
+/// it was made with blocking = 0 in its ncclConfig_t.
 std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node);
 
 /// Over a new communicator of the ranks of `other`, a transport of host memory such as MPI's, which
-/// is used only here. Collective; an error on one rank is one on all.
+/// is used only here. Collective; an error on one rank is one on all, at once or at the deadline.
 std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline);
 
 /// Over a new communicator of the ranks that come to a meeting.

@@ -6,7 +6,9 @@
 // that does not block stays in progress for some looks after each call, and until all ranks have
 // come, and a call meanwhile is an error; groups of a communicator run one after another, a message
 // ends when it has been copied, and one whose buffer has another size is an error of both ranks; a
-// rank that aborts leaves its peers waiting.
+// rank that aborts leaves its peers waiting; none is split with groups under way.
+#include "tests/cuda/nccl_model.hpp"
+
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -55,19 +57,27 @@ struct Offer {
   bool taken = false;
 };
 
+struct World;
+
+/// One split of a communicator, to which all its ranks come.
+struct Split {
+  std::map<int, std::pair<int, int>> colors;  // by rank: color and key
+  std::map<int, std::shared_ptr<World>> parts;
+};
+
 /// What the ranks of a communicator share.
 struct World {
   explicit World(int ranks) : size(ranks) {}
   int size, arrived = 0;
   std::map<std::pair<int, int>, std::deque<Offer*>> offers;  // by sender and receiver
-  // Of the split under way.
-  std::map<int, std::pair<int, int>> colors;  // by rank: color and key
-  std::map<int, std::shared_ptr<World>> parts;
+  std::map<std::uint64_t, Split> splits;                     // by their order
 };
 
 std::map<std::uint64_t, std::shared_ptr<World>> worlds;  // by unique id
 std::uint64_t ids = 0;
 std::map<const char*, std::size_t> allocations;
+std::set<const ncclComm*> living;
+std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 
 }  // namespace
 
@@ -86,6 +96,7 @@ struct ncclComm {
   bool blocking = true;
   int looks = 0;              // still in progress for so many
   ncclComm** part = nullptr;  // of a split that not all ranks have come to
+  std::uint64_t splits = 0;
   bool aborted = false, ending = false;
   ncclResult_t error = ncclSuccess;
   std::deque<std::pair<std::vector<Operation>, CUstream_st*>> groups;
@@ -155,7 +166,29 @@ ncclResult_t enqueue(ncclComm* comm, CUstream_st* stream, const Operation& opera
 }
 
 void start_runner(ncclComm& comm) {
+  living.insert(&comm);
   comm.runner = std::thread([&comm] { comm.run(); });
+}
+
+/// Gives a rank its part of a split to which all have come.
+void take_part(ncclComm& comm, Split& split) {
+  const auto [color, key] = split.colors.at(comm.rank);
+  ncclComm*& made = *std::exchange(comm.part, nullptr);
+  comm.looks = kLooks;
+  made = nullptr;
+  if (color == NCCL_SPLIT_NOCOLOR) return;
+  int size = 0, rank = 0;
+  for (const auto& [other, theirs] : split.colors) {
+    if (theirs.first != color) continue;
+    ++size;
+    rank += theirs.second < key ? 1 : 0;
+  }
+  auto& part = split.parts[color];
+  if (part == nullptr) part = std::make_shared<World>(size);
+  ++part->arrived;
+  made = new ncclComm{.world = part, .rank = rank};
+  made->blocking = false;
+  start_runner(*made);
 }
 
 /// Ends a communicator, with what is under way or without.
@@ -163,6 +196,8 @@ void end(ncclComm* comm, bool abort) {
   {
     const Lock lock(mutex);
     (abort ? comm->aborted : comm->ending) = true;
+    living.erase(comm);
+    if (comm->part != nullptr) *comm->part = nullptr;
     changed.notify_all();
   }
   comm->runner.join();
@@ -316,13 +351,13 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
   return ncclCommInitRankConfig(comm, size, id, rank, nullptr);
 }
 
-/// The parts are there when all ranks have come.
+/// The parts are there when all ranks have come, but for those of no color.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   const Lock lock(mutex);
+  if (!comm->groups.empty()) return ncclInvalidUsage;
   const ncclResult_t result = begin_call(*comm);
   if (result == ncclInvalidUsage) return result;
-  World& world = *comm->world;
-  world.colors[comm->rank] = {color, key};
+  comm->world->splits[++comm->splits].colors[comm->rank] = {color, key};
   comm->part = part;
   changed.notify_all();
   return ncclInProgress;  // the model splits none that blocks
@@ -330,23 +365,18 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const Lock lock(mutex);
-  World& world = *comm->world;
-  if (comm->part != nullptr && world.colors.size() == static_cast<std::size_t>(world.size)) {
-    const auto [color, key] = world.colors.at(comm->rank);
-    int size = 0, rank = 0;
-    for (const auto& [other, theirs] : world.colors) {
-      if (theirs.first != color) continue;
-      ++size;
-      rank += theirs.second < key ? 1 : 0;
+  using enum winnow::tests::NcclJob;
+  const World& world = *comm->world;
+  if (comm->part == nullptr) {
+    if (world.arrived == world.size && failing.erase({connect, comm->rank}) != 0)
+      comm->error = ncclSystemError;
+  } else if (Split& of = comm->world->splits[comm->splits];
+             of.colors.size() == static_cast<std::size_t>(world.size)) {
+    if (failing.erase({split, comm->rank}) != 0) {
+      comm->error = ncclSystemError;
+    } else if (comm->error == ncclSuccess) {
+      take_part(*comm, of);
     }
-    auto& part = world.parts[color];
-    if (part == nullptr) part = std::make_shared<World>(size);
-    ++part->arrived;
-    *comm->part = new ncclComm{.world = part, .rank = rank};
-    (*comm->part)->blocking = false;
-    start_runner(**comm->part);
-    comm->part = nullptr;
-    comm->looks = kLooks;
   }
   *state = comm->error;
   if (comm->error == ncclSuccess && in_progress(*comm)) *state = ncclInProgress;
@@ -367,10 +397,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  const Lock lock(mutex);
+  if (!living.contains(comm)) return ncclInvalidArgument;
   *rank = comm->rank;
   return ncclSuccess;
 }
 ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  const Lock lock(mutex);
+  if (!living.contains(comm)) return ncclInvalidArgument;
   *count = comm->world->size;
   return ncclSuccess;
 }
@@ -519,6 +553,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }  // extern "C"
 
 namespace winnow::tests {
+
+void fail_next(NcclJob job, int rank) {
+  const Lock lock(mutex);
+  failing.insert({job, rank});
+}
 
 std::string why_no_nccl_ranks() {
   return "";

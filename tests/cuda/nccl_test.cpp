@@ -11,6 +11,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
@@ -289,7 +290,85 @@ TEST_F(Nccl, SubsetsAreGroupsOfTheirOwn) {
     EXPECT_EQ(sum.download(self.stream)[0], std::accumulate(members.begin(), members.end(), 0));
     exchange_all(part, {10, 1000}, 1);
     exchange_all(self, {10, 1000}, 1);
-    EXPECT_THROW((void)transport.subset(std::vector{rank, rank}), UsageError);
+  });
+}
+
+// Which NCCL does not.
+TEST_F(Nccl, ASubsetWaitsForWhatIsUnderWay) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const int peer = 1 - transport.rank();
+    const auto sent = self.upload(pattern(transport.rank(), peer, 0, 100));
+    const DeviceArray<std::byte> received(100);
+    transport.recv(received.span(), peer, nullptr);
+    if (transport.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    transport.send(sent.span(), peer);
+    (void)transport.start(self.stream.exec());
+    EXPECT_EQ(transport.subset(std::vector{0, 1})->size(), 2);
+    EXPECT_TRUE(received.download(self.stream) == pattern(peer, transport.rank(), 0, 100));
+  });
+}
+
+TEST_F(Nccl, AGroupThatIsNoneKeepsNobodyWaiting) {
+  run({2, 4}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    std::vector<int> all(static_cast<std::size_t>(transport.size()));
+    std::iota(all.begin(), all.end(), 0);
+    if (transport.rank() == 1) {
+      EXPECT_THROW((void)transport.subset(std::vector{1, 1}), UsageError);
+    } else {
+      EXPECT_THAT([&] { (void)transport.subset(all); },
+                  ThrowsMessage<CommError>(HasSubstr("ranks differ")));
+    }
+    exchange_all(self, {10, 1000}, 1);
+    EXPECT_EQ(transport.subset(all)->size(), transport.size());
+  });
+}
+
+// One of the caller's is left as it was where nothing is under way: what is done without a wait, or
+// was never started.
+TEST_F(Nccl, WhatIsDoneEndsNoCommunicatorOfTheCaller) {
+  run({2}, [](Rank& self) {
+    const int rank = self.transport->rank(), peer = 1 - rank;
+    ncclUniqueId id{};
+    if (rank == 0) {
+      EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    }
+    const auto id_bytes = std::as_writable_bytes(std::span(&id, 1));
+    const auto mine = self.upload({id_bytes.begin(), id_bytes.end()});
+    const DeviceArray<std::byte> ids(2 * sizeof id);
+    self.transport->all_gather(self.stream.exec(), mine.span(), ids.span(), soon());
+    std::memcpy(&id, ids.download(self.stream).data(), sizeof id);
+    ncclComm_t comm = nullptr;
+    ASSERT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclSuccess);
+    {
+      const auto borrowed = nccl_transport(comm, 3);
+      const auto sent = self.upload(pattern(rank, peer, 0, 100));
+      const DeviceArray<std::byte> received(100);
+      borrowed->send(sent.span(), peer);
+      borrowed->recv(received.span(), peer, nullptr);
+      (void)borrowed->start(self.stream.exec());
+      EXPECT_TRUE(received.download(self.stream) == pattern(peer, rank, 0, 100));
+      borrowed->send(sent.span(), peer);
+    }
+    int count = 0;
+    ASSERT_EQ(ncclCommCount(comm, &count), ncclSuccess);
+    EXPECT_EQ(count, 2);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  });
+}
+
+TEST_F(Nccl, RefusesACommunicatorThatIsNotConnected) {
+  run_nccl_ranks(1, [](int) {
+    ncclUniqueId id{};
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
+    EXPECT_THAT([&] { (void)nccl_transport(comm, 0); },
+                ThrowsMessage<UsageError>(HasSubstr("still at work")));
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
   });
 }
 

@@ -1,0 +1,13 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace winnow::tests {
+
+enum class NcclJob { connect, split };
+
+/// In the model of NCCL: the next such job of `rank` fails when all ranks have come, on that rank
+/// alone.
+void fail_next(NcclJob job, int rank);
+
+}  // namespace winnow::tests
