@@ -135,7 +135,8 @@ struct Fiber::Impl {
   /// Leaves one side for the other; returns when the former is entered again. `fake_stack` is where
   /// AddressSanitizer keeps what belongs to the side that is left; null where it will not return.
   /// Only the first entry takes a context: swapcontext() calls the kernel, for the signal mask,
-  /// which costs ten times as much as all the rest.
+  /// which costs ten times as much as all the rest. Not for threads with a shadow stack (Intel
+  /// CET), which longjmp() unwinds: it finds no place there that lies on another stack.
   void change(Side& from, Side& to, void** fake_stack) {
     from.exceptions.save();
     to.exceptions.restore();

@@ -52,7 +52,7 @@ class Rounds {
   }
 
   /// Goes on to the next stop, or to the end: returns whether there was a stop. Throws what the
-  /// schedule throws, after which it is at its end.
+  /// schedule throws, or a message that is too long for its room; then it may only be destroyed.
   bool resume() {
     promise_type& promise = handle_.promise();
     if (promise.exchange.sizes_first.pending()) {
