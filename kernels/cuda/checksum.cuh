@@ -22,9 +22,11 @@ struct ChecksumTask {
 /// Terms are integers modulo 2^64, so the order in which threads and blocks add theirs is all one.
 struct Checksum {
   using Task = ChecksumTask;
-  struct Shared {};
+  struct Shared {
+    std::uint64_t sums[simt::kWarps];
+  };
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     const auto* const left_out = reinterpret_cast<const std::byte*>(task.sum);
     std::uint64_t sum = 0;
     for (std::uint64_t p = simt::grid_thread(); p < task.pairs; p += simt::grid_threads()) {
@@ -38,7 +40,12 @@ struct Checksum {
       sum += last * (4 * task.pairs + 1);
     }
     sum = simt::warp_sum(sum);
-    if (simt::lane() == 0) simt::atomic_add(task.sum, sum);
+    if (simt::lane() == 0) shared.sums[simt::thread() / simt::kLanes] = sum;
+    simt::barrier();
+    if (simt::thread() != 0) return;
+    std::uint64_t all = 0;  // one word for all blocks: one addition each
+    for (const std::uint64_t of_warp : shared.sums) all += of_warp;
+    simt::atomic_add(task.sum, all);
   }
 };
 

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -107,6 +109,23 @@ TEST_P(ElementwiseOnModel, ChecksumsEqualReference) {
     machine_.launch<kernels::cuda::Checksum>(kBlocks, kernels::cuda::make_checksum_task(bytes, at));
     return *at;
   });
+}
+
+TEST(ElementwiseModel, AChecksumNeedsItsBarrier) {
+  const std::vector<std::uint64_t> message(5000, 0x0123456789abcdef);
+  const auto sum_of = [&](const SimtOrder& order, int skipped) {
+    Machine machine(order);
+    std::uint64_t sum = 0;
+    machine.skip_barrier(skipped);
+    machine.launch<kernels::cuda::Checksum>(
+        kBlocks, kernels::cuda::make_checksum_task(std::as_bytes(std::span(message)), &sum));
+    EXPECT_EQ(machine.barriers(), 1);
+    return sum;
+  };
+  const std::uint64_t expected = sum_of({}, -1);
+  const auto orders = simt_orders();
+  EXPECT_TRUE(std::ranges::any_of(
+      orders, [&](const SimtOrder& order) { return sum_of(order, 0) != expected; }));
 }
 
 TEST(ElementwiseModel, OnlyHalvesAreHalves) {
