@@ -98,6 +98,7 @@ NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned
 
 NcclCommunicator::NcclCommunicator(NcclCommunicator&& other) noexcept
     : comm_(std::exchange(other.comm_, nullptr)),
+      split_(std::move(other.split_)),
       owned_(other.owned_),
       rank_(other.rank_),
       size_(other.size_),
@@ -172,17 +173,12 @@ NcclCommunicator NcclCommunicator::meet(const NcclMeeting& meeting, Deadline dea
   return join(id, rank, size, deadline);
 }
 
-NcclCommunicator NcclCommunicator::split(int color, int key, Deadline deadline) const {
-  auto slot = std::make_unique<ncclComm_t>(nullptr);
-  try {
-    check(ncclCommSplit(comm_, color, key, slot.get(), nullptr), "ncclCommSplit");
-    settle(deadline);  // the part is there when its parent is done
-  } catch (...) {
-    (void)slot.release();  // for good: NCCL may be about to write to it
-    throw;
-  }
+NcclCommunicator NcclCommunicator::split(int color, int key, Deadline deadline) {
+  split_ = std::make_unique<ncclComm_t>(nullptr);
+  check(ncclCommSplit(comm_, color, key, split_.get(), nullptr), "ncclCommSplit");
+  settle(deadline);  // the part is there when its parent is done
   NcclCommunicator part;
-  part.comm_ = *slot;
+  part.comm_ = *split_;
   if (part.comm_ == nullptr) return part;
   part.settle(deadline);
   part.look_up();

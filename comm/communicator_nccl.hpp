@@ -4,6 +4,7 @@
 
 #include <nccl.h>
 
+#include <memory>
 #include <winnow/nccl.hpp>
 #include <winnow/transport.hpp>
 
@@ -19,8 +20,8 @@ class NcclCommunicator {
   static NcclCommunicator meet(Transport& other, Deadline deadline);
   static NcclCommunicator meet(const NcclMeeting& meeting, Deadline deadline);
   /// Of the ranks that give the same color, ordered by key; none where that is NCCL_SPLIT_NOCOLOR.
-  /// All ranks call it, and have nothing under way.
-  NcclCommunicator split(int color, int key, Deadline deadline) const;
+  /// All ranks call it, and have nothing under way. Where it throws, abort().
+  NcclCommunicator split(int color, int key, Deadline deadline);
 
   NcclCommunicator(NcclCommunicator&& other) noexcept;
   NcclCommunicator& operator=(NcclCommunicator&&) = delete;
@@ -47,6 +48,7 @@ class NcclCommunicator {
   void look_up();
 
   ncclComm_t comm_ = nullptr;
+  std::unique_ptr<ncclComm_t> split_;  // where NCCL puts a part, at times as late as in abort()
   bool owned_ = true;
   int rank_ = 0, size_ = 1, device_ = 0;
 };
