@@ -13,64 +13,22 @@
 #include <winnow/error.hpp>
 
 #include "comm/communicator_nccl.hpp"
-#include "comm/fifo.hpp"
+#include "comm/groups_nccl.hpp"
 #include "comm/subset.hpp"
-#include "kernels/cuda/stream.hpp"
+#include "kernels/cuda/device_scope.hpp"
+#include "kernels/cuda/try.hpp"
 #include "kernels/reduce.hpp"
 
 namespace winnow {
 namespace {
 
-using comm::Fifo;
 using comm::NcclCommunicator;
-using kernels::cuda::Event;
-using kernels::cuda::StreamRef;
-
-// send and recv make a list; start() closes it to a group. A group is issued, between
-// ncclGroupStart and ncclGroupEnd, when NCCL is done with issuing the one before, which may take
-// until all its peers have come: so groups wait here, in their order, and every call moves them on
-// (move_on). An event behind a group in its stream says when all of its messages are done.
+using comm::NcclGroups;
+using Operation = comm::NcclOperation;
+using kernels::cuda::DeviceScope;
 
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr std::chrono::seconds kConnect{600};  // for a subset, which is given no deadline
-
-/// Makes a device current while it lives.
-class DeviceScope {
- public:
-  explicit DeviceScope(int device) : device_(device) {
-    WINNOW_CUDA_TRY(cudaGetDevice(&before_));
-    if (before_ != device_) WINNOW_CUDA_TRY(cudaSetDevice(device_));
-  }
-  ~DeviceScope() {
-    if (before_ != device_) (void)cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  int device_, before_ = 0;
-};
-
-/// One call of NCCL.
-struct Operation {
-  enum class Kind : std::uint8_t { send, receive, all_reduce, reduce_scatter, reduce, all_gather };
-  Kind kind;
-  const void* from = nullptr;
-  void* to = nullptr;
-  std::uint64_t count = 0;  // as that call takes it
-  ncclDataType_t type = ncclUint8;
-  ncclRedOp_t op = ncclSum;
-  int peer = -1;  // or root; -1 of what is of all ranks
-};
-
-/// What one start() sets going.
-struct Group {
-  std::uint64_t ticket = 0;
-  std::uint64_t end = 0;  // number after that of its last operation
-  cudaStream_t stream = nullptr;
-  int peer = -1;                 // of one of its operations, for the text of an error
-  std::unique_ptr<Event> event;  // behind it in its stream; stays with the slot
-};
 
 class NcclTransport final : public Transport {
  public:
@@ -79,7 +37,8 @@ class NcclTransport final : public Transport {
         rank_(communicator_.rank()),
         size_(communicator_.size()),
         node_(node),
-        device_(communicator_.device()) {}
+        device_(communicator_.device()),
+        groups_(communicator_) {}
   ~NcclTransport() override;
 
   int rank() const override { return rank_; }
@@ -106,9 +65,6 @@ class NcclTransport final : public Transport {
   void expect_usable() const;
   void expect_peer(int peer) const;
   void expect_on_device(std::span<const std::byte> memory) const;
-  void issue(const Group& group);
-  void move_on();
-  void retire();
   [[noreturn]] void fail(const std::string& why, int code);
   /// Runs `body`; what it throws makes this transport unusable.
   template <class Body>
@@ -124,13 +80,9 @@ class NcclTransport final : public Transport {
 
   NcclCommunicator communicator_;
   int rank_, size_, node_, device_;
-  Fifo<Operation> operations_;  // not issued yet
-  Fifo<Group> groups_;          // not done
-  std::uint64_t issued_ = 0;    // number of the first group that is not issued
-  bool issuing_ = false;        // NCCL is at work on that one
-  std::uint64_t started_ = 0;   // number of the last ticket
-  std::uint64_t closed_ = 0;    // number after that of the last operation of a group
-  std::string failure_;         // why this transport is unusable, if it is
+  NcclGroups groups_;
+  std::uint64_t started_ = 0;  // number of the last ticket
+  std::string failure_;        // why this transport is unusable, if it is
 };
 
 ncclDataType_t type_of(ElementType type) {
@@ -180,8 +132,7 @@ ncclRedOp_t op_of(ReduceOp op) {
 NcclTransport::~NcclTransport() {
   if (!failure_.empty() || groups_.empty()) return;
   try {
-    move_on();
-    retire();
+    groups_.move_on();
   } catch (const std::exception&) {
     // What failed is still there.
   }
@@ -219,10 +170,10 @@ void NcclTransport::send(std::span<const std::byte> message, int peer) {
   expect_on_device(message);
   bytes_sent_ += message.size();
   if (message.empty()) return;  // both ranks know that nothing comes
-  operations_.push({.kind = Operation::Kind::send,
-                    .from = message.data(),
-                    .count = message.size(),
-                    .peer = peer});
+  groups_.push({.kind = Operation::Kind::send,
+                .from = message.data(),
+                .count = message.size(),
+                .peer = peer});
 }
 
 void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
@@ -231,30 +182,23 @@ void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* m
   expect_on_device(buffer);
   if (message_bytes != nullptr) *message_bytes = buffer.size();
   if (buffer.empty()) return;
-  operations_.push({.kind = Operation::Kind::receive,
-                    .to = buffer.data(),
-                    .count = buffer.size(),
-                    .peer = peer});
+  groups_.push({.kind = Operation::Kind::receive,
+                .to = buffer.data(),
+                .count = buffer.size(),
+                .peer = peer});
 }
 
 Ticket NcclTransport::start(const Exec& exec) {
   expect_usable();
   WINNOW_EXPECTS(exec.place == Place::cuda && exec.stream != nullptr,
                  "an NCCL transport runs on a stream: pass Place::cuda and exec.stream");
-  ++started_;
-  if (closed_ == operations_.end()) return {started_};
-  groups_.extend();
-  Group& group = groups_[groups_.end() - 1];
-  group.ticket = started_;
-  group.peer = operations_[closed_].peer;
-  group.end = closed_ = operations_.end();
-  group.stream = static_cast<cudaStream_t>(exec.stream);
-  guarded([this] { move_on(); });
+  groups_.close(++started_, static_cast<cudaStream_t>(exec.stream));
+  guarded([this] { groups_.move_on(); });
   return {started_};
 }
 
 void NcclTransport::progress() {
-  if (failure_.empty()) guarded([this] { move_on(); });
+  if (failure_.empty()) guarded([this] { groups_.move_on(); });
 }
 
 void NcclTransport::wait(Ticket ticket, Deadline deadline) {
@@ -263,90 +207,16 @@ void NcclTransport::wait(Ticket ticket, Deadline deadline) {
                                                 " of " + std::to_string(started_) + " started");
   guarded([&] {
     for (unsigned spins = 0;; ++spins) {
-      move_on();
-      retire();
-      if (groups_.empty() || groups_.front().ticket > ticket.number) return;
+      groups_.move_on();
+      if (groups_.empty() || groups_.first_ticket() > ticket.number) return;
       if (deadline.passed()) {
-        const int peer = groups_.front().peer;
+        const int peer = groups_.first_peer();
         throw CommError("the deadline passed while it waited for " +
                         (peer < 0 ? "all ranks" : "rank " + std::to_string(peer)));
       }
       if (spins >= kSpinsBeforeYield) ::sched_yield();
     }
   });
-}
-
-/// Enqueues the operations of a group in its stream.
-void NcclTransport::issue(const Group& group) {
-  using Kind = Operation::Kind;
-  const ncclComm_t comm = communicator_.get();
-  communicator_.check(ncclGroupStart(), "ncclGroupStart");
-  ncclResult_t result = ncclSuccess;
-  const char* call = "";
-  const auto done = [&](const char* name, ncclResult_t returned) {
-    if (returned != ncclSuccess && returned != ncclInProgress && result == ncclSuccess) {
-      result = returned;
-      call = name;
-    }
-  };
-  for (; operations_.begin() != group.end; operations_.pop()) {
-    const auto& [kind, from, to, count, type, op, peer] = operations_.front();
-    switch (kind) {
-      case Kind::send:
-        done("ncclSend", ncclSend(from, count, type, peer, comm, group.stream));
-        break;
-      case Kind::receive:
-        done("ncclRecv", ncclRecv(to, count, type, peer, comm, group.stream));
-        break;
-      case Kind::all_reduce:
-        done("ncclAllReduce", ncclAllReduce(from, to, count, type, op, comm, group.stream));
-        break;
-      case Kind::reduce_scatter:
-        done("ncclReduceScatter", ncclReduceScatter(from, to, count, type, op, comm, group.stream));
-        break;
-      case Kind::reduce:
-        done("ncclReduce", ncclReduce(from, to, count, type, op, peer, comm, group.stream));
-        break;
-      case Kind::all_gather:
-        done("ncclAllGather", ncclAllGather(from, to, count, type, comm, group.stream));
-        break;
-    }
-  }
-  // In any case: what was begun must be ended.
-  done("ncclGroupEnd", ncclGroupEnd());
-  communicator_.check(result, call);
-}
-
-/// Issues groups as far as NCCL takes them.
-void NcclTransport::move_on() {
-  if (issued_ == groups_.end()) return;
-  const DeviceScope scope(device_);
-  while (issued_ != groups_.end()) {
-    Group& group = groups_[issued_];
-    if (!issuing_) {
-      if (group.event == nullptr) group.event = std::make_unique<Event>();
-      issue(group);
-      issuing_ = true;
-    }
-    if (!communicator_.idle()) return;
-    group.event->record(StreamRef(group.stream));
-    issuing_ = false;
-    ++issued_;
-  }
-}
-
-/// Drops what is done, in order. Throws where NCCL has failed.
-void NcclTransport::retire() {
-  while (groups_.begin() != issued_) {
-    const cudaError_t status = cudaEventQuery(groups_.front().event->get());
-    if (status == cudaErrorNotReady) {
-      (void)cudaGetLastError();
-      (void)communicator_.idle();
-      return;
-    }
-    WINNOW_CUDA_TRY(status);
-    groups_.pop();
-  }
 }
 
 void NcclTransport::fail(const std::string& why, int code) {
@@ -380,8 +250,7 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
     const Deadline deadline = Deadline::after(kConnect);
     // NCCL splits only what has nothing under way.
     for (;;) {
-      move_on();
-      retire();
+      groups_.move_on();
       if (groups_.empty()) break;
       if (deadline.passed()) throw CommError("the deadline passed before a subset could be made");
       ::sched_yield();
@@ -403,12 +272,12 @@ void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, Reduc
   expect_on_device(elements.bytes());
   if (elements.size() == 0) return;
   std::byte* const memory = elements.bytes().data();
-  operations_.push({.kind = Operation::Kind::all_reduce,
-                    .from = memory,
-                    .to = memory,
-                    .count = elements.size(),
-                    .type = type_of(elements.type()),
-                    .op = op_of(op)});
+  groups_.push({.kind = Operation::Kind::all_reduce,
+                .from = memory,
+                .to = memory,
+                .count = elements.size(),
+                .type = type_of(elements.type()),
+                .op = op_of(op)});
   wait(start(exec), deadline);
 }
 
@@ -419,23 +288,23 @@ void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, 
   const auto ranks = static_cast<std::uint64_t>(size_);
   if (elements.size() % ranks == 0) {
     const Chunk own = ring_chunk(elements.size(), rank_, size_);
-    operations_.push({.kind = Operation::Kind::reduce_scatter,
-                      .from = elements.data(),
-                      .to = elements.data() + own.begin,
-                      .count = own.end - own.begin,
-                      .type = ncclFloat32});
+    groups_.push({.kind = Operation::Kind::reduce_scatter,
+                  .from = elements.data(),
+                  .to = elements.data() + own.begin,
+                  .count = own.end - own.begin,
+                  .type = ncclFloat32});
   } else {
     // Chunks of two lengths, which ncclReduceScatter does not have.
     for (int root = 0; root < size_; ++root) {
       const Chunk chunk = ring_chunk(elements.size(), root, size_);
       if (chunk.begin == chunk.end) continue;
       float* const memory = elements.data() + chunk.begin;
-      operations_.push({.kind = Operation::Kind::reduce,
-                        .from = memory,
-                        .to = memory,
-                        .count = chunk.end - chunk.begin,
-                        .type = ncclFloat32,
-                        .peer = root});
+      groups_.push({.kind = Operation::Kind::reduce,
+                    .from = memory,
+                    .to = memory,
+                    .count = chunk.end - chunk.begin,
+                    .type = ncclFloat32,
+                    .peer = root});
     }
   }
   wait(start(exec), deadline);
@@ -452,10 +321,10 @@ void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine
   expect_on_device(mine);
   expect_on_device(all);
   if (mine.empty()) return;
-  operations_.push({.kind = Operation::Kind::all_gather,
-                    .from = mine.data(),
-                    .to = all.data(),
-                    .count = mine.size()});
+  groups_.push({.kind = Operation::Kind::all_gather,
+                .from = mine.data(),
+                .to = all.data(),
+                .count = mine.size()});
   wait(start(exec), deadline);
 }
 

@@ -1,0 +1,102 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/groups_nccl.hpp"
+
+#include "kernels/cuda/device_scope.hpp"
+#include "kernels/cuda/try.hpp"
+
+namespace winnow::comm {
+
+using kernels::cuda::DeviceScope;
+using kernels::cuda::Event;
+using kernels::cuda::StreamRef;
+
+void NcclGroups::close(std::uint64_t ticket, cudaStream_t stream) {
+  if (closed_ == operations_.end()) return;
+  groups_.extend();
+  Group& group = groups_[groups_.end() - 1];
+  group.ticket = ticket;
+  group.peer = operations_[closed_].peer;
+  group.end = closed_ = operations_.end();
+  group.stream = stream;
+}
+
+void NcclGroups::move_on() {
+  issue_all();
+  retire();
+}
+
+/// Enqueues the operations of a group in its stream.
+void NcclGroups::issue(const Group& group) {
+  using Kind = NcclOperation::Kind;
+  const ncclComm_t comm = communicator_.get();
+  communicator_.check(ncclGroupStart(), "ncclGroupStart");
+  ncclResult_t result = ncclSuccess;
+  const char* call = "";
+  const auto done = [&](const char* name, ncclResult_t returned) {
+    if (returned != ncclSuccess && returned != ncclInProgress && result == ncclSuccess) {
+      result = returned;
+      call = name;
+    }
+  };
+  for (; operations_.begin() != group.end; operations_.pop()) {
+    const auto& [kind, from, to, count, type, op, peer] = operations_.front();
+    switch (kind) {
+      case Kind::send:
+        done("ncclSend", ncclSend(from, count, type, peer, comm, group.stream));
+        break;
+      case Kind::receive:
+        done("ncclRecv", ncclRecv(to, count, type, peer, comm, group.stream));
+        break;
+      case Kind::all_reduce:
+        done("ncclAllReduce", ncclAllReduce(from, to, count, type, op, comm, group.stream));
+        break;
+      case Kind::reduce_scatter:
+        done("ncclReduceScatter", ncclReduceScatter(from, to, count, type, op, comm, group.stream));
+        break;
+      case Kind::reduce:
+        done("ncclReduce", ncclReduce(from, to, count, type, op, peer, comm, group.stream));
+        break;
+      case Kind::all_gather:
+        done("ncclAllGather", ncclAllGather(from, to, count, type, comm, group.stream));
+        break;
+    }
+  }
+  // In any case: what was begun must be ended.
+  done("ncclGroupEnd", ncclGroupEnd());
+  communicator_.check(result, call);
+}
+
+/// Issues groups as far as NCCL takes them.
+void NcclGroups::issue_all() {
+  if (issued_ == groups_.end()) return;
+  const DeviceScope scope(communicator_.device());
+  while (issued_ != groups_.end()) {
+    Group& group = groups_[issued_];
+    if (!issuing_) {
+      if (group.event == nullptr) group.event = std::make_unique<Event>();
+      issue(group);
+      issuing_ = true;
+    }
+    if (!communicator_.idle()) return;
+    group.event->record(StreamRef(group.stream));
+    issuing_ = false;
+    ++issued_;
+  }
+}
+
+/// Drops what is done, in order. Throws where NCCL has failed.
+void NcclGroups::retire() {
+  while (groups_.begin() != issued_) {
+    const cudaError_t status = cudaEventQuery(groups_.front().event->get());
+    if (status == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      (void)communicator_.idle();
+      return;
+    }
+    WINNOW_CUDA_TRY(status);
+    groups_.pop();
+  }
+}
+
+}  // namespace winnow::comm
