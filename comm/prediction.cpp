@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
+#include <utility>
 #include <winnow/error.hpp>
 
 #include "comm/pipeline.hpp"
 #include "comm/planner.hpp"
 #include "comm/schedule.hpp"
+#include "comm/shards.hpp"
 #include "comm/size_only.hpp"
 
 namespace winnow::comm {
@@ -49,15 +52,29 @@ class PartOfCall {
     part.pieces = {{.elements = tally.nowhere.floats(count),
                     .parameter = &state_,
                     .state = &state_.pieces.front()}};
-    const auto ranks = static_cast<std::uint32_t>(tally.scenario.topology.ranks());
+    const Topology& topology = tally.scenario.topology;
+    const auto ranks = static_cast<std::uint32_t>(topology.ranks());
     const bool shared_out = tally.schedule.shared_out;
     compress::share_out(part, compressor, shared_out ? ranks : 1,
                         shared_out ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
+    if (tally.schedule.inner != nullptr) {
+      shards = cut_shards(part, topology, rank, *tally.schedule.inner, compressor);
+    }
   }
   PartOfCall(const PartOfCall&) = delete;
   PartOfCall& operator=(const PartOfCall&) = delete;
 
+  /// What this rank keeps of the sums of its node.
+  std::uint64_t served_k(const Rails& rails) const {
+    std::uint64_t k = 0;
+    for (std::size_t rail = 0; rail < shards.of_rail.size(); ++rail) {
+      if (rails.transport(rail) != nullptr) k += shards.of_rail[rail].part.k;
+    }
+    return k;
+  }
+
   compress::Part part;
+  Shards shards;
 
  private:
   compress::ParameterState state_;
@@ -69,7 +86,12 @@ bool write_sizes(Exchange& exchange) {
   for (const auto& views : {exchange.messages, exchange.sums}) {
     for (const compress::MessageView& view : views) entries += view.header.k;
   }
-  static_cast<const SizeOnly&>(exchange.compressor).write(exchange.part.count, entries);
+  const auto& compressor = static_cast<const SizeOnly&>(exchange.compressor);
+  if (exchange.sum.empty()) {
+    compressor.write(exchange.part.count, entries);
+  } else {
+    compressor.write_sum(exchange.part.count);
+  }
   return true;
 }
 
@@ -105,15 +127,16 @@ void call(const Tally& tally, SimulatedTransport& rank) {
           ? longest_part(tally.schedule, world, compressor, scenario.count)
           : scenario.max_part;
   Stats stats;
+  std::optional<Rails> rails;
+  if (tally.schedule.inner != nullptr) rails.emplace(rank, scenario.topology);
   std::deque<PartOfCall> parts;
   std::vector<Exchange> exchanges;
   std::uint64_t k = 0;
   for (std::uint64_t begin = 0; begin < scenario.count; begin += longest) {
-    compress::Part& part =
-        parts
-            .emplace_back(tally, std::min(longest, scenario.count - begin), compressor, rank.rank())
-            .part;
-    k += part.k;
+    PartOfCall& of_call = parts.emplace_back(tally, std::min(longest, scenario.count - begin),
+                                             compressor, rank.rank());
+    compress::Part& part = of_call.part;
+    k += rails ? of_call.served_k(*rails) : part.k;
     exchanges.push_back({.world = rank,
                          .compressor = compressor,
                          .exec = exec,
@@ -124,8 +147,11 @@ void call(const Tally& tally, SimulatedTransport& rank) {
                          .part = part,
                          .header = {.count = part.count, .k = part.k},
                          .random = {},
-                         .stats = stats});
+                         .stats = stats,
+                         .rails = rails ? &*rails : nullptr,
+                         .shards = rails ? &of_call.shards : nullptr});
   }
+  for (PartOfCall& part : parts) part.shards.parts = parts.size();
   if (exchanges.size() == 1) {
     run_whole(tally, rank, exchanges.front());
   } else {
@@ -139,17 +165,8 @@ void call(const Tally& tally, SimulatedTransport& rank) {
 
 }  // namespace
 
-bool can_predict(const Schedule& schedule) {
-  return schedule.inner == nullptr;
-}
-
 Prediction predict(const Scenario& scenario) {
-  const Schedule& schedule = schedule_among(find_schedule(scenario.schedule), &scenario.topology);
   const auto compressor = compress::make_compressor(scenario.compressor);
-  WINNOW_EXPECTS(can_predict(schedule),
-                 std::string(schedule.name) +
-                     " adds gradients inside nodes, which is not predicted "
-                     "yet; take dense, gather, doubling, balanced or shared");
   WINNOW_EXPECTS(!compressor->any_k(), "how many elements " + scenario.compressor +
                                            " keeps is up to the gradient; take topk with the "
                                            "density that is expected of it");
@@ -163,7 +180,16 @@ Prediction predict(const Scenario& scenario) {
   const Nowhere nowhere(
       2 * compress::message_room(scenario.count, scenario.count, compressor->codings()) +
       2 * scenario.count * sizeof(float));
-  Prediction prediction;
+  const World ranks{scenario.topology.ranks(), 0, &scenario.topology, scenario.links};
+  const CostShape shape{.ranks = ranks.ranks,
+                        .count = scenario.count,
+                        .k = compressor->kept(scenario.count),
+                        .codings = compressor->codings(),
+                        .topology = ranks.topology};
+  Choice choice =
+      choose_schedule({.schedule = scenario.schedule}, std::span(&shape, 1), ranks, *compressor);
+  const Schedule& schedule = *choice.schedule;
+  Prediction prediction{.schedule = &schedule, .reason = std::move(choice.reason)};
   const SimulatedWorld world{.topology = scenario.topology,
                              .links = scenario.links,
                              .payload = SimulatedWorld::Payload::sizes,

@@ -20,7 +20,7 @@ struct Scenario {
   LinkModel links = {};
   std::uint64_t count = 0;  ///< elements, below Options::kMaxPart
   std::string compressor = "topk:0.01";
-  std::string schedule = "balanced";
+  std::string schedule = "balanced";             ///< as in Options
   std::uint64_t max_part = Options::kAutomatic;  ///< as in Options
   bool trace = false;
 };
@@ -33,18 +33,17 @@ struct RoundOfPrediction {
 };
 
 struct Prediction {
-  double seconds = 0;                        ///< of the slowest rank
-  std::uint64_t wire_bytes = 0;              ///< of the busiest rank
-  std::uint64_t uplink_bytes = 0;            ///< that leave the busiest node
-  std::uint64_t k = 0;                       ///< elements that rank 0 keeps of its gradient
-  std::uint64_t parts = 1;                   ///< that the bucket travels as
-  std::vector<RoundOfPrediction> rounds;     ///< of a bucket in one part, none of `dense`
+  const Schedule* schedule = nullptr;     ///< that the scenario's leaves among its topology
+  std::string reason;                     ///< why that one
+  double seconds = 0;                     ///< of the slowest rank
+  std::uint64_t wire_bytes = 0;           ///< of the busiest rank
+  std::uint64_t uplink_bytes = 0;         ///< that leave the busiest node
+  std::uint64_t k = 0;                    ///< elements that rank 0 keeps of its gradient, or of its
+                                          ///< node's sum
+  std::uint64_t parts = 1;                ///< that the bucket travels as
+  std::vector<RoundOfPrediction> rounds;  ///< of a bucket in one part, none of `dense`
   std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, where asked for
 };
-
-/// Whether predict knows what a schedule computes: not those of two levels, so far, but where they
-/// are the schedule between nodes (schedule_among).
-bool can_predict(const Schedule& schedule);
 
 /// Runs the schedule's own code over simulated ranks that exchange nothing but sizes. Supports are
 /// taken as spread evenly. Throws UsageError where the scenario makes no sense.

@@ -147,6 +147,24 @@ void SizeOnly::pack(const Exec&, compress::MessageView& sum, std::span<std::byte
   rank_.pass(2 * static_cast<double>(sum.bytes.size()));
 }
 
+void SizeOnly::sum_gradients(const Exec&, std::span<const kernels::Term> gradients,
+                             std::span<float> sum) const {
+  rank_.pass(sizeof(float) * static_cast<double>((gradients.size() + 1) * sum.size()));
+}
+
+bool SizeOnly::write_outcome(const Exec&, const compress::Part& part,
+                             std::span<const compress::MessageView> messages, bool) const {
+  std::uint64_t k = 0;
+  for (const compress::MessageView& message : messages) k += message.header.k;
+  if (!everything()) rank_.pass(sizeof(float) * static_cast<double>(part.count));
+  write(part.count, k);
+  return true;
+}
+
+void SizeOnly::write_sum(std::uint64_t count) const {
+  rank_.pass(2 * sizeof(float) * static_cast<double>(count));
+}
+
 void SizeOnly::write(std::uint64_t count, std::uint64_t k) const {
   rank_.pass(everything() ? sizeof(float) * static_cast<double>(count) + static_cast<double>(k)
                           : (kScattered + kCoded) * static_cast<double>(k));

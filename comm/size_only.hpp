@@ -58,9 +58,17 @@ class SizeOnly final : public compress::Compressor {
                               const compress::MessageView& first,
                               const compress::MessageView& second) const override;
   void pack(const Exec& exec, compress::MessageView& sum, std::span<std::byte> out) const override;
+  void announce(const Exec&, const compress::Header&, std::span<std::byte>) const override {}
+  void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
+                     std::span<float> sum) const override;
+  bool write_outcome(const Exec& exec, const compress::Part& part,
+                     std::span<const compress::MessageView> messages,
+                     bool shared_out) const override;
 
   /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
   void write(std::uint64_t count, std::uint64_t k) const;
+  /// Takes the time of writing a sum of all elements into them.
+  void write_sum(std::uint64_t count) const;
 
  protected:
   std::string selection() const override { return real_->name(); }

@@ -154,8 +154,6 @@ class TwoLevel {
     }
     if (exchange_.poisoned) return;
     exchange_.sum = scratch_.first(exchange_.part.count);
-    // Messages say nothing of elements that nobody chose.
-    if (!exchange_.compressor.everything()) std::ranges::fill(exchange_.sum, 0.0F);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       compress::Part& part = shards_[rail].part;
       for (std::size_t i = 0; i < part.pieces.size(); ++i) {
@@ -163,10 +161,8 @@ class TwoLevel {
         part.pieces[i].elements =
             exchange_.sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
       }
-      const bool finite = inner_schedule_.shared_out
-                              ? compress::write_sums(exchange_.exec, part, messages_[rail], 1)
-                              : compress::add_messages(exchange_.exec, part, messages_[rail], 1);
-      exchange_.poisoned |= !finite;
+      exchange_.poisoned |= !exchange_.compressor.write_outcome(
+          exchange_.exec, part, messages_[rail], inner_schedule_.shared_out);
     }
   }
 
@@ -237,7 +233,7 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (serves(rail)) floats += locals_.size() * shards_[rail].part.count;
     }
-    scratch_ = workspace_.take<float>(std::max(floats, exchange_.part.count));
+    scratch_ = room_for(std::max(floats, exchange_.part.count));
     std::span<float> rest = scratch_;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       gathered_[rail] = {};
@@ -259,6 +255,10 @@ class TwoLevel {
       }
     }
   }
+  std::span<float> room_for(std::uint64_t floats) const {
+    const auto room = exchange_.compressor.room(exchange_.exec, floats * sizeof(float));
+    return {reinterpret_cast<float*>(room.data()), floats};
+  }
   std::span<std::byte> header_room() const {
     return exchange_.compressor.room(exchange_.exec, sizeof(Header));
   }
@@ -269,7 +269,7 @@ class TwoLevel {
   void fold_in_strays() {
     const Stopwatch watch(exchange_.stats.select_seconds);
     // Taken in any case, so that no later call allocates; not touched where not needed.
-    const auto room = workspace_.take<float>(exchange_.part.count);
+    const auto room = room_for(exchange_.part.count);
     for (std::size_t i = 0; i < outgoing_.size(); ++i) {
       const Piece& piece = exchange_.part.pieces[i];
       outgoing_[i] = piece.elements;
@@ -287,8 +287,7 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (rails_.server(rail) != server) continue;
       const auto header = header_room();
-      compress::seal(exchange_.exec, header_of_gradient(rail), {}, header,
-                     exchange_.compressor.codings());
+      exchange_.compressor.announce(exchange_.exec, header_of_gradient(rail), header);
       send(header, server);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
         send(std::as_bytes(outgoing(shards_[rail], i)), server);
@@ -330,8 +329,8 @@ class TwoLevel {
                                       : gathered.gradients[sender].subspan(piece.base, size)};
       }
       piece.elements = gathered.sum.subspan(piece.base, size);
-      // Not finite is not: the inner schedule sees it.
-      (void)kernels::ordered_sum(exchange_.exec, terms, 0, piece.elements, 1);
+      // What is not finite the inner schedule sees.
+      exchange_.compressor.sum_gradients(exchange_.exec, terms, piece.elements);
     }
   }
 

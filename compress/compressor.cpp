@@ -160,6 +160,24 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   compress::pack(exec, sum, out, codings_);
 }
 
+void Compressor::announce(const Exec& exec, const Header& header, std::span<std::byte> out) const {
+  seal(exec, header, {}, out, codings_);
+}
+
+void Compressor::sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
+                               std::span<float> sum) const {
+  (void)kernels::ordered_sum(exec, gradients, 0, sum, 1);
+}
+
+bool Compressor::write_outcome(const Exec& exec, const Part& part,
+                               std::span<const MessageView> messages, bool shared_out) const {
+  // Messages say nothing of elements that nobody chose.
+  if (!everything()) {
+    for (const Piece& piece : part.pieces) std::ranges::fill(piece.elements, 0.0F);
+  }
+  return shared_out ? write_sums(exec, part, messages, 1) : add_messages(exec, part, messages, 1);
+}
+
 void Compressor::take(const Exec& exec, const EncodeJob& job, Taken& taken,
                       std::span<std::byte> out) const {
   take_values(exec, codings_, job, taken, out);

@@ -12,6 +12,7 @@
 
 #include "compress/message.hpp"
 #include "compress/part.hpp"
+#include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
 
@@ -108,6 +109,18 @@ class Compressor {
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                             const MessageView& second) const;
   virtual void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
+
+  // For schedules in which gradients travel whole within a node.
+
+  /// Seals a header that goes alone, before a gradient: `out` has sizeof(Header) bytes.
+  virtual void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const;
+  /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum.
+  virtual void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
+                             std::span<float> sum) const;
+  /// The elements of a part = what a schedule ended with: the sums of owners where it is
+  /// `shared_out`, else messages for all, in their order. Returns whether all are finite.
+  virtual bool write_outcome(const Exec& exec, const Part& part,
+                             std::span<const MessageView> messages, bool shared_out) const;
 
  protected:
   /// The selection's own part of the name, e.g. "topk:0.01".

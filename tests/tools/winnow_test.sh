@@ -46,9 +46,13 @@ expect 0 '^balanced +[0-9.]+ ms +[0-9,]+ +[0-9,]+$' explain --topology 2x2 --cou
 expect 0 '^2 +[0-9,]+ ' explain --topology 2x2 --count 1M
 expect 0 '^speed-up +[0-9.]+x$' explain --topology 3,1,2 --count 64k --schedule gather
 expect 0 '^schedule +gather: ' explain --topology 4x1 --count 64k --schedule two_level:gather
-expect 0 '^ +\(two_level:gather, one rank on every node\)$' explain --topology 4x1 --count 64k \
-  --schedule two_level:gather
-expect 2 'adds gradients inside nodes' explain --topology 4x2 --schedule two_level:gather
+expect 0 '^ +\(schedule=two_level:gather, one rank on every node\)$' explain --topology 4x1 \
+  --count 64k --schedule two_level:gather
+expect 0 '^schedule +two_level:(gather|balanced|doubling): ' explain --topology 4x8 --count 25.6M \
+  --compressor topk:0.01 --schedule two_level
+expect 0 '^ +\(schedule=two_level, predicted to take ' explain --topology 4x8 --count 25.6M \
+  --compressor topk:0.01 --schedule two_level
+expect 0 'topk:0.01@two_level:shared' simulate --topology 4x2 --count 1M
 expect 0 '^16x1 +16 +topk:0.01@gather ' simulate --topology 2x1 16x1 --count 1M
 expect 0 'int8@balanced' simulate --topology 4x2 --compressor topk:0.01 topk:0.01,int8 \
   --schedule balanced --count 1M --csv "$folder/csv"

@@ -71,8 +71,7 @@ void explain(const Request& request) {
   scenario.max_part = winnow::Options::kMaxPart;
   scenario.trace = request.transfers > 0;
   const Prediction prediction = predict(scenario);
-  const auto& named = winnow::comm::find_schedule(request.schedule);
-  const auto& schedule = winnow::comm::schedule_among(named, &scenario.topology);
+  const auto& schedule = *prediction.schedule;
   const int ranks = scenario.topology.ranks();
 
   std::cout << "topology    " << scenario.topology.to_string() << ", " << ranks << " ranks\n"
@@ -81,9 +80,7 @@ void explain(const Request& request) {
             << "compressor  " << winnow::compress::make_compressor(request.compressor)->name()
             << ": rank 0 keeps " << count_text(prediction.k) << " elements\n"
             << "schedule    " << schedule.name << ": " << schedule.summary << '\n';
-  if (&schedule != &named) {
-    std::cout << "            (" << named.name << ", one rank on every node)\n";
-  }
+  if (schedule.name != request.schedule) std::cout << "            (" << prediction.reason << ")\n";
   write_rounds(prediction, ranks);
   write_transfers(prediction, request.transfers);
 
@@ -114,7 +111,9 @@ void add_explain(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--compressor", request->compressor, "as in WINNOW_COMPRESSOR")
       ->capture_default_str();
-  command->add_option("--schedule", request->schedule, "dense, gather, balanced")
+  command
+      ->add_option("--schedule", request->schedule,
+                   "as in WINNOW_SCHEDULE: gather, two_level, auto")
       ->capture_default_str();
   command->add_option("--links", request->links,
                       "words of inter=LATENCY,BANDWIDTH intra=LATENCY,BANDWIDTH pass=BANDWIDTH, "

@@ -6,6 +6,7 @@
 #include <memory>
 #include <winnow/error.hpp>
 
+#include "comm/planner.hpp"
 #include "comm/prediction.hpp"
 #include "comm/schedule.hpp"
 #include "tools/winnow/commands.hpp"
@@ -33,11 +34,17 @@ struct Row {
   double speed_up;
 };
 
+/// Whether a schedule of the table is another one of it among these ranks.
+bool is_another(const std::string& name, const winnow::Topology& topology) {
+  const auto& schedule = winnow::comm::find_schedule(name);
+  return &winnow::comm::schedule_among(schedule, &topology) != &schedule;
+}
+
 std::vector<Row> simulate(const Request& request) {
   std::vector<std::string> schedules = request.schedules;
   if (schedules.empty()) {
     for (const auto& schedule : winnow::comm::schedules()) {
-      if (winnow::comm::can_predict(schedule)) schedules.emplace_back(schedule.name);
+      schedules.emplace_back(schedule.name);
     }
   }
   std::vector<Row> rows;
@@ -53,6 +60,7 @@ std::vector<Row> simulate(const Request& request) {
         rows.push_back({topology, "dense ring", ranks, dense, 1});
         continue;
       }
+      if (request.schedules.empty() && is_another(schedule, scenario.topology)) continue;
       for (const std::string& compressor : request.compressors) {
         scenario.schedule = schedule;
         scenario.compressor = compressor;
