@@ -29,7 +29,7 @@ void NcclGroups::move_on() {
 /// Enqueues the operations of a group in its stream.
 void NcclGroups::issue(const Group& group) {
   using Kind = NcclOperation::Kind;
-  const ncclComm_t comm = communicator_.get();
+  ncclComm* const comm = communicator_.get();
   communicator_.check(ncclGroupStart(), "ncclGroupStart");
   ncclResult_t result = ncclSuccess;
   const char* call = "";

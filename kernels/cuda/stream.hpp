@@ -35,6 +35,7 @@ class Stream {
     stream_.reset(stream);
   }
 
+  // NOLINTNEXTLINE(google-explicit-constructor): a stream is such a view
   operator StreamRef() const { return StreamRef(stream_.get()); }
   cudaStream_t get() const { return stream_.get(); }
   Exec exec() const { return StreamRef(*this).exec(); }

@@ -313,6 +313,7 @@ void ncclComm::run_collective(Lock& lock, const Operation& operation) {
   std::memcpy(to, all[0].data() + begin, operation.bytes);
 }
 
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the libraries' own names
 extern "C" {
 
 const char* ncclGetErrorString(ncclResult_t) {
@@ -551,6 +552,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 }  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
 namespace winnow::tests {
 
