@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last rank is killed in the middle of a job, under mpirun --enable-recovery: the others get a
 // CommError at the deadline, keep everything, and finish the sum over a communicator without it.
-#include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <vector>

@@ -34,7 +34,7 @@ struct OnDevice {
     second_value.upload(second.value, stream);
   }
 
-  void merge(const Stream& stream) {
+  void merge(const Stream& stream) const {
     kernels::cuda::merge({.place = Place::cuda, .stream = stream.get()},
                          {.first = {first_index.span(), first_value.span()},
                           .second = {second_index.span(), second_value.span()},
