@@ -200,7 +200,9 @@ TEST(FeedbackSelectModel, OwnUnitsNeitherFillNorMoveABound) {
   SelectStep step = own_step(Input::normal, 9000, 2, 64);
   for (std::size_t i = 0; i < step.gradient.size(); ++i) {
     const std::uint64_t unit = (64 + i) / kernels::Partition::kUnit;
-    if (step.own->partition.owner_of_unit(unit) == step.own->self) step.gradient[i] = 1e6F;
+    if (step.own && step.own->partition.owner_of_unit(unit) == step.own->self) {
+      step.gradient[i] = 1e6F;
+    }
   }
   SelectBound bound{.bound = 2.9F, .margin = 0.03F, .k = static_cast<std::uint32_t>(step.k)};
   const SelectOutcome out = OnModel{machine}(step, bound);
