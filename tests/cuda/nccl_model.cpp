@@ -5,8 +5,8 @@
 // cudaMalloc gave, and a stream is two counters. It is as strict as NCCL may be: a communicator
 // that does not block stays in progress for some looks after each call, and until all ranks have
 // come, and a call meanwhile is an error; groups of a communicator run one after another, a message
-// ends when it has been copied, and one whose buffer has another size is an error of both ranks; a
-// rank that aborts leaves its peers waiting; none is split with groups under way.
+// ends when it has been copied, and one whose buffer has another size is an error of the receiver;
+// a rank that aborts leaves its peers waiting; none is split with groups under way.
 #include "tests/cuda/nccl_model.hpp"
 
 #include <cuda_runtime_api.h>
