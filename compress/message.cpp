@@ -78,7 +78,7 @@ std::string value_text(std::uint8_t byte) {
 void expect_host(const Exec& exec) {
   WINNOW_EXPECTS(
       exec.place != Place::cuda && (exec.workspace == nullptr || !exec.workspace->is_device()),
-      "messages are sealed and opened in host memory; pass Place::cpu and a Workspace "
+      "these messages are sealed and opened in host memory; pass Place::cpu and a Workspace "
       "of the host");
 }
 

@@ -18,9 +18,8 @@ struct NoBody {};
 /// dispatched.
 template <class Reference, class Cpu, class Cuda, class... Args>
 auto dispatch(const Exec& exec, Reference reference, Cpu cpu, Cuda cuda, Args&&... args) {
-  WINNOW_EXPECTS(
-      exec.workspace == nullptr || exec.workspace->is_device() == (exec.place == Place::cuda),
-      "Exec::workspace must be of the memory that Exec::place names");
+  WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
+                 "Exec::workspace must be of the host; that of a device is device_workspace");
   const FloatMode mode;
   switch (exec.place) {
     case Place::reference:

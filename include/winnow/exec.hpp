@@ -15,9 +15,9 @@ struct Exec {
   Place place = Place::cpu;
   void* stream = nullptr;          ///< a cudaStream_t where place is cuda, unused elsewhere
   int threads = 1;                 ///< OpenMP threads on the CPU; results never depend on it
-  Workspace* workspace = nullptr;  ///< scratch of that place; required by kernels that say so. What
-                                   ///< runs on the host, as schedules and messages do, keeps
-                                   ///< lists there too and refuses one of device memory
+  Workspace* workspace = nullptr;  ///< scratch of the host, for kernels that say so and for the
+                                   ///< lists that schedules keep; never of device memory
+  Workspace* device_workspace = nullptr;  ///< scratch of device memory, where place is cuda
 };
 
 }  // namespace winnow

@@ -13,8 +13,8 @@ inline void expect_device(const Exec& exec) {
   WINNOW_EXPECTS(exec.place == Place::cuda && exec.stream != nullptr,
                  "kernels of device memory run on a stream: pass Place::cuda and an Exec::stream "
                  "that is not null, as kernels::cuda::Stream::exec() does");
-  WINNOW_EXPECTS(exec.workspace == nullptr || exec.workspace->is_device(),
-                 "Exec::workspace must be null or of device memory here: make it of "
+  WINNOW_EXPECTS(exec.device_workspace == nullptr || exec.device_workspace->is_device(),
+                 "Exec::device_workspace must be null or of device memory: make it of "
                  "kernels::cuda::kDeviceMemory");
 }
 

@@ -105,14 +105,14 @@ TEST_F(OwnersOnDevice, AWorkspaceOfTheDeviceGivesScratch) {
   const Stream stream;
   Workspace workspace(kernels::cuda::kDeviceMemory);
   Exec exec = stream.exec();
-  exec.workspace = &workspace;
+  exec.device_workspace = &workspace;
   const DeviceArray<float> sum(1000), one(1000);
   sum.upload(std::vector<float>(1000), stream);
   one.upload(std::vector<float>(1000, 1), stream);
   const auto step = [&] {
     const Workspace::Scope scope(workspace);
-    const auto first = exec.workspace->take<float>(1000),
-               second = exec.workspace->take<float>(1000);
+    const auto first = exec.device_workspace->take<float>(1000),
+               second = exec.device_workspace->take<float>(1000);
     for (const std::span<float> room : {first, second}) {
       kernels::cuda::enqueue_copy(room, one.span(), stream);
       kernels::residual_add(exec, sum.span(), room);
