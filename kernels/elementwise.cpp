@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::kernels {
 
@@ -21,7 +22,10 @@ void scale(const Exec& exec, std::span<float> elements, float factor) {
 }
 
 bool all_finite(const Exec& exec, std::span<const float> elements) {
-  return dispatch(exec, reference::all_finite, cpu::all_finite, NoBody{}, elements);
+  const auto on_device = [](const Exec& there, std::span<const float> given) {
+    return answer(there, [&](std::uint32_t* word) { cuda::all_finite(there, given, word); }) == 0;
+  };
+  return dispatch(exec, reference::all_finite, cpu::all_finite, on_device, elements);
 }
 
 }  // namespace winnow::kernels

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/half.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::kernels {
 
@@ -39,7 +40,11 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
 bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor) {
   WINNOW_EXPECTS(type == ElementType::bf16 || type == ElementType::fp16,
                  "fits is asked of bf16 or fp16");
-  return dispatch(exec, reference::fits, cpu::fits, NoBody{}, type, in, factor);
+  const auto on_device = [](const Exec& there, ElementType to, std::span<const float> given,
+                            float by) {
+    return answer(there, [&](std::uint32_t* word) { cuda::fits(there, to, given, by, word); }) == 0;
+  };
+  return dispatch(exec, reference::fits, cpu::fits, on_device, type, in, factor);
 }
 
 }  // namespace winnow::kernels

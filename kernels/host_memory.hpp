@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <winnow/workspace.hpp>
 
 namespace winnow::kernels {
 
@@ -14,6 +15,8 @@ namespace winnow::kernels {
 /// Throws std::bad_alloc.
 std::byte* allocate_host(std::size_t bytes);
 void free_host(std::byte* memory) noexcept;
+
+inline constexpr MemorySource kHostMemory{allocate_host, free_host};
 
 /// Owns zero-initialised host memory for `T`; empty by default.
 template <class T>

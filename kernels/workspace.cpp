@@ -3,33 +3,18 @@
 #include "winnow/workspace.hpp"
 
 #include <algorithm>
-#include <mutex>
-#include <vector>
 #include <winnow/error.hpp>
 
 #include "kernels/host_memory.hpp"
+#include "kernels/keep_for_ever.hpp"
 
 namespace winnow {
 
 namespace {
-constexpr MemorySource kHostMemory{kernels::allocate_host, kernels::free_host};
 constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
-
-/// Holds memory that nobody may free, where leak checkers see that it is still known.
-void keep_for_ever(std::byte* memory) noexcept {
-  static std::mutex mutex;
-  try {
-    static auto* const kept = new std::vector<std::byte*>;
-    const std::lock_guard lock(mutex);
-    kept->push_back(memory);
-  } catch (...) {
-    // Without memory for the note the memory itself stays all the same.
-  }
-}
-
 }  // namespace
 
-Workspace::Workspace() : Workspace(kHostMemory) {}
+Workspace::Workspace() : Workspace(kernels::kHostMemory) {}
 Workspace::Workspace(const MemorySource& source) : source_(source) {}
 Workspace::~Workspace() {
   release();
@@ -37,7 +22,7 @@ Workspace::~Workspace() {
 
 void Workspace::release() noexcept {
   if (abandoned_) {
-    for (const Block& block : blocks_) keep_for_ever(block.memory);
+    for (const Block& block : blocks_) kernels::keep_for_ever(block.memory);
     return;
   }
   for (Block& block : blocks_) source_.release(block.memory);

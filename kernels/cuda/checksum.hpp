@@ -17,4 +17,9 @@ namespace winnow::kernels::cuda {
 /// CUDA.
 void checksum(const Exec& exec, std::span<const std::byte> bytes, std::uint64_t* sum);
 
+/// The same of several, up to 128 in a launch: sums[m] of messages[m], none of which a sum lies in.
+/// The list is captured by value.
+void checksums(const Exec& exec, std::span<const std::span<const std::byte>> messages,
+               std::uint64_t* sums);
+
 }  // namespace winnow::kernels::cuda

@@ -5,13 +5,31 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <winnow/exec.hpp>
 
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/try.hpp"
 
+#ifndef __CUDACC__
+namespace winnow::simt {
+/// Enqueues a grid, each thread of which calls `kernel` with the shared memory of its block; on the
+/// host model, whose body is in tests/cuda/cuda_model.cpp.
+cudaError_t launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
+                   std::function<void(void*)> kernel);
+}  // namespace winnow::simt
+#endif
+
 namespace winnow::kernels::cuda {
+
+/// Of an Exec that may be used on a device.
+inline cudaStream_t stream_of(const Exec& exec) {
+  expect_device(exec);
+  return static_cast<cudaStream_t>(exec.stream);
+}
+
+#ifdef __CUDACC__
 
 /// Every thread of a grid enters a kernel (simt.hpp) here.
 template <class Kernel>
@@ -19,12 +37,6 @@ __global__ void __launch_bounds__(simt::kThreads)
     enter(const __grid_constant__ typename Kernel::Task task) {
   __shared__ typename Kernel::Shared shared;
   Kernel::run(shared, task);
-}
-
-/// Of an Exec that may be used on a device.
-inline cudaStream_t stream_of(const Exec& exec) {
-  expect_device(exec);
-  return static_cast<cudaStream_t>(exec.stream);
 }
 
 /// Enqueues a kernel on exec.stream.
@@ -37,6 +49,18 @@ void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task
   WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, task));
 }
 
+#else
+
+template <class Kernel>
+void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task) {
+  using Shared = typename Kernel::Shared;
+  WINNOW_CUDA_TRY(simt::launch(stream_of(exec), blocks, sizeof(Shared), [task](void* shared) {
+    Kernel::run(*static_cast<Shared*>(shared), task);
+  }));
+}
+
+#endif
+
 /// Enqueues zeros.
 template <class T>
 void clear(const Exec& exec, T* at, std::size_t count = 1) {
@@ -44,19 +68,20 @@ void clear(const Exec& exec, T* at, std::size_t count = 1) {
 }
 
 /// Blocks for a kernel whose blocks fetch `tiles` pieces of work until none is left: as many as
-/// the current device runs at a time.
-inline unsigned blocks_for(std::uint64_t tiles) {
+/// the current device runs at a time, or `waves` times as many.
+inline unsigned blocks_for(std::uint64_t tiles, unsigned waves = 1) {
   constexpr std::uint64_t kBlocksPerMultiprocessor = 8;
   int device = 0, multiprocessors = 0;
   WINNOW_CUDA_TRY(cudaGetDevice(&device));
   WINNOW_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  const std::uint64_t most = static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor;
+  const std::uint64_t most =
+      static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor * waves;
   return static_cast<unsigned>(std::clamp<std::uint64_t>(tiles, 1, most));
 }
 
 /// Blocks for a kernel in which each thread takes every grid_threads()-th piece of work.
-inline unsigned blocks_of(std::uint64_t pieces) {
-  return blocks_for((pieces + simt::kThreads - 1) / simt::kThreads);
+inline unsigned blocks_of(std::uint64_t pieces, unsigned waves = 1) {
+  return blocks_for((pieces + simt::kThreads - 1) / simt::kThreads, waves);
 }
 
 }  // namespace winnow::kernels::cuda

@@ -37,6 +37,14 @@ inline void free_device(std::byte* memory) noexcept {
 struct FreePinned {
   void operator()(void* memory) const noexcept { forget_error(cudaFreeHost(memory)); }
 };
+inline std::byte* allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  WINNOW_CUDA_TRY(cudaMallocHost(&memory, bytes));
+  return static_cast<std::byte*>(memory);
+}
+inline void free_pinned(std::byte* memory) noexcept {
+  FreePinned{}(memory);
+}
 }  // namespace detail
 
 /// Memory of the current device for a Workspace. Its release waits for the device, and may so wait
@@ -45,6 +53,11 @@ inline constexpr MemorySource kDeviceMemory{.allocate = detail::allocate_device,
                                             .release = detail::free_device,
                                             .alignment = 256,
                                             .is_device = true};
+
+/// The host's, page-locked: copies to and from it run beside the host. Its release too waits for
+/// the device.
+inline constexpr MemorySource kPinnedMemory{.allocate = detail::allocate_pinned,
+                                            .release = detail::free_pinned};
 
 /// Enqueues a copy of equal sizes. Host memory is left alone until the stream has passed the copy;
 /// a captured copy meets it again in each replay.

@@ -66,6 +66,16 @@ class Event {
   }
   /// Waits on the host until it is passed.
   void synchronize() const { WINNOW_CUDA_TRY(cudaEventSynchronize(event_.get())); }
+  /// Whether it is passed by now.
+  bool passed() const {
+    const cudaError_t status = cudaEventQuery(event_.get());
+    if (status == cudaErrorNotReady) {
+      (void)cudaGetLastError();
+      return false;
+    }
+    WINNOW_CUDA_TRY(status);
+    return true;
+  }
   /// Both with Timing::on, and passed.
   double seconds_since(const Event& begin) const {
     float milliseconds = 0;

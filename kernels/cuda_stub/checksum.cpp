@@ -10,4 +10,8 @@ void checksum(const Exec&, std::span<const std::byte>, std::uint64_t*) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void checksums(const Exec&, std::span<const std::span<const std::byte>>, std::uint64_t*) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

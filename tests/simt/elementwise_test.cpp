@@ -111,6 +111,23 @@ TEST_P(ElementwiseOnModel, ChecksumsEqualReference) {
   });
 }
 
+TEST_P(ElementwiseOnModel, ListsOfChecksumsEqualReference) {
+  for (const unsigned blocks_each : {1U, 3U}) {
+    expect_lists_of_checksums_equal_reference(
+        [&](std::span<const std::span<const std::byte>> messages) {
+          std::vector<std::uint64_t> sums(messages.size());
+          kernels::cuda::for_each_checksums_task(
+              messages, sums.data(),
+              [&](const kernels::cuda::ChecksumsTask& task, std::uint64_t pairs) {
+                EXPECT_TRUE(std::ranges::all_of(std::span(task.of).first(task.count),
+                                                [&](const auto& of) { return of.pairs <= pairs; }));
+                machine_.launch<kernels::cuda::Checksums>(blocks_each * task.count, task);
+              });
+          return sums;
+        });
+  }
+}
+
 TEST(ElementwiseModel, AChecksumNeedsItsBarrier) {
   const std::vector<std::uint64_t> message(5000, 0x0123456789abcdef);
   const auto sum_of = [&](const SimtOrder& order, int skipped) {

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/fiber.hpp"
@@ -44,6 +45,7 @@ struct Warp : Meeting {
 };
 
 struct Block : Meeting {
+  std::size_t slot = 0;
   unsigned index = 0;
   unsigned ended = 0;
   bool any[2] = {};
@@ -52,57 +54,106 @@ struct Block : Meeting {
 };
 
 struct Thread {
-  std::unique_ptr<comm::Fiber> fiber;
+  comm::Fiber* fiber = nullptr;  // once it has begun
   Block* block = nullptr;
   unsigned index = 0;
   int barriers = 0;
-  bool ended = false;
 };
 
-Machine::Impl* machine = nullptr;  // that runs now
-Thread* current = nullptr;
+// What runs now. A launch stays on its thread.
+thread_local Machine::Impl* machine = nullptr;
+thread_local Thread* current = nullptr;
 
 }  // namespace
 
 struct Machine::Impl {
   SimtOrder order;
   std::mt19937 random;
-  std::function<void(void*)> kernel;
+  const std::function<void(void*)>* kernel = nullptr;
+  std::size_t shared_bytes = 0;
+  std::vector<unsigned> turns;  // block indices, in the order in which they start
+  std::size_t started = 0;
   std::vector<std::unique_ptr<Block>> slots;
   std::deque<Thread> threads;  // of slot s: from s * kThreads on
   std::deque<Thread*> ready;
+  Thread* next = nullptr;  // picked, but for another fiber than the one that did
+  std::vector<std::unique_ptr<comm::Fiber>> fibers;
+  std::vector<comm::Fiber*> free;
   std::string problem;
-  unsigned grid = 0;
+  std::size_t ended = 0;
   std::uint64_t idle_looks = 0;
   int barriers = 0;
   int skipped_barrier = -1;
 
-  /// One that keeps its fiber, and so its stack, from launch to launch.
-  void add_thread() {
-    Thread& thread = threads.emplace_back();
-    thread.fiber = std::make_unique<comm::Fiber>([this, &thread] {
-      while (true) {
-        kernel(thread.block->shared.data());
-        thread.ended = true;
-        thread.fiber->suspend();
-      }
-    });
+  /// A fiber's body. It waits here from launch to launch, and may go on in another thread of the
+  /// host: it keeps nothing of one.
+  [[noreturn]] void serve(std::size_t number) {
+    while (true) {
+      run_threads();
+      free.push_back(fibers[number].get());
+      fibers[number]->suspend();
+    }
   }
 
-  void start(std::size_t slot, unsigned index, std::size_t shared_bytes) {
-    Block& block = *(slots[slot] = std::make_unique<Block>());
-    block.index = index;
+  /// Runs the current thread, and others after it on the same stack as long as the one that is
+  /// picked has not begun on another: those that never wait cost no switch.
+  [[gnu::noinline]] void run_threads() {
+    comm::Fiber* const fiber = current->fiber;
+    while (true) {
+      (*kernel)(current->block->shared.data());
+      end(*current);
+      next = ready.empty() ? nullptr : pick();
+      if (next == nullptr || next->fiber != nullptr) return;
+      current = std::exchange(next, nullptr);
+      current->fiber = fiber;
+    }
+  }
+
+  comm::Fiber* take_fiber() {
+    if (free.empty()) {
+      const std::size_t number = fibers.size();
+      fibers.push_back(std::make_unique<comm::Fiber>([this, number] { serve(number); }));
+      free.push_back(fibers.back().get());
+    }
+    comm::Fiber* const fiber = free.back();
+    free.pop_back();
+    return fiber;
+  }
+
+  /// Of a thread, and perhaps of its block, after which another may start.
+  void end(const Thread& thread) {
+    barriers = std::max(barriers, thread.barriers);
+    Block& block = *thread.block;
+    if (++block.ended < kThreads) return;
+    block.ended = 0;
+    ++ended;
+    if (started < turns.size()) start(block);
+  }
+
+  void start(Block& block) {
+    block.index = turns[started++];
     block.shared.resize(shared_bytes / sizeof(std::max_align_t) + 1);
     std::fill_n(reinterpret_cast<std::byte*>(block.shared.data()), shared_bytes, kGarbage);
     for (unsigned t = 0; t < kThreads; ++t) {
-      Thread& thread = threads[slot * kThreads + t];
-      thread.block = &block;
-      thread.index = t;
-      thread.barriers = 0;
-      thread.ended = false;
+      Thread& thread = threads[block.slot * kThreads + t];
+      thread = {.fiber = nullptr, .block = &block, .index = t};
       block.waiting.push_back(&thread);
     }
     release(block.waiting);
+  }
+
+  /// To the end of the launch, or to a problem.
+  void run() {
+    while (problem.empty() && ended < turns.size()) {
+      current = std::exchange(next, nullptr);
+      if (current == nullptr && ready.empty()) {
+        problem = who_waits();
+        return;
+      }
+      if (current == nullptr) current = pick();
+      if (current->fiber == nullptr) current->fiber = take_fiber();
+      current->fiber->resume();
+    }
   }
 
   Thread* pick() {
@@ -193,15 +244,14 @@ struct Machine::Impl {
   }
 
   std::string who_waits() const {
-    std::size_t ended = 0, barrier = 0, warp = 0;
+    std::size_t gone = 0, barrier = 0, warp = 0;
     for (const auto& block : slots) {
-      if (block == nullptr) continue;
-      ended += block->ended;
+      gone += block->ended;
       barrier += block->waiting.size();
       for (const Warp& w : block->warps) warp += w.waiting.size();
     }
     return "nobody can go on: " + std::to_string(barrier) + " threads wait at a barrier, " +
-           std::to_string(warp) + " in a warp, " + std::to_string(ended) + " have ended";
+           std::to_string(warp) + " in a warp, " + std::to_string(gone) + " have ended";
   }
 };
 
@@ -229,48 +279,36 @@ int Machine::barriers() const {
 void Machine::run(unsigned blocks, std::size_t shared_bytes,
                   const std::function<void(void*)>& kernel) {
   Impl& m = *impl_;
-  m.kernel = kernel;
-  m.grid = blocks;
+  m.kernel = &kernel;
+  m.shared_bytes = shared_bytes;
   m.problem.clear();
+  m.started = m.ended = 0;
   m.idle_looks = 0;
   m.barriers = 0;
-  std::vector<unsigned> order(blocks);
-  std::iota(order.begin(), order.end(), 0U);
-  if (m.by_chance()) std::shuffle(order.begin(), order.end(), m.random);
-  if (m.order.pick == SimtOrder::Pick::descending) std::reverse(order.begin(), order.end());
+  m.turns.resize(blocks);
+  std::iota(m.turns.begin(), m.turns.end(), 0U);
+  if (m.by_chance()) std::shuffle(m.turns.begin(), m.turns.end(), m.random);
+  if (m.order.pick == SimtOrder::Pick::descending) std::reverse(m.turns.begin(), m.turns.end());
 
   const std::size_t resident = std::min<std::size_t>(std::max(m.order.resident, 1U), blocks);
-  m.slots.resize(std::max(m.slots.size(), resident));
-  while (m.threads.size() < resident * kThreads) m.add_thread();
-  std::size_t started = 0;
-  for (; started < resident; ++started) m.start(started, order[started], shared_bytes);
+  while (m.slots.size() < resident) {
+    m.slots.push_back(std::make_unique<Block>());
+    m.slots.back()->slot = m.slots.size() - 1;
+    m.threads.resize(m.slots.size() * kThreads);
+  }
+  for (std::size_t slot = 0; slot < resident; ++slot) m.start(*m.slots[slot]);
 
   machine = &m;
-  for (std::size_t ended = 0; ended < blocks && m.problem.empty();) {
-    if (m.ready.empty()) {
-      m.problem = m.who_waits();
-      break;
-    }
-    current = m.pick();
-    current->fiber->resume();
-    if (!current->ended) continue;
-    m.barriers = std::max(m.barriers, current->barriers);
-    Block& block = *current->block;
-    if (++block.ended < kThreads) continue;
-    ++ended;
-    const auto slot =
-        static_cast<std::size_t>(std::find_if(m.slots.begin(), m.slots.end(),
-                                              [&](const auto& s) { return s.get() == &block; }) -
-                                 m.slots.begin());
-    m.slots[slot].reset();
-    if (started < blocks) m.start(slot, order[started++], shared_bytes);
-  }
+  m.run();
   machine = nullptr;
   current = nullptr;
   if (m.problem.empty()) return;
   m.ready.clear();
-  m.threads.clear();  // they stand where they cannot go on
+  m.next = nullptr;
   m.slots.clear();
+  m.threads.clear();
+  m.free.clear();
+  m.fibers.clear();  // some stand where they cannot go on
   throw SimtError(m.problem);
 }
 
@@ -288,7 +326,7 @@ unsigned block() {
   return current->block->index;
 }
 unsigned blocks() {
-  return machine->grid;
+  return static_cast<unsigned>(machine->turns.size());
 }
 void barrier() {
   (void)machine->barrier(false);

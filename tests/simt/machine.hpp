@@ -36,7 +36,8 @@ struct SimtError : std::runtime_error {
 
 /// A model of a GPU: runs kernels of kernels/cuda (see simt.hpp there) on the host, a fiber a
 /// thread. Memory is sequentially consistent, so it shows missing barriers and wrong logic, not
-/// missing fences. Shared memory starts as garbage.
+/// missing fences. Shared memory starts as garbage. One launch at a time; several machines may run
+/// at once, each on a thread of the host.
 class Machine {
  public:
   explicit Machine(const SimtOrder& order = {});
@@ -53,6 +54,9 @@ class Machine {
         [&task](void* shared) { Kernel::run(*static_cast<Shared*>(shared), task); });
   }
 
+  /// Of a kernel that takes the shared memory of its block.
+  void run(unsigned blocks, std::size_t shared_bytes, const std::function<void(void*)>& kernel);
+
   /// From now on each thread of a launch leaves this barrier out, counted from 0: is it missed?
   /// None where it is negative.
   void skip_barrier(int barrier);
@@ -62,7 +66,6 @@ class Machine {
   struct Impl;
 
  private:
-  void run(unsigned blocks, std::size_t shared_bytes, const std::function<void(void*)>& kernel);
   std::unique_ptr<Impl> impl_;
 };
 

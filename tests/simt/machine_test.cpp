@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "tests/simt/orders.hpp"
@@ -175,6 +176,28 @@ TEST(SimtMachine, ThreadsThatMissACollectiveCallAreAnError) {
   // The machine is as good as new.
   std::vector<unsigned> out(kThreads);
   EXPECT_NO_THROW(machine.launch<Reverse>(1, {out.data()}));
+}
+
+/// Fibers go on where their launch is, and machines know nothing of each other.
+TEST(SimtMachine, ThreadsOfTheHostTakeTurnsOrHaveMachinesOfTheirOwn) {
+  Machine shared;
+  std::vector<unsigned> expected(kThreads);
+  std::iota(expected.rbegin(), expected.rend(), 0U);
+  const auto reverse_on = [&](Machine& machine) {
+    for (int launches = 0; launches < 20; ++launches) {
+      std::vector<unsigned> out(kThreads);
+      machine.launch<Reverse>(3, {out.data()});
+      EXPECT_TRUE(out == expected);
+    }
+  };
+  for (int turn = 0; turn < 3; ++turn) std::jthread([&] { reverse_on(shared); });
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      Machine own;
+      reverse_on(own);
+    });
+  }
 }
 
 /// An access of 16 bytes at a multiple of 4.

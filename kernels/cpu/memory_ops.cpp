@@ -1,0 +1,24 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/memory_ops.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/parallel.hpp"
+
+namespace winnow::kernels::cpu {
+
+void fill(const Exec& exec, std::span<float> elements, float value) {
+  for_each_range(exec.threads, elements.size(), [&](std::size_t begin, std::size_t end) {
+    std::fill(elements.data() + begin, elements.data() + end, value);
+  });
+}
+
+void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
+  for_each_range(exec.threads, to.size(), [&](std::size_t begin, std::size_t end) {
+    if (begin < end) std::memcpy(to.data() + begin, from.data() + begin, end - begin);
+  });
+}
+
+}  // namespace winnow::kernels::cpu

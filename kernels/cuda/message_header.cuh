@@ -1,0 +1,172 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/aligned.hpp"
+#include "kernels/cuda/message_header.hpp"
+#include "kernels/cuda/simt.hpp"
+
+namespace winnow::kernels::cuda {
+
+// Headers are written and compared by words of 64 bits.
+inline constexpr unsigned kHeaderWords = kHeaderBytes / sizeof(std::uint64_t);
+struct HeaderWords {
+  std::uint64_t word[kHeaderWords];
+};
+
+/// A HeaderLayout in words.
+struct HeaderFields {
+  unsigned flags_word;
+  std::uint64_t poison;  ///< of that word
+  unsigned checksum_word;
+};
+
+inline HeaderFields fields_of(const HeaderLayout& layout) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  WINNOW_EXPECTS(layout.flags_at % 2 == 0 && layout.flags_at < kHeaderBytes &&
+                     layout.checksum_at % kWord == 0 && layout.checksum_at < kHeaderBytes &&
+                     layout.flags_at / kWord != layout.checksum_at / kWord,
+                 "a header's flags lie at a multiple of 2, its checksum, apart, at one of 8");
+  return {.flags_word = static_cast<unsigned>(layout.flags_at / kWord),
+          .poison = std::uint64_t{layout.poison} << 8 * (layout.flags_at % kWord),
+          .checksum_word = static_cast<unsigned>(layout.checksum_at / kWord)};
+}
+
+inline void expect_header(std::span<const std::byte> message) {
+  WINNOW_EXPECTS(message.size() >= kHeaderBytes, "a message is no shorter than its header");
+  expect_word_aligned(message);
+}
+
+struct PutHeaderTask {
+  std::byte* message;
+  HeaderWords header;
+  HeaderFields fields;
+  const std::uint32_t* words;
+  std::uint64_t word_count;
+  const SelectResult* results;
+  std::uint64_t result_count;
+};
+
+/// Of one block.
+struct PutHeader {
+  using Task = PutHeaderTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    bool poisoned = false;
+    for (std::uint64_t i = simt::thread(); i < task.word_count; i += simt::kThreads) {
+      poisoned = poisoned || task.words[i] != 0;
+    }
+    for (std::uint64_t i = simt::thread(); i < task.result_count; i += simt::kThreads) {
+      poisoned = poisoned || !task.results[i].finite || task.results[i].overflow;
+    }
+    poisoned = simt::barrier_or(poisoned);
+    const unsigned w = simt::thread();
+    if (w >= kHeaderWords) return;
+    std::uint64_t word = w == task.fields.checksum_word ? 0 : task.header.word[w];
+    if (poisoned && w == task.fields.flags_word) word |= task.fields.poison;
+    simt::store_word(task.message + sizeof word * w, word);
+  }
+};
+
+inline PutHeaderTask make_put_header_task(std::span<std::byte> message, const HeaderBytes& header,
+                                          const HeaderLayout& layout,
+                                          const PoisonSources& sources) {
+  expect_header(message);
+  return {.message = message.data(),
+          .header = std::bit_cast<HeaderWords>(header),
+          .fields = fields_of(layout),
+          .words = sources.words.data(),
+          .word_count = sources.words.size(),
+          .results = sources.results.data(),
+          .result_count = sources.results.size()};
+}
+
+struct HeaderToCheck {
+  const std::byte* message;
+  const std::uint64_t* sum;
+  const std::uint32_t* refused[2];
+  HeaderWords expected;
+};
+
+struct CheckHeadersTask {
+  /// As many as arguments of a kernel have room for on every device.
+  static constexpr unsigned kMost = 32;
+
+  HeaderToCheck messages[kMost];
+  unsigned count;
+  HeaderFields fields;
+  std::uint32_t* status;
+};
+
+/// A warp checks a message: each word of the header, and each part, is a lane's.
+struct CheckHeaders {
+  using Task = CheckHeadersTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    const unsigned lane = simt::lane();
+    for (std::uint64_t m = simt::grid_thread() / simt::kLanes; m < task.count;
+         m += simt::grid_threads() / simt::kLanes) {
+      const HeaderToCheck& of = task.messages[m];
+      bool unsound = false, poisoned = false;
+      if (lane < kHeaderWords) {
+        const auto word = simt::load_word<std::uint64_t>(of.message + sizeof(std::uint64_t) * lane);
+        if (lane == task.fields.checksum_word) {
+          // The checksum counts as zero: what its two words add to the sum is taken off again.
+          const std::uint64_t own =
+              (word & 0xffffffffU) * (4 * lane + 1) + (word >> 32) * (4 * lane + 3);
+          unsound = word != *of.sum - own;
+        } else {
+          const std::uint64_t poison = lane == task.fields.flags_word ? task.fields.poison : 0;
+          unsound = ((word ^ of.expected.word[lane]) & ~poison) != 0;
+          poisoned = (word & poison) != 0;
+        }
+      } else if (lane < kHeaderWords + 2) {
+        const std::uint32_t* const refused = of.refused[lane - kHeaderWords];
+        unsound = refused != nullptr && *refused != 0;
+      }
+      const std::uint32_t any_poisoned = simt::ballot(poisoned),
+                          any_unsound = simt::ballot(unsound);
+      if (lane == 0) {
+        task.status[m] = (any_poisoned != 0 ? kPoisoned : 0) | (any_unsound != 0 ? kUnsound : 0);
+      }
+    }
+  }
+};
+
+/// Calls launch(task) for messages that follow each other, as many at a time as there is room for.
+template <class Launch>
+void for_each_check_task(std::span<const ReceivedMessage> messages, const HeaderLayout& layout,
+                         std::span<std::uint32_t> status, const Launch& launch) {
+  WINNOW_EXPECTS(status.size() == messages.size(), "each message needs a word for its status");
+  for (const ReceivedMessage& message : messages) {
+    expect_header(message.bytes);
+    WINNOW_EXPECTS(message.sum != nullptr, "a message is checked by the checksum of its bytes");
+  }
+  CheckHeadersTask task = {};
+  task.fields = fields_of(layout);
+  while (!messages.empty()) {
+    task.count = static_cast<unsigned>(std::min<std::size_t>(messages.size(), task.kMost));
+    task.status = status.data();
+    for (unsigned m = 0; m < task.count; ++m) {
+      const ReceivedMessage& message = messages[m];
+      task.messages[m] = {.message = message.bytes.data(),
+                          .sum = message.sum,
+                          .refused = {message.refused[0], message.refused[1]},
+                          .expected = std::bit_cast<HeaderWords>(message.expected)};
+    }
+    launch(task);
+    messages = messages.subspan(task.count);
+    status = status.subspan(task.count);
+  }
+}
+
+}  // namespace winnow::kernels::cuda

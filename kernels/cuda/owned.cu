@@ -1,0 +1,36 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/owned.cuh"
+#include "kernels/cuda/owned.hpp"
+
+namespace winnow::kernels::cuda {
+
+namespace {
+
+template <class Kernel>
+void launch_owned(const Exec& exec, const OwnedTask& task) {
+  if (task.values.count == 0 || task.piece_count == 0) return;
+  launch<Kernel>(exec, blocks_of(task.values.count), task);
+}
+
+}  // namespace
+
+void add_owned(const Exec& exec, const DeviceOwnedJob& job) {
+  launch_owned<AddOwned>(exec, make_owned_task(job));
+}
+
+void store_owned(const Exec& exec, const DeviceOwnedJob& job) {
+  launch_owned<StoreOwned>(exec, make_owned_task(job));
+}
+
+void write_owned(const Exec& exec, const DeviceOwnedJob& job, float factor,
+                 std::uint32_t* not_finite) {
+  WINNOW_EXPECTS(not_finite != nullptr, "write_owned needs a word for not_finite");
+  OwnedTask task = make_owned_task(job);
+  task.factor = factor;
+  task.not_finite = not_finite;
+  launch_owned<WriteOwned>(exec, task);
+}
+
+}  // namespace winnow::kernels::cuda

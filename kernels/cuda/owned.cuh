@@ -1,0 +1,109 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/owned.hpp"
+#include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/values.cuh"
+#include "kernels/cuda/vectors.cuh"
+
+namespace winnow::kernels::cuda {
+
+struct OwnedTask {
+  Partition partition;
+  std::uint32_t owner;
+  const PlacedSpan* pieces;
+  std::uint32_t piece_count;
+  DeviceTerm values;
+  const std::uint64_t* count_at;
+  float factor = 1;
+  std::uint32_t* not_finite = nullptr;  ///< of WriteOwned
+
+  WINNOW_DEVICE std::uint64_t count() const {
+    return count_at != nullptr && *count_at < values.count ? *count_at : values.count;
+  }
+  /// Where value j goes; null where its position is of no piece.
+  WINNOW_DEVICE float* element_of(std::uint64_t j) const {
+    const std::uint64_t local = values.is_list ? values.index[j] : j;
+    const std::uint64_t position =
+        partition.owners() == 1 ? local : partition.position(owner, local);
+    std::uint32_t low = 0, high = piece_count;  // the first that begins behind it
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      if (pieces[middle].base <= position) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    if (low == 0) return nullptr;
+    const PlacedSpan& piece = pieces[low - 1];
+    const std::uint64_t offset = position - piece.base;
+    return offset < piece.elements.size() ? piece.elements.data() + offset : nullptr;
+  }
+  /// Calls body(element, value) for this thread's share of them. No position is named twice.
+  template <class Body>
+  WINNOW_DEVICE void for_each(const Body& body) const {
+    const std::uint64_t end = count();
+    with_coding(values.values, [&](auto coding) {
+      for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
+        float* const element = element_of(j);
+        if (element != nullptr) body(*element, value_at<decltype(coding)>(values.values, j));
+      }
+    });
+  }
+};
+
+struct AddOwned {
+  using Task = OwnedTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    task.for_each([](float& element, float value) { element += value; });
+  }
+};
+
+struct StoreOwned {
+  using Task = OwnedTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    task.for_each([](float& element, float value) {
+      if (is_finite(value)) element = value;
+    });
+  }
+};
+
+struct WriteOwned {
+  using Task = OwnedTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    bool finite = true;
+    task.for_each([&](float& element, float value) {
+      element = value * task.factor;
+      finite = finite && is_finite(element);
+    });
+    if (!finite) simt::atomic_or(task.not_finite, 1);
+  }
+};
+
+inline OwnedTask make_owned_task(const DeviceOwnedJob& job) {
+  WINNOW_EXPECTS(job.owner < job.partition.owners(),
+                 "values by local number must be of one of the partition's owners");
+  WINNOW_EXPECTS(job.values.count <= job.partition.local_count(job.owner),
+                 "an owner has at most as many values as positions");
+  WINNOW_EXPECTS(job.count == nullptr || job.values.is_list,
+                 "how many values there are may be open of a list alone");
+  return {.partition = job.partition,
+          .owner = job.owner,
+          .pieces = job.pieces.data(),
+          .piece_count = static_cast<std::uint32_t>(job.pieces.size()),
+          .values = job.values,
+          .count_at = job.count};
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,68 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/place_memory.hpp"
+
+#include "kernels/cuda/device_exec.hpp"
+#include "kernels/cuda/memory.hpp"
+#include "kernels/cuda/stream.hpp"
+#include "kernels/cuda/try.hpp"
+
+namespace winnow::kernels::cuda {
+
+namespace {
+StreamRef stream_of(const Exec& exec) {
+  expect_device(exec);
+  return StreamRef(static_cast<cudaStream_t>(exec.stream));
+}
+}  // namespace
+
+const MemorySource& device_memory() {
+  return kDeviceMemory;
+}
+
+bool is_within_reach(const void* memory) {
+  cudaPointerAttributes found{};
+  WINNOW_CUDA_TRY(cudaPointerGetAttributes(&found, memory));
+  if (found.type == cudaMemoryTypeManaged) return true;
+  return found.type == cudaMemoryTypeDevice && found.device == current_device();
+}
+
+void wait(const Exec& exec) {
+  stream_of(exec).synchronize();
+}
+
+void* make_event() {
+  cudaEvent_t event = nullptr;
+  WINNOW_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+
+void destroy_event(void* event) noexcept {
+  (void)cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+
+void record(const Exec& exec, void* event) {
+  WINNOW_CUDA_TRY(cudaEventRecord(static_cast<cudaEvent_t>(event), stream_of(exec).get()));
+}
+
+void wait_for(const Exec& exec, void* event) {
+  WINNOW_CUDA_TRY(cudaStreamWaitEvent(stream_of(exec).get(), static_cast<cudaEvent_t>(event), 0));
+}
+
+int current_device() {
+  int device = 0;
+  WINNOW_CUDA_TRY(cudaGetDevice(&device));
+  return device;
+}
+
+int make_current(int device) {
+  const int before = current_device();
+  if (before != device) WINNOW_CUDA_TRY(cudaSetDevice(device));
+  return before;
+}
+
+void restore_current(int device) noexcept {
+  (void)cudaSetDevice(device);
+}
+
+}  // namespace winnow::kernels::cuda

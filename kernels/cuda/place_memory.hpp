@@ -1,0 +1,27 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <winnow/exec.hpp>
+#include <winnow/workspace.hpp>
+
+namespace winnow::kernels::cuda {
+
+// What kernels/place_memory.hpp asks of a device. CudaError where the runtime refuses, UsageError
+// in a build without CUDA.
+
+const MemorySource& device_memory();
+bool is_within_reach(const void* memory);
+/// Waits on the host for all that is enqueued on exec.stream.
+void wait(const Exec& exec);
+/// An event of the current device, without timing.
+void* make_event();
+void destroy_event(void* event) noexcept;
+void record(const Exec& exec, void* event);
+void wait_for(const Exec& exec, void* event);
+int current_device();
+/// Returns the device that was current before.
+int make_current(int device);
+void restore_current(int device) noexcept;
+
+}  // namespace winnow::kernels::cuda

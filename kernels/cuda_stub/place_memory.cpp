@@ -1,0 +1,50 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/place_memory.hpp"
+
+#include <winnow/error.hpp>
+
+namespace winnow::kernels::cuda {
+
+namespace {
+constexpr const char* kNoCuda =
+    "this Winnow was built without CUDA; pass host memory and Place::cpu";
+}  // namespace
+
+const MemorySource& device_memory() {
+  fail_usage(kNoCuda);
+}
+
+bool is_within_reach(const void*) {
+  fail_usage(kNoCuda);
+}
+
+void wait(const Exec&) {
+  fail_usage(kNoCuda);
+}
+
+void* make_event() {
+  fail_usage(kNoCuda);
+}
+
+void destroy_event(void*) noexcept {}
+
+void record(const Exec&, void*) {
+  fail_usage(kNoCuda);
+}
+
+void wait_for(const Exec&, void*) {
+  fail_usage(kNoCuda);
+}
+
+int current_device() {
+  fail_usage(kNoCuda);
+}
+
+int make_current(int) {
+  fail_usage(kNoCuda);
+}
+
+void restore_current(int) noexcept {}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,23 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+namespace winnow::kernels {
+
+/// Holds memory that nobody may free, where leak checkers see that it is still known.
+inline void keep_for_ever(std::byte* memory) noexcept {
+  static std::mutex mutex;
+  try {
+    static auto* const kept = new std::vector<std::byte*>;
+    const std::lock_guard lock(mutex);
+    kept->push_back(memory);
+  } catch (...) {
+    // Without memory for the note the memory itself stays all the same.
+  }
+}
+
+}  // namespace winnow::kernels

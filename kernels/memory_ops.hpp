@@ -1,0 +1,22 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <winnow/exec.hpp>
+
+namespace winnow::kernels {
+
+/// elements[i] = value, bit for bit, a NaN too.
+void fill(const Exec& exec, std::span<float> elements, float value);
+
+/// to[i] = from[i], bit for bit. Equal sizes, no overlap. Where exec is of a device, either side
+/// may also be pinned host memory, which the host leaves alone until the stream has passed.
+void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
+
+inline void copy(const Exec& exec, std::span<float> to, std::span<const float> from) {
+  copy(exec, std::as_writable_bytes(to), std::as_bytes(from));
+}
+
+}  // namespace winnow::kernels

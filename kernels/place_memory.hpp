@@ -1,0 +1,116 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <winnow/exec.hpp>
+#include <winnow/workspace.hpp>
+
+namespace winnow::kernels {
+
+/// Memory that spans of a place lie in: of the host, or of the current device. UsageError where
+/// Winnow was built without CUDA.
+const MemorySource& memory_of(Place place);
+
+/// The workspace for scratch in the memory of exec.place. UsageError where there is none.
+Workspace& scratch_of(const Exec& exec);
+
+/// Whether memory is that of the current device, or managed. Of a place of the host nothing is
+/// asked.
+bool is_within_reach(Place place, const void* memory);
+
+/// Writes zeros.
+void zero(const Exec& exec, std::span<std::byte> bytes);
+
+/// Reads what lies in the memory of exec.place: on a device waits for all that is enqueued on
+/// exec.stream, and for the copy.
+void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
+
+/// Waits on the host for all that is enqueued on exec.stream of a device.
+void wait(const Exec& exec);
+
+/// A point in the work on a device's stream, for other streams to wait for. Nothing until it is
+/// set.
+class StreamMark {
+ public:
+  StreamMark() = default;
+  ~StreamMark();
+  StreamMark(const StreamMark&) = delete;
+  StreamMark& operator=(const StreamMark&) = delete;
+
+  /// Stands behind all that is enqueued on exec.stream, from now on.
+  void set(const Exec& exec);
+  /// What is enqueued on exec.stream from here on waits for it; the host does not.
+  void hold_up(const Exec& exec) const;
+
+ private:
+  void* event_ = nullptr;
+};
+
+/// The answer that a kernel leaves in a word: `ask(word)` enqueues it. Waits, as read does. Takes
+/// the word from exec.device_workspace.
+template <class Ask>
+std::uint32_t answer(const Exec& exec, const Ask& ask) {
+  Workspace& workspace = scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const auto word = workspace.take<std::uint32_t>(1);
+  ask(word.data());
+  std::uint32_t said = 0;
+  read(exec, std::as_writable_bytes(std::span(&said, 1)), std::as_bytes(word));
+  return said;
+}
+
+/// Owns zero-initialised memory of a place for `T`; empty by default. Ending one of device memory
+/// waits for the device.
+template <class T>
+class PlaceArray {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  PlaceArray() = default;
+  PlaceArray(const Exec& exec, std::size_t count)
+      : memory_(memory_of(exec.place).allocate(count * sizeof(T)),
+                Release{memory_of(exec.place).release}),
+        count_(count) {
+    zero(exec, std::as_writable_bytes(span()));
+  }
+
+  bool empty() const { return count_ == 0; }
+  std::size_t size() const { return count_; }
+  std::span<T> span() { return {data(), count_}; }
+  std::span<const T> span() const { return {data(), count_}; }
+
+ private:
+  T* data() const { return reinterpret_cast<T*>(memory_.get()); }
+
+  struct Release {
+    void (*release)(std::byte* memory) noexcept = nullptr;
+    void operator()(std::byte* memory) const noexcept { release(memory); }
+  };
+  std::unique_ptr<std::byte, Release> memory_;
+  std::size_t count_ = 0;
+};
+
+/// The device whose memory and streams this thread uses, while it lives; nothing where the place is
+/// the host.
+class PlaceScope {
+ public:
+  /// `device` as current_device gave it.
+  PlaceScope(Place place, int device);
+  ~PlaceScope();
+  PlaceScope(const PlaceScope&) = delete;
+  PlaceScope& operator=(const PlaceScope&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
+/// That of this thread; -1 where the place is the host.
+int current_device(Place place);
+
+}  // namespace winnow::kernels

@@ -1,0 +1,26 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/feedback.hpp"
+
+#include <cmath>
+
+#include "kernels/arithmetic.hpp"
+
+namespace winnow::kernels::reference {
+
+void feedback_add(const Exec&, std::span<float> elements, std::span<const float> residual,
+                  float decay) {
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    elements[i] = feedback(elements[i], decay, residual[i]);
+  }
+}
+
+void feedback_keep(const Exec&, std::span<float> residual, std::span<const float> gradient,
+                   float decay) {
+  for (std::size_t i = 0; i < residual.size(); ++i) {
+    const float acc = feedback(gradient[i], decay, residual[i]);
+    if (std::isfinite(acc)) residual[i] = acc;
+  }
+}
+
+}  // namespace winnow::kernels::reference

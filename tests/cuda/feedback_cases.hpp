@@ -1,0 +1,76 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "kernels/feedback.hpp"
+#include "tests/kernels/around.hpp"
+#include "tests/kernels/inputs.hpp"
+
+namespace winnow::tests {
+
+// Cases of feedback_add and feedback_keep for bodies at any place, or on the model of a device.
+
+/// The first of both spans is written.
+using FeedbackBody = std::function<void(std::span<float>, std::span<const float>, float decay)>;
+enum class FeedbackKind { add, keep };
+
+inline FeedbackBody feedback_at(const Exec& exec, FeedbackKind kind) {
+  return [exec, kind](std::span<float> into, std::span<const float> from, float decay) {
+    (kind == FeedbackKind::add ? kernels::feedback_add : kernels::feedback_keep)(exec, into, from,
+                                                                                 decay);
+  };
+}
+
+/// `into` begins `into_offset` elements past where it would, and so does `from`.
+struct FeedbackCase {
+  std::size_t count, into_offset, from_offset;
+  Input into, from;
+  float decay;
+};
+
+/// Elements before and after the span that is written must stay.
+inline void expect_feedback_equals_reference(const FeedbackCase& c, FeedbackKind kind,
+                                             const FeedbackBody& body) {
+  SCOPED_TRACE(testing::Message() << c.count << " elements, +" << c.into_offset << " and +"
+                                  << c.from_offset << ", " << c.into << " and " << c.from
+                                  << ", decay " << c.decay);
+  std::vector<float> got = make_input(c.into, c.count + c.into_offset + 2 * kAround, 1);
+  const std::vector<float> from = make_input(c.from, c.count + c.from_offset, 2);
+  std::vector<float> expected = got;
+  const auto span_of = [&c](std::vector<float>& all) {
+    return std::span(all).subspan(kAround + c.into_offset, c.count);
+  };
+  body(span_of(got), std::span(from).subspan(c.from_offset), c.decay);
+  feedback_at({.place = Place::reference}, kind)(span_of(expected),
+                                                 std::span(from).subspan(c.from_offset), c.decay);
+  EXPECT_TRUE(same_bits_or_nan(got, expected));
+}
+
+inline void expect_feedback_equals_reference(FeedbackKind kind, const FeedbackBody& body) {
+  for (const std::size_t count : {0U, 1U, 3U, 4U, 5U, 31U, 33U, 4095U, 4097U}) {
+    for (std::size_t into = 0; into < 4; ++into) {
+      for (std::size_t from = 0; from < 4; ++from) {
+        expect_feedback_equals_reference({count, into, from, Input::normal, Input::cauchy, 0.9F},
+                                         kind, body);
+      }
+    }
+  }
+  for (const Input from : {Input::denormal, Input::not_finite, Input::mostly_not_finite}) {
+    for (const Input into : {Input::denormal, Input::all_zero, Input::normal}) {
+      for (const float decay : {1.0F, 0.9F, 0.0F}) {
+        expect_feedback_equals_reference({5001, 0, 0, into, from, decay}, kind, body);
+        expect_feedback_equals_reference({5001, 1, 2, from, into, decay}, kind, body);
+      }
+    }
+  }
+}
+
+}  // namespace winnow::tests

@@ -1,0 +1,72 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/memory_ops.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
+#include "tests/cuda/memory_ops_cases.hpp"
+#include "tests/cuda/on_device.hpp"
+
+namespace winnow::tests {
+namespace {
+
+class MemoryOpsOnDevice : public DeviceTest {};
+
+TEST_F(MemoryOpsOnDevice, FillEqualsReference) {
+  const Stream stream;
+  expect_fill_equals_reference([&](std::span<float> elements, float value) {
+    const Surrounded device(elements, stream);
+    kernels::fill(stream.exec(), device.span(), value);
+    device.download();
+  });
+}
+
+TEST_F(MemoryOpsOnDevice, CopyEqualsReference) {
+  const Stream stream;
+  expect_copy_equals_reference([&](std::span<float> to, std::span<const float> from) {
+    const Surrounded device(to, stream);
+    const OnDevice<float> source(from, stream);
+    kernels::copy(stream.exec(), device.span(), source.span());
+    device.download();
+  });
+}
+
+TEST_F(MemoryOpsOnDevice, CopyReachesPinnedMemory) {
+  const Stream stream;
+  const PinnedArray<float> pinned(5);
+  const DeviceArray<float> device(5);
+  device.upload(std::vector<float>{1, 2, 3, 4, 5}, stream);
+  kernels::copy(stream.exec(), pinned.span(), device.span());
+  stream.synchronize();
+  EXPECT_TRUE(std::ranges::equal(pinned.span(), std::vector<float>{1, 2, 3, 4, 5}));
+}
+
+TEST_F(MemoryOpsOnDevice, AGraphReplays) {
+  const Stream stream;
+  constexpr std::size_t kCount = 100'003;
+  const DeviceArray<float> elements(kCount), before(kCount);
+  const Exec exec = stream.exec();
+  const Graph graph(stream, [&] {
+    kernels::copy(exec, before.span(), elements.span());
+    kernels::fill(exec, elements.span(), 0);
+    kernels::fill(exec, elements.span().subspan(1, 4), 2);
+  });
+  for (const std::uint32_t seed : {1U, 2U}) {
+    const std::vector<float> host = make_input(Input::not_finite, kCount, seed);
+    elements.upload(host, stream);
+    graph.launch(stream);
+    std::vector<float> expected(kCount);
+    std::fill_n(expected.begin() + 1, 4, 2.0F);
+    EXPECT_TRUE(same_bits(before.download(stream), host));
+    EXPECT_TRUE(same_bits(elements.download(stream), expected));
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

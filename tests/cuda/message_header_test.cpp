@@ -1,0 +1,104 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/message_header.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/checksum.hpp"
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
+#include "tests/cuda/message_header_cases.hpp"
+#include "tests/cuda/on_device.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using namespace kernels::cuda;
+
+std::uint64_t* checksum_in(std::span<std::byte> message) {
+  return reinterpret_cast<std::uint64_t*>(message.data() + offsetof(Header, checksum));
+}
+
+class MessageHeaderOnDevice : public DeviceTest {};
+
+TEST_F(MessageHeaderOnDevice, SealedInPlaceEqualsReference) {
+  const Stream stream;
+  expect_seals_equal_reference([&](std::span<std::byte> message, const Header& header,
+                                   std::span<const std::uint32_t> words,
+                                   std::span<const kernels::SelectResult> results) {
+    const OnDevice<std::byte> device(message, stream);
+    const OnDevice<std::uint32_t> device_words(words, stream);
+    const OnDevice<kernels::SelectResult> device_results(results, stream);
+    put_header(stream.exec(), device.span(), std::bit_cast<HeaderBytes>(header), kHeaderLayout,
+               {device_words.span(), device_results.span()});
+    checksum(stream.exec(), device.span(), checksum_in(device.span()));
+    device.download(message);
+  });
+}
+
+/// Messages of cases in device memory, and what is known of them.
+struct ReceivedOnDevice {
+  std::vector<std::unique_ptr<OnDevice<std::byte>>> memory;
+  DeviceArray<std::uint64_t> sums;
+  DeviceArray<std::uint32_t> refused, status;
+  std::vector<ReceivedMessage> messages;
+
+  ReceivedOnDevice(std::span<const CheckCase> cases, const Stream& stream)
+      : sums(cases.size()), refused(2 * cases.size()), status(cases.size()) {
+    std::vector<std::uint32_t> words(2 * cases.size());
+    for (std::size_t m = 0; m < cases.size(); ++m) {
+      memory.push_back(std::make_unique<OnDevice<std::byte>>(cases[m].bytes(), stream));
+      messages.push_back(
+          {.bytes = memory.back()->span(), .expected = cases[m].expected, .sum = sums.data() + m});
+      for (std::size_t part = 0; part < 2; ++part) {
+        const std::optional<std::uint32_t>& said = cases[m].refused[part];
+        if (!said) continue;
+        words[2 * m + part] = *said;
+        messages.back().refused[part] = refused.data() + 2 * m + part;
+      }
+    }
+    refused.upload(words, stream);
+  }
+  void check(const Stream& stream) const {
+    std::vector<std::span<const std::byte>> bytes;
+    for (const ReceivedMessage& message : messages) bytes.push_back(message.bytes);
+    checksums(stream.exec(), bytes, sums.data());
+    check_headers(stream.exec(), messages, kHeaderLayout, status.span());
+  }
+};
+
+TEST_F(MessageHeaderOnDevice, EveryChangedBitIsTold) {
+  const Stream stream;
+  expect_all_statuses([&](std::span<const CheckCase> cases) {
+    const ReceivedOnDevice device(cases, stream);
+    device.check(stream);
+    return device.status.download(stream);
+  });
+}
+
+/// Each replay answers anew.
+TEST_F(MessageHeaderOnDevice, AGraphReplays) {
+  const Stream stream;
+  const CheckCase sound = check_cases().front();
+  const ReceivedOnDevice device({&sound, 1}, stream);
+  const DeviceArray<std::uint32_t> source(1);
+  const std::span<std::byte> message = device.memory.front()->span();
+  const Graph graph(stream, [&] {
+    put_header(stream.exec(), message, sound.expected, kHeaderLayout, {source.span(), {}});
+    checksum(stream.exec(), message, checksum_in(message));
+    device.check(stream);
+  });
+  for (const std::uint32_t poison : {1U, 0U}) {
+    source.upload(std::vector{poison}, stream);
+    graph.launch(stream);
+    EXPECT_EQ(device.status.download(stream)[0], poison == 1 ? kPoisoned : 0);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests
