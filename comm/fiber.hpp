@@ -8,9 +8,10 @@
 namespace winnow::comm {
 
 /// A function with a stack of its own that can stop in the middle and go on later: what ranks are
-/// to a simulation. It runs on the thread that resumes it, always the same one; exceptions that are
-/// being handled and the float mode belong to the fiber. AddressSanitizer and ThreadSanitizer are
-/// told of every switch.
+/// to a simulation. It runs on the thread that resumes it, always the same one unless the body
+/// keeps no address of a thread's own variables over suspend(); exceptions that are being handled
+/// and the float mode belong to the fiber. AddressSanitizer and ThreadSanitizer are told of every
+/// switch.
 class Fiber {
  public:
   /// `body` must not throw. Throws CommError where there is no memory for a stack.

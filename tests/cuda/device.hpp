@@ -5,6 +5,8 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "kernels/cuda/memory.hpp"
@@ -28,6 +30,15 @@ inline std::string why_no_device() {
   }
   WINNOW_CUDA_TRY(status);
   return devices == 0 ? "no CUDA device" : "";
+}
+
+/// How much is much: `on_gpu` elements, or what the model of a device can bear, which has a single
+/// multiprocessor.
+inline std::size_t large(std::size_t on_gpu) {
+  constexpr std::size_t kOnModel = 40'009;  // longer than a trip of its largest grid
+  int multiprocessors = 0;
+  WINNOW_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  return multiprocessors == 1 ? std::min(on_gpu, kOnModel) : on_gpu;
 }
 
 /// A test on the device: skipped, with the reason, where there is none.

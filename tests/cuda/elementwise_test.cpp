@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernels/cuda/checksum.hpp"
@@ -15,32 +16,10 @@
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/elementwise_cases.hpp"
 #include "tests/cuda/graph.hpp"
+#include "tests/cuda/on_device.hpp"
 
 namespace winnow::tests {
 namespace {
-
-/// A span of the host in device memory, as far past a multiple of 16 bytes as it is on the host.
-template <class T>
-class OnDevice {
- public:
-  OnDevice(std::span<const T> host, const Stream& stream)
-      : stream_(stream),
-        offset_(reinterpret_cast<std::uintptr_t>(host.data()) % 16 / sizeof(T)),
-        memory_(offset_ + host.size()) {
-    kernels::cuda::enqueue_copy(span(), host, stream_);
-    stream_.synchronize();
-  }
-  std::span<T> span() const { return memory_.span().subspan(offset_); }
-  void download(std::span<T> host) const {
-    kernels::cuda::enqueue_copy(host, span(), stream_);
-    stream_.synchronize();
-  }
-
- private:
-  const Stream& stream_;
-  std::size_t offset_;
-  DeviceArray<T> memory_;
-};
 
 class ElementwiseOnDevice : public DeviceTest {
  protected:
@@ -142,6 +121,22 @@ TEST_F(ElementwiseOnDevice, ChecksumsEqualReference) {
     if (place != kElsewhere) std::memcpy(&sum, bytes.data() + place, sizeof sum);
     return sum;
   });
+}
+
+TEST_F(ElementwiseOnDevice, ListsOfChecksumsEqualReference) {
+  const Stream stream;
+  expect_lists_of_checksums_equal_reference(
+      [&](std::span<const std::span<const std::byte>> messages) {
+        std::vector<std::unique_ptr<OnDevice<std::byte>>> memory;
+        std::vector<std::span<const std::byte>> device;
+        for (const std::span<const std::byte> message : messages) {
+          memory.push_back(std::make_unique<OnDevice<std::byte>>(message, stream));
+          device.emplace_back(memory.back()->span());
+        }
+        const DeviceArray<std::uint64_t> sums(messages.size());
+        kernels::cuda::checksums(stream.exec(), device, sums.data());
+        return sums.download(stream);
+      });
 }
 
 TEST_F(ElementwiseOnDevice, ZeroLeavesZeros) {

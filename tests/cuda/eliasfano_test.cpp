@@ -67,7 +67,7 @@ TEST_F(EliasFanoOnDevice, RoundTripsAndEqualsReference) {
 
 TEST_F(EliasFanoOnDevice, LargeMessagesRoundTrip) {
   const Stream stream;
-  expect_round_trips((1U << 20) + 7, on_device(stream));
+  expect_round_trips(static_cast<std::uint32_t>(large((1U << 20) + 7)), on_device(stream));
 }
 
 TEST_F(EliasFanoOnDevice, RoundTripsEveryNumberOfLowBits) {

@@ -98,8 +98,9 @@ TEST_F(FeedbackSelectOnDevice, FirstStepEqualsReferenceAtAwkwardSizes) {
 }
 
 TEST_F(FeedbackSelectOnDevice, FirstStepOfLargeOnesEqualsReference) {
-  constexpr std::size_t kKs[] = {1, (kLargeSize + 99) / 100, (kLargeSize + 9) / 10};
-  expect_first_steps(kLargeSize, kKs);
+  const std::size_t count = large(kLargeSize);
+  const std::size_t ks[] = {1, (count + 99) / 100, (count + 9) / 10};
+  expect_first_steps(count, ks);
 }
 
 TEST_F(FeedbackSelectOnDevice, CarriedBoundEqualsReference) {
@@ -120,14 +121,14 @@ TEST_F(FeedbackSelectOnDevice, OwnUnitsEqualReference) {
 
 TEST_F(FeedbackSelectOnDevice, OwnUnitsOfLargeOnesEqualReference) {
   for (const Input input : {Input::normal, Input::not_finite}) {
-    expect_own_units_equal_reference(input, kLargeSize, select_on_device);
+    expect_own_units_equal_reference(input, large(kLargeSize), select_on_device);
   }
 }
 
 TEST_F(FeedbackSelectOnDevice, CarriedBoundOfLargeOnesEqualsReference) {
   for (const Input input : kInputs) {
     SCOPED_TRACE(testing::Message() << input);
-    expect_steps_equal_reference(input, 300'001, select_on_device);
+    expect_steps_equal_reference(input, large(300'001), select_on_device);
   }
 }
 

@@ -82,7 +82,8 @@ TEST_F(IndicesOnDevice, RoundTripAndEqualTheHost) {
 TEST_F(IndicesOnDevice, LargeMessagesRoundTrip) {
   const Stream stream;
   for (const compress::IndexCoding* coding : kCodings) {
-    expect_round_trips((1U << 20) + 7, on_device(*coding, stream));
+    expect_round_trips(static_cast<std::uint32_t>(large((1U << 20) + 7)),
+                       on_device(*coding, stream));
   }
 }
 

@@ -71,7 +71,7 @@ TEST_F(MergeOnDevice, EqualsReferenceAtAwkwardSizes) {
 
 TEST_F(MergeOnDevice, LargeListsEqualReference) {
   const Stream stream;
-  expect_merges((1U << 20) + 7, merge_on(stream));
+  expect_merges(static_cast<std::uint32_t>(large((1U << 20) + 7)), merge_on(stream));
 }
 
 TEST_F(MergeOnDevice, PairsStayTogether) {

@@ -1,12 +1,12 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// A model of as much of NCCL and of the CUDA runtime as the NCCL transport and its test call, so
-// that its logic runs without a GPU. Ranks are threads, device memory is host memory that
-// cudaMalloc gave, and a stream is two counters. It is as strict as NCCL may be: a communicator
-// that does not block stays in progress for some looks after each call, and until all ranks have
-// come, and a call meanwhile is an error; groups of a communicator run one after another, a message
-// ends when it has been copied, and one whose buffer has another size is an error of the receiver;
-// a rank that aborts leaves its peers waiting; none is split with groups under way.
+// A model of as much of NCCL as the NCCL transport and its test call, so that its logic runs
+// without a GPU, on the model of the CUDA runtime. Ranks are threads. A group begins when its
+// stream has come to it. It is as strict as NCCL may be: a communicator that does not block stays
+// in progress for some looks after each call, and until all ranks have come, and a call meanwhile
+// is an error; groups of a communicator run one after another, a message ends when it has been
+// copied, and one whose buffer has another size is an error of the receiver; a rank that aborts
+// leaves its peers waiting; none is split with groups under way.
 #include "tests/cuda/nccl_model.hpp"
 
 #include <cuda_runtime_api.h>
@@ -28,15 +28,16 @@
 #include <vector>
 
 #include "kernels/reduce.hpp"
+#include "tests/cuda/cuda_model.hpp"
 #include "tests/cuda/nccl_ranks.hpp"
 
 namespace {
 
-using Lock = std::unique_lock<std::mutex>;
+using winnow::tests::Lock;
+using winnow::tests::StreamWork;
 
-// One lock for all: what matters here is order, not speed.
-std::mutex mutex;
-std::condition_variable changed;
+std::mutex& mutex = winnow::tests::model_mutex;
+std::condition_variable& changed = winnow::tests::model_changed;
 
 constexpr int kLooks = 2;  // for which a call stays in progress
 
@@ -75,20 +76,10 @@ struct World {
 
 std::map<std::uint64_t, std::shared_ptr<World>> worlds;  // by unique id
 std::uint64_t ids = 0;
-std::map<const char*, std::size_t> allocations;
 std::set<const ncclComm*> living;
 std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 
 }  // namespace
-
-struct CUstream_st {
-  std::uint64_t enqueued = 0, done = 0;
-};
-
-struct CUevent_st {
-  const CUstream_st* stream = nullptr;
-  std::uint64_t at = 0;
-};
 
 struct ncclComm {
   std::shared_ptr<World> world;
@@ -99,7 +90,7 @@ struct ncclComm {
   std::uint64_t splits = 0;
   bool aborted = false, ending = false;
   ncclResult_t error = ncclSuccess;
-  std::deque<std::pair<std::vector<Operation>, CUstream_st*>> groups;
+  std::deque<std::pair<std::vector<Operation>, std::shared_ptr<StreamWork>>> groups;
   std::thread runner;
 
   void run();
@@ -212,18 +203,18 @@ void ncclComm::run() {
   for (;;) {
     changed.wait(lock, [&] { return aborted || !groups.empty() || ending; });
     if (groups.empty() || aborted) break;
-    const auto [group, stream] = groups.front();
+    const auto [group, work] = groups.front();
+    changed.wait(lock, [&] { return aborted || winnow::tests::is_first(lock, *work); });
+    if (aborted) break;
     try {
       run_group(lock, group);
     } catch (const Aborted&) {
       break;
     }
     groups.pop_front();
-    ++stream->done;
-    changed.notify_all();
+    winnow::tests::finish(lock, *work);
   }
-  for (const auto& [group, stream] : groups) ++stream->done;  // kernels leave
-  changed.notify_all();
+  for (const auto& [group, work] : groups) winnow::tests::finish(lock, *work);  // kernels leave
 }
 
 void ncclComm::run_group(Lock& lock, const std::vector<Operation>& group) {
@@ -425,8 +416,7 @@ ncclResult_t ncclGroupEnd() {
   for (auto& [where, group] : enqueued) {
     const auto& [comm, stream] = where;
     result = begin_call(*comm);
-    ++stream->enqueued;
-    comm->groups.emplace_back(std::move(group), stream);
+    comm->groups.emplace_back(std::move(group), winnow::tests::enqueue_elsewhere(lock, stream));
   }
   enqueued.clear();
   changed.notify_all();
@@ -467,88 +457,6 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDa
   return enqueue(
       comm, stream,
       {Operation::Kind::all_gather, from, to, count * bytes_of_type(type), type, ncclSum, -1});
-}
-
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int) {
-  return cudaSuccess;
-}
-cudaError_t cudaGetLastError() {
-  return cudaSuccess;
-}
-const char* cudaGetErrorName(cudaError_t) {
-  return "an error";
-}
-const char* cudaGetErrorString(cudaError_t) {
-  return "of the model";
-}
-
-cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  const Lock lock(mutex);
-  auto* const bytes_there = new char[bytes];
-  allocations[bytes_there] = bytes;
-  *memory = bytes_there;
-  return cudaSuccess;
-}
-cudaError_t cudaFree(void* memory) {
-  const Lock lock(mutex);
-  allocations.erase(static_cast<char*>(memory));
-  delete[] static_cast<char*>(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* memory) {
-  const Lock lock(mutex);
-  const auto* const at = static_cast<const char*>(memory);
-  auto block = allocations.upper_bound(at);
-  const bool device = block != allocations.begin() &&
-                      (--block, at < block->first + static_cast<std::ptrdiff_t>(block->second));
-  *found = {};
-  found->type = device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  Lock lock(mutex);
-  changed.wait(lock, [&] { return stream->done == stream->enqueued; });
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                            cudaStream_t stream) {
-  (void)cudaStreamSynchronize(stream);
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const Lock lock(mutex);
-  *event = {stream, stream->enqueued};
-  return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const Lock lock(mutex);
-  return event->stream->done >= event->at ? cudaSuccess : cudaErrorNotReady;
 }
 
 }  // extern "C"

@@ -16,6 +16,7 @@
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
 
+#include "kernels/cuda/elementwise.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/nccl_ranks.hpp"
 
@@ -230,6 +231,28 @@ TEST_F(Nccl, AllReduceOfEveryTypeAndOperation) {
 }
 
 // Chunks of one length and of two.
+/// Nobody waits for the stream in between.
+TEST_F(Nccl, KernelsAndMessagesKeepTheOrderOfTheirStream) {
+  run({2, 4}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const Exec exec = self.stream.exec();
+    const int ranks = transport.size(), peer = transport.rank() ^ 1;
+    const DeviceArray<float> sum(1000), received(1000);
+    const std::vector<float> ones(1000, 1);
+    kernels::cuda::enqueue_copy(sum.span(), ones, self.stream);
+    for (int step = 0; step < 10; ++step) {
+      kernels::cuda::scale(exec, sum.span(), 2);
+      transport.all_reduce(exec, sum.span(), ReduceOp::sum, soon());
+      kernels::cuda::scale(exec, sum.span(), 1 / static_cast<float>(ranks));
+      transport.send(std::as_bytes(sum.span()), peer);
+      transport.recv(std::as_writable_bytes(received.span()), peer, nullptr);
+      transport.wait(transport.start(exec), soon());
+      kernels::cuda::enqueue_copy(sum.span(), received.span(), self.stream);
+    }
+    EXPECT_TRUE(sum.download(self.stream) == std::vector<float>(1000, 1024));
+  });
+}
+
 TEST_F(Nccl, ReduceScatterLeavesTheOwnChunk) {
   run({2, 4}, [](Rank& self) {
     Transport& transport = *self.transport;

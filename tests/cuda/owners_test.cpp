@@ -70,17 +70,17 @@ TEST_F(OwnersOnDevice, PinnedMemoryThereAndBack) {
 TEST_F(OwnersOnDevice, OrderLetsOneStreamWaitForTheOther) {
   const Stream before, after;
   const Event event;
-  constexpr std::size_t kCount = 1 << 22;
+  const std::size_t count = large(1 << 22);
   constexpr int kSteps = 200;
-  const DeviceArray<float> sum(kCount), one(kCount), seen(kCount);
-  sum.upload(std::vector<float>(kCount), before);
-  one.upload(std::vector<float>(kCount, 1), before);
+  const DeviceArray<float> sum(count), one(count), seen(count);
+  sum.upload(std::vector<float>(count), before);
+  one.upload(std::vector<float>(count, 1), before);
   for (int step = 0; step < kSteps; ++step) {
     kernels::residual_add(before.exec(), sum.span(), one.span());
   }
   kernels::cuda::order(before, after, event);
   kernels::cuda::enqueue_copy(seen.span(), sum.span(), after);
-  EXPECT_TRUE(seen.download(after) == std::vector<float>(kCount, kSteps));
+  EXPECT_TRUE(seen.download(after) == std::vector<float>(count, kSteps));
 }
 
 /// A second stream joins a capture, and leaves it again.

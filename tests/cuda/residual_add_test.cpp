@@ -20,6 +20,7 @@ namespace {
 
 using tests::DeviceArray;
 using tests::DeviceTest;
+using tests::large;
 using tests::Stream;
 using Bits = std::vector<std::uint32_t>;
 
@@ -90,15 +91,17 @@ class ResidualAddOnDevice : public DeviceTest {
 TEST_F(ResidualAddOnDevice, EqualsReferenceAtAwkwardSizes) {
   const Stream stream;
   // The last is longer than one trip of the largest grid of a device with 132 multiprocessors.
-  for (const std::size_t count :
-       {0U, 1U, 2U, 3U, 4U, 5U, 31U, 32U, 33U, 4095U, 4097U, (1U << 20) + 7, (1U << 24) + 5}) {
+  const std::size_t counts[] = {
+      0, 1, 2, 3, 4, 5, 31, 32, 33, 4095, 4097, large((1U << 20) + 7), large((1U << 24) + 5)};
+  for (const std::size_t count : counts) {
     expect_equals_reference({count, 0, 0}, stream);
   }
 }
 
 TEST_F(ResidualAddOnDevice, EqualsReferenceWhereSpansAreMisaligned) {
   const Stream stream;
-  for (const std::size_t count : {0U, 1U, 2U, 3U, 5U, 33U, 4097U, (1U << 20) + 7}) {
+  const std::size_t counts[] = {0, 1, 2, 3, 5, 33, 4097, large((1U << 20) + 7)};
+  for (const std::size_t count : counts) {
     for (std::size_t residual = 0; residual < 4; ++residual) {
       for (std::size_t gradient = 0; gradient < 4; ++gradient) {
         expect_equals_reference({count, residual, gradient}, stream);

@@ -151,7 +151,7 @@ TEST_F(SelectSumsOnDevice, EqualsReferenceWithAnyBound) {
 }
 
 TEST_F(SelectSumsOnDevice, LargeOnesEqualReference) {
-  for (const Input input : kSumInputs) expect_equal_with_any_bound(input, kLargeSize, 3);
+  for (const Input input : kSumInputs) expect_equal_with_any_bound(input, large(kLargeSize), 3);
 }
 
 /// A replay finds the list, the residual and the bound of its step.

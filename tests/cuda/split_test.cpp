@@ -76,8 +76,9 @@ TEST_F(SplitOnDevice, EqualsTheDefinition) {
 
 TEST_F(SplitOnDevice, LargeListsEqualTheDefinition) {
   const Stream stream;
+  const auto count = static_cast<std::uint32_t>(large((1U << 20) + 7));
   for (const Support support : kSupports) {
-    expect_split(support, (1U << 20) + 7, 7, split_on(stream), positions_on(stream));
+    expect_split(support, count, 7, split_on(stream), positions_on(stream));
   }
 }
 

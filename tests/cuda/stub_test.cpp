@@ -14,11 +14,15 @@
 #include "kernels/cuda/half.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
+#include "kernels/cuda/message_header.hpp"
+#include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/feedback.hpp"
 #include "kernels/half.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
 #include "kernels/take.hpp"
@@ -57,6 +61,11 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { (void)kernels::cuda::bitmap_decode_scratch(1); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::merge({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::merge_scratch(1); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::put_header({}, out, {}, {}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::check_headers({}, {}, {}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::add_owned({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::store_owned({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::write_owned({}, {}, 1, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::split_by_owner({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::split_scratch(kernels::Partition(1, 1)); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::positions_of({}, kernels::Partition(1, 1), 0, {}, {}); },
@@ -74,6 +83,10 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::scale(kCuda, values, 2); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::all_finite({}, values, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::zero({}, bytes); }, refuses);
+  EXPECT_THAT([&] { kernels::fill(kCuda, values, 1); }, refuses);
+  EXPECT_THAT([&] { kernels::copy(kCuda, bytes, bytes); }, refuses);
+  EXPECT_THAT([&] { kernels::feedback_add(kCuda, values, values, 1); }, refuses);
+  EXPECT_THAT([&] { kernels::feedback_keep(kCuda, values, values, 1); }, refuses);
   EXPECT_THAT([&] { kernels::widen(kCuda, ElementType::bf16, halves, values); }, refuses);
   EXPECT_THAT([&] { kernels::narrow(kCuda, ElementType::bf16, values, halves); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::fits({}, ElementType::bf16, values, 1, nullptr); }, refuses);
@@ -82,6 +95,7 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::take(kCuda, values, 0, index, values); }, refuses);
   EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::checksum({}, bytes, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::checksums({}, {}, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_values({}, format, 2, bytes, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::select_sums({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::select_sums_scratch({}, 1); }, refuses);

@@ -91,9 +91,9 @@ TEST_F(FeedbackQuantizeOnDevice, EveryFormatEqualsReferenceAtAwkwardSizes) {
 }
 
 TEST_F(FeedbackQuantizeOnDevice, LargeMessagesEqualReference) {
+  const std::size_t count = large(kLargeSize);
   for (const ValueFormat& format : all_formats()) {
-    expect_equals_reference({.at = {{0, kLargeSize}}, .count = kLargeSize}, format,
-                            quantize_on_device);
+    expect_equals_reference({.at = {{0, count}}, .count = count}, format, quantize_on_device);
   }
 }
 

@@ -1,0 +1,65 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// The graphs of the model of the CUDA runtime: lists of work in the order in which it was captured.
+// A stream that has joined a capture and is not joined again is not seen.
+#include <cstddef>
+#include <utility>
+
+#include "tests/cuda/cuda_model.hpp"
+
+using namespace winnow::tests;
+
+struct CUgraph_st {
+  std::shared_ptr<const std::vector<std::function<void()>>> work;
+};
+struct CUgraphExec_st : CUgraph_st {};
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the library's own names
+extern "C" {
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const Lock lock(model_mutex);
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) return said(cudaErrorIllegalState);
+  stream->capture = std::make_shared<Capture>();
+  stream->capture->by = std::this_thread::get_id();
+  stream->capture->streams = {stream};
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Lock lock(model_mutex);
+  *graph = nullptr;
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (stream->capture == nullptr) return said(cudaErrorIllegalState);
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture->streams.front() != stream) return said(cudaErrorStreamCaptureUnmatched);
+  for (CUstream_st* const captured : std::exchange(capture->streams, {})) {
+    captured->capture = nullptr;
+  }
+  if (capture->broken) return said(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{
+      std::make_shared<std::vector<std::function<void()>>>(std::move(capture->work))};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
+  *executable = new CUgraphExec_st{*graph};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return enqueue_or_capture(stream, [work = executable->work] {
+    for (const auto& run : *work) run();
+  });
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+
+}  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

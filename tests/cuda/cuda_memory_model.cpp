@@ -1,0 +1,138 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// The device of the model of the CUDA runtime, its memory, and what it says of errors.
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <new>
+#include <utility>
+
+#include "tests/cuda/cuda_model.hpp"
+
+namespace winnow::tests {
+
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+constexpr int kGarbage = 0xff;  // NaN, or what no index is
+constexpr int kMultiprocessors = 1;
+
+struct Allocation {
+  std::size_t bytes;
+  cudaMemoryType type;
+};
+
+std::map<const std::byte*, Allocation> allocations;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
+  const Lock lock(model_mutex);
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
+  *memory = ::operator new(bytes, kAlignment, std::nothrow);
+  if (*memory == nullptr) return said(cudaErrorMemoryAllocation);
+  std::memset(*memory, kGarbage, bytes);
+  allocations[static_cast<std::byte*>(*memory)] = {bytes, type};
+  return cudaSuccess;
+}
+
+cudaError_t release(void* memory, cudaMemoryType type) {
+  if (memory == nullptr) return cudaSuccess;
+  Lock lock(model_mutex);
+  const auto found = allocations.find(static_cast<std::byte*>(memory));
+  if (found == allocations.end() || found->second.type != type) {
+    return said(cudaErrorInvalidValue);
+  }
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
+  const cudaError_t status = wait_for_device(lock);
+  allocations.erase(static_cast<std::byte*>(memory));
+  ::operator delete(memory, kAlignment);
+  return status;
+}
+
+}  // namespace
+
+cudaError_t said(cudaError_t status) {
+  if (status != cudaSuccess) last_error = status;
+  return status;
+}
+
+}  // namespace winnow::tests
+
+using namespace winnow::tests;
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the library's own names
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  return said(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (attribute != cudaDevAttrMultiProcessorCount || device != 0) {
+    return said(cudaErrorInvalidValue);
+  }
+  *value = kMultiprocessors;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() {
+  return std::exchange(last_error, cudaSuccess);
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    default:
+      return "an error";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  const Lock lock(model_mutex);
+  return error == cudaErrorLaunchFailure ? launch_problem(lock).c_str() : "of the model";
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  return allocate(memory, bytes, cudaMemoryTypeDevice);
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+  return allocate(memory, bytes, cudaMemoryTypeHost);
+}
+cudaError_t cudaFree(void* memory) {
+  return release(memory, cudaMemoryTypeDevice);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  return release(memory, cudaMemoryTypeHost);
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* memory) {
+  const Lock lock(model_mutex);
+  const auto* const at = static_cast<const std::byte*>(memory);
+  *found = {};
+  auto block = allocations.upper_bound(at);
+  const bool ours = block != allocations.begin() &&
+                    (--block, at < block->first + static_cast<std::ptrdiff_t>(block->second.bytes));
+  found->type = ours ? block->second.type : cudaMemoryTypeUnregistered;
+  return cudaSuccess;
+}
+
+}  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

@@ -1,0 +1,74 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace winnow::tests {
+
+// What a model of a library needs that puts work of its own into streams of the model of the CUDA
+// runtime (cuda_model.cpp).
+
+using Lock = std::unique_lock<std::mutex>;
+
+/// One lock for all of the model: what matters there is order, not speed.
+extern std::mutex model_mutex;
+/// Whenever something is enqueued or done.
+extern std::condition_variable model_changed;
+
+/// A piece of a stream's work.
+struct StreamWork {
+  CUstream_st* stream = nullptr;
+  std::function<void()> run;  ///< empty: a thread of its own does it, and says when it is done
+  std::function<bool()> may_run = [] { return true; };
+  bool done = false;
+  std::chrono::steady_clock::time_point when = {};  ///< it was done
+};
+
+/// What streams note, in the order of the calls, in the place of doing it.
+struct Capture {
+  std::thread::id by;
+  std::vector<CUstream_st*> streams;  ///< none after its end
+  std::vector<std::function<void()>> work;
+  bool broken = false;
+};
+
+/// Notes an error for cudaGetLastError.
+cudaError_t said(cudaError_t status);
+/// Of a stream that is not destroyed.
+bool exists(const Lock& lock, const CUstream_st* stream);
+/// Of a call that is not for a thread that captures: it breaks the captures. Were there any?
+bool breaks_captures(const Lock& lock);
+/// For all that this thread has enqueued.
+cudaError_t wait_for_device(Lock& lock);
+/// Of a kernel that failed, if one did: why.
+const std::string& launch_problem(const Lock& lock);
+/// Enqueues work, or notes it for a graph.
+cudaError_t enqueue_or_capture(CUstream_st* stream, std::function<void()> run);
+
+/// Enqueues work that a thread of its own does.
+std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);
+/// All that stands before it in its stream is done.
+bool is_first(const Lock& lock, const StreamWork& work);
+/// Says that it is done, or given up.
+void finish(const Lock& lock, StreamWork& work);
+
+}  // namespace winnow::tests
+
+struct CUstream_st {
+  std::thread::id maker;
+  std::deque<std::shared_ptr<winnow::tests::StreamWork>> queue;
+  bool running = false;  // the first of the queue
+  bool destroyed = false;
+  std::shared_ptr<winnow::tests::Capture> capture;
+};
