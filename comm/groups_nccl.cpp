@@ -3,7 +3,6 @@
 #include "comm/groups_nccl.hpp"
 
 #include "kernels/cuda/device_scope.hpp"
-#include "kernels/cuda/try.hpp"
 
 namespace winnow::comm {
 
@@ -88,13 +87,10 @@ void NcclGroups::issue_all() {
 /// Drops what is done, in order. Throws where NCCL has failed.
 void NcclGroups::retire() {
   while (groups_.begin() != issued_) {
-    const cudaError_t status = cudaEventQuery(groups_.front().event->get());
-    if (status == cudaErrorNotReady) {
-      (void)cudaGetLastError();
+    if (!groups_.front().event->passed()) {
       (void)communicator_.idle();
       return;
     }
-    WINNOW_CUDA_TRY(status);
     groups_.pop();
   }
 }

@@ -11,8 +11,10 @@
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
+#include "comm/expect.hpp"
 #include "comm/fifo.hpp"
 #include "comm/group_order.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow {
 
@@ -24,11 +26,20 @@ using comm::LocalRules;
 
 // Ranks as threads. A rendezvous: start() posts a message's place, the receiver's wait() copies it
 // from there and counts it as taken, the sender's wait() returns once its messages are taken. The
-// copy runs outside the lock; a sender that leaves early first waits for the end of a copy.
+// copy runs outside the lock; a sender that leaves early first waits for the end of a copy. From
+// and to device memory it runs on the receiver's stream, or else the sender's, behind all that had
+// been enqueued on both when they started.
+
+/// Where the messages of one start lie, and what must have been done before they are read.
+struct Started {
+  Exec place;
+  kernels::StreamMark written;
+};
 
 struct Posted {
   std::span<const std::byte> message;
   std::uint64_t ticket;
+  const Started* start;
 };
 
 struct Expected {
@@ -111,6 +122,7 @@ class LocalTransport final : public Transport {
   int node() const override { return 0; }
   bool allows_threads() const override { return true; }
   bool sizes_travel() const override { return !group_->strict; }
+  bool takes(Place) const override { return true; }
 
   void send(std::span<const std::byte> message, int peer) override;
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
@@ -121,9 +133,10 @@ class LocalTransport final : public Transport {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  void expect_peer(int peer) const;
   void expect_usable() const;
   void take_messages(int from, Lock& lock);
+  Started* begin_start();
+  void copy(const Posted& posted, const Expected& place);
   int find_awaited(std::uint64_t ticket, Lock& lock);
   void leave(Lock& lock) noexcept;
   [[noreturn]] void fail(Lock& lock, const std::string& why);
@@ -144,22 +157,19 @@ class LocalTransport final : public Transport {
   std::vector<Outgoing> outgoing_;  // enqueued since the last start
   std::uint64_t enqueued_ = 0;      // messages since the last start, both ways
   std::uint64_t started_ = 0;       // number of the last ticket
-  bool copied_ = false;             // the lock was released for a copy since the last look
-  std::string failure_;             // why this rank is unusable, if it is
+  Fifo<Started*> starts_;           // of ticket n entry n - 1, until it was waited for
+  std::vector<std::unique_ptr<Started>> made_;
+  std::vector<Started*> idle_;  // of these
+  bool copied_ = false;         // the lock was released for a copy since the last look
+  std::string failure_;         // why this rank is unusable, if it is
 };
-
-void LocalTransport::expect_peer(int peer) const {
-  WINNOW_EXPECTS(peer >= 0 && peer < size() && peer != rank_,
-                 "peer " + std::to_string(peer) + " of rank " + std::to_string(rank_) + " of " +
-                     std::to_string(size()) + ": must be another rank");
-}
 
 void LocalTransport::expect_usable() const {
   if (!failure_.empty()) throw CommError(failure_);
 }
 
 void LocalTransport::send(std::span<const std::byte> message, int peer) {
-  expect_peer(peer);
+  comm::expect_peer(peer, rank_, size());
   expect_usable();
   outgoing_.push_back({message, peer});
   ++enqueued_;
@@ -167,21 +177,35 @@ void LocalTransport::send(std::span<const std::byte> message, int peer) {
 }
 
 void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  expect_peer(peer);
+  comm::expect_peer(peer, rank_, size());
   expect_usable();
   expected(peer).push({buffer, message_bytes, started_ + 1});
   ++enqueued_;
 }
 
-Ticket LocalTransport::start(const Exec&) {
+Started* LocalTransport::begin_start() {
+  if (idle_.empty()) {
+    made_.push_back(std::make_unique<Started>());
+    idle_.reserve(made_.size());
+    idle_.push_back(made_.back().get());
+  }
+  starts_.push(idle_.back());
+  idle_.pop_back();
+  return starts_[started_];
+}
+
+Ticket LocalTransport::start(const Exec& exec) {
   expect_usable();
+  Started* const start = begin_start();
+  start->place = {.place = exec.place, .stream = exec.stream};
+  if (exec.place == Place::cuda && !outgoing_.empty()) start->written.set(exec);
   ++started_;
   const std::uint64_t messages = std::exchange(enqueued_, 0);
   if (outgoing_.empty() && !group_->strict) return {started_};
   const Lock lock(group_->mutex);
   if (group_->strict) group_->order.start(static_cast<std::size_t>(rank_), messages);
   for (const Outgoing& outgoing : outgoing_) {
-    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, started_});
+    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, started_, start});
     group_->wake_of(outgoing.peer).notify_all();
   }
   outgoing_.clear();
@@ -194,7 +218,8 @@ void LocalTransport::take_messages(int from, Lock& lock) {
   Incoming& incoming = expected_[static_cast<std::size_t>(from)];
   while (channel.taken != channel.posted.end() && incoming.filled != incoming.queue.end() &&
          incoming.queue[incoming.filled].ticket <= started_) {
-    const auto [message, sent_with] = channel.posted[channel.taken];
+    const Posted posted = channel.posted[channel.taken];
+    const auto& [message, sent_with, start] = posted;
     const Expected& place = incoming.queue[incoming.filled];
     if (!group_->may_move(from, sent_with) || !group_->may_move(rank_, place.ticket)) return;
     if (!group_->fits(message.size(), place.buffer.size())) {
@@ -203,10 +228,16 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     }
     channel.copying = true;
     lock.unlock();
-    if (!message.empty()) std::memcpy(place.buffer.data(), message.data(), message.size());
+    std::string error;
+    try {
+      copy(posted, place);
+    } catch (const std::exception& thrown) {  // of the device
+      error = thrown.what();
+    }
     lock.lock();
     copied_ = true;
     channel.copying = false;
+    if (!error.empty()) fail(lock, error);
     ++channel.taken;
     ++incoming.filled;
     if (place.message_bytes != nullptr) *place.message_bytes = message.size();
@@ -214,6 +245,20 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     group_->finish_message(rank_, place.ticket);
     group_->wake_of(from).notify_all();
   }
+}
+
+void LocalTransport::copy(const Posted& posted, const Expected& place) {
+  const std::span<const std::byte> message = posted.message;
+  if (message.empty()) return;
+  const Exec& mine = starts_[place.ticket - 1]->place;
+  const Exec& theirs = posted.start->place;
+  const Exec& exec = mine.place == Place::cuda ? mine : theirs;
+  if (exec.place != Place::cuda) {
+    std::memcpy(place.buffer.data(), message.data(), message.size());
+    return;
+  }
+  if (theirs.place == Place::cuda) posted.start->written.hold_up(exec);
+  kernels::read(exec, place.buffer.first(message.size()), message);
 }
 
 // Moves what can be moved and drops what is done up to `ticket`. Returns a peer that this ticket
@@ -254,6 +299,7 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
     const int awaited = find_awaited(ticket.number, lock);
     if (awaited < 0) {
       if (group_->strict) group_->order.forget(static_cast<std::size_t>(rank_), ticket.number);
+      for (; starts_.begin() < ticket.number; starts_.pop()) idle_.push_back(starts_.front());
       return;
     }
     if (copied_) continue;  // others may have moved, and notified, during the copy

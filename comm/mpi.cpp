@@ -12,6 +12,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/calls_mpi.hpp"
+#include "comm/expect.hpp"
 #include "comm/fifo.hpp"
 #include "comm/notices_mpi.hpp"
 #include "comm/pieces_mpi.hpp"
@@ -229,9 +230,7 @@ std::size_t most_requests(const Message& message, std::uint64_t chunk) {
 }
 
 void MpiTransport::enqueue(const Message& message) {
-  WINNOW_EXPECTS(message.peer >= 0 && message.peer < size_ && message.peer != rank_,
-                 "peer " + std::to_string(message.peer) + " of rank " + std::to_string(rank_) +
-                     " of " + std::to_string(size_) + ": must be another rank");
+  comm::expect_peer(message.peer, rank_, size_);
   expect_usable();
   messages_.push(message);
   requests_wanted_ += most_requests(message, lane_of(message).chunk);

@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/communicator_nccl.hpp"
+#include "comm/expect.hpp"
 #include "comm/groups_nccl.hpp"
 #include "comm/subset.hpp"
 #include "kernels/cuda/device_scope.hpp"
@@ -44,6 +45,7 @@ class NcclTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int node() const override { return node_; }
+  bool takes(Place place) const override { return place == Place::cuda; }
   bool sizes_travel() const override { return false; }
   bool allows_threads() const override { return true; }
 
@@ -63,7 +65,6 @@ class NcclTransport final : public Transport {
 
  private:
   void expect_usable() const;
-  void expect_peer(int peer) const;
   void expect_on_device(std::span<const std::byte> memory) const;
   [[noreturn]] void fail(const std::string& why, int code);
   /// Runs `body`; what it throws makes this transport unusable.
@@ -143,12 +144,6 @@ void NcclTransport::expect_usable() const {
   if (!failure_.empty()) throw CommError(failure_);
 }
 
-void NcclTransport::expect_peer(int peer) const {
-  WINNOW_EXPECTS(peer >= 0 && peer < size_ && peer != rank_,
-                 "peer " + std::to_string(peer) + " of rank " + std::to_string(rank_) + " of " +
-                     std::to_string(size_) + ": must be another rank");
-}
-
 void NcclTransport::expect_on_device(std::span<const std::byte> memory) const {
   if (memory.empty()) return;
   cudaPointerAttributes found{};
@@ -165,7 +160,7 @@ void NcclTransport::expect_on_device(std::span<const std::byte> memory) const {
 }
 
 void NcclTransport::send(std::span<const std::byte> message, int peer) {
-  expect_peer(peer);
+  comm::expect_peer(peer, rank_, size_);
   expect_usable();
   expect_on_device(message);
   bytes_sent_ += message.size();
@@ -177,7 +172,7 @@ void NcclTransport::send(std::span<const std::byte> message, int peer) {
 }
 
 void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  expect_peer(peer);
+  comm::expect_peer(peer, rank_, size_);
   expect_usable();
   expect_on_device(buffer);
   if (message_bytes != nullptr) *message_bytes = buffer.size();
@@ -312,11 +307,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, 
 
 void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine,
                                std::span<std::byte> all, Deadline deadline) {
-  const auto ranks = static_cast<std::size_t>(size_);
-  WINNOW_EXPECTS(all.size() / ranks == mine.size() && all.size() % ranks == 0,
-                 "all_gather of " + std::to_string(mine.size()) + " bytes from each of " +
-                     std::to_string(ranks) + " ranks into " + std::to_string(all.size()) +
-                     " bytes: must be as many from each");
+  comm::expect_gatherable(mine.size(), all.size(), size_);
   expect_usable();
   expect_on_device(mine);
   expect_on_device(all);

@@ -7,6 +7,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "kernels/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
 namespace winnow::comm {
@@ -59,7 +60,9 @@ void run_ring(const Ring& ring) {
   const auto received = [&](std::uint64_t i) { return block_of(i, rank - 2 - step(i)); };
 
   std::span<std::byte> scratch;
-  if (begin < first_stored) scratch = ring.exec.workspace->take<std::byte>(depth * block * unit);
+  if (begin < first_stored) {
+    scratch = kernels::scratch_of(ring.exec).take<std::byte>(depth * block * unit);
+  }
   const auto arrives = [&](std::uint64_t i) {
     const std::span<std::byte> place = received(i).bytes();
     return i < first_stored ? scratch.subspan(i % depth * block * unit, place.size()) : place;
@@ -89,12 +92,10 @@ void run_ring(const Ring& ring) {
 
 void reduce_ring(const Ring& ring) {
   const Exec& exec = ring.exec;
-  WINNOW_EXPECTS(exec.workspace != nullptr, "a ring reduction needs exec.workspace");
-  WINNOW_EXPECTS(exec.place != Place::cuda,
-                 "a ring reduction works in host memory; pass host memory and Place::cpu");
+  Workspace& workspace = kernels::scratch_of(exec);
   kernels::expect_reducible(ring.elements.type(), ring.op);
   if (ring.transport.size() == 1 || ring.elements.size() == 0) return;
-  const Workspace::Scope scope(*exec.workspace);
+  const Workspace::Scope scope(workspace);
   run_ring(ring);
 }
 

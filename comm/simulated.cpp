@@ -6,6 +6,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "comm/expect.hpp"
 #include "comm/ring.hpp"
 #include "comm/simulation.hpp"
 
@@ -54,18 +55,13 @@ int SimulatedTransport::node() const {
   return simulation_->topology().node_of(rank_);
 }
 
-void SimulatedTransport::expect_peer(int peer) const {
-  WINNOW_EXPECTS(peer >= 0 && peer < size() && peer != rank_,
-                 "peer " + std::to_string(peer) + " of rank " + std::to_string(rank_) + " of " +
-                     std::to_string(size()) + ": must be another rank");
-}
 void SimulatedTransport::send(std::span<const std::byte> message, int peer) {
-  expect_peer(peer);
+  expect_peer(peer, rank_, size());
   simulation_->send(rank_, message, peer);
   bytes_sent_ += message.size();
 }
 void SimulatedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  expect_peer(peer);
+  expect_peer(peer, rank_, size());
   simulation_->recv(rank_, buffer, peer, message_bytes);
 }
 Ticket SimulatedTransport::start(const Exec&) {

@@ -46,8 +46,6 @@ class SimulatedTransport final : public Transport {
                   Deadline deadline) override;
 
  private:
-  void expect_peer(int peer) const;
-
   std::shared_ptr<Simulation> simulation_;
   int rank_;
 };

@@ -7,40 +7,71 @@
 #include <winnow/error.hpp>
 
 #include "comm/exchange.hpp"
+#include "comm/size_words.hpp"
 #include "compress/stopwatch.hpp"
 
 namespace winnow::comm {
+namespace {
+
+bool on_host(const Exchange& exchange) {
+  return exchange.world.takes(Place::cpu);
+}
+
+}  // namespace
+
+std::span<std::byte> SizesFirst::size_bytes(Message& message) {
+  return std::as_writable_bytes(std::span(&message.size, 1));
+}
 
 SizesFirst::Message& SizesFirst::add(Exchange& exchange, const Message& message) {
   Message* const added =
       std::construct_at(exchange.exec.workspace->take<Message>(1).data(), message);
   (first_ == nullptr ? first_ : last_->next) = added;
   last_ = added;
+  added->word = on_host(exchange) ? size_bytes(*added) : take_size_word(exchange.exec);
   return *added;
 }
 
 void SizesFirst::send(Exchange& exchange, std::span<const std::byte> message, int peer) {
-  const Message& added = add(exchange, {.sent = message,
-                                        .room = {},
-                                        .bytes = nullptr,
-                                        .size = message.size(),
-                                        .peer = peer,
-                                        .next = nullptr});
-  exchange.world.send(std::as_bytes(std::span(&added.size, 1)), peer);
+  Message& added = add(exchange, {.sent = message,
+                                  .room = {},
+                                  .bytes = nullptr,
+                                  .size = message.size(),
+                                  .word = {},
+                                  .peer = peer,
+                                  .next = nullptr});
+  if (!on_host(exchange)) copy_size_word(exchange.exec, added.word, size_bytes(added));
+  exchange.world.send(added.word, peer);
   count_sent(exchange, peer, sizeof added.size);
 }
 
 void SizesFirst::receive(Exchange& exchange, std::span<std::byte> room, int peer,
                          std::uint64_t* bytes) {
-  Message& added =
-      add(exchange,
-          {.sent = {}, .room = room, .bytes = bytes, .size = 0, .peer = peer, .next = nullptr});
-  exchange.world.recv(std::as_writable_bytes(std::span(&added.size, 1)), peer, nullptr);
+  const Message& added = add(exchange, {.sent = {},
+                                        .room = room,
+                                        .bytes = bytes,
+                                        .size = 0,
+                                        .word = {},
+                                        .peer = peer,
+                                        .next = nullptr});
+  exchange.world.recv(added.word, peer, nullptr);
+}
+
+/// Brings the sizes that came to the host.
+void SizesFirst::fetch(Exchange& exchange) {
+  if (on_host(exchange)) return;
+  for (Message* message = first_; message != nullptr; message = message->next) {
+    if (message->bytes != nullptr) {
+      copy_size_word(exchange.exec, size_bytes(*message), message->word);
+    }
+  }
+  await_size_words(exchange.exec, exchange.world, exchange.deadline);
 }
 
 Ticket SizesFirst::follow(Exchange& exchange) {
   const compress::Stopwatch watch(exchange.stats.exchange_seconds);
   Transport& world = exchange.world;
+  fetch(exchange);
   for (const Message* message = first_; message != nullptr; message = message->next) {
     if (message->bytes == nullptr) {
       world.send(message->sent, message->peer);

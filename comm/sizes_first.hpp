@@ -21,7 +21,9 @@ enum class MessageSize : std::uint8_t {
 /// with messages. Two starts take the place of one:
 ///   1. their sizes go, 8 bytes each, in the order of the messages, beside those of fixed size;
 ///   2. the messages follow in that order, into rooms of just their sizes.
-/// Views of scratch that lives as long as the call.
+/// Views of scratch that lives as long as the call. Where Exchange::world takes device memory
+/// alone, sizes travel from and to words of exec.device_workspace, and following waits for
+/// exec.stream.
 class SizesFirst {
  public:
   /// Enqueues the size of a message to `peer`, and keeps the message.
@@ -40,11 +42,14 @@ class SizesFirst {
     std::span<const std::byte> sent;  // or
     std::span<std::byte> room;
     std::uint64_t* bytes;  // of what is received; null of what is sent
-    std::uint64_t size;    // as it travels
+    std::uint64_t size;
+    std::span<std::byte> word;  // where the size travels from or to: `size`, or device memory
     int peer;
     Message* next;
   };
   Message& add(Exchange& exchange, const Message& message);
+  static std::span<std::byte> size_bytes(Message& message);
+  void fetch(Exchange& exchange);
 
   Message* first_ = nullptr;
   Message* last_ = nullptr;

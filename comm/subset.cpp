@@ -18,6 +18,7 @@ class Subset final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   int node() const override { return parent_.node(); }
+  bool takes(Place place) const override { return parent_.takes(place); }
 
   void send(std::span<const std::byte> message, int peer) override {
     parent_.send(message, parent_rank(peer));

@@ -3,11 +3,11 @@
 #include "winnow/transport.hpp"
 
 #include <cstring>
-#include <string>
-#include <winnow/error.hpp>
 
+#include "comm/expect.hpp"
 #include "comm/ring.hpp"
 #include "comm/subset.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow {
 
@@ -28,15 +28,15 @@ void Transport::reduce_scatter(const Exec& exec, std::span<float> elements, Dead
 
 void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
                            std::span<std::byte> all, Deadline deadline) {
-  const auto ranks = static_cast<std::size_t>(size());
-  WINNOW_EXPECTS(all.size() / ranks == mine.size() && all.size() % ranks == 0,
-                 "all_gather of " + std::to_string(mine.size()) + " bytes from each of " +
-                     std::to_string(ranks) + " ranks into " + std::to_string(all.size()) +
-                     " bytes: must be as many from each");
+  comm::expect_gatherable(mine.size(), all.size(), size());
   if (mine.empty()) return;
   std::byte* own = all.data() + static_cast<std::size_t>(rank()) * mine.size();
-  if (own != mine.data()) std::memmove(own, mine.data(), mine.size());
-  if (ranks == 1) return;
+  if (own != mine.data() && exec.place == Place::cuda) {
+    kernels::copy(exec, {own, mine.size()}, mine);
+  } else if (own != mine.data()) {
+    std::memmove(own, mine.data(), mine.size());
+  }
+  if (size() == 1) return;
   if (mine.size() > kDirectBytes) {
     comm::run_ring({.transport = *this,
                     .exec = exec,

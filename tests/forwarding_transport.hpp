@@ -19,6 +19,7 @@ class ForwardingTransport : public Transport {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   int node() const override { return inner_->node(); }
+  bool takes(Place place) const override { return inner_->takes(place); }
   bool sizes_travel() const override { return inner_->sizes_travel(); }
   bool allows_threads() const override { return inner_->allows_threads(); }
   void send(std::span<const std::byte> message, int peer) override {

@@ -58,6 +58,10 @@ class Transport {
   virtual int size() const = 0;
   /// A number that is equal on ranks that share memory (one node) and differs between nodes.
   virtual int node() const = 0;
+  /// Whether messages, and the elements of collectives, may lie in the memory of `place`: the
+  /// host's (Place::cpu and Place::reference) or a device's. Those of one start lie where its
+  /// Exec::place says.
+  virtual bool takes(Place place) const { return place != Place::cuda; }
 
   /// Enqueues one message (0 bytes are a message too) to `peer`, which is not this rank.
   virtual void send(std::span<const std::byte> message, int peer) = 0;
@@ -122,7 +126,8 @@ constexpr Chunk ring_chunk(std::uint64_t count, int rank, int size) {
 }
 
 /// Transports of `size` ranks that are threads of this process: element i is rank i's. They share
-/// their state and may be destroyed in any order.
+/// their state and may be destroyed in any order. They take messages of the host and, where Winnow
+/// was built with CUDA, of devices, also from one to the other.
 std::vector<std::unique_ptr<Transport>> local_transports(int size);
 
 }  // namespace winnow

@@ -1,0 +1,67 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/adapter.hpp"
+
+#include "comm/expect.hpp"
+
+namespace winnow::comm {
+namespace {
+
+int current_device() {
+  int device = 0;
+  WINNOW_CUDA_TRY(cudaGetDevice(&device));
+  return device;
+}
+
+}  // namespace
+
+Adapter::Adapter(Transport& inner)
+    : inner_(inner), device_(current_device()), failure_(std::make_shared<std::string>()) {}
+
+Adapter::Adapter(const Adapter& parent, std::unique_ptr<Transport> inner)
+    : owned_(std::move(inner)),
+      inner_(*owned_),
+      device_(parent.device_),
+      failure_(parent.failure_) {}
+
+void Adapter::expect_usable() const {
+  if (failed()) throw CommError(*failure_);
+}
+
+void Adapter::send(std::span<const std::byte> message, int peer) {
+  expect_peer(peer, rank(), size());
+  expect_usable();
+  enqueued_.push_back({.data = const_cast<std::byte*>(message.data()),
+                       .bytes = message.size(),
+                       .message_bytes = nullptr,
+                       .peer = peer,
+                       .is_send = true});
+  bytes_sent_ += message.size();
+}
+
+void Adapter::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  expect_peer(peer, rank(), size());
+  expect_usable();
+  enqueued_.push_back({.data = buffer.data(),
+                       .bytes = buffer.size(),
+                       .message_bytes = message_bytes,
+                       .peer = peer,
+                       .is_send = false});
+}
+
+void Adapter::fail(const std::string& why, int code) {
+  *failure_ = "rank " + std::to_string(rank()) + ": " + why;
+  inner_.abort(why);
+  throw CommError(*failure_, code);
+}
+
+void Adapter::abort(std::string_view reason) noexcept {
+  try {
+    if (!failed()) *failure_ = "this rank aborted: " + std::string(reason);
+  } catch (...) {
+    *failure_ = "aborted";  // short enough to need no memory
+  }
+  inner_.abort(reason);
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,38 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <winnow/error.hpp>
+
+#include "comm/host_messages.hpp"
+#include "comm/size_words.hpp"
+#include "comm/staged.hpp"
+
+namespace winnow::comm {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> staged(Transport&) {
+  refuse();
+}
+
+std::unique_ptr<Transport> host_messages(Transport&) {
+  refuse();
+}
+
+std::span<std::byte> take_size_word(const Exec&) {
+  refuse();
+}
+
+void copy_size_word(const Exec&, std::span<std::byte>, std::span<const std::byte>) {
+  refuse();
+}
+
+void await_size_words(const Exec&, Transport&, Deadline) {
+  refuse();
+}
+
+}  // namespace winnow::comm
