@@ -21,11 +21,13 @@
 #include "comm/probe.hpp"
 #include "comm/put_back.hpp"
 #include "comm/shards.hpp"
+#include "comm/site.hpp"
 #include "comm/stats_book.hpp"
 #include "comm/stats_table.hpp"
 #include "comm/trial.hpp"
 #include "comm/widened.hpp"
 #include "compress/compressor.hpp"
+#include "compress/device.hpp"
 #include "compress/stopwatch.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/float_mode.hpp"
@@ -75,7 +77,7 @@ void check_patterns(std::span<const std::string> patterns) {
 }  // namespace
 
 struct AllReducer::Impl {
-  Impl(std::shared_ptr<Transport> world, const Options& given);
+  Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where);
   ~Impl();
 
   LinkModel find_links();
@@ -105,10 +107,10 @@ struct AllReducer::Impl {
     return Deadline::after(std::chrono::duration<double>(seconds));
   }
 
-  Workspace workspace;  // outlives the transport, which may still read what was sent
-  std::shared_ptr<Transport> transport;
+  comm::Site site;  // outlives what uses it
+  Transport* transport;
+  const Exec& exec;  // of buckets
   Options options;
-  Exec exec;
   std::unique_ptr<compress::Compressor> compressor;
   Topology topology;
   std::unique_ptr<const comm::Rails> rails;
@@ -129,17 +131,21 @@ struct AllReducer::Impl {
   std::string broken;           // why no call is possible any more, if so
 };
 
-AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
-    : transport(std::move(world)), options(given), topology(Topology::uniform(1, 1)) {
-  exec.workspace = &workspace;
-  WINNOW_EXPECTS(transport != nullptr, "an AllReducer needs a transport");
+AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
+    : site(std::move(world), where),
+      transport(&site.world()),
+      exec(site.exec()),
+      options(given),
+      topology(Topology::uniform(1, 1)) {
   // A rank whose options are wrong still meets the others, so that all of them hear of it.
   std::string refusal;
   Header mine;
   try {
+    if (!site.refusal().empty()) fail_usage(site.refusal());
     check_patterns(given.exempt);
     options = Options::parse(given.to_string());
     compressor = compress::make_compressor(options.compressor);
+    if (exec.place == Place::cuda) compressor = compress::on_device(std::move(compressor));
     digest = digest_of(options);
   } catch (const UsageError& error) {
     refusal = error.what();
@@ -148,11 +154,11 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given)
   }
   mine.digest = digest;
   try {
-    comm::agree(*transport, exec, mine, refusal, deadline());
-    topology = discover(*transport, deadline());
+    comm::agree(site.control(), site.host(), mine, refusal, deadline());
+    topology = discover(site.control(), deadline());
     rails = std::make_unique<comm::Rails>(*transport, topology);
-    exec.threads =
-        options.threads > 0 ? options.threads : default_threads(topology, transport->rank());
+    site.set_threads(options.threads > 0 ? options.threads
+                                         : default_threads(topology, transport->rank()));
     links = find_links();
   } catch (const UsageError&) {  // on every rank
     throw;
@@ -172,10 +178,11 @@ LinkModel AllReducer::Impl::find_links() {
   if (!options.links.empty()) return LinkModel::parse(options.links);
   const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
   if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
-  LinkModel measured = comm::probe_links(*transport, topology, exec, deadline());
+  LinkModel measured =
+      comm::probe_links({*transport, exec}, {site.control(), site.host()}, topology, deadline());
   const Link& slowest = topology.nodes() > 1 ? measured.inter : measured.intra;
-  if (options.deadline == 0) {
-    measured.ring = comm::probe_ring(*transport, slowest, exec, deadline());
+  if (options.deadline == 0 && exec.place != Place::cuda) {
+    measured.ring = comm::probe_ring(site.control(), slowest, site.host(), deadline());
   }
   options.links = measured.to_string('+');
   return measured;
@@ -195,16 +202,24 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
   if (!broken.empty()) throw CommError(broken);
   const kernels::FloatMode mode;
   op = chosen;
-  const Bucket& bucket = call(segments);
-  book.finish(bucket, workspace.allocations() + residuals);
-  log->call(calls - 1, book.of(bucket), book.call());
+  try {
+    const kernels::PlaceScope scope = site.enter();
+    const Bucket& bucket = call(segments);
+    book.finish(bucket, site.allocations() + residuals);
+    log->call(calls - 1, book.of(bucket), book.call());
+  } catch (const CudaError& error) {  // nothing can be put back on a device that has failed
+    transport->abort(error.what());
+    give_up(error.what());
+  }
 }
 
 /// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
 const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
-  const Workspace::Scope scope(workspace);
+  const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec));
   widened.view(exec, segments);
   Bucket& bucket = find(segments);
+  const auto trial = trials.find(bucket.id);
+  if (trial != trials.end()) kernels::wait(exec);  // for what is not of the call
   const auto start = Deadline::Clock::now();
   comm::view(bucket, widened.segments());
   begin(bucket);
@@ -230,9 +245,10 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     widened.narrow(exec);
     give_up(error.what());
   }
-  if (options.stats >= 2) comm::measure(widened.segments(), bucket, book.call());
+  if (options.stats >= 2) comm::measure(exec, widened.segments(), bucket, book.call());
   widened.narrow(exec);
-  if (const auto trial = trials.find(bucket.id); trial != trials.end()) {
+  if (trial != trials.end()) {
+    kernels::wait(exec);
     trial->second.record(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
   }
   return bucket;
@@ -256,7 +272,7 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
 /// After this nothing is as it was on all ranks, and the transport may still use what it was given.
 void AllReducer::Impl::give_up(const std::string& why) {
   broken = why;
-  workspace.abandon();
+  site.abandon();
   log->broken(why);
   throw CommError(why);
 }
@@ -274,7 +290,7 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
   const std::uint64_t id = trial.first().id;
   Bucket* best = &trial.first();
   try {
-    best = &trial.settle(*transport, exec, deadline());
+    best = &trial.settle(site.control(), site.host(), deadline());
   } catch (const std::exception& error) {
     transport->abort(error.what());  // so that the call which follows fails, and loses nothing
   }
@@ -300,13 +316,15 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket bucket, dense;
   try {
+    if (refusal.empty()) refusal = comm::refuse_memory(segments, exec.place);
     if (refusal.empty()) {
-      comm::World world{transport->size(), transport->rank(), &topology, links,
-                        options.trial_calls > 0};
+      comm::World world{transport->size(),       transport->rank(), &topology, links,
+                        options.trial_calls > 0, exec.place};
       world.links.ring = ring();
       bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
                                                  *compressor, parameters)
                              : comm::plan_plain(id, widened.segments(), std::move(plain), world);
+      comm::make_residuals(exec, bucket);
       mine.bucket = bucket.plan;
       mine.count = bucket.count;
       for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
@@ -318,12 +336,12 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
         if (bucket.note.empty()) dense.reason += dense.note;
       }
     }
-  } catch (const UsageError& error) {
+  } catch (const std::exception& error) {
     refusal = error.what();
   }
   if (!refusal.empty()) mine.flags = Header::kRefused;
   try {
-    comm::agree(*transport, exec, mine, refusal, deadline());
+    comm::agree(site.control(), site.host(), mine, refusal, deadline());
   } catch (const UsageError&) {
     forget();
     throw;
@@ -416,7 +434,7 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
     if (schedules[i]->write != nullptr) schedules[i]->write(exchanges[i]);
   }
   for (const Exchange& exchange : std::span(exchanges).first(bucket.compressed)) {
-    compress::keep_left(exchange.part, exchange.owned);
+    compressor->keep_left(exec, exchange.part, exchange.owned);
   }
   return true;
 }
@@ -441,8 +459,9 @@ void AllReducer::Impl::put_back(float fill) {
   residuals = count_residuals(parameters);
 }
 
-AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options)
-    : impl_(std::make_unique<Impl>(std::move(transport), options)) {}
+AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options,
+                       const Exec& where)
+    : impl_(std::make_unique<Impl>(std::move(transport), options, where)) {}
 AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
@@ -490,7 +509,7 @@ const Topology& AllReducer::topology() const {
   return impl_->topology;
 }
 Transport& AllReducer::transport() {
-  return *impl_->transport;
+  return *impl_->site.transport();
 }
 Stats AllReducer::last() const {
   return impl_->book.last();

@@ -53,14 +53,15 @@ class Balanced {
     const Stopwatch watch(exchange_.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::sum;
+    const auto incoming = workspace_.take<compress::Incoming>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       expected.count = local_count(owner);
       expected.k = part_.owner_k[owner];
-      views_[owner] =
-          exchange_.compressor.open(exchange_.exec, sums_[owner].first(received_[owner]),
-                                    part_.expect(expected), static_cast<int>(owner));
-      exchange_.poisoned |= (views_[owner].header.flags & Header::kPoison) != 0;
+      incoming[owner] = {sums_[owner].first(received_[owner]), part_.expect(expected),
+                         static_cast<int>(owner)};
     }
+    const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views_);
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
     exchange_.sums = views_;
     compress::name_codings(views_[self_].header, exchange_.stats.coding);
   }
@@ -84,14 +85,21 @@ class Balanced {
     expected.kind = Header::Kind::contribution;
     expected.count = local_count(self());
     expected.k = part_.most_for(self());
-    for (std::size_t sender = 0; sender < ranks_; ++sender) {
-      views_[sender] = {};
-      if (sender == self_) continue;
-      views_[sender] = exchange_.compressor.open(
-          exchange_.exec, contributions_[sender].first(received_[sender]),
-          compress::Expected::at_most(expected), static_cast<int>(sender));
-      poisoned_ |= (views_[sender].header.flags & Header::kPoison) != 0;
+    const compress::Expected contribution = exchange_.compressor.everything()
+                                                ? compress::Expected(expected)
+                                                : compress::Expected::at_most(expected);
+    const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
+    for (std::size_t i = 0; i < incoming.size(); ++i) {
+      const std::size_t sender = i < self_ ? i : i + 1;
+      incoming[i] = {contributions_[sender].first(received_[sender]), contribution,
+                     static_cast<int>(sender)};
     }
+    const auto views = views_.first(incoming.size());
+    const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views);
+    poisoned_ |= (flags & Header::kPoison) != 0;
+    views_[ranks_ - 1] = {};  // of this rank, until those behind it move up
+    std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,
+                        views_.end());
   }
 
   std::span<std::byte> encode_sums(std::span<std::byte> room) {

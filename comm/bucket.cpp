@@ -11,12 +11,16 @@
 #include <unordered_set>
 
 #include "comm/hash.hpp"
+#include "kernels/place_memory.hpp"
 #include "winnow/error.hpp"
 
 namespace winnow::comm {
 namespace {
 
 using compress::Piece;
+
+/// Positions of a part in device memory, at most: kernels count to 2^31 there.
+constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
 
 bool is_exempt(const Segment& segment, const Options& options) {
   if (options.exempt_1d && segment.dimensions == 1) return true;
@@ -122,15 +126,6 @@ std::string_view input_error(const Segment& segment) {
   return {};
 }
 
-void allocate_residuals(BucketPart& part) {
-  for (Piece& piece : part.part.pieces) {
-    compress::ParameterState& parameter = *piece.parameter;
-    if (parameter.residual.empty()) {
-      parameter.residual = kernels::HostArray<float>(parameter.count);
-    }
-  }
-}
-
 }  // namespace
 
 std::string_view name_of(ElementType type) {
@@ -173,6 +168,18 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
   return {};
 }
 
+std::string refuse_memory(std::span<const Segment> segments, Place place) {
+  const auto is_foreign = [place](std::span<const std::byte> bytes) {
+    return !bytes.empty() && !kernels::is_within_reach(place, bytes.data());
+  };
+  for (const Segment& segment : segments) {
+    if (!is_foreign(segment.elements.bytes()) && !is_foreign(segment.input.bytes())) continue;
+    return "parameter " + std::to_string(segment.id) +
+           " does not lie in the memory of this AllReducer's device";
+  }
+  return {};
+}
+
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters) {
   const Topology topology =
@@ -189,7 +196,8 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     if (is_exempt(segments[s], options)) compressed[s] = false;
   }
   const bool automatic = options.max_part == Options::kAutomatic;
-  const std::uint64_t most = automatic ? Options::kMaxPart : options.max_part;
+  std::uint64_t most = automatic ? Options::kMaxPart : options.max_part;
+  if (world.place == Place::cuda) most = std::min(most, kMostOnDevice);
   const auto cut_compressed = [&](Parameters& states, std::uint64_t longest) {
     auto parts = cut(segments, compressed, states, longest, kernels::Partition::kUnit);
     for (BucketPart& part : parts) {
@@ -216,8 +224,8 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     if (&schedule == &dense) {
       compressed.assign(segments.size(), false);
     } else {
-      parts = cut_compressed(
-          parameters, automatic ? longest_part(schedule, world, compressor, bucket.count) : most);
+      const std::uint64_t longest = longest_part(schedule, world, compressor, bucket.count);
+      parts = cut_compressed(parameters, automatic ? std::min(longest, most) : most);
     }
     for (BucketPart& part : parts) {
       part.schedule = &schedule;
@@ -246,7 +254,6 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
                                             " elements needs more than " +
                                             std::to_string(kMaxParts) + " messages of max_part=" +
                                             std::to_string(options.max_part) + "; raise max_part");
-  for (std::size_t i = 0; i < bucket.compressed; ++i) allocate_residuals(bucket.parts[i]);
   std::uint64_t longest = 0;
   for (const BucketPart& part : std::span(bucket.parts).subspan(bucket.compressed)) {
     longest = std::max(longest, part.part.count * sizeof(float));
@@ -271,6 +278,12 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   }
   bucket.plan = plan_id(bucket, topology);
   return bucket;
+}
+
+void make_residuals(const Exec& exec, const Bucket& bucket) {
+  for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+    for (const Piece& piece : part.part.pieces) compress::make_residual(exec, piece);
+  }
 }
 
 void view(Bucket& bucket, std::span<const Segment> segments) {

@@ -65,13 +65,19 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
 /// What is wrong with a bucket by itself, or empty. Parameters of plain ones need not be known.
 std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain);
 
+/// What is wrong with where a bucket lies, or empty.
+std::string refuse_memory(std::span<const Segment> segments, Place place);
+
 /// Cuts bucket `id` of float32 segments that refuse() found sound into parts and plans each: exempt
 /// parameters and short buckets go dense, the rest by the planner's choice. A function of ids,
 /// counts, exemptions, options, topology and links alone, named by Bucket::plan. A parameter longer
 /// than a part is selected from in pieces. The rank decides only what it owns. Allocates the states
-/// (and residuals of what is compressed) in `parameters`.
+/// in `parameters`.
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
+
+/// Allocates the residuals of what is compressed, where there are none.
+void make_residuals(const Exec& exec, const Bucket& bucket);
 
 /// Points the pieces of a bucket at this call's segments, all of float32.
 void view(Bucket& bucket, std::span<const Segment> segments);

@@ -7,8 +7,10 @@
 #include "comm/pass_bytes.hpp"
 #include "comm/plain.hpp"
 #include "compress/stopwatch.hpp"
-#include "kernels/arithmetic.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -33,12 +35,8 @@ bool has_residual(const Piece& piece) {
 
 /// elements = feedback(elements, residual), where there is one. The residual itself stays until
 /// the sum is written.
-void add_residual(const Piece& piece, float decay, std::span<float> elements) {
-  if (!has_residual(piece)) return;
-  const auto residual = piece.residual();
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    elements[i] = kernels::feedback(elements[i], decay, residual[i]);
-  }
+void add_residual(const Exec& exec, const Piece& piece, float decay, std::span<float> elements) {
+  if (has_residual(piece)) kernels::feedback_add(exec, elements, piece.residual(), decay);
 }
 
 /// What is to be summed, in `all`; which is the elements themselves unless `packed`.
@@ -46,8 +44,8 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   const Stopwatch watch(exchange.stats.select_seconds);
   for (const Piece& piece : exchange.part.pieces) {
     const auto elements = all.subspan(piece.base, piece.elements.size());
-    if (packed) std::ranges::copy(piece.elements, elements.begin());
-    add_residual(piece, exchange.decay, elements);
+    if (packed) kernels::copy(exchange.exec, elements, piece.elements);
+    add_residual(exchange.exec, piece, exchange.decay, elements);
   }
 }
 
@@ -80,7 +78,8 @@ Rounds run_dense(Exchange& exchange) {
   const Part& part = exchange.part;
   const std::span<float> in_place = contiguous(part);
   const bool packed = in_place.empty();
-  const std::span<float> all = packed ? exchange.exec.workspace->take<float>(part.count) : in_place;
+  const std::span<float> all =
+      packed ? kernels::scratch_of(exchange.exec).take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
   exchange.in_place = !packed;
   {
@@ -100,10 +99,10 @@ void write_dense(Exchange& exchange) {
   if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    if (!exchange.in_place) std::ranges::copy(sum, piece.elements.begin());
+    if (!exchange.in_place) kernels::copy(exchange.exec, piece.elements, sum);
     // A sum that is not finite is the caller's to skip: what had waited goes on waiting.
     if (has_residual(piece) && kernels::all_finite(exchange.exec, sum)) {
-      std::ranges::fill(piece.residual(), 0.0F);
+      kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
       piece.state->dirty = false;
     }
   }

@@ -37,13 +37,14 @@ Rounds run_gather(Exchange& exchange) {
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);
-  const auto views = workspace.take<compress::MessageView>(ranks);
+  const auto incoming = workspace.take<compress::Incoming>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
-    views[sender] =
-        exchange.compressor.open(exchange.exec, messages[sender].first(received[sender]),
-                                 part.expect(exchange.header), static_cast<int>(sender));
-    exchange.poisoned |= (views[sender].header.flags & Header::kPoison) != 0;
+    incoming[sender] = {messages[sender].first(received[sender]), part.expect(exchange.header),
+                        static_cast<int>(sender)};
   }
+  const auto views = workspace.take<compress::MessageView>(ranks);
+  const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
+  exchange.poisoned |= (flags & Header::kPoison) != 0;
   exchange.messages = views;
   compress::name_codings(views[self].header, exchange.stats.coding);
 }

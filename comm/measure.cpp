@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 #include "comm/hash.hpp"
+#include "kernels/place_memory.hpp"
 #include "kernels/with_type.hpp"
 
 namespace winnow::comm {
@@ -25,13 +27,33 @@ std::uint64_t bits_of(T element) {
   }
 }
 
+/// Elements where the host can read them: a copy of those of a device, in exec.workspace.
+template <class T>
+class HostCopy {
+ public:
+  HostCopy(const Exec& exec, std::span<const T> elements) : elements_(elements) {
+    if (exec.place != Place::cuda) return;
+    scope_.emplace(*exec.workspace);
+    const auto copies = exec.workspace->take<T>(elements.size());
+    kernels::read(exec, std::as_writable_bytes(copies), std::as_bytes(elements));
+    elements_ = copies;
+  }
+  std::span<const T> span() const { return elements_; }
+
+ private:
+  std::optional<Workspace::Scope> scope_;
+  std::span<const T> elements_;
+};
+
 }  // namespace
 
-void measure(std::span<const Segment> segments, const Bucket& bucket, Stats& call) {
+void measure(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
+             Stats& call) {
   std::uint64_t sum = 0, nonzero = 0, weight = 1;
   for (const Segment& segment : segments) {
     kernels::with_type(segment.elements.type(), [&]<class T>(T) {
-      for (const T element : segment.elements.as<T>()) {
+      const HostCopy<T> elements(exec, segment.elements.as<T>());
+      for (const T element : elements.span()) {
         sum += bits_of(element) * weight;
         weight += 2;
         nonzero += element != 0 ? 1 : 0;
@@ -45,7 +67,8 @@ void measure(std::span<const Segment> segments, const Bucket& bucket, Stats& cal
   double squares = 0;
   for (const BucketPart& part : bucket.parts) {
     for (const compress::Piece& piece : part.part.pieces) {
-      for (const double left : piece.residual()) squares += left * left;
+      const HostCopy<float> residual(exec, piece.residual());
+      for (const double left : residual.span()) squares += left * left;
     }
   }
   call.residual_norm = std::sqrt(squares);

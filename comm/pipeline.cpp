@@ -11,7 +11,13 @@ namespace winnow::comm {
 
 namespace {
 
-constexpr std::size_t kDepth = 3;  // parts under way at once
+constexpr std::size_t kDepth = 3;  // parts under way at once, at most
+
+/// Where the host waits for a stream it would also wait for the messages of later parts there, and
+/// without their deadline.
+std::size_t depth_of(const Exec& exec) {
+  return exec.place == Place::cuda ? 1 : kDepth;
+}
 
 /// The parts under way, longest waiting first.
 class UnderWay {
@@ -21,7 +27,7 @@ class UnderWay {
     Rounds rounds;
   };
   bool empty() const { return size_ == 0; }
-  bool full() const { return size_ == kDepth; }
+  bool full(const Exec& exec) const { return size_ == depth_of(exec); }
   void push(Entry entry) { entries_[(first_ + size_++) % kDepth] = std::move(entry); }
   Entry pop() {
     --size_;
@@ -37,10 +43,13 @@ class UnderWay {
 
 bool write_outcome(Exchange& exchange) {
   const compress::Stopwatch watch(exchange.stats.add_seconds);
-  const Exec& exec = exchange.exec;
-  return exchange.sums.empty()
-             ? compress::add_messages(exec, exchange.part, exchange.messages, exchange.factor)
-             : compress::write_sums(exec, exchange.part, exchange.sums, exchange.factor);
+  const bool shared_out = !exchange.sums.empty();
+  return exchange.compressor.write_outcome(
+      exchange.exec, exchange.part,
+      {.messages = shared_out ? exchange.sums : exchange.messages,
+       .shared_out = shared_out,
+       .factor = exchange.factor,
+       .zeroed = true});
 }
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
@@ -56,7 +65,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
   };
   for (std::size_t next = 0;;) {
-    if (next < exchanges.size() && !under_way.full() && finite) {
+    if (next < exchanges.size() && !under_way.full(exchanges[next].exec) && finite) {
       Exchange& exchange = exchanges[next];
       go_on({&exchange, schedules[next]->run(exchange)});
       ++next;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/plain.hpp"
 
-#include <algorithm>
-
 #include "compress/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
 namespace winnow::comm {
@@ -24,10 +24,8 @@ Elements contiguous(std::span<const Segment> segments, std::uint64_t count) {
   return {first.bytes().data(), count, first.type()};
 }
 
-void clear(std::span<const Segment> segments) {
-  for (const Segment& segment : segments) {
-    std::ranges::fill(segment.elements.bytes(), std::byte{});
-  }
+void clear(const Exec& exec, std::span<const Segment> segments) {
+  for (const Segment& segment : segments) kernels::zero(exec, segment.elements.bytes());
 }
 
 }  // namespace
@@ -84,17 +82,19 @@ void reduce_plain(const Collective& collective, std::span<const Segment> segment
   const bool packed = all.size() == 0;
   if (packed) {
     const Stopwatch watch(stats.select_seconds);
-    all = {exec.workspace->take<std::byte>(count * bytes_of(type)).data(), count, type};
-    std::byte* end = all.bytes().data();
+    all = {kernels::scratch_of(exec).take<std::byte>(count * bytes_of(type)).data(), count, type};
+    std::span<std::byte> rest = all.bytes();
     for (const Segment& segment : segments) {
-      end = std::ranges::copy(segment.elements.bytes(), end).out;
+      const std::span<const std::byte> from = segment.elements.bytes();
+      kernels::copy(exec, rest.first(from.size()), from);
+      rest = rest.subspan(from.size());
     }
   }
   try {
     const Stopwatch watch(stats.exchange_seconds);
     all_reduce(collective, all, op == ReduceOp::average ? ReduceOp::sum : op);
   } catch (...) {
-    clear(segments);
+    clear(exec, segments);
     throw;
   }
   const Stopwatch watch(stats.add_seconds);
@@ -103,7 +103,7 @@ void reduce_plain(const Collective& collective, std::span<const Segment> segment
   std::span<const std::byte> from = all.bytes();
   for (const Segment& segment : segments) {
     const auto to = segment.elements.bytes();
-    std::ranges::copy(from.first(to.size()), to.begin());
+    kernels::copy(exec, to, from.first(to.size()));
     from = from.subspan(to.size());
   }
 }

@@ -21,6 +21,7 @@ struct World {
   const Topology* topology = nullptr;  ///< of all of them; null: each rank is a node of its own
   LinkModel links = {};                ///< equal on all of them
   bool trials = false;                 ///< what is predicted to be close may be measured
+  Place place = Place::cpu;            ///< where buckets lie
 };
 
 /// What `schedule` is among ranks of this topology (as in World): one in two levels has nothing to

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/host_memory.hpp"
+#include "kernels/place_memory.hpp"
 #include "kernels/residual_add.hpp"
 
 namespace winnow::comm {
@@ -51,9 +52,11 @@ double median_seconds(const Work& work) {
 }
 
 double measure_pass(const Exec& exec) {
-  kernels::HostArray<float> residual(kPassCount), gradient(kPassCount);
-  const double seconds =
-      median_seconds([&] { kernels::residual_add(exec, residual.span(), gradient.span()); });
+  kernels::PlaceArray<float> residual(exec, kPassCount), gradient(exec, kPassCount);
+  const double seconds = median_seconds([&] {
+    kernels::residual_add(exec, residual.span(), gradient.span());
+    kernels::wait(exec);
+  });
   return 3 * sizeof(float) * static_cast<double>(kPassCount) / seconds;
 }
 
@@ -62,7 +65,7 @@ class Circle {
  public:
   /// `members` name this rank.
   Circle(Transport& world, const Exec& exec, Deadline deadline, std::span<const int> members)
-      : world_(world), exec_(exec), deadline_(deadline), out_(kLonger), in_(kLonger) {
+      : world_(world), exec_(exec), deadline_(deadline), out_(exec, kLonger), in_(exec, kLonger) {
     const auto self =
         static_cast<std::size_t>(std::ranges::find(members, world.rank()) - members.begin());
     next_ = members[(self + 1) % members.size()];
@@ -83,22 +86,23 @@ class Circle {
  private:
   void turn(std::size_t bytes) {
     std::uint64_t received = 0;
-    world_.send(std::span(out_).first(bytes), next_);
-    world_.recv(std::span(in_).first(bytes), previous_, &received);
+    world_.send(out_.span().first(bytes), next_);
+    world_.recv(in_.span().first(bytes), previous_, &received);
     world_.wait(world_.start(exec_), deadline_);
   }
 
   Transport& world_;
   const Exec& exec_;
   Deadline deadline_;
-  std::vector<std::byte> out_, in_;
+  kernels::PlaceArray<std::byte> out_, in_;
   int next_ = 0, previous_ = 0;
 };
 
 }  // namespace
 
-LinkModel probe_links(Transport& world, const Topology& topology, const Exec& exec,
+LinkModel probe_links(const Probed& buckets, const Probed& control, const Topology& topology,
                       Deadline deadline) {
+  const auto& [world, exec] = buckets;
   Measured mine;
   mine.pass = measure_pass(exec);
   const int node = topology.node_of(world.rank());
@@ -113,8 +117,8 @@ LinkModel probe_links(Transport& world, const Topology& topology, const Exec& ex
   }
 
   std::vector<Measured> all(static_cast<std::size_t>(world.size()));
-  world.all_gather(exec, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
-                   deadline);
+  control.world.all_gather(control.exec, std::as_bytes(std::span(&mine, 1)),
+                           std::as_writable_bytes(std::span(all)), deadline);
   LinkModel model;
   const auto settle = [&](double Measured::*what, double& value) {
     std::vector<double> known;

@@ -11,11 +11,18 @@
 
 namespace winnow::comm {
 
+/// Ranks, and the memory that their messages lie in.
+struct Probed {
+  Transport& world;
+  const Exec& exec;
+};
+
 /// Measures latency and bandwidth of links within and between nodes, and the passes over memory of
-/// ranks that all work at once: what ranks measured, in their median, the same on all of them.
-/// Collective. About 1.2 MB leave each node, 0.1 s of a link of 100 Mbit/s. What there is none
-/// of (links between nodes where there is one) keeps the default. Throws CommError.
-LinkModel probe_links(Transport& world, const Topology& topology, const Exec& exec,
+/// ranks that all work at once, all of it where buckets lie: what ranks measured, in their median,
+/// the same on all of them, who hear of it over `control`, in the host's memory. Collective.
+/// About 1.2 MB leave each node, 0.1 s of a link of 100 Mbit/s. What there is none of (links
+/// between nodes where there is one) keeps the default. Throws CommError.
+LinkModel probe_links(const Probed& buckets, const Probed& control, const Topology& topology,
                       Deadline deadline);
 
 /// What all ranks together took for a bucket, in seconds: by a native allreduce and by the ring.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/memory_ops.hpp"
+
 namespace winnow::comm {
 namespace {
 
@@ -24,9 +26,9 @@ void put_back_messages(const Exchange& exchange) {
     const auto message =
         exchange.compressor.open(exchange.exec, exchange.own[owner],
                                  compress::Expected::at_most(header), exchange.world.rank());
-    compress::put_back(exchange.exec, part, owner, message);
+    exchange.compressor.put_back(exchange.exec, part, owner, message);
   }
-  compress::put_back_own(part, exchange.owned);
+  exchange.compressor.put_back_own(exchange.exec, part, exchange.owned);
 }
 
 }  // namespace
@@ -44,11 +46,11 @@ void put_back(const Exchange& exchange, float fill) {
     put_back_messages(exchange);
   } else if (!exchange.in_place) {
     for (const compress::Piece& piece : exchange.part.pieces) {
-      compress::keep(piece, exchange.decay);
+      compress::keep(exchange.exec, piece, exchange.decay);
     }
   }
   for (const compress::Piece& piece : exchange.part.pieces) {
-    std::ranges::fill(piece.elements, fill);
+    kernels::fill(exchange.exec, piece.elements, fill);
   }
 }
 

@@ -30,6 +30,7 @@ constexpr Schedule kDense{
     .messages = two_to_each_other,
     .pass_bytes = dense_pass_bytes,
     .write = write_dense,
+    .on_device = true,
 };
 constexpr Schedule kGather{
     .name = "gather",
@@ -40,6 +41,7 @@ constexpr Schedule kGather{
     .network_bytes = gather_network_bytes,
     .messages = one_to_each_other,
     .pass_bytes = gather_pass_bytes,
+    .on_device = true,
 };
 constexpr Schedule kDoubling{
     .name = "doubling",
@@ -62,6 +64,7 @@ constexpr Schedule kBalanced{
     .messages = two_to_each_other,
     .pass_bytes = balanced_pass_bytes,
     .outcome = compress::Header::Kind::sum,
+    .on_device = true,
 };
 constexpr Schedule kShared{
     .name = "shared",

@@ -153,9 +153,9 @@ void SizeOnly::sum_gradients(const Exec&, std::span<const kernels::Term> gradien
 }
 
 bool SizeOnly::write_outcome(const Exec&, const compress::Part& part,
-                             std::span<const compress::MessageView> messages, bool) const {
+                             const compress::Outcome& outcome) const {
   std::uint64_t k = 0;
-  for (const compress::MessageView& message : messages) k += message.header.k;
+  for (const compress::MessageView& message : outcome.messages) k += message.header.k;
   if (!everything()) rank_.pass(sizeof(float) * static_cast<double>(part.count));
   write(part.count, k);
   return true;

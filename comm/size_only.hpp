@@ -37,6 +37,7 @@ class SizeOnly final : public compress::Compressor {
   SizeOnly(std::string_view specification, SimulatedTransport& rank, const Nowhere& nowhere)
       : SizeOnly(compress::make_compressor(specification), rank, nowhere) {}
 
+  std::string name() const override { return real_->name(); }
   bool everything() const override { return real_->everything(); }
   std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
   void encode(const Exec& exec, const compress::EncodeJob& job,
@@ -62,8 +63,7 @@ class SizeOnly final : public compress::Compressor {
   void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
                      std::span<float> sum) const override;
   bool write_outcome(const Exec& exec, const compress::Part& part,
-                     std::span<const compress::MessageView> messages,
-                     bool shared_out) const override;
+                     const compress::Outcome& outcome) const override;
 
   /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
   void write(std::uint64_t count, std::uint64_t k) const;

@@ -162,7 +162,8 @@ class TwoLevel {
             exchange_.sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
       }
       exchange_.poisoned |= !exchange_.compressor.write_outcome(
-          exchange_.exec, part, messages_[rail], inner_schedule_.shared_out);
+          exchange_.exec, part,
+          {.messages = messages_[rail], .shared_out = inner_schedule_.shared_out});
     }
   }
 
@@ -394,7 +395,7 @@ void write_two_level(Exchange& exchange) {
   for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.shards->of_rail[rail];
     if (exchange.rails->transport(rail) != nullptr) {
-      compress::keep_left(shard.part, shard.owned);
+      exchange.compressor.keep_left(exchange.exec, shard.part, shard.owned);
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {

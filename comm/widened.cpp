@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "kernels/half.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::comm {
 
@@ -27,7 +29,8 @@ void Widened::view(const Exec& exec, std::span<const Segment> segments) {
   if (std::ranges::none_of(segments, is_half)) return;
   scratch_.assign(segments.begin(), segments.end());
   for (Segment& segment : scratch_) {
-    if (is_half(segment)) segment.elements = exec.workspace->take<float>(segment.elements.size());
+    if (is_half(segment))
+      segment.elements = kernels::scratch_of(exec).take<float>(segment.elements.size());
   }
   wide_ = scratch_;
 }
@@ -39,7 +42,7 @@ void Widened::read(const Exec& exec) const {
     if (is_half(given_[s])) {
       kernels::widen(exec, in.type(), in.halves(), wide_[s].elements.floats());
     } else if (!is_in_place(given_[s])) {
-      std::ranges::copy(in.bytes(), out.bytes().begin());
+      kernels::copy(exec, out.bytes(), in.bytes());
     }
   }
 }

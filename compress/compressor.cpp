@@ -151,6 +151,17 @@ MessageView Compressor::open(const Exec& exec, std::span<const std::byte> messag
   return compress::open(exec, message, expected, sender, codings);
 }
 
+std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> incoming,
+                                   std::span<MessageView> views) const {
+  std::uint16_t flags = 0;
+  for (std::size_t i = 0; i < incoming.size(); ++i) {
+    const auto& [message, expected, sender] = incoming[i];
+    views[i] = open(exec, message, expected, sender);
+    flags |= views[i].header.flags;
+  }
+  return flags;
+}
+
 MessageView Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
                               const MessageView& second) const {
   return compress::merge(exec, header, first, second, codings_);
@@ -169,13 +180,26 @@ void Compressor::sum_gradients(const Exec& exec, std::span<const kernels::Term> 
   (void)kernels::ordered_sum(exec, gradients, 0, sum, 1);
 }
 
-bool Compressor::write_outcome(const Exec& exec, const Part& part,
-                               std::span<const MessageView> messages, bool shared_out) const {
+bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const {
   // Messages say nothing of elements that nobody chose.
-  if (!everything()) {
+  if (!outcome.zeroed && !everything()) {
     for (const Piece& piece : part.pieces) std::ranges::fill(piece.elements, 0.0F);
   }
-  return shared_out ? write_sums(exec, part, messages, 1) : add_messages(exec, part, messages, 1);
+  const auto write = outcome.shared_out ? write_sums : add_messages;
+  return write(exec, part, outcome.messages, outcome.factor);
+}
+
+void Compressor::put_back(const Exec& exec, const Part& part, std::uint32_t owner,
+                          const MessageView& message) const {
+  compress::put_back(exec, part, owner, message);
+}
+
+void Compressor::keep_left(const Exec&, const Part& part, const Owned& owned) const {
+  compress::keep_left(part, owned);
+}
+
+void Compressor::put_back_own(const Exec&, const Part& part, const Owned& owned) const {
+  compress::put_back_own(part, owned);
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, Taken& taken,

@@ -44,6 +44,23 @@ struct Addition {
   std::span<std::byte> message;
 };
 
+/// A message that came, or this rank's own, to be opened.
+struct Incoming {
+  std::span<const std::byte> message;
+  Expected expected;
+  int sender;
+};
+
+/// What a schedule ended with: the sums of owners where it is shared_out, else messages for all, in
+/// their order.
+struct Outcome {
+  std::span<const MessageView> messages;
+  bool shared_out = false;
+  float factor = 1;
+  bool zeroed = false;  ///< the elements are as encode left them; else they may hold anything: in
+                        ///< host memory they are set to zero first
+};
+
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
 /// feedback with what is not sent. Stateless: what is carried lies in the Part's ParameterStates.
 class Compressor {
@@ -56,7 +73,7 @@ class Compressor {
   bool lossless() const { return everything() && codings_.exact(); }
 
   /// The specification in its canonical form, e.g. "topk:0.01,int8".
-  std::string name() const;
+  virtual std::string name() const;
   /// Whether it keeps every element of any parameter.
   virtual bool everything() const = 0;
   /// k: elements kept of `count` elements of a parameter.
@@ -65,7 +82,8 @@ class Compressor {
   virtual bool any_k() const { return false; }
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
   /// and leaves the rest in the residuals. The elements become zero where not everything is kept;
-  /// where it is, they stay. Outbox::owned is taken from exec.workspace.
+  /// where it is, they stay (in device memory they are undefined then and there: write_outcome
+  /// writes them all). Outbox::owned is taken from exec.workspace.
   virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const = 0;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
@@ -97,13 +115,17 @@ class Compressor {
   virtual void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
                    const Addition& out) const;
 
-  /// Room for a message, from exec.workspace. This and open are here for compressors that only
-  /// count bytes: schedules touch messages by them alone.
+  /// Room for a message, from scratch of the place. This and open are here for compressors that
+  /// only count bytes: schedules touch messages by them alone.
   virtual std::span<std::byte> room(const Exec& exec, std::size_t bytes) const;
   /// compress::open with the codings of this compressor: partial_codings of them for a partial,
   /// and none of values for a support.
   virtual MessageView open(const Exec& exec, std::span<const std::byte> message,
                            const Expected& expected, int sender) const;
+  /// Opens all of them, into as many views. Returns the flags of all headers together, on which
+  /// ranks agree. On a device waits for it once.
+  virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
+                                 std::span<MessageView> views) const;
   /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied
   /// once, by the sender whose residual keeps what it misses.
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
@@ -117,10 +139,15 @@ class Compressor {
   /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum.
   virtual void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
                              std::span<float> sum) const;
-  /// The elements of a part = what a schedule ended with: the sums of owners where it is
-  /// `shared_out`, else messages for all, in their order. Returns whether all are finite.
-  virtual bool write_outcome(const Exec& exec, const Part& part,
-                             std::span<const MessageView> messages, bool shared_out) const;
+  /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
+  /// all are finite.
+  virtual bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
+  /// residual += message to `owner`: undoes what encode took.
+  virtual void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
+                        const MessageView& message) const;
+  /// compress::keep_left and compress::put_back_own.
+  virtual void keep_left(const Exec& exec, const Part& part, const Owned& owned) const;
+  virtual void put_back_own(const Exec& exec, const Part& part, const Owned& owned) const;
 
  protected:
   /// The selection's own part of the name, e.g. "topk:0.01".

@@ -212,22 +212,27 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
   return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
 }
 
+Header complete(Header header, const Codings& codings) {
+  WINNOW_EXPECTS((header.flags & ~kKnownFlags) == 0, "unknown flags " + hex(header.flags));
+  header.magic = Header::kMagic;
+  header.version = Header::kVersion;
+  header.index_coding = require_shape(header.count, header.k, codings).coding->id;
+  header.value_coding = value_byte(codings.value);
+  header.checksum = 0;
+  return header;
+}
+
 void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
           std::span<std::byte> out, const Codings& codings) {
   expect_host(exec);
   const Shape shape = require_shape(header.count, header.k, codings);
   const MessageLayout layout = lay_out(header.count, header.k, out, codings);
   const bool coded = header.k != header.count;
-  WINNOW_EXPECTS((header.flags & ~kKnownFlags) == 0, "unknown flags " + hex(header.flags));
   WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
                                                          " needs as many indices; got " +
                                                          std::to_string(index.size()));
   if (coded) shape.coding->encode(exec, header.count, index, layout.index_part);
-  header.magic = Header::kMagic;
-  header.version = Header::kVersion;
-  header.index_coding = shape.coding->id;
-  header.value_coding = value_byte(codings.value);
-  header.checksum = 0;
+  header = complete(header, codings);
   std::memcpy(out.data(), &header, sizeof header);
   header.checksum = checksum_of(exec, out);
   std::memcpy(out.data() + kChecksumAt, &header.checksum, sizeof header.checksum);

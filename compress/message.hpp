@@ -120,6 +120,9 @@ struct MessageLayout {
 MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
                       const Codings& codings = {});
 
+/// The header that seal writes, but for the checksum, which is 0.
+Header complete(Header header, const Codings& codings = {});
+
 /// Completes a message whose value part has been written: codes `index` (ignored where k ==
 /// count), writes the header with its codings and the checksum.
 void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,

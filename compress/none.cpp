@@ -24,7 +24,7 @@ class Everything final : public Compressor {
     const Part& part = job.part;
     if (part.self != Part::kNobody) {
       out.owned.acc = exec.workspace->take<float>(part.partition.local_count(part.self));
-      clear_own_gaps(part, out.owned.acc);
+      clear_own_gaps(exec, part, out.owned.acc);
     }
     const Workspace::Scope scope(*exec.workspace);
     const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
@@ -74,7 +74,7 @@ class Everything final : public Compressor {
       terms[part.self] = {.value = owned.acc};
       if (!kernels::ordered_sum(exec, terms, 0, owned.left, 1)) header.flags |= Header::kPoison;
       if ((header.flags & Header::kPoison) != 0) std::ranges::fill(owned.left, 0.0F);
-      clear_own_gaps(part, owned.left);  // where a sign, say, is never 0
+      clear_own_gaps(exec, part, owned.left);  // where a sign, say, is never 0
     }
     const Stopwatch watch(job.encode_seconds);
     kernels::quantize(exec, codings().value, job.random, owned.left,

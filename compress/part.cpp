@@ -8,6 +8,8 @@
 
 #include "kernels/add_to.hpp"
 #include "kernels/arithmetic.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/take.hpp"
 
@@ -213,16 +215,18 @@ void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const Mes
   }
 }
 
-void keep(const Piece& piece, float decay) {
+void make_residual(const Exec& exec, const Piece& piece) {
   ParameterState& parameter = *piece.parameter;
-  if (parameter.residual.empty()) {
-    parameter.residual = kernels::HostArray<float>(parameter.count);
+  if (!parameter.residual.empty()) return;
+  if (exec.place == Place::cuda) {
+    parameter.device_bounds = kernels::PlaceArray<DeviceBounds>(exec, parameter.pieces.size());
   }
-  const auto residual = piece.residual();
-  for (std::size_t i = 0; i < residual.size(); ++i) {
-    const float acc = kernels::feedback(piece.elements[i], decay, residual[i]);
-    if (std::isfinite(acc)) residual[i] = acc;
-  }
+  parameter.residual = kernels::PlaceArray<float>(exec, parameter.count);
+}
+
+void keep(const Exec& exec, const Piece& piece, float decay) {
+  make_residual(exec, piece);
+  kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
   piece.state->soil();
 }
 
@@ -273,14 +277,14 @@ void put(const Exec& exec, const Part& part, const Taken& taken) {
       });
 }
 
-void clear_own_gaps(const Part& part, std::span<float> local) {
+void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local) {
   std::uint64_t end = 0;
   for (const Piece& piece : part.pieces) {
     if (piece.own_count == 0) continue;
-    std::ranges::fill(local.subspan(end, piece.own_begin - end), 0.0F);
+    kernels::fill(exec, local.subspan(end, piece.own_begin - end), 0);
     end = piece.own_begin + piece.own_count;
   }
-  std::ranges::fill(local.subspan(end), 0.0F);
+  kernels::fill(exec, local.subspan(end), 0);
 }
 
 void keep_left(const Part& part, const Owned& owned) {

@@ -9,7 +9,8 @@
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
-#include "kernels/host_memory.hpp"
+#include "kernels/cuda/owned.hpp"
+#include "kernels/place_memory.hpp"
 #include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
@@ -30,10 +31,16 @@ struct PieceState {
   }
 };
 
+/// What PieceState has in bounds, of a piece in device memory: there.
+struct DeviceBounds {
+  kernels::SelectBound bound, sum_bound;
+};
+
 /// What a rank carries from step to step for one parameter.
 struct ParameterState {
   std::uint64_t count = 0;
-  kernels::HostArray<float> residual;  ///< allocated when first needed
+  kernels::PlaceArray<float> residual;  ///< allocated when first needed, where the elements lie
+  kernels::PlaceArray<DeviceBounds> device_bounds;  ///< of its pieces, where they lie there
   std::uint64_t piece_length = 0;  ///< elements of each piece but the last; the first plan fixes
                                    ///< it, for what is known of a piece outlives a plan
   std::vector<PieceState> pieces;
@@ -51,6 +58,10 @@ struct Piece {
   std::uint64_t own_count = 0;  ///< how many it sums
   std::uint32_t own_k = 0;      ///< elements to keep of the sums
 
+  /// Which one of its parameter's.
+  std::size_t number() const { return static_cast<std::size_t>(state - parameter->pieces.data()); }
+  /// What it carries in device memory.
+  DeviceBounds& device_bounds() const { return parameter->device_bounds.span()[number()]; }
   /// Empty where the parameter has none yet.
   std::span<float> residual() const {
     return parameter->residual.empty()
@@ -91,6 +102,16 @@ struct Part {
   }
 };
 
+/// What goes with an Owned of parts in device memory, and lies there.
+struct DeviceOwned {
+  std::span<const kernels::cuda::PlacedSpan> residuals = {};  ///< of the pieces
+  /// Of the passes of encode, one a piece, and then of those of encode_sums.
+  std::span<kernels::SelectResult> results = {};
+  std::span<std::uint32_t> not_finite = {};      ///< likewise, where every position is sent
+  std::span<std::uint64_t> touched_counts = {};  ///< how many of Owned::touched a piece has, each
+                                                 ///< with the room that it has in Owned::listed
+};
+
 /// What a rank holds of the positions that it sums itself, from encode to the end of the call:
 /// views of scratch. By local number.
 struct Owned {
@@ -102,6 +123,7 @@ struct Owned {
   std::span<kernels::OwnedSums> listed = {};
   kernels::SparseView touched = {};
   kernels::SparseView chosen = {};
+  DeviceOwned device = {};
 };
 
 /// What a rank has taken out of its residuals at the support that `owner` names: views of scratch.
@@ -122,9 +144,13 @@ bool add_messages(const Exec& exec, const Part& part, std::span<const MessageVie
 bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView> sums,
                 float factor);
 
+/// Allocates the residual of a piece's parameter, and what else lies beside it, where there is
+/// none.
+void make_residual(const Exec& exec, const Piece& piece);
+
 /// Takes a piece that is not sent after all: residual = acc where acc is finite, as it was
 /// elsewhere. Allocates the residual where there is none. The elements stay as they are.
-void keep(const Piece& piece, float decay);
+void keep(const Exec& exec, const Piece& piece, float decay);
 
 /// residual += message to `owner`: undoes what encode took.
 void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message);
@@ -141,7 +167,7 @@ void take(const Exec& exec, const Part& part, const Taken& taken);
 void put(const Exec& exec, const Part& part, const Taken& taken);
 
 /// Zeros at local numbers of Part::self that belong to no piece.
-void clear_own_gaps(const Part& part, std::span<float> local);
+void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);
 
 /// residual = what is left of the sums, at the positions of Part::self.
 void keep_left(const Part& part, const Owned& owned);

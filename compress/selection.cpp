@@ -89,6 +89,27 @@ void reserve(const Exec& exec, const Part& part, std::uint64_t count) {
 
 }  // namespace
 
+std::size_t list_room(std::size_t count, std::size_t k) {
+  return std::min(2 * k + kSpareCandidates, count);
+}
+
+std::uint64_t most_touched(const Part& part) {
+  return std::min(part.partition.owners() * part.most_for(part.self),
+                  part.partition.local_count(part.self));
+}
+
+kernels::OwnedSums take_list(Workspace& workspace, const Part& part, const Piece& piece,
+                             std::size_t listed, std::uint64_t most) {
+  kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
+  own.index = workspace.take<std::uint32_t>(listed);
+  own.value = workspace.take<float>(listed);
+  return {.own = own,
+          .residual = piece.residual(),
+          .begin = piece.own_begin,
+          .count = piece.own_count,
+          .most = std::min(most, piece.own_count)};
+}
+
 void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& job,
                    std::span<std::uint32_t> index, std::span<float> value, Outbox& out) {
   const Stopwatch watch(job.encode_seconds);

@@ -2,12 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <winnow/exec.hpp>
 
 #include "compress/compressor.hpp"
 
 namespace winnow::compress {
+
+inline constexpr std::size_t kSpareCandidates = 4096;  // beside 2k
+
+/// Candidates that are expected among `count` positions that compete for k places, at most.
+std::size_t list_room(std::size_t count, std::size_t k);
+
+/// Elements of this rank's own that other ranks can name, at most.
+std::uint64_t most_touched(const Part& part);
+
+/// Room for `listed` candidates of what this rank owns of a piece, of whose elements others name
+/// `most`.
+kernels::OwnedSums take_list(Workspace& workspace, const Part& part, const Piece& piece,
+                             std::size_t listed, std::uint64_t most);
 
 /// The rest of Compressor::encode for a compressor that has selected elements: `index` are their
 /// positions in the part, ascending, `value` what acc was there; both are scratch. Writes a message

@@ -60,7 +60,7 @@ void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
   }
   // Where the support is every position, gaps travel too, and a sign, say, is never 0.
   if (out.sum.size() == job.part.partition.local_count(job.part.self)) {
-    clear_own_gaps(job.part, out.sum);
+    clear_own_gaps(exec, job.part, out.sum);
   }
   const Stopwatch watch(job.encode_seconds);
   seal_values(exec, codings, sealed, out.sum, out.message);

@@ -16,33 +16,6 @@
 namespace winnow::compress {
 namespace {
 
-constexpr std::size_t kSpare = 4096;  // candidates beside 2k
-
-/// Candidates that are expected among `count` positions that compete for k places, at most.
-std::size_t list_room(std::size_t count, std::size_t k) {
-  return std::min(2 * k + kSpare, count);
-}
-
-/// Elements of this rank's own that other ranks can name, at most.
-std::uint64_t most_touched(const Part& part) {
-  return std::min(part.partition.owners() * part.most_for(part.self),
-                  part.partition.local_count(part.self));
-}
-
-/// Room for `listed` candidates of what this rank owns of a piece, of whose elements others name
-/// `most`.
-kernels::OwnedSums take_list(Workspace& workspace, const Part& part, const Piece& piece,
-                             std::size_t listed, std::uint64_t most) {
-  kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
-  own.index = workspace.take<std::uint32_t>(listed);
-  own.value = workspace.take<float>(listed);
-  return {.own = own,
-          .residual = piece.residual(),
-          .begin = piece.own_begin,
-          .count = piece.own_count,
-          .most = std::min(most, piece.own_count)};
-}
-
 std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part) {
   const auto lists = workspace.take<kernels::OwnedSums>(part.pieces.size());
   const std::uint64_t most = most_touched(part);
@@ -59,7 +32,8 @@ std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part)
 std::size_t selection_bytes(const Exec& exec, std::size_t count, std::size_t k) {
   constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
   const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
-  const std::size_t candidates = list_room(count, k) + std::min(count, threads * (2 * k + kSpare));
+  const std::size_t candidates =
+      list_room(count, k) + std::min(count, threads * (2 * k + kSpareCandidates));
   return sizeof(float) * count + (sizeof(float) + sizeof(std::uint32_t)) * candidates + kSample +
          threads * kOfThread;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 #include <winnow/elements.hpp>
+#include <winnow/exec.hpp>
 #include <winnow/options.hpp>
 #include <winnow/reduce_op.hpp>
 #include <winnow/stats.hpp>
@@ -85,12 +86,23 @@ class Work {
 ///   or 16 bits. Ranks that had finished keep their
 ///   result. From then on every call throws CommError and touches nothing; the memory of buckets
 ///   must live until the transport is destroyed.
+///
+/// Buckets in device memory give the same bits by the same plan, also among ranks whose buckets lie
+/// in host memory. A call works on the stream that the AllReducer was given: after all that is
+/// enqueued there when it begins, and before all that is enqueued once it has returned or its Work
+/// is done. The host waits for the device several times within a call, for it decides by what the
+/// device finds. There are the schedules dense, gather and balanced, and compressors that say
+/// themselves how much they keep; `auto` chooses among these, where ranks with buckets in host
+/// memory choose among all: name a schedule where a job has both. MPI gets messages through pinned
+/// memory.
 class AllReducer {
  public:
   /// Collective: compares the options of all ranks. `transport` is used by this object alone.
   /// Options::from_environment, the default, throws before it meets the other ranks.
+  /// Buckets lie where `where` says: in host memory, or, with Place::cuda and a stream, in that of
+  /// the device that is current here. A rank's own affair: those of others may lie elsewhere.
   explicit AllReducer(std::shared_ptr<Transport> transport,
-                      const Options& options = Options::from_environment());
+                      const Options& options = Options::from_environment(), const Exec& where = {});
   /// Finishes calls in flight.
   ~AllReducer();
   AllReducer(AllReducer&&) noexcept;
@@ -122,8 +134,8 @@ class AllReducer {
   /// Of the calls of each bucket, in the order of first calls.
   std::vector<BucketStats> bucket_stats() const;
 
-  /// What this rank has not sent yet of a parameter; empty where there is nothing. Not while calls
-  /// are in flight.
+  /// What this rank has not sent yet of a parameter, in the memory of buckets; empty where there is
+  /// nothing. Not while calls are in flight.
   std::span<const float> residual(std::uint64_t id) const;
 
  private:

@@ -1,0 +1,250 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/device.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "compress/device_message.hpp"
+#include "compress/device_owned.hpp"
+#include "compress/device_sums.hpp"
+#include "compress/stopwatch.hpp"
+#include "kernels/add_to.hpp"
+#include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/value_coding.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
+#include "kernels/residual_add.hpp"
+
+namespace winnow::compress {
+namespace {
+
+using kernels::SparseView;
+
+[[noreturn]] void fail_absent(const char* what) {
+  fail_usage(std::string(what) + " is not there yet for buckets in device memory");
+}
+
+class OnDevice final : public Compressor {
+ public:
+  explicit OnDevice(std::unique_ptr<Compressor> real)
+      : Compressor(real->codings()), real_(std::move(real)) {}
+
+  std::string name() const override { return real_->name(); }
+  bool everything() const override { return real_->everything(); }
+  std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
+
+  void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {
+    for (const Piece& piece : job.part.pieces) piece.state->soil();
+    out.kept = job.part.k;
+    if (job.part.self != Part::kNobody) {
+      const auto encode = everything() ? encode_everything_by_owner : encode_selected_by_owner;
+      encode(exec, codings(), job, out);
+      return;
+    }
+    std::span<std::byte>& message = out.messages.front();
+    message = message.first(message_bytes(job.part.count, job.part.k, codings()));
+    if (everything()) {
+      encode_everything(exec, job, message);
+    } else {
+      encode_selected(exec, job, message);
+    }
+  }
+
+  std::span<std::byte> room(const Exec& exec, std::size_t bytes) const override {
+    return exec.device_workspace->take<std::byte>(bytes);
+  }
+
+  MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
+                   int sender) const override {
+    const Incoming incoming{message, expected, sender};
+    MessageView view;
+    view.header.flags = open_all(exec, {&incoming, 1}, {&view, 1});
+    return view;
+  }
+
+  std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
+                         std::span<MessageView> views) const override {
+    return open_on_device(exec, incoming, codings(), views);
+  }
+
+  bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const override {
+    if (outcome.shared_out) return write_sums_on_device(exec, part, outcome);
+    if (outcome.messages.empty() || part.count == 0) return true;  // dense writes its own
+    const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
+    const auto terms = exec.workspace->take<kernels::cuda::DeviceTerm>(outcome.messages.size());
+    std::ranges::transform(outcome.messages, terms.begin(), device_term);
+    const auto there = upload(exec, terms);
+    const auto not_finite = exec.device_workspace->take<std::uint32_t>(part.pieces.size());
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
+      kernels::cuda::ordered_sum(exec, {.terms = there.data(),
+                                        .term_count = static_cast<std::uint32_t>(there.size()),
+                                        .begin = piece.base,
+                                        .sum = piece.elements,
+                                        .factor = outcome.factor,
+                                        .not_finite = &not_finite[i]});
+    }
+    const auto answers = exec.workspace->take<std::uint32_t>(not_finite.size());
+    kernels::read(exec, std::as_writable_bytes(answers), std::as_bytes(not_finite));
+    return std::ranges::all_of(answers, [](std::uint32_t word) { return word == 0; });
+  }
+
+  void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
+                const MessageView& message) const override {
+    if (part.self != Part::kNobody) {
+      put_back_by_owner(exec, part, owner, message);
+      return;
+    }
+    const Workspace::Scope scope(*exec.device_workspace);
+    if (!message.carries_all()) {
+      put_back_list(exec, part, {message.index, values_of(exec, message, 0, message.header.k)});
+      return;
+    }
+    for (const Piece& piece : part.pieces) {
+      const Workspace::Scope of_piece(*exec.device_workspace);
+      kernels::residual_add(exec, piece.residual(),
+                            values_of(exec, message, piece.base, piece.elements.size()));
+    }
+  }
+
+  std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
+                                   std::span<const MessageView> contributions, Owned& owned,
+                                   std::span<std::byte> out) const override {
+    const auto encode = everything() ? encode_all_sums : encode_selected_sums;
+    encode(exec, codings(), job, contributions, owned, out);
+    return out;
+  }
+
+  void keep_left(const Exec& exec, const Part& part, const Owned& owned) const override {
+    if (part.self != Part::kNobody) keep_left_on_device(exec, part, owned);
+  }
+
+  void put_back_own(const Exec& exec, const Part& part, const Owned& owned) const override {
+    put_back_own_on_device(exec, part, owned);
+  }
+
+  void select(const Exec&, const EncodeJob&, std::span<std::byte>) const override {
+    fail_absent("an agreed support");
+  }
+  void take(const Exec&, const EncodeJob&, Taken&, std::span<std::byte>) const override {
+    fail_absent("an agreed support");
+  }
+  void add(const Exec&, const EncodeJob&, std::span<const MessageView>,
+           const Addition&) const override {
+    fail_absent("an agreed support");
+  }
+  MessageView merge(const Exec&, const Header&, const MessageView&,
+                    const MessageView&) const override {
+    fail_absent("a union of messages");
+  }
+  void pack(const Exec&, MessageView&, std::span<std::byte>) const override {
+    fail_absent("a union of messages");
+  }
+  void announce(const Exec&, const Header&, std::span<std::byte>) const override {
+    fail_absent("a sum within nodes");
+  }
+  void sum_gradients(const Exec&, std::span<const kernels::Term>, std::span<float>) const override {
+    fail_absent("a sum within nodes");
+  }
+
+ protected:
+  std::string selection() const override { return real_->name(); }
+
+ private:
+  void encode_everything(const Exec& exec, const EncodeJob& job,
+                         std::span<std::byte> message) const {
+    const Part& part = job.part;
+    const Workspace::Scope scope(*exec.device_workspace);
+    const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
+    std::ranges::transform(part.pieces, pieces.begin(), [](const Piece& piece) {
+      return kernels::FeedbackPiece{piece.elements, piece.residual(), piece.base};
+    });
+    const std::span<std::byte> values =
+        lay_out(part.count, part.count, message, codings()).value_part;
+    const auto poison = exec.device_workspace->take<std::uint32_t>(1);
+    kernels::cuda::feedback_quantize(
+        exec,
+        {.job = {.pieces = pieces, .decay = job.decay, .partition = part.partition},
+         .device_pieces = pieces.size() > 1 ? upload(exec, pieces).data() : nullptr,
+         .out = {&values, 1},
+         .not_finite = poison.data()},
+        codings().value, job.random);
+    const Stopwatch watch(job.encode_seconds);
+    Header header = job.header;
+    header.count = header.k = part.count;
+    seal_on_device(exec, header, {}, poison, message, codings());
+  }
+
+  void encode_selected(const Exec& exec, const EncodeJob& job, std::span<std::byte> message) const {
+    const Part& part = job.part;
+    Workspace& scratch = *exec.device_workspace;
+    const Workspace::Scope scope(scratch);
+    const auto index = scratch.take<std::uint32_t>(part.k);
+    const auto value = scratch.take<float>(part.k);
+    const auto results = scratch.take<kernels::SelectResult>(part.pieces.size());
+    reserve_passes(exec, part);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
+      const Workspace::Scope of_piece(scratch);
+      const std::size_t bytes =
+          kernels::cuda::feedback_select_scratch(piece.elements.size(), piece.k);
+      kernels::cuda::feedback_select(exec,
+                                     {.spans = {piece.elements, piece.residual(), job.decay},
+                                      .base = piece.base,
+                                      .index = index.subspan(at, piece.k),
+                                      .value = value.subspan(at, piece.k),
+                                      .state = &piece.device_bounds().bound,
+                                      .result = &results[i],
+                                      .gradient_after = kernels::cuda::GradientAfter::unspecified,
+                                      .scratch = scratch.take<std::byte>(bytes)});
+      at += piece.k;
+    }
+    const Stopwatch watch(job.encode_seconds);
+    Header header = job.header;
+    header.count = part.count;
+    header.k = part.k;
+    kernels::cuda::quantize(exec, codings().value, job.random, value,
+                            lay_out(part.count, part.k, message, codings()).value_part);
+    if (!codings().exact()) put_back_list(exec, part, {index, value});  // what the coding missed
+    seal_on_device(exec, header, index, results, message, codings());
+  }
+
+  /// The values that a message has for positions [begin, begin + count), or for entries of its
+  /// list.
+  std::span<const float> values_of(const Exec& exec, const MessageView& message,
+                                   std::uint64_t begin, std::uint64_t count) const {
+    if (count == 0) return {};
+    if (!message.value.empty()) return message.value.subspan(begin, count);
+    const auto value = exec.device_workspace->take<float>(count);
+    kernels::cuda::dequantize(exec, message.format, message.header.k, message.coded, begin, value);
+    return value;
+  }
+
+  /// residual += a list of this rank's own, which has k entries of each piece.
+  static void put_back_list(const Exec& exec, const Part& part, const SparseView& list) {
+    std::size_t at = 0;
+    for (const Piece& piece : part.pieces) {
+      kernels::put_back(exec, piece.residual(), piece.base,
+                        {list.index.subspan(at, piece.k), list.value.subspan(at, piece.k)});
+      at += piece.k;
+    }
+  }
+
+  std::unique_ptr<Compressor> real_;
+};
+
+}  // namespace
+
+std::unique_ptr<Compressor> on_device(std::unique_ptr<Compressor> compressor) {
+  WINNOW_EXPECTS(!compressor->any_k(), "how many elements " + compressor->name() +
+                                           " keeps is up to the gradient, which is not there yet "
+                                           "for buckets in device memory; take topk");
+  return std::make_unique<OnDevice>(std::move(compressor));
+}
+
+}  // namespace winnow::compress

@@ -1,0 +1,233 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/device_owned.hpp"
+
+#include <algorithm>
+
+#include "compress/device_message.hpp"
+#include "compress/selection.hpp"
+#include "compress/stopwatch.hpp"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/owned.hpp"
+#include "kernels/cuda/split.hpp"
+#include "kernels/cuda/value_coding.hpp"
+#include "kernels/place_memory.hpp"
+
+namespace winnow::compress {
+namespace {
+
+using kernels::SelectResult;
+using kernels::SparseView;
+using kernels::cuda::DeviceOwnedJob;
+using kernels::cuda::DeviceTerm;
+using kernels::cuda::PlacedSpan;
+
+std::span<const PlacedSpan> place_residuals(const Exec& exec, const Part& part) {
+  return place(exec, part, [](const Piece& piece) { return piece.residual(); });
+}
+
+std::span<kernels::OwnedSums> take_lists(const Exec& exec, const Part& part) {
+  const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
+  const std::uint64_t most = most_touched(part);
+  std::ranges::transform(part.pieces, lists.begin(), [&](const Piece& piece) {
+    return take_list(*exec.device_workspace, part, piece, list_room(piece.own_count, piece.own_k),
+                     most);
+  });
+  return lists;
+}
+
+/// The passes of encode over the pieces: elements for other owners to index and value, candidates
+/// of this rank's own to owned.listed.
+void select_pieces(const Exec& exec, const EncodeJob& job, const Owned& owned,
+                   std::span<std::uint32_t> index, std::span<float> value) {
+  const Part& part = job.part;
+  reserve_passes(exec, part);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    const Piece& piece = part.pieces[i];
+    const Workspace::Scope of_piece(*exec.device_workspace);
+    const auto own = piece.own_count > 0 ? owned.listed[i].own : kernels::OwnUnits{};
+    const std::size_t bytes =
+        kernels::cuda::feedback_select_scratch(piece.elements.size(), piece.k);
+    kernels::cuda::feedback_select(exec,
+                                   {.spans = {piece.elements, piece.residual(), job.decay, own},
+                                    .base = piece.base,
+                                    .index = index.subspan(at, piece.k),
+                                    .value = value.subspan(at, piece.k),
+                                    .state = &piece.device_bounds().bound,
+                                    .result = &owned.device.results[i],
+                                    .own_bound = &piece.device_bounds().sum_bound.bound,
+                                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
+                                    .scratch = exec.device_workspace->take<std::byte>(bytes)});
+    at += piece.k;
+  }
+}
+
+/// A list by owner: entries [begin[o], begin[o + 1]) are those of owner o.
+struct ByOwner {
+  std::span<std::uint32_t> begin;  ///< in host memory
+  std::span<std::uint32_t> local, begin_there;
+  std::span<float> value;
+  std::span<std::byte> scratch;
+};
+
+/// Room for it, which is taken before anything is taken from a gradient.
+ByOwner take_by_owner(const Exec& exec, const Part& part) {
+  Workspace& scratch = *exec.device_workspace;
+  const std::size_t ends = part.partition.owners() + 1;
+  return {.begin = exec.workspace->take<std::uint32_t>(ends),
+          .local = scratch.take<std::uint32_t>(part.k),
+          .begin_there = scratch.take<std::uint32_t>(ends),
+          .value = scratch.take<float>(part.k),
+          .scratch = scratch.take<std::byte>(kernels::cuda::split_scratch(part.partition))};
+}
+
+void split(const Exec& exec, const Part& part, const SparseView& list, const ByOwner& sorted) {
+  std::ranges::fill(sorted.begin, 0);
+  if (list.index.empty()) return;
+  kernels::cuda::split_by_owner(exec, {.list = list,
+                                       .partition = part.partition,
+                                       .local = sorted.local,
+                                       .value = sorted.value,
+                                       .begin = sorted.begin_there,
+                                       .scratch = sorted.scratch});
+  kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
+}
+
+}  // namespace
+
+void reserve_passes(const Exec& exec, const Part& part) {
+  std::size_t most = 0;
+  for (const Piece& piece : part.pieces) {
+    most = std::max(most, kernels::cuda::feedback_select_scratch(piece.elements.size(), piece.k));
+  }
+  exec.device_workspace->reserve(most);
+}
+
+void encode_selected_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                              Outbox& out) {
+  const Part& part = job.part;
+  Workspace& scratch = *exec.device_workspace;
+  Owned& owned = out.owned;
+  owned.listed = take_lists(exec, part);
+  owned.device.residuals = place_residuals(exec, part);
+  owned.device.results = scratch.take<SelectResult>(2 * part.pieces.size());
+  owned.device.touched_counts = scratch.take<std::uint64_t>(part.pieces.size());
+  const auto results = owned.device.results.first(part.pieces.size());
+  const Workspace::Scope scope(scratch);
+  const auto index = scratch.take<std::uint32_t>(part.k);
+  const auto value = scratch.take<float>(part.k);
+  const ByOwner sorted = take_by_owner(exec, part);
+  select_pieces(exec, job, owned, index, value);
+  const Stopwatch watch(job.encode_seconds);
+  split(exec, part, {index, value}, sorted);
+  Header header = job.header;
+  for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
+    if (owner == part.self) continue;
+    const std::size_t begin = sorted.begin[owner];
+    header.count = part.partition.local_count(owner);
+    header.k = sorted.begin[owner + 1] - begin;
+    const auto local = sorted.local.subspan(begin, header.k);
+    const auto values = sorted.value.subspan(begin, header.k);
+    std::span<std::byte>& message = out.messages[owner];
+    message = message.first(message_bytes(header.count, header.k, codings));
+    kernels::RandomKey random = job.random;
+    random.stage += owner;
+    kernels::cuda::quantize(exec, codings.value, random, values,
+                            lay_out(header.count, header.k, message, codings).value_part);
+    seal_on_device(exec, header, local, results, message, codings);
+    if (codings.exact()) continue;
+    const DeviceTerm missed = kernels::cuda::device_term({.index = local, .value = values});
+    kernels::cuda::add_owned(exec, {.partition = part.partition,
+                                    .owner = owner,
+                                    .pieces = owned.device.residuals,
+                                    .values = missed});
+  }
+}
+
+void encode_everything_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                                Outbox& out) {
+  const Part& part = job.part;
+  Workspace& scratch = *exec.device_workspace;
+  Owned& owned = out.owned;
+  owned.acc = scratch.take<float>(part.partition.local_count(part.self));
+  owned.device.residuals = place_residuals(exec, part);
+  owned.device.not_finite = scratch.take<std::uint32_t>(2);
+  const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
+  std::ranges::transform(part.pieces, pieces.begin(), [](const Piece& piece) {
+    return kernels::FeedbackPiece{piece.elements, piece.residual(), piece.base};
+  });
+  const std::uint32_t owners = part.partition.owners();
+  const auto values = exec.workspace->take<std::span<std::byte>>(owners);
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    values[owner] = {};
+    if (owner == part.self) continue;
+    const std::uint64_t count = part.partition.local_count(owner);
+    std::span<std::byte>& message = out.messages[owner];
+    message = message.first(message_bytes(count, count, codings));
+    values[owner] = lay_out(count, count, message, codings).value_part;
+  }
+  const Workspace::Scope scope(scratch);
+  const auto poison = owned.device.not_finite.first(1);
+  kernels::cuda::feedback_quantize(exec,
+                                   {.job = {.pieces = pieces,
+                                            .decay = job.decay,
+                                            .partition = part.partition,
+                                            .self = part.self},
+                                    .device_pieces = upload(exec, pieces).data(),
+                                    .out = values,
+                                    .own = owned.acc,
+                                    .not_finite = poison.data()},
+                                   codings.value, job.random);
+  const Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    if (owner == part.self) continue;
+    header.count = header.k = part.partition.local_count(owner);
+    seal_on_device(exec, header, {}, poison, out.messages[owner], codings);
+  }
+}
+
+void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
+                       const MessageView& message) {
+  const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
+  kernels::cuda::add_owned(exec, {.partition = part.partition,
+                                  .owner = owner,
+                                  .pieces = place_residuals(exec, part),
+                                  .values = device_term(message)});
+  kernels::wait(exec);  // for the list of pieces
+}
+
+void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned) {
+  DeviceOwnedJob job{
+      .partition = part.partition, .owner = part.self, .pieces = owned.device.residuals};
+  if (!owned.left.empty()) {
+    job.values = kernels::cuda::device_term({.value = owned.left});
+    kernels::cuda::store_owned(exec, job);
+    return;
+  }
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    if (part.pieces[i].own_k == 0) continue;
+    const std::uint64_t room = owned.listed[i].most;
+    job.values = kernels::cuda::device_term({.index = owned.touched.index.subspan(end, room),
+                                             .value = owned.touched.value.subspan(end, room)});
+    job.count = &owned.device.touched_counts[i];
+    kernels::cuda::store_owned(exec, job);
+    end += room;
+  }
+  job.values =
+      kernels::cuda::device_term({.index = owned.chosen.index, .value = owned.chosen.value});
+  job.count = nullptr;
+  kernels::cuda::store_owned(exec, job);
+}
+
+void put_back_own_on_device(const Exec& exec, const Part& part, const Owned& owned) {
+  if (owned.acc.empty()) return;  // acc is in the residuals
+  kernels::cuda::store_owned(exec, {.partition = part.partition,
+                                    .owner = part.self,
+                                    .pieces = owned.device.residuals,
+                                    .values = kernels::cuda::device_term({.value = owned.acc})});
+}
+
+}  // namespace winnow::compress

@@ -1,0 +1,59 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "compress/compressor.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::compress {
+
+/// Takes care that feedback_select of each piece finds its scratch: one that found none after
+/// others had taken from their gradients would leave some of it taken, and some not.
+void reserve_passes(const Exec& exec, const Part& part);
+
+// Parts in device memory whose positions have owners: what a Compressor does with them. Work is
+// enqueued on exec.stream; scratch is of exec.device_workspace and what the host lists of
+// exec.workspace. What Outbox::owned and Owned name lies in device memory too.
+
+/// Copies a list of the host to scratch of the device. Until the stream has passed the copy it
+/// stays.
+template <class T>
+std::span<T> upload(const Exec& exec, std::span<T> list) {
+  const auto there = exec.device_workspace->take<T>(list.size());
+  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(list));
+  return there;
+}
+
+/// Where the elements of pieces lie, as the device is told. The host's list is taken from
+/// exec.workspace, and must last as upload says.
+template <class Elements>
+std::span<const kernels::cuda::PlacedSpan> place(const Exec& exec, const Part& part,
+                                                 const Elements& elements_of) {
+  const auto pieces = exec.workspace->take<kernels::cuda::PlacedSpan>(part.pieces.size());
+  std::ranges::transform(part.pieces, pieces.begin(), [&](const Piece& piece) {
+    return kernels::cuda::PlacedSpan{elements_of(piece), piece.base};
+  });
+  return upload(exec, pieces);
+}
+
+/// Compressor::encode of a compressor that keeps some elements. Waits for the device, for each
+/// message's k is up to the support.
+void encode_selected_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                              Outbox& out);
+/// That of one that keeps every element.
+void encode_everything_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                                Outbox& out);
+
+/// put_back of a message to one of several owners. Ends with a wait.
+void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
+                       const MessageView& message);
+
+/// keep_left and put_back_own.
+void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned);
+void put_back_own_on_device(const Exec& exec, const Part& part, const Owned& owned);
+
+}  // namespace winnow::compress

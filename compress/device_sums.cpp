@@ -1,0 +1,171 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/device_sums.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compress/device_message.hpp"
+#include "compress/device_owned.hpp"
+#include "compress/stopwatch.hpp"
+#include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/owned.hpp"
+#include "kernels/cuda/select_sums.hpp"
+#include "kernels/cuda/split.hpp"
+#include "kernels/cuda/value_coding.hpp"
+#include "kernels/place_memory.hpp"
+
+namespace winnow::compress {
+namespace {
+
+using kernels::cuda::DeviceTerm;
+
+/// What others sent, as terms of all owners, of whom `self` has `own`.
+std::span<DeviceTerm> take_terms(const Exec& exec, std::span<const MessageView> contributions,
+                                 std::uint32_t self, const kernels::Term& own) {
+  const auto terms = exec.workspace->take<DeviceTerm>(contributions.size());
+  for (std::uint32_t rank = 0; rank < terms.size(); ++rank) {
+    terms[rank] = rank == self ? kernels::cuda::device_term(own) : device_term(contributions[rank]);
+  }
+  return terms;
+}
+
+/// Contributions as lists by local number, in device memory: those that carry every position get
+/// their indices. Takes the same memory whether they do or not.
+std::span<const DeviceTerm> upload_lists(const Exec& exec, const Part& part,
+                                         std::span<const MessageView> contributions) {
+  const auto terms = take_terms(exec, contributions, part.self, {});
+  const std::uint64_t count = part.partition.local_count(part.self);
+  if (part.most_for(part.self) == count) {
+    const auto numbers = exec.workspace->take<std::uint32_t>(count);
+    const auto there = exec.device_workspace->take<std::uint32_t>(count);
+    const auto is_whole = [](const DeviceTerm& term) { return !term.is_list; };
+    if (std::ranges::any_of(terms, is_whole)) {
+      std::iota(numbers.begin(), numbers.end(), 0U);
+      kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(numbers));
+    }
+    for (DeviceTerm& term : terms) {
+      if (!is_whole(term)) continue;
+      term.is_list = true;
+      term.index = there.data();
+    }
+  }
+  return upload(exec, terms);
+}
+
+}  // namespace
+
+void encode_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                          std::span<const MessageView> contributions, Owned& owned,
+                          std::span<std::byte> out) {
+  const Part& part = job.part;
+  Workspace& scratch = *exec.device_workspace;
+  const auto index = scratch.take<std::uint32_t>(part.owner_k[part.self]);
+  const auto value = scratch.take<float>(index.size());
+  std::uint64_t room = 0;  // of the lists of what terms name, one behind the other
+  for (const kernels::OwnedSums& list : owned.listed) room += list.most;
+  const auto touched = scratch.take<std::uint32_t>(room);
+  const auto sum = scratch.take<float>(room);
+  const Workspace::Scope scope(scratch);
+  const auto terms = upload_lists(exec, part, contributions);
+  std::size_t at = 0, end = 0, results = part.pieces.size();
+  {
+    const Stopwatch watch(job.add_seconds);
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
+      if (piece.own_k == 0) continue;
+      const kernels::OwnedSums& list = owned.listed[i];
+      const auto term_count = static_cast<std::uint32_t>(terms.size());
+      const Workspace::Scope of_piece(scratch);
+      const std::size_t bytes = kernels::cuda::select_sums_scratch(list, term_count);
+      kernels::cuda::select_sums(
+          exec, {.owned = list,
+                 .fed = &owned.device.results[i],
+                 .terms = terms.data(),
+                 .term_count = term_count,
+                 .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
+                         touched.subspan(end, list.most), sum.subspan(end, list.most)},
+                 .touched_count = &owned.device.touched_counts[i],
+                 .state = &piece.device_bounds().sum_bound,
+                 .result = &owned.device.results[results++],
+                 .scratch = scratch.take<std::byte>(bytes)});
+      at += piece.own_k;
+      end += list.most;
+    }
+  }
+  owned.touched = {touched, sum};
+  owned.chosen = {index, value};
+  const Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = part.partition.local_count(part.self);
+  header.k = index.size();
+  kernels::cuda::quantize(exec, codings.value, job.random, value,
+                          lay_out(header.count, header.k, out, codings).value_part);
+  seal_on_device(exec, header, index, owned.device.results.first(results), out, codings);
+}
+
+void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                     std::span<const MessageView> contributions, Owned& owned,
+                     std::span<std::byte> out) {
+  const Part& part = job.part;
+  owned.left = exec.device_workspace->take<float>(owned.acc.size());
+  {
+    const Stopwatch watch(job.add_seconds);
+    const auto terms =
+        upload(exec, take_terms(exec, contributions, part.self, {.value = owned.acc}));
+    kernels::cuda::ordered_sum(exec, {.terms = terms.data(),
+                                      .term_count = static_cast<std::uint32_t>(terms.size()),
+                                      .sum = owned.left,
+                                      .not_finite = &owned.device.not_finite[1]});
+    clear_own_gaps(exec, part, owned.left);
+  }
+  const Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = header.k = owned.acc.size();
+  kernels::cuda::quantize(exec, codings.value, job.random, owned.left,
+                          lay_out(header.count, header.k, out, codings).value_part);
+  seal_on_device(exec, header, {}, owned.device.not_finite, out, codings);
+}
+
+bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& outcome) {
+  Workspace& scratch = *exec.device_workspace;
+  const Workspace::Scope host_scope(*exec.workspace), scope(scratch);
+  const auto not_finite = scratch.take<std::uint32_t>(part.pieces.size() + 1);
+  kernels::zero(exec, std::as_writable_bytes(not_finite));
+  const auto terms = exec.workspace->take<DeviceTerm>(outcome.messages.size());
+  std::size_t lists = 0;
+  for (std::uint32_t owner = 0; owner < terms.size(); ++owner) {
+    DeviceTerm term = device_term(outcome.messages[owner]);
+    if (!term.is_list) continue;
+    const auto position = scratch.take<std::uint32_t>(term.count);
+    kernels::cuda::positions_of(exec, part.partition, owner, outcome.messages[owner].index,
+                                position);
+    term.index = position.data();
+    terms[lists++] = term;
+  }
+  if (lists > 0) {
+    const auto there = upload(exec, terms.first(lists));
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
+      kernels::cuda::ordered_sum(exec, {.terms = there.data(),
+                                        .term_count = static_cast<std::uint32_t>(lists),
+                                        .begin = piece.base,
+                                        .sum = piece.elements,
+                                        .factor = outcome.factor,
+                                        .not_finite = &not_finite[i]});
+    }
+  }
+  const auto elements = place(exec, part, [](const Piece& piece) { return piece.elements; });
+  for (std::uint32_t owner = 0; owner < outcome.messages.size(); ++owner) {
+    const DeviceTerm values = device_term(outcome.messages[owner]);
+    if (values.is_list) continue;
+    kernels::cuda::write_owned(
+        exec, {.partition = part.partition, .owner = owner, .pieces = elements, .values = values},
+        outcome.factor, &not_finite.back());
+  }
+  const auto answers = exec.workspace->take<std::uint32_t>(not_finite.size());
+  kernels::read(exec, std::as_writable_bytes(answers), std::as_bytes(not_finite));
+  return std::ranges::all_of(answers, [](std::uint32_t word) { return word == 0; });
+}
+
+}  // namespace winnow::compress
