@@ -2,10 +2,11 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# usage: readme_test.sh README MINIMAL_CPP [PROGRAM MPIRUN ARGUMENT...]
+# usage: readme_test.sh README SOURCE [PROGRAM WORD MPIRUN ARGUMENT...]
 #
-# The first C++ of README is MINIMAL_CPP but for its licence. Where PROGRAM, built from it, is
-# given: MPIRUN runs it on two ranks, and it prints the one line that README promises.
+# The first C++ of README is SOURCE but for its licence. Where PROGRAM, built from it, is given:
+# MPIRUN runs it on two ranks, with WORD where that is not empty, and it prints the one line that
+# README promises.
 set -uo pipefail
 
 readme=$1 source=$2
@@ -41,7 +42,8 @@ if (($# > 0)); then
   if ((EUID == 0)); then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
-  launch=("${@:2}" -n 2 "$1")
+  launch=("${@:3}" -n 2 "$1")
+  [[ -n $2 ]] && launch+=("$2")
   unset "${!WINNOW_@}"
   sent=0 dense=0
   export WINNOW_SCHEDULE=least_bytes  # what auto measures differs from run to run

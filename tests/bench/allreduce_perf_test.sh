@@ -2,18 +2,20 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# usage: allreduce_perf_test.sh PROGRAM [COMMAND...]
+# usage: allreduce_perf_test.sh MEMORY PROGRAM [COMMAND...]
 #
 # Runs allreduce_perf, started by COMMAND (mpirun and its arguments, for 3 ranks) or over 3 threads,
-# with command lines that are right and wrong: exit status, the table's shape, and the JSON file.
-# Under COMMAND, which takes half a second to start, one wrong line of each kind.
+# with buckets in MEMORY, host or device, and with command lines that are right and wrong: exit
+# status, the table's shape, and the JSON file. Under COMMAND, which takes half a second to start, one
+# wrong line of each kind.
 set -uo pipefail
 
-program=$1
-shift
+memory=$1 program=$2
+shift 2
 launcher=("$@")
 over=(-t 3)
 if ((${#launcher[@]} > 0)); then over=(); fi
+if [[ $memory == device ]]; then over+=(--memory device); fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
@@ -44,10 +46,14 @@ expect_refusal 'cannot write' -J "$folder/missing/file"
 expect_refusal "mean 'topk'" --compressor topj:0.01
 if ((${#launcher[@]} > 0)); then
   expect_refusal 'mpirun -n' -t 3
+elif [[ $memory == device ]]; then
+  expect_refusal 'for buckets in device memory' --compressor threshold
 else
   expect_refusal 'smaller as -b' -b 8M -e 1M
   expect_refusal 'give -f 2' -b 1K -e 1M -i 0
-  expect_refusal 'host memory' -g 2
+  expect_refusal 'memory device' -g 2
+  expect_refusal '{host,device}' --memory disk
+  CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
   expect_refusal 'sum,prod' -o add
 fi
@@ -58,9 +64,9 @@ run --help || fail "--help ends with status $?"
 # check_report SIZES TYPES OPERATIONS COMPRESSED: the table and the JSON file say the same, and all
 # of it is there. COMPRESSED: sizes whose sums of floats travel compressed.
 check_report() {
-  python3 - "$folder/out" "$folder/json" "$@" <<'PYTHON' || fail 'the report is wrong'
+  python3 - "$folder/out" "$folder/json" "$memory" "$@" <<'PYTHON' || fail 'the report is wrong'
 import json, re, sys
-out, path, sizes, types, ops, compressed = sys.argv[1:]
+out, path, memory, sizes, types, ops, compressed = sys.argv[1:]
 sizes, compressed = ([int(n) for n in words.split()] for words in (sizes, compressed))
 lines = open(out).read().splitlines()
 report = json.load(open(path))
@@ -72,9 +78,12 @@ head = next(line for line in lines if "algbw" in line).split()[1:]
 assert head == ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",
                 "algbw", "busbw", "#wrong", "wire", "ratio", "error", "lost"], head
 assert all(len(row) == len(head) for row in rows), rows
-assert sum(bool(re.match(r"#  Rank +\d+ Group +0 Pid +\d+ on +\S", line)) for line in lines) == 3
+ranks = rf"#  Rank +\d+ Group +0 Pid +\d+ on +\S+ device +0 \[{memory} memory\]$"
+assert sum(bool(re.match(ranks, line)) for line in lines) == 3, lines
 assert report["config"]["ranks"] == 3 and len(report["config"]["devices"]) == 3, report["config"]
-assert any(re.match(r"# nThread \d+ nGpus 0 minBytes \d+ maxBytes \d+ step: 4\(factor\)", line)
+assert report["config"]["memory"] == memory, report["config"]
+gpus = 1 if memory == "device" else 0
+assert any(re.match(rf"# nThread \d+ nGpus {gpus} minBytes \d+ maxBytes \d+ step: 4\(factor\)", line)
            for line in lines), lines
 assert "# Out of bounds values : 0 OK" in lines and report["out_of_bounds"]["okay"] is True, lines
 average = next(line for line in lines if line.startswith("# Avg bus bandwidth    : "))

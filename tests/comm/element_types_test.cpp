@@ -11,6 +11,7 @@
 #include "kernels/half.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/ranks.hpp"
+#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -24,9 +25,12 @@ struct Case {
 };
 
 class Halves : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Types, Halves,
+INSTANTIATE_TEST_SUITE_P(GatherTypes, Halves,
                          testing::Values(Case{ElementType::bf16, "topk:0.02", "gather"},
-                                         Case{ElementType::fp16, "topk:0.02,int8", "balanced"},
+                                         Case{ElementType::bf16, "none", "dense"},
+                                         Case{ElementType::fp16, "int4", "gather"}));
+INSTANTIATE_TEST_SUITE_P(Types, Halves,
+                         testing::Values(Case{ElementType::fp16, "topk:0.02,int8", "balanced"},
                                          Case{ElementType::bf16, "topk:0.02", "doubling"},
                                          Case{ElementType::bf16, "none", "least_bytes"},
                                          Case{ElementType::fp16, "int4", "least_bytes"},
@@ -55,7 +59,7 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
       const int rank = transports[0]->rank();
       const Options options{
           .compressor = c.compressor, .schedule = c.schedule, .links = kGivenLinks, .min_bytes = 0};
-      AllReducer halves(transports[0], options), floats(transports[1], options);
+      Reducer halves(transports[0], options), floats(transports[1], options);
       for (int step = 0; step < 3; ++step) {
         std::vector<std::vector<std::uint16_t>> half;
         std::vector<std::vector<float>> wide;
@@ -82,40 +86,45 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
 }
 
 // Law 7: poison also where a sum is finite and its rounding is not.
-TEST(HalvesOverflow, PutsEverythingBack) {
-  for (const char* schedule : {"gather", "doubling", "balanced", "two_level:gather",
-                               "two_level:doubling", "two_level:balanced", "two_level:shared"}) {
-    run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
-      if (transport->size() == 1) return;
-      AllReducer reducer(
-          transport,
-          {.compressor = "topk:0.01", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
-      constexpr auto kType = ElementType::fp16;
-      std::vector<float> gradient(1000, 0.25F), bias(50, 1.0F);
-      gradient[5] = 60000;
-      auto halves = rounded(kType, gradient);
-      auto bias_halves = rounded(kType, bias);
-      const Segment segments[] = {
-          {.elements = {halves.data(), halves.size(), kType}, .id = 0},
-          {.elements = {bias_halves.data(), bias_halves.size(), kType}, .id = 1, .dimensions = 1}};
-      reducer.all_reduce(segments);
-      EXPECT_EQ(reducer.last().poisoned, 1U);
-      for (const float value : widened(kType, halves)) EXPECT_TRUE(std::isnan(value));
-      for (const float value : widened(kType, bias_halves)) EXPECT_TRUE(std::isnan(value));
-      const auto residual = reducer.residual(0);
-      ASSERT_EQ(residual.size(), gradient.size());
-      EXPECT_TRUE(std::ranges::equal(residual, widened(kType, rounded(kType, gradient))));
-      EXPECT_TRUE(std::ranges::equal(reducer.residual(1), bias));
-    });
-  }
+class HalvesOverflow : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(GatherSchedules, HalvesOverflow, testing::Values("gather"));
+INSTANTIATE_TEST_SUITE_P(Schedules, HalvesOverflow,
+                         testing::Values("doubling", "balanced", "two_level:gather",
+                                         "two_level:doubling", "two_level:balanced",
+                                         "two_level:shared"));
+
+TEST_P(HalvesOverflow, PutsEverythingBack) {
+  const char* const schedule = GetParam();
+  run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+    if (transport->size() == 1) return;
+    Reducer reducer(
+        transport,
+        {.compressor = "topk:0.01", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
+    constexpr auto kType = ElementType::fp16;
+    std::vector<float> gradient(1000, 0.25F), bias(50, 1.0F);
+    gradient[5] = 60000;
+    auto halves = rounded(kType, gradient);
+    auto bias_halves = rounded(kType, bias);
+    const Segment segments[] = {
+        {.elements = {halves.data(), halves.size(), kType}, .id = 0},
+        {.elements = {bias_halves.data(), bias_halves.size(), kType}, .id = 1, .dimensions = 1}};
+    reducer.all_reduce(segments);
+    EXPECT_EQ(reducer.last().poisoned, 1U);
+    for (const float value : widened(kType, halves)) EXPECT_TRUE(std::isnan(value));
+    for (const float value : widened(kType, bias_halves)) EXPECT_TRUE(std::isnan(value));
+    const auto residual = reducer.residual(0);
+    ASSERT_EQ(residual.size(), gradient.size());
+    EXPECT_TRUE(std::ranges::equal(residual, widened(kType, rounded(kType, gradient))));
+    EXPECT_TRUE(std::ranges::equal(reducer.residual(1), bias));
+  });
 }
 
 TEST(HalvesUsage, TypesThatDifferAreAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
-      AllReducer reducer(transport,
-                         {.compressor = "topk:0.1", .schedule = "least_bytes", .min_bytes = 0});
+      Reducer reducer(transport,
+                      {.compressor = "topk:0.1", .schedule = "least_bytes", .min_bytes = 0});
       std::vector<std::uint16_t> halves(1000, 0x3c00);
       const auto type = transport->rank() == 0 ? ElementType::bf16 : ElementType::fp16;
       EXPECT_THROW(reducer.all_reduce({halves.data(), halves.size(), type}, 0), UsageError);

@@ -15,7 +15,8 @@ namespace {
 
 /// Checks that all ranks have the model of rank 0, which it returns.
 LinkModel expect_same_model(Transport& transport, const Topology& topology) {
-  const LinkModel mine = comm::probe_links(transport, topology, {}, Deadline::never());
+  const LinkModel mine =
+      comm::probe_links({transport, {}}, {transport, {}}, topology, Deadline::never());
   std::vector<LinkModel> all(static_cast<std::size_t>(transport.size()));
   transport.all_gather({}, std::as_bytes(std::span(&mine, 1)),
                        std::as_writable_bytes(std::span(all)), Deadline::never());

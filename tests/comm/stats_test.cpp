@@ -263,7 +263,7 @@ std::uint64_t digest_of(std::vector<float> values) {
   comm::Bucket bucket;
   bucket.count = values.size();
   Stats stats;
-  comm::measure(segments, bucket, stats);
+  comm::measure({}, segments, bucket, stats);
   return stats.digest;
 }
 

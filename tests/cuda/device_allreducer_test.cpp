@@ -1,0 +1,215 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// An AllReducer whose buckets lie in device memory beside others whose lie in the host's, what it
+// refuses, and its calls in flight. What it sums is shown by the laws (see on_device in
+// tests/meson.build).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/winnow.hpp>
+
+#include "comm/staged.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
+#include "tests/cuda/device.hpp"
+#include "tests/forwarding_transport.hpp"
+#include "tests/laws/reference.hpp"
+#include "tests/ranks.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+std::vector<float> on_host(const Exec& exec, std::span<const float> there) {
+  std::vector<float> here(there.size());
+  kernels::read(exec, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
+  return here;
+}
+
+void bring(const Exec& exec, std::span<float> there, std::span<const float> here) {
+  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(here));
+  kernels::wait(exec);
+}
+
+/// Odd ranks in device memory, even ones in the host's: the same bits on all of them, and the same
+/// messages on the wire.
+TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
+  constexpr std::size_t kCount = 5000;
+  using Plan = std::pair<const char*, const char*>;
+  for (const auto& [compressor, schedule] :
+       {Plan{"topk:0.01", "gather"}, Plan{"topk:0.05,int8:stochastic,bitmap", "gather"},
+        Plan{"int4", "gather"}, Plan{"topk:0.01", "balanced"},
+        Plan{"topk:0.05,int8:stochastic,bitmap", "balanced"}, Plan{"int4", "balanced"}}) {
+    const Options options{.compressor = compressor, .schedule = schedule, .min_bytes = 0};
+    run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      const bool on_device = transport->rank() % 2 == 1;
+      const Exec place = on_device ? stream.exec() : Exec();
+      AllReducer reducer(transport, options, place);
+      kernels::PlaceArray<float> bucket(place, kCount);
+      std::vector<float> all(kCount * 4);
+      for (int step = 0; step < 3; ++step) {
+        const auto gradient = make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 7);
+        bring(place, bucket.span(), gradient);
+        reducer.all_reduce(bucket.span(), 7);
+        const std::vector<float> result = on_host(place, bucket.span());
+        Workspace workspace;
+        transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(result)),
+                              std::as_writable_bytes(std::span(all)), Deadline::never());
+        for (std::size_t rank = 0; rank < 4; ++rank) {
+          EXPECT_TRUE(same_bits(result, std::span(all).subspan(rank * kCount, kCount)));
+        }
+      }
+      EXPECT_EQ(reducer.last().schedule, options.schedule);
+    });
+  }
+}
+
+/// Elements of other types and operations, and tensors apart in memory: dense.
+TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(transport, {.compressor = "topk:0.01"}, place);
+    const int rank = transport->rank();
+    kernels::PlaceArray<float> first(place, 100), second(place, 50);
+    bring(place, first.span(), std::vector<float>(100, static_cast<float>(rank)));
+    bring(place, second.span(), std::vector<float>(50, static_cast<float>(-rank)));
+    const Segment segments[] = {{.elements = first.span(), .id = 1},
+                                {.elements = second.span(), .id = 2}};
+    reducer.all_reduce(segments, ReduceOp::maximum);
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(100, 2));
+    EXPECT_EQ(on_host(place, second.span()), std::vector<float>(50, 0));
+    reducer.all_reduce(segments, ReduceOp::average);  // below min_bytes
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(100, 2));
+    EXPECT_EQ(reducer.last().schedule, "dense");
+  });
+}
+
+/// In order of the stream, out of place, by the thread of the AllReducer.
+TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
+  constexpr std::size_t kCount = 3000;
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(
+        transport,
+        {.compressor = "topk:1", .schedule = "gather", .op = ReduceOp::sum, .min_bytes = 0}, place);
+    kernels::PlaceArray<float> in(place, kCount), out(place, kCount), after(place, kCount);
+    kernels::fill(place, in.span(), static_cast<float>(transport->rank() + 1));
+    Work work = reducer.all_reduce_async(std::as_const(in).span(), out.span(), 1);
+    work.wait();
+    kernels::copy(place, after.span(), out.span());
+    EXPECT_EQ(on_host(place, after.span()), std::vector<float>(kCount, 6));
+    EXPECT_EQ(on_host(place, in.span()),
+              std::vector<float>(kCount, static_cast<float>(transport->rank() + 1)));
+  });
+}
+
+/// The ring, which serves where a deadline is asked for and a native collective has none.
+TEST_F(DeviceTest, TheRingRunsOnDeviceMemory) {
+  for (const int ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      Workspace workspace, scratch(kernels::memory_of(Place::cuda));
+      Exec place = stream.exec();
+      place.workspace = &workspace;
+      place.device_workspace = &scratch;
+      const auto staged = comm::staged(*transport);
+      kernels::PlaceArray<float> bucket(place, 1001);
+      kernels::fill(place, bucket.span(), static_cast<float>(transport->rank() + 1));
+      staged->Transport::all_reduce(place, bucket.span(), ReduceOp::sum, Deadline::never());
+      const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
+      EXPECT_EQ(on_host(place, bucket.span()), std::vector<float>(1001, sum));
+    });
+  }
+}
+
+template <class Call>
+void expect_refusal(const Call& call, const char* why) {
+  EXPECT_THAT(call, ThrowsMessage<UsageError>(HasSubstr(why)));
+}
+
+/// On every rank, also where only one is wrong.
+TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    expect_refusal([&] { AllReducer(transport, {.compressor = "threshold"}, stream.exec()); },
+                   "which is not there yet for buckets in device memory");
+    const bool wrong = transport->rank() == 1;
+    const Exec no_stream{.place = wrong ? Place::cuda : Place::cpu};
+    expect_refusal([&] { AllReducer(transport, {}, no_stream); },
+                   wrong ? "in the order of a stream" : "rank 1");
+    Workspace workspace;
+    const Exec own_workspace{.workspace = wrong ? &workspace : nullptr};
+    expect_refusal([&] { AllReducer(transport, {}, own_workspace); },
+                   wrong ? "workspaces of its own" : "rank 1");
+
+    AllReducer reducer(transport,
+                       {.compressor = "topk:0.01", .schedule = "doubling", .min_bytes = 0},
+                       stream.exec());
+    kernels::PlaceArray<float> bucket(stream.exec(), 1000);
+    expect_refusal([&] { reducer.all_reduce(bucket.span(), 1); },
+                   "schedule=doubling takes no buckets in device memory yet");
+    std::vector<float> here(1000);
+    const std::span<float> given = wrong ? std::span(here) : bucket.span();
+    expect_refusal([&] { reducer.all_reduce(given, 2, ReduceOp::maximum); },
+                   wrong ? "parameter 2 does not lie in the memory" : "rank 1");
+  });
+}
+
+/// Bits that change on the way are found by the device and named by the host.
+TEST_F(DeviceTest, ACorruptMessageIsNamed) {
+  class Corrupting final : public ForwardingTransport {
+   public:
+    Corrupting(std::shared_ptr<Transport> inner, const Exec& place)
+        : ForwardingTransport(std::move(inner)), place_(place) {}
+    void send(std::span<const std::byte> message, int peer) override {
+      if (armed) {
+        kernels::read(place_, copies_.emplace_back(message.size()), message);
+        copies_.back()[message.size() - 9] ^= std::byte{1};
+        message = copies_.back();
+      }
+      ForwardingTransport::send(message, peer);
+    }
+    bool armed = false;
+
+   private:
+    Exec place_;
+    std::vector<std::vector<std::byte>> copies_;  // the messages that go
+  };
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    const auto transport = std::make_shared<Corrupting>(inner, place);
+    AllReducer reducer(transport, {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0},
+                       place);
+    kernels::PlaceArray<float> bucket(place, 3000);
+    const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
+    bring(place, bucket.span(), gradient);
+    reducer.all_reduce(bucket.span(), 1);
+    const std::vector<float> before = on_host(place, reducer.residual(1));
+    bring(place, bucket.span(), gradient);
+    transport->armed = inner->rank() == 0;
+    try {
+      reducer.all_reduce(bucket.span(), 1);
+      EXPECT_EQ(inner->rank(), 0);  // what it received is sound
+      return;
+    } catch (const CommError& error) {
+      if (inner->rank() == 0) return;
+      EXPECT_THAT(error.what(), HasSubstr("message from rank 0: its checksum"));
+    }
+    EXPECT_EQ(on_host(place, bucket.span()), std::vector<float>(3000));
+    const std::vector<float> after = on_host(place, reducer.residual(1));
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests
