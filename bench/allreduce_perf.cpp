@@ -5,18 +5,22 @@
 // started alone, over MPI under mpirun. docs/benchmarks.md says what the columns mean.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <winnow/winnow.hpp>
 
 #include "bench/perf_data.hpp"
 #include "bench/perf_report.hpp"
 #include "bench/perf_settings.hpp"
+#include "bench/rank_device.hpp"
 #include "bench/ranks.hpp"
 #include "kernels/host_memory.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace {
 
@@ -30,15 +34,17 @@ constexpr std::uint64_t kElements = 16;                    // that a shift moves
 /// One rank's work on one element type and operation.
 class Perf {
  public:
-  Perf(Rank& rank, const PerfSettings& settings, const NamedType& type, const NamedOp& op)
+  Perf(Rank& rank, const Exec& where, const PerfSettings& settings, const NamedType& type,
+       const NamedOp& op)
       : rank_(rank),
+        where_(where),
         settings_(settings),
         type_(type),
         op_(op),
         most_(settings.max_bytes / bytes_of(type.type)),
-        pool_((most_ + kShifts * kElements) * bytes_of(type.type)),
-        output_(most_ * bytes_of(type.type)) {
-    fill(problem(1), rank.control->rank(), view(pool_, most_ + kShifts * kElements));
+        pool_(where, (most_ + kShifts * kElements) * bytes_of(type.type)),
+        output_(where, most_ * bytes_of(type.type)) {
+    bring(problem(1), view(pool_, most_ + kShifts * kElements));
   }
 
   /// Collective; the same on all ranks.
@@ -48,9 +54,12 @@ class Perf {
   Problem problem(std::uint64_t seed) const {
     return {type_.type, op_.op, rank_.control->size(), seed};
   }
-  Elements view(kernels::HostArray<std::byte>& memory, std::uint64_t count) const {
+  template <class Memory>
+  Elements view(Memory& memory, std::uint64_t count) const {
     return {memory.span().data(), count, type_.type};
   }
+  void bring(const Problem& problem, const Elements& to) const;
+  kernels::HostArray<std::byte> fetch(std::span<const std::byte> from) const;
   /// A gradient that no call had in the same places, until the pool is used up.
   Elements fresh(std::uint64_t count) {
     shift_ = (shift_ + kStride) % kShifts;
@@ -63,19 +72,36 @@ class Perf {
   void sum_over_ranks(const Elements& values);
 
   Rank& rank_;
+  Exec where_;  // buckets lie
   const PerfSettings& settings_;
   const NamedType& type_;
   const NamedOp& op_;
   std::uint64_t most_;  // elements of the largest row
-  kernels::HostArray<std::byte> pool_, output_;
+  kernels::PlaceArray<std::byte> pool_, output_;
   std::uint64_t shift_ = 0, seed_ = 1;
   Workspace workspace_;
 };
+
+/// Writes this rank's elements of a problem to where buckets lie.
+void Perf::bring(const Problem& problem, const Elements& to) const {
+  kernels::HostArray<std::byte> elements(to.bytes().size());
+  fill(problem, rank_.control->rank(), view(elements, to.size()));
+  kernels::copy(where_, to.bytes(), elements.span());
+  kernels::wait(where_);
+}
+
+/// What lies there, for the host to look at.
+kernels::HostArray<std::byte> Perf::fetch(std::span<const std::byte> from) const {
+  kernels::HostArray<std::byte> here(from.size());
+  kernels::read(where_, here.span(), from);
+  return here;
+}
 
 void Perf::sum_over_ranks(const Elements& values) {
   rank_.control->all_reduce({.workspace = &workspace_}, values, ReduceOp::sum, Deadline::never());
 }
 
+/// Returns when its result is there.
 void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
   const Elements output = view(output_, input.size());
   if (in_place) {
@@ -83,14 +109,16 @@ void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
   } else {
     reducer.all_reduce(input, output, 0, op_.op);
   }
+  kernels::wait(where_);
 }
 
 double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place) {
   std::chrono::duration<double> sum{};
   for (int i = 0; i < settings_.iters; ++i) {
     const Elements input = fresh(count);
-    if (in_place && count > 0) {
-      std::memcpy(output_.span().data(), input.bytes().data(), input.bytes().size());
+    if (in_place) {
+      kernels::copy(where_, view(output_, count).bytes(), input.bytes());
+      kernels::wait(where_);
     }
     barrier(*rank_.control);
     const auto begin = std::chrono::steady_clock::now();
@@ -102,13 +130,14 @@ double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in
 
 std::uint64_t Perf::wrong(AllReducer& reducer, std::uint64_t count, bool in_place) {
   std::array<std::uint64_t, 1> wrong{};
-  kernels::HostArray<std::byte> gradient(in_place ? 0 : count * bytes_of(type_.type));
+  kernels::PlaceArray<std::byte> gradient(where_, in_place ? 0 : count * bytes_of(type_.type));
   for (int i = 0; i < settings_.check; ++i) {
     const Problem checked = problem(++seed_);
     const Elements input = view(in_place ? output_ : gradient, count);
-    fill(checked, rank_.control->rank(), input);
+    bring(checked, input);
     call(reducer, input, in_place);
-    wrong[0] += winnow::bench::count_wrong(checked, view(output_, count));
+    auto result = fetch(view(output_, count).bytes());
+    wrong[0] += winnow::bench::count_wrong(checked, view(result, count));
   }
   sum_over_ranks(std::span(wrong));
   return wrong[0];
@@ -120,23 +149,26 @@ bool is_compressed(const Stats& last) {
 
 /// In the first call, before any residual: what it misses, and what the residuals do not hold.
 void Perf::measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row) {
-  kernels::HostArray<std::byte> gradient(count * bytes_of(type_.type));
+  kernels::PlaceArray<std::byte> gradient(where_, count * bytes_of(type_.type));
   const Problem checked = problem(++seed_);
-  fill(checked, rank_.control->rank(), view(gradient, count));
+  bring(checked, view(gradient, count));
   call(reducer, view(gradient, count), false);
   if (!is_compressed(reducer.last())) return;
   const std::span<const float> residual = reducer.residual(0);
-  std::vector<double> rest(residual.begin(), residual.end());
+  std::vector<float> here(residual.size());
+  kernels::read(where_, std::as_writable_bytes(std::span(here)), std::as_bytes(residual));
+  std::vector<double> rest(here.begin(), here.end());
   rest.resize(count);
   sum_over_ranks(rest);
-  row.error = relative_error(checked, view(output_, count), {});
-  row.lost = relative_error(checked, view(output_, count), rest);
+  auto result = fetch(view(output_, count).bytes());
+  row.error = relative_error(checked, view(result, count), {});
+  row.lost = relative_error(checked, view(result, count), rest);
 }
 
 PerfRow Perf::row(std::uint64_t count) {
   PerfRow row{
       .size = count * bytes_of(type_.type), .count = count, .type = type_.name, .op = op_.name};
-  AllReducer reducer(rank_.connect(), settings_.options);
+  AllReducer reducer(rank_.connect(), settings_.options, where_);
   if (settings_.check > 0) measure_error(reducer, count, row);
   for (int i = 0; i < settings_.warmup_iters; ++i) call(reducer, fresh(count), false);
 
@@ -156,19 +188,42 @@ PerfRow Perf::row(std::uint64_t count) {
   return row;
 }
 
-std::vector<PerfDevice> devices_of(Transport& control) {
+/// Collective. A device for this rank, where buckets are to lie there; if one has none, all throw.
+std::optional<RankDevice> take_device(Transport& control, const PerfSettings& settings) {
+  std::optional<RankDevice> device;
+  if (settings.memory == "host") return device;
+  std::vector<int> nodes(static_cast<std::size_t>(control.size()));
+  const int node = control.node();
+  Workspace workspace;
+  control.all_gather({.workspace = &workspace}, std::as_bytes(std::span(&node, 1)),
+                     std::as_writable_bytes(std::span(nodes)), Deadline::never());
+  std::string problem;
+  try {
+    const auto before = std::ranges::count(nodes.begin(), nodes.begin() + control.rank(), node);
+    device.emplace(static_cast<int>(before));
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const std::array failed{problem.empty() ? -1.0 : static_cast<double>(control.rank())};
+  const auto last = static_cast<int>(max_over_ranks(control, failed).front());
+  if (problem.empty()) problem = "rank " + std::to_string(last) + " found none";
+  WINNOW_EXPECTS(last < 0, "--memory device needs a GPU for every rank: " + problem);
+  return device;
+}
+
+std::vector<PerfDevice> devices_of(Transport& control, const std::optional<RankDevice>& device) {
   struct Line {
-    int pid;
+    int pid, number;
     std::array<char, 64> host;
   };
-  Line mine{.pid = getpid(), .host = {}};
+  Line mine{.pid = getpid(), .number = device ? device->number() : -1, .host = {}};
   gethostname(mine.host.data(), mine.host.size() - 1);
   std::vector<Line> lines(static_cast<std::size_t>(control.size()));
   Workspace workspace;
   control.all_gather({.workspace = &workspace}, std::as_bytes(std::span(&mine, 1)),
                      std::as_writable_bytes(std::span(lines)), Deadline::never());
   std::vector<PerfDevice> devices;
-  for (const Line& line : lines) devices.push_back({line.pid, line.host.data()});
+  for (const Line& line : lines) devices.push_back({line.pid, line.host.data(), line.number});
   return devices;
 }
 
@@ -181,16 +236,18 @@ void check_output_file(Rank& rank, const PerfSettings& settings) {
 }
 
 int run(Rank& rank, const PerfSettings& settings) {
-  const std::vector<PerfDevice> devices = devices_of(*rank.control);
+  const std::optional<RankDevice> device = take_device(*rank.control, settings);
+  const Exec where = device ? device->exec() : Exec();
+  const std::vector<PerfDevice> devices = devices_of(*rank.control, device);
   const bool leads = rank.control->rank() == 0;
   // So that what is wrong with the options is said before the table begins.
-  { const AllReducer reducer(rank.connect(), settings.options); }
+  { const AllReducer reducer(rank.connect(), settings.options, where); }
   check_output_file(rank, settings);
   if (leads) print_header(std::cout, settings, under_mpirun(), devices);
   std::vector<PerfRow> rows;
   for (const NamedType& type : settings.types) {
     for (const NamedOp& op : settings.ops) {
-      Perf perf(rank, settings, type, op);
+      Perf perf(rank, where, settings, type, op);
       for (std::uint64_t size = settings.min_bytes; size <= settings.max_bytes;) {
         rows.push_back(perf.row(size / bytes_of(type.type)));
         if (leads) print_row(std::cout, rows.back(), devices.size());

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/perf_report.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -121,15 +122,17 @@ void print_header(std::ostream& out, const PerfSettings& settings, bool is_mpi,
                   const std::vector<PerfDevice>& devices) {
   const bool by_factor = settings.step_factor > 1;
   out << "# Collective test starting: allreduce_perf\n"
-      << "# nThread " << (is_mpi ? 1 : settings.threads) << " nGpus 0 minBytes "
-      << settings.min_bytes << " maxBytes " << settings.max_bytes
-      << " step: " << (by_factor ? settings.step_factor : settings.step_bytes)
+      << "# nThread " << (is_mpi ? 1 : settings.threads) << " nGpus "
+      << (settings.memory == "host" ? 0 : 1) << " minBytes " << settings.min_bytes << " maxBytes "
+      << settings.max_bytes << " step: " << (by_factor ? settings.step_factor : settings.step_bytes)
       << (by_factor ? "(factor)" : "(bytes)") << " warmup iters: " << settings.warmup_iters
       << " iters: " << settings.iters << " agg iters: 1 validation: " << settings.check
       << " graph: 0\n# " << settings.options.to_string() << "\n#\n# Using devices\n";
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
-    out << formatted("#  Rank %2zu Group  0 Pid %6d on %10s device  0 [host memory]\n", rank,
-                     devices[rank].pid, devices[rank].host.c_str());
+    const PerfDevice& device = devices[rank];
+    out << formatted("#  Rank %2zu Group  0 Pid %6d on %10s device %2d [%s memory]\n", rank,
+                     device.pid, device.host.c_str(), std::max(device.number, 0),
+                     settings.memory.c_str());
   }
   const char* line =
       "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s"
@@ -175,11 +178,13 @@ void write_json(std::ostream& out, const PerfSettings& settings,
       << (by_factor ? settings.step_factor : settings.step_bytes)
       << ", \"warmup_iters\": " << settings.warmup_iters << ", \"iterations\": " << settings.iters
       << ", \"validation\": " << settings.check
-      << ",\n    \"options\": " << quoted(settings.options.to_string()) << ",\n    \"devices\": ["
+      << ",\n    \"options\": " << quoted(settings.options.to_string())
+      << ", \"memory\": " << quoted(settings.memory) << ",\n    \"devices\": ["
       << joined(devices,
                 [](const PerfDevice& device) {
                   return "{\"pid\": " + std::to_string(device.pid) +
-                         ", \"hostname\": " + quoted(device.host) + "}";
+                         ", \"hostname\": " + quoted(device.host) +
+                         ", \"device\": " + std::to_string(std::max(device.number, 0)) + "}";
                 })
       << "]\n  },\n  \"results\": [\n    "
       << joined(rows, [&](const PerfRow& row) { return json_of(row, ranks); })

@@ -27,10 +27,11 @@ struct PerfRow {
   std::string schedule, coding;
 };
 
-/// A rank's process and machine.
+/// A rank's process and machine, and the number of its GPU where buckets lie there, else -1.
 struct PerfDevice {
   int pid = 0;
   std::string host;
+  int number = -1;
 };
 
 /// Bytes over seconds, in 1e9; and the same as nccl-tests weighs it, so that it is what each rank's

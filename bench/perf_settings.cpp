@@ -26,17 +26,18 @@ struct Foreign {
   const char *brief, *full, *instead;
 };
 constexpr Foreign kForeign[] = {
-    {"-g", "--ngpus", "gradients lie in host memory; mpirun -n or -t says how many ranks"},
+    {"-g", "--ngpus",
+     "a rank has one GPU, with --memory device; mpirun -n or -t says how many ranks"},
     {"-m", "--agg_iters", "calls are not aggregated; leave it out"},
     {"-r", "--root", "an allreduce has no root; leave it out"},
     {"-a", "--average", "the time is always the maximum over ranks; leave it out"},
-    {"-G", "--cudagraph", "there is no GPU to capture a graph on; leave it out"},
+    {"-G", "--cudagraph", "calls cannot be captured into a graph; leave it out"},
     {"-p", "--parallel_init", "ranks always start in parallel; leave it out"},
     {"-z", "--blocking", "calls always block; leave it out"},
     {"-C", "--report_cputime", "the time is always that of the wall clock; leave it out"}};
 
 constexpr const char* kFooter = R"(
-Prints the table of nccl-tests' all_reduce_perf, for ranks in host memory, and after it
+Prints the table of nccl-tests' all_reduce_perf, and after it
   wire    bytes that the busiest rank sends in a call
   ratio   2 (ranks - 1) / ranks of size, what a dense ring sends, over these bytes
   error   of a compressed call: L2 norm of (result - exact result) over that of the exact one, in the
@@ -44,13 +45,15 @@ Prints the table of nccl-tests' all_reduce_perf, for ranks in host memory, and a
   lost    the same once the residuals of all ranks are added to the result: rounding alone
 A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact
 result, of avg by more than 2 units in the last place. Every timed call has a new gradient and begins
-at a barrier; time is the mean over the calls, of the slowest rank. Only sums and averages of float,
+at a barrier; time is the mean over the calls, of the slowest rank, with --memory device until its
+stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them. Only sums and averages of float,
 half and bfloat16 are compressed, and only from Options::min_bytes on (64K); all else travels dense.
 WINNOW_ variables hold where no flag says otherwise.
 
 Examples:
   allreduce_perf -b 64K -e 64M -f 4 --compressor topk:0.01
   mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none -J dense.json
+  mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --compressor topk:0.01 --memory device
 )";
 
 std::string flag_of(const std::string& word) {
@@ -133,6 +136,9 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
                  "ranks when started alone; under mpirun a rank is a process")
       ->check(CLI::Range(1, 1024))
       ->default_str("2");
+  app.add_option("--memory", settings.memory, "that buckets lie in")
+      ->check(CLI::IsMember({"host", "device"}))
+      ->capture_default_str();
   app.add_option("--compressor", settings.options.compressor, "as in WINNOW_COMPRESSOR")
       ->capture_default_str();
   app.add_option("--schedule", settings.options.schedule, "as in WINNOW_SCHEDULE")

@@ -30,7 +30,8 @@ struct PerfSettings {
   std::vector<NamedType> types;
   std::vector<NamedOp> ops;
   Options options;
-  std::string output_file;  ///< empty: none
+  std::string memory = "host";  ///< that buckets lie in; or "device"
+  std::string output_file;      ///< empty: none
   std::vector<std::string> arguments;
 };
 

@@ -1,0 +1,25 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <winnow/error.hpp>
+
+#include "bench/rank_device.hpp"
+
+namespace winnow::bench {
+
+struct RankDevice::Impl {};
+
+RankDevice::RankDevice(int) {
+  throw UsageError("there is no GPU here: built without CUDA");
+}
+RankDevice::~RankDevice() = default;
+RankDevice::RankDevice(RankDevice&&) noexcept = default;
+
+int RankDevice::number() const {
+  return -1;
+}
+
+Exec RankDevice::exec() const {
+  return {};
+}
+
+}  // namespace winnow::bench
