@@ -122,8 +122,8 @@ class Opening {
       view_.value = {reinterpret_cast<const float*>(view_.coded.data()),
                      static_cast<std::size_t>(header.k)};
     }
-    kernels::cuda::check_values(exec, codings.value, header.k, view_.coded, &refused[0]);
-    found_.refused[0] = &refused[0];
+    kernels::cuda::check_values(exec, codings.value, header.k, view_.coded, refused.data());
+    found_.refused[0] = refused.data();
     if (!has_indices) return;
     const DeviceIndexCoding& coding = index_coding_of(header);
     const Workspace::Scope scope(scratch);

@@ -203,7 +203,8 @@ void ncclComm::run() {
   for (;;) {
     changed.wait(lock, [&] { return aborted || !groups.empty() || ending; });
     if (groups.empty() || aborted) break;
-    const auto [group, work] = groups.front();
+    const auto group = groups.front().first;
+    const auto work = groups.front().second;
     changed.wait(lock, [&] { return aborted || winnow::tests::is_first(lock, *work); });
     if (aborted) break;
     try {
