@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device of the model of the CUDA runtime, its memory, and what it says of errors.
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <map>
-#include <new>
 #include <utility>
 
 #include "tests/cuda/cuda_model.hpp"
@@ -13,7 +13,7 @@ namespace winnow::tests {
 
 namespace {
 
-constexpr std::align_val_t kAlignment{256};
+constexpr std::size_t kAlignment = 256;
 constexpr int kGarbage = 0xff;  // NaN, or what no index is
 constexpr int kMultiprocessors = 1;
 
@@ -28,7 +28,7 @@ thread_local cudaError_t last_error = cudaSuccess;
 cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
   const Lock lock(model_mutex);
   if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
-  *memory = ::operator new(bytes, kAlignment, std::nothrow);
+  *memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (*memory == nullptr) return said(cudaErrorMemoryAllocation);
   std::memset(*memory, kGarbage, bytes);
   allocations[static_cast<std::byte*>(*memory)] = {bytes, type};
@@ -45,7 +45,7 @@ cudaError_t release(void* memory, cudaMemoryType type) {
   if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   const cudaError_t status = wait_for_device(lock);
   allocations.erase(static_cast<std::byte*>(memory));
-  ::operator delete(memory, kAlignment);
+  std::free(memory);
   return status;
 }
 

@@ -113,9 +113,9 @@ TEST_F(ElementwiseOnDevice, ChecksumsEqualReference) {
     const DeviceArray<std::byte> device(bytes.size());
     const DeviceArray<std::uint64_t> elsewhere(1);
     device.upload(bytes, stream);
-    auto* const at = reinterpret_cast<std::uint64_t*>(device.data() + place);
-    kernels::cuda::checksum(stream.exec(), device.span(),
-                            place == kElsewhere ? elsewhere.data() : at);
+    std::uint64_t* at = elsewhere.data();
+    if (place != kElsewhere) at = reinterpret_cast<std::uint64_t*>(device.data() + place);
+    kernels::cuda::checksum(stream.exec(), device.span(), at);
     std::ranges::copy(device.download(stream), bytes.begin());
     std::uint64_t sum = elsewhere.download(stream)[0];
     if (place != kElsewhere) std::memcpy(&sum, bytes.data() + place, sizeof sum);
