@@ -36,6 +36,7 @@ int launch_threads(int ranks, std::size_t reducers, const RankMain& body) {
     for (std::size_t r = 0; r < links.size(); ++r) take(links[r], std::move(transports[r]));
   };
   connect([](Links& rank, auto transport) { rank.group = std::move(transport); });
+  for (std::size_t r = 0; r < links.size(); ++r) links[r].place = static_cast<int>(r);
   for (std::size_t i = 0; i < reducers; ++i) {
     connect([](Links& rank, auto transport) { rank.reducers.push_back(std::move(transport)); });
   }

@@ -12,6 +12,7 @@ namespace train {
 
 /// One rank's ends: one transport for the trainer itself, one for each AllReducer.
 struct Links {
+  int place = 0;  ///< of this rank among those of its node
   std::unique_ptr<winnow::Transport> group;
   std::vector<std::shared_ptr<winnow::Transport>> reducers;
 };

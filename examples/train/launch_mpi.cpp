@@ -23,6 +23,10 @@ int launch_mpi(std::size_t reducers, const RankMain& body) {
   try {
     status = run_rank(rank, [&] {
       Links links;
+      MPI_Comm node = MPI_COMM_NULL;
+      MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+      MPI_Comm_rank(node, &links.place);
+      MPI_Comm_free(&node);
       links.group = winnow::mpi_transport(MPI_COMM_WORLD);
       for (std::size_t i = 0; i < reducers; ++i) {
         links.reducers.push_back(winnow::mpi_transport(MPI_COMM_WORLD));

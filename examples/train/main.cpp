@@ -4,9 +4,12 @@
 ///   settings  the command line            model, sgd  the network and its optimizer
 ///   launch    ranks as processes, threads  trainer     the loop: where Winnow is called
 ///   text      minibatches and held-out     report, plot, progress  what is told
+///   device    what computes: device_cpu by Eigen, device_cuda by cuBLAS and arithmetic.cu
+#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <winnow/nccl.hpp>
 #include <winnow/winnow.hpp>
 
 #include "commit.hpp"
@@ -58,6 +61,19 @@ winnow::Options options_for(const Row& row) {
   return options;
 }
 
+/// Collective: what is missing on one rank ends all.
+std::shared_ptr<Device<float>> device_for(const Settings& settings, int place, Group& group) {
+  if (settings.device == On::cpu) return cpu_device<float>();
+  const std::string why = why_no_gpu();
+  const std::vector<char> missing = group.gather(static_cast<char>(!why.empty()));
+  for (std::size_t rank = 0; rank < missing.size(); ++rank) {
+    if (missing[rank] == 0) continue;
+    throw Exit(kFailureStatus, "--device cuda: rank " + std::to_string(rank) + " has no GPU" +
+                                   (why.empty() ? "" : ": " + why));
+  }
+  return cuda_device(place);
+}
+
 std::optional<double> target_of(const Settings& settings, const Report& report) {
   if (settings.target.empty()) return std::nullopt;
   return settings.target == kDenseLoss ? dense_loss(report) : std::stod(settings.target);
@@ -65,6 +81,11 @@ std::optional<double> target_of(const Settings& settings, const Report& report) 
 
 std::string source_name(const Settings& settings) {
   return settings.text.empty() ? "this repository's docs and sources" : settings.text;
+}
+
+std::string transport_name(const Settings& settings) {
+  if (settings.nccl) return "nccl";
+  return settings.transport == Over::mpi ? "mpi" : "local";
 }
 
 void tell(const Settings& settings, const Report& report, Outputs& outputs) {
@@ -90,12 +111,17 @@ void run_all(const Settings& settings, Links links) {
   Recipe recipe{.batch = settings.batch,
                 .steps = settings.rows.front().steps,
                 .seed = settings.seed,
-                .overlap = settings.overlap};
+                .overlap = settings.overlap,
+                .device = device_for(settings, links.place, group)};
   const Corpus corpus(text, recipe.shape.context);
 
   std::vector<winnow::AllReducer> reducers;  // all made first: a wrong option fails at once
   for (std::size_t i = 0; i < settings.rows.size(); ++i) {
-    reducers.emplace_back(links.reducers[i], options_for(settings.rows[i]));
+    if (settings.nccl) {
+      const auto deadline = winnow::Deadline::after(std::chrono::minutes(1));
+      links.reducers[i] = winnow::nccl_transport(*links.reducers[i], deadline);
+    }
+    reducers.emplace_back(links.reducers[i], options_for(settings.rows[i]), recipe.device->exec());
   }
 
   Report report{.commit = TRAIN_COMMIT,
@@ -106,7 +132,8 @@ void run_all(const Settings& settings, Links links) {
                 .recipe = recipe,
                 .ranks = group.size(),
                 .topology = reducers.front().topology().to_string(),
-                .transport = settings.transport == Over::mpi ? "mpi" : "local"};
+                .transport = transport_name(settings),
+                .device = settings.device == On::cuda ? "cuda" : "cpu"};
   std::uint64_t total_steps = 0;
   for (const Row& row : settings.rows) total_steps += row.steps;
   Progress progress(settings.progress, group.rank(), total_steps);

@@ -2,13 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/model.hpp"
 
-#include <Eigen/Dense>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "train/random.hpp"
-
-// The only file that includes Eigen: it alone is compiled for the instruction set of this machine,
-// on which the sizes and alignment of Eigen's types depend.
 
 namespace train {
 
@@ -42,125 +40,124 @@ std::vector<Tensor> lay_out(const Shape& shape) {
 ///              d[l] = W' d[l + 1] where x[l] > 0
 template <class Scalar>
 struct Model<Scalar>::Network {
-  using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
-  using Vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
-  using MatrixView = Eigen::Map<Matrix>;
-  using VectorView = Eigen::Map<Vector>;
-  using Index = Eigen::Index;
+  using Matrix = MatrixView<Scalar>;
 
   struct Layer {
-    MatrixView weight, weight_gradient;
-    VectorView bias, bias_gradient;
+    Matrix weight, weight_gradient;
+    Scalar *bias, *bias_gradient;
   };
 
   Shape shape;
-  Vector parameters, gradients;  // Eigen's, since the order of its sums goes by alignment
-  MatrixView embedding, embedding_gradient;
+  std::shared_ptr<Device<Scalar>> device;
+  Array<Scalar> parameters, gradients;
+  Matrix embedding, embedding_gradient;
   std::vector<Layer> layers;
+  Array<std::uint8_t> contexts, targets;  // bytes: `context` a window, and one
+  Array<double> losses;                   // of a window
+  std::vector<Array<Scalar>> x_memory, d_memory;
   std::vector<Matrix> x, d;
 
-  Network(const Shape& sizes, const std::vector<Tensor>& tensors)
+  Network(const Shape& sizes, const std::vector<Tensor>& tensors,
+          std::shared_ptr<Device<Scalar>> computing)
       : shape(sizes),
-        parameters(Vector::Zero(static_cast<Index>(tensors.back().begin + tensors.back().count))),
-        gradients(Vector::Zero(parameters.size())),
-        embedding(parameters.data(), sizes.embedding, sizes.symbols),
-        embedding_gradient(gradients.data(), sizes.embedding, sizes.symbols) {
+        device(std::move(computing)),
+        parameters(device, tensors.back().begin + tensors.back().count),
+        gradients(device, parameters.span().size()),
+        embedding(table_in(parameters)),
+        embedding_gradient(table_in(gradients)),
+        contexts(device),
+        targets(device),
+        losses(device) {
     for (std::size_t i = 1; i < tensors.size(); i += 2) {
       const Tensor &weight = tensors[i], &bias = tensors[i + 1];
-      const auto outputs = static_cast<Index>(bias.count);
-      const auto inputs = static_cast<Index>(weight.count / bias.count);
-      layers.push_back({MatrixView(parameters.data() + weight.begin, outputs, inputs),
-                        MatrixView(gradients.data() + weight.begin, outputs, inputs),
-                        VectorView(parameters.data() + bias.begin, outputs),
-                        VectorView(gradients.data() + bias.begin, outputs)});
+      const std::size_t outputs = bias.count, inputs = weight.count / bias.count;
+      layers.push_back({{parameters.data() + weight.begin, outputs, inputs},
+                        {gradients.data() + weight.begin, outputs, inputs},
+                        parameters.data() + bias.begin,
+                        gradients.data() + bias.begin});
+    }
+    for (std::size_t l = 0; l <= layers.size(); ++l) {
+      x_memory.emplace_back(device);
+      d_memory.emplace_back(device);
     }
     x.resize(layers.size() + 1);
     d.resize(layers.size() + 1);
   }
 
-  /// Leaves the probabilities of the next byte in x.back(); returns the sum of losses.
-  double forward(const Windows& windows) {
-    embed(windows);
+  /// Leaves the probabilities of the next byte in x.back(), and the windows' losses.
+  void forward(const Windows& windows) {
+    begin(windows);
+    device->take_columns(embedding, contexts.span(), of_symbols(x[0]));
     for (std::size_t l = 0; l < layers.size(); ++l) {
-      x[l + 1].noalias() = layers[l].weight * x[l];
-      x[l + 1].colwise() += layers[l].bias;
-      if (l + 1 < layers.size()) x[l + 1] = x[l + 1].cwiseMax(Scalar(0));
+      device->multiply(layers[l].weight, Take::as_is, x[l], Take::as_is, x[l + 1]);
+      device->add_bias(x[l + 1], layers[l].bias);
+      if (l + 1 < layers.size()) device->relu(x[l + 1]);
     }
-    return softmax(windows);
+    device->softmax(x.back(), targets.span(), losses.data());
   }
 
   /// Calls ready(l) when layer l's gradients are complete; layer 0's once the embedding's are too.
   template <class LayerReady>
-  void backward(const Windows& windows, const LayerReady& ready) {
-    const auto count = static_cast<Index>(windows.targets.size());
-    d.back() = x.back();
-    for (Index i = 0; i < count; ++i) d.back()(target(windows, i), i) -= Scalar(1);
-    d.back() /= static_cast<Scalar>(count);
+  void backward(const LayerReady& ready) {
+    device->softmax_backward(x.back(), targets.span(), d.back());
     for (std::size_t l = layers.size(); l-- > 0;) {
-      layers[l].weight_gradient.noalias() = d[l + 1] * x[l].transpose();
-      layers[l].bias_gradient = d[l + 1].rowwise().sum();
+      const Layer& layer = layers[l];
+      device->multiply(d[l + 1], Take::as_is, x[l], Take::transposed, layer.weight_gradient);
+      device->sum_rows(d[l + 1], layer.bias_gradient);
       if (l > 0) ready(l);
-      d[l].noalias() = layers[l].weight.transpose() * d[l + 1];
-      if (l > 0) d[l] = (x[l].array() > Scalar(0)).select(d[l], Scalar(0));
+      device->multiply(layer.weight, Take::transposed, d[l + 1], Take::as_is, d[l]);
+      if (l > 0) device->relu_backward(x[l], d[l]);
     }
-    embed_backward(windows);
+    device->sum_columns(of_symbols(d[0]), contexts.span(), embedding_gradient);
     ready(0);
   }
 
+  /// Waits for the losses of forward().
+  double loss() {
+    const std::vector<double> each = device->read(losses.span());
+    return std::accumulate(each.begin(), each.end(), 0.0);
+  }
+
  private:
-  static Index target(const Windows& windows, Index window) {
-    return windows.text[windows.targets[static_cast<std::size_t>(window)]];
+  Matrix table_in(const Array<Scalar>& arena) const {
+    return {arena.data(), static_cast<std::size_t>(shape.embedding),
+            static_cast<std::size_t>(shape.symbols)};
   }
 
-  /// The byte at place `place` of a window's context.
-  Index context(const Windows& windows, Index window, Index place) const {
-    const std::uint64_t at = windows.targets[static_cast<std::size_t>(window)];
-    return windows.text[at - static_cast<std::uint64_t>(shape.context - place)];
+  /// Embedded contexts with a column a byte.
+  Matrix of_symbols(const Matrix& of_windows) const {
+    return {of_windows.data, embedding.rows, contexts.span().size()};
   }
 
-  void embed(const Windows& windows) {
-    const Index width = shape.embedding;
-    x[0].resize(shape.context * width, static_cast<Index>(windows.targets.size()));
-    for (Index i = 0; i < x[0].cols(); ++i) {
-      for (Index place = 0; place < shape.context; ++place) {
-        x[0].col(i).segment(place * width, width) = embedding.col(context(windows, i, place));
+  /// Brings the windows' bytes, and makes room for them.
+  void begin(const Windows& windows) {
+    const auto context = static_cast<std::size_t>(shape.context);
+    std::vector<std::uint8_t> before, next;
+    for (const std::uint64_t target : windows.targets) {
+      const auto text = windows.text.subspan(target - context, context + 1);
+      before.insert(before.end(), text.begin(), text.end() - 1);
+      next.push_back(text.back());
+    }
+    contexts.assign(before);
+    targets.assign(next);
+    losses.resize(next.size());
+    for (std::size_t l = 0; l < x.size(); ++l) {
+      const std::size_t rows = l == 0 ? layers[0].weight.columns : layers[l - 1].weight.rows;
+      for (auto [memory, matrix] : {std::pair(&x_memory[l], &x[l]), {&d_memory[l], &d[l]}}) {
+        memory->resize(rows * next.size());
+        *matrix = {memory->data(), rows, next.size()};
       }
     }
-  }
-
-  void embed_backward(const Windows& windows) {
-    const Index width = shape.embedding;
-    embedding_gradient.setZero();
-    for (Index i = 0; i < d[0].cols(); ++i) {
-      for (Index place = 0; place < shape.context; ++place) {
-        embedding_gradient.col(context(windows, i, place)) +=
-            d[0].col(i).segment(place * width, width);
-      }
-    }
-  }
-
-  /// Turns scores into probabilities in place.
-  double softmax(const Windows& windows) {
-    Matrix& scores = x.back();
-    double loss = 0;
-    for (Index i = 0; i < scores.cols(); ++i) {
-      auto column = scores.col(i).array();
-      column -= column.maxCoeff();
-      const Scalar score = column(target(windows, i));
-      column = column.exp();
-      const Scalar sum = column.sum();
-      column /= sum;
-      loss += std::log(static_cast<double>(sum)) - static_cast<double>(score);
-    }
-    return loss;
   }
 };
 
 template <class Scalar>
-Model<Scalar>::Model(const Shape& shape, std::uint64_t seed)
-    : tensors_(lay_out(shape)), network_(std::make_unique<Network>(shape, tensors_)) {
+Model<Scalar>::Model(const Shape& shape, std::uint64_t seed, std::shared_ptr<Device<Scalar>> device)
+    : tensors_(lay_out(shape)),
+      network_(std::make_unique<Network>(shape, tensors_, std::move(device))) {
   // Uniform with the variance 1 / inputs (LeCun et al., 1998); 1 for embeddings. Biases start at
   // zero. Plain arithmetic on integer hashes: equal on any machine.
+  std::vector<Scalar> start(parameters().size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     const Tensor& tensor = tensors_[t];
     if (tensor.dimensions == 1) continue;
@@ -170,10 +167,10 @@ Model<Scalar>::Model(const Shape& shape, std::uint64_t seed)
                                              static_cast<double>(tensors_[t + 1].count);
     const double limit = std::sqrt(3 / inputs);
     for (std::size_t i = 0; i < tensor.count; ++i) {
-      parameters()[tensor.begin + i] =
-          static_cast<Scalar>(limit * (2 * random_unit({seed, t, i}) - 1));
+      start[tensor.begin + i] = static_cast<Scalar>(limit * (2 * random_unit({seed, t, i}) - 1));
     }
   }
+  network_->device->write(parameters(), start);
 }
 
 template <class Scalar>
@@ -181,17 +178,18 @@ Model<Scalar>::~Model() = default;
 
 template <class Scalar>
 std::span<Scalar> Model<Scalar>::parameters() {
-  return {network_->parameters.data(), static_cast<std::size_t>(network_->parameters.size())};
+  return network_->parameters.span();
 }
 
 template <class Scalar>
 std::span<Scalar> Model<Scalar>::gradients() {
-  return {network_->gradients.data(), static_cast<std::size_t>(network_->gradients.size())};
+  return network_->gradients.span();
 }
 
 template <class Scalar>
 double Model<Scalar>::loss(const Windows& windows) {
-  return network_->forward(windows);
+  network_->forward(windows);
+  return network_->loss();
 }
 
 template <class Scalar>
@@ -201,12 +199,12 @@ double Model<Scalar>::loss_and_gradients(const Windows& windows) {
 
 template <class Scalar>
 double Model<Scalar>::loss_and_gradients(const Windows& windows, const Ready& ready) {
-  const double loss = network_->forward(windows);
+  network_->forward(windows);
   const std::span<const Tensor> all(tensors_);
-  network_->backward(windows, [&](std::size_t layer) {
+  network_->backward([&](std::size_t layer) {
     ready(layer == 0 ? all.first(3) : all.subspan(2 * layer + 1, 2));  // weight and bias
   });
-  return loss;
+  return network_->loss();
 }
 
 template class Model<float>;

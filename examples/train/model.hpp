@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "train/device.hpp"
+
 namespace train {
 
 /// Sizes of the network: the last `context` bytes, each as `embedding` numbers, through two hidden
@@ -40,10 +42,12 @@ template <class Scalar>
 class Model {
  public:
   /// Initial parameters are a function of `seed`, the same bits on every rank.
-  Model(const Shape& shape, std::uint64_t seed);
+  Model(const Shape& shape, std::uint64_t seed,
+        std::shared_ptr<Device<Scalar>> device = cpu_device<Scalar>());
   ~Model();
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// In the memory of the device, as the gradients.
   std::span<Scalar> parameters();
   std::span<Scalar> gradients();
 
@@ -51,8 +55,8 @@ class Model {
   double loss(const Windows& windows);
   /// The same, and sets gradients() to those of the mean loss.
   double loss_and_gradients(const Windows& windows);
-  /// The same; calls ready(tensors) whenever the gradients of some more tensors are complete, from
-  /// the last layer to the embedding.
+  /// The same; calls ready(tensors) whenever the gradients of some more tensors are complete, in
+  /// the order of the device, from the last layer to the embedding.
   using Ready = std::function<void(std::span<const Tensor>)>;
   double loss_and_gradients(const Windows& windows, const Ready& ready);
 

@@ -217,7 +217,7 @@ void write_table(std::ostream& out, const Report& report) {
       << "model     " << grouped(report.parameters) << " parameters, " << steps_of(report.runs)
       << " steps of " << recipe.batch << " windows a rank, seed " << recipe.seed << '\n'
       << "ranks     " << report.ranks << " over " << report.transport << ", topology "
-      << report.topology << "\n\n";
+      << report.topology << ", device " << report.device << "\n\n";
 
   std::vector<std::vector<std::string>> rows = {{"compressor", "schedule", "training", "held-out",
                                                  "to dense", "ms/step", "compute", "wait",
@@ -244,6 +244,7 @@ void write_json(std::ostream& out, const Report& report) {
   member("target_held_out_loss") << exact(report.target.value_or(std::nan("")));
   member("ranks") << report.ranks;
   member("transport") << json_string(report.transport);
+  member("device") << json_string(report.device);
   member("topology") << json_string(report.topology);
   member("parameters") << report.parameters;
   member("context") << recipe.shape.context;

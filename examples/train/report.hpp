@@ -20,7 +20,7 @@ struct Report {
   std::size_t parameters = 0;
   Recipe recipe;  ///< of the first run; others may take more steps
   int ranks = 0;
-  std::string topology, transport;
+  std::string topology, transport, device;
   std::vector<Run> runs;
   std::optional<double> target;  ///< held-out loss: who has it first?
 

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "train/device.hpp"
 #include "train/exit.hpp"
 #include "train/launch.hpp"
 
@@ -44,7 +45,7 @@ Settings read_command_line(int argc, char** argv) {
   std::vector<std::string> compressors;
   std::string schedule;
   std::uint64_t steps = 1000, compressed_steps = 0;
-  std::string progress = "auto", transport = has_mpi() ? "mpi" : "local";
+  std::string progress = "auto", device = "cpu", transport = has_mpi() ? "mpi" : "local";
   int ranks = 0;
 
   CLI::App app(kAbout, "train");
@@ -90,6 +91,13 @@ Settings read_command_line(int argc, char** argv) {
   app.add_option("--progress", progress, "A line with the time left (default auto)")
       ->type_name("WHEN")
       ->check(CLI::IsMember({"auto", "never", "always"}));
+  app.add_option("--device", device,
+                 "cpu, or cuda: the model, its gradients and the optimizer on a GPU, by cuBLAS. "
+                 "Ranks of a node take its GPUs in turn (default cpu)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_flag("--nccl", settings.nccl,
+               "Gradients travel over NCCL: --device cuda with a GPU for each rank");
   app.add_option("--transport", transport,
                  "mpi, or local: threads of one process (default " + transport + ")")
       ->type_name("NAME")
@@ -111,6 +119,8 @@ Settings read_command_line(int argc, char** argv) {
   if (transport == "mpi" && ranks != 0) {
     throw Exit(kUsageStatus, "--ranks goes with --transport local; mpirun -n says how many");
   }
+  if (device == "cuda" && !has_cuda()) throw Exit(kUsageStatus, "--device cuda: " + why_no_gpu());
+  if (settings.nccl && device != "cuda") throw Exit(kUsageStatus, "--nccl needs --device cuda");
   if (compressors.empty()) compressors = {"none", "topk:0.01@gather", "topk:0.01,int8@balanced"};
   for (const std::string& text : compressors) {
     const auto at = std::min(text.find('@'), text.size());
@@ -125,6 +135,7 @@ Settings read_command_line(int argc, char** argv) {
     throw Exit(kUsageStatus, "--target dense needs a run without compression: --compressor none");
   }
   settings.progress = to_show(progress);
+  settings.device = device == "cuda" ? On::cuda : On::cpu;
   settings.transport = transport == "mpi" ? Over::mpi : Over::local;
   settings.ranks = ranks != 0 ? ranks : kLocalRanks;
   return settings;

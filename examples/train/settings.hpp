@@ -9,6 +9,7 @@
 namespace train {
 
 enum class Over { mpi, local };
+enum class On { cpu, cuda };
 enum class Show { automatic, never, always };
 
 /// A run: what it compresses by, and the schedule that its messages take.
@@ -34,6 +35,8 @@ struct Settings {
   bool overlap = false;         ///< reduce each layer while the next one back-propagates
   std::string json, csv, plot;  ///< files to write; empty: none
   Show progress = Show::automatic;
+  On device = On::cpu;
+  bool nccl = false;  ///< gradients travel over NCCL, whatever started the ranks
   Over transport = Over::mpi;
   int ranks = 1;  ///< over local; mpirun says how many over MPI
 };

@@ -7,16 +7,27 @@
 
 namespace train {
 
-void Sgd::step(std::span<float> parameters, std::span<const float> updates) {
-  velocity_.resize(parameters.size());
-  float* const p = parameters.data();
-  float* const v = velocity_.data();
-  const float* const u = updates.data();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    v[i] = momentum_ * v[i] + u[i];
+template <class Scalar>
+void scale(std::span<Scalar> values, Scalar factor) {
+  for (Scalar& value : values) value *= factor;
+}
+
+template <class Scalar>
+void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
+                   Scalar* parameters) {
+  Scalar* const p = parameters;
+  Scalar* const v = velocity;
+  const Scalar* const u = updates.data();
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    v[i] = momentum * v[i] + u[i];
     p[i] -= v[i];
   }
 }
+
+template void scale(std::span<float>, float);
+template void scale(std::span<double>, double);
+template void momentum_step(float, std::span<const float>, float*, float*);
+template void momentum_step(double, std::span<const double>, double*, double*);
 
 float cosine_rate(float peak, float last_share, unsigned long long step, unsigned long long steps) {
   const double done = steps > 1 ? static_cast<double>(step) / static_cast<double>(steps - 1) : 0;

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <span>
-#include <vector>
+#include <utility>
+
+#include "train/device.hpp"
 
 namespace train {
 
@@ -14,13 +17,26 @@ namespace train {
 /// compiled without contraction or machine flags, keeps their parameters equal to the last bit.
 class Sgd {
  public:
-  explicit Sgd(float momentum) : momentum_(momentum) {}
-  void step(std::span<float> parameters, std::span<const float> updates);
+  explicit Sgd(float momentum, std::shared_ptr<Device<float>> device = cpu_device<float>())
+      : momentum_(momentum), device_(std::move(device)), velocity_(device_) {}
+  /// Both lie on the device, and are always of the same size.
+  void step(std::span<float> parameters, std::span<const float> updates) {
+    velocity_.resize(parameters.size());
+    device_->momentum_step(momentum_, updates, velocity_.data(), parameters.data());
+  }
 
  private:
   float momentum_;
-  std::vector<float> velocity_;
+  std::shared_ptr<Device<float>> device_;
+  Array<float> velocity_;
 };
+
+/// As Device says, on the host.
+template <class Scalar>
+void scale(std::span<Scalar> values, Scalar factor);
+template <class Scalar>
+void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
+                   Scalar* parameters);
 
 /// `peak` at step 0, falling along half a cosine to `last_share` of it at the last of `steps`.
 float cosine_rate(float peak, float last_share, unsigned long long step, unsigned long long steps);

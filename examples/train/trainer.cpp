@@ -26,15 +26,18 @@ std::uint64_t steps_between_points(std::uint64_t steps) {
   return std::clamp<std::uint64_t>(steps / 20, 1, 50);
 }
 
-/// Seconds since the last call, or since it was made.
+/// Seconds since the last call, or since it was made, in which a device did what it had to do.
 class Lap {
  public:
+  explicit Lap(Memory& device) : device_(device) {}
   double operator()() {
+    device_.synchronize();
     const Clock::time_point now = Clock::now();
     return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
   }
 
  private:
+  Memory& device_;
   Clock::time_point last_ = Clock::now();
 };
 
@@ -51,9 +54,10 @@ std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tens
 }
 
 /// Turns the gradients of some tensors into the optimizer's updates.
-void scale(Model<float>& model, std::span<const Tensor> tensors, float rate) {
+void scale(Device<float>& device, Model<float>& model, std::span<const Tensor> tensors,
+           float rate) {
   for (const Tensor& tensor : tensors) {
-    for (float& gradient : model.gradients().subspan(tensor.begin, tensor.count)) gradient *= rate;
+    device.scale(model.gradients().subspan(tensor.begin, tensor.count), rate);
   }
 }
 
@@ -120,8 +124,9 @@ double held_out_loss(Model<float>& model, const Corpus& corpus,
 
 Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reducer, Group& group,
           Progress& progress) {
-  Model<float> model(recipe.shape, recipe.seed);
-  Sgd optimizer(recipe.momentum);
+  Device<float>& device = *recipe.device;
+  Model<float> model(recipe.shape, recipe.seed, recipe.device);
+  Sgd optimizer(recipe.momentum, recipe.device);
   const std::vector<winnow::Segment> all = bucket_of(model, model.tensors());
   std::vector<winnow::Work> works;  // of the step under way
   const std::vector<std::uint64_t> held_out = corpus.held_out(recipe.held_out_windows);
@@ -137,13 +142,13 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   for (std::uint64_t step = 0; step < recipe.steps; ++step) {
     const float rate = cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps);
     StepTime time;
-    Lap lap;
+    Lap lap(device);
     corpus.sample(recipe.seed, step, group.rank(), targets);
     windows += static_cast<double>(targets.size());
     if (recipe.overlap) {
       loss +=
           model.loss_and_gradients({corpus.bytes(), targets}, [&](std::span<const Tensor> tensors) {
-            scale(model, tensors, rate);
+            scale(device, model, tensors, rate);
             works.push_back(reducer.all_reduce_async(bucket_of(model, tensors)));
           });
       time.compute = lap();
@@ -153,7 +158,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
       time.wait = lap();
     } else {
       loss += model.loss_and_gradients({corpus.bytes(), targets});
-      scale(model, model.tensors(), rate);
+      scale(device, model, model.tensors(), rate);
       time.compute = lap();
 
       group.barrier();
@@ -188,7 +193,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   run.wire_bytes_per_step = static_cast<double>(run.curve.back().wire_bytes) / steps;
   run.dense_wire_bytes_per_step =
       static_cast<double>(most_of_any_rank(reducer.totals().dense_wire_bytes, group)) / steps;
-  run.parameters_hash = agreed_hash(model.parameters(), group);
+  run.parameters_hash = agreed_hash(device.read(model.parameters()), group);
   return run;
 }
 

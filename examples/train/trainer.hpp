@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 #include <winnow/allreducer.hpp>
 
+#include "train/device.hpp"
 #include "train/group.hpp"
 #include "train/model.hpp"
 #include "train/progress.hpp"
@@ -25,6 +27,8 @@ struct Recipe {
   std::uint64_t seed = 1;
   std::size_t held_out_windows = 16384;  ///< at most, over all ranks
   bool overlap = false;                  ///< reduce each layer while the next one back-propagates
+  /// What trains the model: this rank's own. The reducer's buckets lie in its memory.
+  std::shared_ptr<Device<float>> device = cpu_device<float>();
 };
 
 /// One point of a run's curves.

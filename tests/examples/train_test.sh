@@ -62,6 +62,8 @@ else
   expect_refusal 'loss above 0' --target -1
   expect_refusal 'loss above 0' --target denser
   expect_refusal 'without compression' --target dense --compressor topk:0.01
+  expect_refusal '--device' --device gpu
+  expect_refusal 'needs --device cuda' --nccl
 fi
 
 run --help || fail "--help ends with status $?"
