@@ -217,7 +217,7 @@ void write_table(std::ostream& out, const Report& report) {
       << "model     " << grouped(report.parameters) << " parameters, " << steps_of(report.runs)
       << " steps of " << recipe.batch << " windows a rank, seed " << recipe.seed << '\n'
       << "ranks     " << report.ranks << " over " << report.transport << ", topology "
-      << report.topology << ", device " << report.device << "\n\n";
+      << report.topology << (report.device == "cuda" ? ", on GPUs" : "") << "\n\n";
 
   std::vector<std::vector<std::string>> rows = {{"compressor", "schedule", "training", "held-out",
                                                  "to dense", "ms/step", "compute", "wait",
