@@ -19,8 +19,7 @@ namespace {
 
 void expect_success(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw winnow::CudaError(std::string(cublasGetStatusString(status)) + " (from " + call + ")",
-                          status);
+  throw winnow::CudaError(std::string(cublasGetStatusString(status)) + " (from " + call + ")");
 }
 
 /// All of it on one stream, of the device that is current. The streams of Winnow's own transports
