@@ -128,6 +128,8 @@ class LocalTransport final : public Transport {
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
+  void progress() override;
   void abort(std::string_view reason) noexcept override;
 
  private:
@@ -138,6 +140,7 @@ class LocalTransport final : public Transport {
   Started* begin_start();
   void copy(const Posted& posted, const Expected& place);
   int find_awaited(std::uint64_t ticket, Lock& lock);
+  bool look(Ticket ticket, Deadline deadline, Lock& lock);
   void leave(Lock& lock) noexcept;
   [[noreturn]] void fail(Lock& lock, const std::string& why);
   Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
@@ -288,23 +291,42 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
   return awaited;
 }
 
-void LocalTransport::wait(Ticket ticket, Deadline deadline) {
+// Whether a ticket is done. Where it is not, nothing has changed since it looked.
+bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
   expect_usable();
   WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
                                                 " of " + std::to_string(started_) + " started");
-  Lock lock(group_->mutex);
-  for (;;) {
+  int awaited = -1;
+  do {
     if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
     copied_ = false;
-    const int awaited = find_awaited(ticket.number, lock);
+    awaited = find_awaited(ticket.number, lock);
     if (awaited < 0) {
       if (group_->strict) group_->order.forget(static_cast<std::size_t>(rank_), ticket.number);
       for (; starts_.begin() < ticket.number; starts_.pop()) idle_.push_back(starts_.front());
-      return;
+      return true;
     }
-    if (copied_) continue;  // others may have moved, and notified, during the copy
-    if (deadline.passed())
-      fail(lock, "the deadline passed while it waited for rank " + std::to_string(awaited));
+  } while (copied_);  // others may have moved, and notified, during the copy
+  if (deadline.passed())
+    fail(lock, "the deadline passed while it waited for rank " + std::to_string(awaited));
+  return false;
+}
+
+bool LocalTransport::test(Ticket ticket, Deadline deadline) {
+  Lock lock(group_->mutex);
+  return look(ticket, deadline, lock);
+}
+
+// Messages move in waits; here one hears of an abort.
+void LocalTransport::progress() {
+  if (!failure_.empty()) return;
+  Lock lock(group_->mutex);
+  if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
+}
+
+void LocalTransport::wait(Ticket ticket, Deadline deadline) {
+  Lock lock(group_->mutex);
+  while (!look(ticket, deadline, lock)) {
     if (deadline.at() == Deadline::never().at())
       group_->wake_of(rank_).wait(lock);
     else

@@ -55,7 +55,7 @@ constexpr std::uint64_t kWithinNode = std::uint64_t{1} << 30;  // bytes of a pie
 constexpr std::uint64_t kBetweenNodes = std::uint64_t{60} << 10;
 constexpr int kWindow = 16;  // pieces of one lane under way
 constexpr unsigned kSpinsBeforeYield = 200;
-constexpr unsigned kSpinsPerProbe = 64;
+constexpr unsigned kTurnsPerProbe = 64;
 constexpr std::chrono::milliseconds kPatience{200};  // for transfers that a failure left under way
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
@@ -99,6 +99,7 @@ class MpiTransport final : public Transport {
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   void abort(std::string_view reason) noexcept override;
 
@@ -118,6 +119,7 @@ class MpiTransport final : public Transport {
   void post_sends(Lane& lane);
   void post_receipts(Lane& lane, int peer);
   void post_piece(Lane& lane, std::uint64_t bytes, bool synchronous = false);
+  void move_on();
   void finish_pieces();
   bool retire(std::uint64_t ticket);
   void expect_no_notice();
@@ -132,6 +134,7 @@ class MpiTransport final : public Transport {
   Fifo<Message> messages_;     // of all lanes, in the order enqueued; leave from the front by wait
   std::uint64_t linked_ = 0;   // number of the first message not started yet
   std::uint64_t started_ = 0;  // number of the last ticket
+  unsigned turns_ = 0;         // of waits
   std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
   std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
 
@@ -313,8 +316,14 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous)
   lane.current = message.next;
 }
 
-// Takes note of what is done, and posts what has come or may follow.
 void MpiTransport::progress() {
+  if (!failure_.empty()) return;
+  move_on();
+  expect_no_notice();
+}
+
+// Takes note of what is done, and posts what has come or may follow.
+void MpiTransport::move_on() {
   finish_pieces();
   for (std::size_t i = 0; i < awaited_.size();) {
     Lane& lane = recv_lanes_[static_cast<std::size_t>(awaited_[i])];
@@ -370,20 +379,24 @@ bool MpiTransport::retire(std::uint64_t ticket) {
   return true;
 }
 
-void MpiTransport::wait(Ticket ticket, Deadline deadline) {
+bool MpiTransport::test(Ticket ticket, Deadline deadline) {
   expect_usable();
   WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
                                                 " of " + std::to_string(started_) + " started");
-  for (unsigned spins = 1;; ++spins) {
-    progress();
-    if (retire(ticket.number)) return;
-    if (spins % kSpinsPerProbe == 0) expect_no_notice();
-    if (deadline.passed()) {
-      const Message& first = messages_.front();
-      fail("the deadline passed while it waited for a message " +
-           std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
-    }
-    if (spins > kSpinsBeforeYield) sched_yield();
+  move_on();
+  if (retire(ticket.number)) return true;
+  if (++turns_ % kTurnsPerProbe == 0) expect_no_notice();
+  if (deadline.passed()) {
+    const Message& first = messages_.front();
+    fail("the deadline passed while it waited for a message " +
+         std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
+  }
+  return false;
+}
+
+void MpiTransport::wait(Ticket ticket, Deadline deadline) {
+  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) sched_yield();
   }
 }
 

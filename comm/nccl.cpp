@@ -53,6 +53,7 @@ class NcclTransport final : public Transport {
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   void abort(std::string_view reason) noexcept override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
@@ -196,22 +197,26 @@ void NcclTransport::progress() {
   if (failure_.empty()) guarded([this] { groups_.move_on(); });
 }
 
-void NcclTransport::wait(Ticket ticket, Deadline deadline) {
+bool NcclTransport::test(Ticket ticket, Deadline deadline) {
   expect_usable();
   WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
                                                 " of " + std::to_string(started_) + " started");
-  guarded([&] {
-    for (unsigned spins = 0;; ++spins) {
-      groups_.move_on();
-      if (groups_.empty() || groups_.first_ticket() > ticket.number) return;
-      if (deadline.passed()) {
-        const int peer = groups_.first_peer();
-        throw CommError("the deadline passed while it waited for " +
-                        (peer < 0 ? "all ranks" : "rank " + std::to_string(peer)));
-      }
-      if (spins >= kSpinsBeforeYield) ::sched_yield();
+  return guarded([&] {
+    groups_.move_on();
+    if (groups_.empty() || groups_.first_ticket() > ticket.number) return true;
+    if (deadline.passed()) {
+      const int peer = groups_.first_peer();
+      throw CommError("the deadline passed while it waited for " +
+                      (peer < 0 ? "all ranks" : "rank " + std::to_string(peer)));
     }
+    return false;
   });
+}
+
+void NcclTransport::wait(Ticket ticket, Deadline deadline) {
+  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
 }
 
 void NcclTransport::fail(const std::string& why, int code) {

@@ -14,7 +14,7 @@ namespace winnow::comm {
 namespace {
 
 bool on_host(const Exchange& exchange) {
-  return exchange.world.takes(Place::cpu);
+  return exchange.exec.place != Place::cuda;
 }
 
 }  // namespace

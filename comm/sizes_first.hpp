@@ -21,9 +21,8 @@ enum class MessageSize : std::uint8_t {
 /// with messages. Two starts take the place of one:
 ///   1. their sizes go, 8 bytes each, in the order of the messages, beside those of fixed size;
 ///   2. the messages follow in that order, into rooms of just their sizes.
-/// Views of scratch that lives as long as the call. Where Exchange::world takes device memory
-/// alone, sizes travel from and to words of exec.device_workspace, and following waits for
-/// exec.stream.
+/// Views of scratch that lives as long as the call. Where messages lie in device memory, sizes
+/// travel from and to words of exec.device_workspace, and following waits for exec.stream.
 class SizesFirst {
  public:
   /// Enqueues the size of a message to `peer`, and keeps the message.

@@ -43,6 +43,7 @@ class StagedTransport final : public Adapter {
   bool takes(Place place) const override { return place == Place::cuda; }
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
 
@@ -58,7 +59,6 @@ class StagedTransport final : public Adapter {
   struct Batch {
     Transport* inner;
     Staging::Block* block;
-    cudaStream_t stream;
     std::uint64_t end;    // number of the message after its last
     Ticket inner_ticket;  // once it is handed over
   };
@@ -67,10 +67,14 @@ class StagedTransport final : public Adapter {
   /// order holds for all. Batch n is of ticket n + 1.
   struct UnderWay {
     Staging staging{kernels::cuda::kPinnedMemory};
+    // What was received is copied on a stream of its own: behind what the caller enqueued since the
+    // start it would wait for that, which may be messages of another transport.
+    kernels::cuda::Stream arrivals;
     Fifo<Batch> batches;        // leave from the front by wait
     Fifo<Message> messages;     // of all batches
     std::uint64_t handed = 0;   // number of the first batch that the inner transport does not have
     std::uint64_t started = 0;  // and of its first message
+    std::uint64_t delivered = 0;  // number of the first batch that has not come
   };
 
   static std::size_t room(const Message& message) {
@@ -78,6 +82,7 @@ class StagedTransport final : public Adapter {
   }
   void hand_over();
   void deliver(const Batch& batch);
+  void expect_in_time(Deadline deadline);
   template <class Done>
   void poll(Deadline deadline, const Done& done);
   void copy(Bytes to, std::span<const std::byte> from, Staging::Block& block, const Exec& exec,
@@ -121,11 +126,8 @@ Ticket StagedTransport::start(const Exec& exec) {
     }
     enqueued_.clear();
     block.event.record(stream);
-    under_way_->batches.push({.inner = &inner(),
-                              .block = &block,
-                              .stream = stream.get(),
-                              .end = messages.end(),
-                              .inner_ticket = {}});
+    under_way_->batches.push(
+        {.inner = &inner(), .block = &block, .end = messages.end(), .inner_ticket = {}});
     const Ticket ticket{under_way_->batches.end()};
     hand_over();
     return ticket;
@@ -152,9 +154,10 @@ void StagedTransport::hand_over() {
   }
 }
 
-/// Enqueues the copies of what has come.
+/// Enqueues the copies of what has come. The caller's stream has passed what was enqueued there
+/// before the start, so the memory is free.
 void StagedTransport::deliver(const Batch& batch) {
-  const StreamRef stream(batch.stream);
+  const StreamRef stream = under_way_->arrivals;
   for (Fifo<Message>& messages = under_way_->messages; messages.begin() != batch.end;
        messages.pop()) {
     const Message& message = messages.front();
@@ -167,16 +170,20 @@ void StagedTransport::deliver(const Batch& batch) {
   batch.block->event.record(stream);
 }
 
+void StagedTransport::expect_in_time(Deadline deadline) {
+  inner().progress();
+  if (deadline.passed()) {
+    fail("the deadline passed while it waited for copies between the host and the device");
+  }
+}
+
 /// Moves everything on until `done`.
 template <class Done>
 void StagedTransport::poll(Deadline deadline, const Done& done) {
   for (unsigned spins = 0;; ++spins) {
     hand_over();
     if (done()) return;
-    inner().progress();
-    if (deadline.passed()) {
-      fail("the deadline passed while it waited for copies between the host and the device");
-    }
+    expect_in_time(deadline);
     if (spins >= kSpinsBeforeYield) ::sched_yield();
   }
 }
@@ -189,26 +196,44 @@ void StagedTransport::progress() {
   });
 }
 
-void StagedTransport::wait(Ticket ticket, Deadline deadline) {
+bool StagedTransport::test(Ticket ticket, Deadline deadline) {
   expect_usable();
   UnderWay& all = *under_way_;
   WINNOW_EXPECTS(ticket.number <= all.batches.end(),
                  "wait for ticket " + std::to_string(ticket.number) + " of " +
                      std::to_string(all.batches.end()) + " started");
-  if (ticket.number <= all.batches.begin()) return;
-  guarded([&] {
-    poll(deadline, [&] { return all.handed == all.batches.end(); });
-    for (std::uint64_t n = all.batches.begin(); n < ticket.number; ++n) {
-      const Batch& batch = all.batches[n];
-      batch.inner->wait(batch.inner_ticket, deadline);
+  return guarded([&] {
+    hand_over();
+    const auto copies_go_on = [&] {
+      expect_in_time(deadline);
+      return false;
+    };
+    for (; all.delivered < ticket.number; ++all.delivered) {
+      if (all.delivered == all.handed) return copies_go_on();
+      const Batch& batch = all.batches[all.delivered];
+      if (!batch.inner->test(batch.inner_ticket, deadline)) return false;
       deliver(batch);
     }
     for (; all.batches.begin() < ticket.number; all.batches.pop()) {
       Staging::Block& block = *all.batches.front().block;
-      poll(deadline, [&] { return block.event.passed(); });
+      if (!block.event.passed()) return copies_go_on();
       Staging::give_back(block);
     }
+    return true;
   });
+}
+
+void StagedTransport::wait(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  if (ticket.number > under_way_->batches.begin()) {
+    // One below whose test blocks would keep what was started later from going.
+    guarded([&] {
+      poll(deadline, [this] { return under_way_->handed == under_way_->batches.end(); });
+    });
+  }
+  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
 }
 
 std::unique_ptr<Transport> StagedTransport::subset(std::span<const int> ranks) {

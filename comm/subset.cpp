@@ -29,6 +29,7 @@ class Subset final : public Transport {
   }
   Ticket start(const Exec& exec) override { return parent_.start(exec); }
   void wait(Ticket ticket, Deadline deadline) override { parent_.wait(ticket, deadline); }
+  bool test(Ticket ticket, Deadline deadline) override { return parent_.test(ticket, deadline); }
   void progress() override { parent_.progress(); }
   void abort(std::string_view reason) noexcept override { parent_.abort(reason); }
   bool sizes_travel() const override { return parent_.sizes_travel(); }

@@ -31,6 +31,7 @@ class ForwardingTransport : public Transport {
   }
   Ticket start(const Exec& exec) override { return inner_->start(exec); }
   void wait(Ticket ticket, Deadline deadline) override { inner_->wait(ticket, deadline); }
+  bool test(Ticket ticket, Deadline deadline) override { return inner_->test(ticket, deadline); }
   void progress() override { inner_->progress(); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 

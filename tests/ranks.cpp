@@ -3,11 +3,13 @@
 #include "tests/ranks.hpp"
 
 #include <array>
+#include <barrier>
 #include <exception>
 #include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+#include <winnow/mixed.hpp>
 
 #include "comm/local.hpp"
 #include "comm/simulated.hpp"
@@ -32,9 +34,39 @@ class NodeTransport final : public ForwardingTransport {
 
 const MpiJob* the_job = nullptr;
 bool simulated = false;
+bool mixed = false;
 comm::LocalRules rules = comm::LocalRules::loose;
 
 using Transports = std::vector<std::shared_ptr<Transport>>;
+
+/// A subset together with the transport that it is of.
+class OwningSubset final : public ForwardingTransport {
+ public:
+  OwningSubset(std::shared_ptr<Transport> parent, std::span<const int> ranks)
+      : ForwardingTransport(parent->subset(ranks)), parent_(std::move(parent)) {}
+
+ private:
+  std::shared_ptr<Transport> parent_;
+};
+
+/// Nodes of up to two ranks: `world` between them and `other`, of the same ranks, within.
+std::shared_ptr<Transport> mix(const std::shared_ptr<Transport>& world,
+                               const std::shared_ptr<Transport>& other) {
+  const int node = world->rank() / 2;
+  std::vector<int> members{2 * node};
+  if (2 * node + 1 < world->size()) members.push_back(2 * node + 1);
+  return mixed_transport(std::make_shared<NodeTransport>(world, node),
+                         std::make_shared<OwningSubset>(other, members),
+                         Deadline::after(std::chrono::seconds(60)));
+}
+
+Transports mix_all(const Transports& transports) {
+  Transports all;
+  for (std::size_t i = 0; i < transports.size(); i += 2) {
+    all.push_back(mix(transports[i], transports[i + 1]));
+  }
+  return all;
+}
 
 // Runs the body of one rank; one that throws must not leave the others waiting.
 std::exception_ptr run_body(const RankBodyOfMany& body, Transports& transports) {
@@ -76,6 +108,10 @@ void use_strict_threads() {
   rules = comm::LocalRules::strict;
 }
 
+void use_mixed() {
+  mixed = true;
+}
+
 void run_ranks(int ranks, const RankBody& body) {
   run_ranks(ranks, 1, [&](std::span<std::shared_ptr<Transport>> transports) {
     const std::shared_ptr<Transport> transport = std::move(transports[0]);
@@ -84,9 +120,14 @@ void run_ranks(int ranks, const RankBody& body) {
 }
 
 void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
+  const std::size_t made = mixed ? 2 * count : count;
   if (the_job != nullptr) {
     Transports transports;
-    for (std::size_t i = 0; i < count; ++i) transports.push_back(the_job->transport());
+    for (std::size_t i = 0; i < made; ++i) transports.push_back(the_job->transport());
+    if (mixed) {
+      transports = mix_all(transports);
+      (void)the_job->transport();  // made when all have mixed theirs: a body may abort at once
+    }
     if (const std::exception_ptr error = run_body(body, transports)) std::rethrow_exception(error);
     return;
   }
@@ -95,15 +136,21 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
     return;
   }
   std::vector<Transports> of_rank(static_cast<std::size_t>(ranks));
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < made; ++i) {
     auto transports = comm::local_transports(ranks, rules);
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
       of_rank[rank].push_back(std::move(transports[rank]));
   }
   std::vector<std::exception_ptr> errors(of_rank.size());
+  std::barrier all_mixed(ranks);  // a body may abort at once
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
-    threads.emplace_back([&, rank] { errors[rank] = run_body(body, of_rank[rank]); });
+  for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      if (mixed) of_rank[rank] = mix_all(of_rank[rank]);
+      all_mixed.arrive_and_wait();
+      errors[rank] = run_body(body, of_rank[rank]);
+    });
+  }
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);

@@ -12,6 +12,9 @@ void use_job(const MpiJob& job);
 /// Makes the threads of run_ranks keep to the rules of NCCL (comm/local.hpp).
 void use_strict_threads();
 
+/// Makes run_ranks mix two transports of each rank: one within nodes of two, and one between them.
+void use_mixed();
+
 /// Makes run_ranks run over simulated ranks of one node instead of over threads.
 void use_simulation();
 

@@ -3,7 +3,7 @@
 // main of the rank tests: --transport=threads (the default), or --transport=threads:sizes, where
 // messages keep to the rules of NCCL, of sizes and of order, or --transport=simulated, or
 // --transport=mpi under mpirun, or --transport=mpi:BYTES, where longer messages travel in pieces of
-// BYTES.
+// BYTES. --mixed makes nodes of two ranks, with a transport of their own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with(kFlag)) transport = word.substr(kFlag.size());
+    if (word == "--mixed") winnow::tests::use_mixed();
   }
   if (transport == "threads") return RUN_ALL_TESTS();
   if (transport == "threads:sizes") {

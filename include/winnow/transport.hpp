@@ -72,8 +72,15 @@ class Transport {
   virtual Ticket start(const Exec& exec) = 0;
   /// Returns when everything of this ticket and of earlier ones is done.
   virtual void wait(Ticket ticket, Deadline deadline) = 0;
+  /// One turn of wait: whether everything of this ticket and of earlier ones is done. Moves on what
+  /// was started, and throws as wait does. The default body waits, which is true of a transport
+  /// that stands alone; one that is part of another should not block here.
+  virtual bool test(Ticket ticket, Deadline deadline) {
+    wait(ticket, deadline);
+    return true;
+  }
   /// Moves on what was started, without waiting: called now and then while a rank computes, for
-  /// transports that move only inside their calls.
+  /// transports that move only inside their calls. May throw, as wait does, what it meets.
   virtual void progress() {}
   /// Makes this transport unusable and wakes peers that wait on it with a CommError naming
   /// `reason`. Never throws and never blocks.

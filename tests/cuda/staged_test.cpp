@@ -22,8 +22,8 @@
 #include "comm/carrier.hpp"
 #include "comm/simulated.hpp"
 #include "comm/staging.hpp"
-#include "tests/cuda/cuda_model.hpp"
 #include "tests/cuda/device.hpp"
+#include "tests/cuda/gate.hpp"
 #include "tests/ranks.hpp"
 
 namespace winnow::tests {
@@ -77,29 +77,6 @@ struct OnDevice {
   }
   Bytes host;
   DeviceArray<std::byte> device;
-};
-
-/// Keeps what is enqueued behind it from running until it opens.
-class Gate {
- public:
-  explicit Gate(const Stream& stream) {
-    const Lock lock(model_mutex);
-    work_ = enqueue_elsewhere(lock, stream.get());
-  }
-  ~Gate() { open(); }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-
-  void open() {
-    Lock lock(model_mutex);
-    if (std::exchange(opened_, true)) return;
-    model_changed.wait(lock, [&] { return is_first(lock, *work_); });
-    finish(lock, *work_);
-  }
-
- private:
-  std::shared_ptr<StreamWork> work_;
-  bool opened_ = false;
 };
 
 /// Every rank exchanges messages of `sizes` with every other one, `per_start` of them with one
@@ -320,13 +297,9 @@ TEST(Staged, AWaitLetsLaterStartsGo) {
       Gate gate(self.stream);
       transport.send(sent.span(), 1);
       const Ticket later = transport.start(self.exec());
-      std::thread opener([&gate] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        gate.open();
-      });
+      const std::jthread opener = gate.open_soon();
       EXPECT_NO_THROW(transport.wait(awaited, soon()));
       EXPECT_NO_THROW(transport.wait(later, soon()));
-      opener.join();
     } else {
       transport.wait(transport.start(self.exec()), soon());
       transport.send(sent.span(), 0);
@@ -420,10 +393,7 @@ TEST(Staged, CollectivesComeAfterTheMessagesBeforeThem) {
     sum.upload(std::vector<std::int32_t>{transport.rank() + 1}, self.stream);
     const Stream other;
     Gate gate(self.stream);
-    std::thread opener([&gate] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      gate.open();
-    });
+    const std::jthread opener = gate.open_soon();
     transport.send(sent.device.span(), self.peer());
     transport.recv(received.span(), self.peer(), nullptr);
     const Ticket ticket = transport.start(self.exec());
@@ -433,7 +403,6 @@ TEST(Staged, CollectivesComeAfterTheMessagesBeforeThem) {
     transport.wait(ticket, soon());
     EXPECT_EQ(sum.download(other)[0], 3);
     EXPECT_TRUE(received.download(other) == pattern(self.peer(), 0, 0, 100));
-    opener.join();
   });
 }
 
