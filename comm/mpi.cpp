@@ -8,12 +8,14 @@
 #include <array>
 #include <climits>
 #include <string>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 
 #include "comm/calls_mpi.hpp"
 #include "comm/expect.hpp"
 #include "comm/fifo.hpp"
+#include "comm/growing.hpp"
 #include "comm/notices_mpi.hpp"
 #include "comm/pieces_mpi.hpp"
 #include "comm/reduce_mpi.hpp"
@@ -70,10 +72,12 @@ struct Message {
   std::uint64_t ticket;
   int peer;
   bool is_send;
-  std::uint64_t offset = 0;    // bytes posted
-  std::uint64_t next = kNone;  // the message after it in its lane
-  int under_way = 0;           // its pieces posted and not done
-  bool posted = false;         // all pieces are
+  const std::uint64_t* written = nullptr;  // how much of it there is to send, if not all
+  std::uint64_t* arrived = nullptr;        // where to say how much of it has come, or null
+  std::uint64_t offset = 0;                // bytes posted
+  std::uint64_t next = kNone;              // the message after it in its lane
+  int under_way = 0;                       // its pieces posted and not done
+  bool posted = false;                     // all pieces are
   bool complete = false;
 };
 
@@ -84,9 +88,10 @@ struct Lane {
   int under_way = 0;
   int full_pieces = 0;       // sent since the last synchronous one
   bool unconfirmed = false;  // a synchronous one is under way
+  bool unwritten = false;    // is one of unwritten_
 };
 
-class MpiTransport final : public Transport {
+class MpiTransport final : public Transport, public comm::GrowingMessages {
  public:
   MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes);
   ~MpiTransport() override;
@@ -97,6 +102,10 @@ class MpiTransport final : public Transport {
 
   void send(std::span<const std::byte> message, int peer) override;
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  void send_growing(std::span<const std::byte> message, int peer,
+                    const std::uint64_t* written) override;
+  void recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
+                    std::uint64_t* arrived) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
@@ -116,7 +125,7 @@ class MpiTransport final : public Transport {
   void enqueue(const Message& message);
   void expect_usable() const;
   Lane& lane_of(const Message& message);
-  void post_sends(Lane& lane);
+  bool post_sends(Lane& lane);
   void post_receipts(Lane& lane, int peer);
   void post_piece(Lane& lane, std::uint64_t bytes, bool synchronous = false);
   void move_on();
@@ -137,6 +146,7 @@ class MpiTransport final : public Transport {
   unsigned turns_ = 0;         // of waits
   std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
   std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
+  std::vector<int> unwritten_;  // peers whose send_lanes_ wait for more of theirs to be written
 
   MpiPieces pieces_;                 // each of a message of messages_, by number
   std::size_t requests_wanted_ = 0;  // most that messages_ can have under way
@@ -177,6 +187,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes)
 
   make_lanes(chunk_bytes);
   awaited_.reserve(static_cast<std::size_t>(size_));
+  unwritten_.reserve(static_cast<std::size_t>(size_));
   notices_ = std::make_unique<MpiNotices>(size_);
   reductions_ = std::make_unique<MpiReductions>();
 }
@@ -210,22 +221,34 @@ void MpiTransport::expect_usable() const {
 }
 
 void MpiTransport::send(std::span<const std::byte> message, int peer) {
+  send_growing(message, peer, nullptr);
+}
+
+void MpiTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  recv_growing(buffer, peer, message_bytes, nullptr);
+}
+
+void MpiTransport::send_growing(std::span<const std::byte> message, int peer,
+                                const std::uint64_t* written) {
   enqueue({.data = const_cast<std::byte*>(message.data()),
            .bytes = message.size(),
            .message_bytes = nullptr,
            .ticket = started_ + 1,
            .peer = peer,
-           .is_send = true});
+           .is_send = true,
+           .written = written});
   bytes_sent_ += message.size();
 }
 
-void MpiTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+void MpiTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
+                                std::uint64_t* arrived) {
   enqueue({.data = buffer.data(),
            .bytes = buffer.size(),
            .message_bytes = message_bytes,
            .ticket = started_ + 1,
            .peer = peer,
-           .is_send = false});
+           .is_send = false,
+           .arrived = arrived});
 }
 
 std::size_t most_requests(const Message& message, std::uint64_t chunk) {
@@ -259,21 +282,27 @@ Ticket MpiTransport::start(const Exec&) {
       if (!message.is_send) awaited_.push_back(message.peer);
     }
     lane.last = linked_;
-    if (message.is_send) post_sends(lane);
+    if (message.is_send) (void)post_sends(lane);
   }
   return {started_};
 }
 
-void MpiTransport::post_sends(Lane& lane) {
+// Posts what may go. False where more of a message must be written first.
+bool MpiTransport::post_sends(Lane& lane) {
   while (lane.current != kNone && lane.under_way < kWindow) {
     const Message& message = messages_[lane.current];
     const std::uint64_t bytes = std::min(lane.chunk, message.bytes - message.offset);
+    if (message.written != nullptr && *message.written < message.offset + bytes) {
+      if (!std::exchange(lane.unwritten, true)) unwritten_.push_back(message.peer);
+      return false;
+    }
     const bool synchronous = bytes == lane.chunk && lane.full_pieces + 1 == kWindow;
-    if (synchronous && lane.unconfirmed) return;
+    if (synchronous && lane.unconfirmed) return true;
     post_piece(lane, bytes, synchronous);
     if (bytes == lane.chunk) lane.full_pieces = synchronous ? 0 : lane.full_pieces + 1;
     lane.unconfirmed |= synchronous;
   }
+  return true;
 }
 
 // Posts receipts of the pieces that have come.
@@ -301,7 +330,8 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous)
                            .peer = message.peer,
                            .is_send = message.is_send,
                            .synchronous = synchronous,
-                           .message = lane.current});
+                           .message = lane.current,
+                           .offset = message.offset});
   if (code != MPI_SUCCESS) {
     const char* const call = synchronous ? "MPI_Issend to" : "MPI_Isend to";
     fail((message.is_send ? call : "MPI_Irecv from") + std::string(" rank ") +
@@ -325,6 +355,11 @@ void MpiTransport::progress() {
 // Takes note of what is done, and posts what has come or may follow.
 void MpiTransport::move_on() {
   finish_pieces();
+  std::erase_if(unwritten_, [this](int peer) {
+    Lane& lane = send_lanes_[static_cast<std::size_t>(peer)];
+    lane.unwritten = !post_sends(lane);
+    return !lane.unwritten;
+  });
   for (std::size_t i = 0; i < awaited_.size();) {
     Lane& lane = recv_lanes_[static_cast<std::size_t>(awaited_[i])];
     post_receipts(lane, awaited_[i]);
@@ -354,6 +389,8 @@ void MpiTransport::finish_pieces() {
     --lane.under_way;
     if (piece.synchronous) lane.unconfirmed = false;
     message.complete = message.posted && message.under_way == 0;
+    if (message.arrived != nullptr)
+      *message.arrived = pieces_.first_open(piece.message, message.offset);
     if (message.complete && message.message_bytes != nullptr)
       *message.message_bytes = message.offset;
   }
@@ -364,7 +401,7 @@ void MpiTransport::finish_pieces() {
   }
   for (const MpiPieces::Finished& piece : finished) {
     const Message& message = messages_[piece.message];
-    if (message.is_send) post_sends(lane_of(message));
+    if (message.is_send) (void)post_sends(lane_of(message));
   }
 }
 

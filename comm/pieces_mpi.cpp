@@ -34,7 +34,7 @@ void MpiPieces::reserve(std::size_t pieces) {
 
 int MpiPieces::post(MPI_Comm communicator, const Piece& piece) {
   MPI_Request& request = requests_[active_];
-  const auto& [data, bytes, peer, is_send, synchronous, message] = piece;
+  const auto& [data, bytes, peer, is_send, synchronous, message, offset] = piece;
   int code = MPI_SUCCESS;
   if (!is_send) {
     code = MPI_Irecv(data, bytes, MPI_BYTE, peer, kDataTag, communicator, &request);
@@ -46,7 +46,8 @@ int MpiPieces::post(MPI_Comm communicator, const Piece& piece) {
     request = MPI_REQUEST_NULL;
     return code;
   }
-  owners_[active_++] = {.message = message, .is_send = is_send, .synchronous = synchronous};
+  owners_[active_++] = {
+      .message = message, .is_send = is_send, .synchronous = synchronous, .offset = offset};
   return MPI_SUCCESS;
 }
 
@@ -80,6 +81,13 @@ int MpiPieces::test(std::span<const Finished>& finished) {
   active_ = kept;
   finished = finished_;
   return MPI_SUCCESS;
+}
+
+std::uint64_t MpiPieces::first_open(std::uint64_t message, std::uint64_t none) const {
+  for (std::size_t i = 0; i < active_; ++i) {
+    if (owners_[i].message == message) none = std::min(none, owners_[i].offset);
+  }
+  return none;
 }
 
 bool MpiPieces::any_open(bool sends_too) noexcept {

@@ -21,6 +21,7 @@ class MpiPieces {
     bool is_send;
     bool synchronous;  ///< a send that ends no sooner than its receiver has met it
     std::uint64_t message;
+    std::uint64_t offset;  ///< in that
   };
   struct Finished {
     std::uint64_t message;
@@ -37,6 +38,8 @@ class MpiPieces {
   /// The pieces that are no longer under way, in `finished` until the next call; returns MPI's code
   /// where it could not be found out.
   int test(std::span<const Finished>& finished);
+  /// The offset of the first piece of a message that is under way, or `none`.
+  std::uint64_t first_open(std::uint64_t message, std::uint64_t none) const;
   /// Whether receipts, or any pieces, are still under way; for the time after a failure, when
   /// nothing is posted or tested any more.
   bool any_open(bool sends_too) noexcept;
@@ -48,6 +51,7 @@ class MpiPieces {
     std::uint64_t message;
     bool is_send;
     bool synchronous;
+    std::uint64_t offset;
   };
 
   // The first active_ of requests_ and owners_ are under way.

@@ -9,6 +9,7 @@
 #include "comm/adapter.hpp"
 #include "comm/expect.hpp"
 #include "comm/fifo.hpp"
+#include "comm/growing.hpp"
 #include "comm/staging.hpp"
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/memory.hpp"
@@ -23,6 +24,7 @@ using Bytes = std::span<std::byte>;
 
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr std::size_t kAlignment = 64;
+constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;  // bytes of a copy, where messages grow
 
 constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -54,13 +56,26 @@ class StagedTransport final : public Adapter {
                   Deadline deadline) override;
 
  private:
-  /// What one start sets going. Its block holds its messages one after another; before each that is
-  /// received stands a word for its size.
+  /// What one start sets going. Its block holds its messages one after another, each behind what is
+  /// known of it; its event is behind the first chunk of each message that is sent.
   struct Batch {
     Transport* inner;
+    GrowingMessages* growing;  // the same, or null where it does not offer that
     Staging::Block* block;
     std::uint64_t end;    // number of the message after its last
     Ticket inner_ticket;  // once it is handed over
+  };
+  struct Known {
+    std::uint64_t message_bytes;  // of one that is received, in the end
+    std::uint64_t moved;          // bytes that are there to be sent, or have come
+    std::uint64_t copied;         // of what is received, to the device
+  };
+  static_assert(sizeof(Known) <= kAlignment);
+  /// Where a message is to be sent of which a further chunk is there.
+  struct Mark {
+    std::unique_ptr<kernels::cuda::Event> copied;  // stays with the slot
+    Known* known = nullptr;
+    std::uint64_t moved = 0;
   };
 
   /// What a transport and its subsets share: theirs below may send over the same channels, so one
@@ -75,12 +90,24 @@ class StagedTransport final : public Adapter {
     std::uint64_t handed = 0;   // number of the first batch that the inner transport does not have
     std::uint64_t started = 0;  // and of its first message
     std::uint64_t delivered = 0;  // number of the first batch that has not come
+    Fifo<Mark> marks;             // of further chunks, in the order of their copies
   };
 
-  static std::size_t room(const Message& message) {
-    return (message.is_send ? 0 : kAlignment) + round_up(message.bytes);
+  static Known& known(const Batch& batch, const Message& message) {
+    return *reinterpret_cast<Known*>(batch.block->memory.data() + message.offset);
+  }
+  static Bytes place(const Batch& batch, const Message& message) {
+    return batch.block->memory.subspan(message.offset + kAlignment, message.bytes);
+  }
+  std::size_t lay_out();
+  void copy_out(const Batch& batch, StreamRef stream);
+  bool copies_are_there() const {
+    return under_way_->handed == under_way_->batches.end() && under_way_->marks.empty();
   }
   void hand_over();
+  void hand_over(const Batch& batch, const Message& message);
+  void copy_in(const Batch& batch, const Message& message, std::uint64_t end);
+  void deliver_chunks(const Batch& batch);
   void deliver(const Batch& batch);
   void expect_in_time(Deadline deadline);
   template <class Done>
@@ -110,64 +137,139 @@ Ticket StagedTransport::start(const Exec& exec) {
   expect_usable();
   kernels::cuda::expect_device(exec);
   return guarded([&] {
-    Fifo<Message>& messages = under_way_->messages;
-    std::size_t bytes = 0;
-    for (Message& message : enqueued_) {
-      message.offset = bytes;
-      bytes += room(message);
-    }
-    Staging::Block& block = under_way_->staging.take(bytes);
-    const StreamRef stream(static_cast<cudaStream_t>(exec.stream));
-    for (const Message& message : enqueued_) {
-      messages.push(message);
-      if (!message.is_send) continue;
-      enqueue_copy(block.memory.subspan(message.offset, message.bytes),
-                   {message.data, message.bytes}, stream);
-    }
-    enqueued_.clear();
-    block.event.record(stream);
-    under_way_->batches.push(
-        {.inner = &inner(), .block = &block, .end = messages.end(), .inner_ticket = {}});
+    Staging::Block& block = under_way_->staging.take(lay_out());
+    for (const Message& message : enqueued_) under_way_->messages.push(message);
+    under_way_->batches.push({.inner = &inner(),
+                              .growing = dynamic_cast<GrowingMessages*>(&inner()),
+                              .block = &block,
+                              .end = under_way_->messages.end(),
+                              .inner_ticket = {}});
     const Ticket ticket{under_way_->batches.end()};
+    copy_out(under_way_->batches[ticket.number - 1],
+             StreamRef(static_cast<cudaStream_t>(exec.stream)));
+    enqueued_.clear();
     hand_over();
     return ticket;
   });
 }
 
-/// Gives the transport below the batches whose copies are there, in order.
+/// Gives every message its place; returns the bytes of all. What is sent to several peers, one
+/// after the other, has one.
+std::size_t StagedTransport::lay_out() {
+  std::size_t bytes = 0;
+  const Message* sent = nullptr;
+  for (Message& message : enqueued_) {
+    message.offset = bytes;
+    if (message.is_send) {
+      if (sent != nullptr && sent->data == message.data && sent->bytes == message.bytes) {
+        message.offset = sent->offset;
+        continue;
+      }
+      sent = &message;
+    }
+    bytes += kAlignment + round_up(message.bytes);
+  }
+  return bytes;
+}
+
+/// Enqueues the copies of what is sent: of each message a first chunk, behind which the batch may
+/// go, then the rest.
+void StagedTransport::copy_out(const Batch& batch, StreamRef stream) {
+  const auto chunk_at = [&](const Message& message, std::uint64_t at) {
+    const std::uint64_t most = batch.growing != nullptr ? kChunk : message.bytes;
+    const std::uint64_t bytes = std::min(most, message.bytes - at);
+    enqueue_copy(place(batch, message).subspan(at, bytes),
+                 std::span<const std::byte>(message.data + at, bytes), stream);
+    return at + bytes;
+  };
+  const auto each_once = [&](const auto& body) {
+    const Message* last = nullptr;
+    for (const Message& message : enqueued_) {
+      if (message.is_send && last != nullptr && last->offset == message.offset) continue;
+      if (message.is_send) last = &message;
+      body(message);
+    }
+  };
+  each_once([&](const Message& message) {
+    known(batch, message) = {};
+    if (message.is_send) known(batch, message).moved = chunk_at(message, 0);
+  });
+  batch.block->event.record(stream);
+  each_once([&](const Message& message) {
+    if (!message.is_send) return;
+    for (std::uint64_t at = known(batch, message).moved; at < message.bytes;) {
+      at = chunk_at(message, at);
+      Fifo<Mark>& marks = under_way_->marks;
+      marks.extend();
+      Mark& mark = marks[marks.end() - 1];
+      if (mark.copied == nullptr) mark.copied = std::make_unique<kernels::cuda::Event>();
+      mark.copied->record(stream);
+      mark.known = &known(batch, message);
+      mark.moved = at;
+    }
+  });
+}
+
+/// Gives the transport below what is there: further chunks, and batches in order.
 void StagedTransport::hand_over() {
   UnderWay& all = *under_way_;
+  for (; !all.marks.empty() && all.marks.front().copied->passed(); all.marks.pop()) {
+    all.marks.front().known->moved = all.marks.front().moved;
+  }
   for (; all.handed != all.batches.end(); ++all.handed) {
     Batch& batch = all.batches[all.handed];
     if (!batch.block->event.passed()) return;
-    for (; all.started != batch.end; ++all.started) {
-      const Message& message = all.messages[all.started];
-      std::byte* const place = batch.block->memory.data() + message.offset;
-      if (message.is_send) {
-        batch.inner->send({place, message.bytes}, message.peer);
-      } else {
-        batch.inner->recv({place + kAlignment, message.bytes}, message.peer,
-                          reinterpret_cast<std::uint64_t*>(place));
-      }
-    }
+    for (; all.started != batch.end; ++all.started) hand_over(batch, all.messages[all.started]);
     batch.inner_ticket = batch.inner->start({});
   }
 }
 
-/// Enqueues the copies of what has come. The caller's stream has passed what was enqueued there
-/// before the start, so the memory is free.
+void StagedTransport::hand_over(const Batch& batch, const Message& message) {
+  Known& said = known(batch, message);
+  const Bytes memory = place(batch, message);
+  const bool grows = batch.growing != nullptr && message.bytes > kChunk;
+  if (message.is_send && grows) {
+    batch.growing->send_growing(memory, message.peer, &said.moved);
+  } else if (message.is_send) {
+    batch.inner->send(memory, message.peer);
+  } else if (grows) {
+    batch.growing->recv_growing(memory, message.peer, &said.message_bytes, &said.moved);
+  } else {
+    batch.inner->recv(memory, message.peer, &said.message_bytes);
+  }
+}
+
+/// Enqueues the copy of a message up to `end`. The caller's stream has passed what was enqueued
+/// there before the start, so the memory is free.
+void StagedTransport::copy_in(const Batch& batch, const Message& message, std::uint64_t end) {
+  std::uint64_t& begin = known(batch, message).copied;
+  enqueue_copy(Bytes(message.data + begin, end - begin),
+               place(batch, message).subspan(begin, end - begin), under_way_->arrivals);
+  begin = end;
+}
+
+/// Of a batch that has not come: the whole chunks that have.
+void StagedTransport::deliver_chunks(const Batch& batch) {
+  const Fifo<Message>& messages = under_way_->messages;
+  for (std::uint64_t n = messages.begin(); batch.growing != nullptr && n != batch.end; ++n) {
+    const Message& message = messages[n];
+    if (message.is_send || message.bytes <= kChunk) continue;
+    const std::uint64_t end = known(batch, message).moved / kChunk * kChunk;
+    if (end > known(batch, message).copied) copy_in(batch, message, end);
+  }
+}
+
+/// Enqueues the copies of what is left of a batch that has come.
 void StagedTransport::deliver(const Batch& batch) {
-  const StreamRef stream = under_way_->arrivals;
   for (Fifo<Message>& messages = under_way_->messages; messages.begin() != batch.end;
        messages.pop()) {
     const Message& message = messages.front();
     if (message.is_send) continue;
-    const std::byte* const place = batch.block->memory.data() + message.offset;
-    const std::uint64_t bytes = *reinterpret_cast<const std::uint64_t*>(place);
-    enqueue_copy(Bytes(message.data, bytes), {place + kAlignment, bytes}, stream);
+    const std::uint64_t bytes = known(batch, message).message_bytes;
+    copy_in(batch, message, bytes);
     if (message.message_bytes != nullptr) *message.message_bytes = bytes;
   }
-  batch.block->event.record(stream);
+  batch.block->event.record(under_way_->arrivals);
 }
 
 void StagedTransport::expect_in_time(Deadline deadline) {
@@ -211,7 +313,10 @@ bool StagedTransport::test(Ticket ticket, Deadline deadline) {
     for (; all.delivered < ticket.number; ++all.delivered) {
       if (all.delivered == all.handed) return copies_go_on();
       const Batch& batch = all.batches[all.delivered];
-      if (!batch.inner->test(batch.inner_ticket, deadline)) return false;
+      if (!batch.inner->test(batch.inner_ticket, deadline)) {
+        deliver_chunks(batch);
+        return false;
+      }
       deliver(batch);
     }
     for (; all.batches.begin() < ticket.number; all.batches.pop()) {
@@ -254,7 +359,7 @@ template <class Collective>
 void StagedTransport::through_host(const Exec& exec, std::size_t bytes, Deadline deadline,
                                    const Collective& collective) {
   guarded([&] {
-    poll(deadline, [this] { return under_way_->handed == under_way_->batches.end(); });
+    poll(deadline, [this] { return copies_are_there(); });
     struct Loan {
       Staging::Block& block;
       ~Loan() { Staging::give_back(block); }

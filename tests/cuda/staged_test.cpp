@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <functional>
@@ -20,6 +21,7 @@
 #include <winnow/topology.hpp>
 
 #include "comm/carrier.hpp"
+#include "comm/growing.hpp"
 #include "comm/simulated.hpp"
 #include "comm/staging.hpp"
 #include "tests/cuda/device.hpp"
@@ -64,9 +66,12 @@ void run(int ranks, const std::function<void(Rank&)>& body) {
 
 Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
   Bytes bytes(size);
-  std::minstd_rand random(static_cast<unsigned>(from * 7919 + to * 104729) +
-                          static_cast<unsigned>(number) * 1299709U + 1);
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random() >> 8);
+  auto state = static_cast<std::uint32_t>(from * 7919 + to * 104729) +
+               static_cast<std::uint32_t>(number) * 1299709U + 1;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::byte>(state >> 24);
+  }
   return bytes;
 }
 
@@ -129,6 +134,102 @@ TEST(Staged, MessagesKeepOrderSizeAndContent) {
       EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
     });
   }
+}
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;  // what is copied at a time
+
+TEST(Staged, LongMessagesAreCopiedInChunks) {
+  run(2, [](Rank& self) {
+    const std::size_t spare = self.transport->sizes_travel() ? kChunk + 3 : 0;
+    const std::vector<std::size_t> sizes{kChunk - 1, kChunk, kChunk + 1, 0, 3 * kChunk + 5, 3};
+    exchange_all(self, sizes, 1, 0);
+    exchange_all(self, sizes, 4, spare);
+    EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
+  });
+}
+
+// To all of them from one copy; what has another length is another message.
+TEST(Staged, AMessageMayGoToSeveralPeers) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, [](Rank& self) {
+      Transport& transport = *self.transport;
+      const int rank = transport.rank();
+      const std::size_t length = kChunk + 100, second = 10;
+      const OnDevice sent(pattern(rank, 0, 0, length), self.stream);
+      std::vector<std::unique_ptr<DeviceArray<std::byte>>> received;
+      for (const std::size_t bytes : {second, length}) {
+        for (int peer = 0; peer < transport.size(); ++peer) {
+          received.push_back(std::make_unique<DeviceArray<std::byte>>(bytes));
+          if (peer == rank) continue;
+          transport.send(sent.device.span().first(bytes), peer);
+          transport.recv(received.back()->span(), peer, nullptr);
+        }
+      }
+      transport.wait(transport.start(self.exec()), soon());
+      for (std::size_t i = 0; i < received.size(); ++i) {
+        const int peer = static_cast<int>(i) % transport.size();
+        if (peer == rank) continue;
+        Bytes expected = pattern(peer, 0, 0, length);
+        if (i < received.size() / 2) expected.resize(second);
+        EXPECT_TRUE(received[i]->download(self.stream) == expected) << i;
+      }
+    });
+  }
+}
+
+TEST(Staged, ALongMessageBeyondItsBufferIsAnError) {
+  for (const std::size_t room : {std::size_t{10}, kChunk, 3 * kChunk - 1}) {
+    run(2, [&](Rank& self) {
+      Transport& transport = *self.transport;
+      const DeviceArray<std::byte> memory(3 * kChunk);
+      if (transport.rank() == 0) {
+        transport.send(memory.span(), 1);
+        EXPECT_THROW(transport.wait(transport.start(self.exec()), soon()), CommError);
+      } else {
+        transport.recv(memory.span().first(room), 0, nullptr);
+        const Ticket ticket = transport.start(self.exec());
+        EXPECT_THAT([&] { transport.wait(ticket, soon()); },
+                    ThrowsMessage<CommError>(HasSubstr(std::to_string(room))));
+        transport.abort("as the receiver should");
+      }
+    });
+  }
+}
+
+// Over MPI, in pieces: the receiver has the first of them before the sender has the rest.
+TEST(GrowingMessages, GoWhileTheyAreWritten) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    auto* const growing = dynamic_cast<comm::GrowingMessages*>(transport.get());
+    if (growing == nullptr) return;
+    constexpr std::size_t kBytes = 1000000;
+    Bytes message = pattern(0, 1, 0, kBytes);
+    std::byte word{};
+    std::uint64_t there = 0, message_bytes = 0;
+    if (transport->rank() == 0) {
+      std::uint64_t written = kBytes / 2;
+      growing->send_growing(message, 1, &written);
+      growing->recv_growing({&word, 1}, 1, nullptr, &there);
+      const Ticket ticket = transport->start({});
+      while (there == 0) EXPECT_FALSE(transport->test(ticket, soon()));
+      written = kBytes;
+      transport->wait(ticket, soon());
+    } else {
+      Bytes received(kBytes + 10);
+      growing->recv_growing(received, 0, &message_bytes, &there);
+      const Ticket ticket = transport->start({});
+      const Deadline deadline = soon();
+      while (there < kBytes / 2 - 100000) EXPECT_FALSE(transport->test(ticket, deadline));
+      EXPECT_LE(there, kBytes / 2);
+      EXPECT_TRUE(std::equal(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(there),
+                             received.begin()));
+      transport->send({&word, 1}, 0);
+      transport->wait(transport->start({}), deadline);
+      EXPECT_EQ(there, kBytes);
+      EXPECT_EQ(message_bytes, kBytes);
+      received.resize(kBytes);
+      EXPECT_TRUE(received == message);
+    }
+  });
 }
 
 TEST(Staged, SaysWhatItIsLikeTheOneBelow) {
