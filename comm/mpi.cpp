@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "winnow/mpi.hpp"
 
+#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "comm/notices_mpi.hpp"
 #include "comm/pieces_mpi.hpp"
 #include "comm/reduce_mpi.hpp"
+#include "kernels/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
 namespace winnow {
@@ -91,14 +93,31 @@ struct Lane {
   bool unwritten = false;    // is one of unwritten_
 };
 
+/// What one start sets going, while its stream has not come to it.
+struct Begun {
+  std::uint64_t end = 0;  // number of the message after its last
+  bool marked = false;
+  std::unique_ptr<kernels::StreamMark> mark;  // stays with the slot
+};
+
+/// Whether the MPI that runs takes device memory; asked as the program runs, since one that says so
+/// may take the place of one that was built with.
+bool takes_device_memory(MpiMemory memory) {
+  if (memory == MpiMemory::host) return false;
+  using Query = int();
+  auto* const query = reinterpret_cast<Query*>(::dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
+  return query != nullptr && query() != 0;
+}
+
 class MpiTransport final : public Transport, public comm::GrowingMessages {
  public:
-  MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes);
+  MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory);
   ~MpiTransport() override;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int node() const override { return node_; }
+  bool takes(Place place) const override { return place != Place::cuda || takes_device_memory_; }
 
   void send(std::span<const std::byte> message, int peer) override;
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
@@ -125,6 +144,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   void enqueue(const Message& message);
   void expect_usable() const;
   Lane& lane_of(const Message& message);
+  void post_begun();
   bool post_sends(Lane& lane);
   void post_receipts(Lane& lane, int peer);
   void post_piece(Lane& lane, std::uint64_t bytes, bool synchronous = false);
@@ -140,8 +160,10 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   std::uint64_t chunk_;  // bytes of the longest piece within a node, and of an all_reduce
   int rank_ = 0, size_ = 0, node_ = 0;
 
+  bool takes_device_memory_;
+  Fifo<Begun> begun_;          // starts with messages that are in no lane yet
   Fifo<Message> messages_;     // of all lanes, in the order enqueued; leave from the front by wait
-  std::uint64_t linked_ = 0;   // number of the first message not started yet
+  std::uint64_t linked_ = 0;   // number of the first message that is in no lane yet
   std::uint64_t started_ = 0;  // number of the last ticket
   unsigned turns_ = 0;         // of waits
   std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
@@ -156,8 +178,9 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   std::unique_ptr<MpiReductions> reductions_;
 };
 
-MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes)
-    : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes) {
+MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory)
+    : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes),
+      takes_device_memory_(takes_device_memory(memory)) {
   WINNOW_EXPECTS(mpi_is_up(), "mpi_transport before MPI_Init or after MPI_Finalize");
   WINNOW_EXPECTS(chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
                                              std::to_string(chunk_bytes) + ": must be at most " +
@@ -266,25 +289,47 @@ Lane& MpiTransport::lane_of(const Message& message) {
   return (message.is_send ? send_lanes_ : recv_lanes_)[static_cast<std::size_t>(message.peer)];
 }
 
-Ticket MpiTransport::start(const Exec&) {
+Ticket MpiTransport::start(const Exec& exec) {
   expect_usable();
+  WINNOW_EXPECTS(takes(exec.place), "this MPI takes no device memory: copy messages to the host");
   // Room for as many as the messages can have under way, whatever the timing, so that steps of
   // equal shape allocate once.
   pieces_.reserve(requests_wanted_);
   ++started_;
-  for (; linked_ != messages_.end(); ++linked_) {
-    const Message& message = messages_[linked_];
-    Lane& lane = lane_of(message);
-    if (lane.current != kNone) {
-      messages_[lane.last].next = linked_;
-    } else {
-      lane.current = linked_;
-      if (!message.is_send) awaited_.push_back(message.peer);
-    }
-    lane.last = linked_;
-    if (message.is_send) (void)post_sends(lane);
+  begun_.extend();
+  Begun& begun = begun_[begun_.end() - 1];
+  begun.end = messages_.end();
+  begun.marked = exec.place == Place::cuda;
+  if (begun.marked) {
+    if (begun.mark == nullptr) begun.mark = std::make_unique<kernels::StreamMark>();
+    begun.mark->set(exec);
   }
+  post_begun();
   return {started_};
+}
+
+// Puts into their lanes the messages of starts whose stream has come to them, in order.
+void MpiTransport::post_begun() {
+  for (; !begun_.empty(); begun_.pop()) {
+    const Begun& begun = begun_.front();
+    try {
+      if (begun.marked && !begun.mark->passed()) return;
+    } catch (const CudaError& error) {
+      fail(error.what(), error.code());
+    }
+    for (; linked_ != begun.end; ++linked_) {
+      const Message& message = messages_[linked_];
+      Lane& lane = lane_of(message);
+      if (lane.current != kNone) {
+        messages_[lane.last].next = linked_;
+      } else {
+        lane.current = linked_;
+        if (!message.is_send) awaited_.push_back(message.peer);
+      }
+      lane.last = linked_;
+      if (message.is_send) (void)post_sends(lane);
+    }
+  }
 }
 
 // Posts what may go. False where more of a message must be written first.
@@ -354,6 +399,7 @@ void MpiTransport::progress() {
 
 // Takes note of what is done, and posts what has come or may follow.
 void MpiTransport::move_on() {
+  post_begun();
   finish_pieces();
   std::erase_if(unwritten_, [this](int peer) {
     Lane& lane = send_lanes_[static_cast<std::size_t>(peer)];
@@ -485,10 +531,19 @@ void MpiTransport::fail(const std::string& why, int code) {
   throw CommError(failure_, code);
 }
 
-void MpiTransport::all_reduce(const Exec&, const Elements& elements, ReduceOp op, Deadline) {
+void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                              Deadline deadline) {
   kernels::expect_reducible(elements.type(), op);
   expect_usable();
   if (size_ == 1) return;
+  if (exec.place == Place::cuda) {
+    // Winnow's own operations would read a device's memory on the host.
+    if (!MpiReductions::is_native(elements.type(), op)) {
+      Transport::all_reduce(exec, elements, op, deadline);
+      return;
+    }
+    kernels::wait(exec);
+  }
   expect_no_notice();  // a rank that aborted would not come
   const std::size_t most = std::max<std::size_t>(1, chunk_ / bytes_of(elements.type()));
   for (std::size_t begin = 0; begin < elements.size(); begin += most) {
@@ -502,8 +557,9 @@ void MpiTransport::all_reduce(const Exec&, const Elements& elements, ReduceOp op
 
 }  // namespace
 
-std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes) {
-  return std::make_unique<MpiTransport>(communicator, chunk_bytes);
+std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes,
+                                         MpiMemory memory) {
+  return std::make_unique<MpiTransport>(communicator, chunk_bytes, memory);
 }
 
 }  // namespace winnow

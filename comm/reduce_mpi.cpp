@@ -61,11 +61,14 @@ MPI_Datatype MpiReductions::type(ElementType type) {
   return MPI_DATATYPE_NULL;
 }
 
-MPI_Op MpiReductions::op(ElementType type, ReduceOp op) const {
+bool MpiReductions::is_native(ElementType type, ReduceOp op) {
   const bool floats = type == ElementType::float32 || type == ElementType::float64;
-  if (floats && op == ReduceOp::sum) return MPI_SUM;
-  if (floats && op == ReduceOp::product) return MPI_PROD;
-  return own_[static_cast<std::size_t>(op)];
+  return floats && (op == ReduceOp::sum || op == ReduceOp::product);
+}
+
+MPI_Op MpiReductions::op(ElementType type, ReduceOp op) const {
+  if (!is_native(type, op)) return own_[static_cast<std::size_t>(op)];
+  return op == ReduceOp::sum ? MPI_SUM : MPI_PROD;
 }
 
 void MpiReductions::let_go() noexcept {

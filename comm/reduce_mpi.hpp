@@ -24,6 +24,8 @@ class MpiReductions {
 
   /// Of elements that are not of 16 bits; kernels::expect_reducible says so.
   static MPI_Datatype type(ElementType type);
+  /// Whether op() is one of MPI's own, which know where elements lie.
+  static bool is_native(ElementType type, ReduceOp op);
   /// Not the average.
   MPI_Op op(ElementType type, ReduceOp op) const;
   /// Frees the operations; while MPI is up.

@@ -58,6 +58,10 @@ void StreamMark::hold_up(const Exec& exec) const {
   if (event_ != nullptr) cuda::wait_for(exec, event_);
 }
 
+bool StreamMark::passed() const {
+  return event_ == nullptr || cuda::has_passed(event_);
+}
+
 PlaceScope::PlaceScope(Place place, int device) {
   if (place == Place::cuda) before_ = cuda::make_current(device);
 }

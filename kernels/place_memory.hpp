@@ -47,6 +47,8 @@ class StreamMark {
   void set(const Exec& exec);
   /// What is enqueued on exec.stream from here on waits for it; the host does not.
   void hold_up(const Exec& exec) const;
+  /// Whether the stream has passed it.
+  bool passed() const;
 
  private:
   void* event_ = nullptr;

@@ -11,12 +11,20 @@
 #include <mpi.h>
 #pragma GCC diagnostic pop
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <winnow/transport.hpp>
 
 #pragma GCC visibility push(default)
 
 namespace winnow {
+
+/// Where messages of an MPI transport may lie.
+enum class MpiMemory : std::uint8_t {
+  automatic,  ///< the host's, and a device's where MPIX_Query_cuda_support says that MPI takes that
+  host,       ///< the host's alone: Winnow stages what lies in a device's
+};
 
 /// A transport over a duplicate of `communicator` (collective; MPI must be initialised).
 /// all_reduce is MPI_Allreduce, by operations of Winnow's own but for sums and products of floats.
@@ -31,7 +39,12 @@ namespace winnow {
 /// before MPI_Finalize (collective; later it only frees memory). The destructor never waits for a
 /// peer for more than a moment; what it cannot free then, the communicator or a transfer under way
 /// whose buffer must live on, it leaves to MPI_Finalize.
-std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes = 0);
+///
+/// Where it takes device memory, nothing is staged: messages of a start go when exec.stream has
+/// passed what was enqueued there, which nobody waits for but wait; MPI_Allreduce, for sums and
+/// products of floats alone, waits on the host. The device is that of the thread.
+std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes = 0,
+                                         MpiMemory memory = MpiMemory::automatic);
 
 }  // namespace winnow
 

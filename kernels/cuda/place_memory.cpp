@@ -49,6 +49,16 @@ void wait_for(const Exec& exec, void* event) {
   WINNOW_CUDA_TRY(cudaStreamWaitEvent(stream_of(exec).get(), static_cast<cudaEvent_t>(event), 0));
 }
 
+bool has_passed(void* event) {
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  WINNOW_CUDA_TRY(status);
+  return true;
+}
+
 int current_device() {
   int device = 0;
   WINNOW_CUDA_TRY(cudaGetDevice(&device));

@@ -19,6 +19,7 @@ void* make_event();
 void destroy_event(void* event) noexcept;
 void record(const Exec& exec, void* event);
 void wait_for(const Exec& exec, void* event);
+bool has_passed(void* event);
 int current_device();
 /// Returns the device that was current before.
 int make_current(int device);
