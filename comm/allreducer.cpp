@@ -442,8 +442,7 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
 /// Whether the sums of parts [first, last_part) are finite in the types that they go back to.
 bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
                                 std::size_t last_part) const {
-  return widened.fits(exec, bucket, std::span(exchanges).subspan(first, last_part - first),
-                      factor());
+  return widened.fits(exec, bucket, std::span(exchanges).subspan(first, last_part - first));
 }
 
 /// Of the parts from `first` on.

@@ -280,9 +280,12 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   return bucket;
 }
 
-void make_residuals(const Exec& exec, const Bucket& bucket) {
-  for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+void make_residuals(const Exec& exec, Bucket& bucket) {
+  for (BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
     for (const Piece& piece : part.part.pieces) compress::make_residual(exec, piece);
+    for (Shard& shard : part.shards.of_rail) {
+      shard.device_bounds = compress::make_device_bounds(exec, shard.states);
+    }
   }
 }
 

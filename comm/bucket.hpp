@@ -76,8 +76,8 @@ std::string refuse_memory(std::span<const Segment> segments, Place place);
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 
-/// Allocates the residuals of what is compressed, where there are none.
-void make_residuals(const Exec& exec, const Bucket& bucket);
+/// Allocates the residuals of what is compressed, where there are none, and what lies beside them.
+void make_residuals(const Exec& exec, Bucket& bucket);
 
 /// Points the pieces of a bucket at this call's segments, all of float32.
 void view(Bucket& bucket, std::span<const Segment> segments);

@@ -35,7 +35,7 @@ struct Exchange {
   Deadline deadline;
   std::uint64_t ring;  ///< bytes from which on dense sums go by Winnow's ring
   float decay;
-  float factor;  ///< of the sum
+  float factor;  ///< of the sum; 1 where it is in it
   compress::Part& part;
   compress::Header header;    ///< of this call and part; kPoison set where the bucket is known bad
   kernels::RandomKey random;  ///< of this call, part and rank; part.partition.owners() stages of

@@ -35,8 +35,12 @@ void put_back_messages(const Exchange& exchange) {
 
 void put_back(const Exchange& exchange, float fill) {
   for (const SavedResidual& saved : exchange.saved) {
-    std::ranges::fill(saved.residual, 0.0F);
-    std::ranges::copy(saved.before, saved.residual.begin());
+    if (saved.before.empty()) {
+      kernels::fill(exchange.exec, saved.residual, 0);
+    } else {
+      kernels::copy(exchange.exec, std::as_writable_bytes(saved.residual),
+                    std::as_bytes(saved.before));
+    }
   }
   if (exchange.in_residuals) {
     for (const compress::Taken& taken : exchange.taken) {

@@ -90,6 +90,7 @@ constexpr Schedule kTwoLevelGather{
     .pass_bytes = two_level_gather_pass_bytes,
     .write = write_two_level,
     .inner = &kGather,
+    .on_device = true,
 };
 constexpr Schedule kTwoLevelDoubling{
     .name = "two_level:doubling",
@@ -114,6 +115,7 @@ constexpr Schedule kTwoLevelBalanced{
     .pass_bytes = two_level_balanced_pass_bytes,
     .write = write_two_level,
     .inner = &kBalanced,
+    .on_device = true,
 };
 constexpr Schedule kTwoLevelShared{
     .name = "two_level:shared",

@@ -8,7 +8,8 @@
 #include "comm/shards.hpp"
 #include "compress/partial.hpp"
 #include "compress/stopwatch.hpp"
-#include "kernels/arithmetic.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
 
 namespace winnow::comm {
@@ -16,6 +17,7 @@ namespace {
 
 using compress::Expected;
 using compress::Header;
+using compress::Incoming;
 using compress::MessageView;
 using compress::Piece;
 using compress::Stopwatch;
@@ -61,15 +63,10 @@ class TwoLevel {
   void sum() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     save_residuals();
+    open_headers();
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail)) continue;
       Shard& shard = shards_[rail];
-      for (std::size_t sender = 0; sender < locals_.size(); ++sender) {
-        if (locals_[sender] == self_) continue;
-        const auto& header = gathered_[rail].headers[sender];
-        (void)exchange_.compressor.open(exchange_.exec, header, header_of_gradient(rail),
-                                        locals_[sender]);
-      }
       add_gradients(rail);
       const std::uint16_t number = number_of(rail);
       Exchange& inner =
@@ -92,17 +89,23 @@ class TwoLevel {
     }
   }
 
-  /// Round 2: all rails go on to their next stop, which is the same for all. False at the end.
+  /// Round 2: rails go on to their next stop, which is the same for all. On a device one rail after
+  /// the other: the host waits for the stream, and so would wait for the messages of the others
+  /// there, without their deadline. False at the end.
   bool go_on() {
+    const bool one_by_one = exchange_.exec.place == Place::cuda;
     bool stopped = false;
-    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      if (!serves(rail) || !shards_[rail].rounds.resume()) continue;
-      ticket_ = shards_[rail].rounds.ticket();
-      stopped = true;
+    for (std::size_t rail = rail_; rail < shards_.size(); ++rail) {
+      const bool has_stop = serves(rail) && shards_[rail].rounds.resume();
+      if (has_stop) ticket_ = shards_[rail].rounds.ticket();
+      stopped |= has_stop;
+      if (!one_by_one) continue;
+      if (has_stop) break;
+      rail_ = rail + 1;
     }
     return stopped;
   }
-  /// Of the last rail, and so of all: they share the world's tickets.
+  /// Of the last rail that went on, and so of all: they share the world's tickets.
   Ticket ticket() const { return ticket_; }
 
   /// Round 3, before: what the rails ended with goes to this node.
@@ -139,19 +142,7 @@ class TwoLevel {
   /// Round 3, after.
   void finish() {
     const Stopwatch watch(exchange_.stats.add_seconds);
-    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      if (serves(rail)) continue;
-      for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
-        MessageView& view = messages_[rail][sender];
-        const Header header = header_of_outcome(rail, sender);
-        const bool partial = header.kind == Header::Kind::partial;
-        view = exchange_.compressor.open(
-            exchange_.exec, view.bytes.first(received_[rail][sender]),
-            partial ? Expected::at_most(header) : shards_[rail].part.expect(header),
-            rails_.server(rail));
-        exchange_.poisoned |= (view.header.flags & Header::kPoison) != 0;
-      }
-    }
+    open_outcomes();
     if (exchange_.poisoned) return;
     exchange_.sum = scratch_.first(exchange_.part.count);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
@@ -161,10 +152,13 @@ class TwoLevel {
         part.pieces[i].elements =
             exchange_.sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
       }
-      exchange_.poisoned |= !exchange_.compressor.write_outcome(
-          exchange_.exec, part,
-          {.messages = messages_[rail], .shared_out = inner_schedule_.shared_out});
+      exchange_.poisoned |=
+          !exchange_.compressor.write_outcome(exchange_.exec, part,
+                                              {.messages = messages_[rail],
+                                               .shared_out = inner_schedule_.shared_out,
+                                               .factor = exchange_.factor});
     }
+    exchange_.factor = 1;
   }
 
  private:
@@ -228,6 +222,48 @@ class TwoLevel {
                                      compress::most_bytes(header, exchange_.compressor.codings()));
   }
 
+  /// What says which gradients came: of those of the same call.
+  void open_headers() const {
+    const std::size_t most = shards_.size() * locals_.size();
+    const auto incoming = workspace_.take<Incoming>(most);
+    std::size_t count = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      for (std::size_t sender = 0; serves(rail) && sender < locals_.size(); ++sender) {
+        if (locals_[sender] == self_) continue;
+        incoming[count++] = {gathered_[rail].headers[sender], header_of_gradient(rail),
+                             locals_[sender]};
+      }
+    }
+    const auto views = workspace_.take<MessageView>(most).first(count);
+    (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views);
+  }
+
+  /// What the servers of this node sent of their shards.
+  void open_outcomes() {
+    const std::size_t most = shards_.size() * outcomes();
+    const auto incoming = workspace_.take<Incoming>(most);
+    const auto opened = workspace_.take<MessageView>(most);
+    std::size_t count = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      for (std::uint32_t sender = 0; !serves(rail) && sender < outcomes(); ++sender) {
+        const Header header = header_of_outcome(rail, sender);
+        const bool partial = header.kind == Header::Kind::partial;
+        incoming[count++] = {
+            messages_[rail][sender].bytes.first(received_[rail][sender]),
+            partial ? Expected::at_most(header) : shards_[rail].part.expect(header),
+            rails_.server(rail)};
+      }
+    }
+    const std::uint16_t flags =
+        exchange_.compressor.open_all(exchange_.exec, incoming.first(count), opened.first(count));
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+    auto next = opened.begin();
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (serves(rail)) continue;
+      for (MessageView& view : messages_[rail]) view = *next++;
+    }
+  }
+
   /// One block: first the node's gradients of the shards that this rank serves, then the sum.
   void take_scratch() {
     std::uint64_t floats = 0;
@@ -276,10 +312,8 @@ class TwoLevel {
       outgoing_[i] = piece.elements;
       if (!piece.state->dirty || piece.state->confined_to == exchange_.header.bucket) continue;
       const auto folded = room.subspan(piece.base, piece.elements.size());
-      const auto residual = piece.residual();
-      for (std::size_t e = 0; e < folded.size(); ++e) {
-        folded[e] = kernels::feedback(piece.elements[e], exchange_.decay, residual[e]);
-      }
+      kernels::copy(exchange_.exec, std::as_writable_bytes(folded), std::as_bytes(piece.elements));
+      kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
       outgoing_[i] = folded;
     }
   }
@@ -318,7 +352,6 @@ class TwoLevel {
   void add_gradients(std::size_t rail) {
     Shard& shard = shards_[rail];
     const Gathered& gathered = gathered_[rail];
-    const Workspace::Scope scope(workspace_);
     const auto terms = workspace_.take<kernels::Term>(locals_.size());
     for (std::size_t i = 0; i < shard.places.size(); ++i) {
       Piece& piece = shard.part.pieces[i];
@@ -347,10 +380,10 @@ class TwoLevel {
       if (!serves(rail)) continue;
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i, ++at) {
         const auto residual = shards_[rail].part.pieces[i].residual();
-        const auto room = workspace_.take<float>(residual.size());
+        const auto room = room_for(residual.size());
         saved[at] = {.residual = residual, .before = {}};
         if (!whole(shards_[rail].places[i]).state->dirty) continue;
-        std::ranges::copy(residual, room.begin());
+        kernels::copy(exchange_.exec, std::as_writable_bytes(room), std::as_bytes(residual));
         saved[at].before = room;
       }
     }
@@ -371,6 +404,7 @@ class TwoLevel {
   std::span<std::span<std::uint64_t>> received_;  // bytes of these
   std::span<std::span<const float>> outgoing_;    // by piece
   std::span<float> scratch_;
+  std::size_t rail_ = 0;  // those before it have ended
   Ticket ticket_;
 };
 
@@ -390,7 +424,7 @@ Rounds run_two_level(Exchange& exchange) {
 void write_two_level(Exchange& exchange) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    for (std::size_t i = 0; i < sum.size(); ++i) piece.elements[i] = sum[i] * exchange.factor;
+    kernels::copy(exchange.exec, std::as_writable_bytes(piece.elements), std::as_bytes(sum));
   }
   for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.shards->of_rail[rail];
@@ -401,7 +435,7 @@ void write_two_level(Exchange& exchange) {
     for (std::size_t i = 0; i < shard.places.size(); ++i) {
       const compress::PieceState& state = *exchange.part.pieces[shard.places[i].piece].state;
       if (!state.dirty || state.confined_to == exchange.header.bucket) continue;
-      std::ranges::fill(shard.part.pieces[i].residual(), 0.0F);
+      kernels::fill(exchange.exec, shard.part.pieces[i].residual(), 0);
     }
   }
   for (const Piece& piece : exchange.part.pieces) {

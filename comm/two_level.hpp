@@ -43,8 +43,8 @@ double two_level_shared_pass_bytes(const CostShape& shape);
 /// ranks in theirs. Leaves Exchange::sum; the elements keep the gradient.
 Rounds run_two_level(Exchange& exchange);
 
-/// Writes the sum times Exchange::factor to the elements; the residual that travelled in round 1 is
-/// cleared, and what balanced or shared leaves is kept.
+/// Writes the sum, which the factor is in, to the elements; the residual that travelled in round 1
+/// is cleared, and what balanced or shared leaves is kept.
 void write_two_level(Exchange& exchange);
 
 }  // namespace winnow::comm

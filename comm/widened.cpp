@@ -51,8 +51,8 @@ bool Widened::has_original(std::size_t segment) const {
   return is_half(given_[segment]) || !is_in_place(given_[segment]);
 }
 
-bool Widened::fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-                   float factor) const {
+bool Widened::fits(const Exec& exec, const Bucket& bucket,
+                   std::span<const Exchange> exchanges) const {
   for (const Exchange& exchange : exchanges) {
     const auto& segments = bucket.parts[exchange.header.part].segments;
     for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -62,7 +62,8 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket, std::span<const Excha
       const bool waits = !exchange.sum.empty();
       const std::span<const float> sums =
           waits ? exchange.sum.subspan(piece.base, piece.elements.size()) : piece.elements;
-      if (!kernels::fits(exec, segment.elements.type(), sums, waits ? factor : 1)) return false;
+      if (!kernels::fits(exec, segment.elements.type(), sums, waits ? exchange.factor : 1))
+        return false;
     }
   }
   return true;

@@ -28,8 +28,7 @@ class Widened {
   bool has_original(std::size_t segment) const;
   /// Whether the sums of parts [first, last) stay finite where they are to be narrowed, times
   /// factor where they are still Exchange::sum.
-  bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-            float factor) const;
+  bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
   /// Rounds what was widened back to where it came from.
   void narrow(const Exec& exec) const;
 

@@ -122,8 +122,8 @@ class Compressor {
   /// and none of values for a support.
   virtual MessageView open(const Exec& exec, std::span<const std::byte> message,
                            const Expected& expected, int sender) const;
-  /// Opens all of them, into as many views. Returns the flags of all headers together, on which
-  /// ranks agree. On a device waits for it once.
+  /// Opens all of them, which are of one kind, into as many views. Returns the flags of all headers
+  /// together, on which ranks agree. On a device waits for it once.
   virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
                                  std::span<MessageView> views) const;
   /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied
@@ -136,7 +136,8 @@ class Compressor {
 
   /// Seals a header that goes alone, before a gradient: `out` has sizeof(Header) bytes.
   virtual void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const;
-  /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum.
+  /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum. On a
+  /// device what it takes from exec.workspace has to last until the sum is there.
   virtual void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
                              std::span<float> sum) const;
   /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether

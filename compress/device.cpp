@@ -9,6 +9,7 @@
 
 #include "compress/device_message.hpp"
 #include "compress/device_owned.hpp"
+#include "compress/device_partial.hpp"
 #include "compress/device_sums.hpp"
 #include "compress/stopwatch.hpp"
 #include "kernels/add_to.hpp"
@@ -144,11 +145,14 @@ class OnDevice final : public Compressor {
   void pack(const Exec&, MessageView&, std::span<std::byte>) const override {
     fail_absent("a union of messages");
   }
-  void announce(const Exec&, const Header&, std::span<std::byte>) const override {
-    fail_absent("a sum within nodes");
+
+  void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const override {
+    seal_on_device(exec, header, {}, std::span<const std::uint32_t>(), out, codings());
   }
-  void sum_gradients(const Exec&, std::span<const kernels::Term>, std::span<float>) const override {
-    fail_absent("a sum within nodes");
+
+  void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
+                     std::span<float> sum) const override {
+    (void)sum_terms(exec, gradients, sum);
   }
 
  protected:
@@ -198,7 +202,7 @@ class OnDevice final : public Compressor {
                                       .base = piece.base,
                                       .index = index.subspan(at, piece.k),
                                       .value = value.subspan(at, piece.k),
-                                      .state = &piece.device_bounds().bound,
+                                      .state = &piece.state->device_bounds->bound,
                                       .result = &results[i],
                                       .gradient_after = kernels::cuda::GradientAfter::unspecified,
                                       .scratch = scratch.take<std::byte>(bytes)});

@@ -54,9 +54,9 @@ void select_pieces(const Exec& exec, const EncodeJob& job, const Owned& owned,
                                     .base = piece.base,
                                     .index = index.subspan(at, piece.k),
                                     .value = value.subspan(at, piece.k),
-                                    .state = &piece.device_bounds().bound,
+                                    .state = &piece.state->device_bounds->bound,
                                     .result = &owned.device.results[i],
-                                    .own_bound = &piece.device_bounds().sum_bound.bound,
+                                    .own_bound = &piece.state->device_bounds->sum_bound.bound,
                                     .gradient_after = kernels::cuda::GradientAfter::unspecified,
                                     .scratch = exec.device_workspace->take<std::byte>(bytes)});
     at += piece.k;

@@ -86,7 +86,7 @@ void encode_selected_sums(const Exec& exec, const Codings& codings, const Encode
                  .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
                          touched.subspan(end, list.most), sum.subspan(end, list.most)},
                  .touched_count = &owned.device.touched_counts[i],
-                 .state = &piece.device_bounds().sum_bound,
+                 .state = &piece.state->device_bounds->sum_bound,
                  .result = &owned.device.results[results++],
                  .scratch = scratch.take<std::byte>(bytes)});
       at += piece.own_k;

@@ -15,12 +15,18 @@
 
 namespace winnow::compress {
 
+/// What PieceState has in bounds, of a piece in device memory: there.
+struct DeviceBounds {
+  kernels::SelectBound bound, sum_bound;
+};
+
 /// What a piece carries from step to step beside its residual.
 struct PieceState {
   kernels::SelectBound bound;
-  kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
-  std::uint32_t turn = 0;          ///< calls in which supports were picked: says whose turn it is
-  bool dirty = false;              ///< the residual may hold something
+  kernels::SelectBound sum_bound;         ///< of the sums that this rank owns
+  DeviceBounds* device_bounds = nullptr;  ///< of a piece in device memory
+  std::uint32_t turn = 0;  ///< calls in which supports were picked: says whose turn it is
+  bool dirty = false;      ///< the residual may hold something
   /// If not 0, it does so only in the shards that this rank serves of the bucket with this plan.
   std::uint64_t confined_to = 0;
 
@@ -31,10 +37,9 @@ struct PieceState {
   }
 };
 
-/// What PieceState has in bounds, of a piece in device memory: there.
-struct DeviceBounds {
-  kernels::SelectBound bound, sum_bound;
-};
+/// Allocates the bounds of pieces, which view them, where exec.place is a device.
+kernels::PlaceArray<DeviceBounds> make_device_bounds(const Exec& exec,
+                                                     std::span<PieceState> pieces);
 
 /// What a rank carries from step to step for one parameter.
 struct ParameterState {
@@ -58,10 +63,6 @@ struct Piece {
   std::uint64_t own_count = 0;  ///< how many it sums
   std::uint32_t own_k = 0;      ///< elements to keep of the sums
 
-  /// Which one of its parameter's.
-  std::size_t number() const { return static_cast<std::size_t>(state - parameter->pieces.data()); }
-  /// What it carries in device memory.
-  DeviceBounds& device_bounds() const { return parameter->device_bounds.span()[number()]; }
   /// Empty where the parameter has none yet.
   std::span<float> residual() const {
     return parameter->residual.empty()

@@ -12,6 +12,7 @@
 #include "compress/compressor.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/ranks.hpp"
+#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -23,10 +24,10 @@ const std::vector<Parameter> kParameters = {{1, 5000}, {3, 2001}};
 TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
     const int rank = transport->rank();
-    AllReducer reducer(transport, {.compressor = "none",
-                                   .schedule = "two_level:gather",
-                                   .op = ReduceOp::sum,
-                                   .min_bytes = 0});
+    Reducer reducer(transport, {.compressor = "none",
+                                .schedule = "two_level:gather",
+                                .op = ReduceOp::sum,
+                                .min_bytes = 0});
     TestBucket bucket(kParameters);
     for (int poisoned = 0; poisoned < 3; ++poisoned) {
       for (auto& values : bucket.values()) std::ranges::fill(values, 1.0F);
@@ -53,11 +54,11 @@ TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
 // a bucket that is too small to be compressed by itself would be dense.
 TEST(TwoLevel, ParametersMayChangeTheirBucket) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
-    AllReducer reducer(transport, {.compressor = "topk:0.1",
-                                   .schedule = "two_level",
-                                   .links = kGivenLinks,
-                                   .op = ReduceOp::sum,
-                                   .min_bytes = 0});
+    Reducer reducer(transport, {.compressor = "topk:0.1",
+                                .schedule = "two_level",
+                                .links = kGivenLinks,
+                                .op = ReduceOp::sum,
+                                .min_bytes = 0});
     const std::vector<Parameter> all = {{1, 3000}, {2, 1000}}, second = {{2, 1000}};
     double in = 0, out = 0;
     for (int step = 0; step < 4; ++step) {
@@ -90,31 +91,34 @@ TEST(TwoLevel, ParametersMayChangeTheirBucket) {
 }
 
 // Some rails have nothing to reduce.
-TEST(TwoLevel, BucketsMayHaveFewerElementsThanRails) {
-  for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
-    const std::string schedule = std::string("two_level:") + inner;
-    run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
-      for (const char* compressor : {"none", "topk:1"}) {
-        AllReducer reducer(
-            transport,
-            {.compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
-        const int ranks = transport->size();
-        for (std::size_t count = 1; count <= 3; ++count) {
-          for (int step = 0; step < 3; ++step) {
-            std::vector<float> gradient(count);
-            for (std::size_t i = 0; i < count; ++i) {
-              gradient[i] = static_cast<float>(transport->rank() + 10 * static_cast<int>(i));
-            }
-            reducer.all_reduce(gradient, count);
-            for (std::size_t i = 0; i < count; ++i) {
-              const int sum = ranks * (ranks - 1) / 2 + 10 * ranks * static_cast<int>(i);
-              EXPECT_EQ(gradient[i], static_cast<float>(sum)) << reducer.topology().to_string();
-            }
+class FewElements : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(TwoLevel, FewElements,
+                         testing::Values("gather", "doubling", "balanced", "shared"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST_P(FewElements, MayBeLessThanRails) {
+  const std::string schedule = std::string("two_level:") + GetParam();
+  run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+    for (const char* compressor : {"none", "topk:1"}) {
+      Reducer reducer(
+          transport,
+          {.compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
+      const int ranks = transport->size();
+      for (std::size_t count = 1; count <= 3; ++count) {
+        for (int step = 0; step < 3; ++step) {
+          std::vector<float> gradient(count);
+          for (std::size_t i = 0; i < count; ++i) {
+            gradient[i] = static_cast<float>(transport->rank() + 10 * static_cast<int>(i));
+          }
+          reducer.all_reduce(gradient, count);
+          for (std::size_t i = 0; i < count; ++i) {
+            const int sum = ranks * (ranks - 1) / 2 + 10 * ranks * static_cast<int>(i);
+            EXPECT_EQ(gradient[i], static_cast<float>(sum)) << reducer.topology().to_string();
           }
         }
       }
-    });
-  }
+    }
+  });
 }
 
 /// One rank of simulated ones: its results and residuals after some steps, and what it sent.

@@ -68,33 +68,40 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"schedule=balanced compressor=int8 threads=3", Kind::normal},
                     Case{"schedule=balanced compressor=topk:0.05,int8 stats=2", Kind::normal}));
 INSTANTIATE_TEST_SUITE_P(
-    Laws, Bounded,
+    LawsDoubling, Bounded,
     testing::Values(Case{"schedule=doubling compressor=topk:0.01", Kind::normal},
                     Case{"schedule=doubling compressor=topk:0.3", Kind::all_equal},
                     Case{"schedule=doubling compressor=topk:0.4", Kind::mostly_zero},
                     Case{"schedule=doubling compressor=topk:0.05,int8 threads=3", Kind::normal},
                     Case{"schedule=doubling compressor=sign", Kind::heavy_tailed},
-                    Case{"schedule=gather compressor=threshold", Kind::mostly_zero},
+                    Case{"schedule=two_level:doubling compressor=topk:0.3", Kind::heavy_tailed}));
+INSTANTIATE_TEST_SUITE_P(
+    LawsThreshold, Bounded,
+    testing::Values(Case{"schedule=gather compressor=threshold", Kind::mostly_zero},
                     Case{"schedule=doubling compressor=threshold:1 threads=3", Kind::normal},
                     Case{"schedule=balanced compressor=threshold:2,int8", Kind::heavy_tailed},
                     Case{"schedule=balanced compressor=threshold", Kind::all_equal},
-                    Case{"schedule=two_level:balanced compressor=threshold", Kind::mostly_zero},
-                    Case{"schedule=shared compressor=topk:0.01", Kind::normal},
+                    Case{"schedule=two_level:balanced compressor=threshold", Kind::mostly_zero}));
+INSTANTIATE_TEST_SUITE_P(
+    LawsShared, Bounded,
+    testing::Values(Case{"schedule=shared compressor=topk:0.01", Kind::normal},
                     Case{"schedule=shared compressor=topk:0.01 threads=3", Kind::all_equal},
                     Case{"schedule=shared compressor=topk:0.3,sign", Kind::mostly_zero},
                     Case{"schedule=shared compressor=topk:0.05,int8 max_part=7000", Kind::normal},
                     Case{"schedule=shared compressor=int4", Kind::heavy_tailed},
-                    Case{"compressor=none", Kind::normal},
-                    Case{"compressor=none deadline=60", Kind::normal},
-                    Case{"schedule=two_level:gather compressor=topk:0.01", Kind::normal},
-                    Case{"schedule=two_level:gather compressor=int4", Kind::heavy_tailed},
-                    Case{"schedule=two_level:doubling compressor=topk:0.3", Kind::heavy_tailed},
-                    Case{"schedule=two_level:balanced compressor=topk:0.05,int8", Kind::all_equal},
-                    Case{"schedule=two_level:balanced compressor=int8 threads=3", Kind::normal},
                     Case{"schedule=two_level:shared compressor=topk:0.01", Kind::heavy_tailed},
                     Case{"schedule=two_level:shared compressor=topk:0.05,int8", Kind::all_equal},
-                    Case{"schedule=two_level:shared compressor=int4", Kind::normal},
+                    Case{"schedule=two_level:shared compressor=int4", Kind::normal}));
+INSTANTIATE_TEST_SUITE_P(
+    LawsTwoLevel, Bounded,
+    testing::Values(Case{"schedule=two_level:gather compressor=topk:0.01", Kind::normal},
+                    Case{"schedule=two_level:gather compressor=int4", Kind::heavy_tailed},
+                    Case{"schedule=two_level:balanced compressor=topk:0.05,int8", Kind::all_equal},
+                    Case{"schedule=two_level:balanced compressor=int8 threads=3", Kind::normal},
                     Case{"schedule=two_level links=pass=10GB/s max_part=7000", Kind::mostly_zero}));
+INSTANTIATE_TEST_SUITE_P(Laws, Bounded,
+                         testing::Values(Case{"compressor=none", Kind::normal},
+                                         Case{"compressor=none deadline=60", Kind::normal}));
 
 }  // namespace
 }  // namespace winnow::tests

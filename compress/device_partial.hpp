@@ -1,0 +1,21 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "compress/compressor.hpp"
+
+namespace winnow::compress {
+
+// Sums of some ranks' gradients, in device memory. Work is enqueued on exec.stream; scratch is of
+// exec.device_workspace, and what the host lists of exec.workspace, where it has to last until the
+// stream has passed.
+
+/// sum = the terms in their order, by kernels::cuda::ordered_sum. Returns a word that becomes not 0
+/// where some sum is not finite.
+std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const kernels::Term> terms,
+                                         std::span<float> sum);
+
+}  // namespace winnow::compress
