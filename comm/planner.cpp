@@ -122,7 +122,7 @@ void keep_on_device(std::vector<const Schedule*>& candidates, const std::string&
   std::erase_if(candidates, [](const Schedule* schedule) { return !schedule->on_device; });
   WINNOW_EXPECTS(!candidates.empty(), "schedule=" + name +
                                           " takes no buckets in device memory yet; take gather, "
-                                          "balanced, two_level, dense or auto");
+                                          "doubling, balanced, two_level, dense or auto");
 }
 
 }  // namespace

@@ -53,6 +53,7 @@ constexpr Schedule kDoubling{
     .messages = doubling_messages,
     .pass_bytes = doubling_pass_bytes,
     .outcome = compress::Header::Kind::partial,
+    .on_device = true,
 };
 constexpr Schedule kBalanced{
     .name = "balanced",
@@ -103,6 +104,7 @@ constexpr Schedule kTwoLevelDoubling{
     .pass_bytes = two_level_doubling_pass_bytes,
     .write = write_two_level,
     .inner = &kDoubling,
+    .on_device = true,
 };
 constexpr Schedule kTwoLevelBalanced{
     .name = "two_level:balanced",

@@ -145,10 +145,13 @@ std::span<std::byte> Compressor::room(const Exec& exec, std::size_t bytes) const
 
 MessageView Compressor::open(const Exec& exec, std::span<const std::byte> message,
                              const Expected& expected, int sender) const {
-  Codings codings = codings_;
-  if (expected.header.kind == Header::Kind::partial) codings = partial_codings(codings_);
-  if (expected.header.kind == Header::Kind::support) codings = codings_.without_values();
-  return compress::open(exec, message, expected, sender, codings);
+  return compress::open(exec, message, expected, sender, codings_of(expected.header.kind));
+}
+
+Codings Compressor::codings_of(Header::Kind kind) const {
+  if (kind == Header::Kind::partial) return partial_codings(codings_);
+  if (kind == Header::Kind::support) return codings_.without_values();
+  return codings_;
 }
 
 std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> incoming,

@@ -151,6 +151,8 @@ class Compressor {
   virtual void put_back_own(const Exec& exec, const Part& part, const Owned& owned) const;
 
  protected:
+  /// Those of messages of a kind.
+  Codings codings_of(Header::Kind kind) const;
   /// The selection's own part of the name, e.g. "topk:0.01".
   virtual std::string selection() const = 0;
 

@@ -69,7 +69,9 @@ class OnDevice final : public Compressor {
 
   std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
                          std::span<MessageView> views) const override {
-    return open_on_device(exec, incoming, codings(), views);
+    if (incoming.empty()) return 0;
+    const Codings of_kind = codings_of(incoming.front().expected.header.kind);
+    return open_on_device(exec, incoming, of_kind, views);
   }
 
   bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const override {
@@ -138,12 +140,14 @@ class OnDevice final : public Compressor {
            const Addition&) const override {
     fail_absent("an agreed support");
   }
-  MessageView merge(const Exec&, const Header&, const MessageView&,
-                    const MessageView&) const override {
-    fail_absent("a union of messages");
+
+  MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
+                    const MessageView& second) const override {
+    return merge_on_device(exec, header, first, second, codings());
   }
-  void pack(const Exec&, MessageView&, std::span<std::byte>) const override {
-    fail_absent("a union of messages");
+
+  void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const override {
+    pack_on_device(exec, sum, out, codings_of(sum.header.kind));
   }
 
   void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const override {

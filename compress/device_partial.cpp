@@ -4,23 +4,120 @@
 
 #include <algorithm>
 
+#include "compress/device_message.hpp"
 #include "compress/device_owned.hpp"
+#include "compress/partial.hpp"
 #include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/merge.hpp"
+#include "kernels/cuda/value_coding.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::compress {
+namespace {
 
+using kernels::SparseView;
+using kernels::Term;
 using kernels::cuda::DeviceTerm;
 
-std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const kernels::Term> terms,
-                                         std::span<float> sum) {
-  const auto there = exec.workspace->take<DeviceTerm>(terms.size());
-  std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
-  const auto not_finite = exec.device_workspace->take<std::uint32_t>(1);
-  kernels::cuda::ordered_sum(exec, {.terms = upload(exec, there).data(),
+/// Terms for a device to sum.
+struct TermList {
+  std::span<DeviceTerm> here, there;
+  std::span<std::uint32_t> not_finite;
+};
+
+TermList take_terms(const Exec& exec, std::size_t count) {
+  Workspace& scratch = *exec.device_workspace;
+  return {.here = exec.workspace->take<DeviceTerm>(count),
+          .there = scratch.take<DeviceTerm>(count),
+          .not_finite = scratch.take<std::uint32_t>(1)};
+}
+
+/// sum = those of list.here.
+void add_up(const Exec& exec, const TermList& list, std::span<float> sum) {
+  const auto there = list.there.first(list.here.size());
+  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(list.here));
+  kernels::cuda::ordered_sum(exec, {.terms = there.data(),
                                     .term_count = static_cast<std::uint32_t>(there.size()),
                                     .sum = sum,
-                                    .not_finite = not_finite.data()});
-  return not_finite;
+                                    .not_finite = list.not_finite.data()});
+}
+
+/// The list that a message carries, its values decoded into `room` where they are coded.
+SparseView list_of(const Exec& exec, const MessageView& message, std::span<float> room) {
+  if (message.value.size() == message.index.size()) return {message.index, message.value};
+  const auto value = room.first(message.index.size());
+  kernels::cuda::dequantize(exec, message.format, value.size(), message.coded, 0, value);
+  return {message.index, value};
+}
+
+/// Makes `sum` the union of two lists; its spans have room for both.
+void merge_lists(const Exec& exec, const MessageView& first, const MessageView& second,
+                 std::span<std::uint32_t> index, std::span<float> value, MessageView& sum) {
+  Workspace& scratch = *exec.device_workspace;
+  const Workspace::Scope scope(scratch);
+  const auto decoded = scratch.take<float>(value.size());
+  const auto room = scratch.take<std::byte>(kernels::cuda::merge_scratch(index.size()));
+  const auto size = scratch.take<std::uint64_t>(1);
+  kernels::cuda::merge(exec, {.first = list_of(exec, first, decoded),
+                              .second = list_of(exec, second, decoded.subspan(first.index.size())),
+                              .index = index,
+                              .value = value,
+                              .size = size.data(),
+                              .scratch = room});
+  kernels::read(exec, std::as_writable_bytes(std::span(&sum.header.k, 1)), std::as_bytes(size));
+  sum.index = index.first(sum.header.k);
+  sum.value = value.first(sum.header.k);
+}
+
+}  // namespace
+
+std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const Term> terms,
+                                         std::span<float> sum) {
+  const TermList list = take_terms(exec, terms.size());
+  std::ranges::transform(terms, list.here.begin(), kernels::cuda::device_term);
+  add_up(exec, list, sum);
+  return list.not_finite;
+}
+
+MessageView merge_on_device(const Exec& exec, const Header& header, const MessageView& first,
+                            const MessageView& second, const Codings& codings) {
+  Workspace& scratch = *exec.device_workspace;
+  const Codings exact = partial_codings(codings);
+  const std::uint64_t count = header.count;
+  MessageView sum{.header = header, .index = {}, .value = {}, .format = exact.value, .coded = {}};
+  sum.header.flags |= first.header.flags | second.header.flags;
+  const std::uint64_t room = header.k < count ? header.k : 2 * count;
+  const auto index = scratch.take<std::uint32_t>(room);
+  const auto value = scratch.take<float>(room);
+  const auto all = scratch.take<float>(header.k < count ? 0 : count);
+  TermList list = take_terms(exec, 2);
+  if (!first.carries_all() && !second.carries_all()) {
+    merge_lists(exec, first, second, index, value, sum);
+    if (shortest_k(count, sum.header.k, exact) != count) return sum;
+    list.here = list.here.first(1);
+    list.here[0] = device_term(sum);
+  } else {
+    list.here[0] = device_term(first);
+    list.here[1] = device_term(second);
+  }
+  add_up(exec, list, all);
+  sum.header.k = count;
+  sum.index = {};
+  sum.value = all;
+  return sum;
+}
+
+void pack_on_device(const Exec& exec, MessageView& sum, std::span<std::byte> out,
+                    const Codings& written) {
+  const Header& header = sum.header;
+  const auto message = out.first(message_bytes(header.count, header.k, written));
+  const auto value_part = lay_out(header.count, header.k, message, written).value_part;
+  const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
+  kernels::copy(exec, value_part.first(values.size()), values);
+  kernels::zero(exec, value_part.subspan(values.size()));
+  seal_on_device(exec, header, sum.index, std::span<const std::uint32_t>(), message, written);
+  sum.bytes = message;
 }
 
 }  // namespace winnow::compress

@@ -18,4 +18,12 @@ namespace winnow::compress {
 std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const kernels::Term> terms,
                                          std::span<float> sum);
 
+/// What compress::merge does; waits for the device, which alone knows how long a union is.
+MessageView merge_on_device(const Exec& exec, const Header& header, const MessageView& first,
+                            const MessageView& second, const Codings& codings);
+
+/// What compress::pack does, with the codings of the message.
+void pack_on_device(const Exec& exec, MessageView& sum, std::span<std::byte> out,
+                    const Codings& written);
+
 }  // namespace winnow::compress
