@@ -117,14 +117,6 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   return {close || share <= kClearlyAhead ? best : &dense, why, close};
 }
 
-/// Leaves those that take buckets in device memory.
-void keep_on_device(std::vector<const Schedule*>& candidates, const std::string& name) {
-  std::erase_if(candidates, [](const Schedule* schedule) { return !schedule->on_device; });
-  WINNOW_EXPECTS(!candidates.empty(), "schedule=" + name +
-                                          " takes no buckets in device memory yet; take gather, "
-                                          "doubling, balanced, two_level, dense or auto");
-}
-
 }  // namespace
 
 const Schedule& schedule_among(const Schedule& schedule, const Topology* topology) {
@@ -162,7 +154,6 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
     flat |= &among != candidate;
     candidate = &among;
   }
-  if (world.place == Place::cuda) keep_on_device(candidates, options.schedule);
   const std::string named =
       "schedule=" + options.schedule + (flat ? ", one rank on every node" : "");
   if (candidates.size() == 1) {

@@ -44,7 +44,7 @@ void put_back(const Exchange& exchange, float fill) {
   }
   if (exchange.in_residuals) {
     for (const compress::Taken& taken : exchange.taken) {
-      compress::put(exchange.exec, exchange.part, taken);
+      exchange.compressor.put(exchange.exec, exchange.part, taken);
     }
   } else if (!exchange.own.empty()) {
     put_back_messages(exchange);

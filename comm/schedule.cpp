@@ -30,7 +30,6 @@ constexpr Schedule kDense{
     .messages = two_to_each_other,
     .pass_bytes = dense_pass_bytes,
     .write = write_dense,
-    .on_device = true,
 };
 constexpr Schedule kGather{
     .name = "gather",
@@ -41,7 +40,6 @@ constexpr Schedule kGather{
     .network_bytes = gather_network_bytes,
     .messages = one_to_each_other,
     .pass_bytes = gather_pass_bytes,
-    .on_device = true,
 };
 constexpr Schedule kDoubling{
     .name = "doubling",
@@ -53,7 +51,6 @@ constexpr Schedule kDoubling{
     .messages = doubling_messages,
     .pass_bytes = doubling_pass_bytes,
     .outcome = compress::Header::Kind::partial,
-    .on_device = true,
 };
 constexpr Schedule kBalanced{
     .name = "balanced",
@@ -65,7 +62,6 @@ constexpr Schedule kBalanced{
     .messages = two_to_each_other,
     .pass_bytes = balanced_pass_bytes,
     .outcome = compress::Header::Kind::sum,
-    .on_device = true,
 };
 constexpr Schedule kShared{
     .name = "shared",
@@ -91,7 +87,6 @@ constexpr Schedule kTwoLevelGather{
     .pass_bytes = two_level_gather_pass_bytes,
     .write = write_two_level,
     .inner = &kGather,
-    .on_device = true,
 };
 constexpr Schedule kTwoLevelDoubling{
     .name = "two_level:doubling",
@@ -104,7 +99,6 @@ constexpr Schedule kTwoLevelDoubling{
     .pass_bytes = two_level_doubling_pass_bytes,
     .write = write_two_level,
     .inner = &kDoubling,
-    .on_device = true,
 };
 constexpr Schedule kTwoLevelBalanced{
     .name = "two_level:balanced",
@@ -117,7 +111,6 @@ constexpr Schedule kTwoLevelBalanced{
     .pass_bytes = two_level_balanced_pass_bytes,
     .write = write_two_level,
     .inner = &kBalanced,
-    .on_device = true,
 };
 constexpr Schedule kTwoLevelShared{
     .name = "two_level:shared",

@@ -52,9 +52,8 @@ struct Schedule {
   /// What a run of messages ends with: `gradient`, that of each rank; `sum`, that of each owner; or
   /// `partial`, one alone (a gradient still where there is one rank).
   compress::Header::Kind outcome = compress::Header::Kind::gradient;
-  bool by_name = false;    ///< never chosen but by name: what it selects is another
-  bool fixed_k = false;    ///< takes no compressor of any_k
-  bool on_device = false;  ///< takes buckets in device memory
+  bool by_name = false;  ///< never chosen but by name: what it selects is another
+  bool fixed_k = false;  ///< takes no compressor of any_k
 };
 
 std::span<const Schedule> schedules();

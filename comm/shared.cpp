@@ -14,6 +14,7 @@ namespace winnow::comm {
 namespace {
 
 using compress::Header;
+using compress::Incoming;
 using compress::MessageView;
 using compress::Stopwatch;
 using compress::Taken;
@@ -87,10 +88,8 @@ class Shared {
     const auto terms = workspace_.take<MessageView>(ranks_);
     {
       const Stopwatch watch(exchange_.stats.add_seconds);
-      for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        terms[rank] = rank == self_ ? view_of(taken_[own].value)
-                                    : open_values(rank, Header::Kind::contribution, k);
-      }
+      (void)open_values(Header::Kind::contribution, terms);
+      terms[self_] = view_of(taken_[own].value);
     }
     const auto sums = as_floats(room(most_k_ * sizeof(float))).first(k);
     auto message = std::as_writable_bytes(sums);
@@ -110,11 +109,12 @@ class Shared {
   /// Round 3, after.
   void finish() {
     const Stopwatch watch(exchange_.stats.add_seconds);
+    const auto values = workspace_.take<MessageView>(ranks_);
+    const std::uint16_t flags = open_values(Header::Kind::sum, values);
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
-      const MessageView values =
-          open_values(rank_of(owner), Header::Kind::sum, part_.owner_k[owner]);
-      exchange_.poisoned |= (values.header.flags & Header::kPoison) != 0;
-      supports_[owner] = compress::place_values(exchange_.exec, supports_[owner], values);
+      supports_[owner] =
+          compressor_.place_values(exchange_.exec, supports_[owner], values[rank_of(owner)]);
       exchange_.stats.kept += part_.owner_k[owner];
     }
     exchange_.sums = supports_;
@@ -149,21 +149,21 @@ class Shared {
     const Stopwatch watch(exchange_.stats.add_seconds);
     Header expected = exchange_.header;
     expected.kind = Header::Kind::support;
+    const auto incoming = workspace_.take<Incoming>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::size_t rank = rank_of(owner);
       expected.count = part_.partition.local_count(owner);
       expected.k = part_.owner_k[owner];
-      supports_[owner] = compressor_.open(exchange_.exec, messages_[rank].first(received_[rank]),
-                                          expected, static_cast<int>(rank));
-      exchange_.poisoned |= (supports_[owner].header.flags & Header::kPoison) != 0;
+      incoming[owner] = {messages_[rank].first(received_[rank]), expected, static_cast<int>(rank)};
     }
+    const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming, supports_);
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
   }
 
   void take(std::uint32_t owner) {
     const std::uint64_t k = part_.owner_k[owner];
-    const MessageView& support = supports_[owner];
     Taken taken{.owner = owner,
-                .index = compress::positions_of(exchange_.exec, part_, owner, support.index),
+                .index = supports_[owner].index,
                 .value = as_floats(room(k * sizeof(float)))};
     auto& message = outgoing_[rank_of(owner)];
     message = std::as_writable_bytes(taken.value);
@@ -183,24 +183,36 @@ class Shared {
             .coded = {}};
   }
 
-  /// The k values that a rank sent.
-  MessageView open_values(std::size_t rank, Header::Kind kind, std::uint64_t k) const {
-    const auto bytes = messages_[rank].first(received_[rank]);
-    const auto expect = [&](std::uint64_t arrived, std::uint64_t wanted, const char* what) {
-      if (arrived == wanted) return;
-      throw CommError("rank " + std::to_string(rank) + " sent " + std::to_string(arrived) + what +
-                      " at a support that takes " + std::to_string(wanted));
-    };
-    if (codings_.exact()) {
-      expect(bytes.size(), k * sizeof(float), " bytes of values");
-      return view_of(as_floats(bytes));
-    }
+  /// Values that all ranks sent: contributions at the support of this one, which sent itself none,
+  /// or sums at their own. Returns the flags of all.
+  std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
+    const auto incoming = workspace_.take<Incoming>(ranks_);
+    const auto opened = workspace_.take<MessageView>(ranks_);
+    const bool of_sums = kind == Header::Kind::sum;
     Header expected = exchange_.header;
     expected.kind = kind;
-    expected.count = expected.k = k;
-    const MessageView view =
-        compressor_.open(exchange_.exec, bytes, expected, static_cast<int>(rank));
-    return view;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      if (!of_sums && rank == self_) continue;
+      const auto bytes = messages_[rank].first(received_[rank]);
+      expected.count = expected.k = part_.owner_k[owner_of(of_sums ? rank : self_)];
+      if (!codings_.exact()) {
+        incoming[count++] = {bytes, expected, static_cast<int>(rank)};
+        continue;
+      }
+      if (bytes.size() != expected.k * sizeof(float)) {
+        throw CommError("rank " + std::to_string(rank) + " sent " + std::to_string(bytes.size()) +
+                        " bytes of values at a support that takes " +
+                        std::to_string(expected.k * sizeof(float)));
+      }
+      views[rank] = view_of(as_floats(bytes));
+    }
+    const std::uint16_t flags =
+        compressor_.open_all(exchange_.exec, incoming.first(count), opened.first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      views[static_cast<std::size_t>(incoming[i].sender)] = opened[i];
+    }
+    return flags;
   }
 
   /// What a coding misses of the sums, for the residual when all is done.

@@ -210,6 +210,15 @@ void Compressor::take(const Exec& exec, const EncodeJob& job, Taken& taken,
   take_values(exec, codings_, job, taken, out);
 }
 
+void Compressor::put(const Exec& exec, const Part& part, const Taken& taken) const {
+  compress::put(exec, part, taken);
+}
+
+MessageView Compressor::place_values(const Exec& exec, const MessageView& support,
+                                     const MessageView& values) const {
+  return decode_values(exec, join_values(support, values));
+}
+
 void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
                      const Addition& out) const {
   add_values(exec, codings_, job, terms, out);

@@ -109,11 +109,18 @@ class Compressor {
   /// misses goes back into the residuals.
   virtual void take(const Exec& exec, const EncodeJob& job, Taken& taken,
                     std::span<std::byte> out) const;
+  /// Moves taken.value back, over what the residuals hold there: undoes take.
+  virtual void put(const Exec& exec, const Part& part, const Taken& taken) const;
   /// Sums terms of as many values in their order: out.sum[i] = ((0 + terms[0][i]) + terms[1][i]) +
   /// ...; where there is room, codes the sums, with Header::kPoison where one is not finite, and
   /// leaves in out.sum what the coding misses.
   virtual void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
                    const Addition& out) const;
+
+  /// The sum whose values travelled in a message of their own, at the positions of its support:
+  /// with the flags of both, and no bytes until it is packed.
+  virtual MessageView place_values(const Exec& exec, const MessageView& support,
+                                   const MessageView& values) const;
 
   /// Room for a message, from scratch of the place. This and open are here for compressors that
   /// only count bytes: schedules touch messages by them alone.

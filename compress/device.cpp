@@ -11,7 +11,9 @@
 #include "compress/device_owned.hpp"
 #include "compress/device_partial.hpp"
 #include "compress/device_sums.hpp"
+#include "compress/device_support.hpp"
 #include "compress/stopwatch.hpp"
+#include "compress/support.hpp"
 #include "kernels/add_to.hpp"
 #include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/feedback_select.hpp"
@@ -24,10 +26,6 @@ namespace winnow::compress {
 namespace {
 
 using kernels::SparseView;
-
-[[noreturn]] void fail_absent(const char* what) {
-  fail_usage(std::string(what) + " is not there yet for buckets in device memory");
-}
 
 class OnDevice final : public Compressor {
  public:
@@ -130,15 +128,27 @@ class OnDevice final : public Compressor {
     put_back_own_on_device(exec, part, owned);
   }
 
-  void select(const Exec&, const EncodeJob&, std::span<std::byte>) const override {
-    fail_absent("an agreed support");
+  void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const override {
+    select_on_device(exec, *this, job, out);
   }
-  void take(const Exec&, const EncodeJob&, Taken&, std::span<std::byte>) const override {
-    fail_absent("an agreed support");
+
+  void take(const Exec& exec, const EncodeJob& job, Taken& taken,
+            std::span<std::byte> out) const override {
+    take_on_device(exec, codings(), job, taken, out);
   }
-  void add(const Exec&, const EncodeJob&, std::span<const MessageView>,
-           const Addition&) const override {
-    fail_absent("an agreed support");
+
+  void put(const Exec& exec, const Part& part, const Taken& taken) const override {
+    put_on_device(exec, part, taken);
+  }
+
+  void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
+           const Addition& out) const override {
+    add_on_device(exec, codings(), job, terms, out);
+  }
+
+  MessageView place_values(const Exec&, const MessageView& support,
+                           const MessageView& values) const override {
+    return join_values(support, values);
   }
 
   MessageView merge(const Exec& exec, const Header& header, const MessageView& first,

@@ -116,14 +116,18 @@ class Opening {
     fits_ = incoming.message.size() == message_bytes(header.count, header.k, codings);
     if (!fits_) return;
     const auto parts = incoming.message.subspan(sizeof(Header));
-    const std::size_t index_bytes = parts.size() - kernels::value_bytes(codings.value, header.k);
+    const bool has_values = codings.value.coding != nullptr;
+    const std::size_t value_bytes = has_values ? kernels::value_bytes(codings.value, header.k) : 0;
+    const std::size_t index_bytes = parts.size() - value_bytes;
     view_.coded = parts.subspan(index_bytes);
     if (codings.exact()) {
       view_.value = {reinterpret_cast<const float*>(view_.coded.data()),
                      static_cast<std::size_t>(header.k)};
     }
-    kernels::cuda::check_values(exec, codings.value, header.k, view_.coded, refused.data());
-    found_.refused[0] = refused.data();
+    if (has_values) {
+      kernels::cuda::check_values(exec, codings.value, header.k, view_.coded, refused.data());
+      found_.refused[0] = refused.data();
+    }
     if (!has_indices) return;
     const DeviceIndexCoding& coding = index_coding_of(header);
     const Workspace::Scope scope(scratch);

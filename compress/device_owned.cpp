@@ -22,10 +22,6 @@ using kernels::cuda::DeviceOwnedJob;
 using kernels::cuda::DeviceTerm;
 using kernels::cuda::PlacedSpan;
 
-std::span<const PlacedSpan> place_residuals(const Exec& exec, const Part& part) {
-  return place(exec, part, [](const Piece& piece) { return piece.residual(); });
-}
-
 std::span<kernels::OwnedSums> take_lists(const Exec& exec, const Part& part) {
   const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
   const std::uint64_t most = most_touched(part);
@@ -95,6 +91,10 @@ void split(const Exec& exec, const Part& part, const SparseView& list, const ByO
 }
 
 }  // namespace
+
+std::span<const PlacedSpan> place_residuals(const Exec& exec, const Part& part) {
+  return place(exec, part, [](const Piece& piece) { return piece.residual(); });
+}
 
 void reserve_passes(const Exec& exec, const Part& part) {
   std::size_t most = 0;
@@ -199,27 +199,31 @@ void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
 }
 
 void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned) {
-  DeviceOwnedJob job{
-      .partition = part.partition, .owner = part.self, .pieces = owned.device.residuals};
-  if (!owned.left.empty()) {
-    job.values = kernels::cuda::device_term({.value = owned.left});
+  if (owned.left.empty() && owned.touched.index.empty() && owned.chosen.index.empty()) return;
+  const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
+  const bool is_placed = !owned.device.residuals.empty();
+  DeviceOwnedJob job{.partition = part.partition,
+                     .owner = part.self,
+                     .pieces = is_placed ? owned.device.residuals : place_residuals(exec, part)};
+  const auto store = [&](const kernels::Term& values, const std::uint64_t* count) {
+    job.values = kernels::cuda::device_term(values);
+    job.count = count;
     kernels::cuda::store_owned(exec, job);
-    return;
-  }
+  };
+  if (!owned.left.empty()) store({.value = owned.left}, nullptr);
   std::size_t end = 0;
-  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+  for (std::size_t i = 0; i < owned.listed.size(); ++i) {
     if (part.pieces[i].own_k == 0) continue;
     const std::uint64_t room = owned.listed[i].most;
-    job.values = kernels::cuda::device_term({.index = owned.touched.index.subspan(end, room),
-                                             .value = owned.touched.value.subspan(end, room)});
-    job.count = &owned.device.touched_counts[i];
-    kernels::cuda::store_owned(exec, job);
+    store({.index = owned.touched.index.subspan(end, room),
+           .value = owned.touched.value.subspan(end, room)},
+          &owned.device.touched_counts[i]);
     end += room;
   }
-  job.values =
-      kernels::cuda::device_term({.index = owned.chosen.index, .value = owned.chosen.value});
-  job.count = nullptr;
-  kernels::cuda::store_owned(exec, job);
+  if (!owned.chosen.index.empty()) {
+    store({.index = owned.chosen.index, .value = owned.chosen.value}, nullptr);
+  }
+  if (!is_placed) kernels::wait(exec);  // for the list of pieces
 }
 
 void put_back_own_on_device(const Exec& exec, const Part& part, const Owned& owned) {

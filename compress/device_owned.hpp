@@ -40,6 +40,9 @@ std::span<const kernels::cuda::PlacedSpan> place(const Exec& exec, const Part& p
   return upload(exec, pieces);
 }
 
+/// Those of the residuals.
+std::span<const kernels::cuda::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
+
 /// Compressor::encode of a compressor that keeps some elements. Waits for the device, for each
 /// message's k is up to the support.
 void encode_selected_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,

@@ -31,6 +31,17 @@ kernels::SparseView slice(const kernels::SparseView& list, const Piece& piece) {
   return {list.index.subspan(first, size), list.value.subspan(first, size)};
 }
 
+/// The positions of the part that local numbers of `owner` name.
+std::span<const std::uint32_t> positions_of(const Exec& exec, const Part& part, std::uint32_t owner,
+                                            std::span<const std::uint32_t> local) {
+  if (part.partition.owners() == 1) return local;
+  const auto index = exec.workspace->take<std::uint32_t>(local.size());
+  for (std::size_t j = 0; j < index.size(); ++j) {
+    index[j] = static_cast<std::uint32_t>(part.partition.position(owner, local[j]));
+  }
+  return index;
+}
+
 /// A message with indices, its local numbers turned into positions.
 kernels::SparseView to_positions(const Exec& exec, const Part& part, std::uint32_t owner,
                                  const MessageView& message) {
@@ -236,21 +247,13 @@ void keep(const Exec& exec, const Piece& piece, float decay) {
   piece.state->soil();
 }
 
-std::span<const std::uint32_t> positions_of(const Exec& exec, const Part& part, std::uint32_t owner,
-                                            std::span<const std::uint32_t> local) {
-  if (part.partition.owners() == 1) return local;
-  const auto index = exec.workspace->take<std::uint32_t>(local.size());
-  for (std::size_t j = 0; j < index.size(); ++j) {
-    index[j] = static_cast<std::uint32_t>(part.partition.position(owner, local[j]));
-  }
-  return index;
-}
-
 void take(const Exec& exec, const Part& part, const Taken& taken) {
   if (!taken.index.empty()) {
+    const Workspace::Scope scope(*exec.workspace);
+    const auto positions = positions_of(exec, part, taken.owner, taken.index);
     for (const Piece& piece : part.pieces) {
-      const auto index = slice({taken.index, taken.value}, piece).index;
-      const auto first = static_cast<std::size_t>(index.data() - taken.index.data());
+      const auto index = slice({positions, taken.value}, piece).index;
+      const auto first = static_cast<std::size_t>(index.data() - positions.data());
       kernels::take(exec, piece.residual(), piece.base, index,
                     taken.value.subspan(first, index.size()));
     }
@@ -269,8 +272,10 @@ void take(const Exec& exec, const Part& part, const Taken& taken) {
 
 void put(const Exec& exec, const Part& part, const Taken& taken) {
   if (!taken.index.empty()) {
+    const Workspace::Scope scope(*exec.workspace);
+    const auto positions = positions_of(exec, part, taken.owner, taken.index);
     for (const Piece& piece : part.pieces) {
-      kernels::put(exec, piece.residual(), piece.base, slice({taken.index, taken.value}, piece));
+      kernels::put(exec, piece.residual(), piece.base, slice({positions, taken.value}, piece));
     }
     return;
   }

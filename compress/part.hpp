@@ -130,8 +130,8 @@ struct Owned {
 /// What a rank has taken out of its residuals at the support that `owner` names: views of scratch.
 struct Taken {
   std::uint32_t owner = 0;
-  std::span<const std::uint32_t> index = {};  ///< positions of the part; none where the support is
-                                              ///< all positions of the owner
+  std::span<const std::uint32_t> index = {};  ///< local numbers; none where the support is all
+                                              ///< positions of the owner
   std::span<float> value = {};                ///< acc there, by place in the support
 };
 
@@ -156,12 +156,8 @@ void keep(const Exec& exec, const Piece& piece, float decay);
 /// residual += message to `owner`: undoes what encode took.
 void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message);
 
-/// The positions of the part that a support of `owner`, by local number, names. Takes them from
-/// exec.workspace.
-std::span<const std::uint32_t> positions_of(const Exec& exec, const Part& part, std::uint32_t owner,
-                                            std::span<const std::uint32_t> local);
-
-/// taken.value = the residuals at taken.index, which become zero.
+/// taken.value = the residuals at taken.index, which become zero. Positions are scratch of
+/// exec.workspace, here and in put.
 void take(const Exec& exec, const Part& part, const Taken& taken);
 
 /// The residuals at taken.index = taken.value: undoes take.

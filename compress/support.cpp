@@ -66,19 +66,23 @@ void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
   seal_values(exec, codings, sealed, out.sum, out.message);
 }
 
-MessageView place_values(const Exec& exec, const MessageView& support, const MessageView& values) {
-  MessageView placed = support;
-  placed.header.kind = Header::Kind::sum;
-  placed.header.flags |= values.header.flags;
-  placed.bytes = {};
-  placed.value = values.value;
-  placed.format = values.format;
-  placed.coded = values.coded;
-  if (placed.carries_all() || !values.value.empty() || values.coded.empty()) return placed;
-  const auto decoded = exec.workspace->take<float>(support.header.k);
-  kernels::dequantize(exec, values.format, decoded.size(), values.coded, 0, decoded);
-  placed.value = decoded;
-  return placed;
+MessageView join_values(const MessageView& support, const MessageView& values) {
+  MessageView joined = support;
+  joined.header.kind = Header::Kind::sum;
+  joined.header.flags |= values.header.flags;
+  joined.bytes = {};
+  joined.value = values.value;
+  joined.format = values.format;
+  joined.coded = values.coded;
+  return joined;
+}
+
+MessageView decode_values(const Exec& exec, MessageView message) {
+  if (message.carries_all() || !message.value.empty() || message.coded.empty()) return message;
+  const auto decoded = exec.workspace->take<float>(message.header.k);
+  kernels::dequantize(exec, message.format, decoded.size(), message.coded, 0, decoded);
+  message.value = decoded;
+  return message;
 }
 
 }  // namespace winnow::compress

@@ -24,8 +24,10 @@ void take_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
 void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
                 std::span<const MessageView> terms, const Addition& out);
 
-/// The sum whose values travelled in a message of their own, at the positions of its support: with
-/// the flags of both, and no bytes until it is packed. Takes what it decodes from exec.workspace.
-MessageView place_values(const Exec& exec, const MessageView& support, const MessageView& values);
+/// A support and the values that travelled in a message of their own, as one.
+MessageView join_values(const MessageView& support, const MessageView& values);
+
+/// The same message with the values of its list decoded, in scratch from exec.workspace.
+MessageView decode_values(const Exec& exec, MessageView message);
 
 }  // namespace winnow::compress

@@ -91,10 +91,9 @@ class Work {
 /// in host memory. A call works on the stream that the AllReducer was given: after all that is
 /// enqueued there when it begins, and before all that is enqueued once it has returned or its Work
 /// is done. The host waits for the device several times within a call, for it decides by what the
-/// device finds. There are the schedules dense, gather and balanced, and compressors that say
-/// themselves how much they keep; `auto` chooses among these, where ranks with buckets in host
-/// memory choose among all: name a schedule where a job has both. MPI gets messages through pinned
-/// memory.
+/// device finds. Every schedule takes them, of the compressors those that say themselves how much
+/// they keep; name a schedule where a job has buckets of both memories. MPI gets messages through
+/// pinned memory.
 class AllReducer {
  public:
   /// Collective: compares the options of all ranks. `transport` is used by this object alone.

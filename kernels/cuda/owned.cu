@@ -33,4 +33,11 @@ void write_owned(const Exec& exec, const DeviceOwnedJob& job, float factor,
   launch_owned<WriteOwned>(exec, task);
 }
 
+void take_owned(const Exec& exec, const DeviceOwnedJob& job, std::span<float> taken) {
+  WINNOW_EXPECTS(taken.size() == job.values.count, "what is taken must be as many as the values");
+  const OwnedTask task = make_owned_task(job);
+  if (taken.empty()) return;
+  launch<TakeOwned>(exec, blocks_of(taken.size()), {task, taken.data()});
+}
+
 }  // namespace winnow::kernels::cuda

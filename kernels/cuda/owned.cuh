@@ -91,6 +91,23 @@ struct WriteOwned {
   }
 };
 
+struct TakeOwned {
+  struct Task {
+    OwnedTask of;
+    float* taken;
+  };
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    const std::uint64_t end = task.of.count();
+    for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
+      float* const element = task.of.element_of(j);
+      task.taken[j] = element != nullptr ? *element : 0;
+      if (element != nullptr) *element = 0;
+    }
+  }
+};
+
 inline OwnedTask make_owned_task(const DeviceOwnedJob& job) {
   WINNOW_EXPECTS(job.owner < job.partition.owners(),
                  "values by local number must be of one of the partition's owners");

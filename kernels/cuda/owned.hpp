@@ -46,4 +46,8 @@ void store_owned(const Exec& exec, const DeviceOwnedJob& job);
 void write_owned(const Exec& exec, const DeviceOwnedJob& job, float factor,
                  std::uint32_t* not_finite);
 
+/// taken[j] = element, which becomes 0, at the positions of job.values; 0 where there is none. What
+/// the values are does not matter: taken may be their memory.
+void take_owned(const Exec& exec, const DeviceOwnedJob& job, std::span<float> taken);
+
 }  // namespace winnow::kernels::cuda

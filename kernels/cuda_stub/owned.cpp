@@ -18,4 +18,8 @@ void write_owned(const Exec&, const DeviceOwnedJob&, float, std::uint32_t*) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void take_owned(const Exec&, const DeviceOwnedJob&, std::span<float>) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

@@ -46,7 +46,8 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
        {Plan{"topk:0.01", "gather"}, Plan{"topk:0.05,int8:stochastic,bitmap", "gather"},
         Plan{"int4", "gather"}, Plan{"topk:0.01", "balanced"},
         Plan{"topk:0.05,int8:stochastic,bitmap", "balanced"}, Plan{"int4", "balanced"},
-        Plan{"topk:0.05,int8", "doubling"}, Plan{"topk:0.3", "doubling"}}) {
+        Plan{"topk:0.05,int8", "doubling"}, Plan{"topk:0.3", "doubling"},
+        Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int4", "shared"}}) {
     const Options options{.compressor = compressor, .schedule = schedule, .min_bytes = 0};
     run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
       const Stream stream;
@@ -152,12 +153,9 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
     expect_refusal([&] { AllReducer(transport, {}, own_workspace); },
                    wrong ? "workspaces of its own" : "rank 1");
 
-    AllReducer reducer(transport,
-                       {.compressor = "topk:0.01", .schedule = "shared", .min_bytes = 0},
+    AllReducer reducer(transport, {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0},
                        stream.exec());
     kernels::PlaceArray<float> bucket(stream.exec(), 1000);
-    expect_refusal([&] { reducer.all_reduce(bucket.span(), 1); },
-                   "schedule=shared takes no buckets in device memory yet");
     std::vector<float> here(1000);
     const std::span<float> given = wrong ? std::span(here) : bucket.span();
     expect_refusal([&] { reducer.all_reduce(given, 2, ReduceOp::maximum); },

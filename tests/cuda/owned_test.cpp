@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda/device.hpp"
@@ -88,6 +89,39 @@ TEST_F(OwnedOnDevice, EqualsTheDefinition) {
 
 TEST_F(OwnedOnDevice, WhatIsNotFinite) {
   expect_moves_of_infinities(body());
+}
+
+/// A list and all local numbers, whose gaps hold nothing; what was there before does not matter.
+TEST_F(OwnedOnDevice, TakesElementsAndLeavesZeros) {
+  const Stream stream;
+  const Exec exec{.place = Place::cuda, .stream = stream.get()};
+  constexpr std::uint32_t kCount = 4097;
+  for (const std::uint32_t owners : {1U, 3U}) {
+    const kernels::Partition partition(owners, kCount);
+    const auto locals = static_cast<std::uint32_t>(partition.local_count(owners - 1));
+    for (const Support support : {Support::dense, Support::random}) {
+      SumList list = make_list(support, locals, 7, Input::normal);
+      if (support == Support::dense) list.index.clear();
+      const OwnedCase c{OwnedOp::store, partition, owners - 1, list, list.value.size()};
+      std::vector<OwnedPiece> left = make_pieces(kCount);
+      const OnDevice device(c, left, stream);
+      DeviceArray<float> taken(list.value.size());
+      kernels::cuda::take_owned(exec, device.job, taken.span());
+      std::vector<float> expected(list.value.size());
+      for (std::size_t j = 0; j < expected.size(); ++j) {
+        const std::uint64_t local = list.index.empty() ? j : list.index[j];
+        const std::uint64_t position = partition.position(c.owner, local);
+        for (OwnedPiece& piece : left) {
+          if (position < piece.base || position - piece.base >= piece.elements.size()) continue;
+          expected[j] = std::exchange(piece.elements[position - piece.base], 0.0F);
+        }
+      }
+      EXPECT_TRUE(same_bits(taken.download(stream), expected));
+      for (std::size_t p = 0; p < left.size(); ++p) {
+        EXPECT_TRUE(same_bits(device.elements[p].download(stream), left[p].elements));
+      }
+    }
+  }
 }
 
 /// How many there are is read when the graph runs.

@@ -1,0 +1,28 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "compress/compressor.hpp"
+
+namespace winnow::compress {
+
+// What compress/support.hpp does, of parts in device memory, and what goes before it. Work is
+// enqueued on exec.stream; scratch is of exec.device_workspace, and what the host lists of
+// exec.workspace, where it has to last until the stream has passed.
+
+/// Compressor::select of `compressor`.
+void select_on_device(const Exec& exec, const Compressor& compressor, const EncodeJob& job,
+                      std::span<std::byte> out);
+
+/// Compressor::take, put and add.
+void take_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,
+                    std::span<std::byte> out);
+/// Ends with a wait.
+void put_on_device(const Exec& exec, const Part& part, const Taken& taken);
+void add_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                   std::span<const MessageView> terms, const Addition& out);
+
+}  // namespace winnow::compress
