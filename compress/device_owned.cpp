@@ -135,7 +135,7 @@ void encode_selected_by_owner(const Exec& exec, const Codings& codings, const En
     random.stage += owner;
     kernels::cuda::quantize(exec, codings.value, random, values,
                             lay_out(header.count, header.k, message, codings).value_part);
-    seal_on_device(exec, header, local, results, message, codings);
+    seal_on_device(exec, header, local, {.results = results}, message, codings);
     if (codings.exact()) continue;
     const DeviceTerm missed = kernels::cuda::device_term({.index = local, .value = values});
     kernels::cuda::add_owned(exec, {.partition = part.partition,
@@ -184,7 +184,7 @@ void encode_everything_by_owner(const Exec& exec, const Codings& codings, const 
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     if (owner == part.self) continue;
     header.count = header.k = part.partition.local_count(owner);
-    seal_on_device(exec, header, {}, poison, out.messages[owner], codings);
+    seal_on_device(exec, header, {}, {.words = poison}, out.messages[owner], codings);
   }
 }
 
@@ -195,7 +195,6 @@ void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
                                   .owner = owner,
                                   .pieces = place_residuals(exec, part),
                                   .values = device_term(message)});
-  kernels::wait(exec);  // for the list of pieces
 }
 
 void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned) {
@@ -223,7 +222,6 @@ void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned)
   if (!owned.chosen.index.empty()) {
     store({.index = owned.chosen.index, .value = owned.chosen.value}, nullptr);
   }
-  if (!is_placed) kernels::wait(exec);  // for the list of pieces
 }
 
 void put_back_own_on_device(const Exec& exec, const Part& part, const Owned& owned) {

@@ -7,7 +7,7 @@
 #include <winnow/exec.hpp>
 
 #include "compress/compressor.hpp"
-#include "kernels/memory_ops.hpp"
+#include "kernels/cuda/memory_ops.hpp"
 
 namespace winnow::compress {
 
@@ -19,20 +19,19 @@ void reserve_passes(const Exec& exec, const Part& part);
 // enqueued on exec.stream; scratch is of exec.device_workspace and what the host lists of
 // exec.workspace. What Outbox::owned and Owned name lies in device memory too.
 
-/// Copies a list of the host to scratch of the device. Until the stream has passed the copy it
-/// stays.
+/// A list of the host in scratch of the device, as kernels::cuda::store writes it.
 template <class T>
 std::span<T> upload(const Exec& exec, std::span<T> list) {
   const auto there = exec.device_workspace->take<T>(list.size());
-  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(list));
+  kernels::cuda::store(exec, std::as_writable_bytes(there), std::as_bytes(list));
   return there;
 }
 
-/// Where the elements of pieces lie, as the device is told. The host's list is taken from
-/// exec.workspace, and must last as upload says.
+/// Where the elements of pieces lie, as the device is told.
 template <class Elements>
 std::span<const kernels::cuda::PlacedSpan> place(const Exec& exec, const Part& part,
                                                  const Elements& elements_of) {
+  const Workspace::Scope scope(*exec.workspace);
   const auto pieces = exec.workspace->take<kernels::cuda::PlacedSpan>(part.pieces.size());
   std::ranges::transform(part.pieces, pieces.begin(), [&](const Piece& piece) {
     return kernels::cuda::PlacedSpan{elements_of(piece), piece.base};

@@ -16,6 +16,10 @@ const MemorySource& memory_of(Place place) {
   return place == Place::cuda ? cuda::device_memory() : kHostMemory;
 }
 
+const MemorySource& pinned_memory() {
+  return cuda::pinned_memory();
+}
+
 Workspace& scratch_of(const Exec& exec) {
   Workspace* const workspace = exec.place == Place::cuda ? exec.device_workspace : exec.workspace;
   WINNOW_EXPECTS(workspace != nullptr,
@@ -43,6 +47,14 @@ void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
 
 void wait(const Exec& exec) {
   if (exec.place == Place::cuda) cuda::wait(exec);
+}
+
+bool is_idle(const Exec& exec) {
+  return exec.place != Place::cuda || cuda::is_idle(exec);
+}
+
+bool is_captured(const Exec& exec) {
+  return exec.place == Place::cuda && cuda::is_captured(exec);
 }
 
 StreamMark::~StreamMark() {

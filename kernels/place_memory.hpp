@@ -17,6 +17,10 @@ namespace winnow::kernels {
 /// Winnow was built without CUDA.
 const MemorySource& memory_of(Place place);
 
+/// The host's memory, page-locked, where a device may also read and write by itself. UsageError
+/// where Winnow was built without CUDA.
+const MemorySource& pinned_memory();
+
 /// The workspace for scratch in the memory of exec.place. UsageError where there is none.
 Workspace& scratch_of(const Exec& exec);
 
@@ -33,6 +37,12 @@ void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
 
 /// Waits on the host for all that is enqueued on exec.stream of a device.
 void wait(const Exec& exec);
+
+/// Whether all of it is done by now; throws what wait throws. Not in a capture.
+bool is_idle(const Exec& exec);
+
+/// Whether what is enqueued on exec.stream of a device is captured into a graph.
+bool is_captured(const Exec& exec);
 
 /// A point in the work on a device's stream, for other streams to wait for. Nothing until it is
 /// set.

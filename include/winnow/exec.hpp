@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <winnow/workspace.hpp>
 
 namespace winnow {
@@ -9,6 +10,14 @@ namespace winnow {
 /// Where spans live and which body of a kernel runs. `reference` is the plain specification on the
 /// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream.
 enum class Place { cpu, reference, cuda };
+
+/// What only the device knows, and by which kernels there do their work or nothing. The words do
+/// not change while a kernel runs that looks at them.
+struct Condition {
+  const std::uint32_t* words = nullptr;  ///< in device memory; without any it holds
+  std::uint32_t count = 0;
+  bool any = true;  ///< holds where one of them is not 0; else where all of them are
+};
 
 /// How work runs. Every kernel and every transport call takes one; it is a view and owns nothing.
 struct Exec {
@@ -18,6 +27,7 @@ struct Exec {
   Workspace* workspace = nullptr;  ///< scratch of the host, for kernels that say so and for the
                                    ///< lists that schedules keep; never of device memory
   Workspace* device_workspace = nullptr;  ///< scratch of device memory, where place is cuda
+  Condition condition = {};               ///< of kernels on the stream
 };
 
 }  // namespace winnow

@@ -23,6 +23,7 @@ void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t
 }
 
 void zero(const Exec& exec, std::span<std::byte> bytes) {
+  WINNOW_EXPECTS(exec.condition.words == nullptr, "zero takes no condition: fill does");
   if (!bytes.empty()) clear(exec, bytes.data(), bytes.size());
 }
 

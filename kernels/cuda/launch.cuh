@@ -29,14 +29,21 @@ inline cudaStream_t stream_of(const Exec& exec) {
   return static_cast<cudaStream_t>(exec.stream);
 }
 
+WINNOW_DEVICE bool holds(const Condition& condition) {
+  if (condition.words == nullptr) return true;
+  std::uint32_t any = 0;
+  for (std::uint32_t i = 0; i < condition.count; ++i) any |= condition.words[i];
+  return (any != 0) == condition.any;
+}
+
 #ifdef __CUDACC__
 
 /// Every thread of a grid enters a kernel (simt.hpp) here.
 template <class Kernel>
 __global__ void __launch_bounds__(simt::kThreads)
-    enter(const __grid_constant__ typename Kernel::Task task) {
+    enter(const __grid_constant__ typename Kernel::Task task, const Condition condition) {
   __shared__ typename Kernel::Shared shared;
-  Kernel::run(shared, task);
+  if (holds(condition)) Kernel::run(shared, task);
 }
 
 /// Enqueues a kernel on exec.stream.
@@ -46,7 +53,7 @@ void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task
   config.gridDim = blocks;
   config.blockDim = simt::kThreads;
   config.stream = stream_of(exec);
-  WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, task));
+  WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, task, exec.condition));
 }
 
 #else
@@ -54,14 +61,15 @@ void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task
 template <class Kernel>
 void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task) {
   using Shared = typename Kernel::Shared;
-  WINNOW_CUDA_TRY(simt::launch(stream_of(exec), blocks, sizeof(Shared), [task](void* shared) {
-    Kernel::run(*static_cast<Shared*>(shared), task);
-  }));
+  const auto enter = [task, condition = exec.condition](void* shared) {
+    if (holds(condition)) Kernel::run(*static_cast<Shared*>(shared), task);
+  };
+  WINNOW_CUDA_TRY(simt::launch(stream_of(exec), blocks, sizeof(Shared), enter));
 }
 
 #endif
 
-/// Enqueues zeros.
+/// Enqueues zeros in scratch, whatever exec.condition says.
 template <class T>
 void clear(const Exec& exec, T* at, std::size_t count = 1) {
   WINNOW_CUDA_TRY(cudaMemsetAsync(at, 0, count * sizeof(T), stream_of(exec)));

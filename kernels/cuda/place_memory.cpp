@@ -20,6 +20,10 @@ const MemorySource& device_memory() {
   return kDeviceMemory;
 }
 
+const MemorySource& pinned_memory() {
+  return kPinnedMemory;
+}
+
 bool is_within_reach(const void* memory) {
   cudaPointerAttributes found{};
   WINNOW_CUDA_TRY(cudaPointerGetAttributes(&found, memory));
@@ -29,6 +33,22 @@ bool is_within_reach(const void* memory) {
 
 void wait(const Exec& exec) {
   stream_of(exec).synchronize();
+}
+
+bool is_idle(const Exec& exec) {
+  const cudaError_t status = cudaStreamQuery(stream_of(exec).get());
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  WINNOW_CUDA_TRY(status);
+  return true;
+}
+
+bool is_captured(const Exec& exec) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  WINNOW_CUDA_TRY(cudaStreamIsCapturing(stream_of(exec).get(), &status));
+  return status != cudaStreamCaptureStatusNone;
 }
 
 void* make_event() {

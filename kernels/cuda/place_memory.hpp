@@ -11,9 +11,12 @@ namespace winnow::kernels::cuda {
 // in a build without CUDA.
 
 const MemorySource& device_memory();
+const MemorySource& pinned_memory();
 bool is_within_reach(const void* memory);
 /// Waits on the host for all that is enqueued on exec.stream.
 void wait(const Exec& exec);
+bool is_idle(const Exec& exec);
+bool is_captured(const Exec& exec);
 /// An event of the current device, without timing.
 void* make_event();
 void destroy_event(void* event) noexcept;

@@ -95,6 +95,10 @@ WINNOW_DEVICE T published(const T* at) {
 WINNOW_DEVICE void fence() {
   __threadfence();
 }
+/// The same, also seen by the host.
+WINNOW_DEVICE void fence_host() {
+  __threadfence_system();
+}
 /// Between two looks at a word that another block will publish.
 WINNOW_DEVICE void idle() {
   __nanosleep(20);
@@ -156,6 +160,7 @@ void idle();
 void expect_aligned(const void* at, std::size_t bytes);
 
 inline void fence() {}
+inline void fence_host() {}
 
 template <class T>
 T shuffle_xor(T mine, unsigned mask) {

@@ -66,9 +66,13 @@ class Event {
   }
   /// Waits on the host until it is passed.
   void synchronize() const { WINNOW_CUDA_TRY(cudaEventSynchronize(event_.get())); }
-  /// Whether it is passed by now.
+  /// Whether it is passed by now. Not of one that a capture has recorded; others may be asked for
+  /// while this thread captures.
   bool passed() const {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    WINNOW_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
     const cudaError_t status = cudaEventQuery(event_.get());
+    WINNOW_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
     if (status == cudaErrorNotReady) {
       (void)cudaGetLastError();
       return false;

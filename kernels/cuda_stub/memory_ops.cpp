@@ -14,4 +14,8 @@ void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void store(const Exec&, std::span<std::byte>, std::span<const std::byte>) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

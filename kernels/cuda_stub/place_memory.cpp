@@ -15,11 +15,23 @@ const MemorySource& device_memory() {
   fail_usage(kNoCuda);
 }
 
+const MemorySource& pinned_memory() {
+  fail_usage(kNoCuda);
+}
+
 bool is_within_reach(const void*) {
   fail_usage(kNoCuda);
 }
 
 void wait(const Exec&) {
+  fail_usage(kNoCuda);
+}
+
+bool is_idle(const Exec&) {
+  fail_usage(kNoCuda);
+}
+
+bool is_captured(const Exec&) {
   fail_usage(kNoCuda);
 }
 

@@ -10,7 +10,7 @@
 using namespace winnow::tests;
 
 struct CUgraph_st {
-  std::shared_ptr<const std::vector<std::function<void()>>> work;
+  std::shared_ptr<const std::vector<Enqueue>> work;
 };
 struct CUgraphExec_st : CUgraph_st {};
 
@@ -37,8 +37,22 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     captured->capture = nullptr;
   }
   if (capture->broken) return said(cudaErrorStreamCaptureInvalidated);
-  *graph = new CUgraph_st{
-      std::make_shared<std::vector<std::function<void()>>>(std::move(capture->work))};
+  *graph = new CUgraph_st{std::make_shared<std::vector<Enqueue>>(std::move(capture->work))};
+  return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+  std::swap(current, *mode);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const Lock lock(model_mutex);
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  *status = stream->capture == nullptr ? cudaStreamCaptureStatusNone
+            : stream->capture->broken  ? cudaStreamCaptureStatusInvalidated
+                                       : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 
@@ -48,9 +62,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  return enqueue_or_capture(stream, [work = executable->work] {
-    for (const auto& run : *work) run();
-  });
+  const Lock lock(model_mutex);
+  for (const Enqueue& work : *executable->work) {
+    const cudaError_t status = enqueue_or_capture(lock, stream, work);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;

@@ -140,21 +140,26 @@ const std::string& launch_problem(const Lock&) {
 }
 
 cudaError_t enqueue_or_capture(CUstream_st* stream, std::function<void()> run) {
-  const Lock lock(model_mutex);
+  const auto work = [run = std::move(run)](const Lock&, CUstream_st* where) {
+    enqueue(where, {.run = run});
+  };
+  return enqueue_or_capture(Lock(model_mutex), stream, work);
+}
+
+cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Enqueue& work) {
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (!problem_of_launch.empty()) return said(cudaErrorLaunchFailure);
   if (stream->capture == nullptr) {
-    enqueue(stream, {.run = std::move(run)});
+    work(lock, stream);
   } else if (stream->capture->broken) {
     return said(cudaErrorStreamCaptureInvalidated);
   } else {
-    stream->capture->work.push_back(std::move(run));
+    stream->capture->work.push_back(work);
   }
   return cudaSuccess;
 }
 
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock&, CUstream_st* stream) {
-  if (stream->capture != nullptr) stream->capture->broken = true;  // only what runs here is noted
   return enqueue(stream, {.run = nullptr});
 }
 bool is_first(const Lock&, const StreamWork& work) {
@@ -223,6 +228,16 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
   }
   return wait(lock, last_of(*stream));
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  Lock lock(model_mutex);
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) {
+    return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
+  }
+  const std::shared_ptr<StreamWork> last = last_of(*stream);
+  if (last != nullptr && !pass(lock, *last)) return cudaErrorNotReady;
+  return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
 }
 cudaError_t cudaDeviceSynchronize() {
   Lock lock(model_mutex);

@@ -35,11 +35,14 @@ struct StreamWork {
   std::chrono::steady_clock::time_point when = {};  ///< it was done
 };
 
+/// What puts a piece of work into a stream, now or when a graph is replayed.
+using Enqueue = std::function<void(const Lock& lock, CUstream_st* stream)>;
+
 /// What streams note, in the order of the calls, in the place of doing it.
 struct Capture {
   std::thread::id by;
   std::vector<CUstream_st*> streams;  ///< none after its end
-  std::vector<std::function<void()>> work;
+  std::vector<Enqueue> work;
   bool broken = false;
 };
 
@@ -55,8 +58,9 @@ cudaError_t wait_for_device(Lock& lock);
 const std::string& launch_problem(const Lock& lock);
 /// Enqueues work, or notes it for a graph.
 cudaError_t enqueue_or_capture(CUstream_st* stream, std::function<void()> run);
+cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Enqueue& work);
 
-/// Enqueues work that a thread of its own does.
+/// Enqueues work that a thread of its own does; not in a capture.
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);
 /// All that stands before it in its stream is done.
 bool is_first(const Lock& lock, const StreamWork& work);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "kernels/cuda/memory_ops.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/graph.hpp"
 #include "tests/cuda/memory_ops_cases.hpp"
@@ -65,6 +66,30 @@ TEST_F(MemoryOpsOnDevice, AGraphReplays) {
     std::fill_n(expected.begin() + 1, 4, 2.0F);
     EXPECT_TRUE(same_bits(before.download(stream), host));
     EXPECT_TRUE(same_bits(elements.download(stream), expected));
+  }
+}
+
+/// A list of any length, which the host may overwrite at once, also where a graph holds it.
+TEST_F(MemoryOpsOnDevice, StoreTakesWhatTheHostHasNow) {
+  const Stream stream;
+  for (const std::size_t count : {0U, 1U, 3U, 895U, 896U, 897U, 3000U}) {
+    const DeviceArray<std::uint32_t> there(count + 2);
+    there.upload(std::vector<std::uint32_t>(count + 2, 9), stream);
+    std::vector<std::uint32_t> list(count);
+    for (std::size_t i = 0; i < count; ++i) list[i] = static_cast<std::uint32_t>(i) + 10;
+    std::vector<std::uint32_t> expected = list;
+    expected.insert(expected.begin(), 9);
+    expected.push_back(9);
+    const auto place = std::as_writable_bytes(there.span().subspan(1, count));
+    const Graph graph(stream, [&] {
+      kernels::cuda::store(stream.exec(), place, std::as_bytes(std::span(list)));
+    });
+    kernels::cuda::store(stream.exec(), place, std::as_bytes(std::span(list)));
+    std::ranges::fill(list, 0U);
+    EXPECT_EQ(there.download(stream), expected) << count;
+    there.upload(std::vector<std::uint32_t>(count + 2, 9), stream);
+    graph.launch(stream);
+    EXPECT_EQ(there.download(stream), expected) << count << " by a graph";
   }
 }
 

@@ -1,0 +1,165 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/verdict.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/message_header.hpp"
+#include "kernels/memory_ops.hpp"
+#include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::cuda::CallReport;
+using kernels::cuda::kPoisoned;
+using kernels::cuda::kUnsound;
+using kernels::cuda::Verdict;
+
+/// A verdict in device memory, and a report.
+class VerdictOnDevice : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
+    stream_.emplace();
+    verdict_.emplace(1);
+    report_.emplace(1);
+    refused_.emplace(2);
+    verdict_->upload(std::vector<Verdict>(1), *stream_);
+    report_->span()[0] = {};
+    refused_->span()[0] = refused_->span()[1] = 0;
+  }
+
+  Verdict* verdict() const { return verdict_->data(); }
+  Verdict found() const { return verdict_->download(*stream_).front(); }
+  const CallReport& report() const { return report_->span()[0]; }
+  std::uint64_t refused(std::size_t bucket) const { return refused_->span()[bucket]; }
+  Exec exec() const { return stream_->exec(); }
+
+  void judge_messages(const std::vector<std::uint32_t>& status) {
+    const DeviceArray<std::uint32_t> there(status.size());
+    there.upload(status, *stream_);
+    kernels::cuda::judge_messages(exec(), there.span(), verdict());
+    stream_->synchronize();
+  }
+  void judge_sums(const std::vector<std::uint32_t>& words) {
+    const DeviceArray<std::uint32_t> there(words.size());
+    there.upload(words, *stream_);
+    kernels::cuda::judge_sums(exec(), there.span(), verdict());
+    stream_->synchronize();
+  }
+  void end_call(std::uint64_t number, std::size_t bucket) {
+    kernels::cuda::end_call(exec(),
+                            {verdict(), number, report_->data(), refused_->data() + bucket});
+  }
+
+  std::optional<Stream> stream_;
+
+ private:
+  std::optional<DeviceArray<Verdict>> verdict_;
+  std::optional<PinnedArray<CallReport>> report_;
+  std::optional<PinnedArray<std::uint64_t>> refused_;
+};
+
+TEST_F(VerdictOnDevice, NamesTheFirstMessageThatIsNotSound) {
+  judge_messages({0, 0, 0});
+  EXPECT_EQ(found().spoiled, 0U);
+  std::vector<std::uint32_t> status(700);  // more than a block has threads
+  status[3] = kPoisoned;
+  judge_messages(status);
+  EXPECT_EQ(found().spoiled, 1U);
+  EXPECT_EQ(found().unsound, 0U);
+  status[300] = kUnsound | kPoisoned;
+  status[699] = kUnsound;
+  judge_messages(status);
+  EXPECT_EQ(found().unsound, 301U);
+  judge_messages({kUnsound});
+  EXPECT_EQ(found().unsound, 301U);  // the first of a call
+  EXPECT_EQ(found().not_finite, 0U);
+}
+
+TEST_F(VerdictOnDevice, SeesSumsThatAreNotFinite) {
+  std::vector<std::uint32_t> words(700);
+  judge_sums(words);
+  judge_sums({});
+  EXPECT_EQ(found().not_finite, 0U);
+  words[600] = 1;
+  judge_sums(words);
+  judge_sums({0});
+  EXPECT_EQ(found().not_finite, 1U);
+  EXPECT_EQ(found().spoiled, 0U);
+}
+
+/// Kernels work where the verdict lets them.
+TEST_F(VerdictOnDevice, DecidesWhatIsDone) {
+  const DeviceArray<float> elements(5);
+  const auto run = [&] {
+    elements.upload(std::vector<float>(5), *stream_);
+    Exec there = exec();
+    there.condition = kernels::cuda::sound(*verdict());
+    kernels::fill(there, elements.span().first(1), 1);
+    there.condition = kernels::cuda::refused(*verdict());
+    kernels::fill(there, elements.span().subspan(1, 1), 2);
+    there.condition.any = false;
+    kernels::fill(there, elements.span().subspan(2, 1), 3);
+    kernels::copy(there, elements.span().subspan(3, 1), elements.span().subspan(2, 1));
+    EXPECT_THROW(kernels::copy(there, std::as_writable_bytes(elements.span()).first(1),
+                               std::as_bytes(elements.span()).last(1)),
+                 UsageError);
+    kernels::fill(exec(), elements.span().subspan(4, 1), 4);
+    return elements.download(*stream_);
+  };
+  EXPECT_EQ(run(), (std::vector<float>{1, 0, 3, 3, 4}));
+  judge_sums({1});
+  EXPECT_EQ(run(), (std::vector<float>{1, 2, 0, 0, 4}));
+  end_call(0, 0);
+  judge_messages({kPoisoned});
+  EXPECT_EQ(run(), (std::vector<float>{0, 2, 0, 0, 4}));
+}
+
+TEST_F(VerdictOnDevice, EndsACall) {
+  end_call(0, 0);
+  stream_->synchronize();
+  EXPECT_EQ(report().done, 1U);
+  EXPECT_EQ(report().unsound_call, 0U);
+  judge_messages({0, kUnsound});
+  end_call(1, 1);
+  judge_messages({kUnsound});
+  end_call(2, 1);
+  judge_sums({1});
+  end_call(3, 0);
+  end_call(4, 0);
+  stream_->synchronize();
+  EXPECT_EQ(report().done, 5U);
+  EXPECT_EQ(report().unsound_call, 2U);
+  EXPECT_EQ(report().unsound, 2U);
+  EXPECT_EQ(refused(0), 1U);
+  EXPECT_EQ(refused(1), 2U);
+  EXPECT_EQ(found().spoiled + found().not_finite + found().unsound, 0U);
+}
+
+/// A graph ends calls of one number, and takes nothing back of later ones.
+TEST_F(VerdictOnDevice, AGraphEndsCalls) {
+  const DeviceArray<std::uint32_t> word(1);
+  const Graph graph(*stream_, [&] {
+    kernels::cuda::judge_sums(exec(), word.span(), verdict());
+    end_call(1, 0);
+  });
+  word.upload(std::vector<std::uint32_t>{1}, *stream_);
+  end_call(7, 0);
+  graph.launch(*stream_);
+  graph.launch(*stream_);
+  stream_->synchronize();
+  EXPECT_EQ(report().done, 8U);
+  EXPECT_EQ(refused(0), 2U);
+}
+
+}  // namespace
+}  // namespace winnow::tests
