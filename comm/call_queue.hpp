@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 #include <winnow/allreducer.hpp>
 
+#include "comm/call_ends.hpp"
 #include "comm/fifo.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::comm {
 
@@ -22,9 +25,12 @@ namespace winnow::comm {
 /// it, beside its own.
 class CallQueue {
  public:
-  using Run = std::function<void(std::span<const Segment>, ReduceOp)>;
+  /// Runs a call, and sets the mark behind its work where that is a device's.
+  using Run = std::function<void(std::span<const Segment>, ReduceOp, kernels::StreamMark& mark)>;
 
-  CallQueue(bool threaded, Run run) : threaded_(threaded), run_(std::move(run)) {}
+  /// `ends`: of calls on a device, which have run when their work is enqueued; else null.
+  CallQueue(bool threaded, Run run, std::shared_ptr<CallEnds> ends)
+      : threaded_(threaded), run_(std::move(run)), ends_(std::move(ends)) {}
   /// Runs what is still to be run; errors that nobody waited for are gone.
   ~CallQueue() { close(); }
   CallQueue(const CallQueue&) = delete;
@@ -33,12 +39,20 @@ class CallQueue {
   /// Adds a call; the segments are copied, what they view is not. Returns its number, which one
   /// wait must follow.
   std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
-  /// Returns when the call has run, or throws what it threw. Once for each number.
-  void wait(std::uint64_t number);
-  /// Whether the call has run. Without a thread it first runs the next one.
+  /// Returns when the call has run, or throws what it threw. Once for each number. Returns what
+  /// CallEnds::wait takes for the work of that call.
+  std::uint64_t wait(std::uint64_t number);
+  /// The same for the work: CommError where that failed, or does not end in time.
+  void finish(std::uint64_t number);
+  /// Returns when the call has run, and makes `stream` wait for its work. Throws as wait does, and
+  /// then is the one wait.
+  void order(std::uint64_t number, void* stream);
+  /// Whether the call has run, and its work is done. Without a thread it first runs the next one.
   bool test(std::uint64_t number);
   /// Whether every call has run.
   bool idle();
+  /// Returns when they have.
+  void drain();
   /// What the destructor does. No call may follow.
   void close() noexcept;
 
@@ -46,16 +60,20 @@ class CallQueue {
   struct Call {
     std::vector<Segment> segments;
     ReduceOp op = ReduceOp::sum;
+    std::unique_ptr<kernels::StreamMark> mark;
+    std::uint64_t ended = 0;  // calls on the device, this one too
     std::exception_ptr error;
     bool awaited = true;  // its error is still to be asked for
   };
   using Lock = std::unique_lock<std::mutex>;
 
   void run_next(Lock& lock);
+  void run_up_to(std::uint64_t number, Lock& lock);
   void work();
 
   const bool threaded_;
   const Run run_;
+  const std::shared_ptr<CallEnds> ends_;
   std::mutex mutex_;  // guards all below
   std::condition_variable issued_, done_;
   Fifo<Call> calls_;        // not popped yet

@@ -29,6 +29,9 @@ std::span<float> contiguous(const Part& part) {
   return all;
 }
 
+/// A residual that changes nothing it is added to, -0 neither.
+constexpr float kNothing = -0.0F;
+
 bool has_residual(const Piece& piece) {
   return piece.state->dirty && !piece.residual().empty();
 }
@@ -77,15 +80,19 @@ double dense_pass_bytes(const CostShape& shape) {
 Rounds run_dense(Exchange& exchange) {
   const Part& part = exchange.part;
   const std::span<float> in_place = contiguous(part);
-  const bool packed = in_place.empty();
+  const bool packed = in_place.empty() || exchange.undoable;
   const std::span<float> all =
       packed ? kernels::scratch_of(exchange.exec).take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
   exchange.in_place = !packed;
   {
     const Stopwatch watch(exchange.stats.exchange_seconds);
-    all_reduce({exchange.world, exchange.exec, exchange.deadline, exchange.ring}, all,
-               ReduceOp::sum);
+    all_reduce({.world = exchange.world,
+                .exec = exchange.exec,
+                .deadline = exchange.deadline,
+                .ring = exchange.ring,
+                .unseen = exchange.verdict != nullptr},
+               all, ReduceOp::sum);
   }
   exchange.sum = all;
   exchange.stats.kept += part.count;
@@ -95,11 +102,15 @@ Rounds run_dense(Exchange& exchange) {
   co_return;
 }
 
-void write_dense(Exchange& exchange) {
+void write_dense(Exchange& exchange, const Exec& exec) {
   if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    if (!exchange.in_place) kernels::copy(exchange.exec, piece.elements, sum);
+    if (!exchange.in_place) kernels::copy(exec, piece.elements, sum);
+    if (exchange.verdict != nullptr) {  // the host never hears whether there is something
+      if (has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
+      continue;
+    }
     // A sum that is not finite is the caller's to skip: what had waited goes on waiting.
     if (has_residual(piece) && kernels::all_finite(exchange.exec, sum)) {
       kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));

@@ -23,6 +23,6 @@ Rounds run_dense(Exchange& exchange);
 
 /// Writes the sum times Exchange::factor to the elements; the residual that travelled with it is
 /// cleared.
-void write_dense(Exchange& exchange);
+void write_dense(Exchange& exchange, const Exec& exec);
 
 }  // namespace winnow::comm

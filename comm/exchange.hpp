@@ -44,10 +44,15 @@ struct Exchange {
   const Rails* rails = nullptr;  ///< of world; null where each of its ranks is on another node
   Shards* shards = nullptr;      ///< of the part, where its schedule has two levels
   SizesFirst sizes_first = {};   ///< its messages whose sizes are on their way
+  /// Of a call in device memory whose host does not wait for what is found out: see
+  /// Schedule::unseen.
+  kernels::cuda::Verdict* verdict = nullptr;
+  bool undoable = false;  ///< a dense sum leaves the elements alone until it is written
 
   // What this rank took from its gradient, to put back: messages by owner, and what it sums itself.
   std::span<const std::span<std::byte>> own = {};
   compress::Owned owned = {};
+  std::span<const compress::MessageView> opened = {};  // these messages, where they are opened
   // Or acc is in the residuals, but for what was taken out of them.
   bool in_residuals = false;
   std::span<const compress::Taken> taken = {};

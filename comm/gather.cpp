@@ -43,9 +43,14 @@ Rounds run_gather(Exchange& exchange) {
                         static_cast<int>(sender)};
   }
   const auto views = workspace.take<compress::MessageView>(ranks);
-  const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
-  exchange.poisoned |= (flags & Header::kPoison) != 0;
+  if (exchange.verdict != nullptr) {
+    exchange.compressor.open_unseen(exchange.exec, incoming, views, *exchange.verdict);
+  } else {
+    const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
+    exchange.poisoned |= (flags & Header::kPoison) != 0;
+  }
   exchange.messages = views;
+  exchange.opened = views.subspan(self, 1);
   compress::name_codings(views[self].header, exchange.stats.coding);
 }
 

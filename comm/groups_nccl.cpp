@@ -3,6 +3,7 @@
 #include "comm/groups_nccl.hpp"
 
 #include "kernels/cuda/device_scope.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::comm {
 
@@ -18,6 +19,7 @@ void NcclGroups::close(std::uint64_t ticket, cudaStream_t stream) {
   group.peer = operations_[closed_].peer;
   group.end = closed_ = operations_.end();
   group.stream = stream;
+  group.captured = kernels::is_captured({.place = Place::cuda, .stream = stream});
 }
 
 void NcclGroups::move_on() {
@@ -78,7 +80,7 @@ void NcclGroups::issue_all() {
       issuing_ = true;
     }
     if (!communicator_.idle()) return;
-    group.event->record(StreamRef(group.stream));
+    if (!group.captured) group.event->record(StreamRef(group.stream));
     issuing_ = false;
     ++issued_;
   }
@@ -87,6 +89,10 @@ void NcclGroups::issue_all() {
 /// Drops what is done, in order. Throws where NCCL has failed.
 void NcclGroups::retire() {
   while (groups_.begin() != issued_) {
+    if (groups_.front().captured) {
+      groups_.pop();
+      continue;
+    }
     if (!groups_.front().event->passed()) {
       (void)communicator_.idle();
       return;

@@ -30,7 +30,7 @@ struct NcclOperation {
 /// issued, between ncclGroupStart and ncclGroupEnd, when NCCL is done with issuing the one before,
 /// which may take until all its peers have come: so groups wait here, in their order, and every
 /// call of move_on() takes them further. An event behind a group in its stream says when it is
-/// done.
+/// done; one that was captured is a graph's affair, and gone when it is issued.
 class NcclGroups {
  public:
   /// Of a communicator that outlives it.
@@ -44,6 +44,10 @@ class NcclGroups {
   void move_on();
 
   bool empty() const { return groups_.empty(); }
+  /// Whether groups up to this ticket are issued.
+  bool issued(std::uint64_t ticket) const {
+    return issued_ == groups_.end() || groups_[issued_].ticket > ticket;
+  }
   /// Of the first group that is not done.
   std::uint64_t first_ticket() const { return groups_[groups_.begin()].ticket; }
   /// The peer of one of its operations, for the text of an error; -1 for all ranks.
@@ -55,6 +59,7 @@ class NcclGroups {
     std::uint64_t end = 0;  // number after that of its last operation
     cudaStream_t stream = nullptr;
     int peer = -1;
+    bool captured = false;
     std::unique_ptr<kernels::cuda::Event> event;  // behind it in its stream; stays with the slot
   };
   void issue(const Group& group);

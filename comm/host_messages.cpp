@@ -46,6 +46,8 @@ class HostMessages final : public Adapter {
   };
 
   void copy(Bytes to, std::span<const std::byte> from) const;
+  /// Waits for a collective, which ends in the stream.
+  void finish(Deadline deadline) { inner().wait(inner().start(on_device({})), deadline); }
   template <class Collective>
   void through_device(std::size_t bytes, const Collective& collective);
   Exec on_device(const Exec& exec) const {
@@ -156,6 +158,7 @@ void HostMessages::all_reduce(const Exec& exec, const Elements& elements, Reduce
     copy(device, elements.bytes());
     inner().all_reduce(on_device(exec), {device.data(), elements.size(), elements.type()}, op,
                        deadline);
+    finish(deadline);
     copy(elements.bytes(), device);
   });
 }
@@ -166,6 +169,7 @@ void HostMessages::reduce_scatter(const Exec& exec, std::span<float> elements, D
     copy(device, host);
     inner().reduce_scatter(on_device(exec),
                            {reinterpret_cast<float*>(device.data()), elements.size()}, deadline);
+    finish(deadline);
     copy(host, device);
   });
 }
@@ -177,6 +181,7 @@ void HostMessages::all_gather(const Exec& exec, std::span<const std::byte> mine,
     const Bytes own = device.subspan(static_cast<std::size_t>(rank()) * mine.size(), mine.size());
     copy(own, mine);
     inner().all_gather(on_device(exec), own, device, deadline);
+    finish(deadline);
     copy(all, device);
   });
 }

@@ -113,8 +113,7 @@ class MixedTransport final : public Transport {
 
 MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
                                const std::vector<Seat>& seats)
-    : world_(std::move(world)), node_(std::move(node)) {
-  sizes_travel_ = world_->sizes_travel();
+    : world_(std::move(world)), node_(std::move(node)), sizes_travel_(world_->sizes_travel()) {
   for (std::size_t peer = 0; peer < seats.size(); ++peer) {
     const bool here = seats[peer].node == world_->node();
     rank_in_node_.push_back(here ? seats[peer].rank : -1);

@@ -54,6 +54,8 @@ class NcclTransport final : public Transport {
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
+  void wait_on_stream(Ticket ticket, Deadline deadline) override;
+  bool captures() const override { return true; }
   void progress() override;
   void abort(std::string_view reason) noexcept override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
@@ -68,6 +70,8 @@ class NcclTransport final : public Transport {
   void expect_usable() const;
   void expect_on_device(std::span<const std::byte> memory) const;
   [[noreturn]] void fail(const std::string& why, int code);
+  template <class Done>
+  bool look(Ticket ticket, Deadline deadline, const Done& done);
   /// Runs `body`; what it throws makes this transport unusable.
   template <class Body>
   auto guarded(const Body& body) {
@@ -197,13 +201,15 @@ void NcclTransport::progress() {
   if (failure_.empty()) guarded([this] { groups_.move_on(); });
 }
 
-bool NcclTransport::test(Ticket ticket, Deadline deadline) {
+/// Moves on; whether it is `done`, and not too late.
+template <class Done>
+bool NcclTransport::look(Ticket ticket, Deadline deadline, const Done& done) {
   expect_usable();
   WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
                                                 " of " + std::to_string(started_) + " started");
   return guarded([&] {
     groups_.move_on();
-    if (groups_.empty() || groups_.first_ticket() > ticket.number) return true;
+    if (done()) return true;
     if (deadline.passed()) {
       const int peer = groups_.first_peer();
       throw CommError("the deadline passed while it waited for " +
@@ -213,8 +219,20 @@ bool NcclTransport::test(Ticket ticket, Deadline deadline) {
   });
 }
 
+bool NcclTransport::test(Ticket ticket, Deadline deadline) {
+  return look(ticket, deadline,
+              [&] { return groups_.empty() || groups_.first_ticket() > ticket.number; });
+}
+
 void NcclTransport::wait(Ticket ticket, Deadline deadline) {
   for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
+  const auto issued = [&] { return groups_.issued(ticket.number); };
+  for (unsigned spins = 0; !look(ticket, deadline, issued); ++spins) {
     if (spins >= kSpinsBeforeYield) ::sched_yield();
   }
 }
@@ -278,7 +296,7 @@ void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, Reduc
                 .count = elements.size(),
                 .type = type_of(elements.type()),
                 .op = op_of(op)});
-  wait(start(exec), deadline);
+  wait_on_stream(start(exec), deadline);
 }
 
 void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
@@ -307,7 +325,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, 
                     .peer = root});
     }
   }
-  wait(start(exec), deadline);
+  wait_on_stream(start(exec), deadline);
 }
 
 void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine,
@@ -321,7 +339,7 @@ void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine
                 .from = mine.data(),
                 .to = all.data(),
                 .count = mine.size()});
-  wait(start(exec), deadline);
+  wait_on_stream(start(exec), deadline);
 }
 
 }  // namespace

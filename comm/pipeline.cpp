@@ -15,8 +15,9 @@ constexpr std::size_t kDepth = 3;  // parts under way at once, at most
 
 /// Where the host waits for a stream it would also wait for the messages of later parts there, and
 /// without their deadline.
-std::size_t depth_of(const Exec& exec) {
-  return exec.place == Place::cuda ? 1 : kDepth;
+std::size_t depth_of(const Exchange& exchange) {
+  const bool waits = exchange.exec.place == Place::cuda && exchange.verdict == nullptr;
+  return waits ? 1 : kDepth;
 }
 
 /// The parts under way, longest waiting first.
@@ -27,7 +28,7 @@ class UnderWay {
     Rounds rounds;
   };
   bool empty() const { return size_ == 0; }
-  bool full(const Exec& exec) const { return size_ == depth_of(exec); }
+  bool full(const Exchange& next) const { return size_ == depth_of(next); }
   void push(Entry entry) { entries_[(first_ + size_++) % kDepth] = std::move(entry); }
   Entry pop() {
     --size_;
@@ -49,7 +50,8 @@ bool write_outcome(Exchange& exchange) {
       {.messages = shared_out ? exchange.sums : exchange.messages,
        .shared_out = shared_out,
        .factor = exchange.factor,
-       .zeroed = true});
+       .zeroed = true,
+       .verdict = exchange.verdict});
 }
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
@@ -65,7 +67,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
   };
   for (std::size_t next = 0;;) {
-    if (next < exchanges.size() && !under_way.full(exchanges[next].exec) && finite) {
+    if (next < exchanges.size() && !under_way.full(exchanges[next])) {
       Exchange& exchange = exchanges[next];
       go_on({&exchange, schedules[next]->run(exchange)});
       ++next;
@@ -75,7 +77,12 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     UnderWay::Entry entry = under_way.pop();
     {
       const compress::Stopwatch watch(entry.exchange->stats.wait_seconds);
-      entry.exchange->world.wait(entry.rounds.ticket(), entry.exchange->deadline);
+      Exchange& exchange = *entry.exchange;
+      if (exchange.verdict != nullptr) {
+        exchange.world.wait_on_stream(entry.rounds.ticket(), exchange.deadline);
+      } else {
+        exchange.world.wait(entry.rounds.ticket(), exchange.deadline);
+      }
     }
     go_on(std::move(entry));
   }

@@ -13,9 +13,9 @@ bool write_outcome(Exchange& exchange);
 
 /// Runs parts through their schedules (schedules[i] for exchanges[i]), with `write` at the end of
 /// each; a few at once: while the messages of one part travel, the next is encoded or the one
-/// before is added. All ranks enqueue in the same order. Returns whether nothing was found that is
-/// not finite, the same on all ranks; parts not begun when something is stay untouched. Throws what
-/// a schedule throws.
+/// before is added. All ranks enqueue in the same order, and all parts whatever is found, since a
+/// rank on a device may not look (comm/unseen.hpp). Returns whether nothing was found that is not
+/// finite, the same on all ranks. Throws what a schedule throws.
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
                bool (*write)(Exchange&) = write_outcome);
 

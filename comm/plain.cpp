@@ -38,6 +38,8 @@ void all_reduce(const Collective& collective, const Elements& elements, ReduceOp
   } else {
     world.all_reduce(collective.exec, elements, op, collective.deadline);
   }
+  if (collective.exec.place != Place::cuda || collective.unseen) return;
+  world.wait(world.start(collective.exec), collective.deadline);
 }
 
 std::string plain_reason(std::span<const Segment> segments, ReduceOp op) {

@@ -20,7 +20,8 @@ struct Collective {
   Transport& world;
   const Exec& exec;
   Deadline deadline;
-  std::uint64_t ring;  ///< bytes from which on the ring serves where there is a native one too
+  std::uint64_t ring;   ///< bytes from which on the ring serves where there is a native one too
+  bool unseen = false;  ///< on a device the sum need only be there for what is enqueued next
 };
 
 /// Transport::all_reduce, or its ring where the native one pays no heed to a deadline or is slower.

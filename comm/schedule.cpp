@@ -30,6 +30,7 @@ constexpr Schedule kDense{
     .messages = two_to_each_other,
     .pass_bytes = dense_pass_bytes,
     .write = write_dense,
+    .unseen = true,
 };
 constexpr Schedule kGather{
     .name = "gather",
@@ -40,6 +41,7 @@ constexpr Schedule kGather{
     .network_bytes = gather_network_bytes,
     .messages = one_to_each_other,
     .pass_bytes = gather_pass_bytes,
+    .unseen = true,
 };
 constexpr Schedule kDoubling{
     .name = "doubling",

@@ -45,15 +45,18 @@ struct Schedule {
   /// Bytes that a rank's passes over memory read and write, by comm/pass_bytes.hpp.
   double (*pass_bytes)(const CostShape&);
   /// Writes Exchange::sum times Exchange::factor to the elements when all parts of the bucket are
-  /// done; until then they keep the gradient, or what is being summed in place. Null: each part's
-  /// sum is written as it is done.
-  void (*write)(Exchange&) = nullptr;
+  /// done; until then they keep the gradient, or what is being summed in place. The Exec is the
+  /// Exchange's, or with a condition by which this is done or not. Null: each part's sum is written
+  /// as it is done.
+  void (*write)(Exchange&, const Exec&) = nullptr;
   const Schedule* inner = nullptr;  ///< of one in two levels, between the nodes
   /// What a run of messages ends with: `gradient`, that of each rank; `sum`, that of each owner; or
   /// `partial`, one alone (a gradient still where there is one rank).
   compress::Header::Kind outcome = compress::Header::Kind::gradient;
   bool by_name = false;  ///< never chosen but by name: what it selects is another
   bool fixed_k = false;  ///< takes no compressor of any_k
+  /// On a device, runs without an answer from there, if Exchange::verdict is.
+  bool unseen = false;
 };
 
 std::span<const Schedule> schedules();

@@ -3,6 +3,7 @@
 #include "comm/site.hpp"
 
 #include <exception>
+#include <memory>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -28,8 +29,8 @@ Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
     refusal_ = error.what();
   }
   try {
-    world_.emplace(*transport_, exec_.place);
-    control_.emplace(*transport_, host_.place);
+    world_ = std::make_unique<Carrier>(*transport_, exec_.place);
+    control_ = std::make_unique<Carrier>(*transport_, host_.place);
   } catch (const std::exception& error) {
     transport_->abort(error.what());
     throw;

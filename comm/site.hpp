@@ -54,7 +54,7 @@ class Site {
   int device_ = -1;
   std::string refusal_;
   std::shared_ptr<Transport> transport_;
-  std::optional<Carrier> world_, control_;
+  std::unique_ptr<Carrier> world_, control_;
 };
 
 }  // namespace winnow::comm

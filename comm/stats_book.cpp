@@ -88,8 +88,17 @@ void StatsBook::finish(const Bucket& bucket, std::uint64_t allocated) {
   const std::lock_guard lock(mutex_);
   call_.allocations = allocated - totals_.allocations;
   last_ = call_;
+  last_bucket_ = bucket.number;
   accumulate(totals_, call_);
   accumulate(buckets_[bucket.number].totals, call_);
+}
+
+void StatsBook::poison(std::size_t bucket, std::uint64_t calls) {
+  if (calls == 0) return;
+  const std::lock_guard lock(mutex_);
+  buckets_[bucket].totals.poisoned += calls;
+  totals_.poisoned += calls;
+  if (last_bucket_ == bucket) last_.poisoned = 1;
 }
 
 Stats StatsBook::last() const {

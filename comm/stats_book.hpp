@@ -31,6 +31,9 @@ class StatsBook {
   /// The call is done: it counts. `allocated`: allocations since the AllReducer was made.
   void finish(const Bucket& bucket, std::uint64_t allocated);
 
+  /// So many calls of a bucket, by its number, that are finished have become NaN.
+  void poison(std::size_t bucket, std::uint64_t calls);
+
   Stats last() const;
   Stats totals() const;
   std::vector<BucketStats> buckets() const;  ///< in the order of first calls
@@ -41,6 +44,7 @@ class StatsBook {
   Stats call_;
   mutable std::mutex mutex_;  // guards what follows where it is written or another thread reads
   Stats last_, totals_;
+  std::size_t last_bucket_ = 0;  // of last_
   std::vector<BucketStats> buckets_;
 };
 

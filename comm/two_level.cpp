@@ -421,21 +421,21 @@ Rounds run_two_level(Exchange& exchange) {
   part.finish();
 }
 
-void write_two_level(Exchange& exchange) {
+void write_two_level(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    kernels::copy(exchange.exec, std::as_writable_bytes(piece.elements), std::as_bytes(sum));
+    kernels::copy(exec, std::as_writable_bytes(piece.elements), std::as_bytes(sum));
   }
   for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.shards->of_rail[rail];
     if (exchange.rails->transport(rail) != nullptr) {
-      exchange.compressor.keep_left(exchange.exec, shard.part, shard.owned);
+      exchange.compressor.keep_left(exec, shard.part, shard.owned);
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {
       const compress::PieceState& state = *exchange.part.pieces[shard.places[i].piece].state;
       if (!state.dirty || state.confined_to == exchange.header.bucket) continue;
-      kernels::fill(exchange.exec, shard.part.pieces[i].residual(), 0);
+      kernels::fill(exec, shard.part.pieces[i].residual(), 0);
     }
   }
   for (const Piece& piece : exchange.part.pieces) {

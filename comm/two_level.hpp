@@ -45,6 +45,6 @@ Rounds run_two_level(Exchange& exchange);
 
 /// Writes the sum, which the factor is in, to the elements; the residual that travelled in round 1
 /// is cleared, and what balanced or shared leaves is kept.
-void write_two_level(Exchange& exchange);
+void write_two_level(Exchange& exchange, const Exec& exec);
 
 }  // namespace winnow::comm

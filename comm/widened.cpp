@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/half.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/place_memory.hpp"
@@ -51,8 +52,9 @@ bool Widened::has_original(std::size_t segment) const {
   return is_half(given_[segment]) || !is_in_place(given_[segment]);
 }
 
-bool Widened::fits(const Exec& exec, const Bucket& bucket,
-                   std::span<const Exchange> exchanges) const {
+template <class Visit>
+void Widened::visit_sums(const Bucket& bucket, std::span<const Exchange> exchanges,
+                         const Visit& visit) const {
   for (const Exchange& exchange : exchanges) {
     const auto& segments = bucket.parts[exchange.header.part].segments;
     for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -62,11 +64,28 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket,
       const bool waits = !exchange.sum.empty();
       const std::span<const float> sums =
           waits ? exchange.sum.subspan(piece.base, piece.elements.size()) : piece.elements;
-      if (!kernels::fits(exec, segment.elements.type(), sums, waits ? exchange.factor : 1))
-        return false;
+      visit(segment.elements.type(), sums, waits ? exchange.factor : 1);
     }
   }
-  return true;
+}
+
+bool Widened::fits(const Exec& exec, const Bucket& bucket,
+                   std::span<const Exchange> exchanges) const {
+  bool fit = true;
+  visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
+    fit = fit && kernels::fits(exec, type, sums, by);
+  });
+  return fit;
+}
+
+void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
+                    kernels::cuda::Verdict& verdict) const {
+  visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
+    const Workspace::Scope scope(*exec.device_workspace);
+    const auto too_large = exec.device_workspace->take<std::uint32_t>(1);
+    kernels::cuda::fits(exec, type, sums, by, too_large.data());
+    kernels::cuda::judge_sums(exec, too_large, &verdict);
+  });
 }
 
 void Widened::narrow(const Exec& exec) const {

@@ -29,10 +29,17 @@ class Widened {
   /// Whether the sums of parts [first, last) stay finite where they are to be narrowed, times
   /// factor where they are still Exchange::sum.
   bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
+  /// The same as a word on the device, for the verdict.
+  void judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
+             kernels::cuda::Verdict& verdict) const;
   /// Rounds what was widened back to where it came from.
   void narrow(const Exec& exec) const;
 
  private:
+  template <class Visit>
+  void visit_sums(const Bucket& bucket, std::span<const Exchange> exchanges,
+                  const Visit& visit) const;
+
   std::span<const Segment> given_, wide_;
   std::vector<Segment> scratch_;  // what wide_ views where they differ
 };

@@ -16,14 +16,24 @@ Work& Work::operator=(Work&& other) noexcept {
 
 Work::~Work() {
   try {
-    wait();
+    if (queue_ != nullptr) (void)queue_->wait(number_);
   } catch (...) {
     // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing.
   }
 }
 
 void Work::wait() {
-  if (const auto queue = std::exchange(queue_, nullptr)) queue->wait(number_);
+  if (const auto queue = std::exchange(queue_, nullptr)) queue->finish(number_);
+}
+
+void Work::wait(void* stream) {
+  if (queue_ == nullptr) return;
+  try {
+    queue_->order(number_, stream);
+  } catch (...) {
+    queue_ = nullptr;
+    throw;
+  }
 }
 
 bool Work::test() {

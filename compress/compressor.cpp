@@ -165,6 +165,11 @@ std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> i
   return flags;
 }
 
+void Compressor::open_unseen(const Exec&, std::span<const Incoming>, std::span<MessageView>,
+                             kernels::cuda::Verdict&) const {
+  fail_usage("messages in host memory are opened before the host's eyes");
+}
+
 MessageView Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
                               const MessageView& second) const {
   return compress::merge(exec, header, first, second, codings_);

@@ -12,6 +12,7 @@
 
 #include "compress/message.hpp"
 #include "compress/part.hpp"
+#include "kernels/cuda/verdict.hpp"
 #include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
@@ -59,6 +60,9 @@ struct Outcome {
   float factor = 1;
   bool zeroed = false;  ///< the elements are as encode left them; else they may hold anything: in
                         ///< host memory they are set to zero first
+  /// On a device, if not null: by it nothing is written where a message may not be read, and to it
+  /// goes whether the sums are finite.
+  kernels::cuda::Verdict* verdict = nullptr;
 };
 
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
@@ -133,6 +137,11 @@ class Compressor {
   /// together, on which ranks agree. On a device waits for it once.
   virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
                                  std::span<MessageView> views) const;
+  /// The same of messages of fixed sizes on a device, which the host does not wait for: what is to
+  /// be said of them goes to the verdict, with their numbers in `incoming`. By that alone may be
+  /// known whether what the views name can be read.
+  virtual void open_unseen(const Exec& exec, std::span<const Incoming> incoming,
+                           std::span<MessageView> views, kernels::cuda::Verdict& verdict) const;
   /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied
   /// once, by the sender whose residual keeps what it misses.
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
@@ -143,12 +152,11 @@ class Compressor {
 
   /// Seals a header that goes alone, before a gradient: `out` has sizeof(Header) bytes.
   virtual void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const;
-  /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum. On a
-  /// device what it takes from exec.workspace has to last until the sum is there.
+  /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum.
   virtual void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
                              std::span<float> sum) const;
   /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
-  /// all are finite.
+  /// all are finite; true where a verdict says so.
   virtual bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
   /// residual += message to `owner`: undoes what encode took.
   virtual void put_back(const Exec& exec, const Part& part, std::uint32_t owner,

@@ -72,22 +72,33 @@ class OnDevice final : public Compressor {
     return open_on_device(exec, incoming, of_kind, views);
   }
 
+  void open_unseen(const Exec& exec, std::span<const Incoming> incoming,
+                   std::span<MessageView> views, kernels::cuda::Verdict& verdict) const override {
+    judge_on_device(exec, incoming, codings(), views, verdict);
+  }
+
   bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const override {
     if (outcome.shared_out) return write_sums_on_device(exec, part, outcome);
     if (outcome.messages.empty() || part.count == 0) return true;  // dense writes its own
     const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
     const auto terms = exec.workspace->take<kernels::cuda::DeviceTerm>(outcome.messages.size());
     std::ranges::transform(outcome.messages, terms.begin(), device_term);
-    const auto there = upload(exec, terms);
+    Exec sums = exec;
+    if (outcome.verdict != nullptr) sums.condition = kernels::cuda::sound(*outcome.verdict);
+    const auto there = upload(sums, terms);
     const auto not_finite = exec.device_workspace->take<std::uint32_t>(part.pieces.size());
     for (std::size_t i = 0; i < part.pieces.size(); ++i) {
       const Piece& piece = part.pieces[i];
-      kernels::cuda::ordered_sum(exec, {.terms = there.data(),
+      kernels::cuda::ordered_sum(sums, {.terms = there.data(),
                                         .term_count = static_cast<std::uint32_t>(there.size()),
                                         .begin = piece.base,
                                         .sum = piece.elements,
                                         .factor = outcome.factor,
                                         .not_finite = &not_finite[i]});
+    }
+    if (outcome.verdict != nullptr) {
+      kernels::cuda::judge_sums(exec, not_finite, outcome.verdict);
+      return true;
     }
     const auto answers = exec.workspace->take<std::uint32_t>(not_finite.size());
     kernels::read(exec, std::as_writable_bytes(answers), std::as_bytes(not_finite));
@@ -161,7 +172,7 @@ class OnDevice final : public Compressor {
   }
 
   void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const override {
-    seal_on_device(exec, header, {}, std::span<const std::uint32_t>(), out, codings());
+    seal_on_device(exec, header, {}, {}, out, codings());
   }
 
   void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
@@ -194,7 +205,7 @@ class OnDevice final : public Compressor {
     const Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = header.k = part.count;
-    seal_on_device(exec, header, {}, poison, message, codings());
+    seal_on_device(exec, header, {}, {.words = poison}, message, codings());
   }
 
   void encode_selected(const Exec& exec, const EncodeJob& job, std::span<std::byte> message) const {
@@ -229,7 +240,7 @@ class OnDevice final : public Compressor {
     kernels::cuda::quantize(exec, codings().value, job.random, value,
                             lay_out(part.count, part.k, message, codings()).value_part);
     if (!codings().exact()) put_back_list(exec, part, {index, value});  // what the coding missed
-    seal_on_device(exec, header, index, results, message, codings());
+    seal_on_device(exec, header, index, {.results = results}, message, codings());
   }
 
   /// The values that a message has for positions [begin, begin + count), or for entries of its

@@ -22,7 +22,6 @@ namespace {
 
 using kernels::cuda::DeviceDecodeJob;
 using kernels::cuda::HeaderBytes;
-using kernels::cuda::PoisonSources;
 
 constexpr kernels::cuda::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header, flags),
                                                     .poison = Header::kPoison,
@@ -63,18 +62,6 @@ const DeviceIndexCoding& index_coding_of(const Header& header) {
   }
   fail_usage("index coding " + std::string(index_coding_name(header.index_coding)) +
              " is not there yet in device memory");
-}
-
-void seal_from(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-               const PoisonSources& sources, std::span<std::byte> out, const Codings& codings) {
-  const Header whole = complete(header, codings);
-  const MessageLayout layout = lay_out(header.count, header.k, out, codings);
-  if (header.k != header.count) {
-    index_coding_of(whole).encode(exec, header.count, index, layout.index_part);
-  }
-  kernels::cuda::put_header(exec, out, std::bit_cast<HeaderBytes>(whole), kHeaderLayout, sources);
-  kernels::cuda::checksum(exec, out,
-                          reinterpret_cast<std::uint64_t*>(out.data() + kHeaderLayout.checksum_at));
 }
 
 bool has_open_k(const Expected& expected) {
@@ -188,29 +175,15 @@ std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Incoming
   return k;
 }
 
-}  // namespace
-
-void seal_on_device(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                    std::span<const std::uint32_t> not_finite, std::span<std::byte> out,
-                    const Codings& codings) {
-  seal_from(exec, header, index, {.words = not_finite}, out, codings);
-}
-
-void seal_on_device(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                    std::span<const kernels::SelectResult> results, std::span<std::byte> out,
-                    const Codings& codings) {
-  seal_from(exec, header, index, {.results = results}, out, codings);
-}
-
-std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incoming,
-                             const Codings& codings, std::span<MessageView> views) {
-  using kernels::cuda::ReceivedMessage;
-  if (incoming.empty()) return 0;
-  const auto found = exec.workspace->take<ReceivedMessage>(incoming.size());
+/// Opens messages that have k elements each; a word for each of them becomes what is to be said of
+/// it.
+std::span<const std::uint32_t> look_into(const Exec& exec, std::span<const Incoming> incoming,
+                                         std::span<const std::uint64_t> k, const Codings& codings,
+                                         std::span<MessageView> views) {
+  const auto found = exec.workspace->take<kernels::cuda::ReceivedMessage>(incoming.size());
   const auto bytes = exec.workspace->take<std::span<const std::byte>>(incoming.size());
   const auto sums = exec.device_workspace->take<std::uint64_t>(incoming.size());
   const auto status = exec.device_workspace->take<std::uint32_t>(incoming.size());
-  const auto k = find_k(exec, incoming, codings);
   for (std::size_t i = 0; i < incoming.size(); ++i) {
     const Opening opening(exec, incoming[i], k[i], codings);
     if (!opening.fits()) refuse(exec, incoming[i], codings);
@@ -221,6 +194,28 @@ std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incomin
   }
   kernels::cuda::checksums(exec, bytes, sums.data());
   kernels::cuda::check_headers(exec, found, kHeaderLayout, status);
+  return status;
+}
+
+}  // namespace
+
+void seal_on_device(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
+                    const kernels::cuda::PoisonSources& poison, std::span<std::byte> out,
+                    const Codings& codings) {
+  const Header whole = complete(header, codings);
+  const MessageLayout layout = lay_out(header.count, header.k, out, codings);
+  if (header.k != header.count) {
+    index_coding_of(whole).encode(exec, header.count, index, layout.index_part);
+  }
+  kernels::cuda::put_header(exec, out, std::bit_cast<HeaderBytes>(whole), kHeaderLayout, poison);
+  kernels::cuda::checksum(exec, out,
+                          reinterpret_cast<std::uint64_t*>(out.data() + kHeaderLayout.checksum_at));
+}
+
+std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incoming,
+                             const Codings& codings, std::span<MessageView> views) {
+  if (incoming.empty()) return 0;
+  const auto status = look_into(exec, incoming, find_k(exec, incoming, codings), codings, views);
   const auto said = exec.workspace->take<std::uint32_t>(incoming.size());
   kernels::read(exec, std::as_writable_bytes(said), std::as_bytes(status));
   std::uint16_t flags = 0;
@@ -231,6 +226,18 @@ std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incomin
     flags |= Header::kPoison;
   }
   return flags;
+}
+
+void judge_on_device(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
+                     std::span<MessageView> views, kernels::cuda::Verdict& verdict) {
+  if (incoming.empty()) return;
+  const auto k = exec.workspace->take<std::uint64_t>(incoming.size());
+  std::ranges::transform(incoming, k.begin(), [](const Incoming& message) {
+    WINNOW_EXPECTS(!has_open_k(message.expected), "a message whose k is open is to be looked at");
+    return message.expected.header.k;
+  });
+  const auto status = look_into(exec, incoming, k, codings, views);
+  kernels::cuda::judge_messages(exec, status, &verdict);
 }
 
 kernels::cuda::DeviceTerm device_term(const MessageView& message) {

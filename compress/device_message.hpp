@@ -8,21 +8,17 @@
 
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
+#include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/terms.hpp"
-#include "kernels/feedback_select.hpp"
 
 namespace winnow::compress {
 
 // Messages in device memory. Work is enqueued on exec.stream; scratch is of exec.device_workspace
 // and what the host lists of exec.workspace.
 
-/// What seal does, and Header::kPoison where a word, or a result's `finite`, says so when the work
-/// runs.
+/// What seal does, and Header::kPoison where a source says so when the work runs.
 void seal_on_device(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                    std::span<const std::uint32_t> not_finite, std::span<std::byte> out,
-                    const Codings& codings);
-void seal_on_device(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                    std::span<const kernels::SelectResult> results, std::span<std::byte> out,
+                    const kernels::cuda::PoisonSources& poison, std::span<std::byte> out,
                     const Codings& codings);
 
 /// What Compressor::open_all does. The device looks at the messages and says whether all is sound;
@@ -30,6 +26,10 @@ void seal_on_device(const Exec& exec, const Header& header, std::span<const std:
 /// lossy coding stay coded. Waits for the device, and before that where a k is open.
 std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incoming,
                              const Codings& codings, std::span<MessageView> views);
+
+/// What Compressor::open_unseen does.
+void judge_on_device(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
+                     std::span<MessageView> views, kernels::cuda::Verdict& verdict);
 
 /// What an opened message adds to a sum.
 kernels::cuda::DeviceTerm device_term(const MessageView& message);

@@ -116,7 +116,7 @@ void pack_on_device(const Exec& exec, MessageView& sum, std::span<std::byte> out
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  seal_on_device(exec, header, sum.index, std::span<const std::uint32_t>(), message, written);
+  seal_on_device(exec, header, sum.index, {}, message, written);
   sum.bytes = message;
 }
 

@@ -10,8 +10,7 @@
 namespace winnow::compress {
 
 // Sums of some ranks' gradients, in device memory. Work is enqueued on exec.stream; scratch is of
-// exec.device_workspace, and what the host lists of exec.workspace, where it has to last until the
-// stream has passed.
+// exec.device_workspace, and what the host lists of exec.workspace.
 
 /// sum = the terms in their order, by kernels::cuda::ordered_sum. Returns a word that becomes not 0
 /// where some sum is not finite.

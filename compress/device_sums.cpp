@@ -13,6 +13,7 @@
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/place_memory.hpp"
 
 namespace winnow::compress {
@@ -101,7 +102,8 @@ void encode_selected_sums(const Exec& exec, const Codings& codings, const Encode
   header.k = index.size();
   kernels::cuda::quantize(exec, codings.value, job.random, value,
                           lay_out(header.count, header.k, out, codings).value_part);
-  seal_on_device(exec, header, index, owned.device.results.first(results), out, codings);
+  seal_on_device(exec, header, index, {.results = owned.device.results.first(results)}, out,
+                 codings);
 }
 
 void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
@@ -124,7 +126,7 @@ void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& 
   header.count = header.k = owned.acc.size();
   kernels::cuda::quantize(exec, codings.value, job.random, owned.left,
                           lay_out(header.count, header.k, out, codings).value_part);
-  seal_on_device(exec, header, {}, owned.device.not_finite, out, codings);
+  seal_on_device(exec, header, {}, {.words = owned.device.not_finite}, out, codings);
 }
 
 bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& outcome) {

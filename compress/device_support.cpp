@@ -55,7 +55,7 @@ void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
   header.count = header.k = value.size();
   kernels::cuda::quantize(exec, codings.value, job.random, value,
                           lay_out(header.count, header.k, out, codings).value_part);
-  seal_on_device(exec, header, {}, not_finite, out, codings);
+  seal_on_device(exec, header, {}, {.words = not_finite}, out, codings);
 }
 
 DeviceOwnedJob job_of(const Exec& exec, const Part& part, const Taken& taken) {
@@ -118,7 +118,7 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
   header.count = part.partition.local_count(part.self);
   header.k = part.owner_k[part.self];
   const Codings written = compressor.codings().without_values();
-  seal_on_device(exec, header, index, results.first(end), out, written);
+  seal_on_device(exec, header, index, {.results = results.first(end)}, out, written);
 }
 
 void take_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,

@@ -11,7 +11,7 @@ namespace winnow::compress {
 
 // What compress/support.hpp does, of parts in device memory, and what goes before it. Work is
 // enqueued on exec.stream; scratch is of exec.device_workspace, and what the host lists of
-// exec.workspace, where it has to last until the stream has passed.
+// exec.workspace.
 
 /// Compressor::select of `compressor`.
 void select_on_device(const Exec& exec, const Compressor& compressor, const EncodeJob& job,

@@ -20,6 +20,7 @@ void Reducer::all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp
   };
   try {
     reducer_.all_reduce(there, op);
+    reducer_.synchronize();
   } catch (...) {
     copy_out();
     throw;

@@ -48,8 +48,13 @@ class Work {
   /// Waits; what wait would throw is lost, but see AllReducer: a CommError comes again.
   ~Work();
 
-  /// Returns when the call is done, or throws what all_reduce throws; at once if called again.
+  /// Returns when the call is done, on a device too, or throws what all_reduce throws; at once if
+  /// called again.
   void wait();
+  /// For buckets in device memory: returns when the call's work is enqueued, or throws what
+  /// all_reduce throws. All that is enqueued on `stream`, a cudaStream_t, from then on comes after
+  /// that work. wait() may still follow. Of buckets in host memory the same as wait().
+  void wait(void* stream);
   /// Whether the call is done, so that wait returns or throws at once. Where the transport does not
   /// allow a thread of Winnow's own, this makes progress: it runs the next call and may block.
   bool test();
@@ -90,10 +95,15 @@ class Work {
 /// Buckets in device memory give the same bits by the same plan, also among ranks whose buckets lie
 /// in host memory. A call works on the stream that the AllReducer was given: after all that is
 /// enqueued there when it begins, and before all that is enqueued once it has returned or its Work
-/// is done. The host waits for the device several times within a call, for it decides by what the
-/// device finds. Every schedule takes them, of the compressors those that say themselves how much
-/// they keep; name a schedule where a job has buckets of both memories. MPI gets messages through
-/// pinned memory.
+/// has waited. In gather and dense the host decides nothing by what the device finds: over NCCL
+/// these calls return when they are enqueued, whatever becomes of them, and can be captured into a
+/// CUDA graph from the second call of a bucket on. A CommError then comes from synchronize,
+/// Work::wait or the next call, and the bucket reads NaN where a message was not sound; Stats count
+/// a poisoned call when one of these has heard of it. Where no call ends for Options::deadline
+/// (600 s without one) the transport is aborted. In other schedules the host waits several times
+/// within a call. Every schedule takes such buckets, of the compressors those that say themselves
+/// how much they keep; name a schedule where a job has buckets of both memories. MPI gets messages
+/// through pinned memory, unless it is CUDA-aware.
 class AllReducer {
  public:
   /// Collective: compares the options of all ranks. `transport` is used by this object alone.
@@ -124,6 +134,11 @@ class AllReducer {
                         std::optional<ReduceOp> op = {});
   Work all_reduce_async(const ConstElements& input, const Elements& output, std::uint64_t id,
                         std::optional<ReduceOp> op = {});
+
+  /// Returns when all calls are done, on a device too. Throws CommError where one could not be
+  /// finished or is not done by the deadline, as the next call would; a UsageError of a call in
+  /// flight is its Work's. Not while a call is captured.
+  void synchronize();
 
   const Options& options() const;
   const Topology& topology() const;

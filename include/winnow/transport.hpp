@@ -79,6 +79,13 @@ class Transport {
     wait(ticket, deadline);
     return true;
   }
+  /// Where messages are work of the streams that start was given, as NCCL's are: returns when all
+  /// of this ticket and of earlier ones is enqueued there, so that what is enqueued next comes
+  /// after it; what fails then shows in a later call. Others wait.
+  virtual void wait_on_stream(Ticket ticket, Deadline deadline) { wait(ticket, deadline); }
+  /// Whether start and wait_on_stream can be captured into a CUDA graph, once the same messages
+  /// have gone before.
+  virtual bool captures() const { return false; }
   /// Moves on what was started, without waiting: called now and then while a rank computes, for
   /// transports that move only inside their calls. May throw, as wait does, what it meets.
   virtual void progress() {}
@@ -97,6 +104,9 @@ class Transport {
   /// rank; called by all of them, and over NCCL by all ranks at once, each with its own group. The
   /// parent must outlive it.
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks);
+
+  // Collectives. Their results are there at their return; over a transport whose messages are work
+  // of a stream, for what is enqueued there next: to wait for it, wait for one more start.
 
   /// Reduces `elements` over all ranks, in place, the same bits on every rank. Not 16-bit ones, and
   /// no average: callers widen, and divide the sum (UsageError). The default body is a ring

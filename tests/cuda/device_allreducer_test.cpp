@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "kernels/memory_ops.hpp"
 #include "kernels/place_memory.hpp"
 #include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
 #include "tests/forwarding_transport.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/ranks.hpp"
@@ -163,7 +165,8 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
   });
 }
 
-/// Bits that change on the way are found by the device and named by the host.
+/// Bits that change on the way are found by the device, and the host hears of them: within the call
+/// or when it asks, by whether the schedule waits for the device. The gradient is put back.
 TEST_F(DeviceTest, ACorruptMessageIsNamed) {
   class Corrupting final : public ForwardingTransport {
    public:
@@ -183,31 +186,149 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
     Exec place_;
     std::vector<std::vector<std::byte>> copies_;  // the messages that go
   };
-  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+  for (const bool waits : {false, true}) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      const auto transport = std::make_shared<Corrupting>(inner, place);
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:0.01", .schedule = waits ? "balanced" : "gather", .min_bytes = 0},
+          place);
+      kernels::PlaceArray<float> bucket(place, 3000);
+      const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
+      bring(place, bucket.span(), gradient);
+      reducer.all_reduce(bucket.span(), 1);
+      const std::vector<float> before = on_host(place, reducer.residual(1));
+      bring(place, bucket.span(), gradient);
+      transport->armed = inner->rank() == 0;
+      std::string said;
+      try {
+        reducer.all_reduce(bucket.span(), 1);
+        EXPECT_FALSE(waits);
+        reducer.synchronize();
+      } catch (const CommError& error) {
+        said = error.what();
+      }
+      if (inner->rank() == 0) return;  // what it received is sound, but for what its peer does
+      EXPECT_THAT(said, HasSubstr(waits ? "message from rank 0: its checksum"
+                                        : "message from rank 0: the device found it damaged"));
+      EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
+                  ThrowsMessage<CommError>(HasSubstr("message from rank 0")));
+      for (const float element : on_host(place, bucket.span())) {
+        EXPECT_TRUE(waits ? element == 0 : std::isnan(element));
+      }
+      const std::vector<float> after = on_host(place, reducer.residual(1));
+      for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
+    });
+  }
+}
+
+/// A call is done when the device has done its work; another stream may wait in the host's place.
+TEST_F(DeviceTest, AnotherStreamWaitsForACall) {
+  constexpr std::size_t kCount = 3000;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream, other;
+    const Exec place = stream.exec();
+    for (const char* schedule : {"gather", "balanced", "dense"}) {
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:1", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0},
+          place);
+      kernels::PlaceArray<float> bucket(place, kCount), copy(place, kCount);
+      kernels::fill(place, bucket.span(), static_cast<float>(transport->rank() + 1));
+      Work work = reducer.all_reduce_async(bucket.span(), 1);
+      work.wait(other.get());
+      kernels::copy(other.exec(), copy.span(), bucket.span());
+      EXPECT_EQ(on_host(other.exec(), copy.span()), std::vector<float>(kCount, 3));
+      work.wait();
+      EXPECT_TRUE(work.test());
+      work.wait(other.get());  // of one that is done
+      reducer.synchronize();
+    }
+  });
+}
+
+/// A poisoned call tells of itself when the host asks: what it did not wait for counts later.
+TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
     const Exec place = stream.exec();
-    const auto transport = std::make_shared<Corrupting>(inner, place);
-    AllReducer reducer(transport, {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0},
+    AllReducer reducer(transport, {.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0},
                        place);
-    kernels::PlaceArray<float> bucket(place, 3000);
-    const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
-    bring(place, bucket.span(), gradient);
-    reducer.all_reduce(bucket.span(), 1);
-    const std::vector<float> before = on_host(place, reducer.residual(1));
-    bring(place, bucket.span(), gradient);
-    transport->armed = inner->rank() == 0;
-    try {
-      reducer.all_reduce(bucket.span(), 1);
-      EXPECT_EQ(inner->rank(), 0);  // what it received is sound
-      return;
-    } catch (const CommError& error) {
-      if (inner->rank() == 0) return;
-      EXPECT_THAT(error.what(), HasSubstr("message from rank 0: its checksum"));
+    kernels::PlaceArray<float> first(place, 1000), second(place, 1000);
+    if (transport->rank() == 1) {
+      kernels::fill(place, second.span().subspan(7, 1), std::numeric_limits<float>::infinity());
     }
-    EXPECT_EQ(on_host(place, bucket.span()), std::vector<float>(3000));
-    const std::vector<float> after = on_host(place, reducer.residual(1));
-    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
+    reducer.all_reduce(first.span(), 1);
+    reducer.all_reduce(second.span(), 2);
+    reducer.synchronize();
+    EXPECT_EQ(reducer.last().poisoned, 1U);
+    EXPECT_EQ(reducer.totals().poisoned, 1U);
+    EXPECT_EQ(reducer.bucket_stats()[0].totals.poisoned, 0U);
+    EXPECT_EQ(reducer.bucket_stats()[1].totals.poisoned, 1U);
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(1000));
+    for (const float element : on_host(place, second.span())) EXPECT_TRUE(std::isnan(element));
   });
+}
+
+/// A call of one rank in a graph, which is replayed with other gradients; with a poisoned one too.
+TEST_F(DeviceTest, AGraphReplaysACall) {
+  constexpr std::size_t kCount = 3000;
+  for (const char* compressor : {"topk:0.05", "topk:0.05,int4,bitmap", "int8"}) {
+    SCOPED_TRACE(compressor);
+    const Options options{.compressor = compressor, .schedule = "gather", .min_bytes = 0};
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer plain(std::move(local_transports(1).front()), options, place);
+    AllReducer captured(std::move(local_transports(1).front()), options, place);
+    kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
+    const auto step = [&](int number, const auto& call) {
+      auto gradient = make_gradient(Kind::heavy_tailed, kCount, 0, number, 7);
+      if (number == 4) gradient[17] = std::numeric_limits<float>::quiet_NaN();
+      bring(place, here.span(), gradient);
+      bring(place, there.span(), gradient);
+      plain.all_reduce(here.span(), 7);
+      call();
+      EXPECT_TRUE(same_bits(on_host(place, there.span()), on_host(place, here.span())))
+          << "step " << number;
+      EXPECT_TRUE(
+          same_bits(on_host(place, captured.residual(7)), on_host(place, plain.residual(7))));
+    };
+    const auto call = [&] { captured.all_reduce(there.span(), 7); };
+    step(0, call);
+    step(1, call);
+    const Graph graph(stream, call);
+    for (int number = 2; number < 7; ++number) step(number, [&] { graph.launch(stream); });
+    step(7, call);
+    captured.synchronize();
+    EXPECT_EQ(captured.totals().poisoned, 1U);
+  }
+}
+
+/// What a graph cannot hold is refused before anything is touched, and the capture goes on.
+TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
+  const Stream stream;
+  const Exec place = stream.exec();
+  kernels::PlaceArray<float> bucket(place, 1000);
+  const auto expect_refused = [&](const Options& options, const char* why, int calls = 1) {
+    AllReducer reducer(std::move(local_transports(1).front()), options, place);
+    for (int call = 0; call < calls; ++call) reducer.all_reduce(bucket.span(), 1);
+    const Graph graph(stream, [&] {
+      EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
+                  ThrowsMessage<UsageError>(HasSubstr(why)));
+    });
+    reducer.all_reduce(bucket.span(), 1);
+    reducer.synchronize();
+  };
+  expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0},
+                 "make some before the capture", 0);
+  expect_refused({.compressor = "topk:0.1", .schedule = "balanced", .min_bytes = 0},
+                 "within the schedule balanced");
+  expect_refused({.compressor = "int8:stochastic", .schedule = "gather", .min_bytes = 0},
+                 "by the same random numbers");
+  expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},
+                 "stats=2");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/mixed.hpp>
@@ -345,6 +347,41 @@ TEST(MixedAllReducer, EqualsReference) {
       expect_equals_reference(self.transport, {"gather", "int8", 1});
       expect_equals_reference(self.transport, {"balanced", "topk:0.05", 0.05});
       expect_equals_reference(self.transport, {"balanced", "topk:0.05,int4", 0.05});
+    });
+  }
+}
+
+/// NCCL within the nodes and host memory between them, in two levels: the bits of the same calls of
+/// ranks whose buckets lie in the host's memory.
+TEST(MixedAllReducer, TwoLevelsEqualThoseOfTheHost) {
+  using Schedules = std::array<const char*, 2>;
+  for (const auto& [shape, schedules] :
+       {std::pair("2x2", Schedules{"two_level:gather", "two_level:shared"}),
+        std::pair("3,1,1", Schedules{"two_level:doubling", "two_level:balanced"})}) {
+    run(shape, [&schedules = schedules](Rank& self) {
+      for (const char* schedule : schedules) {
+        const Options options{.compressor = "topk:0.05,int8",
+                              .schedule = schedule,
+                              .min_bytes = 0,
+                              .exempt_1d = false};
+        AllReducer on_host(self.world, options);
+        Reducer on_device(self.transport, options);
+        TestBucket here(kParameters), there(kParameters);
+        for (int step = 0; step < 3; ++step) {
+          here.fill(Kind::heavy_tailed, self.transport->rank(), step);
+          there.fill(Kind::heavy_tailed, self.transport->rank(), step);
+          on_host.all_reduce(here.segments());
+          on_device.all_reduce(there.segments());
+          for (std::size_t p = 0; p < kParameters.size(); ++p) {
+            const std::uint64_t id = kParameters[p].id;
+            EXPECT_TRUE(same_bits(there.values()[p], here.values()[p]))
+                << schedule << " step " << step << " parameter " << p;
+            EXPECT_TRUE(same_bits(on_device.residual(id), on_host.residual(id)))
+                << schedule << " step " << step << " residual " << p;
+          }
+        }
+        EXPECT_EQ(on_device.last().schedule, schedule);
+      }
     });
   }
 }

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
+#include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
 #include <winnow/winnow.hpp>
 
@@ -14,6 +17,7 @@
 #include "kernels/memory_ops.hpp"
 #include "kernels/place_memory.hpp"
 #include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
 #include "tests/cuda/nccl_ranks.hpp"
 #include "tests/laws/reference.hpp"
 
@@ -29,6 +33,32 @@ class AllReducerOverNccl : public testing::Test {
     if (const std::string reason = why_no_nccl_ranks(); !reason.empty()) GTEST_SKIP() << reason;
   }
 };
+
+/// Where the ranks of a test meet: a folder of its own.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : ranks_(ranks) { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  ~Meeting() { EXPECT_EQ(::rmdir(folder_.c_str()), 0); }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  /// A transport of all ranks; of another job, another one.
+  std::shared_ptr<Transport> join(int rank, std::uint64_t job = 7) const {
+    return nccl_transport(
+        {.path = folder_ + "/id" + std::to_string(job), .job = job, .rank = rank, .size = ranks_},
+        Deadline::after(std::chrono::seconds(60)));
+  }
+
+ private:
+  std::string folder_ = testing::TempDir() + "winnow_nccl_XXXXXX";
+  int ranks_;
+};
+
+std::vector<float> on_host(const Exec& place, std::span<const float> there) {
+  std::vector<float> here(there.size());
+  kernels::read(place, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
+  return here;
+}
 
 struct Case {
   const char* compressor;
@@ -79,33 +109,171 @@ void expect_equals_reference(const std::shared_ptr<Transport>& transport, const 
 
 TEST_F(AllReducerOverNccl, EqualsReference) {
   for (const int ranks : {2, 3}) {
-    std::string folder = testing::TempDir() + "winnow_nccl_XXXXXX";
-    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    const Meeting meeting(ranks);
     run_nccl_ranks(ranks, [&](int rank) {
       const Stream stream;
-      const std::shared_ptr<Transport> transport =
-          nccl_transport({.path = folder + "/id", .job = 7, .rank = rank, .size = ranks},
-                         Deadline::after(std::chrono::seconds(60)));
+      const std::shared_ptr<Transport> transport = meeting.join(rank);
       expect_equals_reference(transport, {"topk:0.01", 0.01}, stream.exec());
       expect_equals_reference(transport, {"topk:1", 1, 2048}, stream.exec());  // in parts
       expect_equals_reference(transport, {"int8", 1}, stream.exec());
       expect_equals_reference(transport, {"topk:0.05,int4", 0.05}, stream.exec());
       expect_equals_reference(transport, {"topk:0.05,int4", 0.05}, {});  // by host messages
     });
-    EXPECT_EQ(::rmdir(folder.c_str()), 0);
   }
+}
+
+/// Calls in a graph, which every rank replays: the bits of calls that are not, and nothing in them
+/// waits for the device, for that would end the capture. A poisoned replay poisons all ranks.
+TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kCount = 5000;
+  const Meeting meeting(kRanks);
+  run_nccl_ranks(kRanks, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    const std::shared_ptr<Transport> transport = meeting.join(rank);
+    const Options options{.compressor = "topk:0.05,int8",
+                          .schedule = "gather",
+                          .min_bytes = 0,
+                          .exempt_1d = false,
+                          .max_part = 2048};
+    AllReducer plain(transport, options, place);
+    AllReducer captured(meeting.join(rank, 8), options, place);
+    kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
+    const auto step = [&](int number, const auto& call) {
+      auto gradient = make_gradient(Kind::heavy_tailed, kCount, rank, number, 7);
+      if (number == 3 && rank == 1) gradient[4000] = std::numeric_limits<float>::infinity();
+      kernels::copy(place, here.span(), std::span<const float>(gradient));
+      kernels::copy(place, there.span(), std::span<const float>(gradient));
+      kernels::wait(place);
+      plain.all_reduce(here.span(), 7);
+      call();
+      EXPECT_TRUE(same_bits(on_host(place, there.span()), on_host(place, here.span())))
+          << "step " << number;
+      EXPECT_TRUE(
+          same_bits(on_host(place, captured.residual(7)), on_host(place, plain.residual(7))));
+    };
+    const auto call = [&] { captured.all_reduce(there.span(), 7); };
+    step(0, call);
+    step(1, call);
+    const Graph graph(stream, call);
+    for (int number = 2; number < 6; ++number) step(number, [&] { graph.launch(stream); });
+    step(6, call);
+    captured.synchronize();
+    EXPECT_EQ(captured.totals().poisoned, 1U);
+  });
+}
+
+/// A peer that makes no more calls: the device waits for it no longer than the deadline allows, and
+/// what it had waited with is back in the residual.
+TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
+  constexpr std::size_t kCount = 5000;
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    const std::shared_ptr<Transport> transport = meeting.join(rank);
+    AllReducer reducer(
+        transport, {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .deadline = 2},
+        place);
+    kernels::PlaceArray<float> bucket(place, kCount);
+    const auto gradient = make_gradient(Kind::heavy_tailed, kCount, rank, 0, 7);
+    kernels::copy(place, bucket.span(), std::span<const float>(gradient));
+    reducer.all_reduce(bucket.span(), 7);
+    reducer.synchronize();
+    if (rank == 1) return;
+    const std::vector<float> before = on_host(place, reducer.residual(7));
+    kernels::copy(place, bucket.span(), std::span<const float>(gradient));
+    reducer.all_reduce(bucket.span(), 7);
+    kernels::wait(place);  // not for ever
+    for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
+    EXPECT_THROW(reducer.all_reduce(bucket.span(), 7), CommError);
+    EXPECT_THROW(reducer.synchronize(), CommError);
+    const std::vector<float> after = on_host(place, reducer.residual(7));
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
+  });
+}
+
+/// A dense sum has no header by which the device could see that it never came.
+TEST_F(AllReducerOverNccl, ADenseCallWithoutAPeerFails) {
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(meeting.join(rank),
+                       {.compressor = "none", .op = ReduceOp::sum, .deadline = 1}, place);
+    kernels::PlaceArray<float> bucket(place, 1000);
+    reducer.all_reduce(bucket.span(), 7);
+    reducer.synchronize();
+    if (rank == 1) return;
+    Work work = reducer.all_reduce_async(bucket.span(), 7);
+    work.wait(stream.get());
+    kernels::wait(place);  // until it has been given up
+    EXPECT_THROW(work.wait(), CommError);
+    EXPECT_THROW(reducer.synchronize(), CommError);
+  });
+}
+
+/// A schedule whose host waits for the device does so behind a call that nobody waited for.
+TEST_F(AllReducerOverNccl, NobodyWaitsForEverForAnEarlierCall) {
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(meeting.join(rank),
+                       {.compressor = "topk:0.05",
+                        .schedule = "balanced",
+                        .min_bytes = 4096,
+                        .exempt_1d = false,
+                        .deadline = 1},
+                       place);
+    kernels::PlaceArray<float> dense(place, 100), compressed(place, 5000);
+    for (int call = 0; call < 2; ++call) {
+      reducer.all_reduce(dense.span(), 1);
+      reducer.all_reduce(compressed.span(), 2);
+    }
+    reducer.synchronize();
+    if (rank == 1) return;
+    reducer.all_reduce(dense.span(), 1);
+    EXPECT_THROW(reducer.all_reduce(compressed.span(), 2), CommError);
+  });
+}
+
+/// What ends a call ends a replay too: it is waited for, and what became of it is heard.
+TEST_F(AllReducerOverNccl, AReplayIsWaitedFor) {
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    const auto transport = meeting.join(rank);
+    {
+      AllReducer reducer(transport,
+                         {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0}, place);
+      kernels::PlaceArray<float> bucket(place, 1000);
+      const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+      call();
+      call();
+      const Graph graph(stream, call);
+      if (rank == 0) {
+        kernels::fill(place, bucket.span().first(1), std::numeric_limits<float>::infinity());
+      }
+      graph.launch(stream);
+      reducer.synchronize();
+      EXPECT_EQ(reducer.totals().poisoned, 1U);
+    }
+    // Nothing is under way any more.
+    const std::vector<int> all = {0, 1};
+    EXPECT_EQ(transport->subset(all)->size(), 2);
+  });
 }
 
 /// NCCL's own allreduce, and tensors that lie apart.
 TEST_F(AllReducerOverNccl, DenseIsNcclsOwn) {
-  std::string folder = testing::TempDir() + "winnow_nccl_XXXXXX";
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
     const Stream stream;
     const Exec place = stream.exec();
-    const std::shared_ptr<Transport> transport =
-        nccl_transport({.path = folder + "/id", .job = 7, .rank = rank, .size = 2},
-                       Deadline::after(std::chrono::seconds(60)));
+    const std::shared_ptr<Transport> transport = meeting.join(rank);
     AllReducer reducer(transport, {.compressor = "none", .op = ReduceOp::sum}, place);
     kernels::PlaceArray<float> first(place, 1000), second(place, 500);
     kernels::fill(place, first.span(), static_cast<float>(rank + 1));
@@ -121,7 +289,6 @@ TEST_F(AllReducerOverNccl, DenseIsNcclsOwn) {
     kernels::read(place, std::as_writable_bytes(std::span(here)), std::as_bytes(second.span()));
     EXPECT_EQ(here, std::vector<float>(500, 5));
   });
-  EXPECT_EQ(::rmdir(folder.c_str()), 0);
 }
 
 }  // namespace

@@ -417,10 +417,16 @@ ncclResult_t ncclGroupEnd() {
   for (auto& [where, group] : enqueued) {
     const auto& [comm, stream] = where;
     result = begin_call(*comm);
-    comm->groups.emplace_back(std::move(group), winnow::tests::enqueue_elsewhere(lock, stream));
+    const auto begin = [comm = comm, group = std::move(group)](const Lock& now,
+                                                               CUstream_st* there) {
+      comm->groups.emplace_back(group, winnow::tests::enqueue_elsewhere(now, there));
+      changed.notify_all();
+    };
+    if (winnow::tests::enqueue_or_capture(lock, stream, begin) != cudaSuccess) {
+      result = ncclUnhandledCudaError;
+    }
   }
   enqueued.clear();
-  changed.notify_all();
   return result;
 }
 

@@ -415,6 +415,7 @@ TEST_F(Nccl, TakesWhatThereIs) {
       const auto borrowed = nccl_transport(comm, 3);
       EXPECT_EQ(borrowed->node(), 3);
       borrowed->all_reduce(stream.exec(), elements.span(), ReduceOp::sum, soon());
+      stream.synchronize();
     }
     EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
   });

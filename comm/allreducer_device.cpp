@@ -1,0 +1,93 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of calls on a device, which return before they are done.
+#include <exception>
+#include <mutex>
+#include <winnow/error.hpp>
+
+#include "comm/allreducer_impl.hpp"
+#include "comm/unseen.hpp"
+
+namespace winnow {
+
+/// What became of earlier calls on a device.
+void AllReducer::Impl::hear() {
+  if (ends == nullptr) return;
+  if (const std::string why = ends->failure(); !why.empty()) {
+    transport->abort(why);
+    give_up(why);
+  }
+  for (std::size_t bucket = 0; bucket < ends->buckets(); ++bucket) {
+    book.poison(bucket, ends->refused(bucket));
+  }
+}
+
+/// Before the host waits for the device: which may still wait for messages of calls that have not
+/// been waited for, and knows no deadline.
+void AllReducer::Impl::await_calls() {
+  if (ends == nullptr) return;
+  try {
+    ends->wait(ends->ended());
+  } catch (const Error& error) {
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+}
+
+/// The same for those of the call under way.
+void AllReducer::Impl::await_messages() {
+  try {
+    transport->wait(transport->start(exec), deadline());
+  } catch (const Error& error) {
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+}
+
+/// Waits for the device, but not for ever, and hears what became of the last calls.
+void AllReducer::Impl::end_calls() noexcept {
+  if (ends == nullptr) return;
+  try {
+    if (broken.empty()) {
+      ends->wait(ends->ended());
+      hear();
+    }
+  } catch (const std::exception& error) {
+    transport->abort(error.what());
+  }
+  ends->close();
+}
+
+/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends.
+void AllReducer::Impl::watch() {
+  if (watcher || !transport->captures() || transport->size() == 1) return;
+  watcher.emplace(ends, std::chrono::duration<double>(patience()), [this] {
+    const std::unique_lock lock(calling, std::try_to_lock);
+    if (!lock.owns_lock()) return false;  // a call has deadlines of its own
+    const char* const why = "the deadline passed while the device waited for messages";
+    ends->fail(why);  // before the work goes on, and seems done
+    transport->abort(why);
+    broken = why;
+    site.abandon();
+    log->broken(why);
+    return true;
+  });
+}
+
+void AllReducer::Impl::synchronize() {
+  queue->drain();
+  const std::lock_guard lock(calling);
+  if (!broken.empty()) throw CommError(broken);
+  if (ends == nullptr) return;
+  await_calls();
+  hear();
+}
+
+void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) const {
+  const auto known = buckets.find(comm::bucket_id(segments, op));
+  const comm::Bucket* const bucket = known == buckets.end() ? nullptr : &known->second;
+  const std::string refusal = comm::refuse_capture(bucket, options, *compressor, *transport);
+  WINNOW_EXPECTS(refusal.empty(), refusal);
+}
+
+}  // namespace winnow

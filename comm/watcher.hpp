@@ -1,0 +1,41 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "comm/call_ends.hpp"
+
+namespace winnow::comm {
+
+/// Looks after calls whose messages are a stream's work, so that nobody waits for a peer that is
+/// gone but the device, which knows no deadline: a thread that gives up when calls have been under
+/// way, and none has ended, for too long. It asks nothing of the device, so captures go on beside
+/// it.
+class Watcher {
+ public:
+  /// `give_up` is called on the watcher's thread, again and again until it returns true.
+  Watcher(std::shared_ptr<const CallEnds> ends, std::chrono::duration<double> patience,
+          std::function<bool()> give_up);
+  ~Watcher();
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+ private:
+  void watch();
+
+  const std::shared_ptr<const CallEnds> ends_;
+  const std::chrono::duration<double> patience_;
+  const std::function<bool()> give_up_;
+  std::mutex mutex_;  // guards ending_
+  std::condition_variable wake_;
+  bool ending_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace winnow::comm
