@@ -65,6 +65,7 @@ class Perf {
     shift_ = (shift_ + kStride) % kShifts;
     return view(pool_, most_ + kShifts * kElements).subspan(shift_ * kElements, count);
   }
+  void enqueue(AllReducer& reducer, const Elements& input, bool in_place);
   void call(AllReducer& reducer, const Elements& input, bool in_place);
   double seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place);
   std::uint64_t wrong(AllReducer& reducer, std::uint64_t count, bool in_place);
@@ -101,31 +102,48 @@ void Perf::sum_over_ranks(const Elements& values) {
   rank_.control->all_reduce({.workspace = &workspace_}, values, ReduceOp::sum, Deadline::never());
 }
 
-/// Returns when its result is there.
-void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
+void Perf::enqueue(AllReducer& reducer, const Elements& input, bool in_place) {
   const Elements output = view(output_, input.size());
   if (in_place) {
     reducer.all_reduce(output, 0, op_.op);
   } else {
     reducer.all_reduce(input, output, 0, op_.op);
   }
+}
+
+/// Returns when its result is there.
+void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
+  enqueue(reducer, input, in_place);
   kernels::wait(where_);
 }
 
 double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place) {
+  const int graphs = settings_.graphs;
+  kernels::PlaceArray<std::byte> own(where_,
+                                     graphs > 0 && !in_place ? count * bytes_of(type_.type) : 0);
+  const Elements given = view(in_place ? output_ : own, count);  // where a fixed place is needed
+  std::optional<RankGraph> graph;
+  if (graphs > 0) graph.emplace(where_, [&] { enqueue(reducer, given, in_place); });
   std::chrono::duration<double> sum{};
   for (int i = 0; i < settings_.iters; ++i) {
     const Elements input = fresh(count);
-    if (in_place) {
-      kernels::copy(where_, view(output_, count).bytes(), input.bytes());
+    if (in_place || graph) {
+      kernels::copy(where_, given.bytes(), input.bytes());
       kernels::wait(where_);
     }
     barrier(*rank_.control);
     const auto begin = std::chrono::steady_clock::now();
-    call(reducer, input, in_place);
+    if (graph) {
+      for (int replay = 0; replay < graphs; ++replay) graph->launch();
+      kernels::wait(where_);
+    } else {
+      call(reducer, input, in_place);
+    }
     sum += std::chrono::steady_clock::now() - begin;
   }
-  return max_over_ranks(*rank_.control, std::array{sum.count() / settings_.iters}).front();
+  reducer.synchronize();
+  const int calls = settings_.iters * std::max(graphs, 1);
+  return max_over_ranks(*rank_.control, std::array{sum.count() / calls}).front();
 }
 
 std::uint64_t Perf::wrong(AllReducer& reducer, std::uint64_t count, bool in_place) {
@@ -175,7 +193,7 @@ PerfRow Perf::row(std::uint64_t count) {
   const Stats before = reducer.totals();
   row.out_of_place.seconds = seconds_of_a_call(reducer, count, false);
   const Stats after = reducer.totals();
-  const auto calls = static_cast<double>(settings_.iters);
+  const auto calls = static_cast<double>(after.calls - before.calls);  // of a graph, its capture
   const auto sent = static_cast<double>(after.wire_bytes - before.wire_bytes);
   row.wire_bytes = max_over_ranks(*rank_.control, std::array{sent / calls}).front();
   row.schedule = after.schedule;

@@ -31,7 +31,6 @@ constexpr Foreign kForeign[] = {
     {"-m", "--agg_iters", "calls are not aggregated; leave it out"},
     {"-r", "--root", "an allreduce has no root; leave it out"},
     {"-a", "--average", "the time is always the maximum over ranks; leave it out"},
-    {"-G", "--cudagraph", "calls cannot be captured into a graph; leave it out"},
     {"-p", "--parallel_init", "ranks always start in parallel; leave it out"},
     {"-z", "--blocking", "calls always block; leave it out"},
     {"-C", "--report_cputime", "the time is always that of the wall clock; leave it out"}};
@@ -46,8 +45,10 @@ Prints the table of nccl-tests' all_reduce_perf, and after it
 A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact
 result, of avg by more than 2 units in the last place. Every timed call has a new gradient and begins
 at a barrier; time is the mean over the calls, of the slowest rank, with --memory device until its
-stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them. Only sums and averages of float,
-half and bfloat16 are compressed, and only from Options::min_bytes on (64K); all else travels dense.
+stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them. With
+--cudagraph N a timed call is N replays of one graph with one gradient, and counts as N; one rank can
+capture calls, several could over NCCL alone. Only sums and averages of float, half and bfloat16 are
+compressed, and only from Options::min_bytes on (64K); all else travels dense.
 WINNOW_ variables hold where no flag says otherwise.
 
 Examples:
@@ -100,6 +101,9 @@ std::string contradiction(const PerfSettings& settings) {
   if (several && settings.step_factor >= 2 && settings.min_bytes == 0) {
     return "--stepfactor never leaves --minbytes 0; give -b of 1 or more";
   }
+  if (settings.graphs > 0 && settings.memory != "device") {
+    return "--cudagraph captures calls on a GPU; give --memory device";
+  }
   return {};
 }
 
@@ -136,6 +140,11 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
                  "ranks when started alone; under mpirun a rank is a process")
       ->check(CLI::Range(1, 1024))
       ->default_str("2");
+  app.add_option(
+         "-G,--cudagraph", settings.graphs,
+         "with --memory device: times so many replays of a graph of a call for each; 0: none")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   app.add_option("--memory", settings.memory, "that buckets lie in")
       ->check(CLI::IsMember({"host", "device"}))
       ->capture_default_str();

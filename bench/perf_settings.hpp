@@ -31,7 +31,8 @@ struct PerfSettings {
   std::vector<NamedOp> ops;
   Options options;
   std::string memory = "host";  ///< that buckets lie in; or "device"
-  std::string output_file;      ///< empty: none
+  int graphs = 0;  ///< replays of a CUDA graph of the call in the place of each timed call; 0: none
+  std::string output_file;  ///< empty: none
   std::vector<std::string> arguments;
 };
 

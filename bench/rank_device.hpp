@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <winnow/exec.hpp>
 
@@ -19,6 +20,21 @@ class RankDevice {
 
   int number() const;  ///< CUDA's
   Exec exec() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// A CUDA graph of what `work` enqueues on a rank's stream. By file, as RankDevice.
+class RankGraph {
+ public:
+  RankGraph(const Exec& where, const std::function<void()>& work);
+  ~RankGraph();
+  RankGraph(RankGraph&&) noexcept;
+
+  /// Enqueues all of it on the stream again.
+  void launch() const;
 
  private:
   struct Impl;

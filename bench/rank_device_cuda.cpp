@@ -45,4 +45,37 @@ Exec RankDevice::exec() const {
   return impl_->stream.exec();
 }
 
+struct RankGraph::Impl {
+  cudaStream_t stream = nullptr;
+  cudaGraphExec_t graph = nullptr;
+
+  ~Impl() {
+    if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
+  }
+};
+
+RankGraph::RankGraph(const Exec& where, const std::function<void()>& work)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->stream = static_cast<cudaStream_t>(where.stream);
+  WINNOW_CUDA_TRY(cudaStreamBeginCapture(impl_->stream, cudaStreamCaptureModeThreadLocal));
+  cudaGraph_t graph = nullptr;
+  try {
+    work();
+  } catch (...) {
+    (void)cudaStreamEndCapture(impl_->stream, &graph);
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    throw;
+  }
+  WINNOW_CUDA_TRY(cudaStreamEndCapture(impl_->stream, &graph));
+  const cudaError_t status = cudaGraphInstantiate(&impl_->graph, graph, 0);
+  WINNOW_CUDA_TRY(cudaGraphDestroy(graph));
+  WINNOW_CUDA_TRY(status);
+}
+RankGraph::~RankGraph() = default;
+RankGraph::RankGraph(RankGraph&&) noexcept = default;
+
+void RankGraph::launch() const {
+  WINNOW_CUDA_TRY(cudaGraphLaunch(impl_->graph, impl_->stream));
+}
+
 }  // namespace winnow::bench

@@ -22,4 +22,14 @@ Exec RankDevice::exec() const {
   return {};
 }
 
+struct RankGraph::Impl {};
+
+RankGraph::RankGraph(const Exec&, const std::function<void()>&) {
+  throw UsageError("there are no CUDA graphs here: built without CUDA");
+}
+RankGraph::~RankGraph() = default;
+RankGraph::RankGraph(RankGraph&&) noexcept = default;
+
+void RankGraph::launch() const {}
+
 }  // namespace winnow::bench

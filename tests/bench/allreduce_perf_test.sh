@@ -48,10 +48,20 @@ if ((${#launcher[@]} > 0)); then
   expect_refusal 'mpirun -n' -t 3
 elif [[ $memory == device ]]; then
   expect_refusal 'for buckets in device memory' --compressor threshold
+  over=(-t 1 --memory device)
+  run -b 64K -e 256K -f 4 -n 2 -w 2 -c 0 -G 3 --compressor topk:0.01 --schedule gather ||
+    fail "calls in a graph end with status $?"
+  [[ $(grep -c ' float ' "$folder/out") == 2 ]] || fail 'calls in a graph have no rows'
+  grep -q 'graph: 3' "$folder/out" || fail 'the head does not tell of the graph'
+  run -b 256K -e 256K -n 1 -w 2 -c 0 -G 3 --compressor topk:0.01 --schedule balanced &&
+    fail 'a call that no graph holds ends with status 0'
+  grep -q 'cannot be captured' "$folder/err" || fail 'it does not say why no graph holds it'
+  over=(-t 3 --memory device)
 else
   expect_refusal 'smaller as -b' -b 8M -e 1M
   expect_refusal 'give -f 2' -b 1K -e 1M -i 0
   expect_refusal 'memory device' -g 2
+  expect_refusal 'memory device' -G 2
   expect_refusal '{host,device}' --memory disk
   CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
