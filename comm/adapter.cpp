@@ -31,22 +31,14 @@ void Adapter::expect_usable() const {
 void Adapter::send(std::span<const std::byte> message, int peer) {
   expect_peer(peer, rank(), size());
   expect_usable();
-  enqueued_.push_back({.data = const_cast<std::byte*>(message.data()),
-                       .bytes = message.size(),
-                       .message_bytes = nullptr,
-                       .peer = peer,
-                       .is_send = true});
+  enqueued_.push_back(Message::sent(message, peer));
   bytes_sent_ += message.size();
 }
 
 void Adapter::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
   expect_peer(peer, rank(), size());
   expect_usable();
-  enqueued_.push_back({.data = buffer.data(),
-                       .bytes = buffer.size(),
-                       .message_bytes = message_bytes,
-                       .peer = peer,
-                       .is_send = false});
+  enqueued_.push_back(Message::received(buffer, peer, message_bytes));
 }
 
 void Adapter::fail(const std::string& why, int code) {

@@ -11,6 +11,7 @@
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
+#include "comm/enqueued.hpp"
 #include "kernels/cuda/device_scope.hpp"
 
 namespace winnow::comm {
@@ -32,14 +33,7 @@ class Adapter : public Transport {
   void abort(std::string_view reason) noexcept override;
 
  protected:
-  struct Message {
-    std::byte* data;               // only read where is_send
-    std::uint64_t bytes;           // to send; or room to receive
-    std::uint64_t* message_bytes;  // where the size received goes, or null
-    int peer;
-    bool is_send;
-    std::size_t offset = 0;  // of its place in the block of its start
-  };
+  using Message = Enqueued;
 
   explicit Adapter(Transport& inner);
   /// A subset of `parent`, over one of what that is over.

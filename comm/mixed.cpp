@@ -12,6 +12,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/enqueued.hpp"
 #include "comm/expect.hpp"
 #include "comm/fifo.hpp"
 #include "comm/staged.hpp"
@@ -19,6 +20,7 @@
 namespace winnow {
 namespace {
 
+using comm::Enqueued;
 using comm::Fifo;
 
 constexpr unsigned kSpinsBeforeYield = 200;
@@ -60,13 +62,6 @@ class MixedTransport final : public Transport {
     Transport* between = nullptr;
     Transport* within = nullptr;
   };
-  struct Message {
-    std::byte* data;               // only read where is_send
-    std::uint64_t bytes;           // to send; or room to receive
-    std::uint64_t* message_bytes;  // where the size received goes, or null
-    int peer;
-    bool is_send;
-  };
   /// What one start sets going: entry n is of ticket n + 1.
   struct Started {
     const Lanes* lanes = nullptr;
@@ -106,9 +101,9 @@ class MixedTransport final : public Transport {
   std::vector<int> rank_in_node_;  // by rank; -1 on another node
   std::string members_;            // of this node, for the text of an error
   bool sizes_travel_;
-  std::vector<Message> enqueued_;  // since the last start
-  Fifo<Started> under_way_;        // leave from the front by wait
-  std::string failure_;            // why this transport is unusable, if it is
+  std::vector<Enqueued> enqueued_;  // since the last start
+  Fifo<Started> under_way_;         // leave from the front by wait
+  std::string failure_;             // why this transport is unusable, if it is
 };
 
 MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
@@ -130,22 +125,14 @@ MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr
 void MixedTransport::send(std::span<const std::byte> message, int peer) {
   comm::expect_peer(peer, rank(), size());
   expect_usable();
-  enqueued_.push_back({.data = const_cast<std::byte*>(message.data()),
-                       .bytes = message.size(),
-                       .message_bytes = nullptr,
-                       .peer = peer,
-                       .is_send = true});
+  enqueued_.push_back(Enqueued::sent(message, peer));
   bytes_sent_ += message.size();
 }
 
 void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
   comm::expect_peer(peer, rank(), size());
   expect_usable();
-  enqueued_.push_back({.data = buffer.data(),
-                       .bytes = buffer.size(),
-                       .message_bytes = message_bytes,
-                       .peer = peer,
-                       .is_send = false});
+  enqueued_.push_back(Enqueued::received(buffer, peer, message_bytes));
 }
 
 // Why nothing waits for ever here that would not over ranks that keep to the rules of NCCL, where
@@ -183,7 +170,7 @@ Ticket MixedTransport::start(const Exec& exec) {
 
 /// Hands what is enqueued to the transports that carry it.
 void MixedTransport::post(const Lanes& lanes) {
-  for (const Message& message : enqueued_) {
+  for (const Enqueued& message : enqueued_) {
     const int place = rank_in_node_[static_cast<std::size_t>(message.peer)];
     const bool over_node = place >= 0 && lanes.within == node_.get();
     Transport& lane = over_node ? *node_ : *lanes.between;

@@ -8,6 +8,7 @@
 #include "compress/device_owned.hpp"
 #include "compress/partial.hpp"
 #include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/memory_ops.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/memory_ops.hpp"
@@ -36,7 +37,7 @@ TermList take_terms(const Exec& exec, std::size_t count) {
 /// sum = those of list.here.
 void add_up(const Exec& exec, const TermList& list, std::span<float> sum) {
   const auto there = list.there.first(list.here.size());
-  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(list.here));
+  kernels::cuda::store(exec, std::as_writable_bytes(there), std::as_bytes(list.here));
   kernels::cuda::ordered_sum(exec, {.terms = there.data(),
                                     .term_count = static_cast<std::uint32_t>(there.size()),
                                     .sum = sum,
