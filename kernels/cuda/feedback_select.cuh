@@ -16,67 +16,46 @@
 
 // Exact selection in one pass over memory, without the host.
 //
-// 1. ChooseBound: under it nothing is expected to be among the k largest. The one carried from the
-//    last step, or, on a parameter's first, one from a sample.
-// 2. StreamPass: acc goes into the residual; where |acc| reaches the bound it moves on into the
-//    candidates, in index order, leaving 0. Candidates beyond their room stay where they are. Where
-//    acc is not finite the residual stays, and the gradient is marked by NaN: where acc is finite,
-//    the gradient is. Own units stay in the residual, and what reaches their bound is listed.
-// 3. PutBack: fewer than k candidates, or more than there is room for, do not serve. They go back
-//    into the residual, and from there on the whole residual stands for the candidates.
-// 4. CountDigits, a digit each time: the magnitude of the k-th, and how many that equal it are
-// kept.
-// 5. Compact: those kept, in index order, to the message; other candidates back to the residual.
-// 6. ClearMarks, where something is not finite and the gradient is to be zero.
+// 1. StreamPass: under a bound nothing is expected to be among the k largest. It is the one carried
+//    from the last step, or, on a parameter's first, one from a sample. acc goes into the residual;
+//    where |acc| reaches the bound it moves on into the candidates, in index order, leaving 0.
+//    Candidates beyond their room stay where they are. Where acc is not finite the residual stays,
+//    and the gradient is marked by NaN: where acc is finite, the gradient is. Own units stay in the
+//    residual, and what reaches their bound is listed.
+// 2. Cut, of the candidates; fewer than k, or more than there is room for, do not serve: they go
+//    back into the residual, and from there on the whole residual stands for the candidates.
+// 3. ClearMarks, where something is not finite and the gradient is to be zero.
 //
 // What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
 // Fewer than k finite elements: all of them are kept, and the lowest positions of others, as 0.
 
 namespace winnow::kernels::cuda {
 
-/// Finds a magnitude that about k elements reach, by digits as CountDigits does; 0 where the sample
-/// is too small for its rank.
-struct ChooseBound {
-  using Task = SelectTask;
-  using Shared = DigitRoom;
-
-  WINNOW_DEVICE static void run(Shared& room, const Task& task) {
-    if (simt::block() != 0) return;
-    const SelectBound state = *task.state;
-    std::uint32_t bound = kInfinity;  // nothing reaches it
-    if (task.k > 0) {
-      bound = state.k == task.k ? magnitude(state.bound) : sampled_bound(room, task);
-    }
-    if (simt::thread() == 0) task.control->bound = bound;
-  }
-
- private:
-  WINNOW_DEVICE static std::uint32_t sampled_bound(Shared& room, const Task& task) {
-    if (task.sample_runs == 0) return 0;
-    std::uint32_t base = 0, rank = task.sample_rank;
-    for (std::uint32_t shift = 31; shift > 0;) {
-      const std::uint32_t width = 1U << shift;
-      shift -= digit_bits(shift);
-      clear_bins(room);
-      simt::barrier();
-      for (std::uint32_t s = simt::thread(); s < task.sample_runs * kSampleRun;
-           s += simt::kThreads) {
-        const std::uint32_t i = s / kSampleRun * (task.count / task.sample_runs) + s % kSampleRun;
-        const std::uint32_t size =
-            magnitude(feedback(task.gradient[i], task.decay, task.residual[i]));
-        if (size < kInfinity && size - base < width) {
-          simt::atomic_add(&room.bins[(size - base) >> shift], 1);
-        }
+/// All threads of a block find a magnitude that about k elements reach, by digits as Cut does; 0
+/// where the sample is too small for its rank. Reads gradient and residual.
+WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& task) {
+  std::uint32_t base = 0, rank = task.sample_rank;
+  for (std::uint32_t shift = 31; shift > 0;) {
+    const std::uint32_t width = 1U << shift;
+    shift -= digit_bits(shift);
+    clear_bins(room);
+    simt::barrier();
+    for (std::uint32_t s = simt::thread(); s < task.sample_runs * kSampleRun; s += simt::kThreads) {
+      const std::uint32_t i = s / kSampleRun * (task.count / task.sample_runs) + s % kSampleRun;
+      const std::uint32_t size =
+          magnitude(feedback(task.gradient[i], task.decay, task.residual[i]));
+      if (size < kInfinity && size - base < width) {
+        simt::atomic_add(&room.bins[(size - base) >> shift], 1);
       }
-      simt::barrier();
-      const Digit digit = pick_digit(room, rank);
-      if (!digit.found) return 0;
-      base += digit.digit << shift;
-      rank -= digit.above;
     }
-    return base;
+    simt::barrier();
+    const Digit digit = pick_digit(room, rank);
+    if (!digit.found) return 0;
+    base += digit.digit << shift;
+    rank -= digit.above;
   }
-};
+  return base;
+}
 
 /// `kOwn`: there are own units.
 template <bool kOwn>
@@ -86,6 +65,7 @@ struct StreamPass {
     simt::ScanRoom scan, own_scan;
     Turn turn;
     std::uint32_t own[kTileUnits / simt::kLanes];  // a bit for each unit of the tile
+    DigitRoom digits;
   };
 
   /// What elements must reach: a magnitude, and |acc| of own ones.
@@ -102,11 +82,12 @@ struct StreamPass {
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     SelectControl* const control = task.control;
     const std::uint32_t tiles = select_tiles(task.count);
-    const Bounds bounds{control->bound, kOwn ? task.own.bound_of_step() : 0};
+    Bounds bounds{kUnknown, kOwn ? task.own.bound_of_step() : 0};
     Met met{0, 0, 0};
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control->stream_ticket);
       if (tile >= tiles) break;
+      if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, task, tile == 0);
       stream(shared, task, tile, bounds, met);
     }
     met.highest = simt::warp_max(met.highest);
@@ -121,6 +102,32 @@ struct StreamPass {
   }
 
  private:
+  static constexpr std::uint32_t kUnknown = ~0U;  // as a bound
+
+  /// What competing elements must reach. Where it is to come from a sample, the block of the first
+  /// tile takes it and the others wait, for from here on they write what it reads.
+  WINNOW_DEVICE static std::uint32_t find_bound(Shared& shared, const Task& task, bool is_first) {
+    SelectControl& control = *task.control;
+    const SelectBound state = *task.state;
+    std::uint32_t bound = 0;
+    if (task.k == 0) {
+      bound = kInfinity;  // nothing reaches it
+    } else if (state.k == task.k) {
+      bound = magnitude(state.bound);
+    } else if (task.sample_runs > 0 && !is_first) {
+      wait_for(&control.bound_is_there);
+      return simt::published(&control.bound);
+    } else if (task.sample_runs > 0) {
+      bound = sampled_bound(shared.digits, task);
+    }
+    if (is_first && simt::thread() == 0) {
+      simt::publish(&control.bound, bound);
+      simt::fence();
+      simt::publish(&control.bound_is_there, 1U);
+    }
+    return bound;
+  }
+
   /// Says of each unit of the tile whether it is own.
   WINNOW_DEVICE static void find_own(Shared& shared, const Task& task, std::uint32_t tile) {
     if (simt::thread() < kTileUnits) {
@@ -246,28 +253,13 @@ struct StreamPass {
         simt::published(&control.not_finite) - simt::published(&control.own_not_finite);
     const bool whole = candidates < task.k || candidates > task.capacity;
     control.whole = whole ? 1 : 0;
+    control.back = !whole ? 0 : candidates < task.capacity ? candidates : task.capacity;
     control.finite = task.competing - not_finite;
     control.scarce = control.finite < task.k ? 1 : 0;
-    control.base = whole ? 0 : control.bound;
-    control.rank = task.k;
-    const std::uint32_t span = simt::published(&control.highest) - control.base;
+    control.base[0] = whole ? 0 : simt::published(&control.bound);
+    control.rank[0] = task.k;
+    const std::uint32_t span = simt::published(&control.highest) - control.base[0];
     while (control.scarce == 0 && span >> control.shift != 0) ++control.shift;
-  }
-};
-
-struct PutBack {
-  using Task = SelectTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    const SelectControl& control = *task.control;
-    if (control.whole == 0) return;
-    const std::uint32_t held =
-        control.candidates < task.capacity ? control.candidates : task.capacity;
-    for (std::uint32_t c = simt::block() * simt::kThreads + simt::thread(); c < held;
-         c += simt::blocks() * simt::kThreads) {
-      task.residual[task.candidate_index[c]] = task.candidate_value[c];
-    }
   }
 };
 
@@ -287,17 +279,12 @@ struct ClearMarks {
 /// Calls stage(kernel, blocks) for each kernel of a step, in order.
 template <class Stage>
 void for_each_select_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
-  stage(ChooseBound{}, 1U);
   if (task.has_own) {
     stage(StreamPass<true>{}, blocks);
   } else {
     stage(StreamPass<false>{}, blocks);
   }
-  stage(PutBack{}, blocks);
-  stage(CountDigits<0>{}, blocks);
-  stage(CountDigits<1>{}, blocks);
-  stage(CountDigits<2>{}, blocks);
-  stage(Compact{}, blocks);
+  stage(Cut{}, blocks);
   if (task.zero_gradient) stage(ClearMarks{}, blocks);
 }
 

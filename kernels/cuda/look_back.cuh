@@ -29,24 +29,40 @@ WINNOW_DEVICE std::uint32_t next_tile(Turn& turn, std::uint32_t* ticket) {
   return turn.tile;
 }
 
-/// Whether this is the first thread of the block that is the last of the grid to come here; it then
-/// sees what all blocks did before. All threads call it.
-WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
+/// Whether this is the first thread of the block whose `mine` shares make the shares that are done
+/// `all`; it then sees what all blocks did before. All threads call it.
+WINNOW_DEVICE bool is_last_thread(std::uint32_t* done, std::uint32_t mine, std::uint32_t all) {
   simt::barrier();
   if (simt::thread() != 0) return false;
   simt::fence();  // of all that the barrier has shown to this thread
-  const bool last = simt::atomic_add(done, 1) + 1 == simt::blocks();
+  const bool last = simt::atomic_add(done, mine) + mine == all;
   simt::fence();
   return last;
 }
+/// With a share for each block of the grid.
+WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
+  return is_last_thread(done, 1, simt::blocks());
+}
 
 /// The same for all threads of that block.
-WINNOW_DEVICE bool is_last_block(Turn& turn, std::uint32_t* done) {
-  const bool last = is_last_thread(done);
+WINNOW_DEVICE bool is_last_block(Turn& turn, std::uint32_t* done, std::uint32_t mine,
+                                 std::uint32_t all) {
+  const bool last = is_last_thread(done, mine, all);
   if (simt::thread() == 0) turn.is_last = last ? 1 : 0;
   simt::barrier();
   simt::fence();
   return turn.is_last != 0;
+}
+
+/// Of the block: returns when a block that was there before, as who draws tiles in order knows, has
+/// published another word than 0, and sees what that block did before.
+WINNOW_DEVICE void wait_for(const std::uint32_t* word) {
+  if (simt::thread() == 0) {
+    while (simt::published(word) == 0) simt::idle();
+    simt::fence();
+  }
+  simt::barrier();
+  simt::fence();
 }
 
 /// Two counts below 2^31 that are summed together.

@@ -15,81 +15,153 @@
 
 namespace winnow::kernels::cuda {
 
-// The second half of a selection (feedback_select.cuh): from a source the k largest, exactly.
-
-/// One digit of the k-th magnitude.
-template <std::uint32_t kLevel>
-struct CountDigits {
+/// The second half of a selection (feedback_select.cuh): from a source the k largest, exactly.
+///
+/// One kernel of several phases, each over all tiles of its own:
+/// - candidates that do not serve go back into the residual;
+/// - a digit each time: the magnitude of the k-th, and how many that equal it are kept;
+/// - what is kept goes to the message, in index order, and other candidates back to the residual.
+///
+/// Blocks draw the tiles of all phases in order, and who has drawn one of a phase waits until the
+/// phase before is over: for blocks that run, as look_back does.
+struct Cut {
   using Task = SelectTask;
   struct Shared {
     DigitRoom digits;
-    Turn turn;
-  };
-
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
-    SelectControl& control = *task.control;
-    if (task.k == 0 || control.scarce != 0 || control.shift == 0) return;
-    // The last block changes them when all have read them.
-    const std::uint32_t base = control.base, rank = control.rank;
-    const std::uint32_t width = 1U << control.shift;
-    const std::uint32_t shift = control.shift - digit_bits(control.shift);
-    const Source source(task);
-    std::uint32_t* const bins = shared.digits.bins;
-    clear_bins(shared.digits);
-    simt::barrier();
-    for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < source.count;
-         i += simt::blocks() * simt::kThreads) {
-      const std::uint32_t offset = magnitude(source.value[i]) - base;
-      if (offset < width && source.counts(i) && source.competes(i)) {
-        simt::atomic_add(&bins[offset >> shift], 1);
-      }
-    }
-    simt::barrier();
-    std::uint32_t* const all = task.bins + kLevel * kBins;
-    for (std::uint32_t b = simt::thread(); b < kBins; b += simt::kThreads) {
-      if (bins[b] != 0) simt::atomic_add(&all[b], bins[b]);
-    }
-    if (!is_last_block(shared.turn, &control.count_done[kLevel])) return;
-    for (std::uint32_t b = simt::thread(); b < kBins; b += simt::kThreads) {
-      bins[b] = simt::published(&all[b]);
-    }
-    simt::barrier();
-    const Digit digit = pick_digit(shared.digits, rank);
-    if (simt::thread() != 0) return;
-    control.base = base + (digit.digit << shift);
-    control.shift = shift;
-    control.rank = rank - digit.above;
-  }
-};
-
-/// Writes what is kept to the message, in index order, and puts other candidates back.
-struct Compact {
-  using Task = SelectTask;
-  struct Shared {
     simt::ScanRoom above, ties;
     Turn turn;
   };
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
-    SelectControl& control = *task.control;
-    const Source source(task);
-    const std::uint32_t tiles = task.k == 0 ? 0 : select_tiles(source.count);
-    while (true) {
-      const std::uint32_t tile = next_tile(shared.turn, &control.compact_ticket);
-      if (tile >= tiles) break;
-      compact(shared, task, source, tile);
+    if (task.k == 0) {
+      if (simt::grid_thread() == 0) report(task, 0);
+      return;
     }
-    if (simt::grid_thread() == 0) report(task);  // what the kernels before have found
+    const Phases phases(task);
+    std::uint32_t phase = 0, begin = 0;  // its first ticket
+    std::uint32_t mine = 0;              // tiles of it that this block has drawn
+    while (true) {
+      const std::uint32_t ticket = next_tile(shared.turn, &task.control->cut_ticket);
+      while (phase < phases.count() && ticket - begin >= phases.tiles(phase)) {
+        if (mine > 0) leave(shared, task, phases, phase, mine);
+        begin += phases.tiles(phase++);
+        mine = 0;
+      }
+      if (phase == phases.count()) return;
+      if (mine++ == 0) enter(shared, task, phases, phase);
+      const std::uint32_t tile = ticket - begin;
+      if (phase == kBack) {
+        put_back(task, tile);
+      } else if (phase < phases.last()) {
+        count_digits(shared.digits, task, phases, phase, tile);
+      } else {
+        compact(shared, task, phases, tile);
+      }
+    }
   }
 
  private:
-  WINNOW_DEVICE static void compact(Shared& shared, const Task& task, const Source& source,
+  static constexpr std::uint32_t kBack = 0;  // the first phase; then a phase for each digit
+
+  struct Phases {
+    std::uint32_t back_tiles, source_tiles, shift;
+
+    WINNOW_DEVICE explicit Phases(const Task& task)
+        : back_tiles(select_tiles(task.control->back)),
+          source_tiles(select_tiles(Source(task).count)),
+          shift(task.control->shift) {}
+    WINNOW_DEVICE std::uint32_t digits() const { return (shift + kDigitBits - 1) / kDigitBits; }
+    WINNOW_DEVICE std::uint32_t last() const { return digits() + 1; }
+    WINNOW_DEVICE std::uint32_t count() const { return digits() + 2; }
+    WINNOW_DEVICE std::uint32_t tiles(std::uint32_t phase) const {
+      return phase == kBack ? back_tiles : source_tiles;
+    }
+    /// Bits that are left when `found` digits are.
+    WINNOW_DEVICE std::uint32_t shift_behind(std::uint32_t found) const {
+      return shift < found * kDigitBits ? 0 : shift - found * kDigitBits;
+    }
+  };
+
+  /// Of the block, before its first tile of a phase.
+  WINNOW_DEVICE static void enter(Shared& shared, const Task& task, const Phases& phases,
+                                  std::uint32_t phase) {
+    if (phase == kBack) return;
+    clear_bins(shared.digits);
+    if (phases.tiles(phase - 1) > 0) {
+      wait_for(&task.control->cut_over[phase - 1]);
+    } else {
+      simt::barrier();
+    }
+  }
+
+  /// Of the block, behind its last tile of a phase, of which it had `mine`. The last block to come
+  /// ends the phase.
+  WINNOW_DEVICE static void leave(Shared& shared, const Task& task, const Phases& phases,
+                                  std::uint32_t phase, std::uint32_t mine) {
+    if (phase == phases.last()) return;
+    SelectControl& control = *task.control;
+    std::uint32_t* const bins = shared.digits.bins;
+    std::uint32_t* const all = task.bins + (phase - 1) * kBins;
+    const bool counts = phase != kBack;
+    for (std::uint32_t b = simt::thread(); counts && b < kBins; b += simt::kThreads) {
+      if (bins[b] != 0) simt::atomic_add(&all[b], bins[b]);
+    }
+    if (!is_last_block(shared.turn, &control.cut_done[phase], mine, phases.tiles(phase))) return;
+    if (counts) {
+      for (std::uint32_t b = simt::thread(); b < kBins; b += simt::kThreads) {
+        bins[b] = simt::published(&all[b]);
+      }
+      simt::barrier();
+      const std::uint32_t base = simt::published(&control.base[phase - 1]);
+      const std::uint32_t rank = simt::published(&control.rank[phase - 1]);
+      const Digit digit = pick_digit(shared.digits, rank);
+      if (simt::thread() == 0) {
+        simt::publish(&control.base[phase], base + (digit.digit << phases.shift_behind(phase)));
+        simt::publish(&control.rank[phase], rank - digit.above);
+      }
+    }
+    if (simt::thread() != 0) return;
+    simt::fence();
+    simt::publish(&control.cut_over[phase], 1U);
+  }
+
+  WINNOW_DEVICE static void put_back(const Task& task, std::uint32_t tile) {
+    const std::uint32_t end = task.control->back;
+    for (std::uint32_t j = 0; j < kSelectTile; j += simt::kThreads) {
+      const std::uint32_t c = tile * kSelectTile + j + simt::thread();
+      if (c < end) task.residual[task.candidate_index[c]] = task.candidate_value[c];
+    }
+    simt::barrier();
+  }
+
+  /// Digit number `phase`, from 1.
+  WINNOW_DEVICE static void count_digits(DigitRoom& room, const Task& task, const Phases& phases,
+                                         std::uint32_t phase, std::uint32_t tile) {
+    const Source source(task);
+    const std::uint32_t base = simt::published(&task.control->base[phase - 1]);
+    const std::uint32_t width = 1U << phases.shift_behind(phase - 1);
+    const std::uint32_t shift = phases.shift_behind(phase);
+    for (std::uint32_t j = 0; j < kSelectTile; j += simt::kThreads) {
+      const std::uint32_t i = tile * kSelectTile + j + simt::thread();
+      if (i >= source.count) break;
+      const std::uint32_t offset = magnitude(source.value[i]) - base;
+      if (offset < width && source.counts(i) && source.competes(i)) {
+        simt::atomic_add(&room.bins[offset >> shift], 1);
+      }
+    }
+    simt::barrier();
+  }
+
+  WINNOW_DEVICE static void compact(Shared& shared, const Task& task, const Phases& phases,
                                     std::uint32_t tile) {
     const SelectControl& control = *task.control;
+    const Source source(task);
     const bool whole = control.whole != 0, scarce = control.scarce != 0;
-    const std::uint32_t cut = control.base;
+    const std::uint32_t cut = simt::published(&control.base[phases.digits()]);
     // Of those that tie, this many are kept, the first ones.
-    const std::uint32_t ties = scarce ? task.k - control.finite : control.rank;
+    const std::uint32_t ties =
+        scarce ? task.k - control.finite : simt::published(&control.rank[phases.digits()]);
+    if (tile == 0 && simt::thread() == 0) report(task, cut);
     float value[kSelectVectors][4];
     unsigned here[kSelectVectors], above[kSelectVectors], tied[kSelectVectors];
     unsigned counts[kSelectVectors];
@@ -147,8 +219,8 @@ struct Compact {
     }
   }
 
-  /// By one thread.
-  WINNOW_DEVICE static void report(const Task& task) {
+  /// By one thread, when the magnitude of the k-th is known, and with it all there is to tell.
+  WINNOW_DEVICE static void report(const Task& task, std::uint32_t cut) {
     const SelectControl& control = *task.control;
     const std::uint64_t limit = 2 * std::uint64_t{task.k} + 4096;
     const std::uint64_t candidates = control.candidates < limit ? control.candidates : limit;
@@ -160,8 +232,7 @@ struct Compact {
                     .overflow = control.overflow != 0};
     if (task.k == 0 || control.keeps_bound != 0) return;
     SelectBound state = *task.state;
-    learn_bound(state, task.k, control.scarce != 0 ? 0 : std::bit_cast<float>(control.base),
-                candidates);
+    learn_bound(state, task.k, control.scarce != 0 ? 0 : std::bit_cast<float>(cut), candidates);
     *task.state = state;
   }
 };

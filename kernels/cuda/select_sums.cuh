@@ -24,7 +24,7 @@
 //    to be selected from. Where a sum is not finite nothing is: NaN everywhere is what makes the
 //    last kernel name the first k elements, as 0. Where terms name more than there is room for,
 //    the sums beyond it are lost, which the result tells.
-// 4. CountDigits and Compact, as in feedback_select.
+// 4. Cut, as in feedback_select.
 //
 // What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
 
@@ -212,9 +212,9 @@ struct SumTouched {
     control.scarce = refused ? 1 : 0;
     control.keeps_bound = refused || overflow ? 1 : 0;
     control.finite = refused ? 0 : task.select.count;
-    control.base = whole ? 0 : bound;
-    control.rank = k;
-    const std::uint32_t span = whole ? kInfinity : simt::published(&control.highest) - control.base;
+    control.base[0] = whole ? 0 : bound;
+    control.rank[0] = k;
+    const std::uint32_t span = whole ? kInfinity : simt::published(&control.highest) - bound;
     while (!refused && span >> control.shift != 0) ++control.shift;
   }
 };
@@ -257,10 +257,7 @@ void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
   stage(SumTouched{}, task, tiles);
   stage(FillSums{}, task, tiles);
   stage(PutSums{}, task, tiles);
-  stage(CountDigits<0>{}, task.select, tiles);
-  stage(CountDigits<1>{}, task.select, tiles);
-  stage(CountDigits<2>{}, task.select, tiles);
-  stage(Compact{}, task.select, tiles);
+  stage(Cut{}, task.select, tiles);
 }
 
 }  // namespace winnow::kernels::cuda

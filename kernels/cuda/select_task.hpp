@@ -19,6 +19,7 @@ namespace winnow::kernels::cuda {
 /// What the kernels of a selection tell each other; all zero before the first.
 struct SelectControl {
   std::uint32_t bound;           ///< a magnitude: candidates reach it
+  std::uint32_t bound_is_there;  ///< 1: so it was chosen from a sample
   std::uint32_t candidates;      ///< that did
   std::uint32_t not_finite;      ///< elements whose acc is not
   std::uint32_t own_not_finite;  ///< those of them that are own
@@ -26,13 +27,15 @@ struct SelectControl {
   std::uint32_t listed;          ///< own elements that reach their bound
   std::uint32_t highest;         ///< magnitude of all finite ones that compete
   std::uint32_t whole;           ///< 1: the candidates do not serve; select from the whole residual
+  std::uint32_t back;            ///< candidates that go back into the residual before that
   std::uint32_t scarce;          ///< 1: fewer than k are finite
   std::uint32_t keeps_bound;     ///< 1: the step teaches no bound
   std::uint32_t overflow;        ///< 1: what terms name found no room
-  std::uint32_t base, shift;     ///< the k-th magnitude lies in [base, base + 2^shift)
-  std::uint32_t rank;            ///< of the k-th in that range, from 1
-  std::uint32_t stream_ticket, compact_ticket;
-  std::uint32_t stream_done, count_done[kLevels];
+  /// The k-th magnitude lies in [base[0], base[0] + 2^shift) and is the rank[0]-th there, from 1;
+  /// and so for what is left of the shift behind each digit.
+  std::uint32_t base[kLevels + 1], rank[kLevels + 1], shift;
+  std::uint32_t stream_ticket, stream_done;
+  std::uint32_t cut_ticket, cut_done[kLevels + 1], cut_over[kLevels + 1];  ///< of each phase
 };
 
 /// Small ones force rare paths in tests.
