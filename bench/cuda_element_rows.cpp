@@ -66,8 +66,8 @@ void add_messages(const CudaInputs& in, Rows& rows) {
   const auto sum = std::make_shared<DeviceArray<std::uint64_t>>(1);
   rows.push_back(
       {"checksum", static_cast<double>(in.count * sizeof(float)), [&in, sum](std::size_t round) {
-         kernels::cuda::checksum(
-             in.exec(), std::as_bytes(in.set(round).gradient.span().first(in.count)), sum->data());
+         const auto message = std::as_bytes(in.set(round).gradient.span().first(in.count));
+         kernels::cuda::checksums(in.exec(), {&message, 1}, sum->data());
        }});
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {
     if (coding.name != "int8" && coding.name != "int4") continue;

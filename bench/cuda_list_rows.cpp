@@ -2,12 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "bench/cuda_inputs.hpp"
 #include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
+#include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/split.hpp"
 
 namespace winnow::bench {
@@ -26,9 +30,7 @@ struct Lists {
         index(kRanks * k),
         value(kRanks * k),
         coded_bytes(kernels::value_bytes(int4(), k)),
-        coded(kRanks * coded_bytes),
-        terms(kRanks),
-        coded_terms(kRanks) {
+        coded(kRanks * coded_bytes) {
     std::vector<std::uint32_t> host(k);
     const std::size_t spacing = in.count / k;
     for (std::uint32_t r = 0; r < kRanks; ++r) {
@@ -42,14 +44,11 @@ struct Lists {
       kernels::quantize(in.exec(), int4(), {}, value.span().subspan(r * k, k), message(r));
     }
     fill(value.span(), kRanks, in.stream);  // coding has left errors there
-    std::vector<DeviceTerm> plain, quantized;
     for (std::uint32_t r = 0; r < kRanks; ++r) {
-      plain.push_back(kernels::cuda::device_term({.index = list(r).index, .value = list(r).value}));
-      quantized.push_back(kernels::cuda::device_term(
+      terms.push_back(kernels::cuda::device_term({.index = list(r).index, .value = list(r).value}));
+      coded_terms.push_back(kernels::cuda::device_term(
           {.index = list(r).index, .format = int4(), .coded = message(r), .count = k}));
     }
-    terms.upload(plain, in.stream);
-    coded_terms.upload(quantized, in.stream);
   }
 
   static kernels::ValueFormat int4() {
@@ -71,58 +70,68 @@ struct Lists {
   DeviceArray<float> value;
   std::size_t coded_bytes;  ///< of a rank
   DeviceArray<std::byte> coded;
-  DeviceArray<DeviceTerm> terms, coded_terms;
+  std::vector<DeviceTerm> terms, coded_terms;
 };
 
 using ListsRef = std::shared_ptr<const Lists>;
 
-/// Room for indices on their way to bytes and back.
+/// Messages of indices alone, and room to decode them.
 struct Indices {
   explicit Indices(const CudaInputs& in)
-      : eliasfano(kernels::eliasfano_shape(in.count, in.k).bytes()),
-        raw32((in.k + 1) / 2 * 8),
-        bitmap((in.count + 63) / 64 * 8),
+      : eliasfano(kHeader + kernels::eliasfano_shape(in.count, in.k).bytes()),
+        raw32(kHeader + (in.k + 1) / 2 * 8),
+        bitmap(kHeader + (in.count + 63) / 64 * 8),
         eliasfano_scratch(kernels::cuda::eliasfano_decode_scratch(in.count, in.k)),
         bitmap_scratch(kernels::cuda::bitmap_decode_scratch(in.count)),
         index(in.k) {}
+  static constexpr std::size_t kHeader = kernels::cuda::kHeaderBytes;
   DeviceArray<std::byte> eliasfano, raw32, bitmap, eliasfano_scratch, bitmap_scratch;
   DeviceArray<std::uint32_t> index, refused{1};
 };
 
-/// The decoders of raw32 and eliasfano look at each index once more, to see that they ascend.
+/// Of sealing and decoding. The decoders of raw32 and eliasfano look at each index once more, to
+/// see that they ascend; those with scratch clear it, as a call does.
 void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
-  const auto room = std::make_shared<Indices>(in);
-  const std::size_t k = in.k;
-  const auto bytes = [k](const DeviceArray<std::byte>& message, std::size_t of_each) {
-    return static_cast<double>(message.span().size() + of_each * k);
+  struct Coding {
+    const char* name;
+    std::size_t decoded_bytes;  // of an index
+    DeviceArray<std::byte> Indices::*message;
+    DeviceArray<std::byte> Indices::*scratch;  // null: none
+    decltype(&kernels::cuda::seal_raw32) seal;
+    decltype(&kernels::cuda::raw32_decode) decode;
   };
-  rows.push_back({"eliasfano_encode", bytes(room->eliasfano, 4), [&in, lists, room](auto) {
-                    kernels::eliasfano_encode(in.exec(), in.count, lists->list(0).index,
-                                              room->eliasfano.span());
-                  }});
-  rows.push_back({"eliasfano_decode", bytes(room->eliasfano, 8), [&in, room](auto) {
-                    kernels::cuda::eliasfano_decode(
-                        in.exec(), {in.count, room->eliasfano.span(), room->index.span(),
-                                    room->refused.data(), room->eliasfano_scratch.span()});
-                  }});
-  rows.push_back({"raw32_encode", bytes(room->raw32, 4), [&in, lists, room](auto) {
-                    kernels::cuda::raw32_encode(in.exec(), lists->list(0).index,
-                                                room->raw32.span());
-                  }});
-  rows.push_back({"raw32_decode", bytes(room->raw32, 4), [&in, room](auto) {
-                    kernels::cuda::raw32_decode(
-                        in.exec(),
-                        {in.count, room->raw32.span(), room->index.span(), room->refused.data()});
-                  }});
-  rows.push_back({"bitmap_encode", bytes(room->bitmap, 4), [&in, lists, room](auto) {
-                    kernels::cuda::bitmap_encode(in.exec(), in.count, lists->list(0).index,
-                                                 room->bitmap.span());
-                  }});
-  rows.push_back({"bitmap_decode", bytes(room->bitmap, 4), [&in, room](auto) {
-                    kernels::cuda::bitmap_decode(
-                        in.exec(), {in.count, room->bitmap.span(), room->index.span(),
-                                    room->refused.data(), room->bitmap_scratch.span()});
-                  }});
+  const Coding codings[] = {
+      {"eliasfano", 8, &Indices::eliasfano, &Indices::eliasfano_scratch,
+       kernels::cuda::seal_eliasfano, kernels::cuda::eliasfano_decode},
+      {"raw32", 4, &Indices::raw32, nullptr, kernels::cuda::seal_raw32,
+       kernels::cuda::raw32_decode},
+      {"bitmap", 4, &Indices::bitmap, &Indices::bitmap_scratch, kernels::cuda::seal_bitmap,
+       kernels::cuda::bitmap_decode},
+  };
+  const auto room = std::make_shared<Indices>(in);
+  for (const Coding& coding : codings) {
+    const std::span<std::byte> message = (*room.*coding.message).span();
+    const auto bytes = [&](std::size_t of_each) {
+      return static_cast<double>(message.size() + of_each * in.k);
+    };
+    const std::string name = coding.name;
+    rows.push_back({"seal, " + name, bytes(4), [&in, lists, room, message, coding](auto) {
+                      coding.seal(in.exec(),
+                                  {.message = message,
+                                   .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56}},
+                                  in.count, lists->list(0).index);
+                    }});
+    rows.push_back(
+        {name + "_decode", bytes(coding.decoded_bytes), [&in, room, message, coding](auto) {
+           std::span<std::byte> scratch;
+           if (coding.scratch != nullptr) {
+             scratch = (*room.*coding.scratch).span();
+             kernels::cuda::zero(in.exec(), scratch);
+           }
+           coding.decode(in.exec(), {in.count, message.subspan(Indices::kHeader),
+                                     room->index.span(), room->refused.data(), scratch});
+         }});
+  }
 }
 
 /// Room for a list by owner.
@@ -185,13 +194,12 @@ void add_sums(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const std::size_t sum = in.count * sizeof(float);
   const std::size_t plain = 8 * in.k, coded = 4 * in.k + lists->coded_bytes;
   for (const bool is_coded : {false, true}) {
-    const DeviceTerm* const terms = (is_coded ? lists->coded_terms : lists->terms).data();
+    const std::span<const DeviceTerm> terms = is_coded ? lists->coded_terms : lists->terms;
     rows.push_back({is_coded ? "ordered_sum of 8, int4" : "ordered_sum of 8",
                     static_cast<double>(Lists::kRanks * (is_coded ? coded : plain) + sum),
                     [&in, lists, terms](std::size_t round) {
                       const auto& s = in.set(round);
                       kernels::cuda::ordered_sum(in.exec(), {.terms = terms,
-                                                             .term_count = Lists::kRanks,
                                                              .sum = s.target.span(),
                                                              .not_finite = s.not_finite.data()});
                     }});

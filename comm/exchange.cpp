@@ -44,12 +44,12 @@ void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint6
 }
 
 bool encode_gradient(Exchange& exchange, Header::Kind kind,
-                     std::span<std::span<std::byte>> messages) {
+                     std::span<std::span<std::byte>> messages, compress::MessageView* opened) {
   Stats& stats = exchange.stats;
   const Stopwatch watch(&stats.select_seconds, &stats.encode_seconds);
   Header header = exchange.header;
   header.kind = kind;
-  compress::Outbox out{.messages = messages};
+  compress::Outbox out{.messages = messages, .opened = opened, .verdict = exchange.verdict};
   exchange.compressor.encode(exchange.exec,
                              {.part = exchange.part,
                               .decay = exchange.decay,

@@ -96,9 +96,11 @@ std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& byt
 }
 
 /// Compressor::encode: rooms become this rank's messages of `kind` by owner, and Exchange::own.
-/// Returns whether every acc was finite.
+/// Returns whether every acc was finite. Where `opened` is not null it and Exchange::verdict are
+/// told of the one message, by Outbox::opened.
 bool encode_gradient(Exchange& exchange, compress::Header::Kind kind,
-                     std::span<std::span<std::byte>> messages);
+                     std::span<std::span<std::byte>> messages,
+                     compress::MessageView* opened = nullptr);
 
 /// Enqueues out[peer] to each peer and the receipt of in[peer]; received[peer] becomes the bytes of
 /// what arrived, received[self] those of in[self]. Rank r begins with r + 1 and goes up, so that no

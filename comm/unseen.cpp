@@ -18,10 +18,7 @@ namespace {
 /// Adds to the verdict whether dense sums are finite, which they are not where a gradient is not.
 void judge(const Exec& exec, std::span<const Exchange> dense, kernels::cuda::Verdict& verdict) {
   for (const Exchange& exchange : dense) {
-    const Workspace::Scope scope(*exec.device_workspace);
-    const auto not_finite = exec.device_workspace->take<std::uint32_t>(1);
-    kernels::cuda::all_finite(exec, exchange.sum, not_finite.data());
-    kernels::cuda::judge_sums(exec, not_finite, &verdict);
+    kernels::cuda::all_finite(exec, exchange.sum, &verdict.not_finite);
   }
 }
 

@@ -81,10 +81,7 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket,
 void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
                     kernels::cuda::Verdict& verdict) const {
   visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-    const Workspace::Scope scope(*exec.device_workspace);
-    const auto too_large = exec.device_workspace->take<std::uint32_t>(1);
-    kernels::cuda::fits(exec, type, sums, by, too_large.data());
-    kernels::cuda::judge_sums(exec, too_large, &verdict);
+    kernels::cuda::fits(exec, type, sums, by, &verdict.not_finite);
   });
 }
 

@@ -36,6 +36,10 @@ struct Outbox {
   Owned owned = {};        ///< what encode knows of the positions of Part::self
   bool finite = true;      ///< whether every acc was; where not, messages carry Header::kPoison
   std::uint64_t kept = 0;  ///< elements chosen for messages
+  /// On a device, if not null: the one message, for all, becomes this as if it had been opened, and
+  /// the verdict is told of its poison.
+  MessageView* opened = nullptr;
+  kernels::cuda::Verdict* verdict = nullptr;
 };
 
 /// Where Compressor::add writes. `message`, if not empty, has message_bytes(k, k, codings()) bytes
@@ -138,8 +142,8 @@ class Compressor {
   virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
                                  std::span<MessageView> views) const;
   /// The same of messages of fixed sizes on a device, which the host does not wait for: what is to
-  /// be said of them goes to the verdict, with their numbers in `incoming`. By that alone may be
-  /// known whether what the views name can be read.
+  /// be said of them goes to the verdict, by their senders. By that alone may be known whether what
+  /// the views name can be read.
   virtual void open_unseen(const Exec& exec, std::span<const Incoming> incoming,
                            std::span<MessageView> views, kernels::cuda::Verdict& verdict) const;
   /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied

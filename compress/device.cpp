@@ -47,9 +47,9 @@ class OnDevice final : public Compressor {
     std::span<std::byte>& message = out.messages.front();
     message = message.first(message_bytes(job.part.count, job.part.k, codings()));
     if (everything()) {
-      encode_everything(exec, job, message);
+      encode_everything(exec, job, message, out);
     } else {
-      encode_selected(exec, job, message);
+      encode_selected(exec, job, message, out);
     }
   }
 
@@ -85,24 +85,21 @@ class OnDevice final : public Compressor {
     std::ranges::transform(outcome.messages, terms.begin(), device_term);
     Exec sums = exec;
     if (outcome.verdict != nullptr) sums.condition = kernels::cuda::sound(*outcome.verdict);
-    const auto there = upload(sums, terms);
-    const auto not_finite = exec.device_workspace->take<std::uint32_t>(part.pieces.size());
-    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-      const Piece& piece = part.pieces[i];
-      kernels::cuda::ordered_sum(sums, {.terms = there.data(),
-                                        .term_count = static_cast<std::uint32_t>(there.size()),
-                                        .begin = piece.base,
-                                        .sum = piece.elements,
-                                        .factor = outcome.factor,
-                                        .not_finite = &not_finite[i]});
+    kernels::cuda::DeviceSumJob job{.factor = outcome.factor};
+    place_terms(exec, terms, job);
+    const bool unseen = outcome.verdict != nullptr;
+    const auto not_finite = unseen ? std::span(&outcome.verdict->not_finite, 1)
+                                   : kernels::take_zeros<std::uint32_t>(exec, 1);
+    job.not_finite = not_finite.data();
+    for (const Piece& piece : part.pieces) {
+      job.begin = piece.base;
+      job.sum = piece.elements;
+      kernels::cuda::ordered_sum(sums, job);
     }
-    if (outcome.verdict != nullptr) {
-      kernels::cuda::judge_sums(exec, not_finite, outcome.verdict);
-      return true;
-    }
-    const auto answers = exec.workspace->take<std::uint32_t>(not_finite.size());
-    kernels::read(exec, std::as_writable_bytes(answers), std::as_bytes(not_finite));
-    return std::ranges::all_of(answers, [](std::uint32_t word) { return word == 0; });
+    if (unseen) return true;
+    std::uint32_t answer = 0;
+    kernels::read(exec, std::as_writable_bytes(std::span(&answer, 1)), std::as_bytes(not_finite));
+    return answer == 0;
   }
 
   void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
@@ -184,8 +181,8 @@ class OnDevice final : public Compressor {
   std::string selection() const override { return real_->name(); }
 
  private:
-  void encode_everything(const Exec& exec, const EncodeJob& job,
-                         std::span<std::byte> message) const {
+  void encode_everything(const Exec& exec, const EncodeJob& job, std::span<std::byte> message,
+                         Outbox& out) const {
     const Part& part = job.part;
     const Workspace::Scope scope(*exec.device_workspace);
     const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
@@ -194,7 +191,7 @@ class OnDevice final : public Compressor {
     });
     const std::span<std::byte> values =
         lay_out(part.count, part.count, message, codings()).value_part;
-    const auto poison = exec.device_workspace->take<std::uint32_t>(1);
+    const auto poison = kernels::take_zeros<std::uint32_t>(exec, 1);
     kernels::cuda::feedback_quantize(
         exec,
         {.job = {.pieces = pieces, .decay = job.decay, .partition = part.partition},
@@ -205,15 +202,18 @@ class OnDevice final : public Compressor {
     const Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = header.k = part.count;
-    seal_on_device(exec, header, {}, {.words = poison}, message, codings());
+    seal_for_all(exec, header, {}, {.words = poison}, message, out);
   }
 
-  void encode_selected(const Exec& exec, const EncodeJob& job, std::span<std::byte> message) const {
+  void encode_selected(const Exec& exec, const EncodeJob& job, std::span<std::byte> message,
+                       Outbox& out) const {
     const Part& part = job.part;
+    const MessageLayout layout = lay_out(part.count, part.k, message, codings());
     Workspace& scratch = *exec.device_workspace;
+    const auto index = scratch.take<std::uint32_t>(part.k);  // Outbox::opened may name it
     const Workspace::Scope scope(scratch);
-    const auto index = scratch.take<std::uint32_t>(part.k);
-    const auto value = scratch.take<float>(part.k);
+    const bool exact = codings().exact();
+    const auto value = exact ? layout.floats(part.k) : scratch.take<float>(part.k);
     const auto results = scratch.take<kernels::SelectResult>(part.pieces.size());
     reserve_passes(exec, part);
     std::size_t at = 0;
@@ -237,10 +237,19 @@ class OnDevice final : public Compressor {
     Header header = job.header;
     header.count = part.count;
     header.k = part.k;
-    kernels::cuda::quantize(exec, codings().value, job.random, value,
-                            lay_out(part.count, part.k, message, codings()).value_part);
-    if (!codings().exact()) put_back_list(exec, part, {index, value});  // what the coding missed
-    seal_on_device(exec, header, index, {.results = results}, message, codings());
+    if (!exact) {
+      kernels::cuda::quantize(exec, codings().value, job.random, value, layout.value_part);
+      put_back_list(exec, part, {index, value});  // what the coding missed
+    }
+    seal_for_all(exec, header, index, {.results = results}, message, out);
+  }
+
+  void seal_for_all(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
+                    const kernels::cuda::PoisonSources& poison, std::span<std::byte> message,
+                    Outbox& out) const {
+    const MessageView view =
+        seal_on_device(exec, header, index, poison, message, codings(), out.verdict);
+    if (out.opened != nullptr) *out.opened = view;
   }
 
   /// The values that a message has for positions [begin, begin + count), or for entries of its

@@ -16,10 +16,13 @@ namespace winnow::compress {
 // Messages in device memory. Work is enqueued on exec.stream; scratch is of exec.device_workspace
 // and what the host lists of exec.workspace.
 
-/// What seal does, and Header::kPoison where a source says so when the work runs.
-void seal_on_device(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                    const kernels::cuda::PoisonSources& poison, std::span<std::byte> out,
-                    const Codings& codings);
+/// What seal does, and Header::kPoison where a source says so when the work runs; the verdict, if
+/// not null, is told of it, too. Returns what the message would be opened as: its indices are
+/// `index`.
+MessageView seal_on_device(const Exec& exec, const Header& header,
+                           std::span<const std::uint32_t> index,
+                           const kernels::cuda::PoisonSources& poison, std::span<std::byte> out,
+                           const Codings& codings, kernels::cuda::Verdict* verdict = nullptr);
 
 /// What Compressor::open_all does. The device looks at the messages and says whether all is sound;
 /// one that is not is fetched, so that the host can say what is wrong, as open does. Values of a

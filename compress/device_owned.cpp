@@ -152,7 +152,7 @@ void encode_everything_by_owner(const Exec& exec, const Codings& codings, const 
   Owned& owned = out.owned;
   owned.acc = scratch.take<float>(part.partition.local_count(part.self));
   owned.device.residuals = place_residuals(exec, part);
-  owned.device.not_finite = scratch.take<std::uint32_t>(2);
+  owned.device.not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
   const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
   std::ranges::transform(part.pieces, pieces.begin(), [](const Piece& piece) {
     return kernels::FeedbackPiece{piece.elements, piece.residual(), piece.base};

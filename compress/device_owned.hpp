@@ -7,6 +7,7 @@
 #include <winnow/exec.hpp>
 
 #include "compress/compressor.hpp"
+#include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/memory_ops.hpp"
 
 namespace winnow::compress {
@@ -25,6 +26,13 @@ std::span<T> upload(const Exec& exec, std::span<T> list) {
   const auto there = exec.device_workspace->take<T>(list.size());
   kernels::cuda::store(exec, std::as_writable_bytes(there), std::as_bytes(list));
   return there;
+}
+
+/// What kernels::cuda::ordered_sum sums, with room in device memory for terms that are many.
+inline void place_terms(const Exec& exec, std::span<kernels::cuda::DeviceTerm> terms,
+                        kernels::cuda::DeviceSumJob& job) {
+  job.terms = terms;
+  if (terms.size() > kernels::cuda::kTermsInArguments) job.there = upload(exec, terms).data();
 }
 
 /// Where the elements of pieces lie, as the device is told.

@@ -3,6 +3,7 @@
 #include "compress/device_partial.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "compress/device_message.hpp"
 #include "compress/device_owned.hpp"
@@ -21,27 +22,12 @@ using kernels::SparseView;
 using kernels::Term;
 using kernels::cuda::DeviceTerm;
 
-/// Terms for a device to sum.
-struct TermList {
-  std::span<DeviceTerm> here, there;
-  std::span<std::uint32_t> not_finite;
-};
-
-TermList take_terms(const Exec& exec, std::size_t count) {
-  Workspace& scratch = *exec.device_workspace;
-  return {.here = exec.workspace->take<DeviceTerm>(count),
-          .there = scratch.take<DeviceTerm>(count),
-          .not_finite = scratch.take<std::uint32_t>(1)};
-}
-
-/// sum = those of list.here.
-void add_up(const Exec& exec, const TermList& list, std::span<float> sum) {
-  const auto there = list.there.first(list.here.size());
-  kernels::cuda::store(exec, std::as_writable_bytes(there), std::as_bytes(list.here));
-  kernels::cuda::ordered_sum(exec, {.terms = there.data(),
-                                    .term_count = static_cast<std::uint32_t>(there.size()),
-                                    .sum = sum,
-                                    .not_finite = list.not_finite.data()});
+/// sum = the terms.
+void add_up(const Exec& exec, std::span<DeviceTerm> terms, std::span<std::uint32_t> not_finite,
+            std::span<float> sum) {
+  kernels::cuda::DeviceSumJob job{.sum = sum, .not_finite = not_finite.data()};
+  place_terms(exec, terms, job);
+  kernels::cuda::ordered_sum(exec, job);
 }
 
 /// The list that a message carries, its values decoded into `room` where they are coded.
@@ -75,10 +61,11 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
 
 std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const Term> terms,
                                          std::span<float> sum) {
-  const TermList list = take_terms(exec, terms.size());
-  std::ranges::transform(terms, list.here.begin(), kernels::cuda::device_term);
-  add_up(exec, list, sum);
-  return list.not_finite;
+  const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
+  const auto list = exec.workspace->take<DeviceTerm>(terms.size());
+  std::ranges::transform(terms, list.begin(), kernels::cuda::device_term);
+  add_up(exec, list, not_finite, sum);
+  return not_finite;
 }
 
 MessageView merge_on_device(const Exec& exec, const Header& header, const MessageView& first,
@@ -92,17 +79,18 @@ MessageView merge_on_device(const Exec& exec, const Header& header, const Messag
   const auto index = scratch.take<std::uint32_t>(room);
   const auto value = scratch.take<float>(room);
   const auto all = scratch.take<float>(header.k < count ? 0 : count);
-  TermList list = take_terms(exec, 2);
+  const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
+  std::array<DeviceTerm, 2> terms = {};
+  std::size_t term_count = 0;
   if (!first.carries_all() && !second.carries_all()) {
     merge_lists(exec, first, second, index, value, sum);
     if (shortest_k(count, sum.header.k, exact) != count) return sum;
-    list.here = list.here.first(1);
-    list.here[0] = device_term(sum);
+    terms[term_count++] = device_term(sum);
   } else {
-    list.here[0] = device_term(first);
-    list.here[1] = device_term(second);
+    terms[term_count++] = device_term(first);
+    terms[term_count++] = device_term(second);
   }
-  add_up(exec, list, all);
+  add_up(exec, std::span(terms).first(term_count), not_finite, all);
   sum.header.k = count;
   sum.index = {};
   sum.value = all;

@@ -113,12 +113,9 @@ void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& 
   owned.left = exec.device_workspace->take<float>(owned.acc.size());
   {
     const Stopwatch watch(job.add_seconds);
-    const auto terms =
-        upload(exec, take_terms(exec, contributions, part.self, {.value = owned.acc}));
-    kernels::cuda::ordered_sum(exec, {.terms = terms.data(),
-                                      .term_count = static_cast<std::uint32_t>(terms.size()),
-                                      .sum = owned.left,
-                                      .not_finite = &owned.device.not_finite[1]});
+    kernels::cuda::DeviceSumJob sum{.sum = owned.left, .not_finite = &owned.device.not_finite[1]};
+    place_terms(exec, take_terms(exec, contributions, part.self, {.value = owned.acc}), sum);
+    kernels::cuda::ordered_sum(exec, sum);
     clear_own_gaps(exec, part, owned.left);
   }
   const Stopwatch watch(job.encode_seconds);
@@ -132,8 +129,7 @@ void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& 
 bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& outcome) {
   Workspace& scratch = *exec.device_workspace;
   const Workspace::Scope host_scope(*exec.workspace), scope(scratch);
-  const auto not_finite = scratch.take<std::uint32_t>(part.pieces.size() + 1);
-  kernels::zero(exec, std::as_writable_bytes(not_finite));
+  const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
   const auto terms = exec.workspace->take<DeviceTerm>(outcome.messages.size());
   std::size_t lists = 0;
   for (std::uint32_t owner = 0; owner < terms.size(); ++owner) {
@@ -146,15 +142,12 @@ bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& out
     terms[lists++] = term;
   }
   if (lists > 0) {
-    const auto there = upload(exec, terms.first(lists));
-    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-      const Piece& piece = part.pieces[i];
-      kernels::cuda::ordered_sum(exec, {.terms = there.data(),
-                                        .term_count = static_cast<std::uint32_t>(lists),
-                                        .begin = piece.base,
-                                        .sum = piece.elements,
-                                        .factor = outcome.factor,
-                                        .not_finite = &not_finite[i]});
+    kernels::cuda::DeviceSumJob job{.factor = outcome.factor, .not_finite = not_finite.data()};
+    place_terms(exec, terms.first(lists), job);
+    for (const Piece& piece : part.pieces) {
+      job.begin = piece.base;
+      job.sum = piece.elements;
+      kernels::cuda::ordered_sum(exec, job);
     }
   }
   const auto elements = place(exec, part, [](const Piece& piece) { return piece.elements; });
@@ -163,11 +156,11 @@ bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& out
     if (values.is_list) continue;
     kernels::cuda::write_owned(
         exec, {.partition = part.partition, .owner = owner, .pieces = elements, .values = values},
-        outcome.factor, &not_finite.back());
+        outcome.factor, not_finite.data());
   }
-  const auto answers = exec.workspace->take<std::uint32_t>(not_finite.size());
-  kernels::read(exec, std::as_writable_bytes(answers), std::as_bytes(not_finite));
-  return std::ranges::all_of(answers, [](std::uint32_t word) { return word == 0; });
+  std::uint32_t answer = 0;
+  kernels::read(exec, std::as_writable_bytes(std::span(&answer, 1)), std::as_bytes(not_finite));
+  return answer == 0;
 }
 
 }  // namespace winnow::compress

@@ -4,7 +4,6 @@
 
 #include <bit>
 
-#include "kernels/cuda/eliasfano.hpp"
 #include "kernels/dispatch.hpp"
 
 namespace winnow::kernels {
@@ -43,8 +42,7 @@ void eliasfano_encode(const Exec& exec, std::uint64_t count, std::span<const std
   WINNOW_EXPECTS(
       out.size() == eliasfano_shape(count, index.size()).bytes(),
       "Elias-Fano output of " + std::to_string(out.size()) + " bytes is not the shape's");
-  dispatch(exec, reference::eliasfano_encode, cpu::eliasfano_encode, cuda::eliasfano_encode, count,
-           index, out);
+  dispatch(exec, reference::eliasfano_encode, cpu::eliasfano_encode, NoBody{}, count, index, out);
 }
 
 bool eliasfano_decode(const Exec& exec, std::uint64_t count, std::span<const std::byte> in,

@@ -64,13 +64,21 @@ class StreamMark {
   void* event_ = nullptr;
 };
 
-/// The answer that a kernel leaves in a word: `ask(word)` enqueues it. Waits, as read does. Takes
-/// the word from exec.device_workspace.
+/// Takes scratch of the place, and enqueues zeros there.
+template <class T>
+std::span<T> take_zeros(const Exec& exec, std::size_t count) {
+  const auto taken = scratch_of(exec).take<T>(count);
+  zero(exec, std::as_writable_bytes(taken));
+  return taken;
+}
+
+/// The answer that a kernel leaves in a word of zero: `ask(word)` enqueues it. Waits, as read does.
+/// Takes the word from exec.device_workspace.
 template <class Ask>
 std::uint32_t answer(const Exec& exec, const Ask& ask) {
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
-  const auto word = workspace.take<std::uint32_t>(1);
+  const auto word = take_zeros<std::uint32_t>(exec, 1);
   ask(word.data());
   std::uint32_t said = 0;
   read(exec, std::as_writable_bytes(std::span(&said, 1)), std::as_bytes(word));

@@ -10,9 +10,8 @@ namespace winnow::kernels::cuda {
 
 namespace {
 
-void clear_not_finite(const Exec& exec, std::uint32_t* word) {
+void expect_word(const std::uint32_t* word) {
   WINNOW_EXPECTS(word != nullptr, "a sum needs a word for not_finite");
-  clear(exec, word);
 }
 
 void add_list(const Exec& exec, const AddTask& task) {
@@ -26,7 +25,7 @@ void add_list(const Exec& exec, const AddTask& task) {
 
 void add_to(const Exec& exec, std::span<float> sum, std::uint32_t base, const DeviceTerm& list,
             float factor, std::uint32_t* not_finite) {
-  clear_not_finite(exec, not_finite);
+  expect_word(not_finite);
   add_list(exec, {sum.data(), base, list, factor, not_finite});
 }
 
@@ -36,12 +35,9 @@ void put_back(const Exec& exec, std::span<float> sum, std::uint32_t base, const 
 }
 
 void ordered_sum(const Exec& exec, const DeviceSumJob& job) {
-  clear_not_finite(exec, job.not_finite);
   if (job.sum.empty()) return;
-  const std::uint64_t tiles = (job.sum.size() + kSumTile - 1) / kSumTile;
-  launch<OrderedSum>(exec, static_cast<unsigned>(tiles),
-                     {job.terms, job.term_count, job.begin, job.sum.data(), job.sum.size(),
-                      job.factor, job.not_finite});
+  const SumTask task = make_sum_task(job);
+  launch<OrderedSum>(exec, sum_tiles(task), task);
 }
 
 }  // namespace winnow::kernels::cuda

@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
+#include <winnow/error.hpp>
 
+#include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/terms.hpp"
 #include "kernels/cuda/values.cuh"
@@ -40,13 +44,18 @@ struct AddList {
 };
 
 struct SumTask {
-  const DeviceTerm* terms;
+  DeviceTerm here[kTermsInArguments];
+  const DeviceTerm* there;  ///< where not null, there they are
   std::uint32_t term_count;
   std::uint64_t begin;
   float* sum;
   std::uint64_t count;
   float factor;
   std::uint32_t* not_finite;
+
+  WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
+    return there == nullptr ? here[i] : there[i];
+  }
 };
 
 /// Positions that a block of threads sums in shared memory: 4 vectors a thread.
@@ -76,11 +85,11 @@ struct OrderedSum {
       const std::uint32_t left = task.term_count - group, terms = left < kGroup ? left : kGroup;
       const std::uint32_t mine = simt::thread();
       if (mine < 2 * terms) {
-        shared.slice[mine] = first_from(task.terms[group + mine / 2], mine % 2 == 0 ? begin : end);
+        shared.slice[mine] = first_from(task.term(group + mine / 2), mine % 2 == 0 ? begin : end);
       }
       simt::barrier();
       for (std::uint32_t p = 0; p < terms; ++p) {
-        add(shared, task.terms[group + p], begin, shared.slice[2 * p], shared.slice[2 * p + 1]);
+        add(shared, task.term(group + p), begin, shared.slice[2 * p], shared.slice[2 * p + 1]);
         simt::barrier();
       }
     }
@@ -135,5 +144,27 @@ struct OrderedSum {
     if (!finite) simt::atomic_or(task.not_finite, 1);
   }
 };
+
+inline SumTask make_sum_task(const DeviceSumJob& job) {
+  WINNOW_EXPECTS(job.not_finite != nullptr, "a sum needs a word for not_finite");
+  WINNOW_EXPECTS(
+      job.there != nullptr || job.terms.size() <= kTermsInArguments,
+      "more than " + std::to_string(kTermsInArguments) + " terms must lie in device memory, too");
+  SumTask task{.here = {},
+               .there = job.there,
+               .term_count = static_cast<std::uint32_t>(job.terms.size()),
+               .begin = job.begin,
+               .sum = job.sum.data(),
+               .count = job.sum.size(),
+               .factor = job.factor,
+               .not_finite = job.not_finite};
+  if (job.there == nullptr) std::ranges::copy(job.terms, task.here);
+  return task;
+}
+
+/// Blocks of an OrderedSum.
+inline unsigned sum_tiles(const SumTask& task) {
+  return static_cast<unsigned>((task.count + kSumTile - 1) / kSumTile);
+}
 
 }  // namespace winnow::kernels::cuda

@@ -8,17 +8,10 @@
 
 namespace winnow::kernels::cuda {
 
-void checksum(const Exec& exec, std::span<const std::byte> bytes, std::uint64_t* sum) {
-  const ChecksumTask task = make_checksum_task(bytes, sum);
-  clear(exec, sum);
-  if (!bytes.empty()) launch<Checksum>(exec, blocks_of(task.of.pairs + 1), task);
-}
-
 void checksums(const Exec& exec, std::span<const std::span<const std::byte>> messages,
                std::uint64_t* sums) {
   if (messages.empty()) return;
   for_each_checksums_task(messages, sums, [&](const ChecksumsTask& task, std::uint64_t pairs) {
-    clear(exec, task.sums, task.count);
     const std::uint64_t blocks_each = (pairs + simt::kThreads) / simt::kThreads;
     const unsigned most = blocks_for(blocks_each * task.count);
     launch<Checksums>(exec, std::max(most / task.count, 1U) * task.count, task);

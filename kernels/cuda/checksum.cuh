@@ -25,24 +25,20 @@ struct ChecksumRoom {
   std::uint64_t sums[simt::kWarps];
 };
 
-/// Of the block, the one with number `share` of `shares` that sum the same bytes: adds its part to
-/// *total. Terms are integers modulo 2^64, so the order in which threads and blocks add theirs is
-/// all one. A pair that lies at `total` is left out.
-WINNOW_DEVICE void add_checksum(ChecksumRoom& shared, const SummedBytes& of, std::uint64_t share,
-                                std::uint64_t shares, std::uint64_t* total) {
-  const auto* const left_out = reinterpret_cast<const std::byte*>(total);
-  const std::uint64_t first = share * simt::kThreads + simt::thread();
-  std::uint64_t sum = 0;
-  for (std::uint64_t p = first; p < of.pairs; p += shares * simt::kThreads) {
-    const std::byte* const at = of.bytes + 8 * p;
-    if (at == left_out) continue;
-    const auto pair = simt::load_word<std::uint64_t>(at);
-    sum += (pair & 0xffffffffU) * (4 * p + 1) + (pair >> 32) * (4 * p + 3);
-  }
-  if (of.has_last && first == 0) {
-    const std::uint64_t last = simt::load_word<std::uint32_t>(of.bytes + 8 * of.pairs);
-    sum += last * (4 * of.pairs + 1);
-  }
+/// What the words of pair number p add to a checksum. Terms are integers modulo 2^64, so the order
+/// in which threads and blocks add theirs is all one.
+WINNOW_DEVICE std::uint64_t sum_of_pair(std::uint64_t p, std::uint64_t pair) {
+  return (pair & 0xffffffffU) * (4 * p + 1) + (pair >> 32) * (4 * p + 3);
+}
+
+/// What a word that is not of a pair adds.
+WINNOW_DEVICE std::uint64_t sum_of_last(const SummedBytes& of) {
+  if (!of.has_last) return 0;
+  return sum_of_pair(of.pairs, simt::load_word<std::uint32_t>(of.bytes + 8 * of.pairs));
+}
+
+/// Of the block: adds what its threads have summed to *total.
+WINNOW_DEVICE void add_of_block(ChecksumRoom& shared, std::uint64_t sum, std::uint64_t* total) {
   sum = simt::warp_sum(sum);
   if (simt::lane() == 0) shared.sums[simt::thread() / simt::kLanes] = sum;
   simt::barrier();
@@ -51,20 +47,6 @@ WINNOW_DEVICE void add_checksum(ChecksumRoom& shared, const SummedBytes& of, std
   for (const std::uint64_t of_warp : shared.sums) all += of_warp;
   simt::atomic_add(total, all);
 }
-
-struct ChecksumTask {
-  SummedBytes of;
-  std::uint64_t* sum;  ///< 0 at first
-};
-
-struct Checksum {
-  using Task = ChecksumTask;
-  using Shared = ChecksumRoom;
-
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
-    add_checksum(shared, task.of, simt::block(), simt::blocks(), task.sum);
-  }
-};
 
 struct ChecksumsTask {
   /// As many as arguments of a kernel have room for on every device.
@@ -82,8 +64,15 @@ struct Checksums {
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     const unsigned m = simt::block() % task.count;
-    add_checksum(shared, task.of[m], simt::block() / task.count, simt::blocks() / task.count,
-                 task.sums + m);
+    const SummedBytes& of = task.of[m];
+    const std::uint64_t shares = simt::blocks() / task.count;
+    const std::uint64_t first =
+        std::uint64_t{simt::block() / task.count} * simt::kThreads + simt::thread();
+    std::uint64_t sum = first == 0 ? sum_of_last(of) : 0;
+    for (std::uint64_t p = first; p < of.pairs; p += shares * simt::kThreads) {
+      sum += sum_of_pair(p, simt::load_word<std::uint64_t>(of.bytes + 8 * p));
+    }
+    add_of_block(shared, sum, task.sums + m);
   }
 };
 
@@ -96,11 +85,6 @@ inline SummedBytes make_summed_bytes(std::span<const std::byte> bytes) {
 inline void expect_sum_place(const std::uint64_t* sum) {
   WINNOW_EXPECTS(sum != nullptr && reinterpret_cast<std::uintptr_t>(sum) % sizeof *sum == 0,
                  "checksum needs an 8-byte aligned place for the sum");
-}
-
-inline ChecksumTask make_checksum_task(std::span<const std::byte> bytes, std::uint64_t* sum) {
-  expect_sum_place(sum);
-  return {.of = make_summed_bytes(bytes), .sum = sum};
 }
 
 /// Calls launch(task, pairs) for messages that follow each other, as many at a time as there is

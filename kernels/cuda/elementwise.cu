@@ -16,7 +16,6 @@ void scale(const Exec& exec, std::span<float> elements, float factor) {
 
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   WINNOW_EXPECTS(not_finite != nullptr, "all_finite needs a word for its answer");
-  clear(exec, not_finite);
   if (elements.empty()) return;
   launch<AllFinite>(exec, blocks_of((elements.size() + 3) / 4),
                     {elements.data(), elements.size(), not_finite});

@@ -16,7 +16,8 @@ namespace winnow::kernels::cuda {
 /// The body of kernels::scale.
 void scale(const Exec& exec, std::span<float> elements, float factor);
 
-/// kernels::all_finite: *not_finite becomes 0, or 1 where it returns false.
+/// kernels::all_finite: *not_finite becomes 1 where it returns false, and stays as it is
+/// elsewhere.
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);
 
 /// Writes zeros.

@@ -11,8 +11,9 @@
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
 
-// Encoding: each thread makes whole words of the message, and finds the indices that have a bit in
-// them: by a division in the low part, by a binary search in the high part, whose places ascend.
+// Encoding (seal.cuh): each thread makes whole words of the message, and finds the indices that
+// have a bit in them: by a division in the low part, by a binary search in the high part, whose
+// places ascend.
 //
 // Decoding: the number of ones before a word says which index its first one is, by look-back over
 // tiles of words. A second kernel sees that the indices ascend. Words are of 64 bits, as the parts
@@ -24,29 +25,25 @@ struct EliasFanoTask {
   std::uint64_t count, k;
   std::uint32_t low_bits;
   std::uint64_t low_words, high_words;
-  std::byte* bytes;      ///< the low part, then the high part; only read by the decoder
-  std::uint32_t* index;  ///< only read by the encoder
+  const std::byte* bytes;  ///< of the decoder: the low part, then the high part
+  std::uint32_t* index;    ///< only read by the encoder
   std::uint32_t* refused;
   std::uint32_t* ticket;
   std::uint64_t* tiles;  ///< words of look_back
 
-  WINNOW_DEVICE std::byte* low(std::uint64_t word) const { return bytes + 8 * word; }
-  WINNOW_DEVICE std::byte* high(std::uint64_t word) const { return bytes + 8 * (low_words + word); }
+  WINNOW_DEVICE const std::byte* low(std::uint64_t word) const { return bytes + 8 * word; }
+  WINNOW_DEVICE const std::byte* high(std::uint64_t word) const {
+    return bytes + 8 * (low_words + word);
+  }
+  std::uint64_t words() const { return low_words + high_words; }
 };
 
-struct EliasFanoEncode {
+/// The index part of a message, by words.
+struct EliasFanoIndices {
   using Task = EliasFanoTask;
-  struct Shared {};
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t w = simt::grid_thread(); w < task.low_words + task.high_words;
-         w += simt::grid_threads()) {
-      if (w < task.low_words) {
-        simt::store_word(task.low(w), low_word(task, w));
-      } else {
-        simt::store_word(task.high(w - task.low_words), high_word(task, w - task.low_words));
-      }
-    }
+  WINNOW_DEVICE static std::uint64_t word(const Task& task, std::uint64_t w) {
+    return w < task.low_words ? low_word(task, w) : high_word(task, w - task.low_words);
   }
 
  private:
@@ -127,11 +124,9 @@ inline EliasFanoTask make_eliasfano_task(std::uint64_t count, std::uint64_t k) {
           .tiles = nullptr};
 }
 
-inline EliasFanoTask make_encode_task(std::uint64_t count, std::span<const std::uint32_t> index,
-                                      std::span<std::byte> out) {
+inline EliasFanoTask make_eliasfano_encode_task(std::uint64_t count,
+                                                std::span<const std::uint32_t> index) {
   EliasFanoTask task = make_eliasfano_task(count, index.size());
-  expect_word_aligned(out);
-  task.bytes = out.data();
   task.index = const_cast<std::uint32_t*>(index.data());
   return task;
 }
@@ -150,7 +145,7 @@ inline EliasFanoTask make_decode_task(const DeviceDecodeJob& job) {
   WINNOW_EXPECTS(job.scratch.size() >= decode_scratch_bytes(task) &&
                      reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
                  "eliasfano_decode needs eliasfano_decode_scratch bytes, 256-byte aligned");
-  task.bytes = const_cast<std::byte*>(job.in.data());
+  task.bytes = job.in.data();
   task.index = job.index.data();
   task.refused = job.refused;
   task.ticket = reinterpret_cast<std::uint32_t*>(job.scratch.data());

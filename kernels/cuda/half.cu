@@ -29,7 +29,6 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
 void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
           std::uint32_t* too_large) {
   WINNOW_EXPECTS(too_large != nullptr, "fits needs a word for its answer");
-  clear(exec, too_large);
   if (in.empty()) return;
   visit_half(type, [&](auto half) {
     launch<Fits<decltype(half)>>(exec, blocks_of((in.size() + 3) / 4),

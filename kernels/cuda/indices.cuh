@@ -14,24 +14,31 @@
 
 namespace winnow::kernels::cuda {
 
+/// What a decoder is told.
 struct IndicesTask {
   std::uint64_t count, k, words;
-  std::byte* bytes;      ///< only read by decoders
-  std::uint32_t* index;  ///< only read by encoders
+  const std::byte* bytes;
+  std::uint32_t* index;
   std::uint32_t* refused;
   std::uint32_t* ticket;
   std::uint64_t* tiles;  ///< words of look_back
 };
 
-struct Raw32Encode {
-  using Task = IndicesTask;
-  struct Shared {};
+/// What an encoder is told.
+struct IndexListTask {
+  const std::uint32_t* index;
+  std::uint64_t k, part_words;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t w = simt::grid_thread(); w < task.words; w += simt::grid_threads()) {
-      const std::uint64_t high = 2 * w + 1 < task.k ? task.index[2 * w + 1] : 0;
-      simt::store_word(task.bytes + 8 * w, task.index[2 * w] | high << 32);
-    }
+  std::uint64_t words() const { return part_words; }
+};
+
+/// The index part of a message, by words.
+struct Raw32Indices {
+  using Task = IndexListTask;
+
+  WINNOW_DEVICE static std::uint64_t word(const Task& task, std::uint64_t w) {
+    const std::uint64_t high = 2 * w + 1 < task.k ? task.index[2 * w + 1] : 0;
+    return task.index[2 * w] | high << 32;
   }
 };
 
@@ -59,16 +66,12 @@ struct Raw32Decode {
   }
 };
 
-struct BitmapEncode {
-  using Task = IndicesTask;
-  struct Shared {};
+struct BitmapIndices {
+  using Task = IndexListTask;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t w = simt::grid_thread(); w < task.words; w += simt::grid_threads()) {
-      const std::uint64_t word = word_of_ones(
-          w, task.k, [&task](std::uint64_t i) { return std::uint64_t{task.index[i]}; });
-      simt::store_word(task.bytes + 8 * w, word);
-    }
+  WINNOW_DEVICE static std::uint64_t word(const Task& task, std::uint64_t w) {
+    return word_of_ones(w, task.k,
+                        [&task](std::uint64_t i) { return std::uint64_t{task.index[i]}; });
   }
 };
 
@@ -112,29 +115,18 @@ inline void expect_message(std::span<const std::byte> message, std::uint64_t wor
   expect_word_aligned(message);
 }
 
-inline IndicesTask make_encode_task(const IndicesTask& shape, std::span<const std::uint32_t> index,
-                                    std::span<std::byte> out) {
-  expect_message(out, shape.words);
-  IndicesTask task = shape;
-  task.bytes = out.data();
-  task.index = const_cast<std::uint32_t*>(index.data());
-  return task;
-}
-
 inline IndicesTask make_decode_task(const IndicesTask& shape, const DeviceDecodeJob& job) {
   expect_message(job.in, shape.words);
   WINNOW_EXPECTS(job.refused != nullptr, "a decoder of indices needs a word for refused");
   IndicesTask task = shape;
-  task.bytes = const_cast<std::byte*>(job.in.data());
+  task.bytes = job.in.data();
   task.index = job.index.data();
   task.refused = job.refused;
   return task;
 }
 
-inline IndicesTask make_raw32_encode_task(std::span<const std::uint32_t> index,
-                                          std::span<std::byte> out) {
-  return make_encode_task(make_indices_task(0, index.size(), raw32_words(index.size())), index,
-                          out);
+inline IndexListTask make_raw32_encode_task(std::span<const std::uint32_t> index) {
+  return {.index = index.data(), .k = index.size(), .part_words = raw32_words(index.size())};
 }
 
 inline IndicesTask make_raw32_decode_task(const DeviceDecodeJob& job) {
@@ -142,10 +134,9 @@ inline IndicesTask make_raw32_decode_task(const DeviceDecodeJob& job) {
   return make_decode_task(make_indices_task(job.count, k, raw32_words(k)), job);
 }
 
-inline IndicesTask make_bitmap_encode_task(std::uint64_t count,
-                                           std::span<const std::uint32_t> index,
-                                           std::span<std::byte> out) {
-  return make_encode_task(make_indices_task(count, index.size(), bitmap_words(count)), index, out);
+inline IndexListTask make_bitmap_encode_task(std::uint64_t count,
+                                             std::span<const std::uint32_t> index) {
+  return {.index = index.data(), .k = index.size(), .part_words = bitmap_words(count)};
 }
 
 /// The ticket, and a word for each tile.

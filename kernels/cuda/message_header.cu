@@ -6,16 +6,26 @@
 
 namespace winnow::kernels::cuda {
 
-void put_header(const Exec& exec, std::span<std::byte> message, const HeaderBytes& header,
-                const HeaderLayout& layout, const PoisonSources& sources) {
-  launch<PutHeader>(exec, 1, make_put_header_task(message, header, layout, sources));
+namespace {
+
+void enqueue(const Exec& exec, std::span<const ReceivedMessage> messages,
+             const HeaderLayout& layout, std::span<std::uint32_t> status, Verdict* verdict) {
+  for_each_check_task(messages, layout, status, verdict, [&](const CheckHeadersTask& task) {
+    launch<CheckHeaders>(exec, blocks_of(std::uint64_t{task.count} * simt::kLanes), task);
+  });
 }
+
+}  // namespace
 
 void check_headers(const Exec& exec, std::span<const ReceivedMessage> messages,
                    const HeaderLayout& layout, std::span<std::uint32_t> status) {
-  for_each_check_task(messages, layout, status, [&](const CheckHeadersTask& task) {
-    launch<CheckHeaders>(exec, blocks_of(task.count * simt::kLanes), task);
-  });
+  enqueue(exec, messages, layout, status, nullptr);
+}
+
+void judge_messages(const Exec& exec, std::span<const ReceivedMessage> messages,
+                    const HeaderLayout& layout, Verdict* verdict) {
+  WINNOW_EXPECTS(verdict != nullptr, "messages are judged by a verdict");
+  enqueue(exec, messages, layout, {}, verdict);
 }
 
 }  // namespace winnow::kernels::cuda

@@ -10,8 +10,10 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/aligned.hpp"
+#include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/verdict.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -44,49 +46,33 @@ inline void expect_header(std::span<const std::byte> message) {
   expect_word_aligned(message);
 }
 
-struct PutHeaderTask {
-  std::byte* message;
-  HeaderWords header;
-  HeaderFields fields;
+/// PoisonSources, and a word that is told.
+struct PoisonWords {
   const std::uint32_t* words;
   std::uint64_t word_count;
   const SelectResult* results;
   std::uint64_t result_count;
-};
+  std::uint32_t* told;  ///< may be null
 
-/// Of one block.
-struct PutHeader {
-  using Task = PutHeaderTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  /// Whether a source says so that this thread of the block has looked at.
+  WINNOW_DEVICE bool any_of_thread() const {
     bool poisoned = false;
-    for (std::uint64_t i = simt::thread(); i < task.word_count; i += simt::kThreads) {
-      poisoned = poisoned || task.words[i] != 0;
+    for (std::uint64_t i = simt::thread(); i < word_count; i += simt::kThreads) {
+      poisoned = poisoned || words[i] != 0;
     }
-    for (std::uint64_t i = simt::thread(); i < task.result_count; i += simt::kThreads) {
-      poisoned = poisoned || !task.results[i].finite || task.results[i].overflow;
+    for (std::uint64_t i = simt::thread(); i < result_count; i += simt::kThreads) {
+      poisoned = poisoned || !results[i].finite || results[i].overflow;
     }
-    poisoned = simt::barrier_or(poisoned);
-    const unsigned w = simt::thread();
-    if (w >= kHeaderWords) return;
-    std::uint64_t word = w == task.fields.checksum_word ? 0 : task.header.word[w];
-    if (poisoned && w == task.fields.flags_word) word |= task.fields.poison;
-    simt::store_word(task.message + sizeof word * w, word);
+    return poisoned;
   }
 };
 
-inline PutHeaderTask make_put_header_task(std::span<std::byte> message, const HeaderBytes& header,
-                                          const HeaderLayout& layout,
-                                          const PoisonSources& sources) {
-  expect_header(message);
-  return {.message = message.data(),
-          .header = std::bit_cast<HeaderWords>(header),
-          .fields = fields_of(layout),
-          .words = sources.words.data(),
+inline PoisonWords make_poison_words(const PoisonSources& sources, std::uint32_t* told) {
+  return {.words = sources.words.data(),
           .word_count = sources.words.size(),
           .results = sources.results.data(),
-          .result_count = sources.results.size()};
+          .result_count = sources.results.size(),
+          .told = told};
 }
 
 struct HeaderToCheck {
@@ -94,6 +80,7 @@ struct HeaderToCheck {
   const std::uint64_t* sum;
   const std::uint32_t* refused[2];
   HeaderWords expected;
+  std::uint32_t number;
 };
 
 struct CheckHeadersTask {
@@ -104,6 +91,7 @@ struct CheckHeadersTask {
   unsigned count;
   HeaderFields fields;
   std::uint32_t* status;
+  Verdict* verdict;  ///< where not null, it is told and no status is written
 };
 
 /// A warp checks a message: each word of the header, and each part, is a lane's.
@@ -121,9 +109,7 @@ struct CheckHeaders {
         const auto word = simt::load_word<std::uint64_t>(of.message + sizeof(std::uint64_t) * lane);
         if (lane == task.fields.checksum_word) {
           // The checksum counts as zero: what its two words add to the sum is taken off again.
-          const std::uint64_t own =
-              (word & 0xffffffffU) * (4 * lane + 1) + (word >> 32) * (4 * lane + 3);
-          unsound = word != *of.sum - own;
+          unsound = word != *of.sum - sum_of_pair(lane, word);
         } else {
           const std::uint64_t poison = lane == task.fields.flags_word ? task.fields.poison : 0;
           unsound = ((word ^ of.expected.word[lane]) & ~poison) != 0;
@@ -135,9 +121,13 @@ struct CheckHeaders {
       }
       const std::uint32_t any_poisoned = simt::ballot(poisoned),
                           any_unsound = simt::ballot(unsound);
-      if (lane == 0) {
+      if (lane != 0) continue;
+      if (task.verdict == nullptr) {
         task.status[m] = (any_poisoned != 0 ? kPoisoned : 0) | (any_unsound != 0 ? kUnsound : 0);
+        continue;
       }
+      if ((any_poisoned | any_unsound) != 0) simt::atomic_or(&task.verdict->spoiled, 1);
+      if (any_unsound != 0) simt::atomic_max(&task.verdict->unsound, ~of.number);
     }
   }
 };
@@ -145,27 +135,30 @@ struct CheckHeaders {
 /// Calls launch(task) for messages that follow each other, as many at a time as there is room for.
 template <class Launch>
 void for_each_check_task(std::span<const ReceivedMessage> messages, const HeaderLayout& layout,
-                         std::span<std::uint32_t> status, const Launch& launch) {
-  WINNOW_EXPECTS(status.size() == messages.size(), "each message needs a word for its status");
+                         std::span<std::uint32_t> status, Verdict* verdict, const Launch& launch) {
+  WINNOW_EXPECTS(verdict != nullptr || status.size() == messages.size(),
+                 "each message needs a word for its status");
   for (const ReceivedMessage& message : messages) {
     expect_header(message.bytes);
     WINNOW_EXPECTS(message.sum != nullptr, "a message is checked by the checksum of its bytes");
   }
   CheckHeadersTask task = {};
   task.fields = fields_of(layout);
+  task.verdict = verdict;
   while (!messages.empty()) {
     task.count = static_cast<unsigned>(std::min<std::size_t>(messages.size(), task.kMost));
-    task.status = status.data();
+    if (verdict == nullptr) task.status = status.data();
     for (unsigned m = 0; m < task.count; ++m) {
       const ReceivedMessage& message = messages[m];
       task.messages[m] = {.message = message.bytes.data(),
                           .sum = message.sum,
                           .refused = {message.refused[0], message.refused[1]},
-                          .expected = std::bit_cast<HeaderWords>(message.expected)};
+                          .expected = std::bit_cast<HeaderWords>(message.expected),
+                          .number = message.number};
     }
     launch(task);
     messages = messages.subspan(task.count);
-    status = status.subspan(task.count);
+    if (verdict == nullptr) status = status.subspan(task.count);
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace winnow::kernels::cuda {
 
-// Messages are sealed and checked where they lie. A header is bytes here, in which the caller's
-// layout names two fields. Memory is of the device, but for structs and lists of them. Work is
+// Messages are checked where they lie. A header is bytes here, in which the caller's layout names
+// two fields. Memory is of the device, but for structs and lists of them. Work is
 // enqueued on exec.stream, which must belong to the current device; it needs no scratch, does not
 // synchronise or allocate, so a CUDA graph can capture it; headers and lists are captured by value.
 // CudaError where a launch is refused, UsageError for wrong sizes or in a build without CUDA.
@@ -37,19 +37,14 @@ struct PoisonSources {
   std::span<const SelectResult> results = {};
 };
 
-/// Writes the header to the front of an 8-byte aligned message, with the poison flag raised where a
-/// source says so and the checksum zero. cuda::checksum of the message to its checksum then seals
-/// it.
-void put_header(const Exec& exec, std::span<std::byte> message, const HeaderBytes& header,
-                const HeaderLayout& layout, const PoisonSources& sources);
-
 /// A message that came, and what was found out about it before.
 struct ReceivedMessage {
   std::span<const std::byte> bytes;    ///< 8-byte aligned
   HeaderBytes expected;                ///< but for the poison flag and the checksum
-  const std::uint64_t* sum = nullptr;  ///< cuda::checksum of the bytes as they are
+  const std::uint64_t* sum = nullptr;  ///< cuda::checksums of the bytes as they are
   /// Each null, or a word that is not 0 where a part of the message was refused.
   std::array<const std::uint32_t*, 2> refused = {};
+  std::uint32_t number = 0;  ///< by which a Verdict names it
 };
 
 /// Bits of a status.

@@ -28,7 +28,6 @@ void enqueue(const Exec& exec, const DeviceQuantizeJob& job, const ValueFormat& 
 void feedback_quantize(const Exec& exec, const DeviceQuantizeJob& job, const ValueFormat& format,
                        const RandomKey& key) {
   WINNOW_EXPECTS(job.not_finite != nullptr, "feedback_quantize needs a word for not_finite");
-  clear(exec, job.not_finite);
   enqueue(exec, job, format, key);
   if (job.job.self >= job.job.partition.owners()) return;
   const FeedbackOwn::Task own = make_own_task(job);
@@ -55,7 +54,6 @@ void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
 void check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                   std::span<const std::byte> coded, std::uint32_t* refused) {
   const CheckTask task = make_check_task(format, k, coded, refused);
-  clear(exec, refused);
   if (k == 0) return;
   visit_coding(*format.coding, [&](auto coding) {
     launch<CheckValues<decltype(coding)>>(exec, blocks_of(task.scale_words + task.end_word), task);

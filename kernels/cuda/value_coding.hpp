@@ -20,7 +20,7 @@ struct DeviceQuantizeJob {
   const FeedbackPiece* device_pieces = nullptr;
   std::span<const std::span<std::byte>> out = {};  ///< a message for each owner, 8-byte aligned
   std::span<float> own = {};                       ///< acc of owner job.self
-  std::uint32_t* not_finite = nullptr;             ///< becomes 0, or 1 where an acc is not finite
+  std::uint32_t* not_finite = nullptr;             ///< becomes 1 where an acc is not finite
   /// In device memory, read in the place of the argument when the work runs.
   const RandomKey* key = nullptr;
 };
@@ -41,7 +41,8 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                 std::span<const std::byte> coded, std::uint64_t begin, std::span<float> out);
 
-/// kernels::check_values, in the same way: *refused becomes 0, or 1 where it returns false.
+/// kernels::check_values, in the same way: *refused becomes 1 where it returns false, and stays as
+/// it is elsewhere.
 void check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                   std::span<const std::byte> coded, std::uint32_t* refused);
 

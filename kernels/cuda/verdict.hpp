@@ -6,6 +6,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/cuda/message_header.hpp"
+
 namespace winnow::kernels::cuda {
 
 // What a call finds out about itself while its work runs, for the kernels behind it and for the
@@ -17,7 +19,7 @@ namespace winnow::kernels::cuda {
 struct Verdict {
   std::uint32_t spoiled;     ///< 1: a message is poisoned or not sound, so none may be read
   std::uint32_t not_finite;  ///< 1: some sum is not finite
-  std::uint32_t unsound;     ///< 1 + the number of the first message that is not sound
+  std::uint32_t unsound;     ///< ~ of the lowest number of a message that is not sound, or 0
 };
 
 /// That messages may be read, as far as the verdict goes; and that the bucket is to become NaN.
@@ -32,16 +34,15 @@ inline Condition refused(const Verdict& verdict) {
 struct CallReport {
   std::uint64_t unsound_call;  ///< 1 + the number of the first call that met a message which is not
                                ///< sound
-  std::uint32_t unsound;       ///< its Verdict::unsound
+  std::uint32_t unsound;       ///< 1 + the lowest number of such a message in it
   std::uint32_t unused;
   std::uint64_t done;  ///< 1 + the highest number of a call whose work is done
 };
 
-/// Adds what check_headers says of messages, which have these numbers, to the verdict.
-void judge_messages(const Exec& exec, std::span<const std::uint32_t> status, Verdict* verdict);
-
-/// Adds words that are not 0 where sums are not finite.
-void judge_sums(const Exec& exec, std::span<const std::uint32_t> not_finite, Verdict* verdict);
+/// Adds what check_headers says of messages to the verdict. Whether sums are finite goes to
+/// Verdict::not_finite by itself.
+void judge_messages(const Exec& exec, std::span<const ReceivedMessage> messages,
+                    const HeaderLayout& layout, Verdict* verdict);
 
 /// How a call ends, and where that is noted.
 struct CallEnd {

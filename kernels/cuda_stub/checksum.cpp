@@ -6,10 +6,6 @@
 
 namespace winnow::kernels::cuda {
 
-void checksum(const Exec&, std::span<const std::byte>, std::uint64_t*) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
-
 void checksums(const Exec&, std::span<const std::span<const std::byte>>, std::uint64_t*) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }

@@ -6,11 +6,6 @@
 
 namespace winnow::kernels::cuda {
 
-void eliasfano_encode(const Exec&, std::uint64_t, std::span<const std::uint32_t>,
-                      std::span<std::byte>) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
-
 std::size_t eliasfano_decode_scratch(std::uint64_t, std::uint64_t) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }

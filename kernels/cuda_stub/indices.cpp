@@ -6,16 +6,7 @@
 
 namespace winnow::kernels::cuda {
 
-void raw32_encode(const Exec&, std::span<const std::uint32_t>, std::span<std::byte>) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
-
 void raw32_decode(const Exec&, const DeviceDecodeJob&) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
-
-void bitmap_encode(const Exec&, std::uint64_t, std::span<const std::uint32_t>,
-                   std::span<std::byte>) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 

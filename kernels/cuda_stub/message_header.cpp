@@ -4,15 +4,16 @@
 
 #include <winnow/error.hpp>
 
-namespace winnow::kernels::cuda {
+#include "kernels/cuda/verdict.hpp"
 
-void put_header(const Exec&, std::span<std::byte>, const HeaderBytes&, const HeaderLayout&,
-                const PoisonSources&) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
+namespace winnow::kernels::cuda {
 
 void check_headers(const Exec&, std::span<const ReceivedMessage>, const HeaderLayout&,
                    std::span<std::uint32_t>) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
+void judge_messages(const Exec&, std::span<const ReceivedMessage>, const HeaderLayout&, Verdict*) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 

@@ -6,14 +6,6 @@
 
 namespace winnow::kernels::cuda {
 
-void judge_messages(const Exec&, std::span<const std::uint32_t>, Verdict*) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
-
-void judge_sums(const Exec&, std::span<const std::uint32_t>, Verdict*) {
-  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
-}
-
 void end_call(const Exec&, const CallEnd&) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }

@@ -36,6 +36,9 @@ struct ListsOnDevice {
     }
     table.upload(terms, stream);
   }
+  const kernels::cuda::DeviceTerm* there() const {
+    return terms.size() > kernels::cuda::kTermsInArguments ? table.data() : nullptr;
+  }
   kernels::SparseView view(std::size_t list) const {
     return {index[list].span(), value[list].span()};
   }
@@ -53,13 +56,13 @@ TEST_F(SumsOnDevice, OrderedSumsEqualReference) {
                            std::span<float> sum, float factor) {
     const ListsOnDevice device(lists, stream);
     DeviceArray<float> result(sum.size());
-    DeviceArray<std::uint32_t> not_finite(1);
-    kernels::cuda::ordered_sum(on(stream), {.terms = device.table.span().data(),
-                                            .term_count = static_cast<std::uint32_t>(lists.size()),
+    const DeviceZeros<std::uint32_t> not_finite(1, stream);
+    kernels::cuda::ordered_sum(on(stream), {.terms = device.terms,
+                                            .there = device.there(),
                                             .begin = begin,
                                             .sum = result.span(),
                                             .factor = factor,
-                                            .not_finite = not_finite.span().data()});
+                                            .not_finite = not_finite.data()});
     std::ranges::copy(result.download(stream), sum.begin());
     return not_finite.download(stream)[0] == 0;
   };
@@ -73,7 +76,7 @@ TEST_F(SumsOnDevice, OneListEqualsReference) {
                            float factor) {
     const ListsOnDevice device({&list, 1}, stream);
     DeviceArray<float> result(sum.size());
-    DeviceArray<std::uint32_t> not_finite(1);
+    const DeviceZeros<std::uint32_t> not_finite(1, stream);
     result.upload(sum, stream);
     kernels::cuda::add_to(on(stream), result.span(), base, device.terms[0], factor,
                           not_finite.span().data());
@@ -92,12 +95,10 @@ TEST_F(SumsOnDevice, AGraphSums) {
       code({{}, make_input(Input::normal, 10'000, 5)}, {&kernels::value_codings()[4], 128}));
   const ListsOnDevice device(lists, stream);
   DeviceArray<float> sum(10'000);
-  DeviceArray<std::uint32_t> not_finite(1);
+  const DeviceZeros<std::uint32_t> not_finite(1, stream);
   const Graph graph(stream, [&] {
-    kernels::cuda::ordered_sum(on(stream), {.terms = device.table.span().data(),
-                                            .term_count = static_cast<std::uint32_t>(lists.size()),
-                                            .sum = sum.span(),
-                                            .not_finite = not_finite.span().data()});
+    kernels::cuda::ordered_sum(
+        on(stream), {.terms = device.terms, .sum = sum.span(), .not_finite = not_finite.data()});
   });
   std::vector<kernels::Term> terms;
   for (const SumList& list : lists) terms.push_back({.index = list.index, .value = list.value});

@@ -77,7 +77,7 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t take_a,
       }
     }
   };
-  const cudaError_t status = enqueue_or_capture(handle->stream, multiply);
+  const cudaError_t status = enqueue_or_capture(handle->stream, cudaGraphNodeTypeKernel, multiply);
   return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 

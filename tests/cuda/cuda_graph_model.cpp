@@ -10,7 +10,7 @@
 using namespace winnow::tests;
 
 struct CUgraph_st {
-  std::shared_ptr<const std::vector<Enqueue>> work;
+  std::shared_ptr<std::vector<Node>> nodes;
 };
 struct CUgraphExec_st : CUgraph_st {};
 
@@ -37,7 +37,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     captured->capture = nullptr;
   }
   if (capture->broken) return said(cudaErrorStreamCaptureInvalidated);
-  *graph = new CUgraph_st{std::make_shared<std::vector<Enqueue>>(std::move(capture->work))};
+  *graph = new CUgraph_st{std::make_shared<std::vector<Node>>(std::move(capture->nodes))};
   return cudaSuccess;
 }
 
@@ -63,10 +63,21 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const Lock lock(model_mutex);
-  for (const Enqueue& work : *executable->work) {
-    const cudaError_t status = enqueue_or_capture(lock, stream, work);
+  for (const Node& node : *executable->nodes) {
+    const cudaError_t status = enqueue_or_capture(lock, stream, node);
     if (status != cudaSuccess) return status;
   }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  for (std::size_t i = 0; nodes != nullptr && i < *count; ++i) {
+    nodes[i] = reinterpret_cast<cudaGraphNode_t>(&(*graph->nodes)[i]);
+  }
+  *count = graph->nodes->size();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  *type = reinterpret_cast<const Node*>(node)->type;
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -139,22 +139,23 @@ const std::string& launch_problem(const Lock&) {
   return problem_of_launch;
 }
 
-cudaError_t enqueue_or_capture(CUstream_st* stream, std::function<void()> run) {
+cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
+                               std::function<void()> run) {
   const auto work = [run = std::move(run)](const Lock&, CUstream_st* where) {
     enqueue(where, {.run = run});
   };
-  return enqueue_or_capture(Lock(model_mutex), stream, work);
+  return enqueue_or_capture(Lock(model_mutex), stream, Node{work, type});
 }
 
-cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Enqueue& work) {
+cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node) {
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (!problem_of_launch.empty()) return said(cudaErrorLaunchFailure);
   if (stream->capture == nullptr) {
-    work(lock, stream);
+    node.work(lock, stream);
   } else if (stream->capture->broken) {
     return said(cudaErrorStreamCaptureInvalidated);
   } else {
-    stream->capture->work.push_back(work);
+    stream->capture->nodes.push_back(node);
   }
   return cudaSuccess;
 }
@@ -176,12 +177,13 @@ using namespace winnow::tests;
 cudaError_t winnow::simt::launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
                                  std::function<void(void*)> kernel) {
   if (blocks == 0 || blocks > kMostBlocks) return said(cudaErrorInvalidConfiguration);
-  return enqueue_or_capture(stream, [blocks, shared_bytes, kernel = std::move(kernel)] {
-    std::unique_ptr<Machine> machine = take_machine();
-    machine->run(blocks, shared_bytes, kernel);
-    const Lock lock(model_mutex);
-    machines.push_back(std::move(machine));
-  });
+  return enqueue_or_capture(stream, cudaGraphNodeTypeKernel,
+                            [blocks, shared_bytes, kernel = std::move(kernel)] {
+                              std::unique_ptr<Machine> machine = take_machine();
+                              machine->run(blocks, shared_bytes, kernel);
+                              const Lock lock(model_mutex);
+                              machines.push_back(std::move(machine));
+                            });
 }
 
 struct CUevent_st {
@@ -262,10 +264,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  return enqueue_or_capture(stream, [=] { std::memcpy(to, from, bytes); });
+  return enqueue_or_capture(stream, cudaGraphNodeTypeMemcpy, [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-  return enqueue_or_capture(stream, [=] { std::memset(to, value, bytes); });
+  return enqueue_or_capture(stream, cudaGraphNodeTypeMemset,
+                            [=] { std::memset(to, value, bytes); });
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
   const cudaError_t status = cudaDeviceSynchronize();

@@ -38,11 +38,17 @@ struct StreamWork {
 /// What puts a piece of work into a stream, now or when a graph is replayed.
 using Enqueue = std::function<void(const Lock& lock, CUstream_st* stream)>;
 
+/// One that a graph holds.
+struct Node {
+  Enqueue work;
+  cudaGraphNodeType type;
+};
+
 /// What streams note, in the order of the calls, in the place of doing it.
 struct Capture {
   std::thread::id by;
   std::vector<CUstream_st*> streams;  ///< none after its end
-  std::vector<Enqueue> work;
+  std::vector<Node> nodes;
   bool broken = false;
 };
 
@@ -57,8 +63,9 @@ cudaError_t wait_for_device(Lock& lock);
 /// Of a kernel that failed, if one did: why.
 const std::string& launch_problem(const Lock& lock);
 /// Enqueues work, or notes it for a graph.
-cudaError_t enqueue_or_capture(CUstream_st* stream, std::function<void()> run);
-cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Enqueue& work);
+cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
+                               std::function<void()> run);
+cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node);
 
 /// Enqueues work that a thread of its own does; not in a capture.
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);

@@ -12,6 +12,7 @@
 #include "kernels/cuda/memory.hpp"
 #include "kernels/cuda/stream.hpp"
 #include "kernels/cuda/try.hpp"
+#include "kernels/place_memory.hpp"
 
 namespace winnow::tests {
 
@@ -19,6 +20,16 @@ using kernels::cuda::DeviceArray;
 using kernels::cuda::Event;
 using kernels::cuda::PinnedArray;
 using kernels::cuda::Stream;
+
+/// Memory of the device that begins as zeros.
+template <class T>
+class DeviceZeros : public DeviceArray<T> {
+ public:
+  DeviceZeros(std::size_t count, const Stream& stream) : DeviceArray<T>(count) { clear(stream); }
+  void clear(const Stream& stream) const {
+    kernels::zero(stream.exec(), std::as_writable_bytes(this->span()));
+  }
+};
 
 /// Why there is no GPU to test on; empty where there is one. Only "no driver" and "no device" are
 /// reasons: a device that is there and fails throws.

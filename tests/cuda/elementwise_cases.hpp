@@ -251,35 +251,11 @@ inline void expect_take_equals_reference(const TakeBody& body) {
   }
 }
 
-/// Into a place elsewhere, or among the bytes, at `place`.
-inline constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
-using ChecksumBody = std::function<std::uint64_t(std::span<std::byte>, std::size_t place)>;
-
-/// All sizes of a word more, up to several steps of a grid; sealed in place as well.
-inline void expect_checksums_equal_reference(const ChecksumBody& body) {
-  for (const std::size_t words : {0U, 1U, 2U, 3U, 15U, 16U, 17U, 511U, 512U, 513U, 5001U}) {
-    SCOPED_TRACE(testing::Message() << words << " words");
-    std::vector<std::uint64_t> memory((words + 1) / 2);
-    std::mt19937_64 random(words);
-    for (std::uint64_t& word : memory) word = random();
-    const std::span<std::byte> bytes =
-        std::as_writable_bytes(std::span(memory)).first(words * sizeof(std::uint32_t));
-    EXPECT_EQ(body(bytes, kElsewhere), kernels::checksum(kByReference, bytes));
-    for (const std::size_t at : {std::size_t{0}, words / 4, words / 2 - 1}) {
-      if (words < 2) continue;
-      memory[at] = 0;
-      const std::uint64_t expected = kernels::checksum(kByReference, bytes);
-      memory[at] = 77;  // what was there does not count
-      EXPECT_EQ(body(bytes, 8 * at), expected) << "at " << at;
-      EXPECT_EQ(memory[at], expected);
-    }
-  }
-}
-
 using ChecksumsBody =
     std::function<std::vector<std::uint64_t>(std::span<const std::span<const std::byte>>)>;
 
-/// Of messages of different sizes, empty ones among them; more than one launch takes.
+/// Of messages of different sizes, empty ones and half words among them, up to several steps of a
+/// grid; more than one launch takes.
 inline void expect_lists_of_checksums_equal_reference(const ChecksumsBody& body) {
   std::mt19937_64 random(3);
   std::vector<std::uint64_t> memory(3000);

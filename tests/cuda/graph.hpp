@@ -4,6 +4,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include "tests/cuda/device.hpp"
 
 namespace winnow::tests {
@@ -17,6 +21,7 @@ class Graph {
     work();
     cudaGraph_t graph = nullptr;
     WINNOW_CUDA_TRY(cudaStreamEndCapture(stream.get(), &graph));
+    nodes_ = types_of(graph);
     const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
     WINNOW_CUDA_TRY(cudaGraphDestroy(graph));
     WINNOW_CUDA_TRY(status);
@@ -29,8 +34,26 @@ class Graph {
     WINNOW_CUDA_TRY(cudaGraphLaunch(executable_, stream.get()));
   }
 
+  /// How many nodes it has of a type.
+  std::size_t count(cudaGraphNodeType type) const {
+    return static_cast<std::size_t>(std::ranges::count(nodes_, type));
+  }
+
  private:
+  static std::vector<cudaGraphNodeType> types_of(cudaGraph_t graph) {
+    std::size_t count = 0;
+    WINNOW_CUDA_TRY(cudaGraphGetNodes(graph, nullptr, &count));
+    std::vector<cudaGraphNode_t> nodes(count);
+    WINNOW_CUDA_TRY(cudaGraphGetNodes(graph, nodes.data(), &count));
+    std::vector<cudaGraphNodeType> types(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      WINNOW_CUDA_TRY(cudaGraphNodeGetType(nodes[i], &types[i]));
+    }
+    return types;
+  }
+
   cudaGraphExec_t executable_ = nullptr;
+  std::vector<cudaGraphNodeType> nodes_;
 };
 
 }  // namespace winnow::tests

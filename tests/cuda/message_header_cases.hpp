@@ -18,20 +18,14 @@
 #include "compress/message.hpp"
 #include "kernels/checksum.hpp"
 #include "kernels/cuda/message_header.hpp"
+#include "kernels/cuda/verdict.hpp"
 #include "tests/compress/messages.hpp"
+#include "tests/cuda/seal_cases.hpp"
 
 namespace winnow::tests {
 
-// Cases of put_header and check_headers for bodies that run on a device, or on the model of one:
+// Cases of seal and check_headers for bodies that run on a device, or on the model of one:
 // what is sealed there is what compress::seal writes.
-
-using compress::Header;
-using kernels::cuda::HeaderBytes;
-
-inline constexpr kernels::cuda::HeaderLayout kHeaderLayout{
-    .flags_at = offsetof(Header, flags),
-    .poison = Header::kPoison,
-    .checksum_at = offsetof(Header, checksum)};
 
 inline Header header_of(std::span<const std::byte> message) {
   Header header;
@@ -39,9 +33,9 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
-/// put_header, and then the checksum.
+/// Seals, and returns whether it told of poison that sources have.
 using SealBody =
-    std::function<void(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
+    std::function<bool(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
                        std::span<const kernels::SelectResult>)>;
 
 /// One source of many says so, wherever it is among them; or none does.
@@ -59,7 +53,8 @@ inline void expect_seals_equal_reference(const SealBody& body) {
     header.flags = asked.flags;
     header.checksum = 77;  // of no message: it does not count
     std::ranges::fill(got.span().first(sizeof header), std::byte{0xa5});
-    body(got.span(), header, words, results);
+    const bool told = body(got.span(), header, words, results);
+    EXPECT_EQ(told, poisoned && (asked.flags & Header::kPoison) == 0);
     EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
   };
   const Header plain = gradient_header(3, 3);
@@ -164,6 +159,40 @@ inline void expect_all_statuses(const CheckHeadersBody& body) {
     ASSERT_EQ(status.size(), count);
     for (std::size_t m = 0; m < count; ++m) EXPECT_EQ(status[m], cases[m].status) << m;
   }
+}
+
+using VerdictBody = std::function<kernels::cuda::Verdict(std::span<const CheckCase>,
+                                                         kernels::cuda::Verdict before)>;
+
+/// Of messages with their numbers: what is poisoned or unsound spoils, and the first that is
+/// unsound is named, whatever was said before of others.
+inline void expect_all_verdicts(const VerdictBody& body) {
+  using kernels::cuda::Verdict;
+  const std::vector<CheckCase> all = check_cases();
+  const auto find = [&](std::uint32_t status) {
+    return *std::ranges::find(all, status, &CheckCase::status);
+  };
+  const CheckCase sound = all.front(), poisoned = find(kernels::cuda::kPoisoned),
+                  unsound = find(kernels::cuda::kUnsound);
+  const auto judge = [&](std::vector<CheckCase> cases, Verdict before = {}) {
+    return body(cases, before);
+  };
+  std::vector<CheckCase> cases(70, sound);  // more than a launch takes
+  EXPECT_EQ(judge(cases).spoiled, 0U);
+  EXPECT_EQ(judge({}).spoiled, 0U);
+  cases[3] = poisoned;
+  EXPECT_EQ(judge(cases).spoiled, 1U);
+  EXPECT_EQ(judge(cases).unsound, 0U);
+  cases[66] = unsound;
+  EXPECT_EQ(judge(cases).unsound, ~66U);
+  cases[41] = cases[40] = unsound;
+  const Verdict verdict = judge(cases);
+  EXPECT_EQ(verdict.spoiled, 1U);
+  EXPECT_EQ(verdict.unsound, ~40U);
+  EXPECT_EQ(verdict.not_finite, 0U);
+  EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~7U}).unsound, ~7U);
+  EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~50U}).unsound, ~40U);
+  EXPECT_EQ(judge({unsound}).unsound, ~0U);
 }
 
 }  // namespace winnow::tests

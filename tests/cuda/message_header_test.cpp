@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "kernels/cuda/checksum.hpp"
+#include "kernels/cuda/seal.hpp"
+#include "kernels/cuda/verdict.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/graph.hpp"
 #include "tests/cuda/message_header_cases.hpp"
@@ -19,10 +21,6 @@ namespace winnow::tests {
 namespace {
 
 using namespace kernels::cuda;
-
-std::uint64_t* checksum_in(std::span<std::byte> message) {
-  return reinterpret_cast<std::uint64_t*>(message.data() + offsetof(Header, checksum));
-}
 
 class MessageHeaderOnDevice : public DeviceTest {};
 
@@ -34,27 +32,33 @@ TEST_F(MessageHeaderOnDevice, SealedInPlaceEqualsReference) {
     const OnDevice<std::byte> device(message, stream);
     const OnDevice<std::uint32_t> device_words(words, stream);
     const OnDevice<kernels::SelectResult> device_results(results, stream);
-    put_header(stream.exec(), device.span(), std::bit_cast<HeaderBytes>(header), kHeaderLayout,
-               {device_words.span(), device_results.span()});
-    checksum(stream.exec(), device.span(), checksum_in(device.span()));
+    const DeviceZeros<std::uint32_t> poisoned(1, stream);
+    seal(stream.exec(), {.message = device.span(),
+                         .header = std::bit_cast<HeaderBytes>(header),
+                         .layout = kHeaderLayout,
+                         .poison = {device_words.span(), device_results.span()},
+                         .poisoned = poisoned.data()});
     device.download(message);
+    return poisoned.download(stream)[0] != 0;
   });
 }
 
 /// Messages of cases in device memory, and what is known of them.
 struct ReceivedOnDevice {
   std::vector<std::unique_ptr<OnDevice<std::byte>>> memory;
-  DeviceArray<std::uint64_t> sums;
+  DeviceZeros<std::uint64_t> sums;
   DeviceArray<std::uint32_t> refused, status;
   std::vector<ReceivedMessage> messages;
 
   ReceivedOnDevice(std::span<const CheckCase> cases, const Stream& stream)
-      : sums(cases.size()), refused(2 * cases.size()), status(cases.size()) {
+      : sums(cases.size(), stream), refused(2 * cases.size()), status(cases.size()) {
     std::vector<std::uint32_t> words(2 * cases.size());
     for (std::size_t m = 0; m < cases.size(); ++m) {
       memory.push_back(std::make_unique<OnDevice<std::byte>>(cases[m].bytes(), stream));
-      messages.push_back(
-          {.bytes = memory.back()->span(), .expected = cases[m].expected, .sum = sums.data() + m});
+      messages.push_back({.bytes = memory.back()->span(),
+                          .expected = cases[m].expected,
+                          .sum = sums.data() + m,
+                          .number = static_cast<std::uint32_t>(m)});
       for (std::size_t part = 0; part < 2; ++part) {
         const std::optional<std::uint32_t>& said = cases[m].refused[part];
         if (!said) continue;
@@ -64,10 +68,14 @@ struct ReceivedOnDevice {
     }
     refused.upload(words, stream);
   }
-  void check(const Stream& stream) const {
+  void sum(const Stream& stream) const {
     std::vector<std::span<const std::byte>> bytes;
     for (const ReceivedMessage& message : messages) bytes.push_back(message.bytes);
+    sums.clear(stream);
     checksums(stream.exec(), bytes, sums.data());
+  }
+  void check(const Stream& stream) const {
+    sum(stream);
     check_headers(stream.exec(), messages, kHeaderLayout, status.span());
   }
 };
@@ -81,6 +89,18 @@ TEST_F(MessageHeaderOnDevice, EveryChangedBitIsTold) {
   });
 }
 
+TEST_F(MessageHeaderOnDevice, TheFirstUnsoundMessageIsTold) {
+  const Stream stream;
+  expect_all_verdicts([&](std::span<const CheckCase> cases, Verdict before) {
+    const ReceivedOnDevice device(cases, stream);
+    const OnDevice<Verdict> verdict({&before, 1}, stream);
+    device.sum(stream);
+    judge_messages(stream.exec(), device.messages, kHeaderLayout, verdict.span().data());
+    verdict.download({&before, 1});
+    return before;
+  });
+}
+
 /// Each replay answers anew.
 TEST_F(MessageHeaderOnDevice, AGraphReplays) {
   const Stream stream;
@@ -89,8 +109,10 @@ TEST_F(MessageHeaderOnDevice, AGraphReplays) {
   const DeviceArray<std::uint32_t> source(1);
   const std::span<std::byte> message = device.memory.front()->span();
   const Graph graph(stream, [&] {
-    put_header(stream.exec(), message, sound.expected, kHeaderLayout, {source.span(), {}});
-    checksum(stream.exec(), message, checksum_in(message));
+    seal(stream.exec(), {.message = message,
+                         .header = sound.expected,
+                         .layout = kHeaderLayout,
+                         .poison = {source.span(), {}}});
     device.check(stream);
   });
   for (const std::uint32_t poison : {1U, 0U}) {

@@ -422,7 +422,8 @@ ncclResult_t ncclGroupEnd() {
       comm->groups.emplace_back(group, winnow::tests::enqueue_elsewhere(now, there));
       changed.notify_all();
     };
-    if (winnow::tests::enqueue_or_capture(lock, stream, begin) != cudaSuccess) {
+    if (winnow::tests::enqueue_or_capture(lock, stream, {begin, cudaGraphNodeTypeKernel}) !=
+        cudaSuccess) {
       result = ncclUnhandledCudaError;
     }
   }

@@ -16,9 +16,11 @@
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/owned.hpp"
+#include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
+#include "kernels/cuda/verdict.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/half.hpp"
@@ -51,17 +53,18 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::put_back({.place = Place::cuda}, values, 0, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::add_to({}, values, 0, {}, 1, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::ordered_sum({}, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::eliasfano_encode({.place = Place::cuda}, 1, {}, out); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::eliasfano_decode({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::eliasfano_decode_scratch(1, 1); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::raw32_encode({}, {}, out); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::raw32_decode({}, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::bitmap_encode({}, 1, {}, out); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::bitmap_decode({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::bitmap_decode_scratch(1); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::merge({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::merge_scratch(1); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::put_header({}, out, {}, {}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::seal({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::seal_raw32({}, {}, 1, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::seal_eliasfano({}, {}, 1, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::seal_bitmap({}, {}, 1, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::judge_messages({}, {}, {}, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_headers({}, {}, {}, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::add_owned({}, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::store_owned({}, {}); }, refuses);
@@ -94,7 +97,6 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::average(kCuda, values, 2); }, refuses);
   EXPECT_THAT([&] { kernels::take(kCuda, values, 0, index, values); }, refuses);
   EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::checksum({}, bytes, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::checksums({}, {}, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_values({}, format, 2, bytes, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::select_sums({}, {}); }, refuses);

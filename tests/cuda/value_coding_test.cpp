@@ -49,6 +49,7 @@ struct OnDevice {
   /// The key is `by_value`, or else the one in device memory.
   void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream,
             bool by_value = true) {
+    kernels::zero(stream.exec(), std::as_writable_bytes(not_finite.span()));
     kernels::cuda::feedback_quantize({.place = Place::cuda, .stream = stream.get()},
                                      {.job = {pieces, decay, c.partition(), c.self},
                                       .device_pieces = device_pieces.span().data(),
@@ -202,10 +203,10 @@ TEST_F(FeedbackQuantizeOnDevice, DequantizeEqualsReference) {
 
 TEST_F(FeedbackQuantizeOnDevice, ChecksEqualReference) {
   const Stream stream;
-  const DeviceArray<std::uint32_t> refused(1);
   expect_checks_equal_reference(
       [&](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
         const DeviceArray<std::byte> in(coded.size());
+        const DeviceZeros<std::uint32_t> refused(1, stream);
         in.upload(coded, stream);
         kernels::cuda::check_values(stream.exec(), format, k, in.span(), refused.data());
         return refused.download(stream)[0] == 0;

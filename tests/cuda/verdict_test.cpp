@@ -9,7 +9,6 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/message_header.hpp"
 #include "kernels/memory_ops.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/graph.hpp"
@@ -18,8 +17,6 @@ namespace winnow::tests {
 namespace {
 
 using kernels::cuda::CallReport;
-using kernels::cuda::kPoisoned;
-using kernels::cuda::kUnsound;
 using kernels::cuda::Verdict;
 
 /// A verdict in device memory, and a report.
@@ -43,18 +40,7 @@ class VerdictOnDevice : public DeviceTest {
   std::uint64_t refused(std::size_t bucket) const { return refused_->span()[bucket]; }
   Exec exec() const { return stream_->exec(); }
 
-  void judge_messages(const std::vector<std::uint32_t>& status) {
-    const DeviceArray<std::uint32_t> there(status.size());
-    there.upload(status, *stream_);
-    kernels::cuda::judge_messages(exec(), there.span(), verdict());
-    stream_->synchronize();
-  }
-  void judge_sums(const std::vector<std::uint32_t>& words) {
-    const DeviceArray<std::uint32_t> there(words.size());
-    there.upload(words, *stream_);
-    kernels::cuda::judge_sums(exec(), there.span(), verdict());
-    stream_->synchronize();
-  }
+  void say(const Verdict& verdict) { verdict_->upload(std::vector{verdict}, *stream_); }
   void end_call(std::uint64_t number, std::size_t bucket) {
     kernels::cuda::end_call(exec(),
                             {verdict(), number, report_->data(), refused_->data() + bucket});
@@ -67,35 +53,6 @@ class VerdictOnDevice : public DeviceTest {
   std::optional<PinnedArray<CallReport>> report_;
   std::optional<PinnedArray<std::uint64_t>> refused_;
 };
-
-TEST_F(VerdictOnDevice, NamesTheFirstMessageThatIsNotSound) {
-  judge_messages({0, 0, 0});
-  EXPECT_EQ(found().spoiled, 0U);
-  std::vector<std::uint32_t> status(700);  // more than a block has threads
-  status[3] = kPoisoned;
-  judge_messages(status);
-  EXPECT_EQ(found().spoiled, 1U);
-  EXPECT_EQ(found().unsound, 0U);
-  status[300] = kUnsound | kPoisoned;
-  status[699] = kUnsound;
-  judge_messages(status);
-  EXPECT_EQ(found().unsound, 301U);
-  judge_messages({kUnsound});
-  EXPECT_EQ(found().unsound, 301U);  // the first of a call
-  EXPECT_EQ(found().not_finite, 0U);
-}
-
-TEST_F(VerdictOnDevice, SeesSumsThatAreNotFinite) {
-  std::vector<std::uint32_t> words(700);
-  judge_sums(words);
-  judge_sums({});
-  EXPECT_EQ(found().not_finite, 0U);
-  words[600] = 1;
-  judge_sums(words);
-  judge_sums({0});
-  EXPECT_EQ(found().not_finite, 1U);
-  EXPECT_EQ(found().spoiled, 0U);
-}
 
 /// Kernels work where the verdict lets them.
 TEST_F(VerdictOnDevice, DecidesWhatIsDone) {
@@ -117,10 +74,10 @@ TEST_F(VerdictOnDevice, DecidesWhatIsDone) {
     return elements.download(*stream_);
   };
   EXPECT_EQ(run(), (std::vector<float>{1, 0, 3, 3, 4}));
-  judge_sums({1});
+  say({.not_finite = 1});
   EXPECT_EQ(run(), (std::vector<float>{1, 2, 0, 0, 4}));
   end_call(0, 0);
-  judge_messages({kPoisoned});
+  say({.spoiled = 1});
   EXPECT_EQ(run(), (std::vector<float>{0, 2, 0, 0, 4}));
 }
 
@@ -129,11 +86,11 @@ TEST_F(VerdictOnDevice, EndsACall) {
   stream_->synchronize();
   EXPECT_EQ(report().done, 1U);
   EXPECT_EQ(report().unsound_call, 0U);
-  judge_messages({0, kUnsound});
+  say({.spoiled = 1, .unsound = ~1U});
   end_call(1, 1);
-  judge_messages({kUnsound});
+  say({.spoiled = 1, .unsound = ~0U});
   end_call(2, 1);
-  judge_sums({1});
+  say({.not_finite = 1});
   end_call(3, 0);
   end_call(4, 0);
   stream_->synchronize();
@@ -147,14 +104,11 @@ TEST_F(VerdictOnDevice, EndsACall) {
 
 /// A graph ends calls of one number, and takes nothing back of later ones.
 TEST_F(VerdictOnDevice, AGraphEndsCalls) {
-  const DeviceArray<std::uint32_t> word(1);
-  const Graph graph(*stream_, [&] {
-    kernels::cuda::judge_sums(exec(), word.span(), verdict());
-    end_call(1, 0);
-  });
-  word.upload(std::vector<std::uint32_t>{1}, *stream_);
+  const Graph graph(*stream_, [&] { end_call(1, 0); });
+  say({.not_finite = 1});
   end_call(7, 0);
   graph.launch(*stream_);
+  say({.not_finite = 1});
   graph.launch(*stream_);
   stream_->synchronize();
   EXPECT_EQ(report().done, 8U);

@@ -24,11 +24,18 @@ SumBody sum_on(Machine& machine) {
     std::vector<kernels::cuda::DeviceTerm> terms;
     for (const SumList& list : lists) terms.push_back(kernels::cuda::device_term(list.term()));
     std::uint32_t not_finite = 0;
-    const auto tiles =
-        static_cast<unsigned>((sum.size() + kernels::cuda::kSumTile - 1) / kernels::cuda::kSumTile);
-    machine.launch<kernels::cuda::OrderedSum>(
-        tiles, {terms.data(), static_cast<std::uint32_t>(terms.size()), begin, sum.data(),
-                sum.size(), factor, &not_finite});
+    const bool are_many = terms.size() > kernels::cuda::kTermsInArguments;
+    const kernels::cuda::SumTask task =
+        kernels::cuda::make_sum_task({.terms = terms,
+                                      .there = are_many ? terms.data() : nullptr,
+                                      .begin = begin,
+                                      .sum = sum,
+                                      .factor = factor,
+                                      .not_finite = &not_finite});
+    if (!are_many)
+      std::ranges::fill(terms, kernels::cuda::device_term({}));  // they are in the task
+    if (!sum.empty())
+      machine.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), task);
     return not_finite == 0;
   };
 }
@@ -71,6 +78,17 @@ TEST(SumsModel, RefusesTermsOfWrongSizes) {
   term.index = {};
   term.count = 5;
   refuses(term, "value_bytes bytes");
+}
+
+TEST(SumsModel, RefusesMoreTermsThanTravelWithALaunch) {
+  std::uint32_t not_finite = 0;
+  const std::vector<kernels::cuda::DeviceTerm> terms(kernels::cuda::kTermsInArguments + 1,
+                                                     kernels::cuda::device_term({}));
+  kernels::cuda::DeviceSumJob job{.terms = terms, .not_finite = &not_finite};
+  EXPECT_THAT([&] { (void)kernels::cuda::make_sum_task(job); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("must lie in device memory")));
+  job.terms = job.terms.first(kernels::cuda::kTermsInArguments);
+  EXPECT_NO_THROW((void)kernels::cuda::make_sum_task(job));
 }
 
 TEST(SumsModel, RefusesATermThatIsNotAligned) {

@@ -100,17 +100,6 @@ TEST_P(ElementwiseOnModel, TakeAndPutEqualReference) {
        }});
 }
 
-TEST_P(ElementwiseOnModel, ChecksumsEqualReference) {
-  expect_checksums_equal_reference([this](std::span<std::byte> bytes, std::size_t place) {
-    std::uint64_t sum = 0;
-    auto* const at =
-        place == kElsewhere ? &sum : reinterpret_cast<std::uint64_t*>(bytes.data() + place);
-    *at = 0;  // as the launch is preceded by
-    machine_.launch<kernels::cuda::Checksum>(kBlocks, kernels::cuda::make_checksum_task(bytes, at));
-    return *at;
-  });
-}
-
 TEST_P(ElementwiseOnModel, ListsOfChecksumsEqualReference) {
   for (const unsigned blocks_each : {1U, 3U}) {
     expect_lists_of_checksums_equal_reference(
@@ -128,23 +117,6 @@ TEST_P(ElementwiseOnModel, ListsOfChecksumsEqualReference) {
   }
 }
 
-TEST(ElementwiseModel, AChecksumNeedsItsBarrier) {
-  const std::vector<std::uint64_t> message(5000, 0x0123456789abcdef);
-  const auto sum_of = [&](const SimtOrder& order, int skipped) {
-    Machine machine(order);
-    std::uint64_t sum = 0;
-    machine.skip_barrier(skipped);
-    machine.launch<kernels::cuda::Checksum>(
-        kBlocks, kernels::cuda::make_checksum_task(std::as_bytes(std::span(message)), &sum));
-    EXPECT_EQ(machine.barriers(), 1);
-    return sum;
-  };
-  const std::uint64_t expected = sum_of({}, -1);
-  const auto orders = simt_orders();
-  EXPECT_TRUE(std::ranges::any_of(
-      orders, [&](const SimtOrder& order) { return sum_of(order, 0) != expected; }));
-}
-
 TEST(ElementwiseModel, OnlyHalvesAreHalves) {
   EXPECT_THROW(kernels::cuda::visit_half(ElementType::float32, [](auto) {}), UsageError);
   EXPECT_THROW(kernels::cuda::visit_half(ElementType::int8, [](auto) {}), UsageError);
@@ -155,8 +127,12 @@ TEST(ElementwiseModel, AChecksumRefusesWrongSizesAndPlaces) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(memory));
   const auto refuses = [&](std::span<const std::byte> of, std::uint64_t* sum,
                            const std::string& why) {
-    EXPECT_THAT([&] { (void)kernels::cuda::make_checksum_task(of, sum); },
-                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+    const auto launch = [](const kernels::cuda::ChecksumsTask&, std::uint64_t) {};
+    EXPECT_THAT(
+        [&] {
+          kernels::cuda::for_each_checksums_task({&of, 1}, sum, launch);
+        },
+        testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
   };
   refuses(bytes.first(6), memory.data(), "whole 32-bit words");
   refuses(bytes.subspan(4), memory.data(), "8-byte aligned");

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "tests/cuda/index_cases.hpp"
+#include "tests/cuda/seal_cases.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/simt/in_a_child.hpp"
 #include "tests/simt/machine.hpp"
 #include "tests/simt/orders.hpp"
 #include "tests/simt/scratch.hpp"
+#include "tests/simt/seal_on.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -23,8 +25,10 @@ using kernels::cuda::EliasFanoTask;
 IndexBody on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
-    machine.launch<kernels::cuda::EliasFanoEncode>(
-        2, kernels::cuda::make_encode_task(count, index, out));
+    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      seal_on<kernels::cuda::EliasFanoIndices>(
+          machine, message, header, kernels::cuda::make_eliasfano_encode_task(count, index));
+    });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {

@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "tests/cuda/index_cases.hpp"
+#include "tests/cuda/seal_cases.hpp"
 #include "tests/sanitized.hpp"
 #include "tests/simt/in_a_child.hpp"
 #include "tests/simt/machine.hpp"
 #include "tests/simt/orders.hpp"
 #include "tests/simt/scratch.hpp"
+#include "tests/simt/seal_on.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -22,8 +24,10 @@ namespace {
 IndexBody raw32_on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
-    machine.launch<kernels::cuda::Raw32Encode>(2,
-                                               kernels::cuda::make_raw32_encode_task(index, out));
+    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      seal_on<kernels::cuda::Raw32Indices>(machine, message, header,
+                                           kernels::cuda::make_raw32_encode_task(index));
+    });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {
@@ -48,8 +52,10 @@ bool decode_bitmap(Machine& machine, std::uint64_t count, std::span<const std::b
 IndexBody bitmap_on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
-    machine.launch<kernels::cuda::BitmapEncode>(
-        2, kernels::cuda::make_bitmap_encode_task(count, index, out));
+    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      seal_on<kernels::cuda::BitmapIndices>(machine, message, header,
+                                            kernels::cuda::make_bitmap_encode_task(count, index));
+    });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {
@@ -108,13 +114,7 @@ TEST(IndicesModel, RefuseWrongSizesAndPlaces) {
     EXPECT_THAT([&] { (void)make(); }, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
   };
   using namespace kernels::cuda;
-  refuses([&] { return make_raw32_encode_task(index, bytes.span().first(8)); },
-          "take 16 bytes, not 8");
-  refuses([&] { return make_bitmap_encode_task(65, index, bytes.span().first(8)); },
-          "take 16 bytes, not 8");
   const std::span<std::byte> shifted = bytes.span().subspan(4, 16);
-  refuses([&] { return make_raw32_encode_task(index, shifted); }, "8-byte aligned");
-  refuses([&] { return make_bitmap_encode_task(65, index, shifted); }, "8-byte aligned");
   const DeviceDecodeJob job{
       .count = 65, .in = bytes.span().first(16), .index = index, .refused = &refused};
   refuses([&] { return make_bitmap_decode_task(job); }, "bitmap_decode_scratch bytes");
@@ -122,6 +122,9 @@ TEST(IndicesModel, RefuseWrongSizesAndPlaces) {
   wrong.refused = nullptr;
   refuses([&] { return make_raw32_decode_task(wrong); }, "a word for refused");
   wrong = job;
+  wrong.in = bytes.span().first(8);
+  refuses([&] { return make_raw32_decode_task(wrong); }, "take 16 bytes, not 8");
+  refuses([&] { return make_bitmap_decode_task(wrong); }, "take 16 bytes, not 8");
   wrong.in = shifted;
   refuses([&] { return make_raw32_decode_task(wrong); }, "8-byte aligned");
   refuses([&] { return make_bitmap_decode_task(wrong); }, "8-byte aligned");

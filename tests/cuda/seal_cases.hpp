@@ -1,0 +1,58 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "compress/message.hpp"
+#include "kernels/checksum.hpp"
+#include "kernels/cuda/message_header.hpp"
+
+namespace winnow::tests {
+
+using compress::Header;
+using kernels::cuda::HeaderBytes;
+
+inline constexpr kernels::cuda::HeaderLayout kHeaderLayout{
+    .flags_at = offsetof(Header, flags),
+    .poison = Header::kPoison,
+    .checksum_at = offsetof(Header, checksum)};
+
+/// Seals a message of the kHeaderLayout by a body, whatever indices it writes.
+using SealIndicesBody = std::function<void(std::span<std::byte> message, const HeaderBytes&)>;
+
+/// The index part that a body of seal writes into a message with values, whose end is half a word;
+/// header, values and checksum are as they should be.
+inline void seal_indices(std::span<std::byte> index_part, const SealIndicesBody& body) {
+  constexpr std::size_t kValueBytes = 12;
+  std::vector<std::uint64_t> memory(
+      (kernels::cuda::kHeaderBytes + index_part.size() + kValueBytes + 7) / 8, 0xa5a5a5a5a5a5a5a5U);
+  const auto message = std::as_writable_bytes(std::span(memory))
+                           .first(kernels::cuda::kHeaderBytes + index_part.size() + kValueBytes);
+  HeaderBytes header;
+  for (std::size_t i = 0; i < header.size(); ++i) header[i] = static_cast<std::byte>(7 * i + 1);
+  body(message, header);
+  const auto written = message.first(header.size());
+  const auto checksum_in = [](auto bytes) {
+    return bytes.subspan(offsetof(Header, checksum), sizeof(std::uint64_t));
+  };
+  std::uint64_t told = 0;
+  std::ranges::copy(checksum_in(written), std::as_writable_bytes(std::span(&told, 1)).begin());
+  std::ranges::fill(checksum_in(written), std::byte{0});
+  EXPECT_EQ(told, kernels::checksum({.place = Place::reference}, message));
+  std::ranges::fill(checksum_in(std::span(header)), std::byte{0});
+  EXPECT_TRUE(std::ranges::equal(written, header));
+  EXPECT_TRUE(std::ranges::all_of(message.last(kValueBytes),
+                                  [](std::byte byte) { return byte == std::byte{0xa5}; }));
+  std::ranges::copy(message.subspan(header.size(), index_part.size()), index_part.begin());
+}
+
+}  // namespace winnow::tests
