@@ -26,6 +26,7 @@ using compress::Header;
 /// What must be equal on all ranks.
 std::uint64_t digest_of(Options options) {
   options.threads = options.stats = options.debug = 0;
+  options.residual_memory = ResidualMemory::device;
   return comm::Hash().add(options.to_string()).value();
 }
 
@@ -104,7 +105,8 @@ LinkModel AllReducer::Impl::find_links() {
   const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
   if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
   LinkModel measured =
-      comm::probe_links({*transport, exec}, {site.control(), site.host()}, topology, deadline());
+      comm::probe_links({*transport, exec, comm::residual_memory(options, exec.place)},
+                        {site.control(), site.host()}, topology, deadline());
   const Link& slowest = topology.nodes() > 1 ? measured.inter : measured.intra;
   if (options.deadline == 0 && exec.place != Place::cuda) {
     measured.ring = comm::probe_ring(site.control(), slowest, site.host(), deadline());

@@ -180,6 +180,11 @@ std::string refuse_memory(std::span<const Segment> segments, Place place) {
   return {};
 }
 
+const MemorySource* residual_memory(const Options& options, Place place) {
+  const bool pinned = options.residual_memory == ResidualMemory::pinned_host;
+  return pinned && place == Place::cuda ? &kernels::pinned_memory() : nullptr;
+}
+
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters) {
   const Topology topology =
@@ -260,8 +265,10 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   }
   if (longest > 0) bucket.note = ring_note(world.links, longest);
   bucket.reason += bucket.note;
+  const MemorySource* const residuals = residual_memory(options, world.place);
   const Schedule* last = nullptr;
   for (const BucketPart& part : bucket.parts) {
+    for (const Piece& piece : part.part.pieces) piece.parameter->residual_memory = residuals;
     if (part.schedule != last) {
       if (last != nullptr) bucket.schedule += '+';
       bucket.schedule += part.schedule->name;

@@ -68,6 +68,9 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
 /// What is wrong with where a bucket lies, or empty.
 std::string refuse_memory(std::span<const Segment> segments, Place place);
 
+/// Where residuals of buckets in `place` lie, by Options::residual_memory; null: where these do.
+const MemorySource* residual_memory(const Options& options, Place place);
+
 /// Cuts bucket `id` of float32 segments that refuse() found sound into parts and plans each: exempt
 /// parameters and short buckets go dense, the rest by the planner's choice. A function of ids,
 /// counts, exemptions, options, topology and links alone, named by Bucket::plan. A parameter longer

@@ -54,6 +54,9 @@ std::string links_text(std::string_view text) {
 /// By number of the ReduceOp.
 constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
 
+/// By number of the ResidualMemory.
+constexpr std::array<std::string_view, 2> kResidualMemories = {"device", "pinned_host"};
+
 /// A line of the table of options: how a key is read into Options and written from it.
 struct Key {
   std::string_view name;
@@ -136,6 +139,15 @@ constexpr std::array kKeys = {
           o.threads = parse_number(k, t, 0, 4096, "a number of threads, 0 for the default");
         },
         [](const Options& o) { return number_text(o.threads); }},
+    Key{"residual_memory",
+        [](Options& o, std::string_view k, std::string_view t) {
+          const auto memory = std::ranges::find(kResidualMemories, t);
+          if (memory == kResidualMemories.end()) refuse(k, t, "device or pinned_host");
+          o.residual_memory = static_cast<ResidualMemory>(memory - kResidualMemories.begin());
+        },
+        [](const Options& o) {
+          return std::string(kResidualMemories[static_cast<std::size_t>(o.residual_memory)]);
+        }},
     Key{"enable",
         [](Options& o, std::string_view k, std::string_view t) { o.enable = parse_bool(k, t); },
         [](const Options& o) { return std::string(o.enable ? "1" : "0"); }},

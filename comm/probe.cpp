@@ -51,8 +51,9 @@ double median_seconds(const Work& work) {
   return median(seconds);
 }
 
-double measure_pass(const Exec& exec) {
-  kernels::PlaceArray<float> residual(exec, kPassCount), gradient(exec, kPassCount);
+double measure_pass(const Exec& exec, const MemorySource* residuals) {
+  kernels::PlaceArray<float> gradient(exec, kPassCount);
+  kernels::PlaceArray<float> residual(exec, kPassCount, residuals);
   const double seconds = median_seconds([&] {
     kernels::residual_add(exec, residual.span(), gradient.span());
     kernels::wait(exec);
@@ -102,9 +103,9 @@ class Circle {
 
 LinkModel probe_links(const Probed& buckets, const Probed& control, const Topology& topology,
                       Deadline deadline) {
-  const auto& [world, exec] = buckets;
+  const auto& [world, exec, residuals] = buckets;
   Measured mine;
-  mine.pass = measure_pass(exec);
+  mine.pass = measure_pass(exec, residuals);
   const int node = topology.node_of(world.rank());
   const auto locals = topology.members(node);
   if (locals.size() > 1) {

@@ -15,6 +15,7 @@ namespace winnow::comm {
 struct Probed {
   Transport& world;
   const Exec& exec;
+  const MemorySource* residuals = nullptr;  ///< null: the same memory
 };
 
 /// Measures latency and bandwidth of links within and between nodes, and the passes over memory of

@@ -238,7 +238,7 @@ void make_residual(const Exec& exec, const Piece& piece) {
   ParameterState& parameter = *piece.parameter;
   if (!parameter.residual.empty()) return;
   parameter.device_bounds = make_device_bounds(exec, parameter.pieces);
-  parameter.residual = kernels::PlaceArray<float>(exec, parameter.count);
+  parameter.residual = kernels::PlaceArray<float>(exec, parameter.count, parameter.residual_memory);
 }
 
 void keep(const Exec& exec, const Piece& piece, float decay) {

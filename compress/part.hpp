@@ -44,7 +44,8 @@ kernels::PlaceArray<DeviceBounds> make_device_bounds(const Exec& exec,
 /// What a rank carries from step to step for one parameter.
 struct ParameterState {
   std::uint64_t count = 0;
-  kernels::PlaceArray<float> residual;  ///< allocated when first needed, where the elements lie
+  kernels::PlaceArray<float> residual;              ///< allocated when first needed
+  const MemorySource* residual_memory = nullptr;    ///< null: where the elements lie
   kernels::PlaceArray<DeviceBounds> device_bounds;  ///< of its pieces, where they lie there
   std::uint64_t piece_length = 0;  ///< elements of each piece but the last; the first plan fixes
                                    ///< it, for what is known of a piece outlives a plan

@@ -93,10 +93,10 @@ class PlaceArray {
 
  public:
   PlaceArray() = default;
-  PlaceArray(const Exec& exec, std::size_t count)
-      : memory_(memory_of(exec.place).allocate(count * sizeof(T)),
-                Release{memory_of(exec.place).release}),
-        count_(count) {
+  /// In `source`, memory that kernels of exec.place reach, in the place of that of exec.place, if
+  /// it is not null.
+  PlaceArray(const Exec& exec, std::size_t count, const MemorySource* source = nullptr)
+      : PlaceArray(source != nullptr ? *source : memory_of(exec.place), count) {
     zero(exec, std::as_writable_bytes(span()));
   }
 
@@ -106,6 +106,8 @@ class PlaceArray {
   std::span<const T> span() const { return {data(), count_}; }
 
  private:
+  PlaceArray(const MemorySource& source, std::size_t count)
+      : memory_(source.allocate(count * sizeof(T)), Release{source.release}), count_(count) {}
   T* data() const { return reinterpret_cast<T*>(memory_.get()); }
 
   struct Release {

@@ -148,8 +148,9 @@ class AllReducer {
   /// Of the calls of each bucket, in the order of first calls.
   std::vector<BucketStats> bucket_stats() const;
 
-  /// What this rank has not sent yet of a parameter, in the memory of buckets; empty where there is
-  /// nothing. Not while calls are in flight.
+  /// What this rank has not sent yet of a parameter, in the memory of buckets, or, with
+  /// ResidualMemory::pinned_host, in that of the host, where it is to be read behind synchronize;
+  /// empty where there is nothing. Not while calls are in flight.
   std::span<const float> residual(std::uint64_t id) const;
 
  private:

@@ -12,9 +12,18 @@
 
 namespace winnow {
 
-/// How an AllReducer works. Must be equal on all ranks, but for `threads`, `stats` and `debug`;
-/// compared by digest when an AllReducer is made. Every field can be written as text and as an
-/// environment variable: `compressor` is "compressor=topk:0.01" and WINNOW_COMPRESSOR=topk:0.01.
+/// Where residuals of buckets in device memory lie: 4 bytes for each element that travels
+/// compressed or beside such.
+enum class ResidualMemory : std::uint8_t {
+  device,
+  pinned_host,  ///< page-locked memory of the host, which kernels read and write over the bus: it
+                ///< passes 8 bytes an element in each call, and more where something is put back
+};
+
+/// How an AllReducer works. Must be equal on all ranks, but for `threads`, `residual_memory`,
+/// `stats` and `debug`; compared by digest when an AllReducer is made. Every field can be written
+/// as text and as an environment variable: `compressor` is "compressor=topk:0.01" and
+/// WINNOW_COMPRESSOR=topk:0.01.
 struct Options {
   /// Positions inside a message are 32-bit.
   static constexpr std::uint64_t kMaxPart = (std::uint64_t{1} << 32) - 64;
@@ -55,7 +64,10 @@ struct Options {
   double deadline = 0;     ///< seconds that one call may wait for peers; 0: 600, and a native dense
                            ///< collective may wait for ever
   int threads = 0;         ///< per rank; 0: cores / ranks on the node, at least 1
-  bool enable = true;      ///< false (WINNOW_ENABLE=0): every call is the dense allreduce
+  /// "device" or "pinned_host": the same bits either way. Residuals of buckets in host memory lie
+  /// in the host's memory whatever this says.
+  ResidualMemory residual_memory = ResidualMemory::device;
+  bool enable = true;  ///< false (WINNOW_ENABLE=0): every call is the dense allreduce
   int stats = 0;  ///< 1: rank 0 prints a table of what each bucket's calls did to stderr when the
                   ///< AllReducer is destroyed; 2: with what Stats measures by further passes over
                   ///< memory, on every rank that says so

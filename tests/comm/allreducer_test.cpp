@@ -223,11 +223,14 @@ TEST(Usage, OptionsThatDifferAreAnErrorOnEveryRank) {
           [&] { const AllReducer reducer(transport, {.exempt = {odd ? "layer norm*" : "*"}}); });
       EXPECT_NE(pattern.find(odd ? "blanks" : "rank 1"), std::string::npos) << pattern;
       EXPECT_NE(wrong.find(odd ? "did you mean 'topk'" : "rank 1"), std::string::npos) << wrong;
-      // Threads and what is printed may differ, and the transport is as good as before.
-      AllReducer reducer(transport, {.links = kGivenLinks,
-                                     .threads = odd ? 2 : 1,
-                                     .stats = odd ? 2 : 0,
-                                     .debug = odd ? 1 : 0});
+      // Threads, what is printed and where residuals of a device lie may differ, and the transport
+      // is as good as before.
+      AllReducer reducer(
+          transport, {.links = kGivenLinks,
+                      .threads = odd ? 2 : 1,
+                      .residual_memory = odd ? ResidualMemory::pinned_host : ResidualMemory::device,
+                      .stats = odd ? 2 : 0,
+                      .debug = odd ? 1 : 0});
       auto values = counting(10, transport->rank());
       reducer.all_reduce(values, 0);
     });

@@ -26,8 +26,8 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   const Options options = Options::parse(
       "compressor=topk:0.02 schedule=gather;links=inter=50us,1Gbit/s+pass=8GB/s trial_calls=7 "
       "op=sum decay=0.95 min_bytes=0\texempt_1d=no "
-      "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 enable=off stats=2 "
-      "debug=3");
+      "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 residual_memory=pinned_host "
+      "enable=off stats=2 debug=3");
   EXPECT_EQ(options.compressor, "topk:0.02");
   EXPECT_EQ(options.schedule, "gather");
   EXPECT_EQ(options.links, LinkModel::parse("inter=50us,1Gbit/s pass=8GB/s").to_string('+'));
@@ -40,6 +40,7 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   EXPECT_EQ(options.max_part, 4096U);
   EXPECT_EQ(options.deadline, 2.5);
   EXPECT_EQ(options.threads, 3);
+  EXPECT_EQ(options.residual_memory, ResidualMemory::pinned_host);
   EXPECT_FALSE(options.enable);
   EXPECT_EQ(options.stats, 2);
   EXPECT_EQ(options.debug, 3);
@@ -77,7 +78,7 @@ TEST(Options, ErrorsNameTheNearestWord) {
        {"compressor=topk", "compressor=topk:0", "compressor=topk:1.5", "compressor=topk:nan",
         "compressor=topk:0.1x", "compressor=none:1", "decay=2", "decay=-0.1", "decay=nan",
         "min_bytes=-1", "min_bytes=4k", "threads=-1", "enable=maybe", "links=fast",
-        "max_part=4294967296", "deadline=-1", "trial_calls=-1"}) {
+        "max_part=4294967296", "deadline=-1", "trial_calls=-1", "residual_memory=managed"}) {
     EXPECT_NE(error_of(wrong), "") << wrong;
   }
   for (const char* wrong : {"stats=3", "stats=-1", "stats=yes", "debug=4"}) {
