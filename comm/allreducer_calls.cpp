@@ -25,6 +25,7 @@ using comm::BucketPart;
 using comm::Exchange;
 using compress::Header;
 using compress::Stopwatch;
+using compress::StreamClock;
 
 /// Parameters that have one.
 std::uint64_t AllReducer::Impl::count_residuals() const {
@@ -51,8 +52,9 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
       ends->end(bucket.number);
       if (mark != nullptr) mark->set(exec);
     }
-    book.finish(bucket, site.allocations() + residuals);
     log->call(calls - 1, book.of(bucket), book.call());
+    if (clock != nullptr) book.forget_times();
+    book.finish(bucket, site.allocations() + residuals);
   } catch (const CudaError& error) {  // nothing can be put back on a device that has failed
     transport->abort(error.what());
     give_up(error.what());
@@ -71,6 +73,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const auto start = Deadline::Clock::now();
   comm::view(bucket, widened.segments());
   begin(bucket);
+  StreamClock::Call timed(call_clock(), book.call().wait_seconds);
   {
     const Stopwatch watch(book.call().select_seconds);
     widened.read(exec);
@@ -97,9 +100,16 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     widened.narrow(exec);
     give_up(error.what());
   }
-  if (unseen && (trial != trials.end() || options.stats >= 2)) await_messages();
-  if (options.stats >= 2) comm::measure(exec, widened.segments(), bucket, book.call());
-  widened.narrow(exec);
+  {
+    const StreamClock::Stage stage(&StreamClock::kUncounted);
+    if (unseen && (trial != trials.end() || options.stats >= 2)) await_messages();
+    if (options.stats >= 2) comm::measure(exec, widened.segments(), bucket, book.call());
+  }
+  {
+    const Stopwatch watch(book.call().add_seconds);
+    widened.narrow(exec);
+  }
+  timed.end({.number = book.number(), .bucket = bucket.number});
   if (trial != trials.end()) {
     kernels::wait(exec);
     trial->second.record(std::chrono::duration<double>(Deadline::Clock::now() - start).count());

@@ -20,6 +20,10 @@ void AllReducer::Impl::hear() {
   for (std::size_t bucket = 0; bucket < ends->buckets(); ++bucket) {
     book.poison(bucket, ends->refused(bucket));
   }
+  if (call_clock() == nullptr) return;
+  clock->read([this](const compress::StreamClock::Name& call, const double* stage, double seconds) {
+    book.add_time(call, stage, seconds);
+  });
 }
 
 /// Before the host waits for the device: which may still wait for messages of calls that have not
@@ -81,6 +85,12 @@ void AllReducer::Impl::synchronize() {
   if (ends == nullptr) return;
   await_calls();
   hear();
+}
+
+/// A graph holds no mark that anybody could read, and none of another stream may be read while it
+/// is made.
+compress::StreamClock* AllReducer::Impl::call_clock() const {
+  return clock != nullptr && !kernels::is_captured(exec) ? clock.get() : nullptr;
 }
 
 void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) const {

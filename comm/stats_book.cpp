@@ -3,12 +3,17 @@
 #include "comm/stats_book.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "comm/hash.hpp"
 
 namespace winnow::comm {
 namespace {
+
+constexpr std::array kStages = {&Stats::select_seconds, &Stats::encode_seconds,
+                                &Stats::exchange_seconds, &Stats::wait_seconds,
+                                &Stats::add_seconds};
 
 void accumulate(Stats& totals, const Stats& call) {
   totals.calls += call.calls;
@@ -20,11 +25,7 @@ void accumulate(Stats& totals, const Stats& call) {
   totals.wire_bytes += call.wire_bytes;
   totals.network_bytes += call.network_bytes;
   totals.dense_wire_bytes += call.dense_wire_bytes;
-  totals.select_seconds += call.select_seconds;
-  totals.encode_seconds += call.encode_seconds;
-  totals.exchange_seconds += call.exchange_seconds;
-  totals.wait_seconds += call.wait_seconds;
-  totals.add_seconds += call.add_seconds;
+  for (double Stats::*const seconds : kStages) totals.*seconds += call.*seconds;
   totals.poisoned += call.poisoned;
   totals.allocations += call.allocations;
   totals.measured += call.measured;
@@ -69,6 +70,7 @@ void StatsBook::replan(const Bucket& bucket) {
 }
 
 Stats& StatsBook::begin(const Bucket& bucket) {
+  ++begun_;
   // Texts keep their memory.
   std::string schedule = std::move(call_.schedule), reason = std::move(call_.reason),
               coding = std::move(call_.coding);
@@ -88,9 +90,26 @@ void StatsBook::finish(const Bucket& bucket, std::uint64_t allocated) {
   const std::lock_guard lock(mutex_);
   call_.allocations = allocated - totals_.allocations;
   last_ = call_;
+  last_number_ = begun_;
   last_bucket_ = bucket.number;
   accumulate(totals_, call_);
   accumulate(buckets_[bucket.number].totals, call_);
+}
+
+void StatsBook::forget_times() {
+  for (double Stats::*const seconds : kStages) call_.*seconds = 0;
+}
+
+void StatsBook::add_time(const compress::StreamClock::Name& call, const double* stage,
+                         double seconds) {
+  const auto found =
+      std::ranges::find_if(kStages, [&](double Stats::*known) { return &(call_.*known) == stage; });
+  if (found == kStages.end()) return;
+  double Stats::*const which = *found;
+  const std::lock_guard lock(mutex_);
+  buckets_[call.bucket].totals.*which += seconds;
+  totals_.*which += seconds;
+  if (call.number == last_number_) last_.*which += seconds;
 }
 
 void StatsBook::poison(std::size_t bucket, std::uint64_t calls) {

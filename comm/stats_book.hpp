@@ -11,6 +11,7 @@
 #include <winnow/stats.hpp>
 
 #include "comm/bucket.hpp"
+#include "compress/stream_clock.hpp"
 
 namespace winnow::comm {
 
@@ -31,6 +32,13 @@ class StatsBook {
   /// The call is done: it counts. `allocated`: allocations since the AllReducer was made.
   void finish(const Bucket& bucket, std::uint64_t allocated);
 
+  /// How many calls have begun: the name of the one under way, for the clock of a stream.
+  std::uint64_t number() const { return begun_; }
+  /// The stages of the call under way, as the host has timed them, do not count: their times come
+  /// later.
+  void forget_times();
+  /// Seconds of a stage, one of those of call(), of a call that is finished. Of no other names.
+  void add_time(const compress::StreamClock::Name& call, const double* stage, double seconds);
   /// So many calls of a bucket, by its number, that are finished have become NaN.
   void poison(std::size_t bucket, std::uint64_t calls);
 
@@ -42,9 +50,11 @@ class StatsBook {
 
  private:
   Stats call_;
+  std::uint64_t begun_ = 0;
   mutable std::mutex mutex_;  // guards what follows where it is written or another thread reads
   Stats last_, totals_;
-  std::size_t last_bucket_ = 0;  // of last_
+  std::uint64_t last_number_ = 0;  // of last_
+  std::size_t last_bucket_ = 0;    // the same
   std::vector<BucketStats> buckets_;
 };
 

@@ -8,6 +8,7 @@
 #include "comm/pipeline.hpp"
 #include "comm/put_back.hpp"
 #include "comm/schedule.hpp"
+#include "compress/stopwatch.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -46,6 +47,7 @@ void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
   for (Exchange& exchange : call.exchanges) exchange.verdict = &verdict;
   if (call.bucket.compressed == 0) {  // there is nothing to take back
     (void)run_parts(call.schedules, call.exchanges);
+    const compress::Stopwatch watch(call.exchanges.front().stats.add_seconds);
     write(call, exec);
     return;
   }
@@ -60,6 +62,7 @@ void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
   (void)run_parts(call.schedules.first(call.bucket.compressed),
                   call.exchanges.first(call.bucket.compressed));
   (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
+  const compress::Stopwatch watch(call.exchanges.front().stats.add_seconds);
   judge(exec, dense, verdict);
   call.widened.judge(exec, call.bucket, call.exchanges, verdict);
   Exec undo = exec, keep = exec;

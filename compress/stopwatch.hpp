@@ -5,15 +5,21 @@
 #include <array>
 #include <chrono>
 
+#include "compress/stream_clock.hpp"
+
 namespace winnow::compress {
 
-/// Adds the time from its making to its end to `seconds`, but for what others add to `inner` and
-/// `innermost` meanwhile: times of stages within this one, counted apart. Null: of no interest.
+/// Adds the host's time from its making to its end to `seconds`, but for what others add to `inner`
+/// and `innermost` meanwhile: times of stages within this one, counted apart. Null: of no interest.
+/// Is a stage of that name for the clock of a stream.
 class Stopwatch {
  public:
   explicit Stopwatch(double* seconds, const double* inner = nullptr,
                      const double* innermost = nullptr)
-      : seconds_(seconds), inner_{inner, innermost}, before_(counted_apart()) {}
+      : seconds_(seconds),
+        inner_{inner, innermost},
+        before_(counted_apart()),
+        on_stream_(seconds) {}
   explicit Stopwatch(double& seconds) : Stopwatch(&seconds) {}
   ~Stopwatch() {
     if (seconds_ == nullptr) return;
@@ -35,6 +41,7 @@ class Stopwatch {
   double* seconds_;
   std::array<const double*, 2> inner_;
   double before_;
+  StreamClock::Stage on_stream_;
   Clock::time_point start_ = Clock::now();
 };
 

@@ -74,6 +74,23 @@ bool StreamMark::passed() const {
   return event_ == nullptr || cuda::has_passed(event_);
 }
 
+void TimedMark::set(const Exec& exec) {
+  if (event_ == nullptr) event_.reset(cuda::make_timed_event());
+  cuda::record(exec, event_.get());
+}
+
+bool TimedMark::passed() const {
+  return cuda::has_passed(event_.get());
+}
+
+double TimedMark::seconds_since(const TimedMark& earlier) const {
+  return cuda::seconds_between(earlier.event_.get(), event_.get());
+}
+
+void TimedMark::Destroy::operator()(void* event) const noexcept {
+  cuda::destroy_event(event);
+}
+
 PlaceScope::PlaceScope(Place place, int device) {
   if (place == Place::cuda) before_ = cuda::make_current(device);
 }

@@ -64,6 +64,24 @@ class StreamMark {
   void* event_ = nullptr;
 };
 
+/// A point in the work on a device's stream that knows when the stream passed it. Nothing until it
+/// is set.
+class TimedMark {
+ public:
+  /// Stands behind all that is enqueued on exec.stream, from now on.
+  void set(const Exec& exec);
+  /// Of one that is set.
+  bool passed() const;
+  /// By the device's clock, in steps of about half a microsecond. Both are passed.
+  double seconds_since(const TimedMark& earlier) const;
+
+ private:
+  struct Destroy {
+    void operator()(void* event) const noexcept;
+  };
+  std::unique_ptr<void, Destroy> event_;
+};
+
 /// Takes scratch of the place, and enqueues zeros there.
 template <class T>
 std::span<T> take_zeros(const Exec& exec, std::size_t count) {

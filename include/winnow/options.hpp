@@ -69,8 +69,8 @@ struct Options {
   ResidualMemory residual_memory = ResidualMemory::device;
   bool enable = true;  ///< false (WINNOW_ENABLE=0): every call is the dense allreduce
   int stats = 0;  ///< 1: rank 0 prints a table of what each bucket's calls did to stderr when the
-                  ///< AllReducer is destroyed; 2: with what Stats measures by further passes over
-                  ///< memory, on every rank that says so
+                  ///< AllReducer is destroyed, and times of stages on a device are its own; 2: with
+                  ///< what Stats measures by further passes over memory, on every rank that says so
   int debug = 0;  ///< lines on stderr. 1: of rank 0, one for each bucket's plan, and one if no
                   ///< call is possible any more; 2: also one a call; 3: of every rank
 

@@ -22,7 +22,11 @@ struct Stats {
   std::uint64_t network_bytes = 0;     ///< those of them that went to ranks of other nodes
   std::uint64_t dense_wire_bytes = 0;  ///< what a dense ring would have sent
 
-  // Seconds of wall-clock time; no moment is counted twice, and measuring (below) not at all.
+  // Seconds of wall-clock time; no moment is counted twice, and measuring (below) not at all. Of
+  // buckets in device memory they are the host's, which enqueues; or, where Options::stats is not
+  // 0, those of the stream by the device's clock, all that is in no stage as wait_seconds. These
+  // count when AllReducer::synchronize or a later call hears that the call is done. Calls that are
+  // captured into a CUDA graph have none.
   double select_seconds = 0;  ///< feedback and selection; with the value coding where a compressor
                               ///< keeps everything, for that is one pass; before these, inputs
                               ///< copied and 16 bits widened; packing of dense parts

@@ -14,6 +14,12 @@ StreamRef stream_of(const Exec& exec) {
   expect_device(exec);
   return StreamRef(static_cast<cudaStream_t>(exec.stream));
 }
+
+void* make_event(unsigned flags) {
+  cudaEvent_t event = nullptr;
+  WINNOW_CUDA_TRY(cudaEventCreateWithFlags(&event, flags));
+  return event;
+}
 }  // namespace
 
 const MemorySource& device_memory() {
@@ -52,9 +58,11 @@ bool is_captured(const Exec& exec) {
 }
 
 void* make_event() {
-  cudaEvent_t event = nullptr;
-  WINNOW_CUDA_TRY(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  return event;
+  return make_event(cudaEventDisableTiming);
+}
+
+void* make_timed_event() {
+  return make_event(cudaEventDefault);
 }
 
 void destroy_event(void* event) noexcept {
@@ -77,6 +85,13 @@ bool has_passed(void* event) {
   }
   WINNOW_CUDA_TRY(status);
   return true;
+}
+
+double seconds_between(void* begin, void* end) {
+  float milliseconds = 0;
+  WINNOW_CUDA_TRY(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin),
+                                       static_cast<cudaEvent_t>(end)));
+  return 1e-3 * static_cast<double>(milliseconds);
 }
 
 int current_device() {

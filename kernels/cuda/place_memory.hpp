@@ -19,10 +19,14 @@ bool is_idle(const Exec& exec);
 bool is_captured(const Exec& exec);
 /// An event of the current device, without timing.
 void* make_event();
+/// One with timing.
+void* make_timed_event();
 void destroy_event(void* event) noexcept;
 void record(const Exec& exec, void* event);
 void wait_for(const Exec& exec, void* event);
 bool has_passed(void* event);
+/// Of two with timing that are passed.
+double seconds_between(void* begin, void* end);
 int current_device();
 /// Returns the device that was current before.
 int make_current(int device);

@@ -39,6 +39,10 @@ void* make_event() {
   fail_usage(kNoCuda);
 }
 
+void* make_timed_event() {
+  fail_usage(kNoCuda);
+}
+
 void destroy_event(void*) noexcept {}
 
 void record(const Exec&, void*) {
@@ -50,6 +54,10 @@ void wait_for(const Exec&, void*) {
 }
 
 bool has_passed(void*) {
+  fail_usage(kNoCuda);
+}
+
+double seconds_between(void*, void*) {
   fail_usage(kNoCuda);
 }
 

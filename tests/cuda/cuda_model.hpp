@@ -4,8 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -31,8 +31,9 @@ struct StreamWork {
   CUstream_st* stream = nullptr;
   std::function<void()> run;  ///< empty: a thread of its own does it, and says when it is done
   std::function<bool()> may_run = [] { return true; };
+  std::uint64_t ticks = 1;  ///< of the device's clock, that it takes
   bool done = false;
-  std::chrono::steady_clock::time_point when = {};  ///< it was done
+  std::uint64_t when = 0;  ///< it was done
 };
 
 /// What puts a piece of work into a stream, now or when a graph is replayed.

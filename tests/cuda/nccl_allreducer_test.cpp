@@ -173,9 +173,13 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
     const Stream stream;
     const Exec place = stream.exec();
     const std::shared_ptr<Transport> transport = meeting.join(rank);
-    AllReducer reducer(
-        transport, {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .deadline = 2},
-        place);
+    AllReducer reducer(transport,
+                       {.compressor = "topk:0.05",
+                        .schedule = "gather",
+                        .min_bytes = 0,
+                        .deadline = 2,
+                        .stats = 1},
+                       place);
     kernels::PlaceArray<float> bucket(place, kCount);
     const auto gradient = make_gradient(Kind::heavy_tailed, kCount, rank, 0, 7);
     kernels::copy(place, bucket.span(), std::span<const float>(gradient));
@@ -183,12 +187,15 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
     reducer.synchronize();
     if (rank == 1) return;
     const std::vector<float> before = on_host(place, reducer.residual(7));
+    const double seconds = reducer.totals().wait_seconds;
+    EXPECT_GT(seconds, 0);
     kernels::copy(place, bucket.span(), std::span<const float>(gradient));
     reducer.all_reduce(bucket.span(), 7);
     kernels::wait(place);  // not for ever
     for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
     EXPECT_THROW(reducer.all_reduce(bucket.span(), 7), CommError);
     EXPECT_THROW(reducer.synchronize(), CommError);
+    EXPECT_EQ(reducer.totals().wait_seconds, seconds);  // nobody heard of the second call's end
     const std::vector<float> after = on_host(place, reducer.residual(7));
     for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
   });
