@@ -154,7 +154,7 @@ class AllReducer {
   std::span<const float> residual(std::uint64_t id) const;
 
  private:
-  struct Impl;
+  struct [[gnu::visibility("hidden")]] Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -5,7 +5,8 @@
 # usage: symbols_test.sh LIBRARY
 #
 # LIBRARY exports the public interface and nothing else: names of namespace winnow itself, of which
-# none is of an inner namespace. Ends with 77 where there is no nm.
+# none is of an inner namespace, or of what a class keeps behind a pointer. Ends with 77 where there
+# is no nm.
 set -uo pipefail
 
 command -v nm >/dev/null || { echo 'SKIPPED: no nm here'; exit 77; }
@@ -17,4 +18,6 @@ grep -q '^winnow::AllReducer::all_reduce(' <<<"$names" || { echo 'no AllReducer'
 foreign=$(grep -vE '^(_init|_fini|_edata|_end|__bss_start)$' <<<"$names" |
   grep -vE '^((typeinfo|typeinfo name|vtable) for )?winnow::([A-Z][A-Za-z]*(::|$)|[a-z_]+\()')
 [[ -z $foreign ]] || { printf 'exported beside the interface:\n%s\n' "$foreign"; failures=1; }
+inner=$(grep -F '::Impl' <<<"$names")
+[[ -z $inner ]] || { printf 'exported, though private:\n%s\n' "$inner"; failures=1; }
 exit $failures
