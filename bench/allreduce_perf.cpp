@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Times the AllReducer as nccl-tests' all_reduce_perf times ncclAllReduce: over threads when
-// started alone, over MPI under mpirun. docs/benchmarks.md says what the columns mean.
+// started alone, over MPI under mpirun, between GPUs over NCCL if told so. docs/benchmarks.md says
+// what the columns mean.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <winnow/nccl.hpp>
 #include <winnow/winnow.hpp>
 
 #include "bench/perf_data.hpp"
@@ -30,6 +32,7 @@ using namespace winnow::bench;
 constexpr std::uint64_t kShifts = std::uint64_t{1} << 16;  // gradients in the pool
 constexpr std::uint64_t kStride = 509'203;                 // from one gradient to the next; odd
 constexpr std::uint64_t kElements = 16;                    // that a shift moves by
+constexpr std::chrono::minutes kPatience{2};               // until all ranks are in a communicator
 
 /// One rank's work on one element type and operation.
 class Perf {
@@ -256,6 +259,11 @@ void check_output_file(Rank& rank, const PerfSettings& settings) {
 int run(Rank& rank, const PerfSettings& settings) {
   const std::optional<RankDevice> device = take_device(*rank.control, settings);
   const Exec where = device ? device->exec() : Exec();
+  if (settings.transport == "nccl") {
+    rank.connect = [&control = *rank.control] {
+      return nccl_transport(control, Deadline::after(kPatience));
+    };
+  }
   const std::vector<PerfDevice> devices = devices_of(*rank.control, device);
   const bool leads = rank.control->rank() == 0;
   // So that what is wrong with the options is said before the table begins.

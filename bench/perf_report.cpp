@@ -127,8 +127,8 @@ void print_header(std::ostream& out, const PerfSettings& settings, bool is_mpi,
       << settings.max_bytes << " step: " << (by_factor ? settings.step_factor : settings.step_bytes)
       << (by_factor ? "(factor)" : "(bytes)") << " warmup iters: " << settings.warmup_iters
       << " iters: " << settings.iters << " agg iters: 1 validation: " << settings.check
-      << " graph: " << settings.graphs << "\n# " << settings.options.to_string()
-      << "\n#\n# Using devices\n";
+      << " graph: " << settings.graphs << " transport: " << settings.transport << "\n# "
+      << settings.options.to_string() << "\n#\n# Using devices\n";
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const PerfDevice& device = devices[rank];
     out << formatted("#  Rank %2zu Group  0 Pid %6d on %10s device %2d [%s memory]\n", rank,
@@ -180,7 +180,8 @@ void write_json(std::ostream& out, const PerfSettings& settings,
       << ", \"warmup_iters\": " << settings.warmup_iters << ", \"iterations\": " << settings.iters
       << ", \"validation\": " << settings.check
       << ",\n    \"options\": " << quoted(settings.options.to_string())
-      << ", \"memory\": " << quoted(settings.memory) << ",\n    \"devices\": ["
+      << ", \"memory\": " << quoted(settings.memory)
+      << ", \"transport\": " << quoted(settings.transport) << ",\n    \"devices\": ["
       << joined(devices,
                 [](const PerfDevice& device) {
                   return "{\"pid\": " + std::to_string(device.pid) +

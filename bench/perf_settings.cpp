@@ -21,6 +21,11 @@ const std::vector<NamedOp> kOps = {{"sum", ReduceOp::sum},
                                    {"min", ReduceOp::minimum},
                                    {"avg", ReduceOp::average}};
 
+/// Of ranks that are processes or threads.
+const char* own_transport(bool under_mpirun) {
+  return under_mpirun ? "mpi" : "local";
+}
+
 /// Flags of nccl-tests that would be silently wrong here.
 struct Foreign {
   const char *brief, *full, *instead;
@@ -45,9 +50,9 @@ Prints the table of nccl-tests' all_reduce_perf, and after it
 A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact
 result, of avg by more than 2 units in the last place. Every timed call has a new gradient and begins
 at a barrier; time is the mean over the calls, of the slowest rank, with --memory device until its
-stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them. With
---cudagraph N a timed call is N replays of one graph with one gradient, and counts as N; one rank can
-capture calls, several could over NCCL alone. Only sums and averages of float, half and bfloat16 are
+stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them, but not over
+NCCL. With --cudagraph N a timed call is N replays of one graph with one gradient, and counts as N;
+several ranks can capture calls over NCCL alone. Only sums and averages of float, half and bfloat16 are
 compressed, and only from Options::min_bytes on (64K); all else travels dense.
 WINNOW_ variables hold where no flag says otherwise.
 
@@ -55,6 +60,7 @@ Examples:
   allreduce_perf -b 64K -e 64M -f 4 --compressor topk:0.01
   mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none -J dense.json
   mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --compressor topk:0.01 --memory device
+  mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --schedule gather --memory device --transport nccl
 )";
 
 std::string flag_of(const std::string& word) {
@@ -89,7 +95,15 @@ std::vector<Named> chosen(const std::vector<Named>& table, const std::string& na
 }
 
 /// Empty, or what is wrong with settings that fit one by one.
-std::string contradiction(const PerfSettings& settings) {
+std::string contradiction(const PerfSettings& settings, bool under_mpirun) {
+  if (settings.transport != own_transport(under_mpirun) && settings.transport != "nccl") {
+    return "--transport " + settings.transport + " is not how this was started: ranks are " +
+           (under_mpirun ? "processes of MPI; leave it out"
+                         : "threads; give mpirun -n, or leave it out");
+  }
+  if (settings.transport == "nccl" && settings.memory != "device") {
+    return "--transport nccl has messages on a GPU; give --memory device";
+  }
   if (settings.min_bytes > settings.max_bytes) {
     return "--minbytes " + std::to_string(settings.min_bytes) + " is above --maxbytes " +
            std::to_string(settings.max_bytes) + "; give both, the smaller as -b";
@@ -148,6 +162,10 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
   app.add_option("--memory", settings.memory, "that buckets lie in")
       ->check(CLI::IsMember({"host", "device"}))
       ->capture_default_str();
+  app.add_option("--transport", settings.transport,
+                 "of the messages; nccl with --memory device, else as the ranks were started")
+      ->check(CLI::IsMember({"local", "mpi", "nccl"}))
+      ->capture_default_str();
   app.add_option("--compressor", settings.options.compressor, "as in WINNOW_COMPRESSOR")
       ->capture_default_str();
   app.add_option("--schedule", settings.options.schedule, "as in WINNOW_SCHEDULE")
@@ -168,6 +186,7 @@ int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std:
   try {
     settings.options = Options::from_environment();
     settings.arguments.assign(argv, argv + argc);
+    settings.transport = own_transport(under_mpirun);
     add_options(app, settings, type, op);
     app.parse(argc, argv);
     if (!app.remaining().empty()) {
@@ -175,7 +194,7 @@ int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std:
     } else if (under_mpirun && app.count("--nthreads") > 0 && settings.threads != 1) {
       wrong = "--nthreads is for ranks that are threads; under mpirun, mpirun -n says how many";
     } else {
-      wrong = contradiction(settings);
+      wrong = contradiction(settings, under_mpirun);
     }
   } catch (const CLI::CallForHelp&) {
     words = app.help();

@@ -31,6 +31,7 @@ struct PerfSettings {
   std::vector<NamedOp> ops;
   Options options;
   std::string memory = "host";  ///< that buckets lie in; or "device"
+  std::string transport;        ///< "local", "mpi" or "nccl": of the messages of calls
   int graphs = 0;  ///< replays of a CUDA graph of the call in the place of each timed call; 0: none
   std::string output_file;  ///< empty: none
   std::vector<std::string> arguments;

@@ -5,9 +5,9 @@
 # usage: allreduce_perf_test.sh MEMORY PROGRAM [COMMAND...]
 #
 # Runs allreduce_perf, started by COMMAND (mpirun and its arguments, for 3 ranks) or over 3 threads,
-# with buckets in MEMORY, host or device, and with command lines that are right and wrong: exit
-# status, the table's shape, and the JSON file. Under COMMAND, which takes half a second to start, one
-# wrong line of each kind.
+# with buckets in MEMORY, host or device, or nccl: device, and messages over NCCL; and with command
+# lines that are right and wrong: exit status, the table's shape, and the JSON file. Under COMMAND,
+# which takes half a second to start, one wrong line of each kind.
 set -uo pipefail
 
 memory=$1 program=$2
@@ -15,6 +15,12 @@ shift 2
 launcher=("$@")
 over=(-t 3)
 if ((${#launcher[@]} > 0)); then over=(); fi
+transport=local
+if ((${#launcher[@]} > 0)); then transport=mpi; fi
+if [[ $memory == nccl ]]; then
+  memory=device transport=nccl
+  over+=(--transport nccl)
+fi
 if [[ $memory == device ]]; then over+=(--memory device); fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -46,9 +52,11 @@ expect_refusal 'cannot write' -J "$folder/missing/file"
 expect_refusal "mean 'topk'" --compressor topj:0.01
 if ((${#launcher[@]} > 0)); then
   expect_refusal 'mpirun -n' -t 3
+  expect_refusal 'ranks are processes of MPI' --transport local
 elif [[ $memory == device ]]; then
   expect_refusal 'for buckets in device memory' --compressor threshold
-  over=(-t 1 --memory device)
+  all=("${over[@]}")
+  if [[ $transport == local ]]; then over=(-t 1 --memory device); fi  # over NCCL all are captured
   run -b 64K -e 256K -f 4 -n 2 -w 2 -c 0 -G 3 --compressor topk:0.01 --schedule gather ||
     fail "calls in a graph end with status $?"
   [[ $(grep -c ' float ' "$folder/out") == 2 ]] || fail 'calls in a graph have no rows'
@@ -56,13 +64,16 @@ elif [[ $memory == device ]]; then
   run -b 256K -e 256K -n 1 -w 2 -c 0 -G 3 --compressor topk:0.01 --schedule balanced &&
     fail 'a call that no graph holds ends with status 0'
   grep -q 'cannot be captured' "$folder/err" || fail 'it does not say why no graph holds it'
-  over=(-t 3 --memory device)
+  over=("${all[@]}")
 else
   expect_refusal 'smaller as -b' -b 8M -e 1M
   expect_refusal 'give -f 2' -b 1K -e 1M -i 0
   expect_refusal 'memory device' -g 2
   expect_refusal 'memory device' -G 2
   expect_refusal '{host,device}' --memory disk
+  expect_refusal 'give --memory device' --transport nccl
+  expect_refusal 'ranks are threads' --transport mpi
+  expect_refusal '{local,mpi,nccl}' --transport tcp
   CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
   expect_refusal 'sum,prod' -o add
@@ -74,9 +85,10 @@ run --help || fail "--help ends with status $?"
 # check_report SIZES TYPES OPERATIONS COMPRESSED: the table and the JSON file say the same, and all
 # of it is there. COMPRESSED: sizes whose sums of floats travel compressed.
 check_report() {
-  python3 - "$folder/out" "$folder/json" "$memory" "$@" <<'PYTHON' || fail 'the report is wrong'
+  local given=("$folder/out" "$folder/json" "$memory" "$transport" "$@")
+  python3 - "${given[@]}" <<'PYTHON' || fail 'the report is wrong'
 import json, re, sys
-out, path, memory, sizes, types, ops, compressed = sys.argv[1:]
+out, path, memory, transport, sizes, types, ops, compressed = sys.argv[1:]
 sizes, compressed = ([int(n) for n in words.split()] for words in (sizes, compressed))
 lines = open(out).read().splitlines()
 report = json.load(open(path))
@@ -92,6 +104,8 @@ ranks = rf"#  Rank +\d+ Group +0 Pid +\d+ on +\S+ device +0 \[{memory} memory\]$
 assert sum(bool(re.match(ranks, line)) for line in lines) == 3, lines
 assert report["config"]["ranks"] == 3 and len(report["config"]["devices"]) == 3, report["config"]
 assert report["config"]["memory"] == memory, report["config"]
+assert report["config"]["transport"] == transport, report["config"]
+assert any(line.endswith(f" transport: {transport}") for line in lines), lines
 gpus = 1 if memory == "device" else 0
 assert any(re.match(rf"# nThread \d+ nGpus {gpus} minBytes \d+ maxBytes \d+ step: 4\(factor\)", line)
            for line in lines), lines
