@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/arithmetic.hpp"
 #include "kernels/cuda/digits.cuh"
@@ -25,6 +26,9 @@
 // 2. Cut, of the candidates; fewer than k, or more than there is room for, do not serve: they go
 //    back into the residual, and from there on the whole residual stands for the candidates.
 // 3. ClearMarks, where something is not finite and the gradient is to be zero.
+//
+// Where all that reaches a given bound is to be kept, StreamPass does it all: its candidates go to
+// the message, behind those of parameters before. Only ClearMarks may follow.
 //
 // What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
 // Fewer than k finite elements: all of them are kept, and the lowest positions of others, as 0.
@@ -57,8 +61,8 @@ WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& tas
   return base;
 }
 
-/// `kOwn`: there are own units.
-template <bool kOwn>
+/// `kOwn`: there are own units. `kKeeps`: candidates are what is kept.
+template <bool kOwn, bool kKeeps = false>
 struct StreamPass {
   using Task = SelectTask;
   struct Shared {
@@ -68,10 +72,14 @@ struct StreamPass {
     DigitRoom digits;
   };
 
-  /// What elements must reach: a magnitude, and |acc| of own ones.
+  /// Of a candidate: in scratch, or in a list of several parameters.
+  using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
+
+  /// What elements must reach: a magnitude, and |acc| of own ones. And where candidates begin.
   struct Bounds {
     std::uint32_t competing;
     float own;
+    Place begin;
   };
 
   /// What a thread has met.
@@ -82,12 +90,15 @@ struct StreamPass {
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     SelectControl* const control = task.control;
     const std::uint32_t tiles = select_tiles(task.count);
-    Bounds bounds{kUnknown, kOwn ? task.own.bound_of_step() : 0};
+    Bounds bounds{kKeeps ? task.bound : kUnknown, kOwn ? task.own.bound_of_step() : 0,
+                  kKeeps ? *task.kept : 0};
     Met met{0, 0, 0};
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control->stream_ticket);
       if (tile >= tiles) break;
-      if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, task, tile == 0);
+      if constexpr (!kKeeps) {
+        if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, task, tile == 0);
+      }
       stream(shared, task, tile, bounds, met);
     }
     met.highest = simt::warp_max(met.highest);
@@ -98,7 +109,12 @@ struct StreamPass {
       if (met.not_finite > 0) simt::atomic_add(&control->not_finite, met.not_finite);
       if (met.own_not_finite > 0) simt::atomic_add(&control->own_not_finite, met.own_not_finite);
     }
-    if (is_last_thread(&control->stream_done)) decide(task);
+    if (!is_last_thread(&control->stream_done)) return;
+    if constexpr (kKeeps) {
+      report_kept(task, simt::published(&control->candidates));
+    } else {
+      decide(task);
+    }
   }
 
  private:
@@ -199,7 +215,8 @@ struct StreamPass {
       if (is_own(shared, j)) {
         list_own(task, first, reaches[j], acc[j], own_at + field(own_scanned.before, j));
       } else {
-        move_candidates(task, first, reaches[j], acc[j], at + field(scanned.before, j));
+        move_candidates(task, first, reaches[j], acc[j],
+                        bounds.begin + at + field(scanned.before, j));
       }
       at += field(scanned.total, j);
       own_at += field(own_scanned.total, j);
@@ -210,11 +227,11 @@ struct StreamPass {
 
   /// Those elements of a vector that reach the bound, as candidates from number `at` on.
   WINNOW_DEVICE static void move_candidates(const Task& task, std::uint32_t first, unsigned reaches,
-                                            float (&acc)[4], std::uint32_t at) {
+                                            float (&acc)[4], Place at) {
     for (unsigned e = 0; e < 4; ++e) {
       if ((reaches >> e & 1) == 0) continue;
       if (at < task.capacity) {
-        task.candidate_index[at] = first + e;
+        task.candidate_index[at] = (kKeeps ? task.base : 0) + first + e;
         task.candidate_value[at] = acc[e];
         acc[e] = 0;
       }
@@ -285,6 +302,17 @@ void for_each_select_kernel(const SelectTask& task, unsigned blocks, const Stage
     stage(StreamPass<false>{}, blocks);
   }
   stage(Cut{}, blocks);
+  if (task.zero_gradient) stage(ClearMarks{}, blocks);
+}
+
+/// The same for one that keeps all that reaches a bound.
+template <class Stage>
+void for_each_threshold_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
+  if (task.has_own) {
+    stage(StreamPass<true, true>{}, blocks);
+  } else {
+    stage(StreamPass<false, true>{}, blocks);
+  }
   if (task.zero_gradient) stage(ClearMarks{}, blocks);
 }
 

@@ -45,4 +45,25 @@ std::size_t feedback_select_scratch(std::size_t count, std::size_t k);
 /// for wrong sizes or in a build without CUDA.
 void feedback_select(const Exec& exec, const DeviceSelectJob& job);
 
+/// What feedback_threshold works on, likewise.
+struct DeviceThresholdJob {
+  FeedbackSpans spans = {};  ///< as in DeviceSelectJob
+  std::uint32_t base = 0;    ///< likewise
+  float bound = 0;           ///< above 0
+  /// A list that parameters fill one after the other, with room for all elements that are not own.
+  std::span<std::uint32_t> index = {};
+  std::span<float> value = {};
+  std::uint64_t* kept = nullptr;   ///< entries of the list, which grow by what is selected
+  SelectResult* result = nullptr;  ///< written in the end; one pass, and all that reach the bound
+  GradientAfter gradient_after = GradientAfter::zero;
+  std::span<std::byte> scratch = {};  ///< feedback_threshold_scratch bytes, 256-byte aligned
+};
+
+/// Bytes of scratch for `count` elements: a few for each 4096 of them.
+std::size_t feedback_threshold_scratch(std::size_t count);
+
+/// kernels::feedback_threshold with the same bits, own units too, behind what the list has; what
+/// finds no room in it stays in the residual. In all else like feedback_select, in one pass.
+void feedback_threshold(const Exec& exec, const DeviceThresholdJob& job);
+
 }  // namespace winnow::kernels::cuda

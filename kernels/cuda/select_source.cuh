@@ -21,6 +21,18 @@ WINNOW_DEVICE std::uint32_t field(std::uint64_t counts, std::uint32_t j) {
   return static_cast<std::uint32_t>(counts >> 16 * j & 0xffff);
 }
 
+/// By one thread, when a pass is over that keeps all that reaches a bound, which it tells of.
+WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
+  const SelectControl& control = *task.control;
+  *task.result = {.finite = simt::published(&control.not_finite) == 0,
+                  .candidates = kept,
+                  .passes = 1,
+                  .listed = simt::published(&control.listed),
+                  .listed_by = task.own.bound_of_step()};
+  const std::uint64_t end = *task.kept + kept;
+  *task.kept = end < task.capacity ? end : task.capacity;
+}
+
 /// What is selected from, once the pass is over: the candidates, or all that is finite and not own.
 struct Source {
   const float* value;

@@ -19,4 +19,12 @@ void select_sums(const Exec& exec, const DeviceSelectSumsJob& job) {
   });
 }
 
+void keep_sums(const Exec& exec, const DeviceKeepSumsJob& job) {
+  const SumsTask task = make_keep_task(job);
+  clear(exec, job.scratch.data(), SumsScratch(job.owned, job.term_count).select.zeroed);
+  for_each_keep_kernel(task, [&](auto kernel, std::uint64_t blocks) {
+    launch<decltype(kernel)>(exec, blocks_for(blocks), task);
+  });
+}
+
 }  // namespace winnow::kernels::cuda

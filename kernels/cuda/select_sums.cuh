@@ -26,6 +26,9 @@
 //    the sums beyond it are lost, which the result tells.
 // 4. Cut, as in feedback_select.
 //
+// Where all sums that reach a given bound are to be kept, every own element that does is listed.
+// SumTouched then does it all: its candidates go to the message, behind those of parameters before.
+//
 // What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
 
 namespace winnow::kernels::cuda {
@@ -67,6 +70,8 @@ struct FindSlices {
   }
 };
 
+/// `kKeeps`: candidates are what is kept.
+template <bool kKeeps = false>
 struct SumTouched {
   using Task = SumsTask;
   static constexpr std::uint32_t kWordBits = 32;
@@ -83,19 +88,32 @@ struct SumTouched {
     SelectControl& control = *task.select.control;
     const std::uint32_t tiles = select_tiles(task.select.count);
     const std::uint32_t bound = magnitude(task.fed->listed_by);
+    const std::uint64_t begin = kKeeps ? *task.select.kept : 0;
     std::uint32_t highest = 0;
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control.stream_ticket);
       if (tile >= tiles) break;
       add(shared, task, tile);
-      emit(shared, task, tile, bound, highest);
+      emit(shared, task, tile, {bound, begin}, highest);
     }
     highest = simt::warp_max(highest);
     if (simt::lane() == 0) simt::atomic_max(&control.highest, highest);
-    if (is_last_thread(&control.stream_done)) decide(task, bound);
+    if (!is_last_thread(&control.stream_done)) return;
+    if constexpr (kKeeps) {
+      const bool refused = simt::published(&control.not_finite) != 0;
+      report_kept(task.select, refused ? 0 : simt::published(&control.candidates));
+    } else {
+      decide(task, bound);
+    }
   }
 
  private:
+  /// A magnitude that candidates reach, and how many there are of parameters before.
+  struct Candidates {
+    std::uint32_t bound;
+    std::uint64_t begin;
+  };
+
   /// Calls each(entry, i) for the entries of a list, the own one behind the terms, in a tile.
   template <class Each>
   WINNOW_DEVICE static void for_each_entry(const Task& task, std::uint32_t list,
@@ -155,7 +173,7 @@ struct SumTouched {
 
   /// Writes the tile's sums and candidates. A thread has kMine elements that follow each other.
   WINNOW_DEVICE static void emit(Shared& shared, const Task& task, std::uint32_t tile,
-                                 std::uint32_t bound, std::uint32_t& highest) {
+                                 const Candidates& candidates, std::uint32_t& highest) {
     SelectControl& control = *task.select.control;
     const std::uint32_t first = simt::thread() * kMine, shift = first % kWordBits;
     constexpr std::uint32_t kMask = (1U << kMine) - 1;
@@ -168,7 +186,7 @@ struct SumTouched {
       const std::uint32_t size = magnitude(shared.sum[first + e]);
       highest = size > highest ? size : highest;
       finite = finite && size < kInfinity;
-      reaching |= (size >= bound ? 1U : 0U) << e;
+      reaching |= (size >= candidates.bound ? 1U : 0U) << e;
     }
     if (!finite) simt::atomic_or(&control.not_finite, 1);
     const simt::Scanned scanned =
@@ -183,12 +201,12 @@ struct SumTouched {
       task.touched[at] = task.select.base + local + e;
       task.sum[at] = shared.sum[first + e];
     }
-    at = high_of(before + scanned.before);
-    for (std::uint32_t left = reaching; left != 0; left &= left - 1, ++at) {
+    std::uint64_t to = candidates.begin + high_of(before + scanned.before);
+    for (std::uint32_t left = reaching; left != 0; left &= left - 1, ++to) {
       const std::uint32_t e = simt::lowest_one(left);
-      if (at >= task.select.capacity) break;
-      task.select.candidate_index[at] = local + e;
-      task.select.candidate_value[at] = shared.sum[first + e];
+      if (to >= task.select.capacity) break;
+      task.select.candidate_index[to] = (kKeeps ? task.select.base : 0) + local + e;
+      task.select.candidate_value[to] = shared.sum[first + e];
     }
     if (tile + 1 == select_tiles(task.select.count) && simt::thread() == 0) {
       const std::uint32_t named = low_of(before + scanned.total);
@@ -248,16 +266,29 @@ struct PutSums {
   }
 };
 
+/// Blocks that FindSlices can make use of.
+inline std::uint64_t slice_blocks(const SumsTask& task) {
+  const std::uint64_t tiles = select_tiles(task.select.count);
+  return ((tiles + 1) * (task.term_count + 1) - 1) / simt::kThreads + 1;
+}
+
 /// Calls stage(kernel, task, blocks) for each kernel of a step, in order, with the blocks that it
 /// can make use of.
 template <class Stage>
 void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
   const std::uint64_t tiles = select_tiles(task.select.count);
-  stage(FindSlices{}, task, ((tiles + 1) * (task.term_count + 1) - 1) / simt::kThreads + 1);
-  stage(SumTouched{}, task, tiles);
+  stage(FindSlices{}, task, slice_blocks(task));
+  stage(SumTouched<>{}, task, tiles);
   stage(FillSums{}, task, tiles);
   stage(PutSums{}, task, tiles);
   stage(Cut{}, task.select, tiles);
+}
+
+/// The same, as stage(kernel, blocks), for one that keeps all that reaches a bound.
+template <class Stage>
+void for_each_keep_kernel(const SumsTask& task, const Stage& stage) {
+  stage(FindSlices{}, slice_blocks(task));
+  stage(SumTouched<true>{}, select_tiles(task.select.count));
 }
 
 }  // namespace winnow::kernels::cuda

@@ -41,4 +41,25 @@ std::size_t select_sums_scratch(const OwnedSums& owned, std::uint32_t term_count
 /// UsageError for wrong sizes or in a build without CUDA.
 void select_sums(const Exec& exec, const DeviceSelectSumsJob& job);
 
+/// What keep_sums works on, likewise.
+struct DeviceKeepSumsJob {
+  OwnedSums owned = {};  ///< as in DeviceSelectSumsJob
+  const SelectResult* fed =
+      nullptr;  ///< of feedback_threshold: all that reach the bound are listed
+  const DeviceTerm* terms = nullptr;
+  std::uint32_t term_count = 0;
+  /// index and value are a list that parameters fill one after the other, with room for all own
+  /// elements.
+  SumLists out = {};
+  std::uint64_t* kept = nullptr;           ///< entries of the list, which grow by what is kept
+  std::uint64_t* touched_count = nullptr;  ///< as in DeviceSelectSumsJob
+  SelectResult* result = nullptr;          ///< written in the end
+  std::span<std::byte> scratch = {};       ///< select_sums_scratch bytes, 256-byte aligned
+};
+
+/// kernels::keep_sums with the same bits, behind what the list has, by the bound that the list of
+/// own elements was made by. In all else like select_sums, but that the residual is never read
+/// where no term is.
+void keep_sums(const Exec& exec, const DeviceKeepSumsJob& job);
+
 }  // namespace winnow::kernels::cuda

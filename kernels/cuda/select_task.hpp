@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -89,6 +90,9 @@ struct SelectTask {
   std::uint64_t *stream_tiles, *compact_tiles;
   std::uint32_t* candidate_index;
   float* candidate_value;
+  // Where a bound alone decides, candidates are what is kept, by position:
+  std::uint32_t bound;  ///< a magnitude
+  std::uint64_t* kept;  ///< those of passes before, behind which they go
 };
 
 inline constexpr std::uint32_t kSampleRun = 16;
@@ -166,24 +170,23 @@ inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
           .value = own.value.data()};
 }
 
-inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimits& limits = {}) {
-  const std::size_t count = job.spans.gradient.size(), k = job.index.size();
+/// Elements of spans that are not own. Throws UsageError where the spans do not fit together.
+inline std::size_t competing_of(const DeviceSelectJob& job) {
+  const std::size_t count = job.spans.gradient.size();
   expect_selectable(count);
   WINNOW_EXPECTS(job.spans.residual.size() == count,
                  "gradient and residual must have as many elements");
   const SelectOwn own = make_select_own(job.spans.own, job.own_bound);
-  const bool has_own = job.spans.own.partition != nullptr;
-  const std::size_t competing = count - (has_own ? own.size(count) : 0);
-  WINNOW_EXPECTS(k <= competing && job.value.size() == k,
-                 "index and value must have k elements each, at most as many as are not own");
-  WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
-                 "feedback_select needs a state and a result in device memory");
-  const std::uint32_t capacity = select_capacity(count, k, limits);
+  return count - (job.spans.own.partition != nullptr ? own.size(count) : 0);
+}
+
+/// What the pass over memory is told: for a selection that knows no k yet.
+inline SelectTask make_pass_task(const DeviceSelectJob& job, std::uint32_t capacity) {
+  const std::size_t count = job.spans.gradient.size(), competing = competing_of(job);
   const SelectScratch layout(count, capacity);
   WINNOW_EXPECTS(job.scratch.size() >= layout.bytes &&
                      reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "feedback_select needs feedback_select_scratch bytes, 256-byte aligned");
-  const std::uint32_t runs = count < limits.sample_from || k == 0 ? 0 : limits.sample_runs;
+                 "a selection needs as many bytes of scratch as it says, 256-byte aligned");
   const auto at = [&]<class T>(std::size_t offset, T*) {
     return reinterpret_cast<T*>(job.scratch.data() + offset);
   };
@@ -192,14 +195,14 @@ inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimit
           .decay = job.spans.decay,
           .zero_gradient = job.gradient_after == GradientAfter::zero,
           .count = static_cast<std::uint32_t>(count),
-          .k = static_cast<std::uint32_t>(k),
+          .k = 0,
           .competing = static_cast<std::uint32_t>(competing),
-          .has_own = has_own,
-          .own = own,
+          .has_own = job.spans.own.partition != nullptr,
+          .own = make_select_own(job.spans.own, job.own_bound),
           .base = job.base,
           .capacity = capacity,
-          .sample_runs = runs,
-          .sample_rank = runs == 0 ? 0 : sample_rank(std::size_t{runs} * kSampleRun, competing, k),
+          .sample_runs = 0,
+          .sample_rank = 0,
           .index = job.index.data(),
           .value = job.value.data(),
           .state = job.state,
@@ -209,7 +212,46 @@ inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimit
           .stream_tiles = at(layout.stream_tiles, static_cast<std::uint64_t*>(nullptr)),
           .compact_tiles = at(layout.compact_tiles, static_cast<std::uint64_t*>(nullptr)),
           .candidate_index = at(layout.candidate_index, static_cast<std::uint32_t*>(nullptr)),
-          .candidate_value = at(layout.candidate_value, static_cast<float*>(nullptr))};
+          .candidate_value = at(layout.candidate_value, static_cast<float*>(nullptr)),
+          .bound = 0,
+          .kept = nullptr};
+}
+
+inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimits& limits = {}) {
+  const std::size_t count = job.spans.gradient.size(), k = job.index.size();
+  const std::size_t competing = competing_of(job);
+  WINNOW_EXPECTS(k <= competing && job.value.size() == k,
+                 "index and value must have k elements each, at most as many as are not own");
+  WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
+                 "feedback_select needs a state and a result in device memory");
+  SelectTask task = make_pass_task(job, select_capacity(count, k, limits));
+  task.k = static_cast<std::uint32_t>(k);
+  if (count < limits.sample_from || k == 0) return task;
+  task.sample_runs = limits.sample_runs;
+  task.sample_rank = sample_rank(std::size_t{limits.sample_runs} * kSampleRun, competing, k);
+  return task;
+}
+
+inline SelectTask make_threshold_task(const DeviceThresholdJob& job) {
+  const DeviceSelectJob pass{.spans = job.spans,
+                             .base = job.base,
+                             .result = job.result,
+                             .gradient_after = job.gradient_after,
+                             .scratch = job.scratch};
+  WINNOW_EXPECTS(job.bound > 0, "a bound must be above 0");
+  WINNOW_EXPECTS(job.index.size() >= competing_of(pass) && job.value.size() == job.index.size() &&
+                     job.index.size() <= std::numeric_limits<std::uint32_t>::max(),
+                 "index and value must have as many places each, at least one for each element "
+                 "that is not own, and fewer than 2^32");
+  WINNOW_EXPECTS(job.kept != nullptr && job.result != nullptr,
+                 "feedback_threshold needs kept and a result in device memory");
+  SelectTask task = make_pass_task(pass, 0);
+  task.capacity = static_cast<std::uint32_t>(job.index.size());
+  task.candidate_index = job.index.data();
+  task.candidate_value = job.value.data();
+  task.bound = std::bit_cast<std::uint32_t>(job.bound);
+  task.kept = job.kept;
+  return task;
 }
 
 }  // namespace winnow::kernels::cuda

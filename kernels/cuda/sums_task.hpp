@@ -58,9 +58,9 @@ struct SumsScratch {
                            (std::size_t{term_count} + 1) * sizeof(std::uint32_t)) {}
 };
 
-inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
+/// What the sums are told, and nothing of a selection yet.
+inline SumsTask make_adding_task(const DeviceSelectSumsJob& job) {
   const OwnedSums& owned = job.owned;
-  const std::size_t k = job.out.index.size();
   expect_selectable(owned.count);
   WINNOW_EXPECTS(owned.own.partition != nullptr && owned.own.partition->owners() == job.term_count,
                  "there must be a term, maybe empty, for each owner");
@@ -69,19 +69,17 @@ inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
                      owned.begin + owned.count <= std::numeric_limits<std::uint32_t>::max(),
                  "own elements must start at a local number that is a multiple of 64 and end below "
                  "2^32");
-  WINNOW_EXPECTS(k >= 1 && k <= owned.count && job.out.value.size() == k,
-                 "index and value must have k elements each, 1 <= k <= count");
   WINNOW_EXPECTS(job.out.touched.size() == job.out.sum.size() &&
                      job.out.touched.size() >= std::min(owned.most, owned.count) &&
                      job.out.touched.size() <= owned.most,
                  "touched and sum must have equal sizes, `most` or, where that is less, count");
   WINNOW_EXPECTS(job.fed != nullptr && job.terms != nullptr && job.touched_count != nullptr &&
-                     job.state != nullptr && job.result != nullptr,
-                 "select_sums needs fed, terms, touched_count, state and result in device memory");
+                     job.result != nullptr,
+                 "sums need fed, terms, touched_count and result in device memory");
   const SumsScratch layout(owned, job.term_count);
   WINNOW_EXPECTS(job.scratch.size() >= layout.bytes &&
                      reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "select_sums needs select_sums_scratch bytes, 256-byte aligned");
+                 "sums need select_sums_scratch bytes of scratch, 256-byte aligned");
   std::byte* const scratch = job.scratch.data();
   auto* const sums = reinterpret_cast<float*>(scratch + layout.sums);
   const SelectTask select{
@@ -92,7 +90,7 @@ inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
       .decay = 1,
       .zero_gradient = false,
       .count = static_cast<std::uint32_t>(owned.count),
-      .k = static_cast<std::uint32_t>(k),
+      .k = 0,
       .competing = static_cast<std::uint32_t>(owned.count),
       .has_own = false,
       .own = make_select_own({}, nullptr),
@@ -109,7 +107,9 @@ inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
       .stream_tiles = reinterpret_cast<std::uint64_t*>(scratch + layout.select.stream_tiles),
       .compact_tiles = reinterpret_cast<std::uint64_t*>(scratch + layout.select.compact_tiles),
       .candidate_index = reinterpret_cast<std::uint32_t*>(scratch + layout.select.candidate_index),
-      .candidate_value = reinterpret_cast<float*>(scratch + layout.select.candidate_value)};
+      .candidate_value = reinterpret_cast<float*>(scratch + layout.select.candidate_value),
+      .bound = 0,
+      .kept = nullptr};
   return {.select = select,
           .own = own,
           .residual = owned.residual.data(),
@@ -122,6 +122,42 @@ inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
           .touched = job.out.touched.data(),
           .sum = job.out.sum.data(),
           .touched_room = static_cast<std::uint32_t>(job.out.touched.size())};
+}
+
+inline SumsTask make_sums_task(const DeviceSelectSumsJob& job) {
+  const std::size_t k = job.out.index.size();
+  WINNOW_EXPECTS(k >= 1 && k <= job.owned.count && job.out.value.size() == k,
+                 "index and value must have k elements each, 1 <= k <= count");
+  WINNOW_EXPECTS(job.state != nullptr, "select_sums needs a state in device memory");
+  SumsTask task = make_adding_task(job);
+  task.select.k = static_cast<std::uint32_t>(k);
+  return task;
+}
+
+inline SumsTask make_keep_task(const DeviceKeepSumsJob& job) {
+  const OwnedSums& owned = job.owned;
+  const std::span<std::uint32_t> index = job.out.index;
+  WINNOW_EXPECTS(index.size() >= owned.count && job.out.value.size() == index.size() &&
+                     index.size() <= std::numeric_limits<std::uint32_t>::max(),
+                 "index and value must have as many places each, at least one for each own "
+                 "element, and fewer than 2^32");
+  WINNOW_EXPECTS(owned.own.index.size() >= owned.count && owned.most >= owned.count,
+                 "there must be room for all own elements in the list of those that reach the "
+                 "bound, and in touched and sum");
+  WINNOW_EXPECTS(job.kept != nullptr, "keep_sums needs kept in device memory");
+  SumsTask task = make_adding_task({.owned = owned,
+                                    .fed = job.fed,
+                                    .terms = job.terms,
+                                    .term_count = job.term_count,
+                                    .out = job.out,
+                                    .touched_count = job.touched_count,
+                                    .result = job.result,
+                                    .scratch = job.scratch});
+  task.select.capacity = static_cast<std::uint32_t>(index.size());
+  task.select.candidate_index = index.data();
+  task.select.candidate_value = job.out.value.data();
+  task.select.kept = job.kept;
+  return task;
 }
 
 }  // namespace winnow::kernels::cuda

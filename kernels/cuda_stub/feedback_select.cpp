@@ -14,4 +14,12 @@ void feedback_select(const Exec&, const DeviceSelectJob&) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+std::size_t feedback_threshold_scratch(std::size_t) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
+void feedback_threshold(const Exec&, const DeviceThresholdJob&) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

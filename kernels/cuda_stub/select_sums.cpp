@@ -14,4 +14,8 @@ void select_sums(const Exec&, const DeviceSelectSumsJob&) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void keep_sums(const Exec&, const DeviceKeepSumsJob&) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

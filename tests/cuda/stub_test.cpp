@@ -50,6 +50,8 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::cuda::feedback_quantize({}, {}, format, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::feedback_select({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::feedback_select_scratch(1, 1); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::feedback_threshold({}, {}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::cuda::feedback_threshold_scratch(1); }, refuses);
   EXPECT_THAT([&] { kernels::put_back({.place = Place::cuda}, values, 0, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::add_to({}, values, 0, {}, 1, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::ordered_sum({}, {}); }, refuses);
@@ -100,6 +102,7 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::cuda::checksums({}, {}, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_values({}, format, 2, bytes, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::select_sums({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::keep_sums({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::select_sums_scratch({}, 1); }, refuses);
 }
 

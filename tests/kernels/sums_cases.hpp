@@ -132,6 +132,28 @@ inline SumsOutcome select_sums_on_host(const SumsJob& job, const Exec& exec, std
   return out;
 }
 
+/// The same of all sums that reach a bound, by which the pass before listed.
+inline SumsOutcome keep_sums_on_host(const SumsJob& job, const Exec& exec, float bound) {
+  Workspace workspace;
+  Exec with_workspace = exec;
+  with_workspace.workspace = &workspace;
+  kernels::OwnedSums owned = job.owned();
+  OwnList list(job, bound, job.count());
+  owned.own.bound = bound;
+  owned.listed = list.listed;
+  owned.own.index = list.index;
+  owned.own.value = list.value;
+  SumsOutcome out(job, job.count());
+  kernels::SumLists lists{out.index, out.value, out.touched, out.sum};
+  const auto terms = job.terms();
+  out.result = kernels::keep_sums(with_workspace, owned, terms, lists);
+  out.index.resize(lists.index.size());
+  out.value.resize(lists.index.size());
+  out.touched.resize(lists.touched.size());
+  out.sum.resize(lists.sum.size());
+  return out;
+}
+
 inline void expect_equal(const SumsOutcome& got, const SumsOutcome& expected) {
   EXPECT_EQ(got.result.finite, expected.result.finite);
   EXPECT_TRUE(got.index == expected.index);
