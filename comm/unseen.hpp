@@ -19,8 +19,8 @@ namespace winnow::comm {
 // Calls in device memory whose host enqueues all there is to do, whatever the device will find: a
 // verdict in device memory decides what of it is done.
 
-/// Whether a bucket there may be reduced so: Schedule::unseen of all its parts, and of a dense one
-/// no residual whose end would be up to the sum.
+/// Whether a bucket there may be reduced so: Schedule::unseen of all its parts, of none of them
+/// Part::any_k, and of a dense one no residual whose end would be up to the sum.
 bool may_go_unseen(const Bucket& bucket);
 
 /// A call and its parts, in their order.

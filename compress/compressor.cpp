@@ -282,6 +282,7 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
   part.owner_k.assign(self == Part::kNobody ? 0 : owners, 0);
   part.k = part.most_k = 0;
   part.any_k = compressor.any_k();
+  part.bound = compressor.bound();
   for (Piece& piece : part.pieces) {
     const std::uint64_t size = piece.elements.size();
     part.most_k += compressor.kept(size);

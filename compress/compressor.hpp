@@ -88,6 +88,8 @@ class Compressor {
   virtual std::uint64_t kept(std::uint64_t count) const = 0;
   /// Whether k is only the most that may be kept, and messages say how many there are.
   virtual bool any_k() const { return false; }
+  /// Of such a compressor: every acc of this magnitude or more is kept, and no other.
+  virtual float bound() const { return 0; }
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
   /// and leaves the rest in the residuals. The elements become zero where not everything is kept;
   /// where it is, they stay (in device memory they are undefined then and there: write_outcome

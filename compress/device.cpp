@@ -10,13 +10,13 @@
 #include "compress/device_message.hpp"
 #include "compress/device_owned.hpp"
 #include "compress/device_partial.hpp"
+#include "compress/device_selection.hpp"
 #include "compress/device_sums.hpp"
 #include "compress/device_support.hpp"
 #include "compress/stopwatch.hpp"
 #include "compress/support.hpp"
 #include "kernels/add_to.hpp"
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/place_memory.hpp"
@@ -35,6 +35,8 @@ class OnDevice final : public Compressor {
   std::string name() const override { return real_->name(); }
   bool everything() const override { return real_->everything(); }
   std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
+  bool any_k() const override { return real_->any_k(); }
+  float bound() const override { return real_->bound(); }
 
   void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {
     for (const Piece& piece : job.part.pieces) piece.state->soil();
@@ -44,12 +46,10 @@ class OnDevice final : public Compressor {
       encode(exec, codings(), job, out);
       return;
     }
-    std::span<std::byte>& message = out.messages.front();
-    message = message.first(message_bytes(job.part.count, job.part.k, codings()));
     if (everything()) {
-      encode_everything(exec, job, message, out);
+      encode_everything(exec, job, out);
     } else {
-      encode_selected(exec, job, message, out);
+      encode_selected(exec, job, out);
     }
   }
 
@@ -104,8 +104,8 @@ class OnDevice final : public Compressor {
 
   void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
                 const MessageView& message) const override {
-    if (part.self != Part::kNobody) {
-      put_back_by_owner(exec, part, owner, message);
+    if (part.self != Part::kNobody || (part.any_k && !message.carries_all())) {
+      put_back_by_owner(exec, part, owner, device_term(message));
       return;
     }
     const Workspace::Scope scope(*exec.device_workspace);
@@ -124,8 +124,7 @@ class OnDevice final : public Compressor {
                                    std::span<const MessageView> contributions, Owned& owned,
                                    std::span<std::byte> out) const override {
     const auto encode = everything() ? encode_all_sums : encode_selected_sums;
-    encode(exec, codings(), job, contributions, owned, out);
-    return out;
+    return encode(exec, codings(), job, contributions, owned, out);
   }
 
   void keep_left(const Exec& exec, const Part& part, const Owned& owned) const override {
@@ -137,6 +136,7 @@ class OnDevice final : public Compressor {
   }
 
   void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const override {
+    if (any_k()) real_->select(exec, job, out);  // refuses
     select_on_device(exec, *this, job, out);
   }
 
@@ -181,9 +181,10 @@ class OnDevice final : public Compressor {
   std::string selection() const override { return real_->name(); }
 
  private:
-  void encode_everything(const Exec& exec, const EncodeJob& job, std::span<std::byte> message,
-                         Outbox& out) const {
+  void encode_everything(const Exec& exec, const EncodeJob& job, Outbox& out) const {
     const Part& part = job.part;
+    std::span<std::byte>& message = out.messages.front();
+    message = message.first(message_bytes(part.count, part.count, codings()));
     const Workspace::Scope scope(*exec.device_workspace);
     const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
     std::ranges::transform(part.pieces, pieces.begin(), [](const Piece& piece) {
@@ -202,54 +203,35 @@ class OnDevice final : public Compressor {
     const Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = header.k = part.count;
-    seal_for_all(exec, header, {}, {.words = poison}, message, out);
+    const MessageView view =
+        seal_on_device(exec, header, {}, {.words = poison}, message, codings(), out.verdict);
+    if (out.opened != nullptr) *out.opened = view;
   }
 
-  void encode_selected(const Exec& exec, const EncodeJob& job, std::span<std::byte> message,
-                       Outbox& out) const {
+  void encode_selected(const Exec& exec, const EncodeJob& job, Outbox& out) const {
     const Part& part = job.part;
-    const MessageLayout layout = lay_out(part.count, part.k, message, codings());
     Workspace& scratch = *exec.device_workspace;
-    const auto index = scratch.take<std::uint32_t>(part.k);  // Outbox::opened may name it
-    const Workspace::Scope scope(scratch);
-    const bool exact = codings().exact();
-    const auto value = exact ? layout.floats(part.k) : scratch.take<float>(part.k);
-    const auto results = scratch.take<kernels::SelectResult>(part.pieces.size());
-    reserve_passes(exec, part);
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-      const Piece& piece = part.pieces[i];
-      const Workspace::Scope of_piece(scratch);
-      const std::size_t bytes =
-          kernels::cuda::feedback_select_scratch(piece.elements.size(), piece.k);
-      kernels::cuda::feedback_select(exec,
-                                     {.spans = {piece.elements, piece.residual(), job.decay},
-                                      .base = piece.base,
-                                      .index = index.subspan(at, piece.k),
-                                      .value = value.subspan(at, piece.k),
-                                      .state = &piece.state->device_bounds->bound,
-                                      .result = &results[i],
-                                      .gradient_after = kernels::cuda::GradientAfter::unspecified,
-                                      .scratch = scratch.take<std::byte>(bytes)});
-      at += piece.k;
+    std::span<std::byte>& message = out.messages.front();
+    std::span<float> in_place;  // of values that need no coding, and of whose number all is known
+    if (codings().exact() && !part.any_k) {
+      message = message.first(message_bytes(part.count, part.k, codings()));
+      in_place = lay_out(part.count, part.k, message, codings()).floats(part.k);
     }
+    DeviceSelection selection = take_selection(exec, part, part.k, in_place);
+    const Workspace::Scope scope(scratch);  // Outbox::opened may name the selection
+    const auto results = scratch.take<kernels::SelectResult>(part.pieces.size());
+    select_pieces(exec, job, {}, results, selection);
+    out.kept = selection.index.size();
     const Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = part.count;
-    header.k = part.k;
-    if (!exact) {
-      kernels::cuda::quantize(exec, codings().value, job.random, value, layout.value_part);
-      put_back_list(exec, part, {index, value});  // what the coding missed
-    }
-    seal_for_all(exec, header, index, {.results = results}, message, out);
-  }
-
-  void seal_for_all(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-                    const kernels::cuda::PoisonSources& poison, std::span<std::byte> message,
-                    Outbox& out) const {
-    const MessageView view =
-        seal_on_device(exec, header, index, poison, message, codings(), out.verdict);
+    const auto& [index, value, count] = selection;
+    const MessageView view = seal_selection(
+        exec, codings(), part,
+        {header, job.random, index, value, {.results = results}, out.verdict}, message);
+    message = message.first(view.bytes.size());
     if (out.opened != nullptr) *out.opened = view;
+    if (!codings().exact()) put_back_list(exec, part, {index, value});  // what the coding missed
   }
 
   /// The values that a message has for positions [begin, begin + count), or for entries of its
@@ -263,9 +245,13 @@ class OnDevice final : public Compressor {
     return value;
   }
 
-  /// residual += a list of this rank's own, which has k entries of each piece.
+  /// residual += a list of this rank's own.
   static void put_back_list(const Exec& exec, const Part& part, const SparseView& list) {
-    std::size_t at = 0;
+    if (part.any_k) {
+      put_back_by_owner(exec, part, 0, kernels::cuda::device_term({list.index, list.value}));
+      return;
+    }
+    std::size_t at = 0;  // it has k entries of each piece
     for (const Piece& piece : part.pieces) {
       kernels::put_back(exec, piece.residual(), piece.base,
                         {list.index.subspan(at, piece.k), list.value.subspan(at, piece.k)});
@@ -279,9 +265,6 @@ class OnDevice final : public Compressor {
 }  // namespace
 
 std::unique_ptr<Compressor> on_device(std::unique_ptr<Compressor> compressor) {
-  WINNOW_EXPECTS(!compressor->any_k(), "how many elements " + compressor->name() +
-                                           " keeps is up to the gradient, which is not there yet "
-                                           "for buckets in device memory; take topk");
   return std::make_unique<OnDevice>(std::move(compressor));
 }
 

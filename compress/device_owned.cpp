@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "compress/device_message.hpp"
+#include "compress/device_selection.hpp"
 #include "compress/selection.hpp"
 #include "compress/stopwatch.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
@@ -29,34 +29,8 @@ std::span<kernels::OwnedSums> take_lists(const Exec& exec, const Part& part) {
     return take_list(*exec.device_workspace, part, piece, list_room(piece.own_count, piece.own_k),
                      most);
   });
+  for (kernels::OwnedSums& list : lists) list.own.bound = part.bound;
   return lists;
-}
-
-/// The passes of encode over the pieces: elements for other owners to index and value, candidates
-/// of this rank's own to owned.listed.
-void select_pieces(const Exec& exec, const EncodeJob& job, const Owned& owned,
-                   std::span<std::uint32_t> index, std::span<float> value) {
-  const Part& part = job.part;
-  reserve_passes(exec, part);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-    const Piece& piece = part.pieces[i];
-    const Workspace::Scope of_piece(*exec.device_workspace);
-    const auto own = piece.own_count > 0 ? owned.listed[i].own : kernels::OwnUnits{};
-    const std::size_t bytes =
-        kernels::cuda::feedback_select_scratch(piece.elements.size(), piece.k);
-    kernels::cuda::feedback_select(exec,
-                                   {.spans = {piece.elements, piece.residual(), job.decay, own},
-                                    .base = piece.base,
-                                    .index = index.subspan(at, piece.k),
-                                    .value = value.subspan(at, piece.k),
-                                    .state = &piece.state->device_bounds->bound,
-                                    .result = &owned.device.results[i],
-                                    .own_bound = &piece.state->device_bounds->sum_bound.bound,
-                                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
-                                    .scratch = exec.device_workspace->take<std::byte>(bytes)});
-    at += piece.k;
-  }
 }
 
 /// A list by owner: entries [begin[o], begin[o + 1]) are those of owner o.
@@ -83,8 +57,8 @@ void split(const Exec& exec, const Part& part, const SparseView& list, const ByO
   if (list.index.empty()) return;
   kernels::cuda::split_by_owner(exec, {.list = list,
                                        .partition = part.partition,
-                                       .local = sorted.local,
-                                       .value = sorted.value,
+                                       .local = sorted.local.first(list.index.size()),
+                                       .value = sorted.value.first(list.index.size()),
                                        .begin = sorted.begin_there,
                                        .scratch = sorted.scratch});
   kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
@@ -94,14 +68,6 @@ void split(const Exec& exec, const Part& part, const SparseView& list, const ByO
 
 std::span<const PlacedSpan> place_residuals(const Exec& exec, const Part& part) {
   return place(exec, part, [](const Piece& piece) { return piece.residual(); });
-}
-
-void reserve_passes(const Exec& exec, const Part& part) {
-  std::size_t most = 0;
-  for (const Piece& piece : part.pieces) {
-    most = std::max(most, kernels::cuda::feedback_select_scratch(piece.elements.size(), piece.k));
-  }
-  exec.device_workspace->reserve(most);
 }
 
 void encode_selected_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
@@ -115,27 +81,26 @@ void encode_selected_by_owner(const Exec& exec, const Codings& codings, const En
   owned.device.touched_counts = scratch.take<std::uint64_t>(part.pieces.size());
   const auto results = owned.device.results.first(part.pieces.size());
   const Workspace::Scope scope(scratch);
-  const auto index = scratch.take<std::uint32_t>(part.k);
-  const auto value = scratch.take<float>(part.k);
+  DeviceSelection selection = take_selection(exec, part, part.k);
   const ByOwner sorted = take_by_owner(exec, part);
-  select_pieces(exec, job, owned, index, value);
+  select_pieces(exec, job, owned.listed, results, selection);
+  out.kept = selection.index.size();
   const Stopwatch watch(job.encode_seconds);
-  split(exec, part, {index, value}, sorted);
+  split(exec, part, {selection.index, selection.value}, sorted);
   Header header = job.header;
   for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
     if (owner == part.self) continue;
     const std::size_t begin = sorted.begin[owner];
     header.count = part.partition.local_count(owner);
-    header.k = sorted.begin[owner + 1] - begin;
-    const auto local = sorted.local.subspan(begin, header.k);
-    const auto values = sorted.value.subspan(begin, header.k);
-    std::span<std::byte>& message = out.messages[owner];
-    message = message.first(message_bytes(header.count, header.k, codings));
+    const std::size_t size = sorted.begin[owner + 1] - begin;
+    const auto local = sorted.local.subspan(begin, size);
+    const auto values = sorted.value.subspan(begin, size);
     kernels::RandomKey random = job.random;
     random.stage += owner;
-    kernels::cuda::quantize(exec, codings.value, random, values,
-                            lay_out(header.count, header.k, message, codings).value_part);
-    seal_on_device(exec, header, local, {.results = results}, message, codings);
+    std::span<std::byte>& message = out.messages[owner];
+    const MessageView sealed = seal_selection(
+        exec, codings, part, {header, random, local, values, {.results = results}}, message);
+    message = message.first(sealed.bytes.size());
     if (codings.exact()) continue;
     const DeviceTerm missed = kernels::cuda::device_term({.index = local, .value = values});
     kernels::cuda::add_owned(exec, {.partition = part.partition,
@@ -189,12 +154,12 @@ void encode_everything_by_owner(const Exec& exec, const Codings& codings, const 
 }
 
 void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
-                       const MessageView& message) {
+                       const DeviceTerm& values) {
   const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
   kernels::cuda::add_owned(exec, {.partition = part.partition,
                                   .owner = owner,
                                   .pieces = place_residuals(exec, part),
-                                  .values = device_term(message)});
+                                  .values = values});
 }
 
 void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned) {

@@ -12,10 +12,6 @@
 
 namespace winnow::compress {
 
-/// Takes care that feedback_select of each piece finds its scratch: one that found none after
-/// others had taken from their gradients would leave some of it taken, and some not.
-void reserve_passes(const Exec& exec, const Part& part);
-
 // Parts in device memory whose positions have owners: what a Compressor does with them. Work is
 // enqueued on exec.stream; scratch is of exec.device_workspace and what the host lists of
 // exec.workspace. What Outbox::owned and Owned name lies in device memory too.
@@ -58,9 +54,9 @@ void encode_selected_by_owner(const Exec& exec, const Codings& codings, const En
 void encode_everything_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
                                 Outbox& out);
 
-/// put_back of a message to one of several owners. Ends with a wait.
+/// put_back of what a message to an owner carries.
 void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
-                       const MessageView& message);
+                       const kernels::cuda::DeviceTerm& values);
 
 /// keep_left and put_back_own.
 void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned);

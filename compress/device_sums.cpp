@@ -7,6 +7,7 @@
 
 #include "compress/device_message.hpp"
 #include "compress/device_owned.hpp"
+#include "compress/device_selection.hpp"
 #include "compress/stopwatch.hpp"
 #include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/owned.hpp"
@@ -56,13 +57,13 @@ std::span<const DeviceTerm> upload_lists(const Exec& exec, const Part& part,
 
 }  // namespace
 
-void encode_selected_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                          std::span<const MessageView> contributions, Owned& owned,
-                          std::span<std::byte> out) {
+std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codings,
+                                          const EncodeJob& job,
+                                          std::span<const MessageView> contributions, Owned& owned,
+                                          std::span<std::byte> out) {
   const Part& part = job.part;
   Workspace& scratch = *exec.device_workspace;
-  const auto index = scratch.take<std::uint32_t>(part.owner_k[part.self]);
-  const auto value = scratch.take<float>(index.size());
+  DeviceSelection selection = take_selection(exec, part, part.owner_k[part.self]);
   std::uint64_t room = 0;  // of the lists of what terms name, one behind the other
   for (const kernels::OwnedSums& list : owned.listed) room += list.most;
   const auto touched = scratch.take<std::uint32_t>(room);
@@ -79,36 +80,54 @@ void encode_selected_sums(const Exec& exec, const Codings& codings, const Encode
       const auto term_count = static_cast<std::uint32_t>(terms.size());
       const Workspace::Scope of_piece(scratch);
       const std::size_t bytes = kernels::cuda::select_sums_scratch(list, term_count);
-      kernels::cuda::select_sums(
-          exec, {.owned = list,
-                 .fed = &owned.device.results[i],
-                 .terms = terms.data(),
-                 .term_count = term_count,
-                 .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
-                         touched.subspan(end, list.most), sum.subspan(end, list.most)},
-                 .touched_count = &owned.device.touched_counts[i],
-                 .state = &piece.state->device_bounds->sum_bound,
-                 .result = &owned.device.results[results++],
-                 .scratch = scratch.take<std::byte>(bytes)});
-      at += piece.own_k;
+      kernels::SumLists lists{selection.index, selection.value, touched.subspan(end, list.most),
+                              sum.subspan(end, list.most)};
       end += list.most;
+      if (part.any_k) {
+        kernels::cuda::keep_sums(exec, {.owned = list,
+                                        .fed = &owned.device.results[i],
+                                        .terms = terms.data(),
+                                        .term_count = term_count,
+                                        .out = lists,
+                                        .kept = selection.count.data(),
+                                        .touched_count = &owned.device.touched_counts[i],
+                                        .result = &owned.device.results[results++],
+                                        .scratch = scratch.take<std::byte>(bytes)});
+        continue;
+      }
+      lists.index = lists.index.subspan(at, piece.own_k);
+      lists.value = lists.value.subspan(at, piece.own_k);
+      at += piece.own_k;
+      kernels::cuda::select_sums(exec, {.owned = list,
+                                        .fed = &owned.device.results[i],
+                                        .terms = terms.data(),
+                                        .term_count = term_count,
+                                        .out = lists,
+                                        .touched_count = &owned.device.touched_counts[i],
+                                        .state = &piece.state->device_bounds->sum_bound,
+                                        .result = &owned.device.results[results++],
+                                        .scratch = scratch.take<std::byte>(bytes)});
     }
+    if (part.any_k) await_selection(exec, selection);
   }
   owned.touched = {touched, sum};
-  owned.chosen = {index, value};
+  owned.chosen = {selection.index, selection.value};
   const Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = part.partition.local_count(part.self);
-  header.k = index.size();
-  kernels::cuda::quantize(exec, codings.value, job.random, value,
-                          lay_out(header.count, header.k, out, codings).value_part);
-  seal_on_device(exec, header, index, {.results = owned.device.results.first(results)}, out,
-                 codings);
+  const MessageView sealed = seal_selection(exec, codings, part,
+                                            {header,
+                                             job.random,
+                                             selection.index,
+                                             selection.value,
+                                             {.results = owned.device.results.first(results)}},
+                                            out);
+  return out.first(sealed.bytes.size());
 }
 
-void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                     std::span<const MessageView> contributions, Owned& owned,
-                     std::span<std::byte> out) {
+std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                                     std::span<const MessageView> contributions, Owned& owned,
+                                     std::span<std::byte> out) {
   const Part& part = job.part;
   owned.left = exec.device_workspace->take<float>(owned.acc.size());
   {
@@ -124,6 +143,7 @@ void encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& 
   kernels::cuda::quantize(exec, codings.value, job.random, owned.left,
                           lay_out(header.count, header.k, out, codings).value_part);
   seal_on_device(exec, header, {}, {.words = owned.device.not_finite}, out, codings);
+  return out;
 }
 
 bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& outcome) {
@@ -134,10 +154,13 @@ bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& out
   std::size_t lists = 0;
   for (std::uint32_t owner = 0; owner < terms.size(); ++owner) {
     DeviceTerm term = device_term(outcome.messages[owner]);
+    // As much whatever was kept.
+    const std::uint64_t most = part.any_k ? part.partition.local_count(owner) : term.count;
+    if (!term.is_list && !part.any_k) continue;
+    const auto position = scratch.take<std::uint32_t>(most);
     if (!term.is_list) continue;
-    const auto position = scratch.take<std::uint32_t>(term.count);
     kernels::cuda::positions_of(exec, part.partition, owner, outcome.messages[owner].index,
-                                position);
+                                position.first(term.count));
     term.index = position.data();
     terms[lists++] = term;
   }

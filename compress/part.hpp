@@ -86,6 +86,7 @@ struct Part {
   std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
   bool any_k = false;  ///< how many are kept is up to the support: all of the above, which count
                        ///< every position, are bounds
+  float bound = 0;     ///< where any_k, the least magnitude that is kept
 
   /// The most positions of a piece that any one owner has.
   std::uint64_t most_owned(const Piece& piece) const {

@@ -23,6 +23,7 @@ class Threshold final : public Compressor {
 
   bool everything() const override { return false; }
   bool any_k() const override { return true; }
+  float bound() const override { return bound_; }
   std::uint64_t kept(std::uint64_t count) const override { return count; }
 
   void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {

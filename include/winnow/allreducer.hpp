@@ -95,15 +95,15 @@ class Work {
 /// Buckets in device memory give the same bits by the same plan, also among ranks whose buckets lie
 /// in host memory. A call works on the stream that the AllReducer was given: after all that is
 /// enqueued there when it begins, and before all that is enqueued once it has returned or its Work
-/// has waited. In gather and dense the host decides nothing by what the device finds: over NCCL
-/// these calls return when they are enqueued, whatever becomes of them, and can be captured into a
-/// CUDA graph from the second call of a bucket on. A CommError then comes from synchronize,
-/// Work::wait or the next call, and the bucket reads NaN where a message was not sound; Stats count
-/// a poisoned call when one of these has heard of it. Where no call ends for Options::deadline
-/// (600 s without one) the transport is aborted. In other schedules the host waits several times
-/// within a call. Every schedule takes such buckets, of the compressors those that say themselves
-/// how much they keep; name a schedule where a job has buckets of both memories. MPI gets messages
-/// through pinned memory, unless it is CUDA-aware.
+/// has waited. In gather and dense the host decides nothing by what the device finds, unless the
+/// compressor is threshold: over NCCL these calls return when they are enqueued, whatever becomes
+/// of them, and can be captured into a CUDA graph from the second call of a bucket on. A CommError
+/// then comes from synchronize, Work::wait or the next call, and the bucket reads NaN where a
+/// message was not sound; Stats count a poisoned call when one of these has heard of it. Where no
+/// call ends for Options::deadline (600 s without one) the transport is aborted. In other
+/// schedules, and where nobody knows beforehand how much is kept, the host waits several times
+/// within a call. Every schedule and compressor takes such buckets; name a schedule where a job has
+/// buckets of both memories. MPI gets messages through pinned memory, unless it is CUDA-aware.
 class AllReducer {
  public:
   /// Collective: compares the options of all ranks. `transport` is used by this object alone.

@@ -54,7 +54,6 @@ if ((${#launcher[@]} > 0)); then
   expect_refusal 'mpirun -n' -t 3
   expect_refusal 'ranks are processes of MPI' --transport local
 elif [[ $memory == device ]]; then
-  expect_refusal 'for buckets in device memory' --compressor threshold
   all=("${over[@]}")
   if [[ $transport == local ]]; then over=(-t 1 --memory device); fi  # over NCCL all are captured
   run -b 64K -e 256K -f 4 -n 2 -w 2 -c 0 -G 3 --compressor topk:0.01 --schedule gather ||

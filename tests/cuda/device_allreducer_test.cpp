@@ -49,7 +49,10 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
         Plan{"int4", "gather"}, Plan{"topk:0.01", "balanced"},
         Plan{"topk:0.05,int8:stochastic,bitmap", "balanced"}, Plan{"int4", "balanced"},
         Plan{"topk:0.05,int8", "doubling"}, Plan{"topk:0.3", "doubling"},
-        Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int4", "shared"}}) {
+        Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int4", "shared"},
+        Plan{"threshold:3", "gather"}, Plan{"threshold:0.5,int4:stochastic", "gather"},
+        Plan{"threshold:3,bitmap", "doubling"}, Plan{"threshold", "doubling"},
+        Plan{"threshold:5,raw32", "balanced"}, Plan{"threshold:0.5,int8:stochastic", "balanced"}}) {
     const Options options{.compressor = compressor, .schedule = schedule, .min_bytes = 0};
     run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
       const Stream stream;
@@ -116,6 +119,57 @@ TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
   });
 }
 
+/// From a gradient of which nothing is kept to one that is kept whole, and back: a message of any
+/// size, and no memory in any of them but the first. What nobody knows beforehand is waited for.
+TEST_F(DeviceTest, AThresholdKeepsNothingAndAll) {
+  constexpr std::size_t kCount = 200'000;
+  struct Plan {
+    const char* compressor;
+    const char* schedule;
+    int ranks;
+    bool keeps = true;  // anything of these gradients
+  };
+  for (const auto& [compressor, schedule, ranks, keeps_any] :
+       {Plan{"threshold", "gather", 1}, Plan{"threshold", "gather", 3},
+        Plan{"threshold", "doubling", 3}, Plan{"threshold", "balanced", 3},
+        Plan{"threshold:0.5,bf16", "gather", 2}, Plan{"threshold:0.5,bf16", "balanced", 2},
+        Plan{"threshold:3.4e38", "gather", 2, false},
+        Plan{"threshold:3.4028235e38", "balanced", 2, false}}) {
+    const bool keeps = keeps_any;
+    SCOPED_TRACE(testing::Message() << compressor << " " << schedule);
+    const Options options{
+        .compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0};
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      AllReducer reducer(transport, options, place);
+      kernels::PlaceArray<float> bucket(place, kCount);
+      float carried = 0;
+      const auto step = [&](float value) {
+        kernels::fill(place, bucket.span(), value);
+        reducer.all_reduce(bucket.span(), 1);
+        reducer.synchronize();
+        if (!keeps) carried += value;
+        const float sum = keeps ? value * static_cast<float>(transport->size()) : 0;
+        const std::vector<float> result = on_host(place, bucket.span());
+        const std::vector<float> residual = on_host(place, reducer.residual(1));
+        for (std::size_t i = 0; i < kCount; ++i) {
+          ASSERT_EQ(result[i], sum) << "element " << i;
+          ASSERT_EQ(residual[i], carried) << "element " << i;
+        }
+      };
+      step(0);
+      EXPECT_EQ(reducer.last().kept, 0U);
+      step(0);
+      for (const float value : {1.0F, 0.0F, 3.0F}) {
+        step(value);
+        EXPECT_EQ(reducer.last().allocations, 0U);
+      }
+      EXPECT_EQ(reducer.last().kept > 0, keeps);
+    });
+  }
+}
+
 /// The ring, which serves where a deadline is asked for and a native collective has none.
 TEST_F(DeviceTest, TheRingRunsOnDeviceMemory) {
   for (const int ranks : {1, 2, 3}) {
@@ -144,8 +198,15 @@ void expect_refusal(const Call& call, const char* why) {
 TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
-    expect_refusal([&] { AllReducer(transport, {.compressor = "threshold"}, stream.exec()); },
-                   "which is not there yet for buckets in device memory");
+    expect_refusal(
+        [&] {
+          AllReducer reducer(transport,
+                             {.compressor = "threshold", .schedule = "shared", .min_bytes = 0},
+                             stream.exec());
+          kernels::PlaceArray<float> bucket(stream.exec(), 10'000);
+          reducer.all_reduce(bucket.span(), 1);
+        },
+        "needs to know how many elements travel");
     const bool wrong = transport->rank() == 1;
     const Exec no_stream{.place = wrong ? Place::cuda : Place::cpu};
     expect_refusal([&] { AllReducer(transport, {}, no_stream); },
@@ -334,6 +395,8 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                  "make some before the capture", 0);
   expect_refused({.compressor = "topk:0.1", .schedule = "balanced", .min_bytes = 0},
                  "within the schedule balanced");
+  expect_refused({.compressor = "threshold:1", .schedule = "gather", .min_bytes = 0},
+                 "to hear how many elements threshold:1 keeps");
   expect_refused({.compressor = "int8:stochastic", .schedule = "gather", .min_bytes = 0},
                  "by the same random numbers");
   expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 #include <winnow/error.hpp>
@@ -64,6 +65,7 @@ struct Case {
   const char* compressor;
   double density;
   std::uint64_t max_part = Options::kMaxPart;
+  std::optional<float> threshold = {};
 };
 
 /// Steps of a bucket against the reference, bit for bit.
@@ -76,9 +78,10 @@ void expect_equals_reference(const std::shared_ptr<Transport>& transport, const 
                       .exempt_1d = false,
                       .max_part = c.max_part},
                      place);
-  Reference reference(
-      transport->size(), kParameters,
-      {.density = c.density, .value = compress::make_compressor(c.compressor)->codings().value});
+  Reference reference(transport->size(), kParameters,
+                      {.density = c.density,
+                       .threshold = c.threshold,
+                       .value = compress::make_compressor(c.compressor)->codings().value});
   std::vector<kernels::PlaceArray<float>> memory;
   std::vector<Segment> segments;
   for (const Parameter& p : kParameters) {
@@ -117,6 +120,8 @@ TEST_F(AllReducerOverNccl, EqualsReference) {
       expect_equals_reference(transport, {"topk:1", 1, 2048}, stream.exec());  // in parts
       expect_equals_reference(transport, {"int8", 1}, stream.exec());
       expect_equals_reference(transport, {"topk:0.05,int4", 0.05}, stream.exec());
+      // Of sizes that are exchanged first.
+      expect_equals_reference(transport, {"threshold:2", 1, 2048, 2.0F}, stream.exec());
       expect_equals_reference(transport, {"topk:0.05,int4", 0.05}, {});  // by host messages
     });
   }

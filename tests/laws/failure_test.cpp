@@ -113,6 +113,14 @@ TEST(Failure, InTheGather) {
                       false);
 }
 
+TEST(Failure, InTheGatherOfAThreshold) {
+  for (const char* compressor : {"threshold", "threshold:2", "threshold:1,int8"}) {
+    expect_nothing_lost(
+        kMixed, {.compressor = compressor, .schedule = "gather", .decay = 0.5F, .min_bytes = 0}, 1,
+        false);
+  }
+}
+
 // Owners never get what they are to sum.
 TEST(Failure, InTheFirstRoundOfBalanced) {
   expect_nothing_lost(
