@@ -142,6 +142,41 @@ void add_select(const CudaInputs& in, Rows& rows) {
   add_carried("feedback_select of 8 owners", shared);
 }
 
+/// What reaches the bound of Selection goes to a list, which has room for all.
+void add_threshold(const CudaInputs& in, Rows& rows) {
+  struct List {
+    DeviceArray<std::uint32_t> index;
+    DeviceArray<float> value;
+    DeviceArray<std::uint64_t> kept{1};
+    DeviceArray<std::byte> scratch;
+  };
+  const auto list = std::make_shared<const List>(
+      List{.index = DeviceArray<std::uint32_t>(in.count),
+           .value = DeviceArray<float>(in.count),
+           .scratch = DeviceArray<std::byte>(kernels::cuda::feedback_threshold_scratch(in.count))});
+  const auto step = [&in, list](std::size_t round) {
+    const auto& s = in.set(round);
+    kernels::cuda::feedback_threshold(
+        in.exec(), {.spans = {s.gradient.span().first(in.count), s.residual.span()},
+                    .bound = Selection::kBound,
+                    .index = list->index.span(),
+                    .value = list->value.span(),
+                    .kept = list->kept.data(),
+                    .result = s.result.data(),
+                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
+                    .scratch = list->scratch.span()});
+  };
+  const auto forget = [&in, list](std::size_t round) {
+    clear_residual(in, round);
+    WINNOW_CUDA_TRY(cudaMemsetAsync(list->kept.data(), 0, sizeof(std::uint64_t), in.stream.get()));
+  };
+  forget(0);
+  step(0);
+  const auto kept = static_cast<std::size_t>(list->kept.download(in.stream)[0]);
+  rows.push_back({"feedback_threshold",
+                  static_cast<double>(3 * in.count * sizeof(float) + 8 * kept), step, forget});
+}
+
 }  // namespace
 
 std::vector<CudaRow> pass_rows(const CudaInputs& inputs) {
@@ -149,6 +184,7 @@ std::vector<CudaRow> pass_rows(const CudaInputs& inputs) {
   add_copy_and_add(inputs, rows);
   add_values(inputs, rows);
   add_select(inputs, rows);
+  add_threshold(inputs, rows);
   return rows;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <utility>
 
 #include "bench/cuda_inputs.hpp"
 #include "kernels/cuda/feedback_select.hpp"
@@ -104,10 +105,71 @@ struct Sums {
   DeviceArray<std::byte> scratch;
 };
 
+/// The same owner, where all sums that reach the bound are kept: room for all of them.
+struct KeptSums {
+  KeptSums(const CudaInputs& in, std::shared_ptr<const Sums> of)
+      : sums(std::move(of)),
+        own_value(sums->count),
+        value(sums->count),
+        sum(sums->count),
+        own_index(sums->count),
+        index(sums->count),
+        touched(sums->count),
+        scratch(kernels::cuda::select_sums_scratch(owned(), Sums::kRanks)) {
+    const std::size_t listed = std::min(sums->count, in.k);
+    kernels::cuda::enqueue_copy(own_index.span().first(listed),
+                                sums->own_index.span().first(listed), in.stream);
+    kernels::cuda::enqueue_copy(own_value.span().first(listed),
+                                sums->own_value.span().first(listed), in.stream);
+  }
+
+  kernels::OwnedSums owned() const {
+    kernels::OwnedSums all = sums->owned();
+    all.own.index = own_index.span();
+    all.own.value = own_value.span();
+    all.most = sums->count;
+    return all;
+  }
+
+  void forget(const CudaInputs& in) const {
+    WINNOW_CUDA_TRY(cudaMemsetAsync(kept.data(), 0, sizeof(std::uint64_t), in.stream.get()));
+  }
+
+  void step(const CudaInputs& in, std::size_t round) const {
+    kernels::cuda::keep_sums(in.exec(),
+                             {.owned = owned(),
+                              .fed = sums->fed.data(),
+                              .terms = sums->terms.data(),
+                              .term_count = Sums::kRanks,
+                              .out = {index.span(), value.span(), touched.span(), sum.span()},
+                              .kept = kept.data(),
+                              .touched_count = touched_count.data(),
+                              .result = in.set(round).result.data(),
+                              .scratch = scratch.span()});
+  }
+
+  std::shared_ptr<const Sums> sums;
+  DeviceArray<float> own_value, value, sum;
+  DeviceArray<std::uint32_t> own_index, index, touched;
+  DeviceArray<std::uint64_t> kept{1}, touched_count{1};
+  DeviceArray<std::byte> scratch;
+};
+
+CudaRow keep_row(const CudaInputs& in, const std::shared_ptr<const Sums>& sums,
+                 std::size_t listed) {
+  const auto all = std::make_shared<const KeptSums>(in, sums);
+  all->forget(in);
+  all->step(in, 0);
+  const auto kept = static_cast<std::size_t>(all->kept.download(in.stream)[0]);
+  return {"keep_sums of 8", static_cast<double>(24 * sums->most() + 8 * listed + 8 * kept),
+          [&in, all](std::size_t round) { all->step(in, round); },
+          [&in, all](std::size_t) { all->forget(in); }};
+}
+
 }  // namespace
 
 /// Of an entry the index is read twice and the value once, with acc; index and sum are written. Of
-/// the list each element is read, and a candidate written and read.
+/// the list each element is read, and a candidate written and, where k decides, read again.
 std::vector<CudaRow> sums_rows(const CudaInputs& in) {
   const auto sums = std::make_shared<const Sums>(in);
   const auto listed = static_cast<std::size_t>(sums->fed.download(in.stream)[0].listed);
@@ -117,7 +179,8 @@ std::vector<CudaRow> sums_rows(const CudaInputs& in) {
            [&in, sums](std::size_t round) { sums->step(in, round); },
            {},
            [&in](std::size_t round) { return in.set(round).result.download(in.stream)[0].passes; },
-           true}};
+           true},
+          keep_row(in, sums, listed)};
 }
 
 }  // namespace winnow::bench

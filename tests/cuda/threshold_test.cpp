@@ -230,6 +230,11 @@ TEST_F(ThresholdOnDevice, SumsEqualReference) {
         expect_sums_equal_reference(input, count, owners);
       }
     }
+  }
+}
+
+TEST_F(ThresholdOnDevice, SumsOfLargeOnesEqualReference) {
+  for (const Input input : {Input::normal, Input::all_equal, Input::mostly_zero}) {
     expect_sums_equal_reference(input, large(kLargeSize), 3);
   }
 }
