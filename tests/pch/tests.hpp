@@ -1,0 +1,31 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What many tests include, compiled once for those of a folder where b_pch asks for it. Each of
+// them still includes what it uses: builds without it would fail. (No #pragma once: g++ warns of it
+// here.)
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <winnow/winnow.hpp>
