@@ -59,6 +59,8 @@ std::vector<CudaRow> element_rows(const CudaInputs& inputs);
 std::vector<CudaRow> list_rows(const CudaInputs& inputs);
 /// Of what an owner does with what others sent.
 std::vector<CudaRow> sums_rows(const CudaInputs& inputs);
+/// Of whole calls.
+std::vector<CudaRow> call_rows(const CudaInputs& inputs);
 /// Of what others would do to select.
 std::vector<CudaRow> rival_rows(const CudaInputs& inputs);
 

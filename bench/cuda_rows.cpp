@@ -44,7 +44,7 @@ CudaInputs::CudaInputs(cudaStream_t on, std::size_t elements, double density, st
 
 CudaRows::CudaRows(cudaStream_t stream, std::size_t count, double density, std::size_t l2_bytes)
     : inputs_(std::make_unique<CudaInputs>(stream, count, density, l2_bytes)) {
-  for (const auto make : {pass_rows, list_rows, sums_rows, element_rows, rival_rows}) {
+  for (const auto make : {pass_rows, list_rows, sums_rows, element_rows, call_rows, rival_rows}) {
     const std::vector<CudaRow> rows = make(*inputs_);
     rows_.insert(rows_.end(), rows.begin(), rows.end());
   }
