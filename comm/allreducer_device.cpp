@@ -89,8 +89,12 @@ void AllReducer::Impl::synchronize() {
 
 /// A graph holds no mark that anybody could read, and none of another stream may be read while it
 /// is made.
-compress::StreamClock* AllReducer::Impl::call_clock() const {
-  return clock != nullptr && !kernels::is_captured(exec) ? clock.get() : nullptr;
+compress::StreamClock* AllReducer::Impl::call_clock() const noexcept {
+  try {
+    return clock != nullptr && !kernels::is_captured(exec) ? clock.get() : nullptr;
+  } catch (const CudaError&) {
+    return nullptr;
+  }
 }
 
 void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) const {

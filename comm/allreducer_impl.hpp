@@ -65,8 +65,9 @@ struct AllReducer::Impl {
   void await_messages();
   void end_calls() noexcept;
   void expect_capturable(std::span<const Segment> segments) const;
-  /// For the call under way; null where the host's clock serves.
-  compress::StreamClock* call_clock() const;
+  /// For the call under way; null where the host's clock serves, and
+  /// where the device does not say.
+  compress::StreamClock* call_clock() const noexcept;
 
   float factor() const {
     return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;

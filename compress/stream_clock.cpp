@@ -33,17 +33,21 @@ void StreamClock::Stage::enter(const double* seconds) noexcept {
   clock_->mark(seconds);
 }
 
-void StreamClock::begin(const double* rest) {
-  if (spare_.empty()) spare_.emplace_back();
+void StreamClock::begin(const double* rest) noexcept {
+  failed_ = false;
+  try {
+    if (spare_.empty()) spare_.emplace_back();
+  } catch (...) {
+    failed_ = true;
+    return;
+  }
   under_way_.splice(under_way_.end(), spare_, spare_.begin());
   under_way_.front().size = 0;
-  failed_ = false;
   current_ = this;
   mark(rest);
 }
 
-/// A call is the same without its times: who cannot set a mark leaves them out. Where the device
-/// has failed, the call says so.
+/// Where the device has failed, the call says so.
 void StreamClock::mark(const double* stage) noexcept {
   stage_ = stage;
   if (under_way_.empty()) return;

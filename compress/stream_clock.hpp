@@ -7,6 +7,7 @@
 #include <list>
 #include <utility>
 #include <vector>
+#include <winnow/error.hpp>
 #include <winnow/exec.hpp>
 
 #include "kernels/place_memory.hpp"
@@ -16,7 +17,8 @@ namespace winnow::compress {
 /// Times the stages of calls by the clock of a device: a mark in the stream wherever a stage begins
 /// or ends, looked at when the stream has passed the call. What is between two marks counts for the
 /// innermost stage there; so no moment is counted twice, and all of a call's are counted. The host
-/// waits for nothing. Keeps as many marks as calls have been under way at once.
+/// waits for nothing, and a call is the same without its times: what goes wrong with them is never
+/// told. Keeps as many marks as calls have been under way at once.
 class StreamClock {
  public:
   /// Of exec.stream of the current device.
@@ -69,16 +71,21 @@ class StreamClock {
   static const double kUncounted;
 
   /// The calls that the stream has passed, in their order, each once: add(name, stage, seconds) for
-  /// each stretch of a stage. Not in a capture. Throws CudaError.
+  /// each stretch of a stage. Not in a capture of the stream. Those of which the device does not
+  /// tell have no times.
   template <class Add>
-  void read(const Add& add) {
-    while (!ended_.empty() && ended_.front().passed()) {
-      Record& record = ended_.front();
-      for (std::size_t i = 1; i < record.size; ++i) {
-        const Point &begin = record.points[i - 1], &end = record.points[i];
-        add(record.name, begin.stage, end.mark.seconds_since(begin.mark));
+  void read(const Add& add) noexcept {
+    try {
+      while (!ended_.empty() && ended_.front().passed()) {
+        Record& record = ended_.front();
+        for (std::size_t i = 1; i < record.size; ++i) {
+          const Point &begin = record.points[i - 1], &end = record.points[i];
+          add(record.name, begin.stage, end.mark.seconds_since(begin.mark));
+        }
+        spare_.splice(spare_.end(), ended_, ended_.begin());
       }
-      spare_.splice(spare_.end(), ended_, ended_.begin());
+    } catch (const CudaError&) {
+      spare_.splice(spare_.end(), ended_);
     }
   }
 
@@ -95,7 +102,7 @@ class StreamClock {
     bool passed() const { return points[size - 1].mark.passed(); }
   };
 
-  void begin(const double* rest);
+  void begin(const double* rest) noexcept;
   void mark(const double* stage) noexcept;
 
   static constinit thread_local StreamClock* current_;

@@ -42,6 +42,7 @@ void wait(const Exec& exec) {
 }
 
 bool is_idle(const Exec& exec) {
+  const RelaxedCapture relaxed;
   const cudaError_t status = cudaStreamQuery(stream_of(exec).get());
   if (status == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -78,20 +79,11 @@ void wait_for(const Exec& exec, void* event) {
 }
 
 bool has_passed(void* event) {
-  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (status == cudaErrorNotReady) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  WINNOW_CUDA_TRY(status);
-  return true;
+  return has_passed(static_cast<cudaEvent_t>(event));
 }
 
 double seconds_between(void* begin, void* end) {
-  float milliseconds = 0;
-  WINNOW_CUDA_TRY(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin),
-                                       static_cast<cudaEvent_t>(end)));
-  return 1e-3 * static_cast<double>(milliseconds);
+  return seconds_between(static_cast<cudaEvent_t>(begin), static_cast<cudaEvent_t>(end));
 }
 
 int current_device() {

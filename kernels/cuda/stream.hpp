@@ -48,6 +48,40 @@ class Stream {
   std::unique_ptr<CUstream_st, Destroy> stream_;
 };
 
+/// Lets this thread ask, while it lives, for what a capture under way elsewhere does not allow in
+/// stricter modes: how far a stream is that captures nothing.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { WINNOW_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Whether an event is passed by now. Not of one that a capture has recorded; others may be asked
+/// for while this thread captures.
+inline bool has_passed(cudaEvent_t event) {
+  const RelaxedCapture relaxed;
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  WINNOW_CUDA_TRY(status);
+  return true;
+}
+
+/// Of two that are passed and have timing.
+inline double seconds_between(cudaEvent_t begin, cudaEvent_t end) {
+  const RelaxedCapture relaxed;
+  float milliseconds = 0;
+  WINNOW_CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin, end));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
 /// Owns a mark that a stream passes, of the current device.
 class Event {
  public:
@@ -66,25 +100,10 @@ class Event {
   }
   /// Waits on the host until it is passed.
   void synchronize() const { WINNOW_CUDA_TRY(cudaEventSynchronize(event_.get())); }
-  /// Whether it is passed by now. Not of one that a capture has recorded; others may be asked for
-  /// while this thread captures.
-  bool passed() const {
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    WINNOW_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
-    const cudaError_t status = cudaEventQuery(event_.get());
-    WINNOW_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
-    if (status == cudaErrorNotReady) {
-      (void)cudaGetLastError();
-      return false;
-    }
-    WINNOW_CUDA_TRY(status);
-    return true;
-  }
+  bool passed() const { return has_passed(event_.get()); }
   /// Both with Timing::on, and passed.
   double seconds_since(const Event& begin) const {
-    float milliseconds = 0;
-    WINNOW_CUDA_TRY(cudaEventElapsedTime(&milliseconds, begin.get(), event_.get()));
-    return 1e-3 * static_cast<double>(milliseconds);
+    return seconds_between(begin.get(), event_.get());
   }
 
  private:

@@ -113,8 +113,11 @@ std::shared_ptr<StreamWork> enqueue(CUstream_st* stream, StreamWork work) {
 
 }  // namespace
 
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
 bool breaks_captures(const Lock&) {
   bool any = false;
+  if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
   for (const auto& stream : streams) {
     if (stream->capture == nullptr || stream->capture->by != std::this_thread::get_id()) continue;
     stream->capture->broken = any = true;
@@ -240,6 +243,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (stream->capture != nullptr) {
     return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
   }
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<StreamWork> last = last_of(*stream);
   if (last != nullptr && !pass(lock, *last)) return cudaErrorNotReady;
   return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
@@ -298,6 +302,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   Lock lock(model_mutex);
   if (event->captured()) return refuse(lock, *event->capture, cudaErrorCapturedEvent);
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<StreamWork> mark = event->mark;
   if (mark != nullptr && !pass(lock, *mark)) return cudaErrorNotReady;
   return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);

@@ -57,7 +57,10 @@ struct Capture {
 cudaError_t said(cudaError_t status);
 /// Of a stream that is not destroyed.
 bool exists(const Lock& lock, const CUstream_st* stream);
-/// Of a call that is not for a thread that captures: it breaks the captures. Were there any?
+/// Of this thread.
+extern thread_local cudaStreamCaptureMode capture_mode;
+/// Of a call that is not for a thread that captures, but in the relaxed mode: it breaks the captures.
+/// Were there any?
 bool breaks_captures(const Lock& lock);
 /// For all that this thread has enqueued.
 cudaError_t wait_for_device(Lock& lock);

@@ -11,6 +11,7 @@
 #include "kernels/place_memory.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/gate.hpp"
+#include "tests/cuda/graph.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -29,6 +30,21 @@ double stages_of(const Stats& stats) {
 /// Pieces of work on the model, which take a microsecond each.
 std::int64_t pieces(double seconds) {
   return std::llround(1e6 * seconds);
+}
+
+/// A capture of another stream by this thread goes on, whatever is asked of this one meanwhile.
+TEST(StreamClock, IsReadWhileAnotherStreamIsCaptured) {
+  const Stream stream, other;
+  AllReducer reducer(std::move(local_transports(1).front()), kOptions, stream.exec());
+  kernels::PlaceArray<float> bucket(stream.exec(), kCount);
+  for (int call = 0; call < 3; ++call) reducer.all_reduce(bucket.span(), 0);
+  const double before = stages_of(reducer.totals());
+  const Graph graph(other, [&] {
+    reducer.all_reduce(bucket.span(), 0);
+    reducer.synchronize();
+  });
+  EXPECT_GT(stages_of(reducer.totals()), before);
+  graph.launch(other);
 }
 
 /// Work that is enqueued counts for the innermost stage that it is enqueued in.
