@@ -260,9 +260,10 @@ int run(Rank& rank, const PerfSettings& settings) {
   const std::optional<RankDevice> device = take_device(*rank.control, settings);
   const Exec where = device ? device->exec() : Exec();
   if (settings.transport == "nccl") {
-    rank.connect = [&control = *rank.control] {
-      return nccl_transport(control, Deadline::after(kPatience));
-    };
+    // One for all rows: what a communicator sets up for its first calls is not theirs to pay.
+    const std::shared_ptr<Transport> communicator =
+        nccl_transport(*rank.control, Deadline::after(kPatience));
+    rank.connect = [communicator] { return communicator; };
   }
   const std::vector<PerfDevice> devices = devices_of(*rank.control, device);
   const bool leads = rank.control->rank() == 0;

@@ -46,7 +46,7 @@ class ListExchange {
   ListShape shape_;
   Workspace workspace_;
   Exec exec_;
-  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Transport> transport_;
   std::vector<Entries> lists_;  // of this rank; rounds take turns
   std::uint64_t union_k_ = 0;   // entries of the union of the first lists
 };

@@ -21,7 +21,7 @@ struct Dense {
 struct Rank {
   std::unique_ptr<Transport> control;  ///< for the benchmark's own words
   /// A new transport of all ranks; collective.
-  std::function<std::unique_ptr<Transport>()> connect;
+  std::function<std::shared_ptr<Transport>()> connect;
   std::vector<Dense> dense;  ///< the same names on all ranks
 };
 

@@ -79,7 +79,7 @@ MessageView merge_on_device(const Exec& exec, const Header& header, const Messag
   const auto index = scratch.take<std::uint32_t>(room);
   const auto value = scratch.take<float>(room);
   const auto all = scratch.take<float>(header.k < count ? 0 : count);
-  const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
+  const auto not_finite = scratch.take<std::uint32_t>(1);  // as much whatever the sum is
   std::array<DeviceTerm, 2> terms = {};
   std::size_t term_count = 0;
   if (!first.carries_all() && !second.carries_all()) {
@@ -90,6 +90,7 @@ MessageView merge_on_device(const Exec& exec, const Header& header, const Messag
     terms[term_count++] = device_term(first);
     terms[term_count++] = device_term(second);
   }
+  kernels::zero(exec, std::as_writable_bytes(not_finite));
   add_up(exec, std::span(terms).first(term_count), not_finite, all);
   sum.header.k = count;
   sum.index = {};

@@ -18,6 +18,7 @@ enum class ResidualMemory : std::uint8_t {
   device,
   pinned_host,  ///< page-locked memory of the host, which kernels read and write over the bus: it
                 ///< passes 8 bytes an element in each call, and more where something is put back
+                ///< or a selection's bound was not good
 };
 
 /// How an AllReducer works. Must be equal on all ranks, but for `threads`, `residual_memory`,

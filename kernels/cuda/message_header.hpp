@@ -8,6 +8,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/cuda/verdict.hpp"
 #include "kernels/feedback_select.hpp"
 
 namespace winnow::kernels::cuda {
@@ -54,5 +55,9 @@ inline constexpr std::uint32_t kUnsound = 2;   ///< another header or checksum, 
 /// status[m] = what is to be said of messages[m]: 0 for a sound one without poison.
 void check_headers(const Exec& exec, std::span<const ReceivedMessage> messages,
                    const HeaderLayout& layout, std::span<std::uint32_t> status);
+
+/// The same, told to a verdict.
+void judge_messages(const Exec& exec, std::span<const ReceivedMessage> messages,
+                    const HeaderLayout& layout, Verdict* verdict);
 
 }  // namespace winnow::kernels::cuda

@@ -101,8 +101,8 @@ struct Cut {
     if (phase == phases.last()) return;
     SelectControl& control = *task.control;
     std::uint32_t* const bins = shared.digits.bins;
-    std::uint32_t* const all = task.bins + (phase - 1) * kBins;
     const bool counts = phase != kBack;
+    std::uint32_t* const all = counts ? task.bins + (phase - 1) * kBins : nullptr;
     for (std::uint32_t b = simt::thread(); counts && b < kBins; b += simt::kThreads) {
       if (bins[b] != 0) simt::atomic_add(&all[b], bins[b]);
     }

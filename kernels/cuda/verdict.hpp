@@ -6,8 +6,6 @@
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "kernels/cuda/message_header.hpp"
-
 namespace winnow::kernels::cuda {
 
 // What a call finds out about itself while its work runs, for the kernels behind it and for the
@@ -18,7 +16,7 @@ namespace winnow::kernels::cuda {
 /// In device memory. All zero where a call begins.
 struct Verdict {
   std::uint32_t spoiled;     ///< 1: a message is poisoned or not sound, so none may be read
-  std::uint32_t not_finite;  ///< 1: some sum is not finite
+  std::uint32_t not_finite;  ///< 1: some sum is not finite; kernels that sum raise it themselves
   std::uint32_t unsound;     ///< ~ of the lowest number of a message that is not sound, or 0
 };
 
@@ -38,11 +36,6 @@ struct CallReport {
   std::uint32_t unused;
   std::uint64_t done;  ///< 1 + the highest number of a call whose work is done
 };
-
-/// Adds what check_headers says of messages to the verdict. Whether sums are finite goes to
-/// Verdict::not_finite by itself.
-void judge_messages(const Exec& exec, std::span<const ReceivedMessage> messages,
-                    const HeaderLayout& layout, Verdict* verdict);
 
 /// How a call ends, and where that is noted.
 struct CallEnd {

@@ -4,8 +4,6 @@
 
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/verdict.hpp"
-
 namespace winnow::kernels::cuda {
 
 void check_headers(const Exec&, std::span<const ReceivedMessage>, const HeaderLayout&,
