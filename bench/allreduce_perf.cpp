@@ -261,7 +261,7 @@ int run(Rank& rank, const PerfSettings& settings) {
   const Exec where = device ? device->exec() : Exec();
   if (settings.transport == "nccl") {
     // One for all rows: what a communicator sets up for its first calls is not theirs to pay.
-    const std::shared_ptr<Transport> communicator =
+    std::shared_ptr<Transport> communicator =
         nccl_transport(*rank.control, Deadline::after(kPatience));
     rank.connect = [communicator] { return communicator; };
   }

@@ -27,7 +27,7 @@ struct Call {
     graph.emplace_back(exec, [this] { reduce(); });
   }
 
-  void bring(const CudaInputs& in, std::size_t round) {
+  void bring(const CudaInputs& in, std::size_t round) const {
     kernels::cuda::enqueue_copy(gradient.span(), in.set(round).gradient.span().first(in.count),
                                 in.stream);
   }

@@ -41,7 +41,7 @@ struct CudaInputs {
     DeviceArray<std::uint32_t> not_finite;
   };
 
-  CudaInputs(cudaStream_t stream, std::size_t count, double density, std::size_t l2_bytes);
+  CudaInputs(cudaStream_t on, std::size_t elements, double density, std::size_t l2_bytes);
 
   const Set& set(std::size_t round) const { return sets[round % sets.size()]; }
   Exec exec() const { return stream.exec(); }

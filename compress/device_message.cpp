@@ -124,7 +124,7 @@ MessageView open_enqueued(const Exec& exec, const Header& header, std::span<std:
                           const Codings& codings) {
   const MessageView view = view_of(header, index, message, codings);
   if (codings.value.coding != nullptr) {
-    kernels::cuda::check_values(exec, codings.value, header.k, view.coded, &notes.refused[0]);
+    kernels::cuda::check_values(exec, codings.value, header.k, view.coded, notes.refused.data());
   }
   if (!view.index.empty()) {
     const auto parts = message.subspan(sizeof(Header));
@@ -221,7 +221,7 @@ std::span<const kernels::cuda::ReceivedMessage> look_into(const Exec& exec,
     found[i] = {.bytes = bytes[i],
                 .expected = std::bit_cast<HeaderBytes>(header),
                 .sum = notes.sum,
-                .refused = {&notes.refused[0], &notes.refused[1]},
+                .refused = {notes.refused.data(), &notes.refused[1]},
                 .number = static_cast<std::uint32_t>(incoming[i].sender)};
   }
   kernels::cuda::checksums(exec, bytes, sums);

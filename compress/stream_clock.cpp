@@ -4,7 +4,7 @@
 
 namespace winnow::compress {
 
-constinit thread_local StreamClock* StreamClock::current_ = nullptr;
+constinit thread_local StreamClock* StreamClock::current = nullptr;
 const double StreamClock::kUncounted = 0;
 
 StreamClock::Call::Call(StreamClock* clock, const double& rest) : clock_(clock) {
@@ -13,7 +13,7 @@ StreamClock::Call::Call(StreamClock* clock, const double& rest) : clock_(clock) 
 
 StreamClock::Call::~Call() {
   if (clock_ == nullptr) return;
-  current_ = nullptr;
+  current = nullptr;
   clock_->spare_.splice(clock_->spare_.end(), clock_->under_way_);
 }
 
@@ -23,12 +23,12 @@ void StreamClock::Call::end(const Name& name) {
   if (clock_->failed_) return;
   clock_->under_way_.front().name = name;
   clock_->ended_.splice(clock_->ended_.end(), clock_->under_way_);
-  current_ = nullptr;
+  current = nullptr;
   clock_ = nullptr;
 }
 
 void StreamClock::Stage::enter(const double* seconds) noexcept {
-  clock_ = current_;
+  clock_ = current;
   outer_ = clock_->stage_;
   clock_->mark(seconds);
 }
@@ -43,7 +43,7 @@ void StreamClock::begin(const double* rest) noexcept {
   }
   under_way_.splice(under_way_.end(), spare_, spare_.begin());
   under_way_.front().size = 0;
-  current_ = this;
+  current = this;
   mark(rest);
 }
 

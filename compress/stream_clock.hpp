@@ -52,7 +52,7 @@ class StreamClock {
    public:
     /// `seconds` names it. Null: none of its own.
     explicit Stage(const double* seconds) noexcept {
-      if (current_ != nullptr && seconds != nullptr) enter(seconds);
+      if (current != nullptr && seconds != nullptr) enter(seconds);
     }
     ~Stage() {
       if (clock_ != nullptr) clock_->mark(outer_);
@@ -105,7 +105,7 @@ class StreamClock {
   void begin(const double* rest) noexcept;
   void mark(const double* stage) noexcept;
 
-  static constinit thread_local StreamClock* current_;
+  static constinit thread_local StreamClock* current;
 
   const Exec& exec_;
   std::list<Record> spare_, under_way_, ended_;  // records move from list to list
