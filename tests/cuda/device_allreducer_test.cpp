@@ -183,7 +183,7 @@ TEST_F(DeviceTest, TheRingRunsOnDeviceMemory) {
       kernels::PlaceArray<float> bucket(place, 1001);
       kernels::fill(place, bucket.span(), static_cast<float>(transport->rank() + 1));
       staged->Transport::all_reduce(place, bucket.span(), ReduceOp::sum, Deadline::never());
-      const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
+      const float sum = static_cast<float>(ranks * (ranks + 1)) / 2;
       EXPECT_EQ(on_host(place, bucket.span()), std::vector<float>(1001, sum));
     });
   }
