@@ -38,7 +38,7 @@ class AlignedBytes {
 
 inline AlignedBytes encode_by_reference(const compress::IndexCoding& coding, std::uint64_t count,
                                         std::span<const std::uint32_t> index) {
-  AlignedBytes bytes(*coding.bytes(count, index.size()));
+  AlignedBytes bytes(coding.bytes(count, index.size()).value_or(0));
   coding.encode({.place = Place::reference}, count, index, bytes.span());
   return bytes;
 }

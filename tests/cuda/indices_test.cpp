@@ -28,7 +28,7 @@ struct OnDevice {
            const Stream& stream)
       : coding(of),
         count(universe),
-        bytes(*of.bytes(universe, k)),
+        bytes(of.bytes(universe, k).value_or(0)),
         scratch(is_bitmap() ? kernels::cuda::bitmap_decode_scratch(universe) : 0, stream),
         index(k),
         refused(1, stream) {}
