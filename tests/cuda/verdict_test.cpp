@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -25,10 +25,10 @@ class VerdictOnDevice : public DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
-    stream_.emplace();
-    verdict_.emplace(1);
-    report_.emplace(1);
-    refused_.emplace(2);
+    stream_ = std::make_unique<Stream>();
+    verdict_ = std::make_unique<DeviceArray<Verdict>>(1);
+    report_ = std::make_unique<PinnedArray<CallReport>>(1);
+    refused_ = std::make_unique<PinnedArray<std::uint64_t>>(2);
     verdict_->upload(std::vector<Verdict>(1), *stream_);
     report_->span()[0] = {};
     refused_->span()[0] = refused_->span()[1] = 0;
@@ -46,12 +46,12 @@ class VerdictOnDevice : public DeviceTest {
                             {verdict(), number, report_->data(), refused_->data() + bucket});
   }
 
-  std::optional<Stream> stream_;
+  std::unique_ptr<Stream> stream_;
 
  private:
-  std::optional<DeviceArray<Verdict>> verdict_;
-  std::optional<PinnedArray<CallReport>> report_;
-  std::optional<PinnedArray<std::uint64_t>> refused_;
+  std::unique_ptr<DeviceArray<Verdict>> verdict_;
+  std::unique_ptr<PinnedArray<CallReport>> report_;
+  std::unique_ptr<PinnedArray<std::uint64_t>> refused_;
 };
 
 /// Kernels work where the verdict lets them.
