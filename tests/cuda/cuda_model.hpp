@@ -59,8 +59,8 @@ cudaError_t said(cudaError_t status);
 bool exists(const Lock& lock, const CUstream_st* stream);
 /// Of this thread.
 extern thread_local cudaStreamCaptureMode capture_mode;
-/// Of a call that is not for a thread that captures, but in the relaxed mode: it breaks the captures.
-/// Were there any?
+/// Of a call that is not for a thread that captures, but in the relaxed mode: it breaks the
+/// captures. Were there any?
 bool breaks_captures(const Lock& lock);
 /// For all that this thread has enqueued.
 cudaError_t wait_for_device(Lock& lock);
