@@ -62,19 +62,15 @@ void AllReducer::Impl::end_calls() noexcept {
   ends->close();
 }
 
-/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends.
+/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends. It may
+/// be the host that waits, in the middle of a call, for room in the stream: so nothing is touched
+/// here that a call uses, and the next look at the transport or at `ends` does the rest.
 void AllReducer::Impl::watch() {
   if (watcher || !transport->captures() || transport->size() == 1) return;
   watcher.emplace(ends, std::chrono::duration<double>(patience()), [this] {
-    const std::unique_lock lock(calling, std::try_to_lock);
-    if (!lock.owns_lock()) return false;  // a call has deadlines of its own
     const char* const why = "the deadline passed while the device waited for messages";
     ends->fail(why);  // before the work goes on, and seems done
     transport->abort(why);
-    broken = why;
-    site.abandon();
-    log->broken(why);
-    return true;
   });
 }
 

@@ -104,7 +104,7 @@ struct AllReducer::Impl {
   std::shared_ptr<comm::CallQueue> queue;
   std::uint64_t residuals = 0;  // allocated
   std::string broken;           // why no call is possible any more, if so
-  std::mutex calling;           // held by the thread that makes a call, or gives up between calls
+  std::mutex calling;           // held by the thread that makes a call
   std::optional<comm::Watcher> watcher;  // of calls on a device over a transport of its streams
 };
 

@@ -6,8 +6,8 @@
 
 #include <exception>
 #include <memory>
-#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,8 +18,8 @@
 namespace winnow::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{200};  // for peers at the end
-constexpr std::chrono::milliseconds kPause{1};       // between two looks
+constexpr std::chrono::seconds kPatience{5};    // at the end, for what peers have not fetched
+constexpr std::chrono::milliseconds kPause{1};  // between two looks
 
 /// `comm` may be null.
 [[noreturn]] void fail(ncclResult_t result, const std::string& what, ncclComm_t comm) {
@@ -74,6 +74,17 @@ std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exc
   return all;
 }
 
+/// Ends a communicator as NCCL asks, or, where peers have gone another way, by an abort.
+void finish(ncclComm_t comm) {
+  const Deadline deadline = Deadline::after(kPatience);
+  ncclResult_t state = ncclCommFinalize(comm);
+  while (state == ncclInProgress && !deadline.passed()) {
+    std::this_thread::sleep_for(kPause);
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) break;
+  }
+  if (state != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) (void)ncclCommAbort(comm);
+}
+
 /// Removes the file at its end.
 class Removal {
  public:
@@ -96,39 +107,41 @@ NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned
   look_up();
 }
 
-NcclCommunicator::NcclCommunicator(NcclCommunicator&& other) noexcept
-    : comm_(std::exchange(other.comm_, nullptr)),
-      split_(std::move(other.split_)),
-      owned_(other.owned_),
-      rank_(other.rank_),
-      size_(other.size_),
-      device_(other.device_) {}
-
 NcclCommunicator::~NcclCommunicator() {
-  if (comm_ == nullptr || !owned_) return;
-  try {
-    check(ncclCommFinalize(comm_), "ncclCommFinalize");
-    settle(Deadline::after(kPatience));
-    if (ncclCommDestroy(comm_) == ncclSuccess) return;
-  } catch (const std::exception&) {
-    // Peers have gone another way.
-  }
-  abort();
+  if (comm_ != nullptr && owned_) leave(finish);
 }
 
-NcclCommunicator NcclCommunicator::join(const ncclUniqueId& id, int rank, int size,
-                                        Deadline deadline) {
-  NcclCommunicator made;
+/// NCCL waits until graphs are gone that hold work of a communicator, even to abort it, and who has
+/// them may be this very thread: then another one waits for that.
+void NcclCommunicator::leave(void (*end)(ncclComm_t)) noexcept {
+  const auto work = [end, comm = std::exchange(comm_, nullptr), split = split_] { end(comm); };
+  if (!in_graph_) {
+    work();
+    return;
+  }
+  try {
+    std::thread([work, device = device_] {
+      (void)cudaSetDevice(device);
+      work();
+    }).detach();
+  } catch (const std::system_error&) {
+    work();
+  }
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const ncclUniqueId& id, int rank, int size,
+                                                         Deadline deadline) {
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  made.check(ncclCommInitRankConfig(&made.comm_, size, id, rank, &config),
-             "ncclCommInitRankConfig");
-  made.settle(deadline);
-  made.look_up();
+  made->check(ncclCommInitRankConfig(&made->comm_, size, id, rank, &config),
+              "ncclCommInitRankConfig");
+  made->settle(deadline);
+  made->look_up();
   return made;
 }
 
-NcclCommunicator NcclCommunicator::meet(Transport& other, Deadline deadline) {
+std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other, Deadline deadline) {
   ncclUniqueId id{};
   std::exception_ptr error;
   try {
@@ -139,17 +152,18 @@ NcclCommunicator NcclCommunicator::meet(Transport& other, Deadline deadline) {
   }
   id = agree(other, id, error, deadline)[0].id;
 
-  std::optional<NcclCommunicator> made;
+  std::unique_ptr<NcclCommunicator> made;
   try {
-    made.emplace(join(id, other.rank(), other.size(), deadline));
+    made = join(id, other.rank(), other.size(), deadline);
   } catch (const std::exception&) {
     error = std::current_exception();
   }
   (void)agree(other, id, error, deadline);
-  return std::move(*made);
+  return made;
 }
 
-NcclCommunicator NcclCommunicator::meet(const NcclMeeting& meeting, Deadline deadline) {
+std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meeting,
+                                                         Deadline deadline) {
   const auto& [path, job, rank, size, node] = meeting;
   WINNOW_EXPECTS(size >= 1 && rank >= 0 && rank < size,
                  "rank " + std::to_string(rank) + " of " + std::to_string(size) +
@@ -173,22 +187,26 @@ NcclCommunicator NcclCommunicator::meet(const NcclMeeting& meeting, Deadline dea
   return join(id, rank, size, deadline);
 }
 
-NcclCommunicator NcclCommunicator::split(int color, int key, Deadline deadline) {
-  split_ = std::make_unique<ncclComm_t>(nullptr);
-  check(ncclCommSplit(comm_, color, key, split_.get(), nullptr), "ncclCommSplit");
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Deadline deadline) {
+  split_ = std::make_shared<ncclComm_t>(nullptr);
+  use([&](ncclComm_t comm) {
+    check(ncclCommSplit(comm, color, key, split_.get(), nullptr), "ncclCommSplit");
+  });
   settle(deadline);  // the part is there when its parent is done
-  NcclCommunicator part;
-  part.comm_ = *split_;
-  if (part.comm_ == nullptr) return part;
-  part.settle(deadline);
-  part.look_up();
+  if (*split_ == nullptr) return nullptr;
+  std::unique_ptr<NcclCommunicator> part(new NcclCommunicator);
+  part->comm_ = *split_;
+  part->settle(deadline);
+  part->look_up();
   return part;
 }
 
 void NcclCommunicator::look_up() {
-  check(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank");
-  check(ncclCommCount(comm_, &size_), "ncclCommCount");
-  check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice");
+  use([&](ncclComm_t comm) {
+    check(ncclCommUserRank(comm, &rank_), "ncclCommUserRank");
+    check(ncclCommCount(comm, &size_), "ncclCommCount");
+    check(ncclCommCuDevice(comm, &device_), "ncclCommCuDevice");
+  });
 }
 
 void NcclCommunicator::check(ncclResult_t result, const char* call) const {
@@ -197,8 +215,10 @@ void NcclCommunicator::check(ncclResult_t result, const char* call) const {
 
 bool NcclCommunicator::idle() const {
   ncclResult_t state = ncclSuccess;
-  check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError");
-  check(state, "NCCL, asked by ncclCommGetAsyncError");
+  use([&](ncclComm_t comm) {
+    check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+    check(state, "NCCL, asked by ncclCommGetAsyncError");
+  });
   return state == ncclSuccess;
 }
 
@@ -209,8 +229,20 @@ void NcclCommunicator::settle(Deadline deadline) const {
   }
 }
 
-void NcclCommunicator::abort() noexcept {
-  if (comm_ != nullptr) (void)ncclCommAbort(std::exchange(comm_, nullptr));
+void NcclCommunicator::abort(std::string_view why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
+  try {
+    failure_ = why;
+  } catch (...) {
+    failure_ = "aborted";  // short enough to need no memory
+  }
+  leave([](ncclComm_t comm) { (void)ncclCommAbort(comm); });
+}
+
+std::string NcclCommunicator::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
 }
 
 }  // namespace winnow::comm

@@ -27,10 +27,14 @@ void NcclGroups::move_on() {
   retire();
 }
 
-/// Enqueues the operations of a group in its stream.
 void NcclGroups::issue(const Group& group) {
+  if (group.captured) communicator_.enter_graph();
+  communicator_.use([&](ncclComm_t comm) { enqueue(group, comm); });
+}
+
+/// Enqueues the operations of a group in its stream.
+void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
   using Kind = NcclOperation::Kind;
-  ncclComm* const comm = communicator_.get();
   communicator_.check(ncclGroupStart(), "ncclGroupStart");
   ncclResult_t result = ncclSuccess;
   const char* call = "";

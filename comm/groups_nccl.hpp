@@ -34,7 +34,7 @@ struct NcclOperation {
 class NcclGroups {
  public:
   /// Of a communicator that outlives it.
-  explicit NcclGroups(const NcclCommunicator& communicator) : communicator_(communicator) {}
+  explicit NcclGroups(NcclCommunicator& communicator) : communicator_(communicator) {}
 
   void push(const NcclOperation& operation) { operations_.push(operation); }
   /// Makes a group of what came since the last one, if anything did.
@@ -63,10 +63,11 @@ class NcclGroups {
     std::unique_ptr<kernels::cuda::Event> event;  // behind it in its stream; stays with the slot
   };
   void issue(const Group& group);
+  void enqueue(const Group& group, ncclComm_t comm);
   void issue_all();
   void retire();
 
-  const NcclCommunicator& communicator_;
+  NcclCommunicator& communicator_;
   Fifo<NcclOperation> operations_;  // not issued yet
   Fifo<Group> groups_;              // not done
   std::uint64_t issued_ = 0;        // number of the first group that is not issued

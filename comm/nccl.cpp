@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -33,13 +34,13 @@ constexpr std::chrono::seconds kConnect{600};  // for a subset, which is given n
 
 class NcclTransport final : public Transport {
  public:
-  NcclTransport(NcclCommunicator communicator, int node)
+  NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int node)
       : communicator_(std::move(communicator)),
-        rank_(communicator_.rank()),
-        size_(communicator_.size()),
+        rank_(communicator_->rank()),
+        size_(communicator_->size()),
         node_(node),
-        device_(communicator_.device()),
-        groups_(communicator_) {}
+        device_(communicator_->device()),
+        groups_(*communicator_) {}
   ~NcclTransport() override;
 
   int rank() const override { return rank_; }
@@ -84,11 +85,10 @@ class NcclTransport final : public Transport {
     }
   }
 
-  NcclCommunicator communicator_;
+  std::unique_ptr<NcclCommunicator> communicator_;
   int rank_, size_, node_, device_;
   NcclGroups groups_;
   std::uint64_t started_ = 0;  // number of the last ticket
-  std::string failure_;        // why this transport is unusable, if it is
 };
 
 ncclDataType_t type_of(ElementType type) {
@@ -136,17 +136,17 @@ ncclRedOp_t op_of(ReduceOp op) {
 // Peers, and this rank's memory, may still be in use where messages are under way. Those that were
 // never started concern nobody.
 NcclTransport::~NcclTransport() {
-  if (!failure_.empty() || groups_.empty()) return;
+  if (groups_.empty()) return;
   try {
     groups_.move_on();
   } catch (const std::exception&) {
     // What failed is still there.
   }
-  if (!groups_.empty()) communicator_.abort();
+  if (!groups_.empty()) communicator_->abort("its transport has ended");
 }
 
 void NcclTransport::expect_usable() const {
-  if (!failure_.empty()) throw CommError(failure_);
+  if (const std::string why = communicator_->failure(); !why.empty()) throw CommError(why);
 }
 
 void NcclTransport::expect_on_device(std::span<const std::byte> memory) const {
@@ -198,7 +198,7 @@ Ticket NcclTransport::start(const Exec& exec) {
 }
 
 void NcclTransport::progress() {
-  if (failure_.empty()) guarded([this] { groups_.move_on(); });
+  if (communicator_->failure().empty()) guarded([this] { groups_.move_on(); });
 }
 
 /// Moves on; whether it is `done`, and not too late.
@@ -237,20 +237,18 @@ void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
   }
 }
 
+/// Another thread may have been first, with another reason.
 void NcclTransport::fail(const std::string& why, int code) {
-  failure_ = "rank " + std::to_string(rank_) + ": " + why;
-  communicator_.abort();
-  throw CommError(failure_, code);
+  communicator_->abort("rank " + std::to_string(rank_) + ": " + why);
+  throw CommError(communicator_->failure(), code);
 }
 
 void NcclTransport::abort(std::string_view reason) noexcept {
-  if (!failure_.empty()) return;
   try {
-    failure_ = "this rank aborted: " + std::string(reason);
-  } catch (...) {
-    failure_ = "aborted";  // short enough to need no memory
+    communicator_->abort("this rank aborted: " + std::string(reason));
+  } catch (const std::bad_alloc&) {
+    communicator_->abort("aborted");
   }
-  communicator_.abort();
 }
 
 std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
@@ -264,7 +262,7 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
   } catch (const UsageError&) {
     refusal = std::current_exception();  // to be thrown when the others, who wait, have gone on
   }
-  NcclCommunicator part = guarded([&] {
+  std::unique_ptr<NcclCommunicator> part = guarded([&] {
     const Deadline deadline = Deadline::after(kConnect);
     // NCCL splits only what has nothing under way.
     for (;;) {
@@ -274,10 +272,10 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
       ::sched_yield();
     }
     const DeviceScope scope(device_);
-    return communicator_.split(color, place, deadline);
+    return communicator_->split(color, place, deadline);
   });
   if (refusal) std::rethrow_exception(refusal);
-  if (part.size() != static_cast<int>(ranks.size()) || part.rank() != place) {
+  if (part->size() != static_cast<int>(ranks.size()) || part->rank() != place) {
     throw CommError("ranks differ in what they call the subset of rank " + std::to_string(color));
   }
   return std::make_unique<NcclTransport>(std::move(part), node_);
@@ -345,7 +343,7 @@ void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine
 }  // namespace
 
 std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node) {
-  return std::make_unique<NcclTransport>(NcclCommunicator(communicator), node);
+  return std::make_unique<NcclTransport>(std::make_unique<NcclCommunicator>(communicator), node);
 }
 
 std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline) {

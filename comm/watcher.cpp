@@ -8,7 +8,7 @@
 namespace winnow::comm {
 
 Watcher::Watcher(std::shared_ptr<const CallEnds> ends, std::chrono::duration<double> patience,
-                 std::function<bool()> give_up)
+                 std::function<void()> give_up)
     : ends_(std::move(ends)),
       patience_(patience),
       give_up_(std::move(give_up)),
@@ -35,7 +35,8 @@ void Watcher::watch() {
     if (now != done || now == ends_->ended()) {
       done = now;
       since = Clock::now();
-    } else if (Clock::now() - since > patience_ && give_up_()) {
+    } else if (Clock::now() - since > patience_) {
+      give_up_();
       return;
     }
   }

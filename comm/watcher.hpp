@@ -19,9 +19,9 @@ namespace winnow::comm {
 /// it.
 class Watcher {
  public:
-  /// `give_up` is called on the watcher's thread, again and again until it returns true.
+  /// `give_up` is called once at most, on the watcher's thread, beside whatever others do.
   Watcher(std::shared_ptr<const CallEnds> ends, std::chrono::duration<double> patience,
-          std::function<bool()> give_up);
+          std::function<void()> give_up);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -31,7 +31,7 @@ class Watcher {
 
   const std::shared_ptr<const CallEnds> ends_;
   const std::chrono::duration<double> patience_;
-  const std::function<bool()> give_up_;
+  const std::function<void()> give_up_;
   std::mutex mutex_;  // guards ending_
   std::condition_variable wake_;
   bool ending_ = false;

@@ -47,6 +47,10 @@ struct NcclMeeting {
 // (ncclCommAbort), also one that the caller gave. abort() reaches peers only where NCCL sees their
 // connections break: others wait until their deadline.
 //
+// Graphs. NCCL keeps a communicator, aborted or not, until every CUDA graph is gone that holds work
+// of it. So destroy graphs first. Where they are still there, the communicator is ended behind the
+// scenes when they go; abort() and the transport's end do not wait for it.
+//
 // subset() is ncclCommSplit: all ranks of the parent call it, each with the group that it is in,
 // and wait until what they have started is done, and for each other, for up to 600 s. A rank that
 // gives no group takes part before it throws its UsageError; ranks whose groups differ get a

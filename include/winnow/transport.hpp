@@ -90,7 +90,8 @@ class Transport {
   /// transports that move only inside their calls. May throw, as wait does, what it meets.
   virtual void progress() {}
   /// Makes this transport unusable and wakes peers that wait on it with a CommError naming
-  /// `reason`. Never throws and never blocks.
+  /// `reason`. Never throws and never blocks. Where captures() is true any thread may call it,
+  /// whatever another one calls meanwhile: that may be waiting for room in a stream.
   virtual void abort(std::string_view reason) noexcept = 0;
   /// Whether a receiver learns the size of a message from the transport. Where false, a message
   /// must have that of its buffer, so schedules exchange sizes first, unless (count, k) fixes them;

@@ -5,8 +5,9 @@
 // host's part, which allocates, enqueues and waits, as it is. Device memory is host memory that
 // starts as garbage. Each thread has a device of its own. Work runs as late as it may: in the calls
 // that wait or ask for it, a stream in its order and no stream before it must, so that what reads a
-// result too early, or without an order between streams, reads what was there before. The clock of
-// events counts pieces of work, a microsecond each, marks and waits none.
+// result too early, or without an order between streams, reads what was there before; or where a
+// stream has no room for more, for which the host then waits. The clock of events counts pieces of
+// work, a microsecond each, marks and waits none.
 #include "tests/cuda/cuda_model.hpp"
 
 #include <algorithm>
@@ -27,6 +28,7 @@ std::condition_variable model_changed;
 namespace {
 
 constexpr unsigned kMostBlocks = 0x7fffffff;
+constexpr std::size_t kMostQueued = 1024;  // in a stream, for which the host does not wait
 
 std::vector<std::unique_ptr<CUstream_st>> streams;
 std::vector<std::unique_ptr<Machine>> machines;  // that nobody uses
@@ -104,6 +106,12 @@ std::unique_ptr<Machine> take_machine() {
   return machine;
 }
 
+void await_room(Lock& lock, CUstream_st* stream) {
+  while (exists(lock, stream) && stream->queue.size() >= kMostQueued) {
+    if (!step(lock, *stream) && !step_any(lock)) model_changed.wait(lock);
+  }
+}
+
 std::shared_ptr<StreamWork> enqueue(CUstream_st* stream, StreamWork work) {
   work.stream = stream;
   stream->queue.push_back(std::make_shared<StreamWork>(std::move(work)));
@@ -150,7 +158,9 @@ cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
   const auto work = [run = std::move(run)](const Lock&, CUstream_st* where) {
     enqueue(where, {.run = run});
   };
-  return enqueue_or_capture(Lock(model_mutex), stream, Node{work, type});
+  Lock lock(model_mutex);
+  await_room(lock, stream);
+  return enqueue_or_capture(lock, stream, Node{work, type});
 }
 
 cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node) {

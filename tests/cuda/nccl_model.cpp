@@ -6,7 +6,8 @@
 // in progress for some looks after each call, and until all ranks have come, and a call meanwhile
 // is an error; groups of a communicator run one after another, a message ends when it has been
 // copied, and one whose buffer has another size is an error of the receiver; a rank that aborts
-// leaves its peers waiting; none is split with groups under way.
+// leaves its peers waiting; none is split with groups under way; and none ends, in peace or by an
+// abort, before the graphs are gone that hold work of it.
 #include "tests/cuda/nccl_model.hpp"
 
 #include <cuda_runtime_api.h>
@@ -14,6 +15,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -88,7 +90,8 @@ struct ncclComm {
   int looks = 0;              // still in progress for so many
   ncclComm** part = nullptr;  // of a split that not all ranks have come to
   std::uint64_t splits = 0;
-  bool aborted = false, ending = false;
+  bool aborted = false, finalizing = false, ending = false;
+  std::shared_ptr<int> held = std::make_shared<int>();  // by work in graphs, each by a copy
   ncclResult_t error = ncclSuccess;
   std::deque<std::pair<std::vector<Operation>, std::shared_ptr<StreamWork>>> groups;
   std::thread runner;
@@ -137,7 +140,12 @@ winnow::ReduceOp op_of(ncclRedOp_t op) {
   return ops.at(op);
 }
 
+bool is_in_graph(const ncclComm& comm) {
+  return comm.held.use_count() > 1;
+}
+
 bool in_progress(ncclComm& comm) {
+  if (comm.finalizing && is_in_graph(comm)) return true;
   if (comm.world->arrived < comm.world->size || comm.part != nullptr) return true;
   return !comm.blocking && comm.looks > 0;
 }
@@ -191,6 +199,7 @@ void end(ncclComm* comm, bool abort) {
     if (comm->part != nullptr) *comm->part = nullptr;
     changed.notify_all();
   }
+  while (is_in_graph(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   comm->runner.join();
   delete comm;
 }
@@ -379,7 +388,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   const Lock lock(mutex);
-  return begin_call(*comm);
+  const ncclResult_t result = begin_call(*comm);
+  comm->finalizing = result != ncclInvalidUsage;
+  return result;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   end(comm, false);
@@ -417,8 +428,8 @@ ncclResult_t ncclGroupEnd() {
   for (auto& [where, group] : enqueued) {
     const auto& [comm, stream] = where;
     result = begin_call(*comm);
-    const auto begin = [comm = comm, group = std::move(group)](const Lock& now,
-                                                               CUstream_st* there) {
+    const auto begin = [comm = comm, group = std::move(group), held = comm->held](
+                           const Lock& now, CUstream_st* there) {
       comm->groups.emplace_back(group, winnow::tests::enqueue_elsewhere(now, there));
       changed.notify_all();
     };
