@@ -66,6 +66,14 @@ WINNOW_DEVICE T shuffle_xor(T mine, unsigned mask) {
 WINNOW_DEVICE std::uint32_t ballot(bool mine) {
   return __ballot_sync(~0U, mine ? 1 : 0);
 }
+/// What `combine`, which takes numbers in any order, makes of what the threads gave.
+template <class T, class Combine>
+WINNOW_DEVICE T warp_reduce(T mine, const Combine& combine) {
+  for (unsigned step = kLanes / 2; step > 0; step /= 2) {
+    mine = combine(mine, shuffle_xor(mine, step));
+  }
+  return mine;
+}
 
 /// On memory of the device or of the block. They return what was there.
 WINNOW_DEVICE std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value) {
@@ -149,6 +157,8 @@ unsigned blocks();
 void barrier();
 bool barrier_or(bool mine);
 std::uint64_t shuffle_xor_bits(std::uint64_t mine, unsigned mask);
+/// What each lane gave; good until the thread waits for others.
+const std::uint64_t* all_of_warp(std::uint64_t mine);
 std::uint32_t ballot(bool mine);
 std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value);
 std::uint32_t atomic_max(std::uint32_t* at, std::uint32_t value);
@@ -168,6 +178,14 @@ T shuffle_xor(T mine, unsigned mask) {
   std::memcpy(&bits, &mine, sizeof mine);
   bits = shuffle_xor_bits(bits, mask);
   std::memcpy(&mine, &bits, sizeof mine);
+  return mine;
+}
+
+template <class T, class Combine>
+T warp_reduce(T mine, const Combine& combine) {
+  const std::uint64_t* const all = all_of_warp(mine);
+  mine = static_cast<T>(all[0]);
+  for (unsigned lane = 1; lane < kLanes; ++lane) mine = combine(mine, static_cast<T>(all[lane]));
   return mine;
 }
 
@@ -217,12 +235,11 @@ struct ScanRoom {
 inline Scanned scan(ScanRoom& room, std::uint64_t mine) {
   room.values[thread()] = mine;
   barrier();
-  Scanned result{0, 0};
-  for (unsigned t = 0; t < kThreads; ++t) {
-    if (t == thread()) result.before = result.total;
-    result.total += room.values[t];
-  }
-  return result;
+  const unsigned self = thread();
+  std::uint64_t before = 0, rest = 0;
+  for (unsigned t = 0; t < self; ++t) before += room.values[t];
+  for (unsigned t = self; t < kThreads; ++t) rest += room.values[t];
+  return {before, before + rest};
 }
 
 #endif
@@ -243,18 +260,13 @@ WINNOW_DEVICE unsigned lane() {
 
 /// Of the warp: the largest of what its threads gave.
 WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
-  for (unsigned step = kLanes / 2; step > 0; step /= 2) {
-    const std::uint32_t other = shuffle_xor(mine, step);
-    mine = other > mine ? other : mine;
-  }
-  return mine;
+  return warp_reduce(mine, [](std::uint32_t a, std::uint32_t b) { return b > a ? b : a; });
 }
 
-/// Of the warp: the sum of what its threads gave.
+/// Of the warp: the sum of the unsigned numbers that its threads gave.
 template <class T>
 WINNOW_DEVICE T warp_sum(T mine) {
-  for (unsigned step = kLanes / 2; step > 0; step /= 2) mine += shuffle_xor(mine, step);
-  return mine;
+  return warp_reduce(mine, [](T a, T b) { return a + b; });
 }
 
 }  // namespace winnow::simt

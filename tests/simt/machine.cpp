@@ -28,7 +28,7 @@ constexpr std::uint64_t kMostIdle = 500'000;  // looks in a row at words that no
 constexpr unsigned kSwitch = 4;               // a random order stops at 1 of so many points
 constexpr std::byte kGarbage{0xa5};
 
-enum class Call { none, shuffle, ballot };
+enum class Call { none, shuffle, ballot, reduce };
 
 struct Thread;
 
@@ -337,6 +337,9 @@ bool barrier_or(bool mine) {
 std::uint64_t shuffle_xor_bits(std::uint64_t mine, unsigned mask) {
   const unsigned lane = current->index % kLanes;
   return machine->exchange(tests::Call::shuffle, mine)[lane ^ mask];
+}
+const std::uint64_t* all_of_warp(std::uint64_t mine) {
+  return machine->exchange(tests::Call::reduce, mine);
 }
 std::uint32_t ballot(bool mine) {
   const std::uint64_t* const said = machine->exchange(tests::Call::ballot, mine ? 1 : 0);
