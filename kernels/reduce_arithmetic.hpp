@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <winnow/reduce_op.hpp>
 
 namespace winnow::kernels {
 
@@ -38,6 +39,15 @@ constexpr T product_of(T a, T b) {
 template <std::floating_point T>
 using BitsOf = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
 
+template <std::floating_point T>
+inline constexpr BitsOf<T> kSignBit = std::bit_cast<BitsOf<T>>(-T{0});
+
+template <std::floating_point T>
+constexpr bool is_nan(T x) {
+  constexpr auto kInfinity = std::bit_cast<BitsOf<T>>(std::numeric_limits<T>::infinity());
+  return (std::bit_cast<BitsOf<T>>(x) & ~kSignBit<T>) > kInfinity;
+}
+
 /// IEEE 754-2019 minimum: one NaN for any, and -0 below 0.
 template <class T>
 constexpr T minimum_of(T a, T b) {
@@ -63,6 +73,25 @@ constexpr T maximum_of(T a, T b) {
   } else {
     return a < b ? b : a;
   }
+}
+
+// Floats as unsigned integers whose minimum and maximum are those above, for libraries that have
+// none of floats which are. Numbers with a sign have all bits inverted, others the sign alone:
+// -infinity becomes 0x007fffff, -0 0x7fffffff, 0 0x80000000 and infinity 0xff800000. That leaves
+// both ends to NaN: the one that wins stands for it.
+
+template <std::floating_point T>
+constexpr BitsOf<T> ordered_of(T x, ReduceOp op) {
+  if (is_nan(x)) return op == ReduceOp::minimum ? BitsOf<T>{0} : ~BitsOf<T>{0};
+  const auto bits = std::bit_cast<BitsOf<T>>(x);
+  return (bits & kSignBit<T>) != 0 ? ~bits : bits | kSignBit<T>;
+}
+
+/// Back, of either operation: one NaN for any.
+template <std::floating_point T>
+constexpr T float_of(BitsOf<T> ordered) {
+  const T x = std::bit_cast<T>((ordered & kSignBit<T>) != 0 ? ordered ^ kSignBit<T> : ~ordered);
+  return is_nan(x) ? std::numeric_limits<T>::quiet_NaN() : x;
 }
 
 /// The average of what `ranks` ranks summed up: one rounding, of integers towards zero.

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 #include <winnow/elements.hpp>
+#include <winnow/error.hpp>
 #include <winnow/reduce_op.hpp>
 
 #include "kernels/cuda/simt.hpp"
@@ -76,6 +77,22 @@ struct Reduce {
   }
 };
 
+/// Makes each element what `change` makes of it.
+template <class T, class Change>
+WINNOW_DEVICE void change_elements(T* elements, std::uint64_t count, const Change& change) {
+  using Word = WordOf<T>;
+  const std::uint64_t words = Word::is_at(elements) ? count / Word::kElements : 0;
+  for (std::uint64_t w = simt::grid_thread(); w < words; w += simt::grid_threads()) {
+    Word word = Word::load(elements + w * Word::kElements);
+    for (T& element : word.element) element = change(element);
+    word.store(elements + w * Word::kElements);
+  }
+  for (std::uint64_t i = words * Word::kElements + simt::grid_thread(); i < count;
+       i += simt::grid_threads()) {
+    elements[i] = change(elements[i]);
+  }
+}
+
 template <class T>
 struct AverageTask {
   T* sums;
@@ -89,17 +106,45 @@ struct Average {
   struct Shared {};
 
   WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    using Word = WordOf<T>;
-    const std::uint64_t words = Word::is_at(task.sums) ? task.count / Word::kElements : 0;
-    for (std::uint64_t w = simt::grid_thread(); w < words; w += simt::grid_threads()) {
-      Word sums = Word::load(task.sums + w * Word::kElements);
-      for (T& sum : sums.element) sum = average_of(sum, task.ranks);
-      sums.store(task.sums + w * Word::kElements);
-    }
-    for (std::uint64_t i = words * Word::kElements + simt::grid_thread(); i < task.count;
-         i += simt::grid_threads()) {
-      task.sums[i] = average_of(task.sums[i], task.ranks);
-    }
+    change_elements(task.sums, task.count, [&task](T sum) { return average_of(sum, task.ranks); });
+  }
+};
+
+/// Elements are floats of type T before, and the integers that stand for them afterwards.
+template <class T>
+struct ToOrderedTask {
+  BitsOf<T>* elements;
+  std::uint64_t count;
+  ReduceOp op;
+};
+
+template <class T>
+struct ToOrdered {
+  using Task = ToOrderedTask<T>;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    change_elements(task.elements, task.count, [&task](BitsOf<T> bits) {
+      return ordered_of(std::bit_cast<T>(bits), task.op);
+    });
+  }
+};
+
+template <class T>
+struct FromOrderedTask {
+  BitsOf<T>* elements;
+  std::uint64_t count;
+};
+
+template <class T>
+struct FromOrdered {
+  using Task = FromOrderedTask<T>;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    change_elements(task.elements, task.count, [](BitsOf<T> ordered) {
+      return std::bit_cast<BitsOf<T>>(float_of<T>(ordered));
+    });
   }
 };
 
@@ -120,6 +165,18 @@ void visit_reduce_kernel(ElementType type, ReduceOp op, const Body& body) {
         return;  // expect_reducible
     }
   });
+}
+
+/// Calls body(T(), bits) with the C++ type of floats and the integers in their place.
+template <class Body>
+void visit_floats(const Elements& floats, const Body& body) {
+  void* const memory = floats.bytes().data();
+  if (floats.type() == ElementType::float32) {
+    return body(float(), static_cast<std::uint32_t*>(memory));
+  }
+  WINNOW_EXPECTS(floats.type() == ElementType::float64,
+                 "of floats only float32 and float64 have integers in their stead");
+  body(double(), static_cast<std::uint64_t*>(memory));
 }
 
 }  // namespace winnow::kernels::cuda

@@ -16,4 +16,14 @@ namespace winnow::kernels::cuda {
 void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElements& from);
 void average(const Exec& exec, const Elements& sums, int ranks);
 
+// Floats in place to integers that a library reduces in their stead, where its own minimum of
+// floats is not that of kernels::reduce, and back (reduce_arithmetic.hpp). For `op` minimum or
+// maximum; on the device alone, else as above. UsageError for elements that are not float32 or
+// float64.
+
+/// Leaves uint32 or uint64 in the memory of the floats.
+void to_ordered(const Exec& exec, const Elements& floats, ReduceOp op);
+/// Of those integers, or of their minimum or maximum; `floats` as there.
+void from_ordered(const Exec& exec, const Elements& floats);
+
 }  // namespace winnow::kernels::cuda

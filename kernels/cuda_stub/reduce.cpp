@@ -14,4 +14,12 @@ void average(const Exec&, const Elements&, int) {
   fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
 }
 
+void to_ordered(const Exec&, const Elements&, ReduceOp) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
+void from_ordered(const Exec&, const Elements&) {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
 }  // namespace winnow::kernels::cuda

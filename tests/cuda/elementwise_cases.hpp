@@ -24,6 +24,7 @@
 #include "kernels/half.hpp"
 #include "kernels/half_arithmetic.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/reduce_arithmetic.hpp"
 #include "kernels/take.hpp"
 #include "kernels/with_type.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -220,6 +221,57 @@ inline void expect_reduce_equals_reference(const ReduceBody& body) {
       }
     });
   }
+}
+
+/// On floats, and on what became of them.
+struct OrderedBody {
+  std::function<void(const Elements&, ReduceOp)> to;
+  std::function<void(const Elements&)> from;
+};
+
+template <std::floating_point T>
+void expect_ordered_equals_arithmetic(const OrderedBody& body, std::vector<T> numbers,
+                                      std::size_t offset, ReduceOp op) {
+  Shifted<T> got(numbers, offset);
+  std::vector<kernels::BitsOf<T>> expected;
+  for (const T x : numbers) expected.push_back(kernels::ordered_of(x, op));
+  const auto is_expected = [&] {
+    return numbers.empty() ||
+           std::memcmp(got.span().data(), expected.data(), got.span().size_bytes()) == 0;
+  };
+  body.to(got.span(), op);
+  EXPECT_TRUE(is_expected());
+  for (auto& bits : expected) {
+    bits = std::bit_cast<kernels::BitsOf<T>>(kernels::float_of<T>(bits));
+  }
+  body.from(got.span());
+  EXPECT_TRUE(is_expected());
+}
+
+/// There and back, of any bits, NaNs and zeros of both signs among them.
+template <std::floating_point T>
+void expect_ordered_equals_arithmetic(const OrderedBody& body) {
+  constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
+  for (const std::size_t count : {0U, 1U, 7U, 9U, 1001U}) {
+    std::vector<T> numbers = {kNaN, -T{0}, T{0}, -kNaN};
+    numbers.resize(count);
+    std::mt19937_64 random(3);
+    for (std::size_t i = 4; i < count; ++i) {
+      numbers[i] = std::bit_cast<T>(static_cast<kernels::BitsOf<T>>(random()));
+    }
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{1}}) {
+      for (const ReduceOp op : {ReduceOp::minimum, ReduceOp::maximum}) {
+        SCOPED_TRACE(testing::Message() << count << " elements of " << sizeof(T) << " bytes, +"
+                                        << offset << ", operation " << static_cast<int>(op));
+        expect_ordered_equals_arithmetic(body, numbers, offset, op);
+      }
+    }
+  }
+}
+
+inline void expect_ordered_equals_arithmetic(const OrderedBody& body) {
+  expect_ordered_equals_arithmetic<float>(body);
+  expect_ordered_equals_arithmetic<double>(body);
 }
 
 struct TakeBody {

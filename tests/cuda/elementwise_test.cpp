@@ -10,9 +10,11 @@
 #include <limits>
 #include <memory>
 #include <vector>
+#include <winnow/error.hpp>
 
 #include "kernels/cuda/checksum.hpp"
 #include "kernels/cuda/half.hpp"
+#include "kernels/cuda/reduce.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/elementwise_cases.hpp"
 #include "tests/cuda/graph.hpp"
@@ -86,6 +88,31 @@ TEST_F(ElementwiseOnDevice, ReductionsEqualReference) {
            device.download(sums.as<T>());
          });
        }});
+}
+
+TEST_F(ElementwiseOnDevice, FloatsAsIntegersEqualTheArithmetic) {
+  const Stream stream;
+  const auto on_device = [&](const Elements& floats, const auto& body) {
+    kernels::with_type(floats.type(), [&]<class T>(T) {
+      const OnDevice<T> device(floats.as<T>(), stream);
+      body(device.span());
+      device.download(floats.as<T>());
+    });
+  };
+  expect_ordered_equals_arithmetic({[&](const Elements& floats, ReduceOp op) {
+                                      on_device(floats, [&](const Elements& device) {
+                                        kernels::cuda::to_ordered(stream.exec(), device, op);
+                                      });
+                                    },
+                                    [&](const Elements& floats) {
+                                      on_device(floats, [&](const Elements& device) {
+                                        kernels::cuda::from_ordered(stream.exec(), device);
+                                      });
+                                    }});
+  const DeviceArray<std::int32_t> integers(1);
+  EXPECT_THROW(kernels::cuda::to_ordered(stream.exec(), integers.span(), ReduceOp::minimum),
+               UsageError);
+  EXPECT_THROW(kernels::cuda::from_ordered(stream.exec(), integers.span()), UsageError);
 }
 
 TEST_F(ElementwiseOnDevice, TakeAndPutEqualReference) {

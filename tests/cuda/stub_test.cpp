@@ -16,6 +16,7 @@
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/owned.hpp"
+#include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/split.hpp"
@@ -97,6 +98,8 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::cuda::fits({}, ElementType::bf16, values, 1, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::reduce(kCuda, ReduceOp::sum, values, values); }, refuses);
   EXPECT_THAT([&] { kernels::average(kCuda, values, 2); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::to_ordered({}, values, ReduceOp::minimum); }, refuses);
+  EXPECT_THAT([&] { kernels::cuda::from_ordered({}, values); }, refuses);
   EXPECT_THAT([&] { kernels::take(kCuda, values, 0, index, values); }, refuses);
   EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::checksums({}, {}, nullptr); }, refuses);

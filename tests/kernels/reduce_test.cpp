@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -17,8 +18,10 @@ namespace winnow::tests {
 namespace {
 
 using kernels::average_of;
+using kernels::float_of;
 using kernels::maximum_of;
 using kernels::minimum_of;
+using kernels::ordered_of;
 using kernels::product_of;
 using kernels::sum_of;
 
@@ -52,6 +55,45 @@ TYPED_TEST(OfFloats, MinimumAndMaximumKnowZerosAndPassNaN) {
     }
   }
   EXPECT_EQ(average_of(T{10}, 3), T{10} * (T{1} / T{3}));
+}
+
+/// Numbers of all kinds, each beside others that are next to it.
+template <class T>
+std::vector<T> kinds_of_numbers() {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> numbers;
+  for (const T x : {T{0}, Limits::denorm_min(), Limits::min(), T{1}, Limits::max(),
+                    Limits::infinity(), Limits::quiet_NaN(), Limits::signaling_NaN()}) {
+    for (const int step : {-1, 0, 1}) {
+      const auto bits = std::bit_cast<kernels::BitsOf<T>>(x);
+      if (bits == 0 && step < 0) continue;
+      const auto next =
+          static_cast<kernels::BitsOf<T>>(bits + static_cast<kernels::BitsOf<T>>(step));
+      numbers.push_back(std::bit_cast<T>(next));
+      numbers.push_back(std::bit_cast<T>(next | kernels::kSignBit<T>));
+    }
+  }
+  const auto ones = std::bit_cast<T>(~kernels::BitsOf<T>{0});
+  numbers.push_back(ones);
+  numbers.push_back(-ones);
+  return numbers;
+}
+
+TYPED_TEST(OfFloats, IntegersStandForThemInMinimumAndMaximum) {
+  using T = TypeParam;
+  using Bits = kernels::BitsOf<T>;
+  const auto bits = [](T x) { return std::bit_cast<Bits>(x); };
+  for (const T a : kinds_of_numbers<T>()) {
+    for (const T b : kinds_of_numbers<T>()) {
+      SCOPED_TRACE(testing::Message() << std::hex << bits(a) << " and " << bits(b));
+      const Bits least =
+          std::min(ordered_of(a, ReduceOp::minimum), ordered_of(b, ReduceOp::minimum));
+      const Bits most =
+          std::max(ordered_of(a, ReduceOp::maximum), ordered_of(b, ReduceOp::maximum));
+      EXPECT_EQ(bits(float_of<T>(least)), bits(minimum_of(a, b)));
+      EXPECT_EQ(bits(float_of<T>(most)), bits(maximum_of(a, b)));
+    }
+  }
 }
 
 template <class T>

@@ -87,6 +87,21 @@ TEST_P(ElementwiseOnModel, ReductionsEqualReference) {
        }});
 }
 
+TEST_P(ElementwiseOnModel, FloatsAsIntegersEqualTheArithmetic) {
+  using namespace kernels::cuda;
+  expect_ordered_equals_arithmetic(
+      {[&](const Elements& floats, ReduceOp op) {
+         visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
+           machine_.launch<ToOrdered<T>>(kBlocks, {elements, floats.size(), op});
+         });
+       },
+       [&](const Elements& floats) {
+         visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
+           machine_.launch<FromOrdered<T>>(kBlocks, {elements, floats.size()});
+         });
+       }});
+}
+
 TEST_P(ElementwiseOnModel, TakeAndPutEqualReference) {
   expect_take_equals_reference(
       {[this](std::span<float> elements, std::uint32_t base, std::span<const std::uint32_t> index,
