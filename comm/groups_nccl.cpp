@@ -3,6 +3,7 @@
 #include "comm/groups_nccl.hpp"
 
 #include "kernels/cuda/device_scope.hpp"
+#include "kernels/cuda/reduce.hpp"
 #include "kernels/place_memory.hpp"
 
 namespace winnow::comm {
@@ -19,7 +20,7 @@ void NcclGroups::close(std::uint64_t ticket, cudaStream_t stream) {
   group.peer = operations_[closed_].peer;
   group.end = closed_ = operations_.end();
   group.stream = stream;
-  group.captured = kernels::is_captured({.place = Place::cuda, .stream = stream});
+  group.captured = kernels::is_captured(exec_of(group));
 }
 
 void NcclGroups::move_on() {
@@ -27,7 +28,14 @@ void NcclGroups::move_on() {
   retire();
 }
 
+/// Enqueues a group and what comes before it.
 void NcclGroups::issue(const Group& group) {
+  for (std::uint64_t n = operations_.begin(); n != group.end; ++n) {
+    const NcclOperation& operation = operations_[n];
+    if (operation.floats.size() == 0) continue;
+    kernels::cuda::to_ordered(exec_of(group), operation.floats,
+                              operation.op == ncclMin ? ReduceOp::minimum : ReduceOp::maximum);
+  }
   if (group.captured) communicator_.enter_graph();
   communicator_.use([&](ncclComm_t comm) { enqueue(group, comm); });
 }
@@ -44,8 +52,8 @@ void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
       call = name;
     }
   };
-  for (; operations_.begin() != group.end; operations_.pop()) {
-    const auto& [kind, from, to, count, type, op, peer] = operations_.front();
+  for (std::uint64_t n = operations_.begin(); n != group.end; ++n) {
+    const auto& [kind, from, to, count, type, op, peer, floats] = operations_[n];
     switch (kind) {
       case Kind::send:
         done("ncclSend", ncclSend(from, count, type, peer, comm, group.stream));
@@ -72,6 +80,14 @@ void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
   communicator_.check(result, call);
 }
 
+/// Enqueues what comes behind a group that NCCL has issued.
+void NcclGroups::finish(const Group& group) {
+  for (; operations_.begin() != group.end; operations_.pop()) {
+    const Elements floats = operations_.front().floats;
+    if (floats.size() > 0) kernels::cuda::from_ordered(exec_of(group), floats);
+  }
+}
+
 /// Issues groups as far as NCCL takes them.
 void NcclGroups::issue_all() {
   if (issued_ == groups_.end()) return;
@@ -84,6 +100,7 @@ void NcclGroups::issue_all() {
       issuing_ = true;
     }
     if (!communicator_.idle()) return;
+    finish(group);
     if (!group.captured) group.event->record(StreamRef(group.stream));
     issuing_ = false;
     ++issued_;

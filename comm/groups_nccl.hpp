@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <winnow/elements.hpp>
+#include <winnow/exec.hpp>
 
 #include "comm/communicator_nccl.hpp"
 #include "comm/fifo.hpp"
@@ -23,14 +25,17 @@ struct NcclOperation {
   std::uint64_t count = 0;  // as that call takes it
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t op = ncclSum;
-  int peer = -1;  // or root; -1 of what is of all ranks
+  int peer = -1;         // or root; -1 of what is of all ranks
+  Elements floats = {};  // for which the integers of an ncclMin or ncclMax stand meanwhile
 };
 
 /// What a rank has for NCCL to do: a list of operations, which close() makes a group. A group is
 /// issued, between ncclGroupStart and ncclGroupEnd, when NCCL is done with issuing the one before,
 /// which may take until all its peers have come: so groups wait here, in their order, and every
-/// call of move_on() takes them further. An event behind a group in its stream says when it is
-/// done; one that was captured is a graph's affair, and gone when it is issued.
+/// call of move_on() takes them further. Where integers stand for floats, a kernel ahead of the
+/// group makes them (kernels/cuda/reduce.hpp), and one behind it makes floats of them again. An
+/// event behind it all in its stream says when a group is done; one that was captured is a graph's
+/// affair, and gone when it is issued.
 class NcclGroups {
  public:
   /// Of a communicator that outlives it.
@@ -62,13 +67,15 @@ class NcclGroups {
     bool captured = false;
     std::unique_ptr<kernels::cuda::Event> event;  // behind it in its stream; stays with the slot
   };
+  static Exec exec_of(const Group& group) { return {.place = Place::cuda, .stream = group.stream}; }
   void issue(const Group& group);
   void enqueue(const Group& group, ncclComm_t comm);
+  void finish(const Group& group);
   void issue_all();
   void retire();
 
   NcclCommunicator& communicator_;
-  Fifo<NcclOperation> operations_;  // not issued yet
+  Fifo<NcclOperation> operations_;  // not issued yet, or not in full
   Fifo<Group> groups_;              // not done
   std::uint64_t issued_ = 0;        // number of the first group that is not issued
   bool issuing_ = false;            // NCCL is at work on that one

@@ -133,6 +133,13 @@ ncclRedOp_t op_of(ReduceOp op) {
   return ncclProd;
 }
 
+/// Whether NCCL's own operation is another one: its minimum and maximum of floats are fmin and
+/// fmax, which pass over NaN and may take either zero.
+bool differs(ElementType type, ReduceOp op) {
+  return (type == ElementType::float32 || type == ElementType::float64) &&
+         (op == ReduceOp::minimum || op == ReduceOp::maximum);
+}
+
 // Peers, and this rank's memory, may still be in use where messages are under way. Those that were
 // never started concern nobody.
 NcclTransport::~NcclTransport() {
@@ -288,12 +295,17 @@ void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, Reduc
   expect_on_device(elements.bytes());
   if (elements.size() == 0) return;
   std::byte* const memory = elements.bytes().data();
-  groups_.push({.kind = Operation::Kind::all_reduce,
-                .from = memory,
-                .to = memory,
-                .count = elements.size(),
-                .type = type_of(elements.type()),
-                .op = op_of(op)});
+  Operation operation{.kind = Operation::Kind::all_reduce,
+                      .from = memory,
+                      .to = memory,
+                      .count = elements.size(),
+                      .type = type_of(elements.type()),
+                      .op = op_of(op)};
+  if (differs(elements.type(), op)) {
+    operation.type = elements.type() == ElementType::float32 ? ncclUint32 : ncclUint64;
+    operation.floats = elements;
+  }
+  groups_.push(operation);
   wait_on_stream(start(exec), deadline);
 }
 

@@ -40,7 +40,8 @@ struct NcclMeeting {
 // may be tried out over threads, where both are errors (comm/local.hpp). Counts have 64 bits.
 //
 // Collectives are NCCL's own, in its order of summation, with the same bits on all ranks, and keep
-// their deadline. Which NaN and which zero is the minimum or maximum of floats is NCCL's affair.
+// their deadline. The minimum and maximum of floats are made of integers that stand for them, by a
+// kernel before and one behind, since NCCL's own pass over NaN.
 //
 // Errors are CommErrors that name NCCL's call and its last error. After one, after abort() and
 // after the end of a transport that has messages under way the communicator has been aborted

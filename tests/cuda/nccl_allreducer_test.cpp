@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 #include <winnow/error.hpp>
@@ -15,8 +19,10 @@
 #include <winnow/winnow.hpp>
 
 #include "compress/compressor.hpp"
+#include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/place_memory.hpp"
+#include "kernels/reduce.hpp"
 #include "tests/cuda/device.hpp"
 #include "tests/cuda/graph.hpp"
 #include "tests/cuda/nccl_ranks.hpp"
@@ -343,6 +349,71 @@ TEST_F(AllReducerOverNccl, AReplayIsWaitedFor) {
     const std::vector<int> all = {0, 1};
     EXPECT_EQ(transport->subset(all)->size(), 2);
   });
+}
+
+/// Numbers as elements of a type of floats.
+std::vector<std::byte> elements_of(ElementType type, std::span<const float> numbers) {
+  std::vector<std::byte> bytes(numbers.size() * bytes_of(type));
+  const Elements elements(bytes.data(), numbers.size(), type);
+  if (type == ElementType::float32) {
+    std::ranges::copy(numbers, elements.floats().begin());
+  } else if (type == ElementType::float64) {
+    std::ranges::copy(numbers, elements.as<double>().begin());
+  } else {
+    kernels::narrow({}, type, numbers, elements.halves());
+  }
+  return bytes;
+}
+
+/// Of ranks 0 and 1 each has each of them where the other has any.
+std::vector<float> rare_numbers(int rank) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kKinds[] = {0, -0.0F, kNaN, -kNaN, kInfinity, -kInfinity, 1, -2};
+  constexpr std::size_t kCount = std::size(kKinds);
+  std::vector<float> numbers(kCount * kCount);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = kKinds[rank == 0 ? i % kCount : rank == 1 ? i / kCount : i % 2];
+  }
+  return numbers;
+}
+
+/// Calls leave the bits of kernels::reduce.
+void expect_rare_numbers_reduced(const std::shared_ptr<Transport>& transport, const Exec& place,
+                                 ReduceOp op) {
+  AllReducer reducer(transport, {}, place);
+  std::vector<float> numbers = rare_numbers(0);
+  for (int rank = 1; rank < transport->size(); ++rank) {
+    kernels::reduce({.place = Place::reference}, op, numbers, rare_numbers(rank));
+  }
+  for (const ElementType type :
+       {ElementType::float32, ElementType::float64, ElementType::bf16, ElementType::fp16}) {
+    const std::vector<std::byte> mine = elements_of(type, rare_numbers(transport->rank()));
+    const std::vector<std::byte> expected = elements_of(type, numbers);
+    kernels::PlaceArray<std::byte> memory(place, mine.size());
+    kernels::copy(place, memory.span(), mine);
+    kernels::wait(place);
+    reducer.all_reduce(Elements(memory.span().data(), numbers.size(), type),
+                       static_cast<std::uint64_t>(type), op);
+    std::vector<std::byte> got(mine.size());
+    kernels::read(place, got, memory.span());
+    EXPECT_TRUE(got == expected) << "type " << static_cast<int>(type) << ", operation "
+                                 << static_cast<int>(op);
+  }
+}
+
+TEST_F(AllReducerOverNccl, MinimumAndMaximumKnowZerosAndPassNaN) {
+  for (const int ranks : {2, 3}) {
+    const Meeting meeting(ranks);
+    run_nccl_ranks(ranks, [&](int rank) {
+      const Stream stream;
+      const std::shared_ptr<Transport> transport = meeting.join(rank);
+      for (const ReduceOp op : {ReduceOp::minimum, ReduceOp::maximum}) {
+        expect_rare_numbers_reduced(transport, stream.exec(), op);
+        expect_rare_numbers_reduced(transport, {}, op);  // by host messages
+      }
+    });
+  }
 }
 
 /// NCCL's own allreduce, and tensors that lie apart.

@@ -6,8 +6,9 @@
 // in progress for some looks after each call, and until all ranks have come, and a call meanwhile
 // is an error; groups of a communicator run one after another, a message ends when it has been
 // copied, and one whose buffer has another size is an error of the receiver; a rank that aborts
-// leaves its peers waiting; none is split with groups under way; and none ends, in peace or by an
-// abort, before the graphs are gone that hold work of it.
+// leaves its peers waiting; none is split with groups under way; none ends, in peace or by an
+// abort, before the graphs are gone that hold work of it; the minimum and maximum of floats are
+// fmin and fmax.
 #include "tests/cuda/nccl_model.hpp"
 
 #include <cuda_runtime_api.h>
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -24,6 +26,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -138,6 +141,26 @@ winnow::ReduceOp op_of(ncclRedOp_t op) {
                                                               {ncclMin, winnow::ReduceOp::minimum},
                                                               {ncclMax, winnow::ReduceOp::maximum}};
   return ops.at(op);
+}
+
+/// into[i] = fmin or fmax of into[i] and from[i], whose zeros are equal: the first one stays.
+template <class T>
+void reduce_floats(ncclRedOp_t op, void* into, const void* from, std::size_t count) {
+  const std::span<T> a(static_cast<T*>(into), count);
+  const std::span<const T> b(static_cast<const T*>(from), count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool other = op == ncclMin ? b[i] < a[i] : b[i] > a[i];
+    if (other || std::isnan(a[i])) a[i] = b[i];
+  }
+}
+
+void reduce(ncclRedOp_t op, ncclDataType_t type, void* into, const void* from, std::size_t count) {
+  const bool extreme = op == ncclMin || op == ncclMax;
+  if (extreme && type == ncclFloat32) return reduce_floats<float>(op, into, from, count);
+  if (extreme && type == ncclFloat64) return reduce_floats<double>(op, into, from, count);
+  const winnow::ElementType element = element_type_of(type);
+  winnow::kernels::reduce({}, op_of(op), {into, count, element},
+                          winnow::ConstElements(from, count, element));
 }
 
 bool is_in_graph(const ncclComm& comm) {
@@ -303,11 +326,9 @@ void ncclComm::run_collective(Lock& lock, const Operation& operation) {
     for (std::size_t r = 0; r < ranks; ++r) std::memcpy(to + r * bytes, all[r].data(), bytes);
     return;
   }
-  const winnow::ElementType type = element_type_of(operation.type);
+  const std::size_t count = bytes / bytes_of_type(operation.type);
   for (std::size_t r = 1; r < ranks; ++r) {
-    const std::size_t count = bytes / bytes_of_type(operation.type);
-    winnow::kernels::reduce({}, op_of(operation.op), {all[0].data(), count, type},
-                            winnow::ConstElements(all[r].data(), count, type));
+    reduce(operation.op, operation.type, all[0].data(), all[r].data(), count);
   }
   if (operation.kind == Kind::reduce && operation.peer != rank) return;
   const std::size_t begin = scatters ? operation.bytes * static_cast<std::size_t>(rank) : 0;

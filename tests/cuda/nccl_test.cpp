@@ -7,9 +7,16 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,7 +24,10 @@
 #include <winnow/nccl.hpp>
 
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/reduce.hpp"
+#include "kernels/reduce_arithmetic.hpp"
 #include "tests/cuda/device.hpp"
+#include "tests/cuda/graph.hpp"
 #include "tests/cuda/nccl_ranks.hpp"
 
 namespace winnow::tests {
@@ -227,6 +237,124 @@ TEST_F(Nccl, AllReduceOfEveryTypeAndOperation) {
     EXPECT_THROW(
         self.transport->all_reduce(self.stream.exec(), elements.span(), ReduceOp::average, soon()),
         UsageError);
+  });
+}
+
+/// Numbers of all kinds, and zeros and NaNs that not all ranks have.
+template <std::floating_point T>
+std::vector<T> rare_numbers(int rank, std::size_t count) {
+  using Limits = std::numeric_limits<T>;
+  const T kinds[] = {T{0},
+                     -T{0},
+                     Limits::quiet_NaN(),
+                     -Limits::quiet_NaN(),
+                     Limits::infinity(),
+                     -Limits::infinity(),
+                     Limits::denorm_min(),
+                     -Limits::denorm_min(),
+                     Limits::max(),
+                     Limits::lowest(),
+                     T{1},
+                     T{-2}};
+  std::mt19937_64 random(static_cast<std::uint64_t>(rank) + 1);
+  std::vector<T> numbers(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    // Rank 0 goes through all kinds while rank 1 stays with one, so that each meets each.
+    const std::size_t at = rank == 0 ? i : rank == 1 ? i / std::size(kinds) : random();
+    numbers[i] = kinds[at % std::size(kinds)];
+  }
+  return numbers;
+}
+
+/// Of `count` elements, aligned to nothing but themselves: the bits of kernels::reduce.
+template <std::floating_point T>
+void expect_rare_numbers_reduced(Rank& self, ReduceOp op, std::size_t count) {
+  Transport& transport = *self.transport;
+  std::vector<T> expected = rare_numbers<T>(0, count);
+  for (int rank = 1; rank < transport.size(); ++rank) {
+    kernels::reduce({.place = Place::reference}, op, expected, rare_numbers<T>(rank, count));
+  }
+  std::vector<T> mine = rare_numbers<T>(transport.rank(), count);
+  mine.insert(mine.begin(), T{7});
+  mine.push_back(T{7});
+  const DeviceArray<T> elements(mine.size());
+  elements.upload(mine, self.stream);
+  transport.all_reduce(self.stream.exec(), elements.span().subspan(1, count), op, soon());
+  const std::vector<T> got = elements.download(self.stream);
+  EXPECT_EQ(got.front(), T{7});
+  EXPECT_EQ(got.back(), T{7});
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(std::bit_cast<kernels::BitsOf<T>>(got[i + 1]),
+              std::bit_cast<kernels::BitsOf<T>>(expected[i]))
+        << "element " << i << " is " << got[i + 1] << ", not " << expected[i];
+  }
+}
+
+// Not NCCL's own, to which NaN is nothing and a zero like the other.
+TEST_F(Nccl, MinimumAndMaximumKnowZerosAndPassNaN) {
+  run({2, 3}, [](Rank& self) {
+    for (const ReduceOp op : {ReduceOp::minimum, ReduceOp::maximum}) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{1001}}) {
+        expect_rare_numbers_reduced<float>(self, op, count);
+        expect_rare_numbers_reduced<double>(self, op, count);
+      }
+    }
+  });
+}
+
+// Whoever waits for one more start, as transport.hpp has it, may read in another stream.
+TEST_F(Nccl, AMaximumIsThereAfterOneMoreStart) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const Stream other;
+    const DeviceArray<float> elements(100'000);
+    for (int call = 0; call < 5; ++call) {
+      elements.upload(std::vector<float>(100'000, static_cast<float>(2 - transport.rank())),
+                      self.stream);
+      transport.all_reduce(self.stream.exec(), elements.span(), ReduceOp::maximum, soon());
+      transport.wait(transport.start(self.stream.exec()), soon());
+      EXPECT_TRUE(elements.download(other) == std::vector<float>(100'000, 2));
+    }
+  });
+}
+
+TEST_F(Nccl, AGraphReplaysAMaximum) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const auto mine = [&](float x) { return transport.rank() == 0 ? x : -x; };
+    const DeviceArray<float> elements(1000);
+    const auto call = [&] {
+      transport.all_reduce(self.stream.exec(), elements.span(), ReduceOp::maximum, soon());
+    };
+    elements.upload(std::vector<float>(1000, mine(1)), self.stream);
+    call();
+    EXPECT_EQ(elements.download(self.stream), std::vector<float>(1000, 1));
+    transport.wait(transport.start(self.stream.exec()), soon());
+    const Graph graph(self.stream, call);
+    for (const float x : {-7.0F, 5.0F}) {
+      elements.upload(std::vector<float>(1000, mine(x)), self.stream);
+      graph.launch(self.stream);
+      EXPECT_EQ(elements.download(self.stream), std::vector<float>(1000, std::abs(x)));
+    }
+  });
+}
+
+// What was started but not issued yet comes first, whatever is enqueued beside NCCL's own kernels.
+TEST_F(Nccl, AMaximumIsThatOfWhatCameBefore) {
+  run({2}, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const Exec exec = self.stream.exec();
+    const int peer = 1 - transport.rank();
+    const DeviceArray<float> sent(1000), received(1000);
+    sent.upload(std::vector<float>(1000, transport.rank() == 0 ? -3.0F : -5.0F), self.stream);
+    received.upload(std::vector<float>(1000, 9), self.stream);
+    for (int message = 0; message < 2; ++message) {
+      transport.send(std::as_bytes(sent.span()), peer);
+      transport.recv(std::as_writable_bytes(received.span()), peer, nullptr);
+      (void)transport.start(exec);
+    }
+    transport.all_reduce(exec, received.span(), ReduceOp::maximum, soon());
+    EXPECT_EQ(received.download(self.stream), std::vector<float>(1000, -3));
   });
 }
 
