@@ -5,18 +5,11 @@
 #include "comm/expect.hpp"
 
 namespace winnow::comm {
-namespace {
-
-int current_device() {
-  int device = 0;
-  WINNOW_CUDA_TRY(cudaGetDevice(&device));
-  return device;
-}
-
-}  // namespace
 
 Adapter::Adapter(Transport& inner)
-    : inner_(inner), device_(current_device()), failure_(std::make_shared<std::string>()) {}
+    : inner_(inner),
+      device_(kernels::current_device(Place::cuda)),
+      failure_(std::make_shared<std::string>()) {}
 
 Adapter::Adapter(const Adapter& parent, std::unique_ptr<Transport> inner)
     : owned_(std::move(inner)),

@@ -12,7 +12,7 @@
 #include <winnow/transport.hpp>
 
 #include "comm/enqueued.hpp"
-#include "kernels/cuda/device_scope.hpp"
+#include "kernels/device_scope.hpp"
 
 namespace winnow::comm {
 
@@ -46,7 +46,7 @@ class Adapter : public Transport {
   template <class Body>
   auto guarded(const Body& body) {
     try {
-      const kernels::cuda::DeviceScope scope(device_);
+      const kernels::DeviceScope scope(device_);
       return body();
     } catch (const CommError& error) {
       *failure_ = error.what();

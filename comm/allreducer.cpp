@@ -96,7 +96,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       [this](std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark& mark) {
         all_reduce(segments, chosen, &mark);
       },
-      ends);
+      ends, site.device());
 }
 
 /// Measures them only where a choice depends on them; the options then say what was measured, so

@@ -41,7 +41,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
   const kernels::FloatMode mode;
   op = chosen;
   try {
-    const kernels::PlaceScope scope = site.enter();
+    const kernels::DeviceScope scope(site.device());
     hear();
     if (kernels::is_captured(exec)) {
       WINNOW_EXPECTS(mark == nullptr, "a call in flight cannot be captured into a CUDA graph");

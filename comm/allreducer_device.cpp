@@ -67,7 +67,7 @@ void AllReducer::Impl::end_calls() noexcept {
 /// here that a call uses, and the next look at the transport or at `ends` does the rest.
 void AllReducer::Impl::watch() {
   if (watcher || !transport->captures() || transport->size() == 1) return;
-  watcher.emplace(ends, std::chrono::duration<double>(patience()), [this] {
+  watcher.emplace(ends, site.device(), std::chrono::duration<double>(patience()), [this] {
     const char* const why = "the deadline passed while the device waited for messages";
     ends->fail(why);  // before the work goes on, and seems done
     transport->abort(why);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "kernels/device_scope.hpp"
+
 namespace winnow::comm {
 
 std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
@@ -41,6 +43,7 @@ void CallQueue::run_next(Lock& lock) {
 }
 
 void CallQueue::work() {
+  kernels::stay_on(device_);
   Lock lock(mutex_);
   for (;;) {
     issued_.wait(lock, [&] { return closing_ || next_ != calls_.end(); });

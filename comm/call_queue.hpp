@@ -28,9 +28,10 @@ class CallQueue {
   /// Runs a call, and sets the mark behind its work where that is a device's.
   using Run = std::function<void(std::span<const Segment>, ReduceOp, kernels::StreamMark& mark)>;
 
-  /// `ends`: of calls on a device, which have run when their work is enqueued; else null.
-  CallQueue(bool threaded, Run run, std::shared_ptr<CallEnds> ends)
-      : threaded_(threaded), run_(std::move(run)), ends_(std::move(ends)) {}
+  /// Of calls on a device, which have run when their work is enqueued: `ends`, and that device as
+  /// kernels::current_device gives it. Of others null, and -1.
+  CallQueue(bool threaded, Run run, std::shared_ptr<CallEnds> ends, int device)
+      : threaded_(threaded), run_(std::move(run)), ends_(std::move(ends)), device_(device) {}
   /// Runs what is still to be run; errors that nobody waited for are gone.
   ~CallQueue() { close(); }
   CallQueue(const CallQueue&) = delete;
@@ -74,6 +75,7 @@ class CallQueue {
   const bool threaded_;
   const Run run_;
   const std::shared_ptr<CallEnds> ends_;
+  const int device_;
   std::mutex mutex_;  // guards all below
   std::condition_variable issued_, done_;
   Fifo<Call> calls_;        // not popped yet

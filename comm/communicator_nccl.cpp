@@ -14,6 +14,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/id_file.hpp"
+#include "kernels/device_scope.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -121,7 +122,7 @@ void NcclCommunicator::leave(void (*end)(ncclComm_t)) noexcept {
   }
   try {
     std::thread([work, device = device_] {
-      (void)cudaSetDevice(device);
+      kernels::stay_on(device);
       work();
     }).detach();
   } catch (const std::system_error&) {

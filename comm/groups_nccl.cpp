@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/groups_nccl.hpp"
 
-#include "kernels/cuda/device_scope.hpp"
 #include "kernels/cuda/reduce.hpp"
+#include "kernels/device_scope.hpp"
 #include "kernels/place_memory.hpp"
 
 namespace winnow::comm {
 
-using kernels::cuda::DeviceScope;
+using kernels::DeviceScope;
 using kernels::cuda::Event;
 using kernels::cuda::StreamRef;
 

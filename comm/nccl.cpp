@@ -17,8 +17,8 @@
 #include "comm/expect.hpp"
 #include "comm/groups_nccl.hpp"
 #include "comm/subset.hpp"
-#include "kernels/cuda/device_scope.hpp"
 #include "kernels/cuda/try.hpp"
+#include "kernels/device_scope.hpp"
 #include "kernels/reduce.hpp"
 
 namespace winnow {
@@ -27,7 +27,7 @@ namespace {
 using comm::NcclCommunicator;
 using comm::NcclGroups;
 using Operation = comm::NcclOperation;
-using kernels::cuda::DeviceScope;
+using kernels::DeviceScope;
 
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr std::chrono::seconds kConnect{600};  // for a subset, which is given no deadline

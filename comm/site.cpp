@@ -7,6 +7,8 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "kernels/place_memory.hpp"
+
 namespace winnow::comm {
 
 Site::Site(std::shared_ptr<Transport> transport, const Exec& where)

@@ -10,7 +10,7 @@
 #include <winnow/workspace.hpp>
 
 #include "comm/carrier.hpp"
-#include "kernels/place_memory.hpp"
+#include "kernels/device_scope.hpp"
 
 namespace winnow::comm {
 
@@ -39,8 +39,8 @@ class Site {
   const Exec& host() const { return host_; }
   void set_threads(int threads) { exec_.threads = host_.threads = threads; }
 
-  /// Makes the device of buckets current for this thread.
-  kernels::PlaceScope enter() const { return {exec_.place, device_}; }
+  /// That of buckets; -1 where they lie in host memory.
+  int device() const { return device_; }
 
   /// Blocks of scratch, of either memory.
   std::uint64_t allocations() const;

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/device_scope.hpp"
+
 namespace winnow::comm {
 
-Watcher::Watcher(std::shared_ptr<const CallEnds> ends, std::chrono::duration<double> patience,
-                 std::function<void()> give_up)
+Watcher::Watcher(std::shared_ptr<const CallEnds> ends, int device,
+                 std::chrono::duration<double> patience, std::function<void()> give_up)
     : ends_(std::move(ends)),
+      device_(device),
       patience_(patience),
       give_up_(std::move(give_up)),
       thread_([this] { watch(); }) {}
@@ -24,6 +27,7 @@ Watcher::~Watcher() {
 }
 
 void Watcher::watch() {
+  kernels::stay_on(device_);
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double> kLongest{1.0};
   const auto turn = std::min(patience_ / 8, kLongest);

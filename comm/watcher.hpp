@@ -15,12 +15,13 @@ namespace winnow::comm {
 
 /// Looks after calls whose messages are a stream's work, so that nobody waits for a peer that is
 /// gone but the device, which knows no deadline: a thread that gives up when calls have been under
-/// way, and none has ended, for too long. It asks nothing of the device, so captures go on beside
-/// it.
+/// way, and none has ended, for too long. It asks nothing of the device before, so captures go on
+/// beside it.
 class Watcher {
  public:
-  /// `give_up` is called once at most, on the watcher's thread, beside whatever others do.
-  Watcher(std::shared_ptr<const CallEnds> ends, std::chrono::duration<double> patience,
+  /// `give_up` is called once at most, on the watcher's thread, with `device` current, beside
+  /// whatever others do.
+  Watcher(std::shared_ptr<const CallEnds> ends, int device, std::chrono::duration<double> patience,
           std::function<void()> give_up);
   ~Watcher();
   Watcher(const Watcher&) = delete;
@@ -30,6 +31,7 @@ class Watcher {
   void watch();
 
   const std::shared_ptr<const CallEnds> ends_;
+  const int device_;
   const std::chrono::duration<double> patience_;
   const std::function<void()> give_up_;
   std::mutex mutex_;  // guards ending_

@@ -91,16 +91,4 @@ void TimedMark::Destroy::operator()(void* event) const noexcept {
   cuda::destroy_event(event);
 }
 
-PlaceScope::PlaceScope(Place place, int device) {
-  if (place == Place::cuda) before_ = cuda::make_current(device);
-}
-
-PlaceScope::~PlaceScope() {
-  if (before_ >= 0) cuda::restore_current(before_);
-}
-
-int current_device(Place place) {
-  return place == Place::cuda ? cuda::current_device() : -1;
-}
-
 }  // namespace winnow::kernels

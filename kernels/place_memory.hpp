@@ -136,21 +136,4 @@ class PlaceArray {
   std::size_t count_ = 0;
 };
 
-/// The device whose memory and streams this thread uses, while it lives; nothing where the place is
-/// the host.
-class PlaceScope {
- public:
-  /// `device` as current_device gave it.
-  PlaceScope(Place place, int device);
-  ~PlaceScope();
-  PlaceScope(const PlaceScope&) = delete;
-  PlaceScope& operator=(const PlaceScope&) = delete;
-
- private:
-  int before_ = -1;
-};
-
-/// That of this thread; -1 where the place is the host.
-int current_device(Place place);
-
 }  // namespace winnow::kernels

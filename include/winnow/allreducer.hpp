@@ -104,6 +104,8 @@ class Work {
 /// schedules, and where nobody knows beforehand how much is kept, the host waits several times
 /// within a call. Every schedule and compressor takes such buckets; name a schedule where a job has
 /// buckets of both memories. MPI gets messages through pinned memory, unless it is CUDA-aware.
+/// A thread that calls keeps its current device. Let it be that of the buckets: returning to
+/// another makes a context there, on a thread that has chosen none on device 0.
 class AllReducer {
  public:
   /// Collective: compares the options of all ranks. `transport` is used by this object alone.

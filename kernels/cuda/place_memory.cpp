@@ -92,10 +92,8 @@ int current_device() {
   return device;
 }
 
-int make_current(int device) {
-  const int before = current_device();
-  if (before != device) WINNOW_CUDA_TRY(cudaSetDevice(device));
-  return before;
+void make_current(int device) {
+  WINNOW_CUDA_TRY(cudaSetDevice(device));
 }
 
 void restore_current(int device) noexcept {

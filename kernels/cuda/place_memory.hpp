@@ -28,8 +28,8 @@ bool has_passed(void* event);
 /// Of two with timing that are passed.
 double seconds_between(void* begin, void* end);
 int current_device();
-/// Returns the device that was current before.
-int make_current(int device);
+void make_current(int device);
+/// The same where nobody may hear that it failed.
 void restore_current(int device) noexcept;
 
 }  // namespace winnow::kernels::cuda

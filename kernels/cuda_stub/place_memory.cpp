@@ -65,7 +65,7 @@ int current_device() {
   fail_usage(kNoCuda);
 }
 
-int make_current(int) {
+void make_current(int) {
   fail_usage(kNoCuda);
 }
 

@@ -18,7 +18,7 @@ struct CUgraphExec_st : CUgraph_st {};
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (stream->capture != nullptr) return said(cudaErrorIllegalState);
   stream->capture = std::make_shared<Capture>();
@@ -27,7 +27,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   *graph = nullptr;
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (stream->capture == nullptr) return said(cudaErrorIllegalState);
@@ -47,7 +47,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   *status = stream->capture == nullptr ? cudaStreamCaptureStatusNone
             : stream->capture->broken  ? cudaStreamCaptureStatusInvalidated
@@ -61,7 +61,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   for (const Node& node : *executable->nodes) {
     const cudaError_t status = enqueue_or_capture(lock, stream, node);
     if (status != cudaSuccess) return status;

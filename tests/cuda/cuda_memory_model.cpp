@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The device of the model of the CUDA runtime, its memory, and what it says of errors.
+// The memory of the model of the CUDA runtime, and what it says of errors.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -15,29 +15,29 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr int kGarbage = 0xff;  // NaN, or what no index is
-constexpr int kMultiprocessors = 1;
 
 struct Allocation {
   std::size_t bytes;
   cudaMemoryType type;
+  int device;
 };
 
 std::map<const std::byte*, Allocation> allocations;
 thread_local cudaError_t last_error = cudaSuccess;
 
 cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   *memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
   if (*memory == nullptr) return said(cudaErrorMemoryAllocation);
   std::memset(*memory, kGarbage, bytes);
-  allocations[static_cast<std::byte*>(*memory)] = {bytes, type};
+  allocations[static_cast<std::byte*>(*memory)] = {bytes, type, current_device(lock)};
   return cudaSuccess;
 }
 
 cudaError_t release(void* memory, cudaMemoryType type) {
   if (memory == nullptr) return cudaSuccess;
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   const auto found = allocations.find(static_cast<std::byte*>(memory));
   if (found == allocations.end() || found->second.type != type) {
     return said(cudaErrorInvalidValue);
@@ -63,24 +63,6 @@ using namespace winnow::tests;
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the library's own names
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) {
-  return said(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
-}
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (attribute != cudaDevAttrMultiProcessorCount || device != 0) {
-    return said(cudaErrorInvalidValue);
-  }
-  *value = kMultiprocessors;
-  return cudaSuccess;
-}
 cudaError_t cudaGetLastError() {
   return std::exchange(last_error, cudaSuccess);
 }
@@ -131,6 +113,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* m
   const bool ours = block != allocations.begin() &&
                     (--block, at < block->first + static_cast<std::ptrdiff_t>(block->second.bytes));
   found->type = ours ? block->second.type : cudaMemoryTypeUnregistered;
+  found->device = ours ? block->second.device : -1;
   return cudaSuccess;
 }
 

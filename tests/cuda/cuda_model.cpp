@@ -3,11 +3,11 @@
 // A model of as much of the CUDA runtime as Winnow's device code calls, so that this code runs
 // without a GPU: the kernels on a model of the SIMT machine (tests/simt/machine.hpp), and the
 // host's part, which allocates, enqueues and waits, as it is. Device memory is host memory that
-// starts as garbage. Each thread has a device of its own. Work runs as late as it may: in the calls
-// that wait or ask for it, a stream in its order and no stream before it must, so that what reads a
-// result too early, or without an order between streams, reads what was there before; or where a
-// stream has no room for more, for which the host then waits. The clock of events counts pieces of
-// work, a microsecond each, marks and waits none.
+// starts as garbage. Who waits for the device waits for the streams of its thread. Work runs as
+// late as it may: in the calls that wait or ask for it, a stream in its order and no stream before
+// it must, so that what reads a result too early, or without an order between streams, reads what
+// was there before; or where a stream has no room for more, for which the host then waits. The
+// clock of events counts pieces of work, a microsecond each, marks and waits none.
 #include "tests/cuda/cuda_model.hpp"
 
 #include <algorithm>
@@ -158,7 +158,7 @@ cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
   const auto work = [run = std::move(run)](const Lock&, CUstream_st* where) {
     enqueue(where, {.run = run});
   };
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   await_room(lock, stream);
   return enqueue_or_capture(lock, stream, Node{work, type});
 }
@@ -193,6 +193,12 @@ using namespace winnow::tests;
 cudaError_t winnow::simt::launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
                                  std::function<void(void*)> kernel) {
   if (blocks == 0 || blocks > kMostBlocks) return said(cudaErrorInvalidConfiguration);
+  {
+    const Lock lock = lock_context();
+    if (exists(lock, stream) && stream->device != current_device(lock)) {
+      return said(cudaErrorInvalidResourceHandle);
+    }
+  }
   return enqueue_or_capture(stream, cudaGraphNodeTypeKernel,
                             [blocks, shared_bytes, kernel = std::move(kernel)] {
                               std::unique_ptr<Machine> machine = take_machine();
@@ -206,6 +212,7 @@ struct CUevent_st {
   std::shared_ptr<StreamWork> mark;
   std::shared_ptr<Capture> capture;  // in which it was recorded, if any
   bool timed;
+  int device;
 
   /// In a capture that has not ended: nobody may ask for it.
   bool captured() const { return capture != nullptr && !capture->streams.empty(); }
@@ -222,14 +229,15 @@ cudaError_t refuse(const Lock&, Capture& capture, cudaError_t status) {
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   streams.push_back(std::make_unique<CUstream_st>());
   *stream = streams.back().get();
   (*stream)->maker = std::this_thread::get_id();
+  (*stream)->device = current_device(lock);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (stream->capture != nullptr) {
     stream->capture->broken = true;
@@ -240,7 +248,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (stream->capture != nullptr) {
     return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
@@ -248,7 +256,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return wait(lock, last_of(*stream));
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (stream->capture != nullptr) {
     return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
@@ -259,12 +267,12 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
 }
 cudaError_t cudaDeviceSynchronize() {
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   return wait_for_device(lock);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (event->captured()) {
     if (stream->capture == nullptr) event->capture->streams.push_back(stream);
@@ -295,7 +303,9 @@ cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new CUevent_st{nullptr, nullptr, (flags & cudaEventDisableTiming) == 0};
+  const Lock lock = lock_context();
+  *event =
+      new CUevent_st{nullptr, nullptr, (flags & cudaEventDisableTiming) == 0, current_device(lock)};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -303,14 +313,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const Lock lock(model_mutex);
-  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  const Lock lock = lock_context();
+  if (!exists(lock, stream) || event->device != stream->device) {
+    return said(cudaErrorInvalidResourceHandle);
+  }
   event->capture = stream->capture;
   event->mark = stream->capture == nullptr ? enqueue(stream, {.run = [] {}, .ticks = 0}) : nullptr;
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   if (event->captured()) return refuse(lock, *event->capture, cudaErrorCapturedEvent);
   if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   const std::shared_ptr<StreamWork> mark = event->mark;
@@ -318,12 +330,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  Lock lock(model_mutex);
+  Lock lock = lock_context();
   if (event->captured()) return refuse(lock, *event->capture, cudaErrorCapturedEvent);
   return wait(lock, event->mark);
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  const Lock lock(model_mutex);
+  const Lock lock = lock_context();
   if (!begin->timed || !end->timed || begin->mark == nullptr || end->mark == nullptr) {
     return said(cudaErrorInvalidResourceHandle);
   }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +54,24 @@ struct Capture {
   bool broken = false;
 };
 
+/// The devices of the machine while it lives, none of which has a context yet; else there is one.
+class ModelDevices {
+ public:
+  explicit ModelDevices(int count);
+  ~ModelDevices();
+  ModelDevices(const ModelDevices&) = delete;
+  ModelDevices& operator=(const ModelDevices&) = delete;
+
+  /// Those of which some call has made a context.
+  std::set<int> with_context() const;
+};
+
+/// That which is current for this thread.
+int current_device(const Lock& lock);
+/// Takes the lock, for a call that needs the context of the current device: it makes it where there
+/// is none.
+Lock lock_context();
+
 /// Notes an error for cudaGetLastError.
 cudaError_t said(cudaError_t status);
 /// Of a stream that is not destroyed.
@@ -82,6 +101,7 @@ void finish(const Lock& lock, StreamWork& work);
 
 struct CUstream_st {
   std::thread::id maker;
+  int device = 0;
   std::deque<std::shared_ptr<winnow::tests::StreamWork>> queue;
   bool running = false;  // the first of the queue
   bool destroyed = false;

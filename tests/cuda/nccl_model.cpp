@@ -7,8 +7,8 @@
 // is an error; groups of a communicator run one after another, a message ends when it has been
 // copied, and one whose buffer has another size is an error of the receiver; a rank that aborts
 // leaves its peers waiting; none is split with groups under way; none ends, in peace or by an
-// abort, before the graphs are gone that hold work of it; the minimum and maximum of floats are
-// fmin and fmax.
+// abort, before the graphs are gone that hold work of it, and to end one it makes its device
+// current, and then the one that was; the minimum and maximum of floats are fmin and fmax.
 #include "tests/cuda/nccl_model.hpp"
 
 #include <cuda_runtime_api.h>
@@ -88,7 +88,7 @@ std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 
 struct ncclComm {
   std::shared_ptr<World> world;
-  int rank = 0;
+  int rank = 0, device = 0;
   bool blocking = true;
   int looks = 0;              // still in progress for so many
   ncclComm** part = nullptr;  // of a split that not all ranks have come to
@@ -208,13 +208,17 @@ void take_part(ncclComm& comm, Split& split) {
   auto& part = split.parts[color];
   if (part == nullptr) part = std::make_shared<World>(size);
   ++part->arrived;
-  made = new ncclComm{.world = part, .rank = rank};
+  made = new ncclComm{.world = part, .rank = rank, .device = comm.device};
   made->blocking = false;
   start_runner(*made);
 }
 
 /// Ends a communicator, with what is under way or without.
 void end(ncclComm* comm, bool abort) {
+  int before = 0;
+  (void)cudaGetDevice(&before);
+  (void)cudaSetDevice(comm->device);
+  (void)cudaSetDevice(before);
   {
     const Lock lock(mutex);
     (abort ? comm->aborted : comm->ending) = true;
@@ -362,7 +366,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (world == nullptr) world = std::make_shared<World>(size);
   if (world->size != size) return ncclInvalidArgument;
   ++world->arrived;
-  *comm = new ncclComm{.world = world, .rank = rank};
+  *comm = new ncclComm{.world = world, .rank = rank, .device = winnow::tests::current_device(lock)};
   (*comm)->blocking = config == nullptr || config->blocking != 0;
   start_runner(**comm);
   changed.notify_all();
@@ -433,8 +437,8 @@ ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
   *count = comm->world->size;
   return ncclSuccess;
 }
-ncclResult_t ncclCommCuDevice(ncclComm_t, int* device) {
-  *device = 0;
+ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
+  *device = comm->device;
   return ncclSuccess;
 }
 
