@@ -23,11 +23,15 @@ std::unique_ptr<Transport> host_messages(Transport&) {
   refuse();
 }
 
-std::span<std::byte> take_size_word(const Exec&) {
+SizeWord take_size_word(const Exec&) {
   refuse();
 }
 
-void copy_size_word(const Exec&, std::span<std::byte>, std::span<const std::byte>) {
+void copy_to_device(const Exec&, const SizeWord&) {
+  refuse();
+}
+
+void copy_to_host(const Exec&, const SizeWord&) {
   refuse();
 }
 

@@ -63,7 +63,8 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
 
 /// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
 const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
-  const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec));
+  const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec)),
+      pinned_scope(exec.pinned_workspace != nullptr ? *exec.pinned_workspace : *exec.workspace);
   widened.view(exec, segments);
   Bucket& bucket = find(segments);
   const auto trial = trials.find(bucket.id);

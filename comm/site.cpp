@@ -16,7 +16,8 @@ Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
   WINNOW_EXPECTS(transport_ != nullptr, "an AllReducer needs a transport");
   host_.workspace = exec_.workspace = &workspace_;
   try {
-    WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr,
+    WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
+                       where.pinned_workspace == nullptr,
                    "an AllReducer has workspaces of its own: pass an Exec without");
     WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
                    "buckets in device memory are reduced in the order of a stream: pass "
@@ -24,6 +25,9 @@ Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
     device_ = kernels::current_device(where.place);
     if (where.place == Place::cuda) {
       exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
+      exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
+      // Now, with nothing under way: to page-lock memory may wait for the device.
+      pinned_workspace_->reserve(1);
     }
     exec_.place = where.place;
     exec_.stream = where.stream;
@@ -40,12 +44,18 @@ Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
 }
 
 std::uint64_t Site::allocations() const {
-  return workspace_.allocations() + (device_workspace_ ? device_workspace_->allocations() : 0);
+  std::uint64_t sum = workspace_.allocations();
+  for (const auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+    if (*workspace) sum += (*workspace)->allocations();
+  }
+  return sum;
 }
 
 void Site::abandon() noexcept {
   workspace_.abandon();
-  if (device_workspace_) device_workspace_->abandon();
+  for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+    if (*workspace) (*workspace)->abandon();
+  }
 }
 
 }  // namespace winnow::comm

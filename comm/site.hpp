@@ -49,7 +49,7 @@ class Site {
 
  private:
   Workspace workspace_;  // these outlive the transports, which may still read what was sent
-  std::optional<Workspace> device_workspace_;
+  std::optional<Workspace> device_workspace_, pinned_workspace_;
   Exec host_, exec_;
   int device_ = -1;
   std::string refusal_;

@@ -19,17 +19,27 @@ kernels::cuda::StreamRef stream_of(const Exec& exec) {
   return kernels::cuda::StreamRef(static_cast<cudaStream_t>(exec.stream));
 }
 
-}  // namespace
-
-std::span<std::byte> take_size_word(const Exec& exec) {
-  kernels::cuda::expect_device(exec);
-  WINNOW_EXPECTS(exec.device_workspace != nullptr,
-                 "sizes of messages in device memory need exec.device_workspace");
-  return std::as_writable_bytes(exec.device_workspace->take<std::uint64_t>(1));
+std::span<std::byte> bytes_of(const SizeWord& word) {
+  return std::as_writable_bytes(std::span(word.size, 1));
 }
 
-void copy_size_word(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
-  kernels::cuda::enqueue_copy(to, from, stream_of(exec));
+}  // namespace
+
+SizeWord take_size_word(const Exec& exec) {
+  kernels::cuda::expect_device(exec);
+  WINNOW_EXPECTS(exec.device_workspace != nullptr && exec.pinned_workspace != nullptr,
+                 "sizes of messages in device memory need exec.device_workspace and "
+                 "exec.pinned_workspace");
+  return {.size = exec.pinned_workspace->take<std::uint64_t>(1).data(),
+          .travels = std::as_writable_bytes(exec.device_workspace->take<std::uint64_t>(1))};
+}
+
+void copy_to_device(const Exec& exec, const SizeWord& word) {
+  kernels::cuda::enqueue_copy(word.travels, bytes_of(word), stream_of(exec));
+}
+
+void copy_to_host(const Exec& exec, const SizeWord& word) {
+  kernels::cuda::enqueue_copy(bytes_of(word), word.travels, stream_of(exec));
 }
 
 void await_size_words(const Exec& exec, Transport& transport, Deadline deadline) {

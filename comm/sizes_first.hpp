@@ -7,6 +7,8 @@
 #include <span>
 #include <winnow/transport.hpp>
 
+#include "comm/size_words.hpp"
+
 namespace winnow::comm {
 
 struct Exchange;
@@ -22,7 +24,7 @@ enum class MessageSize : std::uint8_t {
 ///   1. their sizes go, 8 bytes each, in the order of the messages, beside those of fixed size;
 ///   2. the messages follow in that order, into rooms of just their sizes.
 /// Views of scratch that lives as long as the call. Where messages lie in device memory, sizes
-/// travel from and to words of exec.device_workspace, and following waits for exec.stream.
+/// travel from and to words there (comm/size_words.hpp), and following waits for exec.stream.
 class SizesFirst {
  public:
   /// Enqueues the size of a message to `peer`, and keeps the message.
@@ -41,13 +43,11 @@ class SizesFirst {
     std::span<const std::byte> sent;  // or
     std::span<std::byte> room;
     std::uint64_t* bytes;  // of what is received; null of what is sent
-    std::uint64_t size;
-    std::span<std::byte> word;  // where the size travels from or to: `size`, or device memory
     int peer;
-    Message* next;
+    SizeWord word = {};
+    Message* next = nullptr;
   };
-  Message& add(Exchange& exchange, const Message& message);
-  static std::span<std::byte> size_bytes(Message& message);
+  const Message& add(Exchange& exchange, const Message& message);
   void fetch(Exchange& exchange);
 
   Message* first_ = nullptr;

@@ -27,6 +27,8 @@ struct Exec {
   Workspace* workspace = nullptr;  ///< scratch of the host, for kernels that say so and for the
                                    ///< lists that schedules keep; never of device memory
   Workspace* device_workspace = nullptr;  ///< scratch of device memory, where place is cuda
+  Workspace* pinned_workspace = nullptr;  ///< there also page-locked scratch of the host, for what
+                                          ///< is copied while the host goes on
   Condition condition = {};               ///< of kernels on the stream
 };
 

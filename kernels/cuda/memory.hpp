@@ -60,7 +60,8 @@ inline constexpr MemorySource kPinnedMemory{.allocate = detail::allocate_pinned,
                                             .release = detail::free_pinned};
 
 /// Enqueues a copy of equal sizes. Host memory is left alone until the stream has passed the copy;
-/// a captured copy meets it again in each replay.
+/// a captured copy meets it again in each replay. From the device to memory that is not page-locked
+/// the host waits until it is done, whatever stands before it in the stream.
 template <class T>
 void enqueue_copy(std::span<T> to, std::span<const std::type_identity_t<T>> from,
                   StreamRef stream) {

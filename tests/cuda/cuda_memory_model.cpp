@@ -51,6 +51,17 @@ cudaError_t release(void* memory, cudaMemoryType type) {
 
 }  // namespace
 
+cudaPointerAttributes look_up(const Lock&, const void* memory) {
+  const auto* const at = static_cast<const std::byte*>(memory);
+  cudaPointerAttributes found{};
+  auto block = allocations.upper_bound(at);
+  const bool ours = block != allocations.begin() &&
+                    (--block, at < block->first + static_cast<std::ptrdiff_t>(block->second.bytes));
+  found.type = ours ? block->second.type : cudaMemoryTypeUnregistered;
+  found.device = ours ? block->second.device : -1;
+  return found;
+}
+
 cudaError_t said(cudaError_t status) {
   if (status != cudaSuccess) last_error = status;
   return status;
@@ -107,13 +118,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* memory) {
   const Lock lock(model_mutex);
-  const auto* const at = static_cast<const std::byte*>(memory);
-  *found = {};
-  auto block = allocations.upper_bound(at);
-  const bool ours = block != allocations.begin() &&
-                    (--block, at < block->first + static_cast<std::ptrdiff_t>(block->second.bytes));
-  found->type = ours ? block->second.type : cudaMemoryTypeUnregistered;
-  found->device = ours ? block->second.device : -1;
+  *found = look_up(lock, memory);
   return cudaSuccess;
 }
 

@@ -6,8 +6,9 @@
 // starts as garbage. Who waits for the device waits for the streams of its thread. Work runs as
 // late as it may: in the calls that wait or ask for it, a stream in its order and no stream before
 // it must, so that what reads a result too early, or without an order between streams, reads what
-// was there before; or where a stream has no room for more, for which the host then waits. The
-// clock of events counts pieces of work, a microsecond each, marks and waits none.
+// was there before; or where a stream has no room for more, for which the host then waits. A copy
+// from the device to host memory that is not page-locked keeps the host until it is done, as CUDA's
+// does. The clock of events counts pieces of work, a microsecond each, marks and waits none.
 #include "tests/cuda/cuda_model.hpp"
 
 #include <algorithm>
@@ -290,7 +291,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  return enqueue_or_capture(stream, cudaGraphNodeTypeMemcpy, [=] { std::memcpy(to, from, bytes); });
+  const cudaError_t status =
+      enqueue_or_capture(stream, cudaGraphNodeTypeMemcpy, [=] { std::memcpy(to, from, bytes); });
+  if (status != cudaSuccess) return status;
+  Lock lock = lock_context();
+  const bool may_go_on = look_up(lock, from).type != cudaMemoryTypeDevice ||
+                         look_up(lock, to).type != cudaMemoryTypeUnregistered;
+  return may_go_on || stream->capture != nullptr ? status : wait(lock, last_of(*stream));
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
   return enqueue_or_capture(stream, cudaGraphNodeTypeMemset,

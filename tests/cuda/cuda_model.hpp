@@ -72,6 +72,9 @@ int current_device(const Lock& lock);
 /// is none.
 Lock lock_context();
 
+/// What lies there, as cudaPointerGetAttributes says it.
+cudaPointerAttributes look_up(const Lock& lock, const void* memory);
+
 /// Notes an error for cudaGetLastError.
 cudaError_t said(cudaError_t status);
 /// Of a stream that is not destroyed.

@@ -80,6 +80,15 @@ TEST(CudaModel, NothingIsDoneBeforeSomebodyWaits) {
   EXPECT_EQ(seen.data()[0], 3U);
 }
 
+TEST(CudaModel, ACopyToPageableMemoryKeepsTheHost) {
+  const Stream stream;
+  const DeviceArray<std::uint32_t> count(1);
+  std::uint32_t seen = 7;
+  clear(stream.exec(), count.data());
+  enqueue_copy(std::span(&seen, 1), count.span(), stream);
+  EXPECT_EQ(seen, 0U);
+}
+
 TEST(CudaModel, OnlyAnOrderLetsOneStreamWaitForTheOther) {
   for (const bool ordered : {false, true}) {
     const Stream before, after;

@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
@@ -221,35 +223,50 @@ TEST(HostMessages, AgreeOnACall) {
   }
 }
 
+/// A part on its way whose messages lie in device memory, and whose sizes are open.
+struct PartOnDevice {
+  explicit PartOnDevice(Transport& world)
+      : exchange{.world = world,
+                 .compressor = *compressor,
+                 .exec = exec,
+                 .deadline = soon(),
+                 .ring = 0,
+                 .decay = 1,
+                 .factor = 1,
+                 .part = part,
+                 .header = {},
+                 .random = {},
+                 .stats = stats} {}
+  PartOnDevice(const PartOnDevice&) = delete;
+  PartOnDevice& operator=(const PartOnDevice&) = delete;
+
+  Stream stream;
+  Workspace workspace, device_workspace{kernels::cuda::kDeviceMemory},
+      pinned_workspace{kernels::cuda::kPinnedMemory};
+  Exec exec{.place = Place::cuda,
+            .stream = stream.get(),
+            .workspace = &workspace,
+            .device_workspace = &device_workspace,
+            .pinned_workspace = &pinned_workspace};
+  std::unique_ptr<compress::Compressor> compressor = compress::make_compressor("threshold:1");
+  compress::Part part;
+  Stats stats;
+  comm::Exchange exchange;
+};
+
 /// Every rank sends every other one messages of sizes that it alone knows; the words for them lie
 /// in device memory.
 void expect_sizes_first(Transport& world) {
-  const Stream stream;
-  Workspace workspace, device_workspace(kernels::cuda::kDeviceMemory);
-  const Exec exec{.place = Place::cuda,
-                  .stream = stream.get(),
-                  .workspace = &workspace,
-                  .device_workspace = &device_workspace};
-  const auto compressor = compress::make_compressor("threshold:1");
-  compress::Part part;
-  Stats stats;
-  comm::Exchange exchange{.world = world,
-                          .compressor = *compressor,
-                          .exec = exec,
-                          .deadline = soon(),
-                          .ring = 0,
-                          .decay = 1,
-                          .factor = 1,
-                          .part = part,
-                          .header = {},
-                          .random = {},
-                          .stats = stats};
+  PartOnDevice on_device(world);
+  comm::Exchange& exchange = on_device.exchange;
+  const Stream& stream = on_device.stream;
   const int self = world.rank(), ranks = world.size();
   const auto length = [](int from, int to) {
     return static_cast<std::size_t>(100 * from + 10 * to);
   };
   for (int round = 0; round < 3; ++round) {
-    const Workspace::Scope scope(workspace), device_scope(device_workspace);
+    const Workspace::Scope scope(on_device.workspace), device_scope(on_device.device_workspace),
+        pinned_scope(on_device.pinned_workspace);
     const DeviceArray<std::byte> sent(1000), received(4000);
     sent.upload(pattern(self, 0, 1000), stream);
     std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks));
@@ -261,7 +278,7 @@ void expect_sizes_first(Transport& world) {
                     comm::MessageSize::open);
     }
     EXPECT_TRUE(exchange.sizes_first.pending());
-    world.wait(world.start(exec), soon());
+    world.wait(world.start(exchange.exec), soon());
     world.wait(exchange.sizes_first.follow(exchange), soon());
     const Bytes all = received.download(stream);
     for (int peer = 0; peer < ranks; ++peer) {
@@ -274,7 +291,7 @@ void expect_sizes_first(Transport& world) {
                              all.begin() + static_cast<std::ptrdiff_t>(1000 * p)));
     }
   }
-  EXPECT_EQ(stats.wire_bytes, world.bytes_sent());
+  EXPECT_EQ(exchange.stats.wire_bytes, world.bytes_sent());
 }
 
 TEST(SizesFirst, TravelInDeviceMemoryOverNccl) {
@@ -292,27 +309,41 @@ TEST(SizesFirst, TravelInDeviceMemoryOverStagedRanks) {
   }
 }
 
-TEST(SizesFirst, NeedAWorkspaceOfTheDevice) {
+/// Where messages of a later start, which never come, stand in the stream before the sizes.
+TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
   run(2, [](Rank& self) {
-    const Exec exec{
-        .place = Place::cuda, .stream = self.stream.get(), .workspace = &self.workspace};
-    const auto compressor = compress::make_compressor("threshold:1");
-    compress::Part part;
-    Stats stats;
-    comm::Exchange exchange{.world = *self.inner,
-                            .compressor = *compressor,
-                            .exec = exec,
-                            .deadline = soon(),
-                            .ring = 0,
-                            .decay = 1,
-                            .factor = 1,
-                            .part = part,
-                            .header = {},
-                            .random = {},
-                            .stats = stats};
-    const Workspace::Scope scope(self.workspace);
-    EXPECT_THAT([&] { comm::send(exchange, {}, self.peer(), comm::MessageSize::open); },
-                ThrowsMessage<UsageError>(HasSubstr("exec.device_workspace")));
+    Transport& world = *self.inner;
+    PartOnDevice on_device(world);
+    comm::Exchange& exchange = on_device.exchange;
+    const DeviceArray<std::byte> memory(200);
+    std::uint64_t bytes = 0;
+    comm::send(exchange, memory.span().first(100), self.peer(), comm::MessageSize::open);
+    comm::receive(exchange, memory.span().last(100), self.peer(), &bytes, comm::MessageSize::open);
+    world.wait(world.start(exchange.exec), soon());
+    if (self.peer() == 0) return;
+    world.recv(memory.span(), self.peer(), nullptr);
+    (void)world.start(exchange.exec);
+    // Ends a wait that knows no deadline.
+    std::promise<void> ended;
+    const std::jthread rescue([&world, over = ended.get_future()] {
+      if (over.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) world.abort("");
+    });
+    exchange.deadline = Deadline::after(std::chrono::milliseconds(100));
+    EXPECT_THAT([&] { (void)exchange.sizes_first.follow(exchange); },
+                ThrowsMessage<CommError>(HasSubstr("waited for the sizes of messages")));
+    ended.set_value();
+    world.abort("its peer is gone");
+  });
+}
+
+TEST(SizesFirst, NeedWorkspacesOfADevice) {
+  run(2, [](Rank& self) {
+    for (Workspace* Exec::*workspace : {&Exec::device_workspace, &Exec::pinned_workspace}) {
+      PartOnDevice on_device(*self.inner);
+      on_device.exec.*workspace = nullptr;
+      EXPECT_THAT([&] { comm::send(on_device.exchange, {}, self.peer(), comm::MessageSize::open); },
+                  ThrowsMessage<UsageError>(HasSubstr("exec.pinned_workspace")));
+    }
   });
 }
 
