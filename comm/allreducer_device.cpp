@@ -62,9 +62,9 @@ void AllReducer::Impl::end_calls() noexcept {
   ends->close();
 }
 
-/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends. It may
-/// be the host that waits, in the middle of a call, for room in the stream: so nothing is touched
-/// here that a call uses, and the next look at the transport or at `ends` does the rest.
+/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends. It
+/// may be the host that waits, in the middle of a call, for room in the stream: so nothing is
+/// touched here that a call uses, and the next look at the transport or at `ends` does the rest.
 void AllReducer::Impl::watch() {
   if (watcher || !transport->captures() || transport->size() == 1) return;
   watcher.emplace(ends, site.device(), std::chrono::duration<double>(patience()), [this] {

@@ -102,9 +102,9 @@ struct AllReducer::Impl {
   std::unique_ptr<comm::DebugLog> log;
   std::shared_ptr<comm::CallEnds> ends;  // of calls on a device
   std::shared_ptr<comm::CallQueue> queue;
-  std::uint64_t residuals = 0;  // allocated
-  std::string broken;           // why no call is possible any more, if so
-  std::mutex calling;           // held by the thread that makes a call
+  std::uint64_t residuals = 0;           // allocated
+  std::string broken;                    // why no call is possible any more, if so
+  std::mutex calling;                    // held by the thread that makes a call
   std::optional<comm::Watcher> watcher;  // of calls on a device over a transport of its streams
 };
 

@@ -66,7 +66,8 @@ WINNOW_DEVICE T shuffle_xor(T mine, unsigned mask) {
 WINNOW_DEVICE std::uint32_t ballot(bool mine) {
   return __ballot_sync(~0U, mine ? 1 : 0);
 }
-/// What `combine`, which takes numbers in any order, makes of what the threads gave.
+/// What `combine`, for which a and b are as good as b and a, makes of what the threads gave: of
+/// lanes 16 apart first.
 template <class T, class Combine>
 WINNOW_DEVICE T warp_reduce(T mine, const Combine& combine) {
   for (unsigned step = kLanes / 2; step > 0; step /= 2) {
@@ -172,21 +173,37 @@ void expect_aligned(const void* at, std::size_t bytes);
 inline void fence() {}
 inline void fence_host() {}
 
+/// Values of any type as shuffles carry them.
 template <class T>
-T shuffle_xor(T mine, unsigned mask) {
+std::uint64_t bits_of(T value) {
   std::uint64_t bits = 0;
-  std::memcpy(&bits, &mine, sizeof mine);
-  bits = shuffle_xor_bits(bits, mask);
-  std::memcpy(&mine, &bits, sizeof mine);
-  return mine;
+  std::memcpy(&bits, &value, sizeof value);
+  return bits;
+}
+template <class T>
+T value_of(std::uint64_t bits) {
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
 }
 
+template <class T>
+T shuffle_xor(T mine, unsigned mask) {
+  return value_of<T>(shuffle_xor_bits(bits_of(mine), mask));
+}
+
+/// In the device's order, by one meeting in the place of five.
 template <class T, class Combine>
 T warp_reduce(T mine, const Combine& combine) {
-  const std::uint64_t* const all = all_of_warp(mine);
-  mine = static_cast<T>(all[0]);
-  for (unsigned lane = 1; lane < kLanes; ++lane) mine = combine(mine, static_cast<T>(all[lane]));
-  return mine;
+  const std::uint64_t* const all = all_of_warp(bits_of(mine));
+  T values[kLanes];
+  for (unsigned lane = 0; lane < kLanes; ++lane) values[lane] = value_of<T>(all[lane]);
+  for (unsigned step = kLanes / 2; step > 0; step /= 2) {
+    for (unsigned lane = 0; lane < step; ++lane) {
+      values[lane] = combine(values[lane], values[lane + step]);
+    }
+  }
+  return values[0];
 }
 
 template <class T>
@@ -263,7 +280,7 @@ WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
   return warp_reduce(mine, [](std::uint32_t a, std::uint32_t b) { return b > a ? b : a; });
 }
 
-/// Of the warp: the sum of the unsigned numbers that its threads gave.
+/// Of the warp: the sum of what its threads gave.
 template <class T>
 WINNOW_DEVICE T warp_sum(T mine) {
   return warp_reduce(mine, [](T a, T b) { return a + b; });
