@@ -69,6 +69,7 @@ class NcclTransport final : public Transport {
 
  private:
   void expect_usable() const;
+  static void expect_stream(const Exec& exec);
   void expect_on_device(std::span<const std::byte> memory) const;
   [[noreturn]] void fail(const std::string& why, int code);
   template <class Done>
@@ -156,6 +157,11 @@ void NcclTransport::expect_usable() const {
   if (const std::string why = communicator_->failure(); !why.empty()) throw CommError(why);
 }
 
+void NcclTransport::expect_stream(const Exec& exec) {
+  WINNOW_EXPECTS(exec.place == Place::cuda && exec.stream != nullptr,
+                 "an NCCL transport runs on a stream: pass Place::cuda and exec.stream");
+}
+
 void NcclTransport::expect_on_device(std::span<const std::byte> memory) const {
   if (memory.empty()) return;
   cudaPointerAttributes found{};
@@ -197,8 +203,7 @@ void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* m
 
 Ticket NcclTransport::start(const Exec& exec) {
   expect_usable();
-  WINNOW_EXPECTS(exec.place == Place::cuda && exec.stream != nullptr,
-                 "an NCCL transport runs on a stream: pass Place::cuda and exec.stream");
+  expect_stream(exec);
   groups_.close(++started_, static_cast<cudaStream_t>(exec.stream));
   guarded([this] { groups_.move_on(); });
   return {started_};
@@ -292,6 +297,7 @@ void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, Reduc
                                Deadline deadline) {
   kernels::expect_reducible(elements.type(), op);
   expect_usable();
+  expect_stream(exec);
   expect_on_device(elements.bytes());
   if (elements.size() == 0) return;
   std::byte* const memory = elements.bytes().data();
@@ -311,6 +317,7 @@ void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, Reduc
 
 void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
   expect_usable();
+  expect_stream(exec);
   expect_on_device(std::as_bytes(elements));
   if (elements.empty()) return;
   const auto ranks = static_cast<std::uint64_t>(size_);
@@ -342,6 +349,7 @@ void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine
                                std::span<std::byte> all, Deadline deadline) {
   comm::expect_gatherable(mine.size(), all.size(), size_);
   expect_usable();
+  expect_stream(exec);
   expect_on_device(mine);
   expect_on_device(all);
   if (mine.empty()) return;

@@ -158,7 +158,12 @@ TEST_F(Nccl, RefusesWhatItCannotMove) {
                 ThrowsMessage<UsageError>(HasSubstr("exec.stream")));
     EXPECT_THROW(transport.send({}, transport.rank()), UsageError);
     EXPECT_THROW(transport.wait(Ticket{1}, soon()), UsageError);
+    const DeviceArray<float> ones(8);
+    ones.upload(std::vector<float>(8, 1), self.stream);
+    EXPECT_THAT([&] { transport.all_reduce({}, ones.span(), ReduceOp::sum, soon()); },
+                ThrowsMessage<UsageError>(HasSubstr("exec.stream")));
     exchange_all(self, {10}, 1);  // and nothing of it was enqueued
+    EXPECT_EQ(ones.download(self.stream), std::vector<float>(8, 1));
   });
 }
 
