@@ -363,7 +363,6 @@ TEST_F(Nccl, AMaximumIsThatOfWhatCameBefore) {
   });
 }
 
-// Chunks of one length and of two.
 /// Nobody waits for the stream in between.
 TEST_F(Nccl, KernelsAndMessagesKeepTheOrderOfTheirStream) {
   run({2, 4}, [](Rank& self) {
@@ -386,6 +385,7 @@ TEST_F(Nccl, KernelsAndMessagesKeepTheOrderOfTheirStream) {
   });
 }
 
+/// Chunks of one length and of two.
 TEST_F(Nccl, ReduceScatterLeavesTheOwnChunk) {
   run({2, 4}, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -402,7 +402,7 @@ TEST_F(Nccl, ReduceScatterLeavesTheOwnChunk) {
       const Chunk own = ring_chunk(count, transport.rank(), size);
       for (std::uint64_t i = own.begin; i < own.end; ++i) {
         EXPECT_EQ(reduced[i], static_cast<float>(i) * static_cast<float>(size) +
-                                  static_cast<float>(size * (size - 1) / 2));
+                                  static_cast<float>(size) * static_cast<float>(size - 1) / 2);
       }
     }
   });
