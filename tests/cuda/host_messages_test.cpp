@@ -90,8 +90,8 @@ TEST(HostMessages, KeepOrderSizeAndContent) {
       for (std::size_t n = 0; n < sizes.size(); ++n) {
         for (int peer = 0; peer < transport.size(); ++peer) {
           if (peer == transport.rank()) continue;
-          pairs.push_back(std::unique_ptr<Pair>(
-              new Pair{peer, n, pattern(transport.rank(), n, sizes[n]), Bytes(sizes[n])}));
+          pairs.push_back(std::make_unique<Pair>(
+              Pair{peer, n, pattern(transport.rank(), n, sizes[n]), Bytes(sizes[n])}));
           transport.send(pairs.back()->sent, peer);
           transport.recv(pairs.back()->received, peer, &pairs.back()->message_bytes);
         }
@@ -143,7 +143,7 @@ TEST(HostMessages, ReduceAndGather) {
       transport.reduce_scatter(exec, scattered, soon());
       const Chunk own = ring_chunk(7, rank, size);
       for (std::uint64_t i = own.begin; i < own.end; ++i) {
-        EXPECT_EQ(scattered[i], static_cast<float>(size * (size + 1) / 2));
+        EXPECT_EQ(scattered[i], static_cast<float>(size) * static_cast<float>(size + 1) / 2);
       }
       const Bytes mine = pattern(rank, 0, 5);
       Bytes all(5 * static_cast<std::size_t>(size)), expected;
@@ -262,7 +262,7 @@ void expect_sizes_first(Transport& world) {
   const Stream& stream = on_device.stream;
   const int self = world.rank(), ranks = world.size();
   const auto length = [](int from, int to) {
-    return static_cast<std::size_t>(100 * from + 10 * to);
+    return 100 * static_cast<std::size_t>(from) + 10 * static_cast<std::size_t>(to);
   };
   for (int round = 0; round < 3; ++round) {
     const Workspace::Scope scope(on_device.workspace), device_scope(on_device.device_workspace),
