@@ -31,6 +31,12 @@ void add_floats(const CudaInputs& in, Rows& rows) {
                     kernels::cuda::reduce(in.exec(), ReduceOp::maximum, s.target.span(),
                                           s.gradient.span().first(in.count));
                   }});
+  // One behind the other, so that the numbers are the same in all rounds.
+  rows.push_back({"to_ordered, from_ordered", 4 * floats, [&in](std::size_t round) {
+                    const Elements elements = in.set(round).target.span();
+                    kernels::cuda::to_ordered(in.exec(), elements, ReduceOp::maximum);
+                    kernels::cuda::from_ordered(in.exec(), elements);
+                  }});
   rows.push_back({"all_finite", floats, [&in](std::size_t round) {
                     const auto& s = in.set(round);
                     kernels::cuda::all_finite(in.exec(), s.gradient.span().first(in.count),

@@ -144,7 +144,7 @@ bool differs(ElementType type, ReduceOp op) {
 // Peers, and this rank's memory, may still be in use where messages are under way. Those that were
 // never started concern nobody.
 NcclTransport::~NcclTransport() {
-  if (groups_.empty()) return;
+  if (groups_.empty() || !communicator_->failure().empty()) return;
   try {
     groups_.move_on();
   } catch (const std::exception&) {
