@@ -8,7 +8,7 @@
 #include <string>
 #include <winnow/exec.hpp>
 
-#include "compress/index_coding.hpp"
+#include "compress/index/index_coding.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/value_coding.hpp"
 

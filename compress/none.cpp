@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <winnow/error.hpp>
 
-#include "compress/stopwatch.hpp"
 #include "compress/support.hpp"
+#include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback_select.hpp"
 
 namespace winnow::compress {

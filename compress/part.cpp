@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "kernels/add_to.hpp"
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"

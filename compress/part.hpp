@@ -10,7 +10,7 @@
 
 #include "compress/message.hpp"
 #include "kernels/cuda/owned.hpp"
-#include "kernels/place_memory.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/select_sums.hpp"
 
 namespace winnow::compress {

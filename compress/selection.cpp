@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <numeric>
 
-#include "compress/stopwatch.hpp"
 #include "kernels/add_to.hpp"
+#include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::compress {
 namespace {

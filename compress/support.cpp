@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "compress/stopwatch.hpp"
+#include "kernels/exec/stopwatch.hpp"
 #include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {

@@ -9,7 +9,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/selection.hpp"
-#include "compress/stopwatch.hpp"
+#include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::compress {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "compress/none.hpp"
 #include "compress/selection.hpp"
-#include "compress/stopwatch.hpp"
 #include "compress/support.hpp"
+#include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::compress {
 namespace {

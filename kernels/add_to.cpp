@@ -3,7 +3,7 @@
 #include "kernels/add_to.hpp"
 
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

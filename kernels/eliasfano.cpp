@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

@@ -3,7 +3,7 @@
 #include "kernels/feedback.hpp"
 
 #include "kernels/cuda/feedback.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "kernels/partition.hpp"
+#include "kernels/arithmetic/partition.hpp"
 
 namespace winnow::kernels {
 

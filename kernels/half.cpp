@@ -3,8 +3,8 @@
 #include "kernels/half.hpp"
 
 #include "kernels/cuda/half.hpp"
-#include "kernels/dispatch.hpp"
-#include "kernels/place_memory.hpp"
+#include "kernels/exec/dispatch.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::kernels {
 

@@ -3,7 +3,7 @@
 #include "kernels/memory_ops.hpp"
 
 #include "kernels/cuda/memory_ops.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

@@ -3,7 +3,7 @@
 #include "kernels/reduce.hpp"
 
 #include "kernels/cuda/reduce.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

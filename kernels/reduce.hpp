@@ -11,7 +11,7 @@ namespace winnow::kernels {
 /// Throws UsageError for elements of 16 bits, and for the average, which is not made of pairs.
 void expect_reducible(ElementType type, ReduceOp op);
 
-/// into[i] = into[i] op from[i], as kernels/reduce_arithmetic.hpp has it. Equal sizes and types, no
+/// into[i] = into[i] op from[i], as kernels/arithmetic/reduce.hpp has it. Equal sizes and types, no
 /// overlap. Throws UsageError for what is not reducible.
 void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElements& from);
 

@@ -3,7 +3,7 @@
 #include "kernels/residual_add.hpp"
 
 #include "kernels/cuda/residual_add.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

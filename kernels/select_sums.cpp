@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

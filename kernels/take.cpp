@@ -3,7 +3,7 @@
 #include "kernels/take.hpp"
 
 #include "kernels/cuda/take.hpp"
-#include "kernels/dispatch.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <tuple>
 
+#include "kernels/arithmetic/value.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cuda/value_coding.hpp"
-#include "kernels/dispatch.hpp"
-#include "kernels/value_arithmetic.hpp"
-#include "kernels/value_layout.hpp"
+#include "kernels/exec/dispatch.hpp"
 
 namespace winnow::kernels {
 

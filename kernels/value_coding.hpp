@@ -8,8 +8,8 @@
 #include <string_view>
 #include <winnow/exec.hpp>
 
-#include "kernels/partition.hpp"
-#include "kernels/philox.hpp"
+#include "kernels/arithmetic/partition.hpp"
+#include "kernels/arithmetic/philox.hpp"
 
 namespace winnow::kernels {
 

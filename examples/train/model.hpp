@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "train/device.hpp"
+#include "train/device/device.hpp"
 
 namespace train {
 

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "train/device.hpp"
+#include "train/device/device.hpp"
 #include "train/exit.hpp"
 #include "train/launch.hpp"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "train/device.hpp"
+#include "train/device/device.hpp"
 
 namespace train {
 

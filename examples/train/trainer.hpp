@@ -8,7 +8,7 @@
 #include <vector>
 #include <winnow/allreducer.hpp>
 
-#include "train/device.hpp"
+#include "train/device/device.hpp"
 #include "train/group.hpp"
 #include "train/model.hpp"
 #include "train/progress.hpp"

@@ -37,7 +37,8 @@ struct NcclMeeting {
 // Rules. A message must have the size of its buffer (sizes_travel() is false): where it has not,
 // NCCL hangs until the deadline. What one start() sets going is an NCCL group, and the groups of a
 // rank run one after another, so ranks whose groups wait for each other crosswise hang too. They
-// may be tried out over threads, where both are errors (comm/local.hpp). Counts have 64 bits.
+// may be tried out over threads, where both are errors (comm/transport/local/local.hpp). Counts
+// have 64 bits.
 //
 // Collectives are NCCL's own, in its order of summation, with the same bits on all ranks, and keep
 // their deadline. The minimum and maximum of floats are made of integers that stand for them, by a

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/feedback.cpp"
+#include "kernels/arithmetic/feedback.hpp"
+
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -11,7 +13,6 @@
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "kernels/arithmetic.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 // Error feedback and coding, chunk by chunk.

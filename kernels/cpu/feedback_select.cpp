@@ -8,11 +8,11 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/select_stream.hpp"
-#include "kernels/select_bound.hpp"
 
 // Exact selection in one pass over memory.
 //

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "kernels/arithmetic/half.hpp"
 #include "kernels/cpu/parallel.hpp"
-#include "kernels/half_arithmetic.hpp"
 
 // Loops without branches, which the compiler turns into its own vectors: they are passes over
 // memory, and not on the path of float32 gradients.

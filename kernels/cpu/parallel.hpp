@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <exception>
 
-#include "kernels/float_mode.hpp"
+#include "kernels/exec/float_mode.hpp"
 
 namespace winnow::kernels::cpu {
 

@@ -9,9 +9,9 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
 #include "kernels/cpu/parallel.hpp"
-#include "kernels/select_bound.hpp"
 
 // Sums and selection without a pass over what this rank owns.
 //

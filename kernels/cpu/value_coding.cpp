@@ -7,11 +7,11 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/arithmetic/value.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cpu/feedback_runs.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/values/message_writer.hpp"
-#include "kernels/value_arithmetic.hpp"
-#include "kernels/value_layout.hpp"
 
 namespace winnow::kernels::cpu {
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <winnow/error.hpp>
 
+#include "kernels/arithmetic/value.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/simt.hpp"
-#include "kernels/value_arithmetic.hpp"
-#include "kernels/value_layout.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/philox.hpp"
+#include "kernels/arithmetic/value.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
-#include "kernels/philox.hpp"
-#include "kernels/value_arithmetic.hpp"
 #include "kernels/value_coding.hpp"
 
 // Error feedback and coding of one message, to one owner, in one pass. A block takes a span of

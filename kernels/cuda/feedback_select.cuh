@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cuda/digits.cuh"
 #include "kernels/cuda/look_back.cuh"
 #include "kernels/cuda/sampled_bound.cuh"

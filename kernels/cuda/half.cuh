@@ -7,9 +7,9 @@
 #include <winnow/elements.hpp>
 #include <winnow/error.hpp>
 
+#include "kernels/arithmetic/half.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
-#include "kernels/half_arithmetic.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -15,7 +15,7 @@
 #ifndef __CUDACC__
 namespace winnow::simt {
 /// Enqueues a grid, each thread of which calls `kernel` with the shared memory of its block; on the
-/// host model, whose body is in tests/cuda/cuda_model.cpp.
+/// host model, whose body is in tests/model/cuda_model.cpp.
 cudaError_t launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
                    std::function<void(void*)> kernel);
 }  // namespace winnow::simt

@@ -6,8 +6,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/arithmetic/partition.hpp"
 #include "kernels/cuda/terms.hpp"
-#include "kernels/partition.hpp"
 
 namespace winnow::kernels::cuda {
 

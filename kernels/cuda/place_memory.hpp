@@ -7,8 +7,8 @@
 
 namespace winnow::kernels::cuda {
 
-// What kernels/place_memory.hpp asks of a device. CudaError where the runtime refuses, UsageError
-// in a build without CUDA.
+// What kernels/exec/place_memory.hpp asks of a device. CudaError where the runtime refuses,
+// UsageError in a build without CUDA.
 
 const MemorySource& device_memory();
 const MemorySource& pinned_memory();

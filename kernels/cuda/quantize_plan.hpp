@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/feedback_quantize.cuh"
 #include "kernels/cuda/value_coding.hpp"
-#include "kernels/value_layout.hpp"
 
 namespace winnow::kernels::cuda {
 

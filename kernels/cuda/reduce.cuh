@@ -8,9 +8,9 @@
 #include <winnow/error.hpp>
 #include <winnow/reduce_op.hpp>
 
+#include "kernels/arithmetic/reduce.hpp"
+#include "kernels/arithmetic/with_type.hpp"
 #include "kernels/cuda/simt.hpp"
-#include "kernels/reduce_arithmetic.hpp"
-#include "kernels/with_type.hpp"
 
 namespace winnow::kernels::cuda {
 

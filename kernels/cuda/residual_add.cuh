@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cuda/simt.hpp"
 
 namespace winnow::kernels::cuda {

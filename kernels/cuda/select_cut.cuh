@@ -5,13 +5,13 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cuda/digits.cuh"
 #include "kernels/cuda/look_back.cuh"
 #include "kernels/cuda/select_source.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
-#include "kernels/select_bound.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -17,7 +17,7 @@
 // What kernels in this folder need of the machine that runs them: blocks of kThreads threads in
 // warps of kLanes. Kernels are written against these functions alone, so one source serves two
 // machines: nvcc makes device code of it, and g++ a host program in which each thread is a fiber
-// (tests/simt/machine.hpp), where the logic of a kernel is tested without a GPU. A kernel is a
+// (tests/model/machine.hpp), where the logic of a kernel is tested without a GPU. A kernel is a
 // struct:
 //
 //   using Task = ...;    its arguments, a trivial type
@@ -150,7 +150,7 @@ WINNOW_DEVICE Scanned scan(ScanRoom& room, std::uint64_t mine) {
   return result;
 }
 
-#else  // the host model; its bodies are in tests/simt/machine.cpp
+#else  // the host model; its bodies are in tests/model/machine.cpp
 
 unsigned thread();
 unsigned block();

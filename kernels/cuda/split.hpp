@@ -8,7 +8,7 @@
 #include <winnow/exec.hpp>
 
 #include "kernels/add_to.hpp"
-#include "kernels/partition.hpp"
+#include "kernels/arithmetic/partition.hpp"
 
 namespace winnow::kernels::cuda {
 

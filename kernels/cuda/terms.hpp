@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "kernels/arithmetic/value.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cuda/aligned.hpp"
 #include "kernels/ordered_sum.hpp"
-#include "kernels/value_arithmetic.hpp"
-#include "kernels/value_layout.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 
 namespace winnow::kernels::reference {
 

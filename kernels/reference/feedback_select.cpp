@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 
 namespace winnow::kernels::reference {
 

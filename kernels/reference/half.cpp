@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/half_arithmetic.hpp"
+#include "kernels/arithmetic/half.hpp"
 
 namespace winnow::kernels::reference {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <span>
 
-#include "kernels/reduce_arithmetic.hpp"
-#include "kernels/with_type.hpp"
+#include "kernels/arithmetic/reduce.hpp"
+#include "kernels/arithmetic/with_type.hpp"
 
 namespace winnow::kernels::reference {
 namespace {

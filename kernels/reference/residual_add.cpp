@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/residual_add.hpp"
 
-#include "kernels/arithmetic.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 
 namespace winnow::kernels::reference {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/arithmetic.hpp"
-#include "kernels/value_arithmetic.hpp"
-#include "kernels/value_layout.hpp"
+#include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/value.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 
 namespace winnow::kernels::reference {
 

@@ -4,11 +4,11 @@
 #
 # usage: scaling_render_test.sh
 #
-# bench/scaling --render on results made up here: every measured value stands in its table, under its
+# bench/hosts/scaling --render on results made up here: every measured value stands in its table, under its
 # link, size and place, and the plots are drawn.
 set -uo pipefail
 
-scaling=$(dirname "$(readlink -f "$0")")/../../bench/scaling
+scaling=$(dirname "$(readlink -f "$0")")/../../bench/hosts/scaling
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0

@@ -4,7 +4,7 @@
 #
 # usage: scaling_test.sh BUILD
 #
-# bench/netlab brings two hosts up and takes them down, and bench/scaling measures on them: that all
+# bench/hosts/netlab brings two hosts up and takes them down, and bench/hosts/scaling measures on them: that all
 # of it runs and counts, not how fast. Exits with 77 where there can be no hosts, or some are up
 # already, which belong to somebody.
 set -uo pipefail
@@ -12,11 +12,11 @@ set -uo pipefail
 build=$1
 bench=$(dirname "$(readlink -f "$0")")/../../bench
 command -v mpirun >/dev/null || { echo 'no mpirun'; exit 77; }
-before=$("$bench/netlab" status) || exit 77
+before=$("$bench/hosts/netlab" status) || exit 77
 [ -z "$before" ] || { echo 'hosts are up already'; exit 77; }
 
 folder=$(mktemp -d)
-trap '"$bench/netlab" down; rm -rf "$folder"' EXIT
+trap '"$bench/hosts/netlab" down; rm -rf "$folder"' EXIT
 failures=0
 fail() {
   echo "FAILED: $*"
@@ -25,26 +25,26 @@ fail() {
 
 for wrong in '' 'up' 'up 0' 'up 65' 'up 2 fast' 'run 1 true' 'jump'; do
   # shellcheck disable=SC2086  # words
-  "$bench/netlab" $wrong 2>/dev/null
+  "$bench/hosts/netlab" $wrong 2>/dev/null
   [ $? = 2 ] || fail "netlab $wrong is no error of the caller's"
 done
-[ -z "$("$bench/netlab" status)" ] || fail 'a wrong call left a host'
+[ -z "$("$bench/hosts/netlab" status)" ] || fail 'a wrong call left a host'
 
-for repetition in 1 2; do "$bench/netlab" up 2 200mbit || fail "up, time $repetition"; done
-[ "$("$bench/netlab" status | cut -d ' ' -f 1,3 | xargs)" = 'winnow0 200Mbit winnow1 200Mbit' ] ||
+for repetition in 1 2; do "$bench/hosts/netlab" up 2 200mbit || fail "up, time $repetition"; done
+[ "$("$bench/hosts/netlab" status | cut -d ' ' -f 1,3 | xargs)" = 'winnow0 200Mbit winnow1 200Mbit' ] ||
   fail 'status does not show two hosts'
 # shellcheck disable=SC2016  # for the shell there
-[ "$("$bench/netlab" run 2 sh -c 'echo "$(hostname) $((6 * 7))"' | sort | xargs)" = \
+[ "$("$bench/hosts/netlab" run 2 sh -c 'echo "$(hostname) $((6 * 7))"' | sort | xargs)" = \
   'winnow0 42 winnow0 42 winnow1 42 winnow1 42' ] || fail 'run does not start two ranks a host'
-"$bench/netlab" run 1 false >/dev/null 2>&1 && fail 'run hides a failure'
-[ "$("$bench/netlab" bytes | awk '$2 > 1000 && $3 > 1000' | wc -l)" = 2 ] || fail 'nothing counted'
-for repetition in 1 2; do "$bench/netlab" down || fail "down, time $repetition"; done
-[ -z "$("$bench/netlab" status)" ] || fail 'down left a host'
+"$bench/hosts/netlab" run 1 false >/dev/null 2>&1 && fail 'run hides a failure'
+[ "$("$bench/hosts/netlab" bytes | awk '$2 > 1000 && $3 > 1000' | wc -l)" = 2 ] || fail 'nothing counted'
+for repetition in 1 2; do "$bench/hosts/netlab" down || fail "down, time $repetition"; done
+[ -z "$("$bench/hosts/netlab" status)" ] || fail 'down left a host'
 
-"$bench/scaling" --build "$build" --out "$folder" --hosts 2 --ranks-per-host 1 --links 500mbit \
+"$bench/hosts/scaling" --build "$build" --out "$folder" --hosts 2 --ranks-per-host 1 --links 500mbit \
   --sizes 20000 --compressors 'topk:0.01;topk:0.01,int8' --schedules gather --rounds 2 \
   --settling 2 --counted-calls 2 --timeout 100 || fail "scaling ends with status $?"
-[ -z "$("$bench/netlab" status)" ] || fail 'scaling left a host'
+[ -z "$("$bench/hosts/netlab" status)" ] || fail 'scaling left a host'
 python3 - "$folder" <<'PYTHON' || fail 'the report is wrong'
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])

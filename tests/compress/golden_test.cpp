@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/index_coding.hpp"
+#include "compress/index/index_coding.hpp"
 #include "compress/message.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -189,7 +189,7 @@ TEST(Golden, ASupportHasNoValues) {
   }
 }
 
-// comm/agreement.cpp writes and reads them: agreement_test.
+// comm/plan/agreement.cpp writes and reads them: agreement_test.
 TEST(Golden, AnAgreementIsNotOpened) {
   for (const std::string name : {"agreement", "agreement_refused"}) {
     Bytes file = golden_message(name);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trainer on a GPU: each operation beside the host's, and whole trainings with buckets in
 // device memory.
-#include "train/device.hpp"
+#include "train/device/device.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@ set -uo pipefail
 
 build=$1
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
-netlab=$root/bench/netlab
+netlab=$root/bench/hosts/netlab
 command -v mpirun >/dev/null || { echo 'no mpirun'; exit 77; }
 folder=$(mktemp -d)
 failures=0

@@ -9,7 +9,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "tests/cuda/feedback_cases.hpp"
+#include "tests/kernels/cases/feedback_cases.hpp"
 #include "tests/kernels/targets.hpp"
 
 namespace winnow::tests {

@@ -13,7 +13,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/half_arithmetic.hpp"
+#include "kernels/arithmetic/half.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {

@@ -8,7 +8,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "tests/cuda/memory_ops_cases.hpp"
+#include "tests/kernels/cases/memory_ops_cases.hpp"
 
 namespace winnow::tests {
 namespace {

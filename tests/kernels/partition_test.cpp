@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/partition.hpp"
+#include "kernels/arithmetic/partition.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/philox.hpp"
+#include "kernels/arithmetic/philox.hpp"
 
 #include <gtest/gtest.h>
 

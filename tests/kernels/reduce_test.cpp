@@ -12,7 +12,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/reduce_arithmetic.hpp"
+#include "kernels/arithmetic/reduce.hpp"
 
 namespace winnow::tests {
 namespace {

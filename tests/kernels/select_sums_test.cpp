@@ -8,8 +8,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "tests/kernels/cases/sums_cases.hpp"
 #include "tests/kernels/inputs.hpp"
-#include "tests/kernels/sums_cases.hpp"
 #include "tests/kernels/targets.hpp"
 
 namespace winnow::tests {

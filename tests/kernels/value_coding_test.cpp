@@ -9,7 +9,7 @@
 #include <cstring>
 #include <winnow/error.hpp>
 
-#include "kernels/philox.hpp"
+#include "kernels/arithmetic/philox.hpp"
 #include "tests/kernels/float_modes.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/targets.hpp"

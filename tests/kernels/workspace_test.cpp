@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/elementwise.hpp"
-#include "kernels/host_memory.hpp"
+#include "kernels/exec/host_memory.hpp"
 
 namespace winnow::tests {
 namespace {

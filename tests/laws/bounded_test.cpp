@@ -3,11 +3,11 @@
 // Law 8: after the first step of a bucket nothing is allocated, whatever the input.
 #include <gtest/gtest.h>
 
-#include "tests/count_allocations.hpp"
+#include "tests/harness/count_allocations.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/recorded_writes.hpp"
+#include "tests/harness/reducer.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
-#include "tests/recorded_writes.hpp"
-#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {

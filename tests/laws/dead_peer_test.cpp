@@ -10,9 +10,9 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/warned_transport.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
-#include "tests/warned_transport.hpp"
 
 namespace winnow::tests {
 namespace {

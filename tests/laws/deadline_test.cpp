@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "tests/forwarding_transport.hpp"
+#include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/ranks.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
 
 namespace winnow::tests {
 namespace {

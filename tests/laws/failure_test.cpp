@@ -11,10 +11,10 @@
 
 #include "compress/compressor.hpp"
 #include "kernels/half.hpp"
-#include "tests/forwarding_transport.hpp"
+#include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/reducer.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
-#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {

@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "compress/compressor.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/reducer.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
-#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {

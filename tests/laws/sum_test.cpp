@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "compress/compressor.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/reducer.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
-#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {

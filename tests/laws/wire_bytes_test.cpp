@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/harness/ranks.hpp"
 #include "tests/laws/reference.hpp"
-#include "tests/ranks.hpp"
 
 namespace winnow::tests {
 namespace {

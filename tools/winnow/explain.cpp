@@ -4,9 +4,9 @@
 #include <iostream>
 #include <memory>
 
-#include "comm/planner.hpp"
-#include "comm/prediction.hpp"
-#include "comm/schedule.hpp"
+#include "comm/plan/planner.hpp"
+#include "comm/predict/prediction.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "compress/compressor.hpp"
 #include "tools/winnow/commands.hpp"
 #include "tools/winnow/format.hpp"

@@ -6,9 +6,9 @@
 #include <memory>
 #include <winnow/error.hpp>
 
-#include "comm/planner.hpp"
-#include "comm/prediction.hpp"
-#include "comm/schedule.hpp"
+#include "comm/plan/planner.hpp"
+#include "comm/predict/prediction.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "tools/winnow/commands.hpp"
 #include "tools/winnow/format.hpp"
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/partition.hpp"
+#include "kernels/arithmetic/partition.hpp"
 #include "kernels/value_coding.hpp"
 
 namespace winnow::kernels::cpu {

@@ -10,10 +10,10 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/arithmetic/value.hpp"
 #include "kernels/cpu/values/packing-inl.hpp"
 #include "kernels/cpu/values/philox-inl.hpp"
 #include "kernels/cpu/values/plain_body.hpp"
-#include "kernels/value_arithmetic.hpp"
 
 // The loops over units that all codings share. A coding's lanes are a struct with
 //   Scalar                             its struct of value_arithmetic.hpp

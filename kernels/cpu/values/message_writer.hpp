@@ -6,8 +6,8 @@
 #include <cstring>
 #include <span>
 
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cpu/values/body.hpp"
-#include "kernels/value_layout.hpp"
 
 namespace winnow::kernels::cpu {
 

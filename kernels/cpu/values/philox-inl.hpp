@@ -10,8 +10,8 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/arithmetic/philox.hpp"
 #include "kernels/cpu/values/body.hpp"
-#include "kernels/philox.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/arithmetic/value.hpp"
+#include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cpu/values/body.hpp"
-#include "kernels/value_arithmetic.hpp"
-#include "kernels/value_layout.hpp"
 
 namespace winnow::kernels::cpu {
 

@@ -1,0 +1,67 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "bench/gpu/cuda_rows.hpp"
+#include "kernels/cuda/memory.hpp"
+#include "kernels/feedback_select.hpp"
+
+namespace winnow::bench {
+
+using kernels::cuda::DeviceArray;
+using kernels::cuda::StreamRef;
+
+/// Device memory full of zeros.
+template <class T>
+DeviceArray<T> zeros(std::size_t count, StreamRef stream) {
+  DeviceArray<T> array(count);
+  WINNOW_CUDA_TRY(cudaMemsetAsync(array.data(), 0, count * sizeof(T), stream.get()));
+  stream.synchronize();
+  return array;
+}
+
+/// Normal numbers, from a pattern that repeats.
+void fill(std::span<float> device, std::uint32_t seed, StreamRef stream);
+
+/// What rows work on: as many sets of inputs as are needed for no round to find its own in the L2
+/// cache.
+struct CudaInputs {
+  struct Set {
+    Set(std::size_t count, std::uint32_t seed, StreamRef stream);
+    DeviceArray<float> gradient;  // one more, for a gradient that does not lie as the residual does
+    DeviceArray<float> residual, target;
+    DeviceArray<kernels::SelectBound> state;
+    DeviceArray<kernels::SelectResult> result;
+    DeviceArray<std::uint32_t> not_finite;
+  };
+
+  CudaInputs(cudaStream_t on, std::size_t elements, double density, std::size_t l2_bytes);
+
+  const Set& set(std::size_t round) const { return sets[round % sets.size()]; }
+  Exec exec() const { return stream.exec(); }
+
+  StreamRef stream;
+  std::size_t count, k;
+  std::deque<Set> sets;
+};
+
+/// Rows of the passes over all elements; the first is the device's copy.
+std::vector<CudaRow> pass_rows(const CudaInputs& inputs);
+/// Of what is done to each element, or to each of a support.
+std::vector<CudaRow> element_rows(const CudaInputs& inputs);
+/// Of what is done with selected elements.
+std::vector<CudaRow> list_rows(const CudaInputs& inputs);
+/// Of what an owner does with what others sent.
+std::vector<CudaRow> sums_rows(const CudaInputs& inputs);
+/// Of whole calls.
+std::vector<CudaRow> call_rows(const CudaInputs& inputs);
+/// Of what others would do to select.
+std::vector<CudaRow> rival_rows(const CudaInputs& inputs);
+
+}  // namespace winnow::bench

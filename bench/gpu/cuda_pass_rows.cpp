@@ -1,0 +1,191 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+
+#include "bench/gpu/cuda_inputs.hpp"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/residual_add.hpp"
+#include "kernels/cuda/value_coding.hpp"
+
+namespace winnow::bench {
+
+namespace {
+
+using Rows = std::vector<CudaRow>;
+
+void add_copy_and_add(const CudaInputs& in, Rows& rows) {
+  const double floats = static_cast<double>(in.count * sizeof(float));
+  rows.push_back({"copy", 2 * floats, [&in](std::size_t round) {
+                    const auto& s = in.set(round);
+                    kernels::cuda::enqueue_copy(s.target.span(), s.gradient.span().first(in.count),
+                                                in.stream);
+                  }});
+  for (const std::size_t offset : {0U, 1U}) {
+    rows.push_back({offset == 0 ? "residual_add" : "residual_add misaligned", 3 * floats,
+                    [&in, offset](std::size_t round) {
+                      const auto& s = in.set(round);
+                      kernels::cuda::residual_add(in.exec(), s.target.span(),
+                                                  s.gradient.span().subspan(offset, in.count));
+                    }});
+  }
+}
+
+/// Each coding both ways.
+void add_values(const CudaInputs& in, Rows& rows) {
+  const auto message = std::make_shared<DeviceArray<std::byte>>(in.count * sizeof(float) + 8);
+  for (const kernels::ValueCoding& coding : kernels::value_codings()) {
+    for (const auto rounding : {kernels::Rounding::nearest, kernels::Rounding::stochastic}) {
+      const kernels::ValueFormat format{&coding, coding.default_block, rounding};
+      if (!kernels::valid_format(format)) continue;
+      const std::uint64_t bytes = kernels::value_bytes(format, in.count);
+      const bool stochastic = rounding == kernels::Rounding::stochastic;
+      const std::string name = std::string(coding.name) + (stochastic ? " stochastic" : "");
+      rows.push_back({"feedback_quantize " + name,
+                      static_cast<double>(3 * in.count * sizeof(float) + bytes),
+                      [&in, message, format, bytes](std::size_t round) {
+                        const auto& s = in.set(round);
+                        const kernels::FeedbackPiece piece{s.gradient.span().first(in.count),
+                                                           s.residual.span(), 0};
+                        const std::span<std::byte> out = message->span().first(bytes);
+                        kernels::cuda::feedback_quantize(
+                            in.exec(),
+                            {.job = {{&piece, 1}, 1, kernels::Partition(1, in.count)},
+                             .out = {&out, 1},
+                             .not_finite = s.not_finite.data()},
+                            format, {.call = round});
+                      }});
+      if (stochastic) continue;
+      rows.push_back({"dequantize " + name, static_cast<double>(in.count * sizeof(float) + bytes),
+                      [&in, message, format, bytes](std::size_t round) {
+                        kernels::cuda::dequantize(in.exec(), format, in.count,
+                                                  message->span().first(bytes), 0,
+                                                  in.set(round).target.span());
+                      }});
+    }
+  }
+}
+
+/// Room for what is selected; with several owners, half of it for the list of own elements.
+struct Selection {
+  Selection(const CudaInputs& in, std::uint32_t owners)
+      : partition(owners, in.count),
+        index(in.k),
+        own_index(in.k),
+        value(in.k),
+        own_value(in.k),
+        scratch(kernels::cuda::feedback_select_scratch(in.count, in.k)) {}
+
+  void step(const CudaInputs& in, std::size_t round) const {
+    const auto& s = in.set(round);
+    kernels::FeedbackSpans spans{s.gradient.span().first(in.count), s.residual.span()};
+    std::size_t k = in.k;
+    if (partition.owners() > 1) {
+      // As many own elements reach it as would be selected of them.
+      spans.own = {&partition, 0, 0, kBound, own_index.span(), own_value.span()};
+      k = std::max<std::size_t>(k - k / partition.owners(), 1);
+    }
+    kernels::cuda::feedback_select(in.exec(),
+                                   {.spans = spans,
+                                    .index = index.span().first(k),
+                                    .value = value.span().first(k),
+                                    .state = s.state.data(),
+                                    .result = s.result.data(),
+                                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
+                                    .scratch = scratch.span()});
+  }
+
+  static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
+  kernels::Partition partition;
+  DeviceArray<std::uint32_t> index, own_index;
+  DeviceArray<float> value, own_value;
+  DeviceArray<std::byte> scratch;
+};
+
+/// What was not selected would add up in the residual from round to round, and no bound be good for
+/// two of them: each round begins with a residual of zeros.
+void clear_residual(const CudaInputs& in, std::size_t round) {
+  const std::span<float> residual = in.set(round).residual.span();
+  WINNOW_CUDA_TRY(cudaMemsetAsync(residual.data(), 0, residual.size_bytes(), in.stream.get()));
+}
+
+/// Candidates are written and read again, and the message is written: 8 bytes each time.
+void add_select(const CudaInputs& in, Rows& rows) {
+  constexpr std::uint32_t kOwners = 8;
+  const auto bytes = static_cast<double>(3 * in.count * sizeof(float) + 24 * in.k);
+  const auto passes = [&in](std::size_t round) {
+    return in.set(round).result.download(in.stream)[0].passes;
+  };
+  const auto alone = std::make_shared<Selection>(in, 1);
+  const auto shared = std::make_shared<Selection>(in, kOwners);
+  const auto forget = [&in](std::size_t round) {
+    clear_residual(in, round);
+    WINNOW_CUDA_TRY(cudaMemsetAsync(in.set(round).state.data(), 0, sizeof(kernels::SelectBound),
+                                    in.stream.get()));
+  };
+  // A bound from a sample is not always good.
+  rows.push_back({"feedback_select first step", bytes,
+                  [&in, alone](std::size_t round) { alone->step(in, round); }, forget, passes,
+                  true});
+  const auto add_carried = [&](const char* name, const std::shared_ptr<Selection>& selection) {
+    // The rows share a state, but each has its own k: it learns its bound in the step before.
+    const auto learn = [&in, selection](std::size_t round) {
+      clear_residual(in, round);
+      selection->step(in, round);
+      clear_residual(in, round);
+    };
+    rows.push_back({name, bytes,
+                    [&in, selection](std::size_t round) { selection->step(in, round); }, learn,
+                    passes});
+  };
+  add_carried("feedback_select carried bound", alone);
+  add_carried("feedback_select of 8 owners", shared);
+}
+
+/// What reaches the bound of Selection goes to a list, which has room for all.
+void add_threshold(const CudaInputs& in, Rows& rows) {
+  struct List {
+    DeviceArray<std::uint32_t> index;
+    DeviceArray<float> value;
+    DeviceArray<std::uint64_t> kept{1};
+    DeviceArray<std::byte> scratch;
+  };
+  const auto list = std::make_shared<const List>(
+      List{.index = DeviceArray<std::uint32_t>(in.count),
+           .value = DeviceArray<float>(in.count),
+           .scratch = DeviceArray<std::byte>(kernels::cuda::feedback_threshold_scratch(in.count))});
+  const auto step = [&in, list](std::size_t round) {
+    const auto& s = in.set(round);
+    kernels::cuda::feedback_threshold(
+        in.exec(), {.spans = {s.gradient.span().first(in.count), s.residual.span()},
+                    .bound = Selection::kBound,
+                    .index = list->index.span(),
+                    .value = list->value.span(),
+                    .kept = list->kept.data(),
+                    .result = s.result.data(),
+                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
+                    .scratch = list->scratch.span()});
+  };
+  const auto forget = [&in, list](std::size_t round) {
+    clear_residual(in, round);
+    WINNOW_CUDA_TRY(cudaMemsetAsync(list->kept.data(), 0, sizeof(std::uint64_t), in.stream.get()));
+  };
+  forget(0);
+  step(0);
+  const auto kept = static_cast<std::size_t>(list->kept.download(in.stream)[0]);
+  rows.push_back({"feedback_threshold",
+                  static_cast<double>(3 * in.count * sizeof(float) + 8 * kept), step, forget});
+}
+
+}  // namespace
+
+std::vector<CudaRow> pass_rows(const CudaInputs& inputs) {
+  Rows rows;
+  add_copy_and_add(inputs, rows);
+  add_values(inputs, rows);
+  add_select(inputs, rows);
+  add_threshold(inputs, rows);
+  return rows;
+}
+
+}  // namespace winnow::bench

@@ -1,0 +1,41 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include "bench/gpu/cuda_inputs.hpp"
+#include "bench/gpu/cuda_rivals.hpp"
+
+namespace winnow::bench {
+
+namespace {
+
+struct SortRoom {
+  explicit SortRoom(std::size_t count)
+      : keys(count),
+        sorted_keys(count),
+        positions(count),
+        sorted_positions(count),
+        scratch(sort_scratch(count)) {}
+  DeviceArray<std::uint32_t> keys, sorted_keys, positions, sorted_positions;
+  DeviceArray<std::byte> scratch;
+};
+
+}  // namespace
+
+/// Without error feedback. The bytes are those that no selection can do without: each element read,
+/// the k largest written.
+std::vector<CudaRow> rival_rows(const CudaInputs& in) {
+  const auto room = std::make_shared<SortRoom>(in.count);
+  const auto bytes = static_cast<double>(in.count * sizeof(float) + 8 * in.k);
+  return {{"rival: cub::DeviceRadixSort of |x|", bytes, [&in, room](std::size_t round) {
+             sort_by_magnitude({.x = in.set(round).gradient.span().first(in.count),
+                                .keys = room->keys.span(),
+                                .sorted_keys = room->sorted_keys.span(),
+                                .positions = room->positions.span(),
+                                .sorted_positions = room->sorted_positions.span(),
+                                .scratch = room->scratch.span()},
+                               in.stream.get());
+           }}};
+}
+
+}  // namespace winnow::bench

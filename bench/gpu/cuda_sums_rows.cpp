@@ -1,0 +1,186 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "bench/gpu/cuda_inputs.hpp"
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/select_sums.hpp"
+
+namespace winnow::bench {
+
+namespace {
+
+using kernels::cuda::DeviceTerm;
+
+/// What an owner of 8 does in a step of `balanced`: 7 ranks send it lists that lie evenly and
+/// rarely meet, and it selects as many of the sums as each sent.
+struct Sums {
+  static constexpr std::uint32_t kRanks = 8;
+  static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
+
+  explicit Sums(const CudaInputs& in)
+      : partition(kRanks, in.count),
+        count(partition.local_count(0)),
+        sent(std::clamp<std::size_t>(in.k / kRanks, 1, count)),
+        residual(zeros<float>(in.count, in.stream)),
+        own_value(in.k),
+        value(sent),
+        sum(most()),
+        own_index(in.k),
+        index(sent),
+        touched(most()),
+        terms(kRanks),
+        scratch(kernels::cuda::select_sums_scratch(owned(), kRanks)) {
+    make_list(in);
+    std::vector<DeviceTerm> host(1, kernels::cuda::device_term({}));
+    std::vector<std::uint32_t> positions(sent);
+    for (std::uint32_t r = 1; r < kRanks; ++r) {
+      for (std::size_t j = 0; j < sent; ++j) {
+        positions[j] = static_cast<std::uint32_t>(count / sent * j + r % (count / sent));
+      }
+      term_index.emplace_back(sent).upload(positions, in.stream);
+      fill(term_value.emplace_back(sent).span(), r, in.stream);
+      host.push_back(kernels::cuda::device_term(
+          {.index = term_index.back().span(), .value = term_value.back().span()}));
+    }
+    terms.upload(host, in.stream);
+  }
+
+  std::size_t most() const { return std::min((kRanks - 1) * sent, count); }
+  kernels::OwnedSums owned() const {
+    return {.own = {.partition = &partition,
+                    .self = 0,
+                    .bound = kBound,
+                    .index = own_index.span(),
+                    .value = own_value.span()},
+            .residual = residual.span(),
+            .begin = 0,
+            .count = count,
+            .most = most()};
+  }
+
+  /// Feeds back and selects once: what reaches the bound is listed, and acc is in the residual.
+  void make_list(const CudaInputs& in) const {
+    const DeviceArray<float> gradient(in.count), message(1);
+    const DeviceArray<std::uint32_t> message_index(1);
+    const DeviceArray<std::byte> room(kernels::cuda::feedback_select_scratch(in.count, 1));
+    kernels::cuda::enqueue_copy(gradient.span(), in.set(0).gradient.span().first(in.count),
+                                in.stream);
+    kernels::cuda::feedback_select(in.exec(),
+                                   {.spans = {gradient.span(), residual.span(), 1, owned().own},
+                                    .index = message_index.span(),
+                                    .value = message.span(),
+                                    .state = in.set(0).state.data(),
+                                    .result = fed.data(),
+                                    .scratch = room.span()});
+    in.stream.synchronize();
+  }
+
+  void step(const CudaInputs& in, std::size_t round) const {
+    const auto& s = in.set(round);
+    kernels::cuda::select_sums(in.exec(),
+                               {.owned = owned(),
+                                .fed = fed.data(),
+                                .terms = terms.data(),
+                                .term_count = kRanks,
+                                .out = {index.span(), value.span(), touched.span(), sum.span()},
+                                .touched_count = touched_count.data(),
+                                .state = s.state.data(),
+                                .result = s.result.data(),
+                                .scratch = scratch.span()});
+  }
+
+  kernels::Partition partition;
+  std::size_t count, sent;
+  DeviceArray<float> residual, own_value, value, sum;
+  DeviceArray<std::uint32_t> own_index, index, touched;
+  std::deque<DeviceArray<std::uint32_t>> term_index;
+  std::deque<DeviceArray<float>> term_value;
+  DeviceArray<DeviceTerm> terms;
+  DeviceArray<std::uint64_t> touched_count{1};
+  DeviceArray<kernels::SelectResult> fed{1};
+  DeviceArray<std::byte> scratch;
+};
+
+/// The same owner, where all sums that reach the bound are kept: room for all of them.
+struct KeptSums {
+  KeptSums(const CudaInputs& in, std::shared_ptr<const Sums> of)
+      : sums(std::move(of)),
+        own_value(sums->count),
+        value(sums->count),
+        sum(sums->count),
+        own_index(sums->count),
+        index(sums->count),
+        touched(sums->count),
+        scratch(kernels::cuda::select_sums_scratch(owned(), Sums::kRanks)) {
+    const std::size_t listed = std::min(sums->count, in.k);
+    kernels::cuda::enqueue_copy(own_index.span().first(listed),
+                                sums->own_index.span().first(listed), in.stream);
+    kernels::cuda::enqueue_copy(own_value.span().first(listed),
+                                sums->own_value.span().first(listed), in.stream);
+  }
+
+  kernels::OwnedSums owned() const {
+    kernels::OwnedSums all = sums->owned();
+    all.own.index = own_index.span();
+    all.own.value = own_value.span();
+    all.most = sums->count;
+    return all;
+  }
+
+  void forget(const CudaInputs& in) const {
+    WINNOW_CUDA_TRY(cudaMemsetAsync(kept.data(), 0, sizeof(std::uint64_t), in.stream.get()));
+  }
+
+  void step(const CudaInputs& in, std::size_t round) const {
+    kernels::cuda::keep_sums(in.exec(),
+                             {.owned = owned(),
+                              .fed = sums->fed.data(),
+                              .terms = sums->terms.data(),
+                              .term_count = Sums::kRanks,
+                              .out = {index.span(), value.span(), touched.span(), sum.span()},
+                              .kept = kept.data(),
+                              .touched_count = touched_count.data(),
+                              .result = in.set(round).result.data(),
+                              .scratch = scratch.span()});
+  }
+
+  std::shared_ptr<const Sums> sums;
+  DeviceArray<float> own_value, value, sum;
+  DeviceArray<std::uint32_t> own_index, index, touched;
+  DeviceArray<std::uint64_t> kept{1}, touched_count{1};
+  DeviceArray<std::byte> scratch;
+};
+
+CudaRow keep_row(const CudaInputs& in, const std::shared_ptr<const Sums>& sums,
+                 std::size_t listed) {
+  const auto all = std::make_shared<const KeptSums>(in, sums);
+  all->forget(in);
+  all->step(in, 0);
+  const auto kept = static_cast<std::size_t>(all->kept.download(in.stream)[0]);
+  return {"keep_sums of 8", static_cast<double>(24 * sums->most() + 8 * listed + 8 * kept),
+          [&in, all](std::size_t round) { all->step(in, round); },
+          [&in, all](std::size_t) { all->forget(in); }};
+}
+
+}  // namespace
+
+/// Of an entry the index is read twice and the value once, with acc; index and sum are written. Of
+/// the list each element is read, and a candidate written and, where k decides, read again.
+std::vector<CudaRow> sums_rows(const CudaInputs& in) {
+  const auto sums = std::make_shared<const Sums>(in);
+  const auto listed = static_cast<std::size_t>(sums->fed.download(in.stream)[0].listed);
+  const auto bytes = static_cast<double>(24 * sums->most() + 24 * listed + 8 * sums->sent);
+  return {{"select_sums of 8",
+           bytes,
+           [&in, sums](std::size_t round) { sums->step(in, round); },
+           {},
+           [&in](std::size_t round) { return in.set(round).result.download(in.stream)[0].passes; },
+           true},
+          keep_row(in, sums, listed)};
+}
+
+}  // namespace winnow::bench

@@ -1,0 +1,87 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numbers>
+#include <string>
+
+#include "bench/micro/bench_kernels.hpp"
+#include "bench/micro/kernel_timer.hpp"
+#include "bench/micro/random_entries.hpp"
+#include "bench/micro/targets.hpp"
+#include "kernels/checksum.hpp"
+#include "kernels/eliasfano.hpp"
+
+// What goes into a message and comes out: indices of a uniform support over kCount elements, in the
+// cache as they are right after selection and arrival; and a checksum of kCount words from memory.
+
+namespace winnow::bench {
+namespace {
+
+/// log2 C(count, k) / k: no coding of uniform supports needs fewer bits an index on average.
+double entropy_bits(double count, double k) {
+  const double log_choose =
+      std::lgamma(count + 1) - std::lgamma(k + 1) - std::lgamma(count - k + 1);
+  return log_choose / std::numbers::ln2 / k;
+}
+
+template <int kDensityInverse>
+class Coded {
+ public:
+  void encode() { kernels::eliasfano_encode(Exec{}, kCount, entries_.index.span(), coded_.span()); }
+
+  void decode() {
+    benchmark::DoNotOptimize(
+        kernels::eliasfano_decode(Exec{}, kCount, coded_.span(), decoded_.span()));
+  }
+
+  void measure(benchmark::State& state, const std::function<void()>& kernel) {
+    const double seconds = KernelTimer::get().run(state, {.kernel = kernel, .warm = kernel});
+    const auto k = static_cast<double>(kKept);
+    const double bits = 8 * static_cast<double>(coded_.size()) / k;
+    state.counters["ns_per_kept"] = 1e9 * seconds / k;
+    state.counters["bits_per_index"] = bits;
+    state.counters["of_entropy"] = bits / entropy_bits(static_cast<double>(kCount), k);
+  }
+
+ private:
+  static constexpr std::size_t kKept = kCount / kDensityInverse;
+  Entries entries_ = random_entries(kCount, kKept, 1);
+  kernels::HostArray<std::byte> coded_{kernels::eliasfano_shape(kCount, kKept).bytes()};
+  kernels::HostArray<std::uint32_t> decoded_{kKept};
+};
+
+template <int kDensityInverse>
+void eliasfano_encode(benchmark::State& state) {
+  Coded<kDensityInverse> coded;
+  coded.measure(state, [&] { coded.encode(); });
+}
+
+template <int kDensityInverse>
+void eliasfano_decode(benchmark::State& state) {
+  Coded<kDensityInverse> coded;
+  coded.encode();
+  coded.measure(state, [&] { coded.decode(); });
+}
+
+void checksum(benchmark::State& state) {
+  const kernels::HostArray<std::byte> words(4 * kCount);
+  const double seconds = KernelTimer::get().run(
+      state,
+      {.kernel = [&] { benchmark::DoNotOptimize(kernels::checksum(Exec{}, words.span())); }});
+  state.counters["GB_per_s"] = 1e-9 * static_cast<double>(words.size()) / seconds;
+}
+
+}  // namespace
+
+void register_codec() {
+  register_on_targets("eliasfano_encode", "density:0.01", eliasfano_encode<100>);
+  register_on_targets("eliasfano_encode", "density:0.001", eliasfano_encode<1000>);
+  register_on_targets("eliasfano_decode", "density:0.01", eliasfano_decode<100>);
+  register_on_targets("eliasfano_decode", "density:0.001", eliasfano_decode<1000>);
+  register_on_targets("checksum", std::to_string(kCount), checksum);
+}
+
+}  // namespace winnow::bench

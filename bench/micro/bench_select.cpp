@@ -1,0 +1,131 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/micro/bench_kernels.hpp"
+#include "bench/micro/kernel_timer.hpp"
+#include "bench/micro/targets.hpp"
+#include "kernels/feedback_select.hpp"
+#include "kernels/residual_add.hpp"
+
+// The passes over gradient and residual. Gradients are normal, 1 % is selected.
+//   residual_add   the yardstick against itself: 1, or the machine is too noisy to measure on
+//   fused_first    feedback_select on a parameter's first step: residual zero, bound from a sample
+//   fused_steady   feedback_select once residual and bound have settled
+
+namespace winnow::bench {
+namespace {
+
+constexpr std::size_t kDensityInverse = 100;
+constexpr int kSettlingSteps = 96;  // about 1 / density
+
+/// Error feedback and selection over one parameter, step after step.
+class Selection {
+ public:
+  /// A new gradient: the pool, from another place each time.
+  void refill() {
+    shift_ = (shift_ * 5 + 7919 * 16) % kCount;
+    std::memcpy(gradient_.span().data(), pool_.span().data() + shift_,
+                (kCount - shift_) * sizeof(float));
+    std::memcpy(gradient_.span().data() + (kCount - shift_), pool_.span().data(),
+                shift_ * sizeof(float));
+  }
+
+  void forget() {
+    bound_ = {};
+    std::memset(residual_.span().data(), 0, kCount * sizeof(float));
+    settled_ = false;
+  }
+
+  void step() {
+    last_ = kernels::feedback_select({.workspace = &workspace_},
+                                     {gradient_.span(), residual_.span()}, bound_, index_, value_);
+    candidates_ += last_.candidates;
+    passes_ += last_.passes;
+  }
+
+  /// Once for all targets: they make the same bits.
+  void settle() {
+    if (settled_) return;
+    forget();
+    for (int i = 0; i < kSettlingSteps; ++i) {
+      refill();
+      step();
+    }
+    settled_ = true;
+  }
+
+  void measure(benchmark::State& state, const std::function<void()>& prepare) {
+    candidates_ = passes_ = 0;
+    KernelTimer::get().run(state, {.kernel = [this] { step(); }, .prepare = prepare});
+    const auto rounds = static_cast<double>(state.iterations());
+    state.counters["candidates_per_k"] =
+        static_cast<double>(candidates_) / rounds / static_cast<double>(index_.size());
+    state.counters["passes"] = static_cast<double>(passes_) / rounds;
+  }
+
+  static Selection& get() {
+    static Selection selection;
+    return selection;
+  }
+
+ private:
+  Selection() {
+    std::mt19937 random(20240229);
+    std::normal_distribution<float> normal;
+    for (float& x : pool_.span()) x = normal(random);
+    refill();
+    step();  // touches what workspace and message need
+    forget();
+  }
+
+  kernels::HostArray<float> pool_{kCount}, gradient_{kCount}, residual_{kCount};
+  std::vector<std::uint32_t> index_ = std::vector<std::uint32_t>(kCount / kDensityInverse);
+  std::vector<float> value_ = std::vector<float>(kCount / kDensityInverse);
+  Workspace workspace_;
+  kernels::SelectBound bound_;
+  kernels::SelectResult last_{};
+  std::uint64_t candidates_ = 0, passes_ = 0;
+  std::size_t shift_ = 0;
+  bool settled_ = false;
+};
+
+void residual_add(benchmark::State& state) {
+  kernels::HostArray<float> residual(kCount), gradient(kCount);
+  const auto add = [&] { kernels::residual_add(Exec{}, residual.span(), gradient.span()); };
+  KernelTimer::get().run(state, {.kernel = add});
+}
+
+void fused_first(benchmark::State& state) {
+  Selection& selection = Selection::get();
+  selection.measure(state, [&] {
+    selection.refill();
+    selection.forget();
+  });
+}
+
+void fused_steady(benchmark::State& state) {
+  Selection& selection = Selection::get();
+  selection.settle();
+  selection.measure(state, [&] { selection.refill(); });
+}
+
+}  // namespace
+
+void register_select() {
+  const std::string count = std::to_string(kCount);
+  register_on_targets("residual_add", count, residual_add);
+  register_on_targets("fused_first", count, fused_first);
+  register_on_targets("fused_steady", count, fused_steady);
+}
+
+void touch_select_memory() {
+  Selection::get();
+}
+
+}  // namespace winnow::bench

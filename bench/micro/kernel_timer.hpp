@@ -1,0 +1,40 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <cstddef>
+#include <functional>
+
+#include "kernels/exec/host_memory.hpp"
+
+namespace winnow::bench {
+
+/// Elements of the yardstick and of every kernel that passes over a whole bucket.
+constexpr std::size_t kCount = 25'600'000;
+
+/// One round of a measurement. Only `kernel` is timed.
+struct Round {
+  std::function<void()> kernel;
+  std::function<void()> prepare = [] {};  ///< before the yardstick, which evicts what it touched
+  std::function<void()> warm = [] {};     ///< after the yardstick: what lies in the cache in use
+};
+
+/// Times kernels beside the yardstick, residual_add over kCount elements in one thread: every round
+/// runs both, one after the other, so that whatever disturbs the machine disturbs both. Times are
+/// CPU times of the thread: what other processes take does not count.
+class KernelTimer {
+ public:
+  /// The yardstick's memory exists once.
+  static KernelTimer& get();
+
+  /// Runs the benchmark's rounds. Counters: `ratio`, the median over the rounds of kernel time over
+  /// yardstick time; `median_ms` and `yardstick_ms`. Returns the kernel's median in seconds.
+  double run(benchmark::State& state, const Round& round);
+
+ private:
+  kernels::HostArray<float> residual_{kCount}, gradient_{kCount};
+};
+
+}  // namespace winnow::bench

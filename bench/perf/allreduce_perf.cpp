@@ -1,0 +1,316 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Times the AllReducer as nccl-tests' all_reduce_perf times ncclAllReduce: over threads when
+// started alone, over MPI under mpirun, between GPUs over NCCL if told so. docs/benchmarks.md says
+// what the columns mean.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <winnow/nccl.hpp>
+#include <winnow/winnow.hpp>
+
+#include "bench/perf/perf_data.hpp"
+#include "bench/perf/perf_report.hpp"
+#include "bench/perf/perf_settings.hpp"
+#include "bench/rank_device.hpp"
+#include "bench/ranks.hpp"
+#include "kernels/exec/host_memory.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace {
+
+using namespace winnow;
+using namespace winnow::bench;
+
+constexpr std::uint64_t kShifts = std::uint64_t{1} << 16;  // gradients in the pool
+constexpr std::uint64_t kStride = 509'203;                 // from one gradient to the next; odd
+constexpr std::uint64_t kElements = 16;                    // that a shift moves by
+constexpr std::chrono::minutes kPatience{2};               // until all ranks are in a communicator
+
+/// One rank's work on one element type and operation.
+class Perf {
+ public:
+  Perf(Rank& rank, const Exec& where, const PerfSettings& settings, const NamedType& type,
+       const NamedOp& op)
+      : rank_(rank),
+        where_(where),
+        settings_(settings),
+        type_(type),
+        op_(op),
+        most_(settings.max_bytes / bytes_of(type.type)),
+        pool_(where, (most_ + kShifts * kElements) * bytes_of(type.type)),
+        output_(where, most_ * bytes_of(type.type)) {
+    bring(problem(1), view(pool_, most_ + kShifts * kElements));
+  }
+
+  /// Collective; the same on all ranks.
+  PerfRow row(std::uint64_t count);
+
+ private:
+  Problem problem(std::uint64_t seed) const {
+    return {type_.type, op_.op, rank_.control->size(), seed};
+  }
+  template <class Memory>
+  Elements view(Memory& memory, std::uint64_t count) const {
+    return {memory.span().data(), count, type_.type};
+  }
+  void bring(const Problem& problem, const Elements& to) const;
+  kernels::HostArray<std::byte> fetch(std::span<const std::byte> from) const;
+  /// A gradient that no call had in the same places, until the pool is used up.
+  Elements fresh(std::uint64_t count) {
+    shift_ = (shift_ + kStride) % kShifts;
+    return view(pool_, most_ + kShifts * kElements).subspan(shift_ * kElements, count);
+  }
+  void enqueue(AllReducer& reducer, const Elements& input, bool in_place);
+  void call(AllReducer& reducer, const Elements& input, bool in_place);
+  double seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place);
+  std::uint64_t wrong(AllReducer& reducer, std::uint64_t count, bool in_place);
+  void measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row);
+  void sum_over_ranks(const Elements& values);
+
+  Rank& rank_;
+  Exec where_;  // buckets lie
+  const PerfSettings& settings_;
+  const NamedType& type_;
+  const NamedOp& op_;
+  std::uint64_t most_;  // elements of the largest row
+  kernels::PlaceArray<std::byte> pool_, output_;
+  std::uint64_t shift_ = 0, seed_ = 1;
+  Workspace workspace_;
+};
+
+/// Writes this rank's elements of a problem to where buckets lie.
+void Perf::bring(const Problem& problem, const Elements& to) const {
+  kernels::HostArray<std::byte> elements(to.bytes().size());
+  fill(problem, rank_.control->rank(), view(elements, to.size()));
+  kernels::copy(where_, to.bytes(), elements.span());
+  kernels::wait(where_);
+}
+
+/// What lies there, for the host to look at.
+kernels::HostArray<std::byte> Perf::fetch(std::span<const std::byte> from) const {
+  kernels::HostArray<std::byte> here(from.size());
+  kernels::read(where_, here.span(), from);
+  return here;
+}
+
+void Perf::sum_over_ranks(const Elements& values) {
+  rank_.control->all_reduce({.workspace = &workspace_}, values, ReduceOp::sum, Deadline::never());
+}
+
+void Perf::enqueue(AllReducer& reducer, const Elements& input, bool in_place) {
+  const Elements output = view(output_, input.size());
+  if (in_place) {
+    reducer.all_reduce(output, 0, op_.op);
+  } else {
+    reducer.all_reduce(input, output, 0, op_.op);
+  }
+}
+
+/// Returns when its result is there.
+void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
+  enqueue(reducer, input, in_place);
+  kernels::wait(where_);
+}
+
+double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place) {
+  const int graphs = settings_.graphs;
+  kernels::PlaceArray<std::byte> own(where_,
+                                     graphs > 0 && !in_place ? count * bytes_of(type_.type) : 0);
+  const Elements given = view(in_place ? output_ : own, count);  // where a fixed place is needed
+  std::optional<RankGraph> graph;
+  if (graphs > 0) graph.emplace(where_, [&] { enqueue(reducer, given, in_place); });
+  std::chrono::duration<double> sum{};
+  for (int i = 0; i < settings_.iters; ++i) {
+    const Elements input = fresh(count);
+    if (in_place || graph) {
+      kernels::copy(where_, given.bytes(), input.bytes());
+      kernels::wait(where_);
+    }
+    barrier(*rank_.control);
+    const auto begin = std::chrono::steady_clock::now();
+    if (graph) {
+      for (int replay = 0; replay < graphs; ++replay) graph->launch();
+      kernels::wait(where_);
+    } else {
+      call(reducer, input, in_place);
+    }
+    sum += std::chrono::steady_clock::now() - begin;
+  }
+  reducer.synchronize();
+  const int calls = settings_.iters * std::max(graphs, 1);
+  return max_over_ranks(*rank_.control, std::array{sum.count() / calls}).front();
+}
+
+std::uint64_t Perf::wrong(AllReducer& reducer, std::uint64_t count, bool in_place) {
+  std::array<std::uint64_t, 1> wrong{};
+  kernels::PlaceArray<std::byte> gradient(where_, in_place ? 0 : count * bytes_of(type_.type));
+  for (int i = 0; i < settings_.check; ++i) {
+    const Problem checked = problem(++seed_);
+    const Elements input = view(in_place ? output_ : gradient, count);
+    bring(checked, input);
+    call(reducer, input, in_place);
+    auto result = fetch(view(output_, count).bytes());
+    wrong[0] += winnow::bench::count_wrong(checked, view(result, count));
+  }
+  sum_over_ranks(std::span(wrong));
+  return wrong[0];
+}
+
+bool is_compressed(const Stats& last) {
+  return last.schedule.find_first_not_of("dense+") != std::string::npos;
+}
+
+/// In the first call, before any residual: what it misses, and what the residuals do not hold.
+void Perf::measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row) {
+  kernels::PlaceArray<std::byte> gradient(where_, count * bytes_of(type_.type));
+  const Problem checked = problem(++seed_);
+  bring(checked, view(gradient, count));
+  call(reducer, view(gradient, count), false);
+  if (!is_compressed(reducer.last())) return;
+  const std::span<const float> residual = reducer.residual(0);
+  std::vector<float> here(residual.size());
+  kernels::read(where_, std::as_writable_bytes(std::span(here)), std::as_bytes(residual));
+  std::vector<double> rest(here.begin(), here.end());
+  rest.resize(count);
+  sum_over_ranks(rest);
+  auto result = fetch(view(output_, count).bytes());
+  row.error = relative_error(checked, view(result, count), {});
+  row.lost = relative_error(checked, view(result, count), rest);
+}
+
+PerfRow Perf::row(std::uint64_t count) {
+  PerfRow row{
+      .size = count * bytes_of(type_.type), .count = count, .type = type_.name, .op = op_.name};
+  AllReducer reducer(rank_.connect(), settings_.options, where_);
+  if (settings_.check > 0) measure_error(reducer, count, row);
+  for (int i = 0; i < settings_.warmup_iters; ++i) call(reducer, fresh(count), false);
+
+  const Stats before = reducer.totals();
+  row.out_of_place.seconds = seconds_of_a_call(reducer, count, false);
+  const Stats after = reducer.totals();
+  const auto calls = static_cast<double>(after.calls - before.calls);  // of a graph, its capture
+  const auto sent = static_cast<double>(after.wire_bytes - before.wire_bytes);
+  row.wire_bytes = max_over_ranks(*rank_.control, std::array{sent / calls}).front();
+  row.schedule = after.schedule;
+  row.coding = after.coding;
+
+  const bool is_checked = settings_.check > 0 && !is_compressed(after);
+  if (is_checked) row.out_of_place.wrong = wrong(reducer, count, false);
+  row.in_place.seconds = seconds_of_a_call(reducer, count, true);
+  if (is_checked) row.in_place.wrong = wrong(reducer, count, true);
+  return row;
+}
+
+/// Collective. A device for this rank, where buckets are to lie there; if one has none, all throw.
+std::optional<RankDevice> take_device(Transport& control, const PerfSettings& settings) {
+  std::optional<RankDevice> device;
+  if (settings.memory == "host") return device;
+  std::vector<int> nodes(static_cast<std::size_t>(control.size()));
+  const int node = control.node();
+  Workspace workspace;
+  control.all_gather({.workspace = &workspace}, std::as_bytes(std::span(&node, 1)),
+                     std::as_writable_bytes(std::span(nodes)), Deadline::never());
+  std::string problem;
+  try {
+    const auto before = std::ranges::count(nodes.begin(), nodes.begin() + control.rank(), node);
+    device.emplace(static_cast<int>(before));
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const std::array failed{problem.empty() ? -1.0 : static_cast<double>(control.rank())};
+  const auto last = static_cast<int>(max_over_ranks(control, failed).front());
+  if (problem.empty()) problem = "rank " + std::to_string(last) + " found none";
+  WINNOW_EXPECTS(last < 0, "--memory device needs a GPU for every rank: " + problem);
+  return device;
+}
+
+std::vector<PerfDevice> devices_of(Transport& control, const std::optional<RankDevice>& device) {
+  struct Line {
+    int pid, number;
+    std::array<char, 64> host;
+  };
+  Line mine{.pid = getpid(), .number = device ? device->number() : -1, .host = {}};
+  gethostname(mine.host.data(), mine.host.size() - 1);
+  std::vector<Line> lines(static_cast<std::size_t>(control.size()));
+  Workspace workspace;
+  control.all_gather({.workspace = &workspace}, std::as_bytes(std::span(&mine, 1)),
+                     std::as_writable_bytes(std::span(lines)), Deadline::never());
+  std::vector<PerfDevice> devices;
+  for (const Line& line : lines) devices.push_back({line.pid, line.host.data(), line.number});
+  return devices;
+}
+
+/// Now rather than after the run; only rank 0 writes it.
+void check_output_file(Rank& rank, const PerfSettings& settings) {
+  const bool is_bad = rank.control->rank() == 0 && !settings.output_file.empty() &&
+                      !std::ofstream(settings.output_file, std::ios::app);
+  WINNOW_EXPECTS(max_over_ranks(*rank.control, std::array{is_bad ? 1.0 : 0.0}).front() == 0,
+                 "cannot write " + settings.output_file + "; its folder must exist");
+}
+
+int run(Rank& rank, const PerfSettings& settings) {
+  const std::optional<RankDevice> device = take_device(*rank.control, settings);
+  const Exec where = device ? device->exec() : Exec();
+  if (settings.transport == "nccl") {
+    // One for all rows: what a communicator sets up for its first calls is not theirs to pay.
+    std::shared_ptr<Transport> communicator =
+        nccl_transport(*rank.control, Deadline::after(kPatience));
+    rank.connect = [communicator] { return communicator; };
+  }
+  const std::vector<PerfDevice> devices = devices_of(*rank.control, device);
+  const bool leads = rank.control->rank() == 0;
+  // So that what is wrong with the options is said before the table begins.
+  { const AllReducer reducer(rank.connect(), settings.options, where); }
+  check_output_file(rank, settings);
+  if (leads) print_header(std::cout, settings, under_mpirun(), devices);
+  std::vector<PerfRow> rows;
+  for (const NamedType& type : settings.types) {
+    for (const NamedOp& op : settings.ops) {
+      Perf perf(rank, where, settings, type, op);
+      for (std::uint64_t size = settings.min_bytes; size <= settings.max_bytes;) {
+        rows.push_back(perf.row(size / bytes_of(type.type)));
+        if (leads) print_row(std::cout, rows.back(), devices.size());
+        if (size == settings.max_bytes) break;
+        size = settings.step_factor > 1 ? size * settings.step_factor : size + settings.step_bytes;
+      }
+    }
+  }
+  if (leads) {
+    print_footer(std::cout, rows, devices.size());
+    if (!settings.output_file.empty()) {
+      std::ofstream file(settings.output_file);
+      write_json(file, settings, devices, rows);
+    }
+  }
+  return winnow::bench::count_wrong(rows) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PerfSettings settings;
+  std::string words;
+  const int status = parse(argc, argv, under_mpirun(), settings, words);
+  const auto body = [&](Rank& rank) {
+    const bool leads = rank.control->rank() == 0;
+    if (status >= 0) {
+      if (leads) (status == 0 ? std::cout : std::cerr) << words;
+      return status;
+    }
+    try {
+      return run(rank, settings);
+    } catch (const UsageError& error) {  // on all ranks
+      if (leads) std::cerr << "allreduce_perf: " << error.what() << '\n';
+      return 2;
+    }
+  };
+  return under_mpirun() ? run_mpi(body) : run_threads(settings.threads, body);
+}

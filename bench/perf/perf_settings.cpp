@@ -1,0 +1,216 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/perf/perf_settings.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <winnow/error.hpp>
+
+namespace winnow::bench {
+namespace {
+
+const std::vector<NamedType> kTypes = {
+    {"int8", ElementType::int8},      {"uint8", ElementType::uint8},
+    {"int32", ElementType::int32},    {"uint32", ElementType::uint32},
+    {"int64", ElementType::int64},    {"uint64", ElementType::uint64},
+    {"half", ElementType::fp16},      {"float", ElementType::float32},
+    {"double", ElementType::float64}, {"bfloat16", ElementType::bf16}};
+const std::vector<NamedOp> kOps = {{"sum", ReduceOp::sum},
+                                   {"prod", ReduceOp::product},
+                                   {"max", ReduceOp::maximum},
+                                   {"min", ReduceOp::minimum},
+                                   {"avg", ReduceOp::average}};
+
+/// Of ranks that are processes or threads.
+const char* own_transport(bool under_mpirun) {
+  return under_mpirun ? "mpi" : "local";
+}
+
+/// Flags of nccl-tests that would be silently wrong here.
+struct Foreign {
+  const char *brief, *full, *instead;
+};
+constexpr Foreign kForeign[] = {
+    {"-g", "--ngpus",
+     "a rank has one GPU, with --memory device; mpirun -n or -t says how many ranks"},
+    {"-m", "--agg_iters", "calls are not aggregated; leave it out"},
+    {"-r", "--root", "an allreduce has no root; leave it out"},
+    {"-a", "--average", "the time is always the maximum over ranks; leave it out"},
+    {"-p", "--parallel_init", "ranks always start in parallel; leave it out"},
+    {"-z", "--blocking", "calls always block; leave it out"},
+    {"-C", "--report_cputime", "the time is always that of the wall clock; leave it out"}};
+
+constexpr const char* kFooter = R"(
+Prints the table of nccl-tests' all_reduce_perf, and after it
+  wire    bytes that the busiest rank sends in a call
+  ratio   2 (ranks - 1) / ranks of size, what a dense ring sends, over these bytes
+  error   of a compressed call: L2 norm of (result - exact result) over that of the exact one, in the
+          first call, when no residual has been added yet; later calls send what it left out
+  lost    the same once the residuals of all ranks are added to the result: rounding alone
+A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact
+result, of avg by more than 2 units in the last place. Every timed call has a new gradient and begins
+at a barrier; time is the mean over the calls, of the slowest rank, with --memory device until its
+stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them, but not over
+NCCL. With --cudagraph N a timed call is N replays of one graph with one gradient, and counts as N;
+several ranks can capture calls over NCCL alone. Only sums and averages of float, half and bfloat16 are
+compressed, and only from Options::min_bytes on (64K); all else travels dense.
+WINNOW_ variables hold where no flag says otherwise.
+
+Examples:
+  allreduce_perf -b 64K -e 64M -f 4 --compressor topk:0.01
+  mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none -J dense.json
+  mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --compressor topk:0.01 --memory device
+  mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --schedule gather --memory device --transport nccl
+)";
+
+std::string flag_of(const std::string& word) {
+  if (word.starts_with("--")) return word.substr(0, word.find('='));
+  return word.substr(0, 2);
+}
+
+std::string foreign(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    for (const Foreign& flag : kForeign) {
+      if (flag_of(word) == flag.brief || flag_of(word) == flag.full) {
+        return std::string(flag.brief) + ", " + flag.full + ": " + flag.instead;
+      }
+    }
+  }
+  return "unknown argument '" + words.front() + "'; --help lists what there is";
+}
+
+template <class Named>
+std::vector<std::string> names_of(const std::vector<Named>& table) {
+  std::vector<std::string> names = {"all"};
+  for (const Named& line : table) names.push_back(line.name);
+  return names;
+}
+
+template <class Named>
+std::vector<Named> chosen(const std::vector<Named>& table, const std::string& name) {
+  std::vector<Named> result;
+  std::ranges::copy_if(table, std::back_inserter(result),
+                       [&](const Named& line) { return name == "all" || name == line.name; });
+  return result;
+}
+
+/// Empty, or what is wrong with settings that fit one by one.
+std::string contradiction(const PerfSettings& settings, bool under_mpirun) {
+  if (settings.transport != own_transport(under_mpirun) && settings.transport != "nccl") {
+    return "--transport " + settings.transport + " is not how this was started: ranks are " +
+           (under_mpirun ? "processes of MPI; leave it out"
+                         : "threads; give mpirun -n, or leave it out");
+  }
+  if (settings.transport == "nccl" && settings.memory != "device") {
+    return "--transport nccl has messages on a GPU; give --memory device";
+  }
+  if (settings.min_bytes > settings.max_bytes) {
+    return "--minbytes " + std::to_string(settings.min_bytes) + " is above --maxbytes " +
+           std::to_string(settings.max_bytes) + "; give both, the smaller as -b";
+  }
+  const bool several = settings.min_bytes < settings.max_bytes;
+  if (several && settings.step_factor < 2 && settings.step_bytes == 0) {
+    return "--stepbytes 0 never reaches --maxbytes; give -f 2, or -i of 1 or more";
+  }
+  if (several && settings.step_factor >= 2 && settings.min_bytes == 0) {
+    return "--stepfactor never leaves --minbytes 0; give -b of 1 or more";
+  }
+  if (settings.graphs > 0 && settings.memory != "device") {
+    return "--cudagraph captures calls on a GPU; give --memory device";
+  }
+  return {};
+}
+
+void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::string& op) {
+  const CLI::AsSizeValue size(false);
+  app.add_option("-b,--minbytes", settings.min_bytes, "first size; K, M and G are powers of 1024")
+      ->transform(size)
+      ->default_str("32M");
+  app.add_option("-e,--maxbytes", settings.max_bytes, "last size")
+      ->transform(size)
+      ->default_str("32M");
+  app.add_option("-i,--stepbytes", settings.step_bytes, "from one size to the next")
+      ->transform(size)
+      ->default_str("1M");
+  app.add_option("-f,--stepfactor", settings.step_factor, "likewise, and counts before -i")
+      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("-n,--iters", settings.iters, "calls that are timed")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("-w,--warmup_iters", settings.warmup_iters, "calls before; residuals settle there")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("-c,--check", settings.check, "calls whose result is checked; 0: none")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("-d,--datatype", type, "of the elements")
+      ->check(CLI::IsMember(names_of(kTypes)))
+      ->capture_default_str();
+  app.add_option("-o,--op", op, "what becomes of them")
+      ->check(CLI::IsMember(names_of(kOps)))
+      ->capture_default_str();
+  app.add_option("-J,--output_file", settings.output_file, "the rows as JSON; overwritten");
+  app.add_option("-t,--nthreads", settings.threads,
+                 "ranks when started alone; under mpirun a rank is a process")
+      ->check(CLI::Range(1, 1024))
+      ->default_str("2");
+  app.add_option(
+         "-G,--cudagraph", settings.graphs,
+         "with --memory device: times so many replays of a graph of a call for each; 0: none")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--memory", settings.memory, "that buckets lie in")
+      ->check(CLI::IsMember({"host", "device"}))
+      ->capture_default_str();
+  app.add_option("--transport", settings.transport,
+                 "of the messages; nccl with --memory device, else as the ranks were started")
+      ->check(CLI::IsMember({"local", "mpi", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--compressor", settings.options.compressor, "as in WINNOW_COMPRESSOR")
+      ->capture_default_str();
+  app.add_option("--schedule", settings.options.schedule, "as in WINNOW_SCHEDULE")
+      ->capture_default_str();
+  app.add_option("--max-part", settings.options.max_part,
+                 "elements, as in WINNOW_MAX_PART: longer buckets travel as several messages")
+      ->check(CLI::Range(std::uint64_t{0}, Options::kMaxPart));
+}
+
+}  // namespace
+
+int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std::string& words) {
+  CLI::App app("Times allreduces as nccl-tests' all_reduce_perf does");
+  app.name("allreduce_perf");
+  app.footer(kFooter);
+  app.allow_extras();
+  std::string type = "float", op = "sum", wrong;
+  try {
+    settings.options = Options::from_environment();
+    settings.arguments.assign(argv, argv + argc);
+    settings.transport = own_transport(under_mpirun);
+    add_options(app, settings, type, op);
+    app.parse(argc, argv);
+    if (!app.remaining().empty()) {
+      wrong = foreign(app.remaining());
+    } else if (under_mpirun && app.count("--nthreads") > 0 && settings.threads != 1) {
+      wrong = "--nthreads is for ranks that are threads; under mpirun, mpirun -n says how many";
+    } else {
+      wrong = contradiction(settings, under_mpirun);
+    }
+  } catch (const CLI::CallForHelp&) {
+    words = app.help();
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    wrong = error.what();
+  } catch (const Error& error) {
+    wrong = error.what();
+  }
+  if (!wrong.empty()) {
+    words = "allreduce_perf: " + wrong + "\n";
+    return 2;
+  }
+  settings.types = chosen(kTypes, type);
+  settings.ops = chosen(kOps, op);
+  return -1;
+}
+
+}  // namespace winnow::bench

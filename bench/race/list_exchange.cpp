@@ -1,0 +1,169 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/race/list_exchange.hpp"
+
+#include <algorithm>
+#include <array>
+#include <winnow/error.hpp>
+
+#include "compress/partial.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "topology/link_model.hpp"
+
+namespace winnow::bench {
+namespace {
+
+using compress::MessageView;
+
+constexpr std::size_t kLists = 4;  // of a rank: no round meets the list of the one before
+constexpr int kSettling = 8;       // rounds before those that count
+
+/// A compressor for which somebody else has selected: float32 values and raw32 indices.
+class Given final : public compress::Compressor {
+ public:
+  explicit Given(kernels::SparseView list)
+      : Compressor(compress::make_compressor("topk:0.5,raw32")->codings()), list_(list) {}
+
+  bool everything() const override { return false; }
+  std::uint64_t kept(std::uint64_t) const override { return list_.index.size(); }
+  void encode(const Exec& exec, const compress::EncodeJob& job,
+              compress::Outbox& out) const override {
+    MessageView list{.header = job.header,
+                     .index = list_.index,
+                     .value = list_.value,
+                     .format = codings().value,
+                     .coded = {}};
+    compress::pack(exec, list, out.messages.front(), codings());
+    out.kept = list.header.k;
+  }
+  std::span<std::byte> encode_sums(const Exec&, const compress::EncodeJob&,
+                                   std::span<const MessageView>, compress::Owned&,
+                                   std::span<std::byte>) const override {
+    fail_usage("lists that are given have no owners");
+  }
+  void select(const Exec&, const compress::EncodeJob&, std::span<std::byte>) const override {
+    fail_usage("lists that are given are selected already");
+  }
+
+ private:
+  std::string selection() const override { return "given"; }
+
+  kernels::SparseView list_;
+};
+
+unsigned seed_of(std::size_t lists, int rank) {
+  return static_cast<unsigned>(1000 * lists) + static_cast<unsigned>(rank) + 1;
+}
+
+/// The sum of the messages that a schedule ended with, in their order.
+MessageView unite(const comm::Exchange& exchange) {
+  const compress::Stopwatch watch(exchange.stats.add_seconds);
+  MessageView sum = exchange.messages.front();
+  int ranks = 1;
+  for (const MessageView& next : exchange.messages.subspan(1)) {
+    const auto header =
+        compress::partial_header(exchange.header, ++ranks, exchange.compressor.codings());
+    sum = exchange.compressor.merge(exchange.exec, header, sum, next);
+  }
+  return sum;
+}
+
+}  // namespace
+
+ListExchange::ListExchange(Rank& rank, const comm::Schedule& schedule, ListShape shape, int threads)
+    : rank_(rank),
+      schedule_(schedule),
+      shape_(shape),
+      exec_{.threads = threads, .workspace = &workspace_},
+      transport_(rank.connect()) {
+  for (std::size_t lists = 0; lists < kLists; ++lists) {
+    lists_.push_back(random_entries(shape.count, shape.k, seed_of(lists, rank.control->rank())));
+  }
+}
+
+ListExchange::Spent ListExchange::run_once(std::size_t lists,
+                                           const std::function<void(const MessageView&)>& look) {
+  const Workspace::Scope scope(workspace_);
+  const Given compressor(lists_[lists % kLists].view());
+  compress::Part part;
+  part.count = shape_.count;
+  part.k = part.most_k = shape_.k;
+  Spent spent;
+  comm::Exchange exchange{.world = *transport_,
+                          .compressor = compressor,
+                          .exec = exec_,
+                          .deadline = Deadline::never(),
+                          .ring = LinkModel::kNever,
+                          .decay = 1,
+                          .factor = 1,
+                          .part = part,
+                          .header = {.count = part.count, .k = part.k},
+                          .random = {},
+                          .stats = spent.stats};
+  barrier(*rank_.control);
+  {
+    const compress::Stopwatch watch(spent.seconds);
+    comm::Rounds rounds = schedule_.run(exchange);
+    while (rounds.resume()) {
+      const compress::Stopwatch waiting(spent.stats.wait_seconds);
+      transport_->wait(rounds.ticket(), exchange.deadline);
+    }
+    const MessageView sum = unite(exchange);
+    union_k_ = sum.header.k;
+    if (look) look(sum);
+  }
+  return spent;
+}
+
+/// What is wrong with the union of the first lists, or empty. Values are whole numbers, so their
+/// sums have the same bits in any order.
+std::string ListExchange::check() {
+  std::vector<float> expected(shape_.count), found(shape_.count);
+  for (int r = 0; r < transport_->size(); ++r) {
+    const Entries entries = random_entries(shape_.count, shape_.k, seed_of(0, r));
+    const kernels::SparseView list = entries.view();
+    for (std::size_t i = 0; i < list.index.size(); ++i) expected[list.index[i]] += list.value[i];
+  }
+  run_once(0, [&](const MessageView& sum) {
+    for (std::size_t i = 0; i < sum.value.size(); ++i) {
+      found[sum.carries_all() ? i : sum.index[i]] = sum.value[i];
+    }
+  });
+  const double wrong = found == expected ? 0 : 1;
+  const bool any = max_over_ranks(*rank_.control, {&wrong, 1}).front() != 0;
+  return any ? "the union is not the sum of the lists" : "";
+}
+
+Measured ListExchange::measure(int rounds) {
+  if (std::string wrong = check(); !wrong.empty()) {
+    return {.problem = std::move(wrong), .failed = true, .counters = {}};
+  }
+  constexpr std::size_t kTimes = 4;
+  const auto count = static_cast<std::size_t>(rounds);
+  std::vector<double> times(kTimes * count);
+  for (int settling = 0; settling < kSettling; ++settling) run_once(0, {});
+  for (std::size_t round = 0; round < count; ++round) {
+    const Spent spent = run_once(round, {});
+    const Stats& stats = spent.stats;
+    const std::array<double, kTimes> row = {
+        spent.seconds, stats.select_seconds + stats.encode_seconds,
+        stats.exchange_seconds + stats.wait_seconds, stats.add_seconds};
+    for (std::size_t i = 0; i < kTimes; ++i) times[i * count + round] = row[i];
+  }
+  times = max_over_ranks(*rank_.control, times);
+  const auto middle = [&](std::size_t i) {
+    const auto from = times.begin() + static_cast<std::ptrdiff_t>(i * count);
+    return median({from, from + rounds});
+  };
+  const Spent last = run_once(0, {});
+  return {.problem = {},
+          .seconds = middle(0),
+          .counters = {{"encode_ms", 1e3 * middle(1)},
+                       {"exchange_ms", 1e3 * middle(2)},
+                       {"add_ms", 1e3 * middle(3)},
+                       {"wire_bytes", static_cast<double>(last.stats.wire_bytes)},
+                       {"k", static_cast<double>(shape_.k)},
+                       {"union_k", static_cast<double>(union_k_)}}};
+}
+
+}  // namespace winnow::bench

@@ -1,0 +1,309 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/plan/bucket.hpp"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <unordered_set>
+
+#include "comm/plan/hash.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "winnow/error.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Piece;
+
+/// Positions of a part in device memory, at most: kernels count to 2^31 there.
+constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
+
+bool is_exempt(const Segment& segment, const Options& options) {
+  if (options.exempt_1d && segment.dimensions == 1) return true;
+  const std::string name(segment.name);
+  return std::ranges::any_of(options.exempt, [&](const std::string& pattern) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+/// Cuts segments into parts of at most max_count positions, in which each piece begins at a
+/// multiple of `unit`. A parameter that was cut before keeps its pieces, however long.
+std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
+                            Parameters& parameters, std::uint64_t max_count, std::uint64_t unit) {
+  std::vector<BucketPart> parts;
+  const auto next_base = [unit](const compress::Part& part) {
+    return (part.count + unit - 1) / unit * unit;
+  };
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (!chosen[s]) continue;
+    const std::uint64_t count = segments[s].elements.size();
+    auto& parameter = parameters[segments[s].id];
+    parameter.count = count;
+    if (parameter.piece_length == 0) {
+      parameter.piece_length = max_count;
+      parameter.pieces.resize((count + max_count - 1) / max_count);
+    }
+    const std::uint64_t length = parameter.piece_length;
+    for (std::uint64_t offset = 0; offset < count; offset += length) {
+      const std::uint64_t size = std::min(length, count - offset);
+      if (parts.empty() || next_base(parts.back().part) + size > max_count) parts.emplace_back();
+      BucketPart& target = parts.back();
+      const std::uint64_t base = next_base(target.part);
+      target.part.pieces.push_back({
+          .elements = segments[s].elements.floats().subspan(offset, size),
+          .parameter = &parameter,
+          .state = &parameter.pieces[offset / length],
+          .offset = offset,
+          .base = static_cast<std::uint32_t>(base),
+      });
+      target.segments.push_back(s);
+      target.part.count = base + size;
+    }
+  }
+  return parts;
+}
+
+/// Why a whole bucket goes dense whatever the schedule, or empty.
+std::string dense_reason(std::uint64_t count, const Options& options) {
+  if (!options.enable) return "switched off (enable=0)";
+  const std::uint64_t bytes = count * sizeof(float);
+  if (bytes < options.min_bytes) {
+    return std::to_string(bytes) +
+           " bytes are below min_bytes=" + std::to_string(options.min_bytes);
+  }
+  return {};
+}
+
+CostShape shape_of(const compress::Part& part, const World& world,
+                   const compress::Codings& codings) {
+  return {world.ranks, part.count, part.most_k, codings, world.topology};
+}
+
+/// Names a plan: which segments travel how, and with how many elements; in two levels also who
+/// serves which shards, for PieceState::confined_to is such a name.
+std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
+  Hash hash;
+  hash.add(bucket.id);
+  for (const BucketPart& part : bucket.parts) {
+    hash.add(part.schedule->name).add(part.part.most_k);
+    for (int rank = 0; part.schedule->inner != nullptr && rank < topology.ranks(); ++rank) {
+      hash.add(static_cast<std::uint64_t>(topology.node_of(rank)));
+    }
+    for (std::size_t i = 0; i < part.segments.size(); ++i) {
+      const Piece& piece = part.part.pieces[i];
+      hash.add(part.segments[i]).add(piece.offset).add(piece.elements.size());
+    }
+  }
+  return hash.value();
+}
+
+/// The codings of the messages that this rank will send to all.
+std::string coding_of(const compress::Part& part, const compress::Compressor& compressor) {
+  const bool shared = part.self != compress::Part::kNobody;
+  std::string text;
+  compress::name_codings(shared ? part.partition.local_count(part.self) : part.count,
+                         shared ? part.owner_k[part.self] : part.k, compressor.codings(), text);
+  return text;
+}
+
+/// What is wrong with a segment's input, or empty.
+std::string_view input_error(const Segment& segment) {
+  const ConstElements& in = segment.input;
+  const Elements& out = segment.elements;
+  if (in.size() == 0) return {};
+  if (in.type() != out.type()) return " is of another type than its output";
+  if (in.size() != out.size()) return " has another count of elements than its output";
+  const auto distance = reinterpret_cast<std::uintptr_t>(in.bytes().data()) -
+                        reinterpret_cast<std::uintptr_t>(out.bytes().data());
+  const std::size_t bytes = out.bytes().size();
+  if (distance != 0 && (distance < bytes || distance > std::size_t{0} - bytes)) {
+    return " overlaps its output: they are to be the same memory, or apart";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name_of(ElementType type) {
+  constexpr std::array<std::string_view, 10> kNames = {
+      "float32", "bf16", "fp16", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
+  Hash hash;
+  hash.add(static_cast<std::uint64_t>(op));
+  for (const Segment& segment : segments) {
+    const auto type = static_cast<std::uint64_t>(segment.elements.type());
+    hash.add(segment.id).add(segment.elements.size()).add(type);
+    if (!input_error(segment).empty()) hash.add("wrong input");
+  }
+  return hash.value();
+}
+
+std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain) {
+  std::unordered_set<std::uint64_t> seen;
+  for (const Segment& segment : segments) {
+    const std::string id = std::to_string(segment.id);
+    if (!seen.insert(segment.id).second) return "parameter " + id + " is twice in one bucket";
+    const ElementType type = segment.elements.type(), first = segments.front().elements.type();
+    if (type != first && !(is_gradient(type) && is_gradient(first))) {
+      return "parameter " + id + " has " + std::string(name_of(type)) +
+             " elements in a bucket of " + std::string(name_of(first)) +
+             ": reduce it by a call of its own";
+    }
+    if (const auto wrong = input_error(segment); !wrong.empty()) {
+      return "the input of parameter " + id + std::string(wrong);
+    }
+    const auto known = plain ? parameters.end() : parameters.find(segment.id);
+    if (known != parameters.end() && known->second.count != segment.elements.size()) {
+      return "parameter " + id + " had " + std::to_string(known->second.count) +
+             " elements and now has " + std::to_string(segment.elements.size());
+    }
+  }
+  return {};
+}
+
+std::string refuse_memory(std::span<const Segment> segments, Place place) {
+  const auto is_foreign = [place](std::span<const std::byte> bytes) {
+    return !bytes.empty() && !kernels::is_within_reach(place, bytes.data());
+  };
+  for (const Segment& segment : segments) {
+    if (!is_foreign(segment.elements.bytes()) && !is_foreign(segment.input.bytes())) continue;
+    return "parameter " + std::to_string(segment.id) +
+           " does not lie in the memory of this AllReducer's device";
+  }
+  return {};
+}
+
+const MemorySource* residual_memory(const Options& options, Place place) {
+  const bool pinned = options.residual_memory == ResidualMemory::pinned_host;
+  return pinned && place == Place::cuda ? &kernels::pinned_memory() : nullptr;
+}
+
+Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
+                   World world, const compress::Compressor& compressor, Parameters& parameters) {
+  const Topology topology =
+      world.topology != nullptr ? *world.topology : Topology::uniform(world.ranks, 1);
+  Bucket bucket;
+  bucket.id = id;
+  for (const Segment& segment : segments) bucket.count += segment.elements.size();
+  const Schedule& dense = find_schedule("dense");
+
+  bucket.reason = dense_reason(bucket.count, options);
+  std::vector<bool> compressed(segments.size(), bucket.reason.empty());
+  std::vector<bool> rest(segments.size());
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (is_exempt(segments[s], options)) compressed[s] = false;
+  }
+  const bool automatic = options.max_part == Options::kAutomatic;
+  std::uint64_t most = automatic ? Options::kMaxPart : options.max_part;
+  if (world.place == Place::cuda) most = std::min(most, kMostOnDevice);
+  const auto cut_compressed = [&](Parameters& states, std::uint64_t longest) {
+    auto parts = cut(segments, compressed, states, longest, kernels::Partition::kUnit);
+    for (BucketPart& part : parts) {
+      compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
+    }
+    return parts;
+  };
+
+  std::vector<BucketPart> parts;
+  if (bucket.count == 0) {
+    bucket.reason = "nothing to reduce";
+  } else if (std::ranges::find(compressed, true) == compressed.end()) {
+    if (bucket.reason.empty()) bucket.reason = "every parameter is exempt";
+  } else {
+    Parameters for_a_look;
+    std::vector<CostShape> shapes;
+    for (const BucketPart& part : cut_compressed(for_a_look, most)) {
+      shapes.push_back(shape_of(part.part, world, compressor.codings()));
+    }
+    Choice choice = choose_schedule(options, shapes, world, compressor);
+    const Schedule& schedule = *choice.schedule;
+    bucket.reason = std::move(choice.reason);
+    bucket.close = choice.close;
+    if (&schedule == &dense) {
+      compressed.assign(segments.size(), false);
+    } else {
+      const std::uint64_t longest = longest_part(schedule, world, compressor, bucket.count);
+      parts = cut_compressed(parameters, automatic ? std::min(longest, most) : most);
+    }
+    for (BucketPart& part : parts) {
+      part.schedule = &schedule;
+      if (schedule.inner != nullptr) {
+        part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
+      }
+      if (!schedule.shared_out) continue;
+      compress::share_out(part.part, compressor, static_cast<std::uint32_t>(world.ranks),
+                          static_cast<std::uint32_t>(world.rank));
+    }
+  }
+  for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
+  auto dense_parts = cut(segments, rest, parameters, most, 1);
+  for (BucketPart& part : dense_parts) part.schedule = &dense;
+
+  bucket.compressed = parts.size();
+  bucket.parts = std::move(parts);
+  std::ranges::move(dense_parts, std::back_inserter(bucket.parts));
+  std::size_t messages = 0;
+  for (BucketPart& part : bucket.parts) {
+    part.shards.parts = bucket.parts.size();
+    messages = std::max(messages,
+                        bucket.parts.size() * std::max(part.shards.of_rail.size(), std::size_t{1}));
+  }
+  WINNOW_EXPECTS(messages <= kMaxParts, "a bucket of " + std::to_string(bucket.count) +
+                                            " elements needs more than " +
+                                            std::to_string(kMaxParts) + " messages of max_part=" +
+                                            std::to_string(options.max_part) + "; raise max_part");
+  std::uint64_t longest = 0;
+  for (const BucketPart& part : std::span(bucket.parts).subspan(bucket.compressed)) {
+    longest = std::max(longest, part.part.count * sizeof(float));
+  }
+  if (longest > 0) bucket.note = ring_note(world.links, longest);
+  bucket.reason += bucket.note;
+  const MemorySource* const residuals = residual_memory(options, world.place);
+  const Schedule* last = nullptr;
+  for (const BucketPart& part : bucket.parts) {
+    for (const Piece& piece : part.part.pieces) piece.parameter->residual_memory = residuals;
+    if (part.schedule != last) {
+      if (last != nullptr) bucket.schedule += '+';
+      bucket.schedule += part.schedule->name;
+      last = part.schedule;
+    }
+    const CostShape shape = shape_of(part.part, world, compressor.codings());
+    bucket.dense_wire_bytes += dense.wire_bytes(shape);
+    bucket.wire_bytes += part.schedule->wire_bytes(shape);
+  }
+  if (bucket.compressed > 0) {
+    const BucketPart& first = bucket.parts.front();
+    const bool whole = first.shards.of_rail.empty();
+    bucket.coding = coding_of(whole ? first.part : first.shards.of_rail.front().part, compressor);
+  }
+  bucket.plan = plan_id(bucket, topology);
+  return bucket;
+}
+
+void make_residuals(const Exec& exec, Bucket& bucket) {
+  for (BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+    for (const Piece& piece : part.part.pieces) compress::make_residual(exec, piece);
+    for (Shard& shard : part.shards.of_rail) {
+      shard.device_bounds = compress::make_device_bounds(exec, shard.states);
+    }
+  }
+}
+
+void view(Bucket& bucket, std::span<const Segment> segments) {
+  for (BucketPart& part : bucket.parts) {
+    for (std::size_t i = 0; i < part.segments.size(); ++i) {
+      Piece& piece = part.part.pieces[i];
+      piece.elements =
+          segments[part.segments[i]].elements.floats().subspan(piece.offset, piece.elements.size());
+    }
+  }
+}
+
+}  // namespace winnow::comm

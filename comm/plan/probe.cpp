@@ -1,0 +1,187 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/plan/probe.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include "kernels/exec/host_memory.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/residual_add.hpp"
+
+namespace winnow::comm {
+namespace {
+
+// Elements: few caches hold two such arrays.
+constexpr std::size_t kPassCount = std::size_t{1} << 22;
+// Bandwidth is told by how much longer the long message takes, so that neither latency nor what a
+// link lets pass at once in a burst counts.
+constexpr std::size_t kShort = 8, kLong = std::size_t{64} << 10, kLonger = std::size_t{320} << 10;
+constexpr double kUnknown = 0;  // of what a rank has not measured
+// Buckets that the native allreduce and the ring race on, in bytes, and what there is time for. Of
+// the longest, what MPI allocates in a call is no longer kept by the C library for the next one.
+constexpr std::array kRaced = {std::uint64_t{1} << 20, std::uint64_t{1} << 22,
+                               std::uint64_t{1} << 24, std::uint64_t{1} << 26};
+constexpr double kMostSeconds = 0.025;  // of a bucket over the link; of an allreduce but the last
+constexpr double kClearlyAhead = 0.9;   // of the other's time: noise decides nothing
+
+/// What a rank measures: seconds of an 8-byte message and bytes per second.
+struct Measured {
+  double pass = kUnknown;
+  double intra_alpha = kUnknown, intra_beta = kUnknown;
+  double inter_alpha = kUnknown, inter_beta = kUnknown;
+};
+
+double median(std::span<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? kUnknown : values[values.size() / 2];
+}
+
+template <class Work>
+double median_seconds(const Work& work) {
+  std::array<double, 3> seconds;
+  for (double& one : seconds) {
+    const auto begin = Deadline::Clock::now();
+    work();
+    one = std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
+  }
+  return median(seconds);
+}
+
+double measure_pass(const Exec& exec, const MemorySource* residuals) {
+  kernels::PlaceArray<float> gradient(exec, kPassCount);
+  kernels::PlaceArray<float> residual(exec, kPassCount, residuals);
+  const double seconds = median_seconds([&] {
+    kernels::residual_add(exec, residual.span(), gradient.span());
+    kernels::wait(exec);
+  });
+  return 3 * sizeof(float) * static_cast<double>(kPassCount) / seconds;
+}
+
+/// Ranks that each send to the next and receive from the one before, all at once.
+class Circle {
+ public:
+  /// `members` name this rank.
+  Circle(Transport& world, const Exec& exec, Deadline deadline, std::span<const int> members)
+      : world_(world), exec_(exec), deadline_(deadline), out_(exec, kLonger), in_(exec, kLonger) {
+    const auto self =
+        static_cast<std::size_t>(std::ranges::find(members, world.rank()) - members.begin());
+    next_ = members[(self + 1) % members.size()];
+    previous_ = members[(self + members.size() - 1) % members.size()];
+  }
+
+  void measure(double& alpha, double& beta) {
+    turn(kShort);  // the first message may set up a connection
+    alpha = median_seconds([&] { turn(kShort); });
+    const double with_long = median_seconds([&] { turn(kLong); });
+    const double with_longer = median_seconds([&] { turn(kLonger); });
+    const double more = with_longer - with_long;
+    // Noise may hide the difference where links are fast.
+    beta = more > with_longer / 4 ? static_cast<double>(kLonger - kLong) / more
+                                  : static_cast<double>(kLonger) / with_longer;
+  }
+
+ private:
+  void turn(std::size_t bytes) {
+    std::uint64_t received = 0;
+    world_.send(out_.span().first(bytes), next_);
+    world_.recv(in_.span().first(bytes), previous_, &received);
+    world_.wait(world_.start(exec_), deadline_);
+  }
+
+  Transport& world_;
+  const Exec& exec_;
+  Deadline deadline_;
+  kernels::PlaceArray<std::byte> out_, in_;
+  int next_ = 0, previous_ = 0;
+};
+
+}  // namespace
+
+LinkModel probe_links(const Probed& buckets, const Probed& control, const Topology& topology,
+                      Deadline deadline) {
+  const auto& [world, exec, residuals] = buckets;
+  Measured mine;
+  mine.pass = measure_pass(exec, residuals);
+  const int node = topology.node_of(world.rank());
+  const auto locals = topology.members(node);
+  if (locals.size() > 1) {
+    Circle(world, exec, deadline, locals).measure(mine.intra_alpha, mine.intra_beta);
+  }
+  if (topology.nodes() > 1 && locals.front() == world.rank()) {
+    std::vector<int> firsts;
+    for (int n = 0; n < topology.nodes(); ++n) firsts.push_back(topology.members(n).front());
+    Circle(world, exec, deadline, firsts).measure(mine.inter_alpha, mine.inter_beta);
+  }
+
+  std::vector<Measured> all(static_cast<std::size_t>(world.size()));
+  control.world.all_gather(control.exec, std::as_bytes(std::span(&mine, 1)),
+                           std::as_writable_bytes(std::span(all)), deadline);
+  LinkModel model;
+  const auto settle = [&](double Measured::*what, double& value) {
+    std::vector<double> known;
+    for (const Measured& one : all) {
+      if (one.*what > 0 && one.*what < std::numeric_limits<double>::infinity()) {
+        known.push_back(one.*what);
+      }
+    }
+    if (!known.empty()) value = median(known);
+  };
+  settle(&Measured::pass, model.pass);
+  settle(&Measured::intra_alpha, model.intra.alpha);
+  settle(&Measured::intra_beta, model.intra.beta);
+  settle(&Measured::inter_alpha, model.inter.alpha);
+  settle(&Measured::inter_beta, model.inter.beta);
+  return model;
+}
+
+std::uint64_t ring_from(std::span<const Race> races) {
+  std::uint64_t from = LinkModel::kNever;
+  for (const Race& race : races) {
+    const bool clearly_ahead = race.ring < kClearlyAhead * race.native;
+    from = clearly_ahead ? std::min(from, race.bytes) : LinkModel::kNever;
+  }
+  return from;
+}
+
+std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline) {
+  if (!world.native_all_reduce() || world.size() == 1) return LinkModel::kNever;
+  const auto too_long = [&](std::uint64_t bytes) { return link.seconds(bytes) > kMostSeconds; };
+  const auto raced = std::span(kRaced).first(
+      static_cast<std::size_t>(std::ranges::find_if(kRaced, too_long) - kRaced.begin()));
+  if (raced.empty()) return LinkModel::kNever;
+  // A rank without memory says so before others wait for it in a native collective.
+  kernels::HostArray<float> bucket;
+  std::vector<std::uint8_t> lacking(static_cast<std::size_t>(world.size()));
+  std::uint8_t lacks = 0;
+  try {
+    bucket = kernels::HostArray<float>(raced.back() / sizeof(float));
+  } catch (const std::bad_alloc&) {
+    lacks = 1;
+  }
+  world.all_gather(exec, std::as_bytes(std::span(&lacks, 1)),
+                   std::as_writable_bytes(std::span(lacking)), deadline);
+  if (std::ranges::find(lacking, 1) != lacking.end()) return LinkModel::kNever;
+
+  std::vector<Race> races, all(lacking.size());
+  for (const std::uint64_t bytes : raced) {
+    const Elements elements = bucket.span().first(bytes / sizeof(float));
+    Race mine{.bytes = bytes, .native = 0, .ring = 0};
+    mine.native =
+        median_seconds([&] { world.all_reduce(exec, elements, ReduceOp::sum, deadline); });
+    mine.ring = median_seconds(
+        [&] { world.Transport::all_reduce(exec, elements, ReduceOp::sum, deadline); });
+    world.all_gather(exec, std::as_bytes(std::span(&mine, 1)),
+                     std::as_writable_bytes(std::span(all)), deadline);
+    races.push_back({.bytes = bytes,
+                     .native = std::ranges::max(all, {}, &Race::native).native,
+                     .ring = std::ranges::max(all, {}, &Race::ring).ring});
+    if (std::max(races.back().native, races.back().ring) > kMostSeconds) break;
+  }
+  return ring_from(races);
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,207 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/predict/prediction.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/plan/planner.hpp"
+#include "comm/predict/size_only.hpp"
+#include "comm/schedule/pipeline.hpp"
+#include "comm/schedule/schedule.hpp"
+#include "comm/schedule/shards.hpp"
+
+namespace winnow::comm {
+
+namespace {
+
+/// Merges what one rank did in a round into what all did.
+void note(std::vector<RoundOfPrediction>& rounds, std::size_t number,
+          const RoundOfPrediction& mine) {
+  if (rounds.size() <= number) {
+    rounds.resize(number + 1);
+    rounds[number] = mine;
+    return;
+  }
+  RoundOfPrediction& all = rounds[number];
+  all.messages += mine.messages;
+  all.least_bytes = std::min(all.least_bytes, mine.least_bytes);
+  all.most_bytes = std::max(all.most_bytes, mine.most_bytes);
+  all.begin = std::min(all.begin, mine.begin);
+  all.end = std::max(all.end, mine.end);
+}
+
+/// What all ranks of a run add to.
+struct Tally {
+  const Scenario& scenario;
+  const Schedule& schedule;
+  const Nowhere& nowhere;
+  Prediction& prediction;
+};
+
+/// One rank's part of a bucket that nobody holds.
+class PartOfCall {
+ public:
+  PartOfCall(const Tally& tally, std::uint64_t count, const compress::Compressor& compressor,
+             int rank) {
+    state_.count = part.count = count;
+    state_.pieces.resize(1);
+    part.pieces = {{.elements = tally.nowhere.floats(count),
+                    .parameter = &state_,
+                    .state = &state_.pieces.front()}};
+    const Topology& topology = tally.scenario.topology;
+    const auto ranks = static_cast<std::uint32_t>(topology.ranks());
+    const bool shared_out = tally.schedule.shared_out;
+    compress::share_out(part, compressor, shared_out ? ranks : 1,
+                        shared_out ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
+    if (tally.schedule.inner != nullptr) {
+      shards = cut_shards(part, topology, rank, *tally.schedule.inner, compressor);
+    }
+  }
+  PartOfCall(const PartOfCall&) = delete;
+  PartOfCall& operator=(const PartOfCall&) = delete;
+
+  /// What this rank keeps of the sums of its node.
+  std::uint64_t served_k(const Rails& rails) const {
+    std::uint64_t k = 0;
+    for (std::size_t rail = 0; rail < shards.of_rail.size(); ++rail) {
+      if (rails.transport(rail) != nullptr) k += shards.of_rail[rail].part.k;
+    }
+    return k;
+  }
+
+  compress::Part part;
+  Shards shards;
+
+ private:
+  compress::ParameterState state_;
+};
+
+/// Takes the time of writing the sums.
+bool write_sizes(Exchange& exchange) {
+  std::uint64_t entries = 0;
+  for (const auto& views : {exchange.messages, exchange.sums}) {
+    for (const compress::MessageView& view : views) entries += view.header.k;
+  }
+  const auto& compressor = static_cast<const SizeOnly&>(exchange.compressor);
+  if (exchange.sum.empty()) {
+    compressor.write(exchange.part.count, entries);
+  } else {
+    compressor.write_sum(exchange.part.count);
+  }
+  return true;
+}
+
+/// Runs a bucket in one part and notes its rounds.
+void run_whole(const Tally& tally, SimulatedTransport& rank, Exchange& exchange) {
+  Rounds rounds = tally.schedule.run(exchange);
+  double begin = rank.clock();
+  std::uint64_t sent = rank.bytes_sent();
+  for (std::size_t number = 0; rounds.resume(); ++number) {
+    rank.wait(rounds.ticket(), exchange.deadline);
+    const std::uint64_t bytes = rank.bytes_sent() - sent;
+    note(tally.prediction.rounds, number, {0, bytes, bytes, begin, rank.clock()});
+    sent = rank.bytes_sent();
+    begin = rank.clock();
+  }
+  write_sizes(exchange);
+}
+
+void call(const Tally& tally, SimulatedTransport& rank) {
+  const Scenario& scenario = tally.scenario;
+  Workspace workspace;
+  const Exec exec{.workspace = &workspace};
+  const Workspace::Scope scope(workspace);
+  if (tally.schedule.name == "dense") {
+    rank.all_reduce(exec, tally.nowhere.floats(scenario.count), ReduceOp::sum, Deadline::never());
+    if (rank.rank() == 0) tally.prediction.k = scenario.count;
+    return;
+  }
+  const SizeOnly compressor(scenario.compressor, rank, tally.nowhere);
+  const World world{rank.size(), rank.rank(), &scenario.topology, scenario.links};
+  const std::uint64_t longest =
+      scenario.max_part == Options::kAutomatic
+          ? longest_part(tally.schedule, world, compressor, scenario.count)
+          : scenario.max_part;
+  Stats stats;
+  std::optional<Rails> rails;
+  if (tally.schedule.inner != nullptr) rails.emplace(rank, scenario.topology);
+  std::deque<PartOfCall> parts;
+  std::vector<Exchange> exchanges;
+  std::uint64_t k = 0;
+  for (std::uint64_t begin = 0; begin < scenario.count; begin += longest) {
+    PartOfCall& of_call = parts.emplace_back(tally, std::min(longest, scenario.count - begin),
+                                             compressor, rank.rank());
+    compress::Part& part = of_call.part;
+    k += rails ? of_call.served_k(*rails) : part.k;
+    exchanges.push_back({.world = rank,
+                         .compressor = compressor,
+                         .exec = exec,
+                         .deadline = Deadline::never(),
+                         .ring = LinkModel::kNever,
+                         .decay = 1,
+                         .factor = 1,
+                         .part = part,
+                         .header = {.count = part.count, .k = part.k},
+                         .random = {},
+                         .stats = stats,
+                         .rails = rails ? &*rails : nullptr,
+                         .shards = rails ? &of_call.shards : nullptr});
+  }
+  for (PartOfCall& part : parts) part.shards.parts = parts.size();
+  if (exchanges.size() == 1) {
+    run_whole(tally, rank, exchanges.front());
+  } else {
+    const std::vector<const Schedule*> schedules(exchanges.size(), &tally.schedule);
+    run_parts(schedules, exchanges, write_sizes);
+  }
+  if (rank.rank() != 0) return;
+  tally.prediction.k = k;
+  tally.prediction.parts = exchanges.size();
+}
+
+}  // namespace
+
+Prediction predict(const Scenario& scenario) {
+  const auto compressor = compress::make_compressor(scenario.compressor);
+  WINNOW_EXPECTS(!compressor->any_k(), "how many elements " + scenario.compressor +
+                                           " keeps is up to the gradient; take topk with the "
+                                           "density that is expected of it");
+  WINNOW_EXPECTS(scenario.count > 0 && scenario.count <= Options::kMaxPart,
+                 "a prediction takes from 1 to " + std::to_string(Options::kMaxPart) +
+                     " elements, not " + std::to_string(scenario.count));
+  WINNOW_EXPECTS(scenario.max_part <= Options::kMaxPart,
+                 "parts of a bucket have at most " + std::to_string(Options::kMaxPart) +
+                     " elements, not " + std::to_string(scenario.max_part));
+  // A message is never longer than all elements and their indices.
+  const Nowhere nowhere(
+      2 * compress::message_room(scenario.count, scenario.count, compressor->codings()) +
+      2 * scenario.count * sizeof(float));
+  const World ranks{scenario.topology.ranks(), 0, &scenario.topology, scenario.links};
+  const CostShape shape{.ranks = ranks.ranks,
+                        .count = scenario.count,
+                        .k = compressor->kept(scenario.count),
+                        .codings = compressor->codings(),
+                        .topology = ranks.topology};
+  Choice choice =
+      choose_schedule({.schedule = scenario.schedule}, std::span(&shape, 1), ranks, *compressor);
+  const Schedule& schedule = *choice.schedule;
+  Prediction prediction{.schedule = &schedule, .reason = std::move(choice.reason)};
+  const SimulatedWorld world{.topology = scenario.topology,
+                             .links = scenario.links,
+                             .payload = SimulatedWorld::Payload::sizes,
+                             .trace = scenario.trace};
+  SimulatedResult result = world.run([&](const std::shared_ptr<SimulatedTransport>& rank) {
+    call({scenario, schedule, nowhere, prediction}, *rank);
+  });
+  prediction.seconds = *std::ranges::max_element(result.seconds);
+  prediction.wire_bytes = *std::ranges::max_element(result.bytes_sent);
+  prediction.uplink_bytes = *std::ranges::max_element(result.uplink_bytes);
+  prediction.transfers = std::move(result.transfers);
+  return prediction;
+}
+
+}  // namespace winnow::comm

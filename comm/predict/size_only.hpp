@@ -1,0 +1,87 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/transport/simulated/simulated.hpp"
+#include "compress/compressor.hpp"
+
+namespace winnow::comm {
+
+/// Address space that is never touched: what messages and tensors of Payload::sizes are made of.
+/// All of them overlap.
+class Nowhere {
+ public:
+  /// Throws UsageError where there is not so much address space.
+  explicit Nowhere(std::size_t bytes);
+  ~Nowhere();
+  Nowhere(const Nowhere&) = delete;
+  Nowhere& operator=(const Nowhere&) = delete;
+
+  std::span<std::byte> bytes(std::size_t count) const;
+  std::span<float> floats(std::size_t count) const;
+
+ private:
+  std::byte* memory_;
+  std::size_t size_;
+};
+
+/// Stands for a compressor where only sizes travel: messages have the sizes that it would give
+/// them, of supports that are spread evenly and know nothing of each other, and virtual time passes
+/// as its passes over memory take.
+class SizeOnly final : public compress::Compressor {
+ public:
+  /// `specification` as in Options::compressor. The others must outlive it.
+  SizeOnly(std::string_view specification, SimulatedTransport& rank, const Nowhere& nowhere)
+      : SizeOnly(compress::make_compressor(specification), rank, nowhere) {}
+
+  std::string name() const override { return real_->name(); }
+  bool everything() const override { return real_->everything(); }
+  std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
+  void encode(const Exec& exec, const compress::EncodeJob& job,
+              compress::Outbox& out) const override;
+  std::span<std::byte> encode_sums(const Exec& exec, const compress::EncodeJob& job,
+                                   std::span<const compress::MessageView> contributions,
+                                   compress::Owned& owned, std::span<std::byte> out) const override;
+  void select(const Exec& exec, const compress::EncodeJob& job,
+              std::span<std::byte> out) const override;
+  void take(const Exec& exec, const compress::EncodeJob& job, compress::Taken& taken,
+            std::span<std::byte> out) const override;
+  void add(const Exec& exec, const compress::EncodeJob& job,
+           std::span<const compress::MessageView> terms,
+           const compress::Addition& out) const override;
+  std::span<std::byte> room(const Exec& exec, std::size_t bytes) const override;
+  compress::MessageView open(const Exec& exec, std::span<const std::byte> message,
+                             const compress::Expected& expected, int sender) const override;
+  compress::MessageView merge(const Exec& exec, const compress::Header& header,
+                              const compress::MessageView& first,
+                              const compress::MessageView& second) const override;
+  void pack(const Exec& exec, compress::MessageView& sum, std::span<std::byte> out) const override;
+  void announce(const Exec&, const compress::Header&, std::span<std::byte>) const override {}
+  void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
+                     std::span<float> sum) const override;
+  bool write_outcome(const Exec& exec, const compress::Part& part,
+                     const compress::Outcome& outcome) const override;
+
+  /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
+  void write(std::uint64_t count, std::uint64_t k) const;
+  /// Takes the time of writing a sum of all elements into them.
+  void write_sum(std::uint64_t count) const;
+
+ protected:
+  std::string selection() const override { return real_->name(); }
+
+ private:
+  SizeOnly(std::unique_ptr<compress::Compressor> real, SimulatedTransport& rank,
+           const Nowhere& nowhere)
+      : Compressor(real->codings()), real_(std::move(real)), rank_(rank), nowhere_(nowhere) {}
+  double entries(std::uint64_t k) const;
+
+  std::unique_ptr<compress::Compressor> real_;
+  SimulatedTransport& rank_;
+  const Nowhere& nowhere_;
+};
+
+}  // namespace winnow::comm

@@ -1,0 +1,203 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/allreducer.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/plan/agreement.hpp"
+#include "comm/plan/hash.hpp"
+#include "comm/plan/probe.hpp"
+#include "comm/reducer/allreducer_impl.hpp"
+#include "comm/reducer/stats_table.hpp"
+#include "compress/device/device.hpp"
+
+namespace winnow {
+namespace {
+
+using compress::Header;
+
+/// What must be equal on all ranks.
+std::uint64_t digest_of(Options options) {
+  options.threads = options.stats = options.debug = 0;
+  options.residual_memory = ResidualMemory::device;
+  return comm::Hash().add(options.to_string()).value();
+}
+
+/// Cores that this process may run on, or its share of the node's, whichever are fewer: a launcher
+/// that binds ranks to cores has shared them out already, one that does not has not.
+int default_threads(const Topology& topology, int rank) {
+  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  const bool known = ::sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int bound = known ? CPU_COUNT(&set) : online;
+  return std::max(1, std::min(bound, online / topology.ranks_on(topology.node_of(rank))));
+}
+
+/// Patterns are written one after another in Options::to_string, so they hold none of its marks.
+void check_patterns(std::span<const std::string> patterns) {
+  for (const std::string& pattern : patterns) {
+    WINNOW_EXPECTS(!pattern.empty() && pattern.find_first_of(" \t\n;,") == std::string::npos,
+                   "option exempt takes shell patterns without blanks, ';' and ',', not '" +
+                       pattern + "'; a '?' stands for any character");
+  }
+}
+
+}  // namespace
+
+AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
+    : site(std::move(world), where),
+      transport(&site.world()),
+      exec(site.exec()),
+      options(given),
+      topology(Topology::uniform(1, 1)) {
+  // A rank whose options are wrong still meets the others, so that all of them hear of it.
+  std::string refusal;
+  Header mine;
+  try {
+    if (!site.refusal().empty()) fail_usage(site.refusal());
+    check_patterns(given.exempt);
+    options = Options::parse(given.to_string());
+    compressor = compress::make_compressor(options.compressor);
+    if (exec.place == Place::cuda) {
+      compressor = compress::on_device(std::move(compressor));
+      ends = std::make_shared<comm::CallEnds>(exec, patience());
+      if (options.stats > 0) clock = std::make_unique<compress::StreamClock>(exec);
+    }
+    digest = digest_of(options);
+  } catch (const Error& error) {
+    refusal = error.what();
+    mine.flags = Header::kRefused;
+    options = {};
+  }
+  mine.digest = digest;
+  try {
+    comm::agree(site.control(), site.host(), mine, refusal, deadline());
+    topology = discover(site.control(), deadline());
+    rails = std::make_unique<comm::Rails>(*transport, topology);
+    site.set_threads(options.threads > 0 ? options.threads
+                                         : default_threads(topology, transport->rank()));
+    links = find_links();
+  } catch (const UsageError&) {  // on every rank
+    throw;
+  } catch (const std::exception& error) {
+    transport->abort(error.what());
+    throw;
+  }
+  log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
+  queue = std::make_shared<comm::CallQueue>(
+      transport->allows_threads(),
+      [this](std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark& mark) {
+        all_reduce(segments, chosen, &mark);
+      },
+      ends, site.device());
+}
+
+/// Measures them only where a choice depends on them; the options then say what was measured, so
+/// that a run's predictions can be had again.
+LinkModel AllReducer::Impl::find_links() {
+  if (!options.links.empty()) return LinkModel::parse(options.links);
+  const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
+  if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
+  LinkModel measured =
+      comm::probe_links({*transport, exec, comm::residual_memory(options, exec.place)},
+                        {site.control(), site.host()}, topology, deadline());
+  const Link& slowest = topology.nodes() > 1 ? measured.inter : measured.intra;
+  if (options.deadline == 0 && exec.place != Place::cuda) {
+    measured.ring = comm::probe_ring(site.control(), slowest, site.host(), deadline());
+  }
+  options.links = measured.to_string('+');
+  return measured;
+}
+
+AllReducer::Impl::~Impl() {
+  queue->close();
+  watcher.reset();
+  end_calls();
+  if (options.stats == 0 || transport->rank() != 0) return;
+  try {
+    comm::write_stats_table(std::cerr, transport->size(), options, book.buckets(), book.totals());
+  } catch (...) {
+    // No memory for a table.
+  }
+}
+
+AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options,
+                       const Exec& where)
+    : impl_(std::make_unique<Impl>(std::move(transport), options, where)) {}
+AllReducer::~AllReducer() = default;
+AllReducer::AllReducer(AllReducer&&) noexcept = default;
+AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
+
+void AllReducer::all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
+  if (impl_->queue->idle()) {
+    impl_->all_reduce(bucket, op.value_or(impl_->options.op), nullptr);
+  } else {
+    all_reduce_async(bucket, op).wait();
+  }
+}
+
+Work AllReducer::all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
+  return {impl_->queue, impl_->queue->submit(bucket, op.value_or(impl_->options.op))};
+}
+
+void AllReducer::all_reduce(const Elements& elements, std::uint64_t id,
+                            std::optional<ReduceOp> op) {
+  const Segment segment{.elements = elements, .id = id};
+  all_reduce(std::span(&segment, 1), op);
+}
+
+Work AllReducer::all_reduce_async(const Elements& elements, std::uint64_t id,
+                                  std::optional<ReduceOp> op) {
+  const Segment segment{.elements = elements, .id = id};
+  return all_reduce_async(std::span(&segment, 1), op);
+}
+
+void AllReducer::all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
+                            std::optional<ReduceOp> op) {
+  const Segment segment{.elements = output, .id = id, .input = input};
+  all_reduce(std::span(&segment, 1), op);
+}
+
+Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& output,
+                                  std::uint64_t id, std::optional<ReduceOp> op) {
+  const Segment segment{.elements = output, .id = id, .input = input};
+  return all_reduce_async(std::span(&segment, 1), op);
+}
+
+void AllReducer::synchronize() {
+  impl_->synchronize();
+}
+
+const Options& AllReducer::options() const {
+  return impl_->options;
+}
+const Topology& AllReducer::topology() const {
+  return impl_->topology;
+}
+Transport& AllReducer::transport() {
+  return *impl_->site.transport();
+}
+Stats AllReducer::last() const {
+  return impl_->book.last();
+}
+Stats AllReducer::totals() const {
+  return impl_->book.totals();
+}
+std::vector<BucketStats> AllReducer::bucket_stats() const {
+  return impl_->book.buckets();
+}
+
+std::span<const float> AllReducer::residual(std::uint64_t id) const {
+  const auto known = impl_->parameters.find(id);
+  if (known == impl_->parameters.end()) return {};
+  return known->second.residual.span();
+}
+
+}  // namespace winnow

@@ -1,0 +1,229 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// A call, from the gradients to the sums.
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/reducer/allreducer_impl.hpp"
+#include "comm/reducer/measure.hpp"
+#include "comm/reducer/plain.hpp"
+#include "comm/reducer/put_back.hpp"
+#include "comm/reducer/unseen.hpp"
+#include "comm/schedule/pipeline.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/exec/float_mode.hpp"
+#include "kernels/exec/stopwatch.hpp"
+
+namespace winnow {
+
+using comm::Bucket;
+using comm::BucketPart;
+using comm::Exchange;
+using compress::Header;
+using compress::Stopwatch;
+using compress::StreamClock;
+
+/// Parameters that have one.
+std::uint64_t AllReducer::Impl::count_residuals() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      parameters, [](const auto& entry) { return !entry.second.residual.empty(); }));
+}
+
+/// `mark`, if not null, is set behind the call's work on a device.
+void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp chosen,
+                                  kernels::StreamMark* mark) {
+  const std::lock_guard lock(calling);
+  if (!broken.empty()) throw CommError(broken);
+  const kernels::FloatMode mode;
+  op = chosen;
+  try {
+    const kernels::DeviceScope scope(site.device());
+    hear();
+    if (kernels::is_captured(exec)) {
+      WINNOW_EXPECTS(mark == nullptr, "a call in flight cannot be captured into a CUDA graph");
+      expect_capturable(segments);
+    }
+    const Bucket& bucket = call(segments);
+    if (ends != nullptr) {
+      ends->end(bucket.number);
+      if (mark != nullptr) mark->set(exec);
+    }
+    log->call(calls - 1, book.of(bucket), book.call());
+    if (clock != nullptr) book.forget_times();
+    book.finish(bucket, site.allocations() + residuals);
+  } catch (const CudaError& error) {  // nothing can be put back on a device that has failed
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+}
+
+/// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
+const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
+  const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec)),
+      pinned_scope(exec.pinned_workspace != nullptr ? *exec.pinned_workspace : *exec.workspace);
+  widened.view(exec, segments);
+  Bucket& bucket = find(segments);
+  const auto trial = trials.find(bucket.id);
+  const bool unseen = ends != nullptr && comm::may_go_unseen(bucket);
+  if (trial != trials.end() || !unseen) await_calls();
+  if (trial != trials.end()) kernels::wait(exec);  // for what is not of the call
+  const auto start = Deadline::Clock::now();
+  comm::view(bucket, widened.segments());
+  begin(bucket);
+  StreamClock::Call timed(call_clock(), book.call().wait_seconds);
+  {
+    const Stopwatch watch(book.call().select_seconds);
+    widened.read(exec);
+  }
+  try {
+    if (bucket.plain) {
+      comm::reduce_plain({*transport, exec, deadline(), ring()}, widened.segments(), op,
+                         book.call());
+      const int next = (transport->rank() + 1) % transport->size();
+      if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
+    } else if (unseen) {
+      comm::reduce_unseen({exec, bucket, schedules, exchanges, widened}, ends->verdict());
+      watch();
+      residuals = count_residuals();
+    } else if (!reduce(bucket)) {
+      recover(bucket);
+      put_back(std::numeric_limits<float>::quiet_NaN());
+      book.call().poisoned = 1;
+    }
+  } catch (const std::exception& error) {
+    transport->abort(error.what());
+    recover(bucket);
+    put_back(0);
+    widened.narrow(exec);
+    give_up(error.what());
+  }
+  {
+    const StreamClock::Stage stage(&StreamClock::kUncounted);
+    if (unseen && (trial != trials.end() || options.stats >= 2)) await_messages();
+    if (options.stats >= 2) comm::measure(exec, widened.segments(), bucket, book.call());
+  }
+  {
+    const Stopwatch watch(book.call().add_seconds);
+    widened.narrow(exec);
+  }
+  timed.end({.number = book.number(), .bucket = bucket.number});
+  if (trial != trials.end()) {
+    kernels::wait(exec);
+    trial->second.record(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
+  }
+  return bucket;
+}
+
+/// Where a collective has worked on elements in place, but all their gradients still stand where
+/// they came from, takes them from there again, to be put back.
+void AllReducer::Impl::recover(const Bucket& bucket) {
+  bool found = false;
+  for (Exchange& exchange : exchanges) {
+    const auto& segments = bucket.parts[exchange.header.part].segments;
+    const bool all = std::ranges::all_of(
+        segments, [&](std::size_t segment) { return widened.has_original(segment); });
+    if (!exchange.in_place || !all) continue;
+    exchange.in_place = false;
+    found = true;
+  }
+  if (found) widened.read(exec);
+}
+
+/// After this nothing is as it was on all ranks, and the transport may still use what it was given.
+void AllReducer::Impl::give_up(const std::string& why) {
+  broken = why;
+  site.abandon();
+  log->broken(why);
+  throw CommError(why);
+}
+
+void AllReducer::Impl::begin(Bucket& bucket) {
+  Stats& call = book.begin(bucket);
+  exchanges.clear();
+  schedules.clear();
+  for (BucketPart& part : bucket.parts) {
+    const Header header{.digest = digest,
+                        .bucket = bucket.plan,
+                        .call = calls,
+                        .count = part.part.count,
+                        .k = part.part.k,
+                        .part = static_cast<std::uint16_t>(exchanges.size())};
+    schedules.push_back(part.schedule);
+    exchanges.push_back(Exchange{.world = *transport,
+                                 .compressor = *compressor,
+                                 .exec = exec,
+                                 .deadline = deadline(),
+                                 .ring = ring(),
+                                 .decay = options.decay,
+                                 .factor = factor(),
+                                 .part = part.part,
+                                 .header = header,
+                                 .random = random_of(part.part, header.part),
+                                 .stats = call,
+                                 .rails = rails.get(),
+                                 .shards = &part.shards,
+                                 .undoable = bucket.mixed()});
+  }
+  ++calls;
+}
+
+/// Stages are numbered so that no two messages of a call share random numbers.
+kernels::RandomKey AllReducer::Impl::random_of(const compress::Part& part,
+                                               std::uint16_t number) const {
+  return {.seed = options.seed,
+          .call = calls,
+          .rank = static_cast<std::uint32_t>(transport->rank()),
+          .stage = number * (part.partition.owners() + 1)};
+}
+
+/// Runs parts [first, last_part) through their schedules. Returns whether no rank's gradient was
+/// found not finite, which all ranks know.
+bool AllReducer::Impl::run(std::size_t first, std::size_t last_part) {
+  const auto parts = std::span(exchanges).subspan(first, last_part - first);
+  return comm::run_parts(std::span(schedules).subspan(first, parts.size()), parts);
+}
+
+/// Compressed parts are summed before dense ones begin, and sums that would overwrite a gradient
+/// are written last, so that whatever fails can be put back. Returns false where the bucket is to
+/// become NaN: what decides has the same bits on all ranks.
+bool AllReducer::Impl::reduce(const Bucket& bucket) {
+  const bool fits = run(0, bucket.compressed) && sums_fit(bucket, 0, bucket.compressed);
+  // Dense sums have no header for the poison bit, and need none: they are not finite where a
+  // gradient is not. They go in any case, since other ranks may not have looked at the others yet.
+  if (!run(bucket.compressed, exchanges.size()) || !fits) return false;
+  const Stopwatch watch(book.call().add_seconds);
+  if (bucket.mixed() && !sums_are_finite(bucket.compressed)) return false;
+  if (bucket.mixed() && !sums_fit(bucket, bucket.compressed, exchanges.size())) return false;
+  for (std::size_t i = 0; i < exchanges.size(); ++i) {
+    if (schedules[i]->write != nullptr) schedules[i]->write(exchanges[i], exec);
+  }
+  for (const Exchange& exchange : std::span(exchanges).first(bucket.compressed)) {
+    compressor->keep_left(exec, exchange.part, exchange.owned);
+  }
+  return true;
+}
+
+/// Whether the sums of parts [first, last_part) are finite in the types that they go back to.
+bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
+                                std::size_t last_part) const {
+  return widened.fits(exec, bucket, std::span(exchanges).subspan(first, last_part - first));
+}
+
+/// Of the parts from `first` on.
+bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
+  return std::ranges::all_of(std::span(exchanges).subspan(first), [&](const Exchange& exchange) {
+    return kernels::all_finite(exec, exchange.sum);
+  });
+}
+
+/// Ends a call that cannot be finished, or whose result is not finite.
+void AllReducer::Impl::put_back(float fill) {
+  for (const Exchange& exchange : exchanges) comm::put_back(exchange, exec, fill);
+  residuals = count_residuals();
+}
+
+}  // namespace winnow

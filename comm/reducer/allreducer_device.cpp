@@ -1,0 +1,103 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of calls on a device, which return before they are done.
+#include <exception>
+#include <mutex>
+#include <winnow/error.hpp>
+
+#include "comm/reducer/allreducer_impl.hpp"
+#include "comm/reducer/unseen.hpp"
+
+namespace winnow {
+
+/// What became of earlier calls on a device.
+void AllReducer::Impl::hear() {
+  if (ends == nullptr) return;
+  if (const std::string why = ends->failure(); !why.empty()) {
+    transport->abort(why);
+    give_up(why);
+  }
+  for (std::size_t bucket = 0; bucket < ends->buckets(); ++bucket) {
+    book.poison(bucket, ends->refused(bucket));
+  }
+  if (call_clock() == nullptr) return;
+  clock->read([this](const compress::StreamClock::Name& call, const double* stage, double seconds) {
+    book.add_time(call, stage, seconds);
+  });
+}
+
+/// Before the host waits for the device: which may still wait for messages of calls that have not
+/// been waited for, and knows no deadline.
+void AllReducer::Impl::await_calls() {
+  if (ends == nullptr) return;
+  try {
+    ends->wait(ends->ended());
+  } catch (const Error& error) {
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+}
+
+/// The same for those of the call under way.
+void AllReducer::Impl::await_messages() {
+  try {
+    transport->wait(transport->start(exec), deadline());
+  } catch (const Error& error) {
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+}
+
+/// Waits for the device, but not for ever, and hears what became of the last calls.
+void AllReducer::Impl::end_calls() noexcept {
+  if (ends == nullptr) return;
+  try {
+    if (broken.empty()) {
+      ends->wait(ends->ended());
+      hear();
+    }
+  } catch (const std::exception& error) {
+    transport->abort(error.what());
+  }
+  ends->close();
+}
+
+/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends. It
+/// may be the host that waits, in the middle of a call, for room in the stream: so nothing is
+/// touched here that a call uses, and the next look at the transport or at `ends` does the rest.
+void AllReducer::Impl::watch() {
+  if (watcher || !transport->captures() || transport->size() == 1) return;
+  watcher.emplace(ends, site.device(), std::chrono::duration<double>(patience()), [this] {
+    const char* const why = "the deadline passed while the device waited for messages";
+    ends->fail(why);  // before the work goes on, and seems done
+    transport->abort(why);
+  });
+}
+
+void AllReducer::Impl::synchronize() {
+  queue->drain();
+  const std::lock_guard lock(calling);
+  if (!broken.empty()) throw CommError(broken);
+  if (ends == nullptr) return;
+  await_calls();
+  hear();
+}
+
+/// A graph holds no mark that anybody could read, and none of another stream may be read while it
+/// is made.
+compress::StreamClock* AllReducer::Impl::call_clock() const noexcept {
+  try {
+    return clock != nullptr && !kernels::is_captured(exec) ? clock.get() : nullptr;
+  } catch (const CudaError&) {
+    return nullptr;
+  }
+}
+
+void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) const {
+  const auto known = buckets.find(comm::bucket_id(segments, op));
+  const comm::Bucket* const bucket = known == buckets.end() ? nullptr : &known->second;
+  const std::string refusal = comm::refuse_capture(bucket, options, *compressor, *transport);
+  WINNOW_EXPECTS(refusal.empty(), refusal);
+}
+
+}  // namespace winnow

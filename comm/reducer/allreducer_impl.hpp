@@ -1,0 +1,111 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+#include <winnow/allreducer.hpp>
+
+#include "comm/plan/bucket.hpp"
+#include "comm/plan/trial.hpp"
+#include "comm/reducer/call_ends.hpp"
+#include "comm/reducer/call_queue.hpp"
+#include "comm/reducer/debug_log.hpp"
+#include "comm/reducer/site.hpp"
+#include "comm/reducer/stats_book.hpp"
+#include "comm/reducer/watcher.hpp"
+#include "comm/reducer/widened.hpp"
+#include "comm/schedule/exchange.hpp"
+#include "comm/schedule/schedule.hpp"
+#include "comm/schedule/shards.hpp"
+#include "compress/compressor.hpp"
+#include "kernels/exec/stream_clock.hpp"
+
+namespace winnow {
+
+/// An AllReducer: how it is made (allreducer.cpp), what a bucket's first call plans
+/// (allreducer_plans.cpp), what each call does (allreducer_calls.cpp), and what becomes of calls on
+/// a device (allreducer_device.cpp).
+struct AllReducer::Impl {
+  Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where);
+  ~Impl();
+
+  LinkModel find_links();
+
+  // Plans.
+  comm::Bucket& find(std::span<const Segment> segments);
+  comm::Bucket& next_plan(comm::Trial& trial);
+  comm::Bucket& meet(std::uint64_t id, std::span<const Segment> segments);
+
+  // Calls.
+  void all_reduce(std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark* mark);
+  const comm::Bucket& call(std::span<const Segment> segments);
+  void begin(comm::Bucket& bucket);
+  bool reduce(const comm::Bucket& bucket);
+  bool run(std::size_t first, std::size_t last_part);
+  bool sums_fit(const comm::Bucket& bucket, std::size_t first, std::size_t last_part) const;
+  bool sums_are_finite(std::size_t first) const;
+  void recover(const comm::Bucket& bucket);
+  void put_back(float fill);
+  [[noreturn]] void give_up(const std::string& why);
+  kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
+  std::uint64_t count_residuals() const;
+
+  // Calls on a device, later.
+  void hear();
+  void synchronize();
+  void watch();
+  void await_calls();
+  void await_messages();
+  void end_calls() noexcept;
+  void expect_capturable(std::span<const Segment> segments) const;
+  /// For the call under way; null where the host's clock serves, and
+  /// where the device does not say.
+  compress::StreamClock* call_clock() const noexcept;
+
+  float factor() const {
+    return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
+  }
+  /// A native collective blocks without end, so where a deadline is asked for the ring serves.
+  std::uint64_t ring() const { return options.deadline > 0 ? 0 : links.ring; }
+  double patience() const {
+    constexpr double kDefault = 600;  // seconds
+    return options.deadline > 0 ? options.deadline : kDefault;
+  }
+  Deadline deadline() const { return Deadline::after(std::chrono::duration<double>(patience())); }
+
+  comm::Site site;  // outlives what uses it
+  Transport* transport;
+  const Exec& exec;  // of buckets
+  Options options;
+  std::unique_ptr<compress::Compressor> compressor;
+  Topology topology;
+  std::unique_ptr<const comm::Rails> rails;
+  LinkModel links;
+  std::uint64_t digest = 0;
+  std::uint64_t calls = 0;
+  comm::Parameters parameters;
+  std::unordered_map<std::uint64_t, comm::Bucket> buckets;
+  std::unordered_map<std::uint64_t, comm::Trial> trials;  // of those whose plan is not settled
+  ReduceOp op = ReduceOp::sum;                            // of the call under way
+  comm::Widened widened;                                  // its segments
+  std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
+  std::vector<comm::Exchange> exchanges;         // the same
+  comm::StatsBook book;
+  std::unique_ptr<compress::StreamClock> clock;  // of calls on a device, where Stats are asked for
+  std::unique_ptr<comm::DebugLog> log;
+  std::shared_ptr<comm::CallEnds> ends;  // of calls on a device
+  std::shared_ptr<comm::CallQueue> queue;
+  std::uint64_t residuals = 0;           // allocated
+  std::string broken;                    // why no call is possible any more, if so
+  std::mutex calling;                    // held by the thread that makes a call
+  std::optional<comm::Watcher> watcher;  // of calls on a device over a transport of its streams
+};
+
+}  // namespace winnow

@@ -1,0 +1,104 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// The plans of buckets: made at the first call of each, or by the end of a trial.
+#include <exception>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/plan/agreement.hpp"
+#include "comm/reducer/allreducer_impl.hpp"
+#include "comm/reducer/plain.hpp"
+
+namespace winnow {
+
+using comm::Bucket;
+using comm::BucketPart;
+using compress::Header;
+
+Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
+  const std::uint64_t id = comm::bucket_id(segments, op);
+  if (const auto known = buckets.find(id); known != buckets.end()) return known->second;
+  if (const auto trial = trials.find(id); trial != trials.end()) return next_plan(trial->second);
+  return meet(id, segments);
+}
+
+/// Of a bucket whose plan is not settled; at the end of the trial the settled one.
+Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
+  if (!trial.complete()) return trial.plan();
+  const std::uint64_t id = trial.first().id;
+  Bucket* best = &trial.first();
+  try {
+    best = &trial.settle(site.control(), site.host(), deadline());
+  } catch (const std::exception& error) {
+    transport->abort(error.what());  // so that the call which follows fails, and loses nothing
+  }
+  Bucket& settled = buckets.emplace(id, std::move(*best)).first->second;
+  trials.erase(id);
+  book.replan(settled);
+  log->plan(settled, book.of(settled));
+  return settled;
+}
+
+/// The first call of a bucket: plans it and compares the plan with all ranks'. Leaves no trace
+/// where they disagree.
+Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segments) {
+  std::vector<std::uint64_t> fresh;
+  for (const Segment& segment : widened.segments()) {
+    if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
+  }
+  const auto forget = [&] {
+    for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
+  };
+  std::string plain = comm::plain_reason(segments, op);
+  std::string refusal = comm::refuse(segments, parameters, !plain.empty());
+  Header mine{.digest = digest, .bucket = id, .call = calls};
+  Bucket bucket, dense;
+  try {
+    if (refusal.empty()) refusal = comm::refuse_memory(segments, exec.place);
+    if (refusal.empty()) {
+      comm::World world{transport->size(),       transport->rank(), &topology, links,
+                        options.trial_calls > 0, exec.place};
+      world.links.ring = ring();
+      bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
+                                                 *compressor, parameters)
+                             : comm::plan_plain(id, widened.segments(), std::move(plain), world);
+      comm::make_residuals(exec, bucket);
+      mine.bucket = bucket.plan;
+      mine.count = bucket.count;
+      for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
+      if (bucket.close) {
+        Options switched = options;
+        switched.schedule = "dense";
+        dense = comm::plan_bucket(id, widened.segments(), switched, world, *compressor, parameters);
+        dense.reason = bucket.reason;
+        if (bucket.note.empty()) dense.reason += dense.note;
+      }
+    }
+  } catch (const std::exception& error) {
+    refusal = error.what();
+  }
+  if (!refusal.empty()) mine.flags = Header::kRefused;
+  try {
+    comm::agree(site.control(), site.host(), mine, refusal, deadline());
+  } catch (const UsageError&) {
+    forget();
+    throw;
+  } catch (const std::exception& error) {
+    forget();
+    transport->abort(error.what());
+    give_up(error.what());
+  }
+  residuals = count_residuals();
+  book.meet(bucket, widened.segments());
+  if (ends != nullptr) ends->make_room(bucket.number + 1);
+  dense.number = bucket.number;
+  Bucket& known =
+      bucket.close
+          ? trials.try_emplace(id, std::move(bucket), std::move(dense), options.trial_calls)
+                .first->second.plan()
+          : buckets.emplace(id, std::move(bucket)).first->second;
+  log->plan(known, book.of(known));
+  return known;
+}
+
+}  // namespace winnow

@@ -1,0 +1,109 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/call_ends.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+
+using kernels::cuda::CallReport;
+
+namespace {
+
+/// What the device writes while the host looks.
+template <class T>
+T look(T& word) {
+  return std::atomic_ref<T>(word).load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+CallEnds::PinnedWords CallEnds::make_pinned(std::size_t words) {
+  const MemorySource& pinned = kernels::pinned_memory();
+  auto* const memory =
+      reinterpret_cast<std::uint64_t*>(pinned.allocate(words * sizeof(std::uint64_t)));
+  std::fill_n(memory, words, 0);
+  return PinnedWords(memory, Release{pinned.release});
+}
+
+CallEnds::CallEnds(const Exec& where, double patience)
+    : exec_(where),
+      patience_(patience),
+      verdict_(where, 1),
+      report_(make_pinned(sizeof(CallReport) / sizeof(std::uint64_t))) {}
+
+kernels::cuda::Verdict& CallEnds::verdict() {
+  return verdict_.span().front();
+}
+
+void CallEnds::make_room(std::size_t buckets) {
+  while (refused_.size() * kBlock < buckets) refused_.push_back(make_pinned(kBlock));
+  if (heard_.size() < buckets) heard_.resize(buckets);
+}
+
+void CallEnds::end(std::size_t bucket) {
+  const bool captured = kernels::is_captured(exec_);
+  const std::uint64_t ended = ended_;
+  const std::uint64_t number = captured && ended > 0 ? ended - 1 : ended;
+  kernels::cuda::end_call(exec_, {.verdict = &verdict(),
+                                  .number = number,
+                                  .report = &report(),
+                                  .refused = refused_word(bucket)});
+  if (captured) {
+    captured_ = true;
+  } else {
+    ++ended_;
+  }
+}
+
+std::uint64_t CallEnds::done() const {
+  return look(report().done);
+}
+
+bool CallEnds::test(std::uint64_t calls) const {
+  if (closed_) return true;
+  const bool ended = done() >= calls;
+  if ((ended && !captured_) || kernels::is_captured(exec_)) return ended;
+  if (!kernels::is_idle(exec_)) return false;
+  if (done() < calls) throw CudaError("the device has ended its work, but not its calls");
+  return true;
+}
+
+void CallEnds::wait(std::uint64_t calls) const {
+  std::uint64_t before = done();
+  Deadline deadline = Deadline::after(patience_);
+  while (!test(calls)) {
+    if (const std::uint64_t now = done(); now != before) {
+      before = now;
+      deadline = Deadline::after(patience_);
+    }
+    if (deadline.passed()) throw CommError("the deadline passed while it waited for the device");
+    ::sched_yield();
+  }
+}
+
+void CallEnds::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = why;
+}
+
+std::string CallEnds::failure() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return failure_;
+  }
+  if (look(report().unsound_call) == 0) return {};
+  return "message from rank " + std::to_string(look(report().unsound) - 1) +
+         ": the device found it damaged";
+}
+
+std::uint64_t CallEnds::refused(std::size_t bucket) {
+  const std::uint64_t now = look(*refused_word(bucket));
+  return now - std::exchange(heard_[bucket], now);
+}
+
+}  // namespace winnow::comm

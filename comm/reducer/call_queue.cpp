@@ -1,0 +1,128 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/call_queue.hpp"
+
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "kernels/exec/device_scope.hpp"
+
+namespace winnow::comm {
+
+std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
+  const Lock lock(mutex_);
+  calls_.extend();
+  Call& call = calls_[calls_.end() - 1];
+  call.segments.assign(segments.begin(), segments.end());
+  call.op = op;
+  if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
+  call.error = nullptr;
+  call.awaited = true;
+  if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { work(); });
+  issued_.notify_one();
+  return calls_.end() - 1;
+}
+
+/// Runs call next_ outside the lock. Its slot may move meanwhile, its segments do not.
+void CallQueue::run_next(Lock& lock) {
+  const std::span<const Segment> segments = calls_[next_].segments;
+  const ReduceOp op = calls_[next_].op;
+  kernels::StreamMark& mark = *calls_[next_].mark;
+  std::exception_ptr error;
+  lock.unlock();
+  try {
+    run_(segments, op, mark);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::uint64_t ended = ends_ == nullptr ? 0 : ends_->ended();
+  lock.lock();
+  calls_[next_].ended = ended;
+  calls_[next_++].error = std::move(error);
+  done_.notify_all();
+}
+
+void CallQueue::work() {
+  kernels::stay_on(device_);
+  Lock lock(mutex_);
+  for (;;) {
+    issued_.wait(lock, [&] { return closing_ || next_ != calls_.end(); });
+    if (next_ == calls_.end()) return;
+    run_next(lock);
+  }
+}
+
+void CallQueue::run_up_to(std::uint64_t number, Lock& lock) {
+  while (next_ <= number) {
+    if (threaded_) {
+      done_.wait(lock);
+    } else {
+      run_next(lock);
+    }
+  }
+}
+
+std::uint64_t CallQueue::wait(std::uint64_t number) {
+  Lock lock(mutex_);
+  WINNOW_EXPECTS(number >= calls_.begin() && number < calls_.end() && calls_[number].awaited,
+                 "a Work is waited for once");
+  run_up_to(number, lock);
+  const std::uint64_t ended = calls_[number].ended;
+  calls_[number].awaited = false;
+  const std::exception_ptr error = std::exchange(calls_[number].error, nullptr);
+  while (!calls_.empty() && calls_.begin() < next_ && !calls_.front().awaited) calls_.pop();
+  if (error) std::rethrow_exception(error);
+  return ended;
+}
+
+void CallQueue::finish(std::uint64_t number) {
+  const std::uint64_t ended = wait(number);
+  if (ends_ == nullptr) return;
+  try {
+    ends_->wait(ended);
+  } catch (const Error& error) {
+    ends_->fail(error.what());
+    throw;
+  }
+  if (const std::string why = ends_->failure(); !why.empty()) throw CommError(why);
+}
+
+void CallQueue::order(std::uint64_t number, void* stream) {
+  {
+    Lock lock(mutex_);
+    run_up_to(number, lock);
+    if (calls_[number].error == nullptr) {
+      if (ends_ != nullptr) calls_[number].mark->hold_up({.place = Place::cuda, .stream = stream});
+      return;
+    }
+  }
+  (void)wait(number);
+}
+
+bool CallQueue::test(std::uint64_t number) {
+  Lock lock(mutex_);
+  if (!threaded_ && next_ <= number) run_next(lock);
+  return next_ > number && (ends_ == nullptr || ends_->test(calls_[number].ended));
+}
+
+bool CallQueue::idle() {
+  const Lock lock(mutex_);
+  return next_ == calls_.end();
+}
+
+void CallQueue::drain() {
+  Lock lock(mutex_);
+  if (next_ != calls_.end()) run_up_to(calls_.end() - 1, lock);
+}
+
+void CallQueue::close() noexcept {
+  {
+    Lock lock(mutex_);
+    closing_ = true;
+    issued_.notify_one();
+    while (!threaded_ && next_ != calls_.end()) run_next(lock);
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace winnow::comm

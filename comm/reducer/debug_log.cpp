@@ -1,0 +1,79 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/debug_log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <ostream>
+
+#include "comm/reducer/stats_table.hpp"
+
+namespace winnow::comm {
+
+DebugLog& DebugLog::begin() {
+  line_.clear();
+  return add("winnow[").add(static_cast<std::uint64_t>(rank_)).add("]: ");
+}
+
+DebugLog& DebugLog::add(std::string_view text) {
+  line_ += text;
+  return *this;
+}
+
+DebugLog& DebugLog::add(std::uint64_t number) {
+  std::array<char, 20> text;
+  line_.append(text.data(), std::to_chars(text.begin(), text.end(), number).ptr);
+  return *this;
+}
+
+DebugLog& DebugLog::hexadecimal(std::uint64_t number) {
+  std::array<char, 16> text;
+  return add({text.data(), std::to_chars(text.begin(), text.end(), number, 16).ptr});
+}
+
+DebugLog& DebugLog::milliseconds(double seconds) {
+  std::array<char, 64> text;
+  const int size = std::snprintf(text.data(), text.size(), "%.3f", 1000 * seconds);
+  return add({text.data(), static_cast<std::size_t>(size)});
+}
+
+void DebugLog::write() {
+  std::ranges::replace(line_, '\n', ' ');
+  line_ += '\n';
+  out_.write(line_.data(), static_cast<std::streamsize>(line_.size())).flush();
+}
+
+void DebugLog::plan(const Bucket& bucket, const BucketStats& stats) {
+  if (level_ < 1) return;
+  begin().add("bucket ");
+  append_label(line_, stats);
+  add(": ").add(bucket.count).add(" elements, ").add(stats.compressed).add(" of them compressed; ");
+  add(bucket.plain ? 1 : bucket.parts.size()).add(" parts: ").add(bucket.schedule);
+  if (!bucket.coding.empty()) add(" of ").add(bucket.coding);
+  add("; ").add(bucket.wire_bytes).add(" bytes a call, dense ").add(bucket.dense_wire_bytes);
+  add("; ").add(bucket.reason).write();
+}
+
+void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats& call) {
+  if (level_ < 2) return;
+  begin().add("call ").add(number).add(", bucket ");
+  append_label(line_, bucket);
+  add(": ").add(call.kept).add(" of ").add(call.count).add(" elements kept, ");
+  add(call.wire_bytes).add(" bytes sent; ms: select ").milliseconds(call.select_seconds);
+  add(", encode ").milliseconds(call.encode_seconds);
+  add(", exchange ").milliseconds(call.exchange_seconds);
+  add(", wait ").milliseconds(call.wait_seconds);
+  add(", add ").milliseconds(call.add_seconds);
+  if (call.poisoned > 0) add("; poisoned");
+  if (call.digest != 0) add("; digest ").hexadecimal(call.digest);
+  write();
+}
+
+void DebugLog::broken(std::string_view why) {
+  if (level_ < 1) return;
+  begin().add("broken, no call is possible any more: ").add(why).write();
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,43 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <winnow/stats.hpp>
+
+#include "comm/plan/bucket.hpp"
+
+namespace winnow::comm {
+
+/// The lines that Options::debug asks for, each beginning "winnow[RANK]: " and written by one call
+/// of out.write, so that lines of ranks do not mix. One thread at a time; allocates only until a
+/// line of each length has been written.
+class DebugLog {
+ public:
+  DebugLog(int level, int rank, std::ostream& out)
+      : level_(rank == 0 || level >= 3 ? level : 0), rank_(rank), out_(out) {}
+
+  /// Level 1: a bucket's plan, at its first call.
+  void plan(const Bucket& bucket, const BucketStats& stats);
+  /// Level 2: what a call did; `number` of them were made before.
+  void call(std::uint64_t number, const BucketStats& bucket, const Stats& call);
+  /// Level 1: no call is possible any more.
+  void broken(std::string_view why);
+
+ private:
+  DebugLog& begin();
+  DebugLog& add(std::string_view text);
+  DebugLog& add(std::uint64_t number);
+  DebugLog& hexadecimal(std::uint64_t number);
+  DebugLog& milliseconds(double seconds);
+  void write();
+
+  int level_, rank_;
+  std::ostream& out_;
+  std::string line_;
+};
+
+}  // namespace winnow::comm

@@ -1,0 +1,113 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/plain.hpp"
+
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/reduce.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Stopwatch;
+
+/// All elements as one view where they follow each other in memory, else empty.
+Elements contiguous(std::span<const Segment> segments, std::uint64_t count) {
+  const Elements first = segments.front().elements;
+  const std::byte* end = first.bytes().data();
+  for (const Segment& segment : segments) {
+    const auto bytes = segment.elements.bytes();
+    if (bytes.data() != end) return {};
+    end += bytes.size();
+  }
+  return {first.bytes().data(), count, first.type()};
+}
+
+void clear(const Exec& exec, std::span<const Segment> segments) {
+  for (const Segment& segment : segments) kernels::zero(exec, segment.elements.bytes());
+}
+
+}  // namespace
+
+void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op) {
+  Transport& world = collective.world;
+  const bool by_ring = elements.bytes().size() >= collective.ring;
+  if (by_ring && world.native_all_reduce()) {
+    world.Transport::all_reduce(collective.exec, elements, op, collective.deadline);
+  } else {
+    world.all_reduce(collective.exec, elements, op, collective.deadline);
+  }
+  if (collective.exec.place != Place::cuda || collective.unseen) return;
+  world.wait(world.start(collective.exec), collective.deadline);
+}
+
+std::string plain_reason(std::span<const Segment> segments, ReduceOp op) {
+  if (op == ReduceOp::minimum) return "the minimum travels dense";
+  if (op == ReduceOp::maximum) return "the maximum travels dense";
+  if (op == ReduceOp::product) return "the product travels dense";
+  for (const Segment& segment : segments) {
+    if (is_gradient(segment.elements.type())) continue;
+    return std::string(name_of(segment.elements.type())) + " elements travel dense";
+  }
+  return {};
+}
+
+Bucket plan_plain(std::uint64_t id, std::span<const Segment> segments, std::string reason,
+                  const World& world) {
+  Bucket bucket{.id = id, .plan = id, .reason = std::move(reason), .plain = true};
+  for (const Segment& segment : segments) bucket.count += segment.elements.size();
+  if (bucket.count == 0) {
+    bucket.reason = "nothing to reduce";
+    return bucket;
+  }
+  bucket.schedule = "dense";
+  bucket.dense_wire_bytes =
+      2 * (bucket.count - bucket.count / static_cast<std::uint64_t>(world.ranks)) *
+      bytes_of(segments.front().elements.type());
+  bucket.wire_bytes = bucket.dense_wire_bytes;
+  bucket.reason +=
+      ring_note(world.links, bucket.count * bytes_of(segments.front().elements.type()));
+  return bucket;
+}
+
+void reduce_plain(const Collective& collective, std::span<const Segment> segments, ReduceOp op,
+                  Stats& stats) {
+  std::uint64_t count = 0;
+  for (const Segment& segment : segments) count += segment.elements.size();
+  if (count == 0) return;
+  stats.kept = count;
+  stats.wire_bytes = stats.dense_wire_bytes;
+  const Exec& exec = collective.exec;
+  const ElementType type = segments.front().elements.type();
+  Elements all = contiguous(segments, count);
+  const bool packed = all.size() == 0;
+  if (packed) {
+    const Stopwatch watch(stats.select_seconds);
+    all = {kernels::scratch_of(exec).take<std::byte>(count * bytes_of(type)).data(), count, type};
+    std::span<std::byte> rest = all.bytes();
+    for (const Segment& segment : segments) {
+      const std::span<const std::byte> from = segment.elements.bytes();
+      kernels::copy(exec, rest.first(from.size()), from);
+      rest = rest.subspan(from.size());
+    }
+  }
+  try {
+    const Stopwatch watch(stats.exchange_seconds);
+    all_reduce(collective, all, op == ReduceOp::average ? ReduceOp::sum : op);
+  } catch (...) {
+    clear(exec, segments);
+    throw;
+  }
+  const Stopwatch watch(stats.add_seconds);
+  if (op == ReduceOp::average) kernels::average(exec, all, collective.world.size());
+  if (!packed) return;
+  std::span<const std::byte> from = all.bytes();
+  for (const Segment& segment : segments) {
+    const auto to = segment.elements.bytes();
+    kernels::copy(exec, to, from.first(to.size()));
+    from = from.subspan(to.size());
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,63 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/put_back.hpp"
+
+#include <algorithm>
+
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Header;
+
+/// Opens this rank's own messages and adds them to the residuals.
+void put_back_messages(const Exchange& exchange, const Exec& exec) {
+  const compress::Part& part = exchange.part;
+  const bool shared_out = part.self != compress::Part::kNobody;
+  for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
+    if (owner == part.self) continue;
+    if (!exchange.opened.empty()) {
+      exchange.compressor.put_back(exec, part, owner, exchange.opened[owner]);
+      continue;
+    }
+    Header header = exchange.header;
+    if (shared_out) {
+      header.kind = Header::Kind::contribution;
+      header.count = part.partition.local_count(owner);
+      header.k = part.most_for(owner);
+    }
+    const auto message = exchange.compressor.open(
+        exec, exchange.own[owner], compress::Expected::at_most(header), exchange.world.rank());
+    exchange.compressor.put_back(exec, part, owner, message);
+  }
+  exchange.compressor.put_back_own(exec, part, exchange.owned);
+}
+
+}  // namespace
+
+void put_back(const Exchange& exchange, const Exec& exec, float fill) {
+  for (const SavedResidual& saved : exchange.saved) {
+    if (saved.before.empty()) {
+      kernels::fill(exec, saved.residual, 0);
+    } else {
+      kernels::copy(exec, std::as_writable_bytes(saved.residual), std::as_bytes(saved.before));
+    }
+  }
+  if (exchange.in_residuals) {
+    for (const compress::Taken& taken : exchange.taken) {
+      exchange.compressor.put(exec, exchange.part, taken);
+    }
+  } else if (!exchange.own.empty()) {
+    put_back_messages(exchange, exec);
+  } else if (!exchange.in_place) {
+    for (const compress::Piece& piece : exchange.part.pieces) {
+      compress::keep(exec, piece, exchange.decay);
+    }
+  }
+  for (const compress::Piece& piece : exchange.part.pieces) {
+    kernels::fill(exec, piece.elements, fill);
+  }
+}
+
+}  // namespace winnow::comm

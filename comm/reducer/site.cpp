@@ -1,0 +1,61 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/site.hpp"
+
+#include <exception>
+#include <memory>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "kernels/exec/place_memory.hpp"
+
+namespace winnow::comm {
+
+Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
+    : transport_(std::move(transport)) {
+  WINNOW_EXPECTS(transport_ != nullptr, "an AllReducer needs a transport");
+  host_.workspace = exec_.workspace = &workspace_;
+  try {
+    WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
+                       where.pinned_workspace == nullptr,
+                   "an AllReducer has workspaces of its own: pass an Exec without");
+    WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
+                   "buckets in device memory are reduced in the order of a stream: pass "
+                   "Place::cuda and an Exec::stream that is not null");
+    device_ = kernels::current_device(where.place);
+    if (where.place == Place::cuda) {
+      exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
+      exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
+      // Now, with nothing under way: to page-lock memory may wait for the device.
+      pinned_workspace_->reserve(1);
+    }
+    exec_.place = where.place;
+    exec_.stream = where.stream;
+  } catch (const std::exception& error) {
+    refusal_ = error.what();
+  }
+  try {
+    world_ = std::make_unique<Carrier>(*transport_, exec_.place);
+    control_ = std::make_unique<Carrier>(*transport_, host_.place);
+  } catch (const std::exception& error) {
+    transport_->abort(error.what());
+    throw;
+  }
+}
+
+std::uint64_t Site::allocations() const {
+  std::uint64_t sum = workspace_.allocations();
+  for (const auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+    if (*workspace) sum += (*workspace)->allocations();
+  }
+  return sum;
+}
+
+void Site::abandon() noexcept {
+  workspace_.abandon();
+  for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {
+    if (*workspace) (*workspace)->abandon();
+  }
+}
+
+}  // namespace winnow::comm

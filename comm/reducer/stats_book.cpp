@@ -1,0 +1,138 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/stats_book.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "comm/plan/hash.hpp"
+
+namespace winnow::comm {
+namespace {
+
+constexpr std::array kStages = {&Stats::select_seconds, &Stats::encode_seconds,
+                                &Stats::exchange_seconds, &Stats::wait_seconds,
+                                &Stats::add_seconds};
+
+void accumulate(Stats& totals, const Stats& call) {
+  totals.calls += call.calls;
+  totals.schedule = call.schedule;
+  totals.reason = call.reason;
+  totals.coding = call.coding;
+  totals.count += call.count;
+  totals.kept += call.kept;
+  totals.wire_bytes += call.wire_bytes;
+  totals.network_bytes += call.network_bytes;
+  totals.dense_wire_bytes += call.dense_wire_bytes;
+  for (double Stats::*const seconds : kStages) totals.*seconds += call.*seconds;
+  totals.poisoned += call.poisoned;
+  totals.allocations += call.allocations;
+  totals.measured += call.measured;
+  totals.nonzero += call.nonzero;
+  if (totals.digest == 0) {
+    totals.digest = call.digest;
+  } else {
+    totals.digest = Hash().add(totals.digest).add(call.digest).value();
+  }
+  totals.residual_norm = call.residual_norm;
+}
+
+std::uint64_t compressed_count(const Bucket& bucket) {
+  std::uint64_t count = 0;
+  for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+    for (const compress::Piece& piece : part.part.pieces) count += piece.elements.size();
+  }
+  return count;
+}
+
+}  // namespace
+
+void StatsBook::meet(Bucket& bucket, std::span<const Segment> segments) {
+  BucketStats stats{.id = bucket.id, .count = bucket.count, .compressed = compressed_count(bucket)};
+  const auto named =
+      std::ranges::find_if(segments, [](const Segment& segment) { return !segment.name.empty(); });
+  if (named != segments.end()) stats.name = named->name;
+  stats.totals.schedule = bucket.schedule;
+  stats.totals.reason = bucket.reason;
+
+  const std::lock_guard lock(mutex_);
+  bucket.number = buckets_.size();
+  buckets_.push_back(std::move(stats));
+}
+
+void StatsBook::replan(const Bucket& bucket) {
+  const std::lock_guard lock(mutex_);
+  BucketStats& stats = buckets_[bucket.number];
+  stats.compressed = compressed_count(bucket);
+  stats.totals.schedule = bucket.schedule;
+  stats.totals.reason = bucket.reason;
+}
+
+Stats& StatsBook::begin(const Bucket& bucket) {
+  ++begun_;
+  // Texts keep their memory.
+  std::string schedule = std::move(call_.schedule), reason = std::move(call_.reason),
+              coding = std::move(call_.coding);
+  call_ = Stats{.calls = 1,
+                .schedule = std::move(schedule),
+                .reason = std::move(reason),
+                .coding = std::move(coding),
+                .count = bucket.count,
+                .dense_wire_bytes = bucket.dense_wire_bytes};
+  call_.schedule = bucket.schedule;
+  call_.reason = bucket.reason;
+  call_.coding.clear();
+  return call_;
+}
+
+void StatsBook::finish(const Bucket& bucket, std::uint64_t allocated) {
+  const std::lock_guard lock(mutex_);
+  call_.allocations = allocated - totals_.allocations;
+  last_ = call_;
+  last_number_ = begun_;
+  last_bucket_ = bucket.number;
+  accumulate(totals_, call_);
+  accumulate(buckets_[bucket.number].totals, call_);
+}
+
+void StatsBook::forget_times() {
+  for (double Stats::*const seconds : kStages) call_.*seconds = 0;
+}
+
+void StatsBook::add_time(const compress::StreamClock::Name& call, const double* stage,
+                         double seconds) {
+  const auto found =
+      std::ranges::find_if(kStages, [&](double Stats::*known) { return &(call_.*known) == stage; });
+  if (found == kStages.end()) return;
+  double Stats::*const which = *found;
+  const std::lock_guard lock(mutex_);
+  buckets_[call.bucket].totals.*which += seconds;
+  totals_.*which += seconds;
+  if (call.number == last_number_) last_.*which += seconds;
+}
+
+void StatsBook::poison(std::size_t bucket, std::uint64_t calls) {
+  if (calls == 0) return;
+  const std::lock_guard lock(mutex_);
+  buckets_[bucket].totals.poisoned += calls;
+  totals_.poisoned += calls;
+  if (last_bucket_ == bucket) last_.poisoned = 1;
+}
+
+Stats StatsBook::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+Stats StatsBook::totals() const {
+  const std::lock_guard lock(mutex_);
+  return totals_;
+}
+
+std::vector<BucketStats> StatsBook::buckets() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_;
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,102 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/unseen.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "comm/reducer/put_back.hpp"
+#include "comm/schedule/pipeline.hpp"
+#include "comm/schedule/schedule.hpp"
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::comm {
+
+namespace {
+
+/// Adds to the verdict whether dense sums are finite, which they are not where a gradient is not.
+void judge(const Exec& exec, std::span<const Exchange> dense, kernels::cuda::Verdict& verdict) {
+  for (const Exchange& exchange : dense) {
+    kernels::cuda::all_finite(exec, exchange.sum, &verdict.not_finite);
+  }
+}
+
+void write(const UnseenCall& call, const Exec& exec) {
+  for (std::size_t i = 0; i < call.exchanges.size(); ++i) {
+    if (call.schedules[i]->write != nullptr) call.schedules[i]->write(call.exchanges[i], exec);
+  }
+}
+
+}  // namespace
+
+bool may_go_unseen(const Bucket& bucket) {
+  const auto decides_nothing = [&](const BucketPart& part) {
+    return std::ranges::none_of(part.part.pieces, [&](const compress::Piece& piece) {
+      return bucket.compressed == 0 && piece.state->dirty && !piece.residual().empty();
+    });
+  };
+  return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
+    return part.schedule->unseen && !part.part.any_k && decides_nothing(part);
+  });
+}
+
+void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
+  const Exec& exec = call.exec;
+  for (Exchange& exchange : call.exchanges) exchange.verdict = &verdict;
+  if (call.bucket.compressed == 0) {  // there is nothing to take back
+    (void)run_parts(call.schedules, call.exchanges);
+    const compress::Stopwatch watch(call.exchanges.front().stats.add_seconds);
+    write(call, exec);
+    return;
+  }
+  const auto dense = call.exchanges.subspan(call.bucket.compressed);
+  for (Exchange& exchange : dense) {
+    for (const compress::Piece& piece : exchange.part.pieces) {
+      if (!piece.residual().empty()) continue;
+      make_residual(exec, piece);
+      kernels::fill(exec, piece.residual(), -0.0F);  // it is added from now on, and changes nothing
+    }
+  }
+  (void)run_parts(call.schedules.first(call.bucket.compressed),
+                  call.exchanges.first(call.bucket.compressed));
+  (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
+  const compress::Stopwatch watch(call.exchanges.front().stats.add_seconds);
+  judge(exec, dense, verdict);
+  call.widened.judge(exec, call.bucket, call.exchanges, verdict);
+  Exec undo = exec, keep = exec;
+  undo.condition = kernels::cuda::refused(verdict);
+  keep.condition = undo.condition;
+  keep.condition.any = false;
+  for (const Exchange& exchange : call.exchanges) {
+    put_back(exchange, undo, std::numeric_limits<float>::quiet_NaN());
+  }
+  write(call, keep);
+}
+
+std::string refuse_capture(const Bucket* bucket, const Options& options,
+                           const compress::Compressor& compressor, const Transport& transport) {
+  const std::string cannot = "this call cannot be captured into a CUDA graph: ";
+  if (bucket == nullptr) {
+    return cannot + "the first calls of a bucket plan and allocate; make some before the capture";
+  }
+  if (bucket->compressed > 0 && compressor.any_k()) {
+    return cannot + "the host waits for the device to hear how many elements " + compressor.name() +
+           " keeps; topk keeps as many in each call";
+  }
+  if (!may_go_unseen(*bucket)) {
+    return cannot + "within the schedule " + bucket->schedule +
+           " the host waits for the device; in gather and dense it does not";
+  }
+  if (transport.size() > 1 && !transport.captures()) {
+    return cannot + "its transport is not NCCL's";
+  }
+  if (options.stats >= 2) return cannot + "stats=2 looks at the elements";
+  if (compressor.codings().value.rounding == kernels::Rounding::stochastic) {
+    return cannot + "each replay would round by the same random numbers";
+  }
+  return {};
+}
+
+}  // namespace winnow::comm

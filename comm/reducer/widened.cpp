@@ -1,0 +1,96 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/reducer/widened.hpp"
+
+#include <algorithm>
+
+#include "kernels/cuda/half.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/half.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::comm {
+
+namespace {
+
+bool is_half(const Segment& segment) {
+  return segment.elements.type() == ElementType::bf16 ||
+         segment.elements.type() == ElementType::fp16;
+}
+
+bool is_in_place(const Segment& segment) {
+  return segment.input.size() == 0 ||
+         segment.input.bytes().data() == segment.elements.bytes().data();
+}
+
+}  // namespace
+
+void Widened::view(const Exec& exec, std::span<const Segment> segments) {
+  given_ = wide_ = segments;
+  if (std::ranges::none_of(segments, is_half)) return;
+  scratch_.assign(segments.begin(), segments.end());
+  for (Segment& segment : scratch_) {
+    if (is_half(segment))
+      segment.elements = kernels::scratch_of(exec).take<float>(segment.elements.size());
+  }
+  wide_ = scratch_;
+}
+
+void Widened::read(const Exec& exec) const {
+  for (std::size_t s = 0; s < given_.size(); ++s) {
+    const Elements out = given_[s].elements;
+    const ConstElements in = is_in_place(given_[s]) ? out : given_[s].input;
+    if (is_half(given_[s])) {
+      kernels::widen(exec, in.type(), in.halves(), wide_[s].elements.floats());
+    } else if (!is_in_place(given_[s])) {
+      kernels::copy(exec, out.bytes(), in.bytes());
+    }
+  }
+}
+
+bool Widened::has_original(std::size_t segment) const {
+  return is_half(given_[segment]) || !is_in_place(given_[segment]);
+}
+
+template <class Visit>
+void Widened::visit_sums(const Bucket& bucket, std::span<const Exchange> exchanges,
+                         const Visit& visit) const {
+  for (const Exchange& exchange : exchanges) {
+    const auto& segments = bucket.parts[exchange.header.part].segments;
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      const Segment& segment = given_[segments[i]];
+      if (!is_half(segment)) continue;
+      const compress::Piece& piece = exchange.part.pieces[i];
+      const bool waits = !exchange.sum.empty();
+      const std::span<const float> sums =
+          waits ? exchange.sum.subspan(piece.base, piece.elements.size()) : piece.elements;
+      visit(segment.elements.type(), sums, waits ? exchange.factor : 1);
+    }
+  }
+}
+
+bool Widened::fits(const Exec& exec, const Bucket& bucket,
+                   std::span<const Exchange> exchanges) const {
+  bool fit = true;
+  visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
+    fit = fit && kernels::fits(exec, type, sums, by);
+  });
+  return fit;
+}
+
+void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
+                    kernels::cuda::Verdict& verdict) const {
+  visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
+    kernels::cuda::fits(exec, type, sums, by, &verdict.not_finite);
+  });
+}
+
+void Widened::narrow(const Exec& exec) const {
+  for (std::size_t s = 0; s < given_.size(); ++s) {
+    if (!is_half(given_[s])) continue;
+    kernels::narrow(exec, given_[s].elements.type(), wide_[s].elements.floats(),
+                    given_[s].elements.halves());
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,165 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/balanced.hpp"
+
+#include <algorithm>
+
+#include "comm/schedule/pass_bytes.hpp"
+#include "kernels/exec/stopwatch.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Header;
+using compress::MessageView;
+using compress::Stopwatch;
+
+/// The two rounds of one part; a member a stage.
+class Balanced {
+ public:
+  explicit Balanced(Exchange& exchange)
+      : exchange_(exchange),
+        workspace_(*exchange.exec.workspace),
+        part_(exchange.part),
+        codings_(exchange.compressor.codings()),
+        ranks_(static_cast<std::size_t>(exchange.world.size())),
+        self_(static_cast<std::size_t>(exchange.world.rank())),
+        received_(workspace_.take<std::uint64_t>(ranks_)),
+        views_(workspace_.take<MessageView>(ranks_)) {}
+
+  /// Round 1, before: what this rank keeps, by owner, goes to the owners.
+  void contribute() {
+    const auto own = rooms(
+        exchange_, [this](std::uint32_t owner) { return owner == self() ? 0 : room_for(owner); });
+    poisoned_ = !encode_gradient(exchange_, Header::Kind::contribution, own) ||
+                (exchange_.header.flags & Header::kPoison) != 0;
+    contributions_ = rooms(exchange_, [this](std::uint32_t) { return room_for(self()); });
+    enqueue_all_to_all(exchange_, own, contributions_, received_,
+                       message_size(exchange_, Header::Kind::contribution));
+  }
+
+  /// Round 1, after, and round 2, before: what this rank keeps of its sums goes to all.
+  void sum() {
+    open_contributions();
+    sums_ = rooms(exchange_, [this](std::uint32_t owner) {
+      return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
+    });
+    sums_[self_] = encode_sums(sums_[self_]);
+    enqueue_all_gather(exchange_, sums_, received_, message_size(exchange_, Header::Kind::sum));
+  }
+
+  /// Round 2, after.
+  void finish() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    Header expected = exchange_.header;
+    expected.kind = Header::Kind::sum;
+    const auto incoming = workspace_.take<compress::Incoming>(ranks_);
+    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
+      expected.count = local_count(owner);
+      expected.k = part_.owner_k[owner];
+      incoming[owner] = {sums_[owner].first(received_[owner]), part_.expect(expected),
+                         static_cast<int>(owner)};
+    }
+    const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views_);
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+    exchange_.sums = views_;
+    compress::name_codings(views_[self_].header, exchange_.stats.coding);
+  }
+
+ private:
+  std::uint32_t self() const { return static_cast<std::uint32_t>(self_); }
+  std::uint64_t local_count(std::uint32_t owner) const {
+    return part_.partition.local_count(owner);
+  }
+  /// Of the longest message with what a rank keeps of an owner's positions.
+  std::size_t room_for(std::uint32_t owner) const {
+    const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
+    return exchange_.compressor.everything() ? compress::message_bytes(count, most_k, codings_)
+                                             : compress::message_room(count, most_k, codings_);
+  }
+
+  /// What other ranks keep of the positions that this rank sums.
+  void open_contributions() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    Header expected = exchange_.header;
+    expected.kind = Header::Kind::contribution;
+    expected.count = local_count(self());
+    expected.k = part_.most_for(self());
+    const compress::Expected contribution = exchange_.compressor.everything()
+                                                ? compress::Expected(expected)
+                                                : compress::Expected::at_most(expected);
+    const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
+    for (std::size_t i = 0; i < incoming.size(); ++i) {
+      const std::size_t sender = i < self_ ? i : i + 1;
+      incoming[i] = {contributions_[sender].first(received_[sender]), contribution,
+                     static_cast<int>(sender)};
+    }
+    const auto views = views_.first(incoming.size());
+    const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views);
+    poisoned_ |= (flags & Header::kPoison) != 0;
+    views_[ranks_ - 1] = {};  // of this rank, until those behind it move up
+    std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,
+                        views_.end());
+  }
+
+  std::span<std::byte> encode_sums(std::span<std::byte> room) {
+    const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds,
+                          &exchange_.stats.add_seconds);
+    Header header = exchange_.header;
+    header.kind = Header::Kind::sum;
+    if (poisoned_) header.flags |= Header::kPoison;
+    kernels::RandomKey random = exchange_.random;
+    random.stage += part_.partition.owners();
+    const auto message =
+        exchange_.compressor.encode_sums(exchange_.exec,
+                                         {.part = part_,
+                                          .header = header,
+                                          .random = random,
+                                          .encode_seconds = &exchange_.stats.encode_seconds,
+                                          .add_seconds = &exchange_.stats.add_seconds},
+                                         views_, exchange_.owned, room);
+    exchange_.stats.kept +=
+        part_.any_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
+    return message;
+  }
+
+  Exchange& exchange_;
+  Workspace& workspace_;
+  const compress::Part& part_;
+  const compress::Codings& codings_;
+  std::size_t ranks_, self_;
+  std::span<std::uint64_t> received_;
+  std::span<MessageView> views_;
+  std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
+  bool poisoned_ = false;                                 // as far as this rank knows
+};
+
+}  // namespace
+
+std::uint64_t balanced_wire_bytes(const CostShape& shape) {
+  if (shape.count == 0) return 0;
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  const std::uint64_t count = (shape.count + ranks - 1) / ranks;
+  const std::uint64_t k = std::min((shape.k + ranks - 1) / ranks, count);
+  return 2 * (ranks - 1) * compress::message_bytes(count, k, shape.codings);
+}
+
+std::uint64_t balanced_network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, balanced_wire_bytes(shape));
+}
+
+double balanced_pass_bytes(const CostShape& shape) {
+  // Owners add what others keep of their share, and all write the sums: each as one message.
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 2);
+}
+
+Rounds run_balanced(Exchange& exchange) {
+  Balanced part(exchange);
+  part.contribute();
+  co_await exchange.world.start(exchange.exec);
+  part.sum();
+  co_await exchange.world.start(exchange.exec);
+  part.finish();
+}
+
+}  // namespace winnow::comm

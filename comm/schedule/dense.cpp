@@ -1,0 +1,122 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/dense.hpp"
+
+#include <algorithm>
+
+#include "comm/reducer/plain.hpp"
+#include "comm/schedule/pass_bytes.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Part;
+using compress::Piece;
+using compress::Stopwatch;
+
+/// The pieces' elements as one span where they follow each other in memory, else empty.
+std::span<float> contiguous(const Part& part) {
+  std::span<float> all = part.pieces.front().elements;
+  for (const Piece& piece : std::span(part.pieces).subspan(1)) {
+    if (piece.elements.data() != all.data() + all.size()) return {};
+    all = {all.data(), all.size() + piece.elements.size()};
+  }
+  return all;
+}
+
+/// A residual that changes nothing it is added to, -0 neither.
+constexpr float kNothing = -0.0F;
+
+bool has_residual(const Piece& piece) {
+  return piece.state->dirty && !piece.residual().empty();
+}
+
+/// elements = feedback(elements, residual), where there is one. The residual itself stays until
+/// the sum is written.
+void add_residual(const Exec& exec, const Piece& piece, float decay, std::span<float> elements) {
+  if (has_residual(piece)) kernels::feedback_add(exec, elements, piece.residual(), decay);
+}
+
+/// What is to be summed, in `all`; which is the elements themselves unless `packed`.
+void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
+  const Stopwatch watch(exchange.stats.select_seconds);
+  for (const Piece& piece : exchange.part.pieces) {
+    const auto elements = all.subspan(piece.base, piece.elements.size());
+    if (packed) kernels::copy(exchange.exec, elements, piece.elements);
+    add_residual(exchange.exec, piece, exchange.decay, elements);
+  }
+}
+
+}  // namespace
+
+std::uint64_t dense_wire_bytes(const CostShape& shape) {
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  return 2 * (shape.count - shape.count / ranks) * sizeof(float);
+}
+
+std::uint64_t dense_network_bytes(const CostShape& shape) {
+  const std::uint64_t link_bytes = dense_wire_bytes(shape);
+  if (shape.topology == nullptr) return link_bytes;
+  const Topology& topology = *shape.topology;
+  std::vector<std::uint64_t> links(static_cast<std::size_t>(topology.nodes()));
+  for (int rank = 0; rank < topology.ranks(); ++rank) {
+    const int node = topology.node_of(rank);
+    const bool leaves = topology.node_of((rank + 1) % topology.ranks()) != node;
+    links[static_cast<std::size_t>(node)] += leaves ? 1 : 0;
+  }
+  return std::ranges::max(links) * link_bytes;
+}
+
+double dense_pass_bytes(const CostShape& shape) {
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  return kReducePass * static_cast<double>(shape.count - shape.count / ranks);
+}
+
+Rounds run_dense(Exchange& exchange) {
+  const Part& part = exchange.part;
+  const std::span<float> in_place = contiguous(part);
+  const bool packed = in_place.empty() || exchange.undoable;
+  const std::span<float> all =
+      packed ? kernels::scratch_of(exchange.exec).take<float>(part.count) : in_place;
+  fill_in(exchange, packed, all);
+  exchange.in_place = !packed;
+  {
+    const Stopwatch watch(exchange.stats.exchange_seconds);
+    all_reduce({.world = exchange.world,
+                .exec = exchange.exec,
+                .deadline = exchange.deadline,
+                .ring = exchange.ring,
+                .unseen = exchange.verdict != nullptr},
+               all, ReduceOp::sum);
+  }
+  exchange.sum = all;
+  exchange.stats.kept += part.count;
+  const int ranks = exchange.world.size();
+  const int next = (exchange.world.rank() + 1) % ranks;
+  count_sent(exchange, next, dense_wire_bytes({ranks, part.count}));
+  co_return;
+}
+
+void write_dense(Exchange& exchange, const Exec& exec) {
+  if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
+  for (const Piece& piece : exchange.part.pieces) {
+    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
+    if (!exchange.in_place) kernels::copy(exec, piece.elements, sum);
+    if (exchange.verdict != nullptr) {  // the host never hears whether there is something
+      if (has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
+      continue;
+    }
+    // A sum that is not finite is the caller's to skip: what had waited goes on waiting.
+    if (has_residual(piece) && kernels::all_finite(exchange.exec, sum)) {
+      kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
+      piece.state->dirty = false;
+    }
+  }
+}
+
+}  // namespace winnow::comm

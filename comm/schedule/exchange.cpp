@@ -1,0 +1,86 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/exchange.hpp"
+
+#include <algorithm>
+
+#include "comm/schedule/shards.hpp"
+#include "kernels/exec/stopwatch.hpp"
+
+namespace winnow::comm {
+
+using compress::Header;
+using compress::Stopwatch;
+
+void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
+  exchange.stats.wire_bytes += bytes;
+  const bool stays = exchange.rails != nullptr && exchange.rails->on_node(peer);
+  if (!stays) exchange.stats.network_bytes += bytes;
+}
+
+MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
+  if (exchange.compressor.any_k()) return MessageSize::open;
+  // Elsewhere it is up to the support how many elements an owner gets, and how many a union has.
+  const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
+  return by_support && !exchange.compressor.everything() ? MessageSize::open : MessageSize::fixed;
+}
+
+void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {
+  if (size == MessageSize::open && !exchange.world.sizes_travel()) {
+    exchange.sizes_first.send(exchange, message, peer);
+    return;
+  }
+  exchange.world.send(message, peer);
+  count_sent(exchange, peer, message.size());
+}
+
+void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes,
+             MessageSize size) {
+  if (size == MessageSize::open && !exchange.world.sizes_travel()) {
+    exchange.sizes_first.receive(exchange, room, peer, bytes);
+  } else {
+    exchange.world.recv(room, peer, bytes);
+  }
+}
+
+bool encode_gradient(Exchange& exchange, Header::Kind kind,
+                     std::span<std::span<std::byte>> messages, compress::MessageView* opened) {
+  Stats& stats = exchange.stats;
+  const Stopwatch watch(&stats.select_seconds, &stats.encode_seconds);
+  Header header = exchange.header;
+  header.kind = kind;
+  compress::Outbox out{.messages = messages, .opened = opened, .verdict = exchange.verdict};
+  exchange.compressor.encode(exchange.exec,
+                             {.part = exchange.part,
+                              .decay = exchange.decay,
+                              .header = header,
+                              .random = exchange.random,
+                              .encode_seconds = &stats.encode_seconds},
+                             out);
+  exchange.own = out.messages;
+  exchange.owned = out.owned;
+  stats.kept += out.kept;
+  return out.finite;
+}
+
+void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
+                        std::span<std::uint64_t> received, MessageSize size) {
+  const Stopwatch watch(exchange.stats.exchange_seconds);
+  const auto ranks = static_cast<std::size_t>(exchange.world.size());
+  const auto self = static_cast<std::size_t>(exchange.world.rank());
+  received[self] = in[self].size();
+  for (std::size_t step = 1; step < ranks; ++step) {
+    const std::size_t to = (self + step) % ranks, from = (self + ranks - step) % ranks;
+    send(exchange, out[to], static_cast<int>(to), size);
+    receive(exchange, in[from], static_cast<int>(from), &received[from], size);
+  }
+}
+
+void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
+                        MessageSize size) {
+  const auto out = exchange.exec.workspace->take<std::span<std::byte>>(messages.size());
+  std::ranges::fill(out, messages[static_cast<std::size_t>(exchange.world.rank())]);
+  enqueue_all_to_all(exchange, out, messages, received, size);
+}
+
+}  // namespace winnow::comm

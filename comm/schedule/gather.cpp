@@ -1,0 +1,77 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/gather.hpp"
+
+#include <algorithm>
+
+#include "comm/schedule/pass_bytes.hpp"
+#include "kernels/exec/stopwatch.hpp"
+
+namespace winnow::comm {
+
+using compress::Header;
+using compress::Stopwatch;
+
+std::uint64_t gather_wire_bytes(const CostShape& shape) {
+  return static_cast<std::uint64_t>(shape.ranks - 1) *
+         compress::message_bytes(shape.count, shape.k, shape.codings);
+}
+
+std::uint64_t gather_network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, gather_wire_bytes(shape));
+}
+
+double gather_pass_bytes(const CostShape& shape) {
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, shape.ranks);
+}
+
+namespace {
+
+/// All but the own message, which encode has opened.
+void open_others_unseen(Exchange& exchange, std::span<compress::Incoming> incoming,
+                        std::size_t self_rank, std::span<compress::MessageView> views) {
+  const auto self = static_cast<std::ptrdiff_t>(self_rank);
+  std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
+  const auto others = exchange.exec.workspace->take<compress::MessageView>(views.size() - 1);
+  exchange.compressor.open_unseen(exchange.exec, incoming.first(others.size()), others,
+                                  *exchange.verdict);
+  std::copy_n(others.begin(), self_rank, views.begin());
+  std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
+}
+
+}  // namespace
+
+Rounds run_gather(Exchange& exchange) {
+  Transport& world = exchange.world;
+  Workspace& workspace = *exchange.exec.workspace;
+  const compress::Part& part = exchange.part;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto self = static_cast<std::size_t>(world.rank());
+  const auto size = compress::message_bytes(part.count, part.k, exchange.compressor.codings());
+  const auto messages = rooms(exchange, [size](std::uint32_t) { return size; });
+  const auto views = workspace.take<compress::MessageView>(ranks);
+  const bool unseen = exchange.verdict != nullptr;
+  (void)encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),
+                        unseen ? &views[self] : nullptr);
+  const auto received = workspace.take<std::uint64_t>(ranks);
+  enqueue_all_gather(exchange, messages, received, message_size(exchange, Header::Kind::gradient));
+  co_await world.start(exchange.exec);
+
+  const Stopwatch watch(exchange.stats.add_seconds);
+  const auto incoming = workspace.take<compress::Incoming>(ranks);
+  for (std::size_t sender = 0; sender < ranks; ++sender) {
+    incoming[sender] = {messages[sender].first(received[sender]), part.expect(exchange.header),
+                        static_cast<int>(sender)};
+  }
+  if (unseen) {
+    open_others_unseen(exchange, incoming, self, views);
+  } else {
+    const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
+    exchange.poisoned |= (flags & Header::kPoison) != 0;
+  }
+  exchange.messages = views;
+  exchange.opened = views.subspan(self, 1);
+  compress::name_codings(views[self].header, exchange.stats.coding);
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,91 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/pipeline.hpp"
+
+#include <array>
+
+#include "comm/schedule/rounds.hpp"
+#include "kernels/exec/stopwatch.hpp"
+
+namespace winnow::comm {
+
+namespace {
+
+constexpr std::size_t kDepth = 3;  // parts under way at once, at most
+
+/// Where the host waits for a stream it would also wait for the messages of later parts there, and
+/// without their deadline.
+std::size_t depth_of(const Exchange& exchange) {
+  const bool waits = exchange.exec.place == Place::cuda && exchange.verdict == nullptr;
+  return waits ? 1 : kDepth;
+}
+
+/// The parts under way, longest waiting first.
+class UnderWay {
+ public:
+  struct Entry {
+    Exchange* exchange = nullptr;
+    Rounds rounds;
+  };
+  bool empty() const { return size_ == 0; }
+  bool full(const Exchange& next) const { return size_ == depth_of(next); }
+  void push(Entry entry) { entries_[(first_ + size_++) % kDepth] = std::move(entry); }
+  Entry pop() {
+    --size_;
+    return std::move(entries_[first_++ % kDepth]);
+  }
+
+ private:
+  std::array<Entry, kDepth> entries_;
+  std::size_t first_ = 0, size_ = 0;
+};
+
+}  // namespace
+
+bool write_outcome(Exchange& exchange) {
+  const compress::Stopwatch watch(exchange.stats.add_seconds);
+  const bool shared_out = !exchange.sums.empty();
+  return exchange.compressor.write_outcome(
+      exchange.exec, exchange.part,
+      {.messages = shared_out ? exchange.sums : exchange.messages,
+       .shared_out = shared_out,
+       .factor = exchange.factor,
+       .zeroed = true,
+       .verdict = exchange.verdict});
+}
+
+bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
+               bool (*write)(Exchange&)) {
+  UnderWay under_way;
+  bool finite = true;
+  const auto go_on = [&](UnderWay::Entry entry) {
+    if (entry.rounds.resume()) {
+      entry.exchange->world.progress();
+      under_way.push(std::move(entry));
+    } else {
+      finite = !entry.exchange->poisoned && write(*entry.exchange) && finite;
+    }
+  };
+  for (std::size_t next = 0;;) {
+    if (next < exchanges.size() && !under_way.full(exchanges[next])) {
+      Exchange& exchange = exchanges[next];
+      go_on({&exchange, schedules[next]->run(exchange)});
+      ++next;
+      continue;
+    }
+    if (under_way.empty()) return finite;
+    UnderWay::Entry entry = under_way.pop();
+    {
+      const compress::Stopwatch watch(entry.exchange->stats.wait_seconds);
+      Exchange& exchange = *entry.exchange;
+      if (exchange.verdict != nullptr) {
+        exchange.world.wait_on_stream(entry.rounds.ticket(), exchange.deadline);
+      } else {
+        exchange.world.wait(entry.rounds.ticket(), exchange.deadline);
+      }
+    }
+    go_on(std::move(entry));
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,75 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <utility>
+#include <winnow/transport.hpp>
+
+#include "comm/schedule/exchange.hpp"
+
+namespace winnow::comm {
+
+/// A schedule at work on one part: a coroutine that stops where it has to wait for other ranks, so
+/// that several parts can be under way at once. Within it
+///   co_await world.start(exec);
+/// sets what it has enqueued going, and goes on when all of it is done; where sizes had to go first
+/// (Exchange::sizes_first) with a stop in between that the schedule does not see. Nothing runs
+/// before the first resume. Its frame lies in exec.workspace, which outlives it.
+class Rounds {
+ public:
+  // NOLINTNEXTLINE(readability-identifier-naming): the language's name
+  struct promise_type {
+    static void* operator new(std::size_t bytes, Exchange& exchange) {
+      return exchange.exec.workspace->take<std::byte>(bytes).data();
+    }
+    static void operator delete(void*, std::size_t) noexcept {}
+
+    explicit promise_type(Exchange& of_part) : exchange(of_part) {}
+    Rounds get_return_object() { return Rounds(Handle::from_promise(*this)); }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    std::suspend_always await_transform(Ticket waited_for) noexcept {
+      ticket = waited_for;
+      return {};
+    }
+    void return_void() noexcept {}
+    [[noreturn]] void unhandled_exception() { throw; }
+
+    Exchange& exchange;
+    Ticket ticket;
+  };
+
+  Rounds() = default;
+  Rounds(Rounds&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Rounds& operator=(Rounds&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Rounds() {
+    if (handle_) handle_.destroy();
+  }
+
+  /// Goes on to the next stop, or to the end: returns whether there was a stop. Throws what the
+  /// schedule throws, or a message that is too long for its room; then it may only be destroyed.
+  bool resume() {
+    promise_type& promise = handle_.promise();
+    if (promise.exchange.sizes_first.pending()) {
+      promise.ticket = promise.exchange.sizes_first.follow(promise.exchange);
+      return true;
+    }
+    handle_.resume();
+    return !handle_.done();
+  }
+  /// What has to be done before it can go on.
+  Ticket ticket() const { return handle_.promise().ticket; }
+
+ private:
+  using Handle = std::coroutine_handle<promise_type>;
+  explicit Rounds(Handle handle) : handle_(handle) {}
+
+  Handle handle_;
+};
+
+}  // namespace winnow::comm

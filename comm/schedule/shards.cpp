@@ -1,0 +1,68 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/shards.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/transport/subset.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Piece;
+
+/// Elements [begin, end) of a part, counted without the gaps, as a shard.
+Shard cut_shard(const compress::Part& part, std::uint64_t begin, std::uint64_t end) {
+  constexpr std::uint64_t kUnit = kernels::Partition::kUnit;
+  Shard shard;
+  std::uint64_t at = 0;  // of the piece's first element
+  for (std::size_t i = 0; i < part.pieces.size(); at += part.pieces[i++].elements.size()) {
+    const Piece& whole = part.pieces[i];
+    const std::uint64_t first = std::max(begin, at);
+    const std::uint64_t last = std::min(end, at + whole.elements.size());
+    if (first >= last) continue;
+    const std::uint64_t base = (shard.part.count + kUnit - 1) / kUnit * kUnit;
+    shard.part.pieces.push_back({.elements = whole.elements.subspan(first - at, last - first),
+                                 .parameter = whole.parameter,
+                                 .offset = whole.offset + (first - at),
+                                 .base = static_cast<std::uint32_t>(base)});
+    shard.part.count = base + (last - first);
+    shard.places.push_back({.piece = i, .begin = first - at});
+  }
+  shard.states.resize(shard.part.pieces.size());
+  for (std::size_t i = 0; i < shard.states.size(); ++i) {
+    shard.part.pieces[i].state = &shard.states[i];
+  }
+  return shard;
+}
+
+}  // namespace
+
+Rails::Rails(Transport& world, Topology topology)
+    : topology_(std::move(topology)),
+      node_(topology_.node_of(world.rank())),
+      rails_(static_cast<std::size_t>(topology_.rails())) {
+  for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+    if (server(rail) != world.rank()) continue;
+    rails_[rail] = make_subset(world, topology_.rail(static_cast<int>(rail)));
+  }
+}
+
+Shards cut_shards(const compress::Part& part, const Topology& topology, int rank,
+                  const Schedule& inner, const compress::Compressor& compressor) {
+  const auto nodes = static_cast<std::uint32_t>(topology.nodes());
+  const auto node = static_cast<std::uint32_t>(topology.node_of(rank));
+  std::uint64_t count = 0;
+  for (const Piece& piece : part.pieces) count += piece.elements.size();
+  Shards shards{.of_rail = {}, .inner = &inner};
+  for (int rail = 0; rail < topology.rails(); ++rail) {
+    const Chunk range = ring_chunk(count, rail, topology.rails());
+    Shard& shard = shards.of_rail.emplace_back(cut_shard(part, range.begin, range.end));
+    compress::share_out(shard.part, compressor, inner.shared_out ? nodes : 1,
+                        inner.shared_out ? node : compress::Part::kNobody);
+  }
+  return shards;
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,76 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+#include <winnow/topology.hpp>
+#include <winnow/transport.hpp>
+
+#include "comm/schedule/rounds.hpp"
+#include "comm/schedule/schedule.hpp"
+#include "compress/compressor.hpp"
+#include "compress/part.hpp"
+
+namespace winnow::comm {
+
+/// The ranks in two levels: those of this rank's node, and, for each rail that it serves, the ranks
+/// of that rail. There are as many rails as the largest node has ranks, so that a rank of a smaller
+/// one serves several: each rank serves at least one.
+class Rails {
+ public:
+  /// The world must outlive it. Not collective: a rail is a view of the world, with the world's
+  /// queues and tickets.
+  Rails(Transport& world, Topology topology);
+
+  const Topology& topology() const { return topology_; }
+  bool on_node(int rank) const { return topology_.node_of(rank) == node_; }
+  /// The ranks of this rank's node, ascending.
+  std::span<const int> locals() const { return topology_.members(node_); }
+  /// The rank of this node that serves a rail.
+  int server(std::size_t rail) const { return locals()[rail % locals().size()]; }
+  /// The transport of a rail, rank n of which is on node n; null where this rank does not serve it.
+  Transport* transport(std::size_t rail) const { return rails_[rail].get(); }
+
+ private:
+  Topology topology_;
+  int node_;
+  std::vector<std::unique_ptr<Transport>> rails_;
+};
+
+/// What one rail reduces of a part: a part of its own.
+struct Shard {
+  /// Where a piece of the shard lies: from element `begin` of piece `piece` of the whole part on.
+  struct Place {
+    std::size_t piece;
+    std::uint64_t begin;
+  };
+  compress::Part part;        ///< its pieces view scratch
+  std::vector<Place> places;  ///< of each piece
+  std::vector<compress::PieceState> states;
+  kernels::PlaceArray<compress::DeviceBounds> device_bounds;  ///< theirs
+  // Of the call under way, on a rank that serves it.
+  Rounds rounds;
+  compress::Owned owned;
+};
+
+/// A part cut into one shard for each rail: equal ranges of its elements, in their order. Sizes, k
+/// and owners (the nodes) are the same on all ranks.
+struct Shards {
+  std::vector<Shard> of_rail;
+  const Schedule* inner = nullptr;
+  std::size_t parts = 1;  ///< of the bucket
+
+  /// The number in headers of a shard of a part: no two shards of a bucket have the same.
+  std::uint16_t number(std::uint16_t part, std::size_t rail) const {
+    return static_cast<std::uint16_t>(part + rail * parts);
+  }
+};
+
+/// Cuts a part for `rank`. The pieces' states lie in the shards.
+Shards cut_shards(const compress::Part& part, const Topology& topology, int rank,
+                  const Schedule& inner, const compress::Compressor& compressor);
+
+}  // namespace winnow::comm

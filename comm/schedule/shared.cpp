@@ -1,0 +1,276 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/shared.hpp"
+
+#include <algorithm>
+#include <string>
+#include <winnow/error.hpp>
+
+#include "comm/schedule/pass_bytes.hpp"
+#include "compress/support.hpp"
+#include "kernels/exec/stopwatch.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Header;
+using compress::Incoming;
+using compress::MessageView;
+using compress::Stopwatch;
+using compress::Taken;
+
+/// Bytes of k values that stand at a known support.
+std::size_t values_bytes(std::uint64_t k, const compress::Codings& codings) {
+  return codings.exact() ? k * sizeof(float) : compress::message_bytes(k, k, codings);
+}
+
+/// Room for floats in bytes that are aligned for them.
+std::span<float> as_floats(std::span<std::byte> bytes) {
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+/// The three rounds of one part; a member a stage. What differs from turn to turn in size takes
+/// room for the largest.
+class Shared {
+ public:
+  explicit Shared(Exchange& exchange)
+      : exchange_(exchange),
+        compressor_(exchange.compressor),
+        workspace_(*exchange.exec.workspace),
+        part_(exchange.part),
+        codings_(exchange.compressor.codings()),
+        ranks_(static_cast<std::size_t>(exchange.world.size())),
+        self_(static_cast<std::size_t>(exchange.world.rank())),
+        most_k_(std::ranges::max(exchange.part.owner_k)),
+        turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_),
+        received_(workspace_.take<std::uint64_t>(ranks_)),
+        supports_(workspace_.take<MessageView>(ranks_)),
+        taken_(workspace_.take<Taken>(ranks_)) {
+    for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
+    compress::become_owner(part_, compressor_, owner_of(self_));
+  }
+
+  /// Round 1, before: what this rank picks goes to all.
+  void pick() {
+    messages_ = rooms(exchange_, [&](std::uint32_t rank) {
+      const std::uint32_t owner = owner_of(rank);
+      return compress::message_bytes(part_.partition.local_count(owner), part_.owner_k[owner],
+                                     codings_.without_values());
+    });
+    {
+      const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds);
+      compressor_.select(exchange_.exec, job_of(Header::Kind::support, 0), messages_[self_]);
+      exchange_.in_residuals = true;
+    }
+    enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
+  }
+
+  /// Round 1, after, and round 2, before: what this rank has at each support goes to who picked it.
+  void contribute() {
+    open_supports();
+    {
+      const Stopwatch watch(exchange_.stats.encode_seconds);
+      outgoing_ = workspace_.take<std::span<std::byte>>(ranks_);
+      std::ranges::fill(taken_, Taken{});
+      exchange_.taken = taken_;
+      for (std::uint32_t owner = 0; owner < ranks_; ++owner) take(owner);
+    }
+    messages_ = rooms(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
+    const std::size_t bytes = values_bytes(part_.owner_k[owner_of(self_)], codings_);
+    for (auto& message : messages_) message = message.first(bytes);
+    enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
+  }
+
+  /// Round 2, after, and round 3, before: the sums at what this rank picked go to all.
+  void sum() {
+    const std::uint32_t own = owner_of(self_);
+    const std::uint64_t k = part_.owner_k[own];
+    const auto terms = workspace_.take<MessageView>(ranks_);
+    {
+      const Stopwatch watch(exchange_.stats.add_seconds);
+      (void)open_values(Header::Kind::contribution, terms);
+      terms[self_] = view_of(taken_[own].value);
+    }
+    const auto sums = as_floats(room(most_k_ * sizeof(float))).first(k);
+    auto message = std::as_writable_bytes(sums);
+    if (!codings_.exact()) {
+      message = room(values_bytes(most_k_, codings_)).first(values_bytes(k, codings_));
+    }
+    compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
+                    {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
+    if (!codings_.exact()) keep_missed(supports_[own], sums);
+    messages_ = rooms(exchange_, [&](std::uint32_t rank) {
+      return values_bytes(part_.owner_k[owner_of(rank)], codings_);
+    });
+    messages_[self_] = message;
+    enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
+  }
+
+  /// Round 3, after.
+  void finish() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    const auto values = workspace_.take<MessageView>(ranks_);
+    const std::uint16_t flags = open_values(Header::Kind::sum, values);
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
+      supports_[owner] =
+          compressor_.place_values(exchange_.exec, supports_[owner], values[rank_of(owner)]);
+      exchange_.stats.kept += part_.owner_k[owner];
+    }
+    exchange_.sums = supports_;
+    compress::name_codings(part_.partition.local_count(0), part_.owner_k[0], codings_,
+                           exchange_.stats.coding);
+  }
+
+ private:
+  std::uint32_t owner_of(std::size_t rank) const {
+    return static_cast<std::uint32_t>((rank + ranks_ - turn_) % ranks_);
+  }
+  std::size_t rank_of(std::uint32_t owner) const { return (owner + turn_) % ranks_; }
+
+  std::span<std::byte> room(std::size_t bytes) const {
+    return compressor_.room(exchange_.exec, bytes);
+  }
+
+  /// `stage`, of random numbers, counts from the part's first.
+  compress::EncodeJob job_of(Header::Kind kind, std::uint32_t stage) const {
+    compress::EncodeJob job{.part = part_,
+                            .decay = exchange_.decay,
+                            .header = exchange_.header,
+                            .random = exchange_.random,
+                            .encode_seconds = &exchange_.stats.encode_seconds,
+                            .add_seconds = &exchange_.stats.add_seconds};
+    job.header.kind = kind;
+    job.random.stage += stage;
+    return job;
+  }
+
+  void open_supports() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    Header expected = exchange_.header;
+    expected.kind = Header::Kind::support;
+    const auto incoming = workspace_.take<Incoming>(ranks_);
+    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
+      const std::size_t rank = rank_of(owner);
+      expected.count = part_.partition.local_count(owner);
+      expected.k = part_.owner_k[owner];
+      incoming[owner] = {messages_[rank].first(received_[rank]), expected, static_cast<int>(rank)};
+    }
+    const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming, supports_);
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+  }
+
+  void take(std::uint32_t owner) {
+    const std::uint64_t k = part_.owner_k[owner];
+    Taken taken{.owner = owner,
+                .index = supports_[owner].index,
+                .value = as_floats(room(k * sizeof(float)))};
+    auto& message = outgoing_[rank_of(owner)];
+    message = std::as_writable_bytes(taken.value);
+    std::span<std::byte> coded;
+    if (!codings_.exact()) message = room(values_bytes(k, codings_));
+    if (!codings_.exact() && rank_of(owner) != self_) coded = message;
+    compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), taken, coded);
+    taken_[owner] = taken;  // not before: what a failed call puts back has been taken
+  }
+
+  /// Values as they are, as a message that carries them.
+  static MessageView view_of(std::span<const float> value) {
+    return {.header = {.count = value.size(), .k = value.size()},
+            .index = {},
+            .value = value,
+            .format = {},
+            .coded = {}};
+  }
+
+  /// Values that all ranks sent: contributions at the support of this one, which sent itself none,
+  /// or sums at their own. Returns the flags of all.
+  std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
+    const auto incoming = workspace_.take<Incoming>(ranks_);
+    const auto opened = workspace_.take<MessageView>(ranks_);
+    const bool of_sums = kind == Header::Kind::sum;
+    Header expected = exchange_.header;
+    expected.kind = kind;
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      if (!of_sums && rank == self_) continue;
+      const auto bytes = messages_[rank].first(received_[rank]);
+      expected.count = expected.k = part_.owner_k[owner_of(of_sums ? rank : self_)];
+      if (!codings_.exact()) {
+        incoming[count++] = {bytes, expected, static_cast<int>(rank)};
+        continue;
+      }
+      if (bytes.size() != expected.k * sizeof(float)) {
+        throw CommError("rank " + std::to_string(rank) + " sent " + std::to_string(bytes.size()) +
+                        " bytes of values at a support that takes " +
+                        std::to_string(expected.k * sizeof(float)));
+      }
+      views[rank] = view_of(as_floats(bytes));
+    }
+    const std::uint16_t flags =
+        compressor_.open_all(exchange_.exec, incoming.first(count), opened.first(count));
+    for (std::size_t i = 0; i < count; ++i) {
+      views[static_cast<std::size_t>(incoming[i].sender)] = opened[i];
+    }
+    return flags;
+  }
+
+  /// What a coding misses of the sums, for the residual when all is done.
+  void keep_missed(const MessageView& support, std::span<float> missed) {
+    if (support.carries_all()) {
+      exchange_.owned.left = missed;
+    } else {
+      exchange_.owned.chosen = {support.index, missed};
+    }
+  }
+
+  Exchange& exchange_;
+  const compress::Compressor& compressor_;
+  Workspace& workspace_;
+  compress::Part& part_;
+  const compress::Codings& codings_;
+  std::size_t ranks_, self_;
+  std::uint64_t most_k_;  ///< that any rank picks
+  std::size_t turn_;
+  std::span<std::uint64_t> received_;
+  std::span<MessageView> supports_;                      // by owner
+  std::span<Taken> taken_;                               // the same
+  std::span<std::span<std::byte>> outgoing_, messages_;  // by rank
+};
+
+}  // namespace
+
+std::uint64_t shared_wire_bytes(const CostShape& shape) {
+  if (shape.count == 0) return 0;
+  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  const std::uint64_t count = (shape.count + ranks - 1) / ranks;
+  const std::uint64_t k = std::min((shape.k + ranks - 1) / ranks, count);
+  return (ranks - 1) * (compress::message_bytes(count, k, shape.codings.without_values()) +
+                        2 * values_bytes(k, shape.codings));
+}
+
+std::uint64_t shared_network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, shared_wire_bytes(shape));
+}
+
+std::uint64_t shared_messages(const CostShape& shape) {
+  return 3 * one_to_each_other(shape);
+}
+
+double shared_pass_bytes(const CostShape& shape) {
+  // What is taken, added up and written, as one message each.
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 3);
+}
+
+Rounds run_shared(Exchange& exchange) {
+  Shared part(exchange);
+  part.pick();
+  co_await exchange.world.start(exchange.exec);
+  part.contribute();
+  co_await exchange.world.start(exchange.exec);
+  part.sum();
+  co_await exchange.world.start(exchange.exec);
+  part.finish();
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,447 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/two_level.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include "comm/schedule/shards.hpp"
+#include "compress/partial.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/ordered_sum.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Expected;
+using compress::Header;
+using compress::Incoming;
+using compress::MessageView;
+using compress::Piece;
+using compress::Stopwatch;
+
+/// The three rounds of one part; a member a stage.
+class TwoLevel {
+ public:
+  explicit TwoLevel(Exchange& exchange)
+      : exchange_(exchange),
+        workspace_(*exchange.exec.workspace),
+        rails_(*exchange.rails),
+        shards_(exchange.shards->of_rail),
+        inner_schedule_(*exchange.shards->inner),
+        locals_(rails_.locals()),
+        self_(exchange.world.rank()),
+        gathered_(workspace_.take<Gathered>(shards_.size())),
+        inner_(workspace_.take<Exchange>(shards_.size())),
+        messages_(workspace_.take<std::span<MessageView>>(shards_.size())),
+        received_(workspace_.take<std::span<std::uint64_t>>(shards_.size())),
+        outgoing_(workspace_.take<std::span<const float>>(exchange.part.pieces.size())) {
+    take_scratch();
+  }
+  ~TwoLevel() {
+    for (Shard& shard : shards_) shard.rounds = {};  // their frames are scratch of the call
+  }
+  TwoLevel(const TwoLevel&) = delete;
+  TwoLevel& operator=(const TwoLevel&) = delete;
+
+  /// Round 1, before: gradients go to the servers of this node.
+  void collect() {
+    fold_in_strays();
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    const std::size_t locals = locals_.size();
+    const auto local =
+        static_cast<std::size_t>(std::ranges::find(locals_, self_) - locals_.begin());
+    for (std::size_t step = 1; step < locals; ++step) {
+      send_gradient(locals_[(local + step) % locals]);
+      receive_gradients((local + locals - step) % locals);
+    }
+  }
+
+  /// Round 1, after, and round 2, before: the sums of this node, on their way between nodes.
+  void sum() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    save_residuals();
+    open_headers();
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (!serves(rail)) continue;
+      Shard& shard = shards_[rail];
+      add_gradients(rail);
+      const std::uint16_t number = number_of(rail);
+      Exchange& inner =
+          *std::construct_at(&inner_[rail], Exchange{.world = *rails_.transport(rail),
+                                                     .compressor = exchange_.compressor,
+                                                     .exec = exchange_.exec,
+                                                     .deadline = exchange_.deadline,
+                                                     .ring = exchange_.ring,
+                                                     .decay = exchange_.decay,
+                                                     .factor = 1,
+                                                     .part = shard.part,
+                                                     .header = exchange_.header,
+                                                     .random = exchange_.random,
+                                                     .stats = exchange_.stats});
+      inner.header.part = number;
+      inner.header.count = shard.part.count;
+      inner.header.k = shard.part.k;
+      inner.random.stage = number * (shard.part.partition.owners() + 1);
+      shard.rounds = inner_schedule_.run(inner);
+    }
+  }
+
+  /// Round 2: rails go on to their next stop, which is the same for all. On a device one rail after
+  /// the other: the host waits for the stream, and so would wait for the messages of the others
+  /// there, without their deadline. False at the end.
+  bool go_on() {
+    const bool one_by_one = exchange_.exec.place == Place::cuda;
+    bool stopped = false;
+    for (std::size_t rail = rail_; rail < shards_.size(); ++rail) {
+      const bool has_stop = serves(rail) && shards_[rail].rounds.resume();
+      if (has_stop) ticket_ = shards_[rail].rounds.ticket();
+      stopped |= has_stop;
+      if (!one_by_one) continue;
+      if (has_stop) break;
+      rail_ = rail + 1;
+    }
+    return stopped;
+  }
+  /// Of the last rail that went on, and so of all: they share the world's tickets.
+  Ticket ticket() const { return ticket_; }
+
+  /// Round 3, before: what the rails ended with goes to this node.
+  void share() {
+    Stats& stats = exchange_.stats;
+    const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      const MessageSize size = message_size(exchange_, header_of_outcome(rail, 0).kind);
+      const auto views = workspace_.take<MessageView>(outcomes());
+      messages_[rail] = views;
+      received_[rail] = workspace_.take<std::uint64_t>(outcomes());
+      if (!serves(rail)) {
+        const int server = rails_.server(rail);
+        for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
+          const auto room = room_for_outcome(rail, sender);
+          views[sender] = {};
+          views[sender].bytes = room;
+          receive(exchange_, room, server, &received_[rail][sender], size);
+        }
+        continue;
+      }
+      const Exchange& inner = inner_[rail];
+      shards_[rail].owned = inner.owned;
+      exchange_.poisoned |= inner.poisoned;
+      std::ranges::copy(inner_schedule_.shared_out ? inner.sums : inner.messages, views.begin());
+      if (locals_.size() > 1) pack(rail);
+      for (const int local : locals_) {
+        if (local == self_) continue;
+        for (const MessageView& view : views) comm::send(exchange_, view.bytes, local, size);
+      }
+    }
+  }
+
+  /// Round 3, after.
+  void finish() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    open_outcomes();
+    if (exchange_.poisoned) return;
+    exchange_.sum = scratch_.first(exchange_.part.count);
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      compress::Part& part = shards_[rail].part;
+      for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+        const Shard::Place& place = shards_[rail].places[i];
+        part.pieces[i].elements =
+            exchange_.sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
+      }
+      exchange_.poisoned |=
+          !exchange_.compressor.write_outcome(exchange_.exec, part,
+                                              {.messages = messages_[rail],
+                                               .shared_out = inner_schedule_.shared_out,
+                                               .factor = exchange_.factor});
+    }
+    exchange_.factor = 1;
+  }
+
+ private:
+  /// What this rank gets of a shard that it serves, by local rank.
+  struct Gathered {
+    std::span<float> sum;                     ///< by position of the shard
+    std::span<std::span<float>> gradients;    ///< the same; its own is where it was
+    std::span<std::span<std::byte>> headers;  ///< these go before the gradients
+  };
+
+  bool serves(std::size_t rail) const { return rails_.transport(rail) != nullptr; }
+  const Piece& whole(const Shard::Place& place) const { return exchange_.part.pieces[place.piece]; }
+  std::uint16_t number_of(std::size_t rail) const {
+    return exchange_.shards->number(exchange_.header.part, rail);
+  }
+  /// This rank's gradient where piece i of a shard lies.
+  std::span<const float> outgoing(const Shard& shard, std::size_t i) const {
+    const Shard::Place& place = shard.places[i];
+    return outgoing_[place.piece].subspan(place.begin, shard.part.pieces[i].elements.size());
+  }
+
+  /// Of the message that says which gradient follows.
+  Header header_of_gradient(std::size_t rail) const {
+    Header header = exchange_.header;
+    header.kind = Header::Kind::contribution;
+    header.count = header.k = 0;
+    header.part = number_of(rail);
+    return header;
+  }
+  /// Messages that a rail ends with: of each node, or one that says it all.
+  std::size_t outcomes() const {
+    const bool one = inner_schedule_.outcome == Header::Kind::partial;
+    return one ? 1 : static_cast<std::size_t>(rails_.topology().nodes());
+  }
+  /// Of the message of node `sender` among them, or of the one; k is the most that it may carry.
+  Header header_of_outcome(std::size_t rail, std::uint32_t sender) const {
+    const compress::Part& part = shards_[rail].part;
+    const bool shared = inner_schedule_.shared_out;
+    Header header = exchange_.header;
+    header.kind = shared ? Header::Kind::sum : Header::Kind::gradient;
+    header.count = shared ? part.partition.local_count(sender) : part.count;
+    header.k = shared ? part.owner_k[sender] : part.k;
+    header.part = number_of(rail);
+    const bool one = inner_schedule_.outcome == Header::Kind::partial;
+    if (!one) return header;
+    return compress::partial_header(header, rails_.topology().nodes(),
+                                    exchange_.compressor.codings());
+  }
+  /// Makes messages of what a rail has ended with in none.
+  void pack(std::size_t rail) const {
+    const Stopwatch watch(exchange_.stats.encode_seconds);
+    for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
+      MessageView& view = messages_[rail][sender];
+      if (!view.bytes.empty()) continue;
+      exchange_.compressor.pack(exchange_.exec, view, room_for_outcome(rail, sender));
+    }
+  }
+  std::span<std::byte> room_for_outcome(std::size_t rail, std::uint32_t sender) const {
+    const Header header = header_of_outcome(rail, sender);
+    return exchange_.compressor.room(exchange_.exec,
+                                     compress::most_bytes(header, exchange_.compressor.codings()));
+  }
+
+  /// What says which gradients came: of those of the same call.
+  void open_headers() const {
+    const std::size_t most = shards_.size() * locals_.size();
+    const auto incoming = workspace_.take<Incoming>(most);
+    std::size_t count = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      for (std::size_t sender = 0; serves(rail) && sender < locals_.size(); ++sender) {
+        if (locals_[sender] == self_) continue;
+        incoming[count++] = {gathered_[rail].headers[sender], header_of_gradient(rail),
+                             locals_[sender]};
+      }
+    }
+    const auto views = workspace_.take<MessageView>(most).first(count);
+    (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views);
+  }
+
+  /// What the servers of this node sent of their shards.
+  void open_outcomes() {
+    const std::size_t most = shards_.size() * outcomes();
+    const auto incoming = workspace_.take<Incoming>(most);
+    const auto opened = workspace_.take<MessageView>(most);
+    std::size_t count = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      for (std::uint32_t sender = 0; !serves(rail) && sender < outcomes(); ++sender) {
+        const Header header = header_of_outcome(rail, sender);
+        const bool partial = header.kind == Header::Kind::partial;
+        incoming[count++] = {
+            messages_[rail][sender].bytes.first(received_[rail][sender]),
+            partial ? Expected::at_most(header) : shards_[rail].part.expect(header),
+            rails_.server(rail)};
+      }
+    }
+    const std::uint16_t flags =
+        exchange_.compressor.open_all(exchange_.exec, incoming.first(count), opened.first(count));
+    exchange_.poisoned |= (flags & Header::kPoison) != 0;
+    auto next = opened.begin();
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (serves(rail)) continue;
+      for (MessageView& view : messages_[rail]) view = *next++;
+    }
+  }
+
+  /// One block: first the node's gradients of the shards that this rank serves, then the sum.
+  void take_scratch() {
+    std::uint64_t floats = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (serves(rail)) floats += locals_.size() * shards_[rail].part.count;
+    }
+    scratch_ = room_for(std::max(floats, exchange_.part.count));
+    std::span<float> rest = scratch_;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      gathered_[rail] = {};
+      if (!serves(rail)) continue;
+      const std::uint64_t count = shards_[rail].part.count;
+      const auto next = [&] {
+        const auto room = rest.first(count);
+        rest = rest.subspan(count);
+        return room;
+      };
+      Gathered& gathered = gathered_[rail];
+      gathered = {.sum = next(),
+                  .gradients = workspace_.take<std::span<float>>(locals_.size()),
+                  .headers = workspace_.take<std::span<std::byte>>(locals_.size())};
+      for (std::size_t sender = 0; sender < locals_.size(); ++sender) {
+        const bool own = locals_[sender] == self_;
+        gathered.gradients[sender] = own ? std::span<float>() : next();
+        gathered.headers[sender] = own ? std::span<std::byte>() : header_room();
+      }
+    }
+  }
+  std::span<float> room_for(std::uint64_t floats) const {
+    const auto room = exchange_.compressor.room(exchange_.exec, floats * sizeof(float));
+    return {reinterpret_cast<float*>(room.data()), floats};
+  }
+  std::span<std::byte> header_room() const {
+    return exchange_.compressor.room(exchange_.exec, sizeof(Header));
+  }
+
+  /// Where the residual may hold something outside of the shards that this rank serves, the
+  /// gradient that it sends is feedback(gradient, residual). The residual stays until the sum is
+  /// written.
+  void fold_in_strays() {
+    const Stopwatch watch(exchange_.stats.select_seconds);
+    // Taken in any case, so that no later call allocates; not touched where not needed.
+    const auto room = room_for(exchange_.part.count);
+    for (std::size_t i = 0; i < outgoing_.size(); ++i) {
+      const Piece& piece = exchange_.part.pieces[i];
+      outgoing_[i] = piece.elements;
+      if (!piece.state->dirty || piece.state->confined_to == exchange_.header.bucket) continue;
+      const auto folded = room.subspan(piece.base, piece.elements.size());
+      kernels::copy(exchange_.exec, std::as_writable_bytes(folded), std::as_bytes(piece.elements));
+      kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
+      outgoing_[i] = folded;
+    }
+  }
+
+  void send_gradient(int server) {
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (rails_.server(rail) != server) continue;
+      const auto header = header_room();
+      exchange_.compressor.announce(exchange_.exec, header_of_gradient(rail), header);
+      send(header, server);
+      for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
+        send(std::as_bytes(outgoing(shards_[rail], i)), server);
+      }
+    }
+  }
+  void send(std::span<const std::byte> message, int peer) {
+    exchange_.world.send(message, peer);
+    count_sent(exchange_, peer, message.size());
+  }
+
+  void receive_gradients(std::size_t sender) {
+    Transport& world = exchange_.world;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (!serves(rail)) continue;
+      const Gathered& gathered = gathered_[rail];
+      world.recv(gathered.headers[sender], locals_[sender], nullptr);
+      for (const Piece& piece : shards_[rail].part.pieces) {
+        const auto room = gathered.gradients[sender].subspan(piece.base, piece.elements.size());
+        world.recv(std::as_writable_bytes(room), locals_[sender], nullptr);
+      }
+    }
+  }
+
+  /// The node's sum of a shard, which its pieces view afterwards. This rank's residual there is not
+  /// in it: it is the inner schedule's.
+  void add_gradients(std::size_t rail) {
+    Shard& shard = shards_[rail];
+    const Gathered& gathered = gathered_[rail];
+    const auto terms = workspace_.take<kernels::Term>(locals_.size());
+    for (std::size_t i = 0; i < shard.places.size(); ++i) {
+      Piece& piece = shard.part.pieces[i];
+      const Shard::Place& place = shard.places[i];
+      const std::uint64_t size = piece.elements.size();
+      for (std::size_t sender = 0; sender < terms.size(); ++sender) {
+        terms[sender] = {.value = locals_[sender] == self_
+                                      ? whole(place).elements.subspan(place.begin, size)
+                                      : gathered.gradients[sender].subspan(piece.base, size)};
+      }
+      piece.elements = gathered.sum.subspan(piece.base, size);
+      // What is not finite the inner schedule sees.
+      exchange_.compressor.sum_gradients(exchange_.exec, terms, piece.elements);
+    }
+  }
+
+  /// What the inner schedule will change, to be restored if the call fails.
+  void save_residuals() {
+    std::size_t pieces = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (serves(rail)) pieces += shards_[rail].places.size();
+    }
+    const auto saved = workspace_.take<SavedResidual>(pieces);
+    std::size_t at = 0;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (!serves(rail)) continue;
+      for (std::size_t i = 0; i < shards_[rail].places.size(); ++i, ++at) {
+        const auto residual = shards_[rail].part.pieces[i].residual();
+        const auto room = room_for(residual.size());
+        saved[at] = {.residual = residual, .before = {}};
+        if (!whole(shards_[rail].places[i]).state->dirty) continue;
+        kernels::copy(exchange_.exec, std::as_writable_bytes(room), std::as_bytes(residual));
+        saved[at].before = room;
+      }
+    }
+    exchange_.saved = saved;
+  }
+
+  Exchange& exchange_;
+  Workspace& workspace_;
+  const Rails& rails_;
+  std::span<Shard> shards_;
+  const Schedule& inner_schedule_;
+  std::span<const int> locals_;
+  int self_;
+  // By rail.
+  std::span<Gathered> gathered_;
+  std::span<Exchange> inner_;  // made where this rank serves
+  std::span<std::span<MessageView>> messages_;
+  std::span<std::span<std::uint64_t>> received_;  // bytes of these
+  std::span<std::span<const float>> outgoing_;    // by piece
+  std::span<float> scratch_;
+  std::size_t rail_ = 0;  // those before it have ended
+  Ticket ticket_;
+};
+
+}  // namespace
+
+Rounds run_two_level(Exchange& exchange) {
+  TwoLevel part(exchange);
+  part.collect();
+  co_await exchange.world.start(exchange.exec);
+  part.sum();
+  while (part.go_on()) co_await part.ticket();
+  part.share();
+  co_await exchange.world.start(exchange.exec);
+  part.finish();
+}
+
+void write_two_level(Exchange& exchange, const Exec& exec) {
+  for (const Piece& piece : exchange.part.pieces) {
+    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
+    kernels::copy(exec, std::as_writable_bytes(piece.elements), std::as_bytes(sum));
+  }
+  for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
+    const Shard& shard = exchange.shards->of_rail[rail];
+    if (exchange.rails->transport(rail) != nullptr) {
+      exchange.compressor.keep_left(exec, shard.part, shard.owned);
+      continue;
+    }
+    for (std::size_t i = 0; i < shard.places.size(); ++i) {
+      const compress::PieceState& state = *exchange.part.pieces[shard.places[i].piece].state;
+      if (!state.dirty || state.confined_to == exchange.header.bucket) continue;
+      kernels::fill(exec, shard.part.pieces[i].residual(), 0);
+    }
+  }
+  for (const Piece& piece : exchange.part.pieces) {
+    piece.state->dirty = true;
+    piece.state->confined_to = exchange.header.bucket;
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,76 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/transport.hpp>
+
+#include "comm/transport/bridge/enqueued.hpp"
+#include "kernels/exec/device_scope.hpp"
+
+namespace winnow::comm {
+
+/// A transport of one memory, the host's or the current device's, over one of the other: what both
+/// kinds have in common. Failures are those of the one below; one of CUDA makes both unusable, as
+/// CommError. Subsets fail with the transport that they are of.
+class Adapter : public Transport {
+ public:
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int node() const override { return inner_.node(); }
+  bool sizes_travel() const override { return inner_.sizes_travel(); }
+  bool allows_threads() const override { return inner_.allows_threads(); }
+  bool native_all_reduce() const override { return inner_.native_all_reduce(); }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  void abort(std::string_view reason) noexcept override;
+
+ protected:
+  using Message = Enqueued;
+
+  explicit Adapter(Transport& inner);
+  /// A subset of `parent`, over one of what that is over.
+  Adapter(const Adapter& parent, std::unique_ptr<Transport> inner);
+
+  bool failed() const { return !failure_->empty(); }
+  void expect_usable() const;
+  [[noreturn]] void fail(const std::string& why, int code = 0);
+  /// Runs `body` with the device current; what it throws, but for UsageError, makes this unusable.
+  template <class Body>
+  auto guarded(const Body& body) {
+    try {
+      const kernels::DeviceScope scope(device_);
+      return body();
+    } catch (const CommError& error) {
+      *failure_ = error.what();
+      throw;
+    } catch (const CudaError& error) {
+      fail(error.what(), error.code());
+    }
+  }
+  /// Runs a collective of the transport below, and counts what that sends.
+  template <class Collective>
+  void counted(const Collective& collective) {
+    const std::uint64_t before = inner_.bytes_sent();
+    collective();
+    bytes_sent_ += inner_.bytes_sent() - before;
+  }
+
+  Transport& inner() const { return inner_; }
+  std::vector<Message> enqueued_;  // since the last start
+
+ private:
+  std::unique_ptr<Transport> owned_;
+  Transport& inner_;
+  int device_;
+  std::shared_ptr<std::string> failure_;  // why this and its subsets are unusable, if they are
+};
+
+}  // namespace winnow::comm

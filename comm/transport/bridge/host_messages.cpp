@@ -1,0 +1,197 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/bridge/host_messages.hpp"
+
+#include <utility>
+
+#include "comm/transport/bridge/adapter.hpp"
+#include "comm/transport/bridge/staging.hpp"
+#include "comm/transport/expect.hpp"
+#include "comm/transport/fifo.hpp"
+#include "kernels/cuda/memory.hpp"
+#include "kernels/reduce.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using kernels::cuda::enqueue_copy;
+using kernels::cuda::Stream;
+using Bytes = std::span<std::byte>;
+
+class HostMessages final : public Adapter {
+ public:
+  explicit HostMessages(Transport& inner) : Adapter(inner) {}
+  HostMessages(const HostMessages& parent, std::unique_ptr<Transport> inner)
+      : Adapter(parent, std::move(inner)) {}
+  ~HostMessages() override;
+
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  void progress() override;
+  std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
+
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override;
+  void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override;
+  void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
+                  Deadline deadline) override;
+
+ private:
+  /// What one start sets going: batch n is of ticket n + 1.
+  struct Batch {
+    Staging::Block* block;
+    std::vector<Message> messages;
+    std::vector<std::uint64_t> sizes;  // of what was received, by message
+    Ticket inner_ticket;
+  };
+
+  void copy(Bytes to, std::span<const std::byte> from) const;
+  /// Waits for a collective, which ends in the stream.
+  void finish(Deadline deadline) { inner().wait(inner().start(on_device({})), deadline); }
+  template <class Collective>
+  void through_device(std::size_t bytes, const Collective& collective);
+  Exec on_device(const Exec& exec) const {
+    return {.place = Place::cuda, .stream = stream_.get(), .workspace = exec.workspace};
+  }
+
+  Staging staging_{kernels::cuda::kDeviceMemory};
+  Fifo<Batch> batches_;
+  // Copies have a stream of their own: behind the messages of a later start they would wait for
+  // peers, without a deadline.
+  Stream stream_, copies_;
+};
+
+HostMessages::~HostMessages() {
+  if (!failed() && batches_.empty()) return;
+  staging_.abandon();
+  if (!failed()) Adapter::abort("a transport ended with messages under way");
+}
+
+void HostMessages::copy(Bytes to, std::span<const std::byte> from) const {
+  if (to.empty()) return;
+  enqueue_copy(to, from, copies_);
+  copies_.synchronize();
+}
+
+Ticket HostMessages::start(const Exec&) {
+  expect_usable();
+  return guarded([&] {
+    constexpr std::size_t kAlignment = 256;
+    std::size_t bytes = 0;
+    for (Message& message : enqueued_) {
+      message.offset = bytes;
+      bytes += (message.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    batches_.extend();
+    Batch& batch = batches_[batches_.end() - 1];
+    batch.block = &staging_.take(bytes);
+    batch.messages.clear();
+    std::swap(batch.messages, enqueued_);
+    batch.sizes.assign(batch.messages.size(), 0);
+    for (std::size_t i = 0; i < batch.messages.size(); ++i) {
+      const Message& message = batch.messages[i];
+      const Bytes place = batch.block->memory.subspan(message.offset, message.bytes);
+      if (message.is_send) {
+        copy(place, {message.data, message.bytes});
+        inner().send(place, message.peer);
+      } else {
+        inner().recv(place, message.peer, &batch.sizes[i]);
+      }
+    }
+    batch.inner_ticket = inner().start(on_device({}));
+    return Ticket{batches_.end()};
+  });
+}
+
+void HostMessages::wait(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= batches_.end(), "wait for ticket " +
+                                                      std::to_string(ticket.number) + " of " +
+                                                      std::to_string(batches_.end()) + " started");
+  guarded([&] {
+    for (; batches_.begin() < ticket.number; batches_.pop()) {
+      Batch& batch = batches_.front();
+      inner().wait(batch.inner_ticket, deadline);
+      for (std::size_t i = 0; i < batch.messages.size(); ++i) {
+        const Message& message = batch.messages[i];
+        if (message.is_send) continue;
+        copy({message.data, batch.sizes[i]},
+             batch.block->memory.subspan(message.offset, batch.sizes[i]));
+        if (message.message_bytes != nullptr) *message.message_bytes = batch.sizes[i];
+      }
+      Staging::give_back(*batch.block);
+    }
+  });
+}
+
+void HostMessages::progress() {
+  if (failed()) return;
+  guarded([this] { inner().progress(); });
+}
+
+std::unique_ptr<Transport> HostMessages::subset(std::span<const int> ranks) {
+  expect_usable();
+  auto part = inner().subset(ranks);  // ranks that differ in it may go on
+  return guarded([&] { return std::make_unique<HostMessages>(*this, std::move(part)); });
+}
+
+/// Runs `collective` on device memory.
+template <class Collective>
+void HostMessages::through_device(std::size_t bytes, const Collective& collective) {
+  expect_usable();
+  if (bytes == 0) return;
+  guarded([&] {
+    struct Loan {
+      Staging::Block& block;
+      ~Loan() { Staging::give_back(block); }
+    };
+    const Loan loan{staging_.take(bytes)};
+    const Bytes device = loan.block.memory.first(bytes);
+    counted([&] { collective(device); });
+  });
+}
+
+void HostMessages::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                              Deadline deadline) {
+  kernels::expect_reducible(elements.type(), op);
+  through_device(elements.bytes().size(), [&](Bytes device) {
+    copy(device, elements.bytes());
+    inner().all_reduce(on_device(exec), {device.data(), elements.size(), elements.type()}, op,
+                       deadline);
+    finish(deadline);
+    copy(elements.bytes(), device);
+  });
+}
+
+void HostMessages::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
+  const Bytes host = std::as_writable_bytes(elements);
+  through_device(host.size(), [&](Bytes device) {
+    copy(device, host);
+    inner().reduce_scatter(on_device(exec),
+                           {reinterpret_cast<float*>(device.data()), elements.size()}, deadline);
+    finish(deadline);
+    copy(host, device);
+  });
+}
+
+void HostMessages::all_gather(const Exec& exec, std::span<const std::byte> mine,
+                              std::span<std::byte> all, Deadline deadline) {
+  expect_gatherable(mine.size(), all.size(), size());
+  through_device(all.size(), [&](Bytes device) {
+    const Bytes own = device.subspan(static_cast<std::size_t>(rank()) * mine.size(), mine.size());
+    copy(own, mine);
+    inner().all_gather(on_device(exec), own, device, deadline);
+    finish(deadline);
+    copy(all, device);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> host_messages(Transport& inner) {
+  WINNOW_EXPECTS(inner.takes(Place::cuda),
+                 "host_messages: the transport below must take a device's memory");
+  return std::make_unique<HostMessages>(inner);
+}
+
+}  // namespace winnow::comm

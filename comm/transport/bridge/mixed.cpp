@@ -1,0 +1,275 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/mixed.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "comm/transport/bridge/enqueued.hpp"
+#include "comm/transport/bridge/staged.hpp"
+#include "comm/transport/expect.hpp"
+#include "comm/transport/fifo.hpp"
+
+namespace winnow {
+namespace {
+
+using comm::Enqueued;
+using comm::Fifo;
+
+constexpr unsigned kSpinsBeforeYield = 200;
+constexpr unsigned kSpinsPerProgress = 64;
+
+/// What a rank tells the others of its node.
+struct Seat {
+  int node;  // the world's number
+  int rank, size;
+  int sizes_travel;
+};
+
+class MixedTransport final : public Transport {
+ public:
+  MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
+                 const std::vector<Seat>& seats);
+
+  int rank() const override { return world_->rank(); }
+  int size() const override { return world_->size(); }
+  int node() const override { return world_->node(); }
+  bool takes(Place place) const override { return lanes_of(place).between != nullptr; }
+  bool sizes_travel() const override { return sizes_travel_; }
+  bool allows_threads() const override {
+    return world_->allows_threads() && node_->allows_threads();
+  }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
+  void progress() override;
+  void abort(std::string_view reason) noexcept override;
+
+ private:
+  /// What carries the messages of one kind of memory; the same one twice where all go over it.
+  /// Null where there is none.
+  struct Lanes {
+    Transport* between = nullptr;
+    Transport* within = nullptr;
+  };
+  /// What one start sets going: entry n is of ticket n + 1.
+  struct Started {
+    const Lanes* lanes = nullptr;
+    Ticket between, within;
+  };
+
+  const Lanes& lanes_of(Place place) const { return place == Place::cuda ? device_ : host_; }
+  void expect_usable() const {
+    if (!failure_.empty()) throw CommError(failure_);
+  }
+  /// Runs `body`; what it throws makes this unusable.
+  template <class Body>
+  auto guarded(const Body& body) {
+    try {
+      return body();
+    } catch (const std::exception& error) {
+      failure_ = error.what();
+      throw;
+    }
+  }
+  /// Runs `call` of the world; what it throws ends what the node has under way, which may be work
+  /// on the caller's stream that waits for peers.
+  template <class Call>
+  auto over_world(const Call& call) {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      node_->abort(error.what());
+      throw;
+    }
+  }
+  void post(const Lanes& lanes);
+
+  std::shared_ptr<Transport> world_, node_;
+  std::unique_ptr<Transport> staged_;  // the world, for a device's memory
+  Lanes host_, device_;
+  std::vector<int> rank_in_node_;  // by rank; -1 on another node
+  std::string members_;            // of this node, for the text of an error
+  bool sizes_travel_;
+  std::vector<Enqueued> enqueued_;  // since the last start
+  Fifo<Started> under_way_;         // leave from the front by wait
+  std::string failure_;             // why this transport is unusable, if it is
+};
+
+MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
+                               const std::vector<Seat>& seats)
+    : world_(std::move(world)), node_(std::move(node)), sizes_travel_(world_->sizes_travel()) {
+  for (std::size_t peer = 0; peer < seats.size(); ++peer) {
+    const bool here = seats[peer].node == world_->node();
+    rank_in_node_.push_back(here ? seats[peer].rank : -1);
+    if (here) members_ += (members_.empty() ? "rank " : ", rank ") + std::to_string(peer);
+    sizes_travel_ &= seats[peer].sizes_travel != 0;
+  }
+  host_ = {.between = world_.get(),
+           .within = node_->takes(Place::cpu) ? node_.get() : world_.get()};
+  if (!node_->takes(Place::cuda)) return;
+  if (!world_->takes(Place::cuda)) staged_ = comm::staged(*world_);
+  device_ = {.between = staged_ == nullptr ? world_.get() : staged_.get(), .within = node_.get()};
+}
+
+void MixedTransport::send(std::span<const std::byte> message, int peer) {
+  comm::expect_peer(peer, rank(), size());
+  expect_usable();
+  enqueued_.push_back(Enqueued::sent(message, peer));
+  bytes_sent_ += message.size();
+}
+
+void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  comm::expect_peer(peer, rank(), size());
+  expect_usable();
+  enqueued_.push_back(Enqueued::received(buffer, peer, message_bytes));
+}
+
+// Why nothing waits for ever here that would not over ranks that keep to the rules of NCCL, where
+// none of a rank's messages moves before those of its earlier starts are done:
+//   - What goes to other nodes is copied to the host first, ahead of the start's own group of NCCL
+//     on the stream, so it waits for earlier starts alone.
+//   - What comes from other nodes is copied to the device on a stream of its own, and so never
+//     behind a group that was started later.
+//   - A wait moves both, so a peer that this rank's node waits for gets what it needs meanwhile.
+//   - Groups of NCCL are those of the same starts, less the messages between nodes.
+Ticket MixedTransport::start(const Exec& exec) {
+  expect_usable();
+  const Lanes& lanes = lanes_of(exec.place);
+  WINNOW_EXPECTS(lanes.between != nullptr,
+                 "a mixed transport whose node's does not take a device's memory was given some");
+  const bool may_follow = under_way_.empty() || under_way_[under_way_.end() - 1].lanes == &lanes ||
+                          (host_.between == device_.between && host_.within == device_.within);
+  WINNOW_EXPECTS(may_follow,
+                 "a mixed transport carries the host's messages and a device's over different "
+                 "ones: wait for what was started before the other kind");
+  return guarded([&] {
+    try {
+      post(lanes);
+      Started started{.lanes = &lanes, .between = lanes.between->start(exec), .within = {}};
+      if (lanes.within == node_.get()) started.within = node_->start(exec);
+      under_way_.push(started);
+    } catch (const std::exception& error) {  // half of it may be on its way
+      world_->abort(error.what());
+      node_->abort(error.what());
+      throw;
+    }
+    return Ticket{under_way_.end()};
+  });
+}
+
+/// Hands what is enqueued to the transports that carry it.
+void MixedTransport::post(const Lanes& lanes) {
+  for (const Enqueued& message : enqueued_) {
+    const int place = rank_in_node_[static_cast<std::size_t>(message.peer)];
+    const bool over_node = place >= 0 && lanes.within == node_.get();
+    Transport& lane = over_node ? *node_ : *lanes.between;
+    const int peer = over_node ? place : message.peer;
+    if (message.is_send) {
+      lane.send({message.data, message.bytes}, peer);
+    } else {
+      lane.recv({message.data, message.bytes}, peer, message.message_bytes);
+    }
+  }
+  enqueued_.clear();
+}
+
+bool MixedTransport::test(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= under_way_.end(),
+                 "wait for ticket " + std::to_string(ticket.number) + " of " +
+                     std::to_string(under_way_.end()) + " started");
+  if (ticket.number <= under_way_.begin()) return true;
+  return guarded([&] {
+    const Started& started = under_way_[ticket.number - 1];
+    const auto moves_on = [&] {
+      return over_world([&] { return started.lanes->between->test(started.between, deadline); });
+    };
+    bool done = moves_on();
+    if (started.lanes->within == node_.get()) {
+      try {
+        done &= node_->test(started.within, deadline);
+      } catch (const CommError& error) {
+        // A rank that aborts tells the world first, in whose words it has the world's number.
+        (void)moves_on();
+        throw CommError("in the node of " + members_ + ": " + error.what(), error.code());
+      }
+    }
+    while (done && under_way_.begin() < ticket.number) under_way_.pop();
+    return done;
+  });
+}
+
+void MixedTransport::wait(Ticket ticket, Deadline deadline) {
+  for (unsigned spins = 1; !test(ticket, deadline); ++spins) {
+    // One that is done with its part hears of an abort here.
+    if (spins % kSpinsPerProgress == 0) progress();
+    if (spins > kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+void MixedTransport::progress() {
+  if (!failure_.empty()) return;
+  guarded([this] {
+    over_world([this] { (staged_ == nullptr ? *world_ : *staged_).progress(); });
+    node_->progress();
+  });
+}
+
+void MixedTransport::abort(std::string_view reason) noexcept {
+  try {
+    if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
+  } catch (...) {
+    failure_ = "aborted";  // short enough to need no memory
+  }
+  world_->abort(reason);
+  node_->abort(reason);
+}
+
+/// What every rank of the world says of its node, or an error on all of them.
+std::vector<Seat> meet(Transport& world, const Transport& node, Deadline deadline) {
+  const Seat mine{.node = world.node(),
+                  .rank = node.rank(),
+                  .size = node.size(),
+                  .sizes_travel = node.sizes_travel() ? 1 : 0};
+  std::vector<Seat> seats(static_cast<std::size_t>(world.size()));
+  world.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(seats)),
+                   deadline);
+  for (std::size_t rank = 0; rank < seats.size(); ++rank) {
+    const auto same = [&](const Seat& other) { return other.node == seats[rank].node; };
+    const auto here = seats.begin() + static_cast<std::ptrdiff_t>(rank);
+    const auto place = std::count_if(seats.begin(), here, same);
+    const auto members = std::ranges::count_if(seats, same);
+    WINNOW_EXPECTS(
+        here->rank == place && here->size == members,
+        "mixed_transport: rank " + std::to_string(rank) + " is rank " + std::to_string(place) +
+            " of " + std::to_string(members) + " on its node, by the world's transport, and rank " +
+            std::to_string(here->rank) + " of " + std::to_string(here->size) + " by the node's");
+  }
+  return seats;
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
+                                           std::shared_ptr<Transport> node, Deadline deadline) {
+  WINNOW_EXPECTS(world != nullptr && node != nullptr, "mixed_transport needs two transports");
+  WINNOW_EXPECTS(world->takes(Place::cpu),
+                 "mixed_transport: the world's transport must take host memory");
+  const std::vector<Seat> seats = meet(*world, *node, deadline);
+  if (node->size() == world->size()) return node;
+  if (std::ranges::all_of(seats, [](const Seat& seat) { return seat.size == 1; })) return world;
+  return std::make_shared<MixedTransport>(std::move(world), std::move(node), seats);
+}
+
+}  // namespace winnow

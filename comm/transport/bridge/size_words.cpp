@@ -1,0 +1,58 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/bridge/size_words.hpp"
+
+#include <sched.h>
+
+#include <cstdint>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/device_exec.hpp"
+#include "kernels/cuda/memory.hpp"
+
+namespace winnow::comm {
+namespace {
+
+constexpr unsigned kSpinsBeforeYield = 200;
+
+kernels::cuda::StreamRef stream_of(const Exec& exec) {
+  return kernels::cuda::StreamRef(static_cast<cudaStream_t>(exec.stream));
+}
+
+std::span<std::byte> bytes_of(const SizeWord& word) {
+  return std::as_writable_bytes(std::span(word.size, 1));
+}
+
+}  // namespace
+
+SizeWord take_size_word(const Exec& exec) {
+  kernels::cuda::expect_device(exec);
+  WINNOW_EXPECTS(exec.device_workspace != nullptr && exec.pinned_workspace != nullptr,
+                 "sizes of messages in device memory need exec.device_workspace and "
+                 "exec.pinned_workspace");
+  return {.size = exec.pinned_workspace->take<std::uint64_t>(1).data(),
+          .travels = std::as_writable_bytes(exec.device_workspace->take<std::uint64_t>(1))};
+}
+
+void copy_to_device(const Exec& exec, const SizeWord& word) {
+  kernels::cuda::enqueue_copy(word.travels, bytes_of(word), stream_of(exec));
+}
+
+void copy_to_host(const Exec& exec, const SizeWord& word) {
+  kernels::cuda::enqueue_copy(bytes_of(word), word.travels, stream_of(exec));
+}
+
+void await_size_words(const Exec& exec, Transport& transport, Deadline deadline) {
+  const kernels::cuda::Event copied;
+  copied.record(stream_of(exec));
+  for (unsigned spins = 0; !copied.passed(); ++spins) {
+    transport.progress();
+    if (deadline.passed()) {
+      throw CommError("rank " + std::to_string(transport.rank()) +
+                      ": the deadline passed while it waited for the sizes of messages");
+    }
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,433 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/bridge/staged.hpp"
+
+#include <sched.h>
+
+#include <utility>
+
+#include "comm/transport/bridge/adapter.hpp"
+#include "comm/transport/bridge/staging.hpp"
+#include "comm/transport/expect.hpp"
+#include "comm/transport/fifo.hpp"
+#include "comm/transport/growing.hpp"
+#include "kernels/cuda/device_exec.hpp"
+#include "kernels/cuda/memory.hpp"
+#include "kernels/reduce.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using kernels::cuda::enqueue_copy;
+using kernels::cuda::StreamRef;
+using Bytes = std::span<std::byte>;
+
+constexpr unsigned kSpinsBeforeYield = 200;
+constexpr std::size_t kAlignment = 64;
+constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;  // bytes of a copy, where messages grow
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Exec on_host(const Exec& exec) {
+  return {.threads = exec.threads, .workspace = exec.workspace};
+}
+
+class StagedTransport final : public Adapter {
+ public:
+  explicit StagedTransport(Transport& inner)
+      : Adapter(inner), under_way_(std::make_shared<UnderWay>()) {}
+  StagedTransport(const StagedTransport& parent, std::unique_ptr<Transport> inner)
+      : Adapter(parent, std::move(inner)), under_way_(parent.under_way_) {}
+  ~StagedTransport() override;
+
+  bool takes(Place place) const override { return place == Place::cuda; }
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
+  void progress() override;
+  std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
+
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override;
+  void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override;
+  void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
+                  Deadline deadline) override;
+
+ private:
+  /// What one start sets going. Its block holds its messages one after another, each behind what is
+  /// known of it; its event is behind the first chunk of each message that is sent.
+  struct Batch {
+    Transport* inner;
+    GrowingMessages* growing;  // the same, or null where it does not offer that
+    Staging::Block* block;
+    std::uint64_t end;    // number of the message after its last
+    Ticket inner_ticket;  // once it is handed over
+  };
+  struct Known {
+    std::uint64_t message_bytes;  // of one that is received, in the end
+    std::uint64_t moved;          // bytes that are there to be sent, or have come
+    std::uint64_t copied;         // of what is received, to the device
+  };
+  static_assert(sizeof(Known) <= kAlignment);
+  /// Where a message is to be sent of which a further chunk is there.
+  struct Mark {
+    std::unique_ptr<kernels::cuda::Event> copied;  // stays with the slot
+    Known* known = nullptr;
+    std::uint64_t moved = 0;
+  };
+
+  /// What a transport and its subsets share: theirs below may send over the same channels, so one
+  /// order holds for all. Batch n is of ticket n + 1.
+  struct UnderWay {
+    Staging staging{kernels::cuda::kPinnedMemory};
+    // What was received is copied on a stream of its own: behind what the caller enqueued since the
+    // start it would wait for that, which may be messages of another transport.
+    kernels::cuda::Stream arrivals;
+    Fifo<Batch> batches;        // leave from the front by wait
+    Fifo<Message> messages;     // of all batches
+    std::uint64_t handed = 0;   // number of the first batch that the inner transport does not have
+    std::uint64_t started = 0;  // and of its first message
+    std::uint64_t delivered = 0;  // number of the first batch that has not come
+    Fifo<Mark> marks;             // of further chunks, in the order of their copies
+  };
+
+  static Known& known(const Batch& batch, const Message& message) {
+    return *reinterpret_cast<Known*>(batch.block->memory.data() + message.offset);
+  }
+  static Bytes place(const Batch& batch, const Message& message) {
+    return batch.block->memory.subspan(message.offset + kAlignment, message.bytes);
+  }
+  std::size_t lay_out();
+  void copy_out(const Batch& batch, StreamRef stream);
+  bool copies_are_there() const {
+    return under_way_->handed == under_way_->batches.end() && under_way_->marks.empty();
+  }
+  void hand_over();
+  void hand_over(const Batch& batch, const Message& message);
+  void copy_in(const Batch& batch, const Message& message, std::uint64_t end);
+  void deliver_chunks(const Batch& batch);
+  void deliver(const Batch& batch);
+  void expect_in_time(Deadline deadline);
+  template <class Done>
+  void poll(Deadline deadline, const Done& done);
+  void copy(Bytes to, std::span<const std::byte> from, Staging::Block& block, const Exec& exec,
+            Deadline deadline);
+  template <class Collective>
+  void through_host(const Exec& exec, std::size_t bytes, Deadline deadline,
+                    const Collective& collective);
+
+  std::shared_ptr<UnderWay> under_way_;
+};
+
+// What is under way may still be read and written, by the transport below and by the device.
+StagedTransport::~StagedTransport() {
+  Fifo<Batch>& batches = under_way_->batches;
+  bool open = failed();
+  for (std::uint64_t n = batches.begin(); n != batches.end(); ++n) {
+    open |= batches[n].inner == &inner();
+  }
+  if (!open) return;
+  under_way_->staging.abandon();
+  if (!failed()) Adapter::abort("a transport ended with messages under way");
+}
+
+Ticket StagedTransport::start(const Exec& exec) {
+  expect_usable();
+  kernels::cuda::expect_device(exec);
+  return guarded([&] {
+    Staging::Block& block = under_way_->staging.take(lay_out());
+    for (const Message& message : enqueued_) under_way_->messages.push(message);
+    under_way_->batches.push({.inner = &inner(),
+                              .growing = dynamic_cast<GrowingMessages*>(&inner()),
+                              .block = &block,
+                              .end = under_way_->messages.end(),
+                              .inner_ticket = {}});
+    const Ticket ticket{under_way_->batches.end()};
+    copy_out(under_way_->batches[ticket.number - 1],
+             StreamRef(static_cast<cudaStream_t>(exec.stream)));
+    enqueued_.clear();
+    hand_over();
+    return ticket;
+  });
+}
+
+/// Gives every message its place; returns the bytes of all. What is sent to several peers, one
+/// after the other, has one.
+std::size_t StagedTransport::lay_out() {
+  std::size_t bytes = 0;
+  const Message* sent = nullptr;
+  for (Message& message : enqueued_) {
+    message.offset = bytes;
+    if (message.is_send) {
+      if (sent != nullptr && sent->data == message.data && sent->bytes == message.bytes) {
+        message.offset = sent->offset;
+        continue;
+      }
+      sent = &message;
+    }
+    bytes += kAlignment + round_up(message.bytes);
+  }
+  return bytes;
+}
+
+/// Enqueues the copies of what is sent: of each message a first chunk, behind which the batch may
+/// go, then the rest.
+void StagedTransport::copy_out(const Batch& batch, StreamRef stream) {
+  const auto chunk_at = [&](const Message& message, std::uint64_t at) {
+    const std::uint64_t most = batch.growing != nullptr ? kChunk : message.bytes;
+    const std::uint64_t bytes = std::min(most, message.bytes - at);
+    enqueue_copy(place(batch, message).subspan(at, bytes),
+                 std::span<const std::byte>(message.data + at, bytes), stream);
+    return at + bytes;
+  };
+  const auto each_once = [&](const auto& body) {
+    const Message* last = nullptr;
+    for (const Message& message : enqueued_) {
+      if (message.is_send && last != nullptr && last->offset == message.offset) continue;
+      if (message.is_send) last = &message;
+      body(message);
+    }
+  };
+  each_once([&](const Message& message) {
+    known(batch, message) = {};
+    if (message.is_send) known(batch, message).moved = chunk_at(message, 0);
+  });
+  batch.block->event.record(stream);
+  each_once([&](const Message& message) {
+    if (!message.is_send) return;
+    for (std::uint64_t at = known(batch, message).moved; at < message.bytes;) {
+      at = chunk_at(message, at);
+      Fifo<Mark>& marks = under_way_->marks;
+      marks.extend();
+      Mark& mark = marks[marks.end() - 1];
+      if (mark.copied == nullptr) mark.copied = std::make_unique<kernels::cuda::Event>();
+      mark.copied->record(stream);
+      mark.known = &known(batch, message);
+      mark.moved = at;
+    }
+  });
+}
+
+/// Gives the transport below what is there: further chunks, and batches in order.
+void StagedTransport::hand_over() {
+  UnderWay& all = *under_way_;
+  for (; !all.marks.empty() && all.marks.front().copied->passed(); all.marks.pop()) {
+    all.marks.front().known->moved = all.marks.front().moved;
+  }
+  for (; all.handed != all.batches.end(); ++all.handed) {
+    Batch& batch = all.batches[all.handed];
+    if (!batch.block->event.passed()) return;
+    for (; all.started != batch.end; ++all.started) hand_over(batch, all.messages[all.started]);
+    batch.inner_ticket = batch.inner->start({});
+  }
+}
+
+void StagedTransport::hand_over(const Batch& batch, const Message& message) {
+  Known& said = known(batch, message);
+  const Bytes memory = place(batch, message);
+  const bool grows = batch.growing != nullptr && message.bytes > kChunk;
+  if (message.is_send && grows) {
+    batch.growing->send_growing(memory, message.peer, &said.moved);
+  } else if (message.is_send) {
+    batch.inner->send(memory, message.peer);
+  } else if (grows) {
+    batch.growing->recv_growing(memory, message.peer, &said.message_bytes, &said.moved);
+  } else {
+    batch.inner->recv(memory, message.peer, &said.message_bytes);
+  }
+}
+
+/// Enqueues the copy of a message up to `end`. The caller's stream has passed what was enqueued
+/// there before the start, so the memory is free.
+void StagedTransport::copy_in(const Batch& batch, const Message& message, std::uint64_t end) {
+  std::uint64_t& begin = known(batch, message).copied;
+  enqueue_copy(Bytes(message.data + begin, end - begin),
+               place(batch, message).subspan(begin, end - begin), under_way_->arrivals);
+  begin = end;
+}
+
+/// Of a batch that has not come: the whole chunks that have.
+void StagedTransport::deliver_chunks(const Batch& batch) {
+  const Fifo<Message>& messages = under_way_->messages;
+  for (std::uint64_t n = messages.begin(); batch.growing != nullptr && n != batch.end; ++n) {
+    const Message& message = messages[n];
+    if (message.is_send || message.bytes <= kChunk) continue;
+    const std::uint64_t end = known(batch, message).moved / kChunk * kChunk;
+    if (end > known(batch, message).copied) copy_in(batch, message, end);
+  }
+}
+
+/// Enqueues the copies of what is left of a batch that has come.
+void StagedTransport::deliver(const Batch& batch) {
+  for (Fifo<Message>& messages = under_way_->messages; messages.begin() != batch.end;
+       messages.pop()) {
+    const Message& message = messages.front();
+    if (message.is_send) continue;
+    const std::uint64_t bytes = known(batch, message).message_bytes;
+    copy_in(batch, message, bytes);
+    if (message.message_bytes != nullptr) *message.message_bytes = bytes;
+  }
+  batch.block->event.record(under_way_->arrivals);
+}
+
+void StagedTransport::expect_in_time(Deadline deadline) {
+  inner().progress();
+  if (deadline.passed()) {
+    fail("the deadline passed while it waited for copies between the host and the device");
+  }
+}
+
+/// Moves everything on until `done`.
+template <class Done>
+void StagedTransport::poll(Deadline deadline, const Done& done) {
+  for (unsigned spins = 0;; ++spins) {
+    hand_over();
+    if (done()) return;
+    expect_in_time(deadline);
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+void StagedTransport::progress() {
+  if (failed()) return;
+  guarded([this] {
+    hand_over();
+    inner().progress();
+  });
+}
+
+bool StagedTransport::test(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  UnderWay& all = *under_way_;
+  WINNOW_EXPECTS(ticket.number <= all.batches.end(),
+                 "wait for ticket " + std::to_string(ticket.number) + " of " +
+                     std::to_string(all.batches.end()) + " started");
+  return guarded([&] {
+    hand_over();
+    const auto copies_go_on = [&] {
+      expect_in_time(deadline);
+      return false;
+    };
+    for (; all.delivered < ticket.number; ++all.delivered) {
+      if (all.delivered == all.handed) return copies_go_on();
+      const Batch& batch = all.batches[all.delivered];
+      if (!batch.inner->test(batch.inner_ticket, deadline)) {
+        deliver_chunks(batch);
+        return false;
+      }
+      deliver(batch);
+    }
+    for (; all.batches.begin() < ticket.number; all.batches.pop()) {
+      Staging::Block& block = *all.batches.front().block;
+      if (!block.event.passed()) return copies_go_on();
+      Staging::give_back(block);
+    }
+    return true;
+  });
+}
+
+void StagedTransport::wait(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  if (ticket.number > under_way_->batches.begin()) {
+    // One below whose test blocks would keep what was started later from going.
+    guarded([&] {
+      poll(deadline, [this] { return under_way_->handed == under_way_->batches.end(); });
+    });
+  }
+  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+std::unique_ptr<Transport> StagedTransport::subset(std::span<const int> ranks) {
+  expect_usable();
+  return std::make_unique<StagedTransport>(*this, inner().subset(ranks));
+}
+
+void StagedTransport::copy(Bytes to, std::span<const std::byte> from, Staging::Block& block,
+                           const Exec& exec, Deadline deadline) {
+  const StreamRef stream(static_cast<cudaStream_t>(exec.stream));
+  enqueue_copy(to, from, stream);
+  block.event.record(stream);
+  poll(deadline, [&] { return block.event.passed(); });
+}
+
+/// Runs `collective` on host memory, after all messages that were started.
+template <class Collective>
+void StagedTransport::through_host(const Exec& exec, std::size_t bytes, Deadline deadline,
+                                   const Collective& collective) {
+  guarded([&] {
+    poll(deadline, [this] { return copies_are_there(); });
+    struct Loan {
+      Staging::Block& block;
+      ~Loan() { Staging::give_back(block); }
+    };
+    const Loan loan{under_way_->staging.take(bytes)};
+    collective(loan.block, [&](Bytes to, std::span<const std::byte> from) {
+      copy(to, from, loan.block, exec, deadline);
+    });
+  });
+}
+
+void StagedTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                                 Deadline deadline) {
+  kernels::expect_reducible(elements.type(), op);
+  expect_usable();
+  kernels::cuda::expect_device(exec);
+  const Bytes device = elements.bytes();
+  if (device.empty() || size() == 1) return;
+  through_host(exec, device.size(), deadline, [&](Staging::Block& block, const auto& copy_now) {
+    const Bytes host = block.memory.first(device.size());
+    copy_now(host, device);
+    counted([&] {
+      inner().all_reduce(on_host(exec), {host.data(), elements.size(), elements.type()}, op,
+                         deadline);
+    });
+    copy_now(device, host);
+  });
+}
+
+void StagedTransport::reduce_scatter(const Exec& exec, std::span<float> elements,
+                                     Deadline deadline) {
+  expect_usable();
+  kernels::cuda::expect_device(exec);
+  const Bytes device = std::as_writable_bytes(elements);
+  if (device.empty() || size() == 1) return;
+  through_host(exec, device.size(), deadline, [&](Staging::Block& block, const auto& copy_now) {
+    const Bytes host = block.memory.first(device.size());
+    copy_now(host, device);
+    counted([&] {
+      inner().reduce_scatter(on_host(exec),
+                             {reinterpret_cast<float*>(host.data()), elements.size()}, deadline);
+    });
+    const Chunk own = ring_chunk(elements.size(), rank(), size());
+    const std::size_t begin = own.begin * sizeof(float), bytes = own.end * sizeof(float) - begin;
+    copy_now(device.subspan(begin, bytes), host.subspan(begin, bytes));
+  });
+}
+
+void StagedTransport::all_gather(const Exec& exec, std::span<const std::byte> mine,
+                                 std::span<std::byte> all, Deadline deadline) {
+  expect_gatherable(mine.size(), all.size(), size());
+  expect_usable();
+  kernels::cuda::expect_device(exec);
+  if (mine.empty()) return;
+  through_host(exec, all.size(), deadline, [&](Staging::Block& block, const auto& copy_now) {
+    const Bytes host = block.memory.first(all.size());
+    const Bytes own = host.subspan(static_cast<std::size_t>(rank()) * mine.size(), mine.size());
+    copy_now(own, mine);
+    counted([&] { inner().all_gather(on_host(exec), own, host, deadline); });
+    copy_now(all, host);
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> staged(Transport& inner) {
+  WINNOW_EXPECTS(inner.takes(Place::cpu), "staged: the transport below must take host memory");
+  return std::make_unique<StagedTransport>(inner);
+}
+
+}  // namespace winnow::comm

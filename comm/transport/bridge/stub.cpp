@@ -1,0 +1,42 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <winnow/error.hpp>
+
+#include "comm/transport/bridge/host_messages.hpp"
+#include "comm/transport/bridge/size_words.hpp"
+#include "comm/transport/bridge/staged.hpp"
+
+namespace winnow::comm {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail_usage("this Winnow was built without CUDA; pass host memory and Place::cpu");
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> staged(Transport&) {
+  refuse();
+}
+
+std::unique_ptr<Transport> host_messages(Transport&) {
+  refuse();
+}
+
+SizeWord take_size_word(const Exec&) {
+  refuse();
+}
+
+void copy_to_device(const Exec&, const SizeWord&) {
+  refuse();
+}
+
+void copy_to_host(const Exec&, const SizeWord&) {
+  refuse();
+}
+
+void await_size_words(const Exec&, Transport&, Deadline) {
+  refuse();
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,24 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/expect.hpp"
+
+#include <string>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+
+void expect_peer(int peer, int rank, int size) {
+  WINNOW_EXPECTS(peer >= 0 && peer < size && peer != rank,
+                 "peer " + std::to_string(peer) + " of rank " + std::to_string(rank) + " of " +
+                     std::to_string(size) + ": must be another rank");
+}
+
+void expect_gatherable(std::size_t mine, std::size_t all, int ranks) {
+  const auto parts = static_cast<std::size_t>(ranks);
+  WINNOW_EXPECTS(all / parts == mine && all % parts == 0,
+                 "all_gather of " + std::to_string(mine) + " bytes from each of " +
+                     std::to_string(parts) + " ranks into " + std::to_string(all) +
+                     " bytes: must be as many from each");
+}
+
+}  // namespace winnow::comm

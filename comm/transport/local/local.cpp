@@ -1,0 +1,384 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/local/local.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <winnow/error.hpp>
+#include <winnow/transport.hpp>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/fifo.hpp"
+#include "comm/transport/local/group_order.hpp"
+#include "kernels/exec/place_memory.hpp"
+
+namespace winnow {
+
+namespace {
+
+using comm::Fifo;
+using comm::GroupOrder;
+using comm::LocalRules;
+
+// Ranks as threads. A rendezvous: start() posts a message's place, the receiver's wait() copies it
+// from there and counts it as taken, the sender's wait() returns once its messages are taken. The
+// copy runs outside the lock; a sender that leaves early first waits for the end of a copy. From
+// and to device memory it runs on the receiver's stream, or else the sender's, behind all that had
+// been enqueued on both when they started.
+
+/// Where the messages of one start lie, and what must have been done before they are read.
+struct Started {
+  Exec place;
+  kernels::StreamMark written;
+};
+
+struct Posted {
+  std::span<const std::byte> message;
+  std::uint64_t ticket;
+  const Started* start;
+};
+
+struct Expected {
+  std::span<std::byte> buffer;
+  std::uint64_t* message_bytes;
+  std::uint64_t ticket;
+};
+
+/// The messages from one rank to another. Entries leave when their sender has waited for them, not
+/// when they are taken, so how long the queue gets does not depend on timing.
+struct Channel {
+  Fifo<Posted> posted;
+  std::uint64_t taken = 0;         // number of the first message not taken yet
+  bool copying = false;            // the receiver is reading message `taken`
+  std::uint64_t buffer_unfit = 0;  // 1 + the size of the buffer that the message did not fit
+};
+
+/// What the ranks of one group share; `mutex` guards all of it.
+struct Group {
+  Group(int ranks, LocalRules local_rules)
+      : size(static_cast<std::size_t>(ranks)),
+        strict(local_rules == LocalRules::strict),
+        order(size),
+        channels(size * size),
+        wake(size),
+        gone(size) {}
+
+  Channel& channel(int from, int to) {
+    return channels[static_cast<std::size_t>(from) * size + static_cast<std::size_t>(to)];
+  }
+  std::condition_variable& wake_of(int rank) { return wake[static_cast<std::size_t>(rank)]; }
+  void wake_all() {
+    for (std::condition_variable& condition : wake) condition.notify_all();
+  }
+
+  std::string abort_text() const {
+    return "rank " + std::to_string(aborted_by) + " aborted: " + reason;
+  }
+
+  bool fits(std::size_t message_bytes, std::size_t buffer_bytes) const {
+    return strict ? message_bytes == buffer_bytes : message_bytes <= buffer_bytes;
+  }
+  std::string misfit(std::size_t message_bytes, const char* to_or_from, int peer,
+                     std::size_t buffer_bytes) const {
+    return "a message of " + std::to_string(message_bytes) + " bytes " + to_or_from + " rank " +
+           std::to_string(peer) +
+           (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +
+           std::to_string(buffer_bytes);
+  }
+  bool may_move(int rank, std::uint64_t ticket) const {
+    return !strict || order.reached(static_cast<std::size_t>(rank), ticket);
+  }
+  /// A message of a rank's ticket has been copied.
+  void finish_message(int rank, std::uint64_t ticket) {
+    if (strict && order.finish_message(static_cast<std::size_t>(rank), ticket)) wake_all();
+  }
+
+  std::size_t size;
+  bool strict;
+  std::mutex mutex;
+  GroupOrder order;  // of strict ranks
+  std::vector<Channel> channels;
+  std::vector<std::condition_variable> wake;  // one a rank
+  std::vector<char> gone;                     // ranks that failed or were destroyed
+  int aborted_by = -1;
+  std::string reason;  // of the abort
+};
+
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
+  ~LocalTransport() override {
+    std::unique_lock lock(group_->mutex);
+    leave(lock);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(group_->size); }
+  int node() const override { return 0; }
+  bool allows_threads() const override { return true; }
+  bool sizes_travel() const override { return !group_->strict; }
+  bool takes(Place) const override { return true; }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
+  void progress() override;
+  void abort(std::string_view reason) noexcept override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void expect_usable() const;
+  void take_messages(int from, Lock& lock);
+  Started* begin_start();
+  void copy(const Posted& posted, const Expected& place);
+  int find_awaited(std::uint64_t ticket, Lock& lock);
+  bool look(Ticket ticket, Deadline deadline, Lock& lock);
+  void leave(Lock& lock) noexcept;
+  [[noreturn]] void fail(Lock& lock, const std::string& why);
+  Fifo<Expected>& expected(int peer) { return expected_[static_cast<std::size_t>(peer)].queue; }
+
+  struct Outgoing {
+    std::span<const std::byte> message;
+    int peer;
+  };
+  struct Incoming {
+    Fifo<Expected> queue;
+    std::uint64_t filled = 0;  // number of the first entry not filled yet
+  };
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+  std::vector<Incoming> expected_;  // by peer
+  std::vector<Outgoing> outgoing_;  // enqueued since the last start
+  std::uint64_t enqueued_ = 0;      // messages since the last start, both ways
+  std::uint64_t started_ = 0;       // number of the last ticket
+  Fifo<Started*> starts_;           // of ticket n entry n - 1, until it was waited for
+  std::vector<std::unique_ptr<Started>> made_;
+  std::vector<Started*> idle_;  // of these
+  bool copied_ = false;         // the lock was released for a copy since the last look
+  std::string failure_;         // why this rank is unusable, if it is
+};
+
+void LocalTransport::expect_usable() const {
+  if (!failure_.empty()) throw CommError(failure_);
+}
+
+void LocalTransport::send(std::span<const std::byte> message, int peer) {
+  comm::expect_peer(peer, rank_, size());
+  expect_usable();
+  outgoing_.push_back({message, peer});
+  ++enqueued_;
+  bytes_sent_ += message.size();
+}
+
+void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  comm::expect_peer(peer, rank_, size());
+  expect_usable();
+  expected(peer).push({buffer, message_bytes, started_ + 1});
+  ++enqueued_;
+}
+
+Started* LocalTransport::begin_start() {
+  if (idle_.empty()) {
+    made_.push_back(std::make_unique<Started>());
+    idle_.reserve(made_.size());
+    idle_.push_back(made_.back().get());
+  }
+  starts_.push(idle_.back());
+  idle_.pop_back();
+  return starts_[started_];
+}
+
+Ticket LocalTransport::start(const Exec& exec) {
+  expect_usable();
+  Started* const start = begin_start();
+  start->place = {.place = exec.place, .stream = exec.stream};
+  if (exec.place == Place::cuda && !outgoing_.empty()) start->written.set(exec);
+  ++started_;
+  const std::uint64_t messages = std::exchange(enqueued_, 0);
+  if (outgoing_.empty() && !group_->strict) return {started_};
+  const Lock lock(group_->mutex);
+  if (group_->strict) group_->order.start(static_cast<std::size_t>(rank_), messages);
+  for (const Outgoing& outgoing : outgoing_) {
+    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, started_, start});
+    group_->wake_of(outgoing.peer).notify_all();
+  }
+  outgoing_.clear();
+  return {started_};
+}
+
+// Copies every message of `from` that is there, that a started receipt expects and that may move.
+void LocalTransport::take_messages(int from, Lock& lock) {
+  Channel& channel = group_->channel(from, rank_);
+  Incoming& incoming = expected_[static_cast<std::size_t>(from)];
+  while (channel.taken != channel.posted.end() && incoming.filled != incoming.queue.end() &&
+         incoming.queue[incoming.filled].ticket <= started_) {
+    const Posted posted = channel.posted[channel.taken];
+    const auto& [message, sent_with, start] = posted;
+    const Expected& place = incoming.queue[incoming.filled];
+    if (!group_->may_move(from, sent_with) || !group_->may_move(rank_, place.ticket)) return;
+    if (!group_->fits(message.size(), place.buffer.size())) {
+      channel.buffer_unfit = 1 + place.buffer.size();
+      fail(lock, group_->misfit(message.size(), "from", from, place.buffer.size()));
+    }
+    channel.copying = true;
+    lock.unlock();
+    std::string error;
+    try {
+      copy(posted, place);
+    } catch (const std::exception& thrown) {  // of the device
+      error = thrown.what();
+    }
+    lock.lock();
+    copied_ = true;
+    channel.copying = false;
+    if (!error.empty()) fail(lock, error);
+    ++channel.taken;
+    ++incoming.filled;
+    if (place.message_bytes != nullptr) *place.message_bytes = message.size();
+    group_->finish_message(from, sent_with);
+    group_->finish_message(rank_, place.ticket);
+    group_->wake_of(from).notify_all();
+  }
+}
+
+void LocalTransport::copy(const Posted& posted, const Expected& place) {
+  const std::span<const std::byte> message = posted.message;
+  if (message.empty()) return;
+  const Exec& mine = starts_[place.ticket - 1]->place;
+  const Exec& theirs = posted.start->place;
+  const Exec& exec = mine.place == Place::cuda ? mine : theirs;
+  if (exec.place != Place::cuda) {
+    std::memcpy(place.buffer.data(), message.data(), message.size());
+    return;
+  }
+  if (theirs.place == Place::cuda) posted.start->written.hold_up(exec);
+  kernels::read(exec, place.buffer.first(message.size()), message);
+}
+
+// Moves what can be moved and drops what is done up to `ticket`. Returns a peer that this ticket
+// still waits for, or -1.
+int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
+  int awaited = -1;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    take_messages(peer, lock);
+    Incoming& incoming = expected_[static_cast<std::size_t>(peer)];
+    while (incoming.queue.begin() != incoming.filled && incoming.queue.front().ticket <= ticket)
+      incoming.queue.pop();
+    Channel& channel = group_->channel(rank_, peer);
+    while (channel.posted.begin() != channel.taken && channel.posted.front().ticket <= ticket)
+      channel.posted.pop();
+    if (channel.buffer_unfit > 0)
+      fail(lock, group_->misfit(channel.posted[channel.taken].message.size(), "to", peer,
+                                channel.buffer_unfit - 1));
+    const bool receives = !incoming.queue.empty() && incoming.queue.front().ticket <= ticket;
+    const bool sends = !channel.posted.empty() && channel.posted.front().ticket <= ticket;
+    if (!receives && !sends) continue;
+    if (group_->gone[static_cast<std::size_t>(peer)] != 0 && !channel.copying)
+      fail(lock, group_->aborted_by >= 0 ? group_->abort_text()
+                                         : "rank " + std::to_string(peer) + " is gone");
+    awaited = peer;
+  }
+  return awaited;
+}
+
+// Whether a ticket is done. Where it is not, nothing has changed since it looked.
+bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
+                                                " of " + std::to_string(started_) + " started");
+  int awaited = -1;
+  do {
+    if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
+    copied_ = false;
+    awaited = find_awaited(ticket.number, lock);
+    if (awaited < 0) {
+      if (group_->strict) group_->order.forget(static_cast<std::size_t>(rank_), ticket.number);
+      for (; starts_.begin() < ticket.number; starts_.pop()) idle_.push_back(starts_.front());
+      return true;
+    }
+  } while (copied_);  // others may have moved, and notified, during the copy
+  if (deadline.passed())
+    fail(lock, "the deadline passed while it waited for rank " + std::to_string(awaited));
+  return false;
+}
+
+bool LocalTransport::test(Ticket ticket, Deadline deadline) {
+  Lock lock(group_->mutex);
+  return look(ticket, deadline, lock);
+}
+
+// Messages move in waits; here one hears of an abort.
+void LocalTransport::progress() {
+  if (!failure_.empty()) return;
+  Lock lock(group_->mutex);
+  if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
+}
+
+void LocalTransport::wait(Ticket ticket, Deadline deadline) {
+  Lock lock(group_->mutex);
+  while (!look(ticket, deadline, lock)) {
+    if (deadline.at() == Deadline::never().at())
+      group_->wake_of(rank_).wait(lock);
+    else
+      group_->wake_of(rank_).wait_until(lock, deadline.at());
+  }
+}
+
+void LocalTransport::abort(std::string_view reason) noexcept {
+  Lock lock(group_->mutex);
+  if (group_->aborted_by < 0) {
+    group_->aborted_by = rank_;
+    try {
+      group_->reason = reason;
+      if (failure_.empty()) failure_ = "this rank aborted: " + group_->reason;
+    } catch (...) {
+      // Without memory for the text the abort stands, and names the rank alone.
+    }
+  }
+  leave(lock);  // so that the caller may write to what it was sending
+}
+
+// Takes back what was posted and not taken, and tells the others that nothing more will come.
+void LocalTransport::leave(Lock& lock) noexcept {
+  for (int peer = 0; peer < size(); ++peer) {
+    Channel& channel = group_->channel(rank_, peer);
+    group_->wake_of(rank_).wait(lock, [&] { return !channel.copying; });
+    channel.posted.clear();
+    channel.taken = channel.posted.end();
+  }
+  group_->gone[static_cast<std::size_t>(rank_)] = 1;
+  group_->wake_all();
+}
+
+void LocalTransport::fail(Lock& lock, const std::string& why) {
+  failure_ = "rank " + std::to_string(rank_) + ": " + why;
+  leave(lock);
+  throw CommError(failure_);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> local_transports(int size) {
+  return comm::local_transports(size, LocalRules::loose);
+}
+
+std::vector<std::unique_ptr<Transport>> comm::local_transports(int size, LocalRules rules) {
+  WINNOW_EXPECTS(size >= 1, "local_transports(" + std::to_string(size) + "): must be at least 1");
+  const auto group = std::make_shared<Group>(size, rules);
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (int rank = 0; rank < size; ++rank)
+    transports.push_back(std::make_unique<LocalTransport>(group, rank));
+  return transports;
+}
+
+}  // namespace winnow

@@ -1,0 +1,565 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/mpi.hpp"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <string>
+#include <utility>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/fifo.hpp"
+#include "comm/transport/growing.hpp"
+#include "comm/transport/mpi/calls.hpp"
+#include "comm/transport/mpi/notices.hpp"
+#include "comm/transport/mpi/pieces.hpp"
+#include "comm/transport/mpi/reduce.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/reduce.hpp"
+
+namespace winnow {
+
+namespace {
+
+using comm::Fifo;
+using comm::mpi_is_up;
+using comm::mpi_text;
+using comm::MpiNotices;
+using comm::MpiPieces;
+using comm::MpiReductions;
+
+// A message of s bytes travels as floor(s / chunk) + 1 pieces: full ones, then one that is shorter
+// than chunk and so is the last. MPI keeps the pieces of one sender and tag in order. Messages
+// between two ranks form a lane in each direction; `current` is the first one with pieces to post.
+//
+// A receipt is posted only when a probe has found a piece and its size, never before: Open MPI
+// (4.1, shared memory, single copy) writes past the end of a buffer that is too short for the
+// message it meets, though it then reports truncation. It also leaves nothing to cancel when a
+// wait fails.
+
+// Where the caller leaves it to Winnow, pieces are short between nodes. MPI asks first whether a
+// long message may come, and where one connection serves both directions the answer waits behind
+// all the data queued on it: with Open MPI over TCP a ring of blocks of 256 KB left more than half
+// of a link idle. Short ones leave at once; Open MPI asks over TCP from 64 KB with headers on,
+// other networks have other thresholds. Within a node nothing queues, and long pieces are copied
+// once where short ones are copied twice.
+//
+// What leaves at once is done for MPI before the receiver has asked for it, so that kWindow bounds
+// nothing there. Hence every kWindow-th full piece of a lane is synchronous, done when the receiver
+// has met it, and waits for the one before: no more than 2 kWindow - 1 full pieces of a lane pile
+// up unasked for.
+
+constexpr std::uint64_t kWithinNode = std::uint64_t{1} << 30;  // bytes of a piece
+constexpr std::uint64_t kBetweenNodes = std::uint64_t{60} << 10;
+constexpr int kWindow = 16;  // pieces of one lane under way
+constexpr unsigned kSpinsBeforeYield = 200;
+constexpr unsigned kTurnsPerProbe = 64;
+constexpr std::chrono::milliseconds kPatience{200};  // for transfers that a failure left under way
+constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
+}
+
+struct Message {
+  std::byte* data;               // only read where is_send
+  std::uint64_t bytes;           // to send; or room to receive
+  std::uint64_t* message_bytes;  // where the size received goes, or null
+  std::uint64_t ticket;
+  int peer;
+  bool is_send;
+  const std::uint64_t* written = nullptr;  // how much of it there is to send, if not all
+  std::uint64_t* arrived = nullptr;        // where to say how much of it has come, or null
+  std::uint64_t offset = 0;                // bytes posted
+  std::uint64_t next = kNone;              // the message after it in its lane
+  int under_way = 0;                       // its pieces posted and not done
+  bool posted = false;                     // all pieces are
+  bool complete = false;
+};
+
+struct Lane {
+  std::uint64_t chunk;            // bytes of a full piece, the same for both ranks
+  std::uint64_t current = kNone;  // the first message with pieces to post
+  std::uint64_t last = kNone;     // the last message, meaningful while there is a current one
+  int under_way = 0;
+  int full_pieces = 0;       // sent since the last synchronous one
+  bool unconfirmed = false;  // a synchronous one is under way
+  bool unwritten = false;    // is one of unwritten_
+};
+
+/// What one start sets going, while its stream has not come to it.
+struct Begun {
+  std::uint64_t end = 0;  // number of the message after its last
+  bool marked = false;
+  std::unique_ptr<kernels::StreamMark> mark;  // stays with the slot
+};
+
+/// Whether the MPI that runs takes device memory; asked as the program runs, since one that says so
+/// may take the place of one that was built with.
+bool takes_device_memory(MpiMemory memory) {
+  if (memory == MpiMemory::host) return false;
+  using Query = int();
+  auto* const query = reinterpret_cast<Query*>(::dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
+  return query != nullptr && query() != 0;
+}
+
+class MpiTransport final : public Transport, public comm::GrowingMessages {
+ public:
+  MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory);
+  ~MpiTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int node() const override { return node_; }
+  bool takes(Place place) const override { return place != Place::cuda || takes_device_memory_; }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  void send_growing(std::span<const std::byte> message, int peer,
+                    const std::uint64_t* written) override;
+  void recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
+                    std::uint64_t* arrived) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
+  void progress() override;
+  void abort(std::string_view reason) noexcept override;
+
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override;
+  bool native_all_reduce() const override { return true; }
+  bool allows_threads() const override {
+    int provided = MPI_THREAD_SINGLE;
+    return MPI_Query_thread(&provided) == MPI_SUCCESS && provided == MPI_THREAD_MULTIPLE;
+  }
+
+ private:
+  void make_lanes(std::uint64_t chunk_bytes);
+  void enqueue(const Message& message);
+  void expect_usable() const;
+  Lane& lane_of(const Message& message);
+  void post_begun();
+  bool post_sends(Lane& lane);
+  void post_receipts(Lane& lane, int peer);
+  void post_piece(Lane& lane, std::uint64_t bytes, bool synchronous = false);
+  void move_on();
+  void finish_pieces();
+  bool retire(std::uint64_t ticket);
+  void expect_no_notice();
+  void drain(bool sends_too) noexcept;
+  bool all_ranks_leave() noexcept;
+  [[noreturn]] void fail(const std::string& why, int code = 0);
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  std::uint64_t chunk_;  // bytes of the longest piece within a node, and of an all_reduce
+  int rank_ = 0, size_ = 0, node_ = 0;
+
+  bool takes_device_memory_;
+  Fifo<Begun> begun_;          // starts with messages that are in no lane yet
+  Fifo<Message> messages_;     // of all lanes, in the order enqueued; leave from the front by wait
+  std::uint64_t linked_ = 0;   // number of the first message that is in no lane yet
+  std::uint64_t started_ = 0;  // number of the last ticket
+  unsigned turns_ = 0;         // of waits
+  std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
+  std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
+  std::vector<int> unwritten_;  // peers whose send_lanes_ wait for more of theirs to be written
+
+  MpiPieces pieces_;                 // each of a message of messages_, by number
+  std::size_t requests_wanted_ = 0;  // most that messages_ can have under way
+
+  std::string failure_;  // why this transport is unusable, if it is
+  std::unique_ptr<MpiNotices> notices_;
+  std::unique_ptr<MpiReductions> reductions_;
+};
+
+MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory)
+    : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes),
+      takes_device_memory_(takes_device_memory(memory)) {
+  WINNOW_EXPECTS(mpi_is_up(), "mpi_transport before MPI_Init or after MPI_Finalize");
+  WINNOW_EXPECTS(chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
+                                             std::to_string(chunk_bytes) + ": must be at most " +
+                                             std::to_string(INT_MAX));
+  check(MPI_Comm_dup(communicator, &comm_), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+
+  // A node's number is its lowest rank: rank 0 of those that share memory, since key orders them.
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  node_ = rank_;
+  const int code = MPI_Bcast(&node_, 1, MPI_INT, 0, node);
+  MPI_Comm_free(&node);
+  check(code, "MPI_Bcast");
+
+  // Pieces are told apart by their size, so all ranks must cut alike.
+  const auto chunk = static_cast<long long>(chunk_bytes);
+  std::array<long long, 2> most{chunk, -chunk};
+  check(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_LONG_LONG, MPI_MAX, comm_),
+        "MPI_Allreduce");
+  WINNOW_EXPECTS(most[0] == -most[1], "mpi_transport with chunk_bytes from " +
+                                          std::to_string(-most[1]) + " to " +
+                                          std::to_string(most[0]) + ": must be equal on all ranks");
+
+  make_lanes(chunk_bytes);
+  awaited_.reserve(static_cast<std::size_t>(size_));
+  unwritten_.reserve(static_cast<std::size_t>(size_));
+  notices_ = std::make_unique<MpiNotices>(size_);
+  reductions_ = std::make_unique<MpiReductions>();
+}
+
+/// Needs node_.
+void MpiTransport::make_lanes(std::uint64_t chunk_bytes) {
+  std::vector<int> nodes(static_cast<std::size_t>(size_));
+  check(MPI_Allgather(&node_, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+  for (const int node : nodes) {
+    const std::uint64_t chunk = node == node_ || chunk_bytes != 0 ? chunk_ : kBetweenNodes;
+    send_lanes_.push_back({.chunk = chunk});
+    recv_lanes_.push_back({.chunk = chunk});
+  }
+}
+
+// Never waits for a peer for longer than kPatience. The communicator is freed by ranks that see all
+// others get here within that time: Open MPI hangs in later calls if a rank frees one that others
+// still send on. Otherwise it is left to MPI_Finalize; so is a transfer that does not end.
+MpiTransport::~MpiTransport() {
+  if (!mpi_is_up()) return;
+  const bool broken = !failure_.empty() || notices_->given();
+  drain(true);
+  pieces_.let_go();
+  notices_->let_go();
+  reductions_->let_go();
+  if (!broken && all_ranks_leave()) MPI_Comm_free(&comm_);
+}
+
+void MpiTransport::expect_usable() const {
+  if (!failure_.empty()) throw CommError(failure_);
+}
+
+void MpiTransport::send(std::span<const std::byte> message, int peer) {
+  send_growing(message, peer, nullptr);
+}
+
+void MpiTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  recv_growing(buffer, peer, message_bytes, nullptr);
+}
+
+void MpiTransport::send_growing(std::span<const std::byte> message, int peer,
+                                const std::uint64_t* written) {
+  enqueue({.data = const_cast<std::byte*>(message.data()),
+           .bytes = message.size(),
+           .message_bytes = nullptr,
+           .ticket = started_ + 1,
+           .peer = peer,
+           .is_send = true,
+           .written = written});
+  bytes_sent_ += message.size();
+}
+
+void MpiTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
+                                std::uint64_t* arrived) {
+  enqueue({.data = buffer.data(),
+           .bytes = buffer.size(),
+           .message_bytes = message_bytes,
+           .ticket = started_ + 1,
+           .peer = peer,
+           .is_send = false,
+           .arrived = arrived});
+}
+
+std::size_t most_requests(const Message& message, std::uint64_t chunk) {
+  return static_cast<std::size_t>(std::min<std::uint64_t>(message.bytes / chunk + 1, kWindow));
+}
+
+void MpiTransport::enqueue(const Message& message) {
+  comm::expect_peer(message.peer, rank_, size_);
+  expect_usable();
+  messages_.push(message);
+  requests_wanted_ += most_requests(message, lane_of(message).chunk);
+}
+
+Lane& MpiTransport::lane_of(const Message& message) {
+  return (message.is_send ? send_lanes_ : recv_lanes_)[static_cast<std::size_t>(message.peer)];
+}
+
+Ticket MpiTransport::start(const Exec& exec) {
+  expect_usable();
+  WINNOW_EXPECTS(takes(exec.place), "this MPI takes no device memory: copy messages to the host");
+  // Room for as many as the messages can have under way, whatever the timing, so that steps of
+  // equal shape allocate once.
+  pieces_.reserve(requests_wanted_);
+  ++started_;
+  begun_.extend();
+  Begun& begun = begun_[begun_.end() - 1];
+  begun.end = messages_.end();
+  begun.marked = exec.place == Place::cuda;
+  if (begun.marked) {
+    if (begun.mark == nullptr) begun.mark = std::make_unique<kernels::StreamMark>();
+    begun.mark->set(exec);
+  }
+  post_begun();
+  return {started_};
+}
+
+// Puts into their lanes the messages of starts whose stream has come to them, in order.
+void MpiTransport::post_begun() {
+  for (; !begun_.empty(); begun_.pop()) {
+    const Begun& begun = begun_.front();
+    try {
+      if (begun.marked && !begun.mark->passed()) return;
+    } catch (const CudaError& error) {
+      fail(error.what(), error.code());
+    }
+    for (; linked_ != begun.end; ++linked_) {
+      const Message& message = messages_[linked_];
+      Lane& lane = lane_of(message);
+      if (lane.current != kNone) {
+        messages_[lane.last].next = linked_;
+      } else {
+        lane.current = linked_;
+        if (!message.is_send) awaited_.push_back(message.peer);
+      }
+      lane.last = linked_;
+      if (message.is_send) (void)post_sends(lane);
+    }
+  }
+}
+
+// Posts what may go. False where more of a message must be written first.
+bool MpiTransport::post_sends(Lane& lane) {
+  while (lane.current != kNone && lane.under_way < kWindow) {
+    const Message& message = messages_[lane.current];
+    const std::uint64_t bytes = std::min(lane.chunk, message.bytes - message.offset);
+    if (message.written != nullptr && *message.written < message.offset + bytes) {
+      if (!std::exchange(lane.unwritten, true)) unwritten_.push_back(message.peer);
+      return false;
+    }
+    const bool synchronous = bytes == lane.chunk && lane.full_pieces + 1 == kWindow;
+    if (synchronous && lane.unconfirmed) return true;
+    post_piece(lane, bytes, synchronous);
+    if (bytes == lane.chunk) lane.full_pieces = synchronous ? 0 : lane.full_pieces + 1;
+    lane.unconfirmed |= synchronous;
+  }
+  return true;
+}
+
+// Posts receipts of the pieces that have come.
+void MpiTransport::post_receipts(Lane& lane, int peer) {
+  while (lane.current != kNone && lane.under_way < kWindow) {
+    int bytes = 0;
+    const int code = MpiPieces::probe(comm_, peer, bytes);
+    if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
+    if (bytes < 0) return;
+    const Message& message = messages_[lane.current];
+    const std::uint64_t total = message.offset + static_cast<std::uint64_t>(bytes);
+    if (total > message.bytes)
+      fail("a message of " + std::to_string(total) + " bytes or more from rank " +
+           std::to_string(peer) + " is longer than its buffer of " + std::to_string(message.bytes));
+    post_piece(lane, static_cast<std::uint64_t>(bytes));
+  }
+}
+
+// Posts the next piece of the lane's current message.
+void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous) {
+  Message& message = messages_[lane.current];
+  const int code =
+      pieces_.post(comm_, {.data = message.bytes > 0 ? message.data + message.offset : nullptr,
+                           .bytes = static_cast<int>(bytes),
+                           .peer = message.peer,
+                           .is_send = message.is_send,
+                           .synchronous = synchronous,
+                           .message = lane.current,
+                           .offset = message.offset});
+  if (code != MPI_SUCCESS) {
+    const char* const call = synchronous ? "MPI_Issend to" : "MPI_Isend to";
+    fail((message.is_send ? call : "MPI_Irecv from") + std::string(" rank ") +
+             std::to_string(message.peer) + ": " + mpi_text(code),
+         code);
+  }
+  ++message.under_way;
+  ++lane.under_way;
+  message.offset += bytes;
+  if (bytes == lane.chunk) return;
+  message.posted = true;
+  lane.current = message.next;
+}
+
+void MpiTransport::progress() {
+  if (!failure_.empty()) return;
+  move_on();
+  expect_no_notice();
+}
+
+// Takes note of what is done, and posts what has come or may follow.
+void MpiTransport::move_on() {
+  post_begun();
+  finish_pieces();
+  std::erase_if(unwritten_, [this](int peer) {
+    Lane& lane = send_lanes_[static_cast<std::size_t>(peer)];
+    lane.unwritten = !post_sends(lane);
+    return !lane.unwritten;
+  });
+  for (std::size_t i = 0; i < awaited_.size();) {
+    Lane& lane = recv_lanes_[static_cast<std::size_t>(awaited_[i])];
+    post_receipts(lane, awaited_[i]);
+    if (lane.current != kNone) {
+      ++i;
+    } else {
+      awaited_[i] = awaited_.back();
+      awaited_.pop_back();
+    }
+  }
+}
+
+void MpiTransport::finish_pieces() {
+  std::span<const MpiPieces::Finished> finished;
+  const int code = pieces_.test(finished);
+  if (code != MPI_SUCCESS) fail("MPI_Testsome: " + mpi_text(code), code);
+
+  const MpiPieces::Finished* failed = nullptr;
+  for (const MpiPieces::Finished& piece : finished) {
+    if (piece.error != MPI_SUCCESS) {
+      failed = &piece;
+      continue;
+    }
+    Message& message = messages_[piece.message];
+    Lane& lane = lane_of(message);
+    --message.under_way;
+    --lane.under_way;
+    if (piece.synchronous) lane.unconfirmed = false;
+    message.complete = message.posted && message.under_way == 0;
+    if (message.arrived != nullptr)
+      *message.arrived = pieces_.first_open(piece.message, message.offset);
+    if (message.complete && message.message_bytes != nullptr)
+      *message.message_bytes = message.offset;
+  }
+  if (failed != nullptr) {
+    fail("transfer with rank " + std::to_string(messages_[failed->message].peer) + ": " +
+             mpi_text(failed->error),
+         failed->error);
+  }
+  for (const MpiPieces::Finished& piece : finished) {
+    const Message& message = messages_[piece.message];
+    if (message.is_send) (void)post_sends(lane_of(message));
+  }
+}
+
+// Lets go of messages that are complete; whether all up to `ticket` were.
+bool MpiTransport::retire(std::uint64_t ticket) {
+  while (!messages_.empty() && messages_.front().ticket <= ticket) {
+    if (!messages_.front().complete) return false;
+    const Message& message = messages_.front();
+    requests_wanted_ -= most_requests(message, lane_of(message).chunk);
+    messages_.pop();
+  }
+  return true;
+}
+
+bool MpiTransport::test(Ticket ticket, Deadline deadline) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
+                                                " of " + std::to_string(started_) + " started");
+  move_on();
+  if (retire(ticket.number)) return true;
+  if (++turns_ % kTurnsPerProbe == 0) expect_no_notice();
+  if (deadline.passed()) {
+    const Message& first = messages_.front();
+    fail("the deadline passed while it waited for a message " +
+         std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
+  }
+  return false;
+}
+
+void MpiTransport::wait(Ticket ticket, Deadline deadline) {
+  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) sched_yield();
+  }
+}
+
+void MpiTransport::expect_no_notice() {
+  std::string found;
+  const int code = notices_->probe(comm_, found);
+  if (code != MPI_SUCCESS) fail("MPI_Iprobe: " + mpi_text(code), code);
+  if (!found.empty()) fail(found);
+}
+
+void MpiTransport::abort(std::string_view reason) noexcept {
+  if (!mpi_is_up()) return;
+  notices_->send(comm_, rank_, reason);
+  try {
+    if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
+  } catch (...) {
+    failure_ = "aborted";  // short enough to need no memory
+  }
+}
+
+// Gives transfers under way a moment to end.
+void MpiTransport::drain(bool sends_too) noexcept {
+  const Deadline deadline = Deadline::after(kPatience);
+  for (;;) {
+    bool open = pieces_.any_open(sends_too);
+    if (sends_too) open |= notices_->any_open();
+    if (!open || deadline.passed()) return;
+    sched_yield();
+  }
+}
+
+bool MpiTransport::all_ranks_leave() noexcept {
+  MPI_Request barrier = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(comm_, &barrier) != MPI_SUCCESS) return false;
+  const Deadline deadline = Deadline::after(kPatience);
+  for (int done = 0;;) {
+    if (MPI_Test(&barrier, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done != 0) return true;
+    if (deadline.passed()) return false;
+    sched_yield();
+  }
+}
+
+// Receipts under way have met their message, and mostly end within kPatience; one that does not may
+// write to its buffer until the transport is destroyed.
+void MpiTransport::fail(const std::string& why, int code) {
+  failure_ = "rank " + std::to_string(rank_) + ": " + why;
+  drain(false);
+  throw CommError(failure_, code);
+}
+
+void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                              Deadline deadline) {
+  kernels::expect_reducible(elements.type(), op);
+  expect_usable();
+  if (size_ == 1) return;
+  if (exec.place == Place::cuda) {
+    // Winnow's own operations would read a device's memory on the host.
+    if (!MpiReductions::is_native(elements.type(), op)) {
+      Transport::all_reduce(exec, elements, op, deadline);
+      return;
+    }
+    kernels::wait(exec);
+  }
+  expect_no_notice();  // a rank that aborted would not come
+  const std::size_t most = std::max<std::size_t>(1, chunk_ / bytes_of(elements.type()));
+  for (std::size_t begin = 0; begin < elements.size(); begin += most) {
+    const Elements piece = elements.subspan(begin, std::min(most, elements.size() - begin));
+    const int code =
+        MPI_Allreduce(MPI_IN_PLACE, piece.bytes().data(), static_cast<int>(piece.size()),
+                      MpiReductions::type(piece.type()), reductions_->op(piece.type(), op), comm_);
+    if (code != MPI_SUCCESS) fail("MPI_Allreduce: " + mpi_text(code), code);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes,
+                                         MpiMemory memory) {
+  return std::make_unique<MpiTransport>(communicator, chunk_bytes, memory);
+}
+
+}  // namespace winnow

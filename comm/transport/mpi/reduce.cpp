@@ -1,0 +1,80 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/mpi/reduce.hpp"
+
+#include <algorithm>
+#include <winnow/error.hpp>
+
+#include "comm/transport/mpi/calls.hpp"
+#include "kernels/reduce.hpp"
+
+namespace winnow::comm {
+namespace {
+
+constexpr std::array kTypes = {ElementType::float32, ElementType::float64, ElementType::int8,
+                               ElementType::uint8,   ElementType::int32,   ElementType::uint32,
+                               ElementType::int64,   ElementType::uint64};
+
+/// What MPI calls for a pair of pieces: an MPI_User_function.
+template <ReduceOp op>
+void reduce_pair(void* from, void* into, int* count, MPI_Datatype* type) {
+  const auto elements = std::ranges::find(kTypes, *type, MpiReductions::type);
+  const auto size = static_cast<std::size_t>(*count);
+  kernels::reduce({}, op, {into, size, *elements}, {from, size, *elements});
+}
+
+MPI_Op make(MPI_User_function* function) {
+  MPI_Op op = MPI_OP_NULL;
+  const int code = MPI_Op_create(function, /*commute=*/1, &op);
+  if (code != MPI_SUCCESS) throw CommError("MPI_Op_create: " + mpi_text(code), code);
+  return op;
+}
+
+}  // namespace
+
+MpiReductions::MpiReductions()
+    : own_{make(reduce_pair<ReduceOp::sum>), MPI_OP_NULL, make(reduce_pair<ReduceOp::minimum>),
+           make(reduce_pair<ReduceOp::maximum>), make(reduce_pair<ReduceOp::product>)} {}
+
+MPI_Datatype MpiReductions::type(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return MPI_FLOAT;
+    case ElementType::float64:
+      return MPI_DOUBLE;
+    case ElementType::int8:
+      return MPI_INT8_T;
+    case ElementType::uint8:
+      return MPI_UINT8_T;
+    case ElementType::int32:
+      return MPI_INT32_T;
+    case ElementType::uint32:
+      return MPI_UINT32_T;
+    case ElementType::int64:
+      return MPI_INT64_T;
+    case ElementType::uint64:
+      return MPI_UINT64_T;
+    case ElementType::bf16:
+    case ElementType::fp16:
+      break;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+bool MpiReductions::is_native(ElementType type, ReduceOp op) {
+  const bool floats = type == ElementType::float32 || type == ElementType::float64;
+  return floats && (op == ReduceOp::sum || op == ReduceOp::product);
+}
+
+MPI_Op MpiReductions::op(ElementType type, ReduceOp op) const {
+  if (!is_native(type, op)) return own_[static_cast<std::size_t>(op)];
+  return op == ReduceOp::sum ? MPI_SUM : MPI_PROD;
+}
+
+void MpiReductions::let_go() noexcept {
+  for (MPI_Op& op : own_) {
+    if (op != MPI_OP_NULL) MPI_Op_free(&op);
+  }
+}
+
+}  // namespace winnow::comm

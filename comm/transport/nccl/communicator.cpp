@@ -1,0 +1,249 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/nccl/communicator.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "comm/transport/nccl/id_file.hpp"
+#include "kernels/exec/device_scope.hpp"
+
+namespace winnow::comm {
+namespace {
+
+constexpr std::chrono::seconds kPatience{5};    // at the end, for what peers have not fetched
+constexpr std::chrono::milliseconds kPause{1};  // between two looks
+
+/// `comm` may be null.
+[[noreturn]] void fail(ncclResult_t result, const std::string& what, ncclComm_t comm) {
+  std::string text = what + ": " + ncclGetErrorString(result);
+  const char* const more = ncclGetLastError(comm);
+  if (more != nullptr && *more != '\0') text.append(" (").append(more).append(")");
+  throw CommError(text, static_cast<int>(result));
+}
+
+/// Before ranks wait for each other.
+void expect_device() {
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status == cudaSuccess && devices > 0) return;
+  (void)cudaGetLastError();
+  throw CudaError(std::string("an NCCL transport needs a GPU: ") +
+                      (status == cudaSuccess ? "there is none" : cudaGetErrorString(status)),
+                  static_cast<int>(status));
+}
+
+ncclUniqueId make_id() {
+  ncclUniqueId id{};
+  const ncclResult_t result = ncclGetUniqueId(&id);
+  if (result != ncclSuccess) fail(result, "ncclGetUniqueId", nullptr);
+  return id;
+}
+
+/// What a rank says to all: that it has come so far without an error, and, of rank 0, the id.
+struct Word {
+  std::uint64_t good;
+  ncclUniqueId id;
+};
+
+/// What all ranks say. Throws where one has an error: there that, elsewhere one that names the
+/// rank.
+std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exception_ptr& error,
+                        Deadline deadline) {
+  const Word mine{.good = error == nullptr ? 1U : 0U, .id = id};
+  std::vector<Word> all(static_cast<std::size_t>(other.size()));
+  try {
+    other.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                     deadline);
+  } catch (const std::exception&) {
+    if (error == nullptr) throw;
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].good != 0) continue;
+    throw CommError("rank " + std::to_string(rank) +
+                    " cannot take part in an NCCL transport; its own error says why");
+  }
+  return all;
+}
+
+/// Ends a communicator as NCCL asks, or, where peers have gone another way, by an abort.
+void finish(ncclComm_t comm) {
+  const Deadline deadline = Deadline::after(kPatience);
+  ncclResult_t state = ncclCommFinalize(comm);
+  while (state == ncclInProgress && !deadline.passed()) {
+    std::this_thread::sleep_for(kPause);
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) break;
+  }
+  if (state != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) (void)ncclCommAbort(comm);
+}
+
+/// Removes the file at its end.
+class Removal {
+ public:
+  explicit Removal(const IdFile& file) : file_(file) {}
+  ~Removal() { file_.remove(); }
+  Removal(const Removal&) = delete;
+  Removal& operator=(const Removal&) = delete;
+
+ private:
+  const IdFile& file_;
+};
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned_(false) {
+  WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");
+  WINNOW_EXPECTS(idle(),
+                 "nccl_transport of a communicator that is still at work: must be one of which "
+                 "ncclCommGetAsyncError says ncclSuccess");
+  look_up();
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (comm_ != nullptr && owned_) leave(finish);
+}
+
+/// NCCL waits until graphs are gone that hold work of a communicator, even to abort it, and who has
+/// them may be this very thread: then another one waits for that.
+void NcclCommunicator::leave(void (*end)(ncclComm_t)) noexcept {
+  const auto work = [end, comm = std::exchange(comm_, nullptr), split = split_] { end(comm); };
+  if (!in_graph_) {
+    work();
+    return;
+  }
+  try {
+    std::thread([work, device = device_] {
+      kernels::stay_on(device);
+      work();
+    }).detach();
+  } catch (const std::system_error&) {
+    work();
+  }
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const ncclUniqueId& id, int rank, int size,
+                                                         Deadline deadline) {
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  made->check(ncclCommInitRankConfig(&made->comm_, size, id, rank, &config),
+              "ncclCommInitRankConfig");
+  made->settle(deadline);
+  made->look_up();
+  return made;
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other, Deadline deadline) {
+  ncclUniqueId id{};
+  std::exception_ptr error;
+  try {
+    expect_device();
+    if (other.rank() == 0) id = make_id();
+  } catch (const std::exception&) {
+    error = std::current_exception();
+  }
+  id = agree(other, id, error, deadline)[0].id;
+
+  std::unique_ptr<NcclCommunicator> made;
+  try {
+    made = join(id, other.rank(), other.size(), deadline);
+  } catch (const std::exception&) {
+    error = std::current_exception();
+  }
+  (void)agree(other, id, error, deadline);
+  return made;
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meeting,
+                                                         Deadline deadline) {
+  const auto& [path, job, rank, size, node] = meeting;
+  WINNOW_EXPECTS(size >= 1 && rank >= 0 && rank < size,
+                 "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                     " comes to a meeting: must be from 0 to size - 1");
+  const IdFile file(path, job);
+  ncclUniqueId id{};
+  if (rank != 0) {
+    expect_device();
+    file.read(std::as_writable_bytes(std::span(&id, 1)), deadline);
+    return join(id, rank, size, deadline);
+  }
+  try {
+    expect_device();
+    id = make_id();
+  } catch (const std::exception& error) {
+    file.refuse(error.what());
+    throw;
+  }
+  file.write(std::as_bytes(std::span(&id, 1)));
+  const Removal removal(file);  // all have read it when they have joined
+  return join(id, rank, size, deadline);
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Deadline deadline) {
+  split_ = std::make_shared<ncclComm_t>(nullptr);
+  use([&](ncclComm_t comm) {
+    check(ncclCommSplit(comm, color, key, split_.get(), nullptr), "ncclCommSplit");
+  });
+  settle(deadline);  // the part is there when its parent is done
+  if (*split_ == nullptr) return nullptr;
+  std::unique_ptr<NcclCommunicator> part(new NcclCommunicator);
+  part->comm_ = *split_;
+  part->settle(deadline);
+  part->look_up();
+  return part;
+}
+
+void NcclCommunicator::look_up() {
+  use([&](ncclComm_t comm) {
+    check(ncclCommUserRank(comm, &rank_), "ncclCommUserRank");
+    check(ncclCommCount(comm, &size_), "ncclCommCount");
+    check(ncclCommCuDevice(comm, &device_), "ncclCommCuDevice");
+  });
+}
+
+void NcclCommunicator::check(ncclResult_t result, const char* call) const {
+  if (result != ncclSuccess && result != ncclInProgress) fail(result, call, comm_);
+}
+
+bool NcclCommunicator::idle() const {
+  ncclResult_t state = ncclSuccess;
+  use([&](ncclComm_t comm) {
+    check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError");
+    check(state, "NCCL, asked by ncclCommGetAsyncError");
+  });
+  return state == ncclSuccess;
+}
+
+void NcclCommunicator::settle(Deadline deadline) const {
+  while (!idle()) {
+    if (deadline.passed()) throw CommError("the deadline passed while NCCL connected ranks");
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void NcclCommunicator::abort(std::string_view why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (comm_ == nullptr) return;
+  try {
+    failure_ = why;
+  } catch (...) {
+    failure_ = "aborted";  // short enough to need no memory
+  }
+  leave([](ncclComm_t comm) { (void)ncclCommAbort(comm); });
+}
+
+std::string NcclCommunicator::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+}  // namespace winnow::comm

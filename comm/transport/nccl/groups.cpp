@@ -1,0 +1,125 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/nccl/groups.hpp"
+
+#include "kernels/cuda/reduce.hpp"
+#include "kernels/exec/device_scope.hpp"
+#include "kernels/exec/place_memory.hpp"
+
+namespace winnow::comm {
+
+using kernels::DeviceScope;
+using kernels::cuda::Event;
+using kernels::cuda::StreamRef;
+
+void NcclGroups::close(std::uint64_t ticket, cudaStream_t stream) {
+  if (closed_ == operations_.end()) return;
+  groups_.extend();
+  Group& group = groups_[groups_.end() - 1];
+  group.ticket = ticket;
+  group.peer = operations_[closed_].peer;
+  group.end = closed_ = operations_.end();
+  group.stream = stream;
+  group.captured = kernels::is_captured(exec_of(group));
+}
+
+void NcclGroups::move_on() {
+  issue_all();
+  retire();
+}
+
+/// Enqueues a group and what comes before it.
+void NcclGroups::issue(const Group& group) {
+  for (std::uint64_t n = operations_.begin(); n != group.end; ++n) {
+    const NcclOperation& operation = operations_[n];
+    if (operation.floats.size() == 0) continue;
+    kernels::cuda::to_ordered(exec_of(group), operation.floats,
+                              operation.op == ncclMin ? ReduceOp::minimum : ReduceOp::maximum);
+  }
+  if (group.captured) communicator_.enter_graph();
+  communicator_.use([&](ncclComm_t comm) { enqueue(group, comm); });
+}
+
+/// Enqueues the operations of a group in its stream.
+void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
+  using Kind = NcclOperation::Kind;
+  communicator_.check(ncclGroupStart(), "ncclGroupStart");
+  ncclResult_t result = ncclSuccess;
+  const char* call = "";
+  const auto done = [&](const char* name, ncclResult_t returned) {
+    if (returned != ncclSuccess && returned != ncclInProgress && result == ncclSuccess) {
+      result = returned;
+      call = name;
+    }
+  };
+  for (std::uint64_t n = operations_.begin(); n != group.end; ++n) {
+    const auto& [kind, from, to, count, type, op, peer, floats] = operations_[n];
+    switch (kind) {
+      case Kind::send:
+        done("ncclSend", ncclSend(from, count, type, peer, comm, group.stream));
+        break;
+      case Kind::receive:
+        done("ncclRecv", ncclRecv(to, count, type, peer, comm, group.stream));
+        break;
+      case Kind::all_reduce:
+        done("ncclAllReduce", ncclAllReduce(from, to, count, type, op, comm, group.stream));
+        break;
+      case Kind::reduce_scatter:
+        done("ncclReduceScatter", ncclReduceScatter(from, to, count, type, op, comm, group.stream));
+        break;
+      case Kind::reduce:
+        done("ncclReduce", ncclReduce(from, to, count, type, op, peer, comm, group.stream));
+        break;
+      case Kind::all_gather:
+        done("ncclAllGather", ncclAllGather(from, to, count, type, comm, group.stream));
+        break;
+    }
+  }
+  // In any case: what was begun must be ended.
+  done("ncclGroupEnd", ncclGroupEnd());
+  communicator_.check(result, call);
+}
+
+/// Enqueues what comes behind a group that NCCL has issued.
+void NcclGroups::finish(const Group& group) {
+  for (; operations_.begin() != group.end; operations_.pop()) {
+    const Elements floats = operations_.front().floats;
+    if (floats.size() > 0) kernels::cuda::from_ordered(exec_of(group), floats);
+  }
+}
+
+/// Issues groups as far as NCCL takes them.
+void NcclGroups::issue_all() {
+  if (issued_ == groups_.end()) return;
+  const DeviceScope scope(communicator_.device());
+  while (issued_ != groups_.end()) {
+    Group& group = groups_[issued_];
+    if (!issuing_) {
+      if (group.event == nullptr) group.event = std::make_unique<Event>();
+      issue(group);
+      issuing_ = true;
+    }
+    if (!communicator_.idle()) return;
+    finish(group);
+    if (!group.captured) group.event->record(StreamRef(group.stream));
+    issuing_ = false;
+    ++issued_;
+  }
+}
+
+/// Drops what is done, in order. Throws where NCCL has failed.
+void NcclGroups::retire() {
+  while (groups_.begin() != issued_) {
+    if (groups_.front().captured) {
+      groups_.pop();
+      continue;
+    }
+    if (!groups_.front().event->passed()) {
+      (void)communicator_.idle();
+      return;
+    }
+    groups_.pop();
+  }
+}
+
+}  // namespace winnow::comm

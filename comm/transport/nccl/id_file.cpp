@@ -1,0 +1,172 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/nccl/id_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x656c6966'574e4e57;  // "WNNWfile", little-endian
+constexpr std::uint32_t kId = 1, kRefusal = 2;
+constexpr std::uint32_t kMostBytes = 4096;
+constexpr std::chrono::milliseconds kPause{5};  // between two looks
+
+/// The file's first bytes; the id or the reason follows.
+struct Prefix {
+  std::uint64_t magic = kMagic;
+  std::uint64_t job = 0;
+  std::uint32_t kind = kId;
+  std::uint32_t bytes = 0;
+};
+static_assert(sizeof(Prefix) == 24);
+
+/// Owns a file descriptor, or none.
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  bool is_open() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+bool write_all(const File& file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ::ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return false;
+    if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+/// At most kMostBytes and a few.
+std::vector<std::byte> read_all(const File& file) {
+  std::vector<std::byte> bytes(sizeof(Prefix) + kMostBytes + 1);
+  std::size_t filled = 0;
+  for (;;) {
+    const ::ssize_t got = ::read(file.get(), bytes.data() + filled, bytes.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  bytes.resize(filled);
+  return bytes;
+}
+
+}  // namespace
+
+struct IdFile::Content {
+  Prefix prefix;
+  std::vector<std::byte> bytes;
+};
+
+IdFile::IdFile(std::string path, std::uint64_t job) : path_(std::move(path)), job_(job) {
+  WINNOW_EXPECTS(!path_.empty(), "the ranks of a job need the path of a file to meet at");
+}
+
+/// Nothing where there is no such file: `problem` then says what there is.
+std::optional<IdFile::Content> IdFile::load(std::string& problem) const {
+  const File file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
+    problem = path_ + ": " + std::strerror(errno);
+    return {};
+  }
+  const std::vector<std::byte> all = read_all(file);
+  Content content;
+  if (all.size() >= sizeof(Prefix)) std::memcpy(&content.prefix, all.data(), sizeof(Prefix));
+  if (all.size() < sizeof(Prefix) || content.prefix.magic != kMagic ||
+      content.prefix.bytes != all.size() - sizeof(Prefix)) {
+    problem = path_ + " is no file that ranks meet at";
+    return {};
+  }
+  content.bytes.assign(all.begin() + sizeof(Prefix), all.end());
+  return content;
+}
+
+void IdFile::store(std::uint32_t kind, std::span<const std::byte> bytes) const {
+  std::string name = path_ + ".XXXXXX";
+  const auto fail = [&](const char* what) {
+    const std::string why = std::strerror(errno);
+    ::unlink(name.c_str());
+    fail_usage("the ranks of a job cannot meet at " + path_ + ": " + what + ": " + why);
+  };
+  const Prefix prefix{.job = job_, .kind = kind, .bytes = static_cast<std::uint32_t>(bytes.size())};
+  const File file(::mkstemp(name.data()));
+  if (!file.is_open()) fail("mkstemp");
+  if (!write_all(file, std::as_bytes(std::span(&prefix, 1))) || !write_all(file, bytes)) {
+    fail("write");
+  }
+  // A file system that is shared must have the bytes before the name.
+  if (::fsync(file.get()) != 0 && errno != EINVAL) fail("fsync");
+  if (std::rename(name.c_str(), path_.c_str()) != 0) fail("rename");
+}
+
+void IdFile::write(std::span<const std::byte> id) const {
+  WINNOW_EXPECTS(id.size() <= kMostBytes, "an id of " + std::to_string(id.size()) +
+                                              " bytes: at most " + std::to_string(kMostBytes));
+  std::string problem;
+  WINNOW_EXPECTS(load(problem) || ::access(path_.c_str(), F_OK) != 0,
+                 problem + ", and is left alone: name one that is not there");
+  store(kId, id);
+}
+
+void IdFile::refuse(std::string_view why) const noexcept {
+  try {
+    std::string problem;
+    if (!load(problem) && ::access(path_.c_str(), F_OK) == 0) return;
+    store(kRefusal, std::as_bytes(std::span(why.substr(0, kMostBytes))));
+  } catch (...) {
+    // Readers wait until their deadline.
+  }
+}
+
+void IdFile::read(std::span<std::byte> id, Deadline deadline) const {
+  for (;;) {
+    std::string problem;
+    const std::optional<Content> content = load(problem);
+    if (content && content->prefix.job == job_) {
+      const auto& bytes = content->bytes;
+      if (content->prefix.kind == kRefusal) {
+        throw CommError("rank 0: " +
+                        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      }
+      if (bytes.size() == id.size()) {
+        std::ranges::copy(bytes, id.begin());
+        return;
+      }
+      problem = path_ + " has an id of " + std::to_string(bytes.size()) + " bytes instead of " +
+                std::to_string(id.size());
+    } else if (content) {
+      problem = path_ + " is of job " + std::to_string(content->prefix.job) + ", not " +
+                std::to_string(job_);
+    }
+    if (deadline.passed()) {
+      throw CommError("the deadline passed while it waited for what rank 0 writes to " + problem);
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+void IdFile::remove() const noexcept {
+  ::unlink(path_.c_str());
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,377 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/nccl.hpp"
+
+#include <cuda_runtime_api.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/nccl/communicator.hpp"
+#include "comm/transport/nccl/groups.hpp"
+#include "comm/transport/subset.hpp"
+#include "kernels/cuda/try.hpp"
+#include "kernels/exec/device_scope.hpp"
+#include "kernels/reduce.hpp"
+
+namespace winnow {
+namespace {
+
+using comm::NcclCommunicator;
+using comm::NcclGroups;
+using Operation = comm::NcclOperation;
+using kernels::DeviceScope;
+
+constexpr unsigned kSpinsBeforeYield = 200;
+constexpr std::chrono::seconds kConnect{600};  // for a subset, which is given no deadline
+
+class NcclTransport final : public Transport {
+ public:
+  NcclTransport(std::unique_ptr<NcclCommunicator> communicator, int node)
+      : communicator_(std::move(communicator)),
+        rank_(communicator_->rank()),
+        size_(communicator_->size()),
+        node_(node),
+        device_(communicator_->device()),
+        groups_(*communicator_) {}
+  ~NcclTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int node() const override { return node_; }
+  bool takes(Place place) const override { return place == Place::cuda; }
+  bool sizes_travel() const override { return false; }
+  bool allows_threads() const override { return true; }
+
+  void send(std::span<const std::byte> message, int peer) override;
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override;
+  void wait_on_stream(Ticket ticket, Deadline deadline) override;
+  bool captures() const override { return true; }
+  void progress() override;
+  void abort(std::string_view reason) noexcept override;
+  std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
+
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override;
+  void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override;
+  void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
+                  Deadline deadline) override;
+
+ private:
+  void expect_usable() const;
+  static void expect_stream(const Exec& exec);
+  void expect_on_device(std::span<const std::byte> memory) const;
+  [[noreturn]] void fail(const std::string& why, int code);
+  template <class Done>
+  bool look(Ticket ticket, Deadline deadline, const Done& done);
+  /// Runs `body`; what it throws makes this transport unusable.
+  template <class Body>
+  auto guarded(const Body& body) {
+    try {
+      return body();
+    } catch (const CommError& error) {
+      fail(error.what(), error.code());
+    } catch (const CudaError& error) {
+      fail(error.what(), error.code());
+    }
+  }
+
+  std::unique_ptr<NcclCommunicator> communicator_;
+  int rank_, size_, node_, device_;
+  NcclGroups groups_;
+  std::uint64_t started_ = 0;  // number of the last ticket
+};
+
+ncclDataType_t type_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return ncclFloat32;
+    case ElementType::bf16:
+      return ncclBfloat16;
+    case ElementType::fp16:
+      return ncclFloat16;
+    case ElementType::float64:
+      return ncclFloat64;
+    case ElementType::int8:
+      return ncclInt8;
+    case ElementType::uint8:
+      return ncclUint8;
+    case ElementType::int32:
+      return ncclInt32;
+    case ElementType::uint32:
+      return ncclUint32;
+    case ElementType::int64:
+      return ncclInt64;
+    case ElementType::uint64:
+      break;
+  }
+  return ncclUint64;
+}
+
+ncclRedOp_t op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return ncclSum;
+    case ReduceOp::average:
+      return ncclAvg;
+    case ReduceOp::minimum:
+      return ncclMin;
+    case ReduceOp::maximum:
+      return ncclMax;
+    case ReduceOp::product:
+      break;
+  }
+  return ncclProd;
+}
+
+/// Whether NCCL's own operation is another one: its minimum and maximum of floats are fmin and
+/// fmax, which pass over NaN and may take either zero.
+bool differs(ElementType type, ReduceOp op) {
+  return (type == ElementType::float32 || type == ElementType::float64) &&
+         (op == ReduceOp::minimum || op == ReduceOp::maximum);
+}
+
+// Peers, and this rank's memory, may still be in use where messages are under way. Those that were
+// never started concern nobody.
+NcclTransport::~NcclTransport() {
+  if (groups_.empty() || !communicator_->failure().empty()) return;
+  try {
+    groups_.move_on();
+  } catch (const std::exception&) {
+    // What failed is still there.
+  }
+  if (!groups_.empty()) communicator_->abort("its transport has ended");
+}
+
+void NcclTransport::expect_usable() const {
+  if (const std::string why = communicator_->failure(); !why.empty()) throw CommError(why);
+}
+
+void NcclTransport::expect_stream(const Exec& exec) {
+  WINNOW_EXPECTS(exec.place == Place::cuda && exec.stream != nullptr,
+                 "an NCCL transport runs on a stream: pass Place::cuda and exec.stream");
+}
+
+void NcclTransport::expect_on_device(std::span<const std::byte> memory) const {
+  if (memory.empty()) return;
+  cudaPointerAttributes found{};
+  WINNOW_CUDA_TRY(cudaPointerGetAttributes(&found, memory.data()));
+  if (found.type == cudaMemoryTypeManaged) return;
+  const std::string text = "an NCCL transport of device " + std::to_string(device_) +
+                           " was given " + std::to_string(memory.size()) + " bytes of ";
+  WINNOW_EXPECTS(found.type == cudaMemoryTypeDevice,
+                 text +
+                     "host memory: copy them to the device first, or take mpi_transport or "
+                     "local_transports, which move host memory");
+  WINNOW_EXPECTS(found.device == device_,
+                 text + "device " + std::to_string(found.device) + "; it takes its own alone");
+}
+
+void NcclTransport::send(std::span<const std::byte> message, int peer) {
+  comm::expect_peer(peer, rank_, size_);
+  expect_usable();
+  expect_on_device(message);
+  bytes_sent_ += message.size();
+  if (message.empty()) return;  // both ranks know that nothing comes
+  groups_.push({.kind = Operation::Kind::send,
+                .from = message.data(),
+                .count = message.size(),
+                .peer = peer});
+}
+
+void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
+  comm::expect_peer(peer, rank_, size_);
+  expect_usable();
+  expect_on_device(buffer);
+  if (message_bytes != nullptr) *message_bytes = buffer.size();
+  if (buffer.empty()) return;
+  groups_.push({.kind = Operation::Kind::receive,
+                .to = buffer.data(),
+                .count = buffer.size(),
+                .peer = peer});
+}
+
+Ticket NcclTransport::start(const Exec& exec) {
+  expect_usable();
+  expect_stream(exec);
+  groups_.close(++started_, static_cast<cudaStream_t>(exec.stream));
+  guarded([this] { groups_.move_on(); });
+  return {started_};
+}
+
+void NcclTransport::progress() {
+  if (communicator_->failure().empty()) guarded([this] { groups_.move_on(); });
+}
+
+/// Moves on; whether it is `done`, and not too late.
+template <class Done>
+bool NcclTransport::look(Ticket ticket, Deadline deadline, const Done& done) {
+  expect_usable();
+  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
+                                                " of " + std::to_string(started_) + " started");
+  return guarded([&] {
+    groups_.move_on();
+    if (done()) return true;
+    if (deadline.passed()) {
+      const int peer = groups_.first_peer();
+      throw CommError("the deadline passed while it waited for " +
+                      (peer < 0 ? "all ranks" : "rank " + std::to_string(peer)));
+    }
+    return false;
+  });
+}
+
+bool NcclTransport::test(Ticket ticket, Deadline deadline) {
+  return look(ticket, deadline,
+              [&] { return groups_.empty() || groups_.first_ticket() > ticket.number; });
+}
+
+void NcclTransport::wait(Ticket ticket, Deadline deadline) {
+  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
+  const auto issued = [&] { return groups_.issued(ticket.number); };
+  for (unsigned spins = 0; !look(ticket, deadline, issued); ++spins) {
+    if (spins >= kSpinsBeforeYield) ::sched_yield();
+  }
+}
+
+/// Another thread may have been first, with another reason.
+void NcclTransport::fail(const std::string& why, int code) {
+  communicator_->abort("rank " + std::to_string(rank_) + ": " + why);
+  throw CommError(communicator_->failure(), code);
+}
+
+void NcclTransport::abort(std::string_view reason) noexcept {
+  try {
+    communicator_->abort("this rank aborted: " + std::string(reason));
+  } catch (const std::bad_alloc&) {
+    communicator_->abort("aborted");
+  }
+}
+
+std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
+  expect_usable();
+  int place = 0, color = NCCL_SPLIT_NOCOLOR;
+  std::exception_ptr refusal;
+  try {
+    place = comm::place_in_subset(*this, ranks);
+    // Groups have no rank in common, so that their lowest ranks tell them apart.
+    color = *std::ranges::min_element(ranks);
+  } catch (const UsageError&) {
+    refusal = std::current_exception();  // to be thrown when the others, who wait, have gone on
+  }
+  std::unique_ptr<NcclCommunicator> part = guarded([&] {
+    const Deadline deadline = Deadline::after(kConnect);
+    // NCCL splits only what has nothing under way.
+    for (;;) {
+      groups_.move_on();
+      if (groups_.empty()) break;
+      if (deadline.passed()) throw CommError("the deadline passed before a subset could be made");
+      ::sched_yield();
+    }
+    const DeviceScope scope(device_);
+    return communicator_->split(color, place, deadline);
+  });
+  if (refusal) std::rethrow_exception(refusal);
+  if (part->size() != static_cast<int>(ranks.size()) || part->rank() != place) {
+    throw CommError("ranks differ in what they call the subset of rank " + std::to_string(color));
+  }
+  return std::make_unique<NcclTransport>(std::move(part), node_);
+}
+
+void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                               Deadline deadline) {
+  kernels::expect_reducible(elements.type(), op);
+  expect_usable();
+  expect_stream(exec);
+  expect_on_device(elements.bytes());
+  if (elements.size() == 0) return;
+  std::byte* const memory = elements.bytes().data();
+  Operation operation{.kind = Operation::Kind::all_reduce,
+                      .from = memory,
+                      .to = memory,
+                      .count = elements.size(),
+                      .type = type_of(elements.type()),
+                      .op = op_of(op)};
+  if (differs(elements.type(), op)) {
+    operation.type = elements.type() == ElementType::float32 ? ncclUint32 : ncclUint64;
+    operation.floats = elements;
+  }
+  groups_.push(operation);
+  wait_on_stream(start(exec), deadline);
+}
+
+void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
+  expect_usable();
+  expect_stream(exec);
+  expect_on_device(std::as_bytes(elements));
+  if (elements.empty()) return;
+  const auto ranks = static_cast<std::uint64_t>(size_);
+  if (elements.size() % ranks == 0) {
+    const Chunk own = ring_chunk(elements.size(), rank_, size_);
+    groups_.push({.kind = Operation::Kind::reduce_scatter,
+                  .from = elements.data(),
+                  .to = elements.data() + own.begin,
+                  .count = own.end - own.begin,
+                  .type = ncclFloat32});
+  } else {
+    // Chunks of two lengths, which ncclReduceScatter does not have.
+    for (int root = 0; root < size_; ++root) {
+      const Chunk chunk = ring_chunk(elements.size(), root, size_);
+      if (chunk.begin == chunk.end) continue;
+      float* const memory = elements.data() + chunk.begin;
+      groups_.push({.kind = Operation::Kind::reduce,
+                    .from = memory,
+                    .to = memory,
+                    .count = chunk.end - chunk.begin,
+                    .type = ncclFloat32,
+                    .peer = root});
+    }
+  }
+  wait_on_stream(start(exec), deadline);
+}
+
+void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine,
+                               std::span<std::byte> all, Deadline deadline) {
+  comm::expect_gatherable(mine.size(), all.size(), size_);
+  expect_usable();
+  expect_stream(exec);
+  expect_on_device(mine);
+  expect_on_device(all);
+  if (mine.empty()) return;
+  groups_.push({.kind = Operation::Kind::all_gather,
+                .from = mine.data(),
+                .to = all.data(),
+                .count = mine.size()});
+  wait_on_stream(start(exec), deadline);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node) {
+  return std::make_unique<NcclTransport>(std::make_unique<NcclCommunicator>(communicator), node);
+}
+
+std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline) {
+  return std::make_unique<NcclTransport>(NcclCommunicator::meet(other, deadline), other.node());
+}
+
+std::unique_ptr<Transport> nccl_transport(const NcclMeeting& meeting, Deadline deadline) {
+  return std::make_unique<NcclTransport>(NcclCommunicator::meet(meeting, deadline), meeting.node);
+}
+
+}  // namespace winnow

@@ -1,0 +1,179 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#undef _FORTIFY_SOURCE  // whose longjmp() takes another stack for a destroyed frame
+#include "comm/transport/simulated/fiber.hpp"
+
+#include <cxxabi.h>
+#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/tsan_interface.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cfenv>
+#include <csetjmp>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <winnow/error.hpp>
+
+// Present in programs that are built with the sanitizer, null in others.
+#pragma weak __sanitizer_start_switch_fiber
+#pragma weak __sanitizer_finish_switch_fiber
+#pragma weak __tsan_get_current_fiber
+#pragma weak __tsan_create_fiber
+#pragma weak __tsan_destroy_fiber
+#pragma weak __tsan_switch_to_fiber
+
+namespace winnow::comm {
+
+namespace {
+
+// Address space; only what is touched becomes memory. Sanitizers make frames several times larger.
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+
+/// Memory for a stack, with a page below it that stops what grows beyond.
+class Stack {
+ public:
+  Stack() {
+    void* memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (memory == MAP_FAILED) fail(errno);
+    memory_ = static_cast<std::byte*>(memory);
+    if (::mprotect(memory_, guard(), PROT_NONE) != 0) {
+      const int error = errno;
+      ::munmap(memory_, kStackBytes);
+      fail(error);
+    }
+  }
+  ~Stack() { ::munmap(memory_, kStackBytes); }
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+
+  std::byte* bottom() const { return memory_ + guard(); }
+  static std::size_t size() { return kStackBytes - guard(); }
+
+ private:
+  static std::size_t guard() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+  [[noreturn]] static void fail(int error) {
+    throw CommError(
+        "no memory for the stack of one more simulated rank: " + std::string(std::strerror(error)),
+        error);
+  }
+
+  std::byte* memory_;
+};
+
+/// The exceptions that are being handled, which the language keeps once a thread: the first members
+/// of __cxa_eh_globals (Itanium C++ ABI: Exception Handling, 2.2.2).
+struct Exceptions {
+  void* caught = nullptr;
+  unsigned uncaught = 0;
+
+  void save() { std::memcpy(this, abi::__cxa_get_globals(), sizeof(*this)); }
+  void restore() const { std::memcpy(abi::__cxa_get_globals(), this, sizeof(*this)); }
+};
+
+/// The float mode: what calls leave as they find it.
+struct FloatMode {
+#if defined(__x86_64__)
+  std::uint32_t sse;
+  std::uint16_t x87;
+  void save() { asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(sse), "=m"(x87)); }
+  void restore() const { asm volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(sse), "m"(x87)); }
+#else
+  std::fenv_t all;
+  void save() { std::fegetenv(&all); }
+  void restore() const { std::fesetenv(&all); }
+#endif
+};
+
+/// One end of a switch: where it stands, while the other runs, and what the sanitizers call it.
+struct Side {
+  std::jmp_buf place{};
+  FloatMode float_mode{};
+  Exceptions exceptions;
+  const void* bottom = nullptr;  // of its stack; learned by AddressSanitizer at the first switch
+  std::size_t size = 0;
+  void* fake_stack = nullptr;
+  void* tsan = nullptr;
+};
+
+}  // namespace
+
+struct Fiber::Impl {
+  explicit Impl(std::function<void()> b) : body(std::move(b)) {
+    fiber.bottom = stack.bottom();
+    fiber.size = Stack::size();
+    ::getcontext(&start);
+    start.uc_stack.ss_sp = stack.bottom();
+    start.uc_stack.ss_size = Stack::size();
+    start.uc_link = nullptr;
+    // makecontext passes ints alone, so the pointer travels in two.
+    const auto self = reinterpret_cast<std::uintptr_t>(this);
+    ::makecontext(&start, reinterpret_cast<void (*)()>(&Impl::enter), 2,
+                  static_cast<unsigned>(std::uint64_t{self} >> 32), static_cast<unsigned>(self));
+    if (__tsan_create_fiber != nullptr) fiber.tsan = __tsan_create_fiber(0);
+  }
+  ~Impl() {
+    if (__tsan_destroy_fiber != nullptr) __tsan_destroy_fiber(fiber.tsan);
+  }
+
+  static void enter(unsigned high, unsigned low) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): it was split to travel
+    auto* self = reinterpret_cast<Impl*>(std::uintptr_t{high} << 32 | low);
+    if (__sanitizer_finish_switch_fiber != nullptr)
+      __sanitizer_finish_switch_fiber(nullptr, &self->owner.bottom, &self->owner.size);
+    self->body();
+    self->ended = true;
+    self->change(self->fiber, self->owner, nullptr);
+  }
+
+  /// Leaves one side for the other; returns when the former is entered again. `fake_stack` is where
+  /// AddressSanitizer keeps what belongs to the side that is left; null where it will not return.
+  /// Only the first entry takes a context: swapcontext() calls the kernel, for the signal mask,
+  /// which costs ten times as much as all the rest. Not for threads with a shadow stack (Intel
+  /// CET), which longjmp() unwinds: it finds no place there that lies on another stack.
+  void change(Side& from, Side& to, void** fake_stack) {
+    from.exceptions.save();
+    to.exceptions.restore();
+    from.float_mode.save();
+    if (_setjmp(from.place) == 0) {
+      if (__sanitizer_start_switch_fiber != nullptr)
+        __sanitizer_start_switch_fiber(fake_stack, to.bottom, to.size);
+      if (__tsan_switch_to_fiber != nullptr) __tsan_switch_to_fiber(to.tsan, 0);
+      if (!std::exchange(started, true)) ::setcontext(&start);
+      _longjmp(to.place, 1);
+    }
+    from.float_mode.restore();
+    if (__sanitizer_finish_switch_fiber != nullptr)
+      __sanitizer_finish_switch_fiber(from.fake_stack, &to.bottom, &to.size);
+  }
+
+  Stack stack;
+  std::function<void()> body;
+  Side owner, fiber;
+  ucontext_t start;
+  bool started = false, ended = false;
+};
+
+Fiber::Fiber(std::function<void()> body) : impl_(std::make_unique<Impl>(std::move(body))) {}
+Fiber::~Fiber() = default;
+
+void Fiber::resume() {
+  if (__tsan_get_current_fiber != nullptr) impl_->owner.tsan = __tsan_get_current_fiber();
+  impl_->change(impl_->owner, impl_->fiber, &impl_->owner.fake_stack);
+}
+
+void Fiber::suspend() {
+  impl_->change(impl_->fiber, impl_->owner, &impl_->fiber.fake_stack);
+}
+
+bool Fiber::ended() const {
+  return impl_->ended;
+}
+
+}  // namespace winnow::comm

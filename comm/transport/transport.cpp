@@ -1,0 +1,64 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/transport.hpp"
+
+#include <cstring>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/ring.hpp"
+#include "comm/transport/subset.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow {
+
+namespace {
+
+constexpr std::size_t kDirectBytes = 1 << 12;  // up to here latency, not bandwidth, is the cost
+
+}  // namespace
+
+void Transport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                           Deadline deadline) {
+  comm::reduce_ring({*this, exec, elements, op, 0, 2 * size() - 2, deadline});
+}
+
+void Transport::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
+  comm::reduce_ring({*this, exec, elements, ReduceOp::sum, 0, size() - 1, deadline});
+}
+
+void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
+                           std::span<std::byte> all, Deadline deadline) {
+  comm::expect_gatherable(mine.size(), all.size(), size());
+  if (mine.empty()) return;
+  std::byte* own = all.data() + static_cast<std::size_t>(rank()) * mine.size();
+  if (own != mine.data() && exec.place == Place::cuda) {
+    kernels::copy(exec, {own, mine.size()}, mine);
+  } else if (own != mine.data()) {
+    std::memmove(own, mine.data(), mine.size());
+  }
+  if (size() == 1) return;
+  if (mine.size() > kDirectBytes) {
+    comm::run_ring({.transport = *this,
+                    .exec = exec,
+                    .elements = {all.data(), all.size(), ElementType::uint8},
+                    .op = ReduceOp::sum,  // of nothing: all that arrives is stored
+                    .first_step = size() - 1,
+                    .last_step = 2 * size() - 2,
+                    .deadline = deadline});
+    return;
+  }
+  // The same bytes as round the ring, in one step instead of P-1; peers in turn, so that not all
+  // ranks begin with the same one.
+  for (int distance = 1; distance < size(); ++distance) {
+    const int to = (rank() + distance) % size(), from = (rank() + size() - distance) % size();
+    send({own, mine.size()}, to);
+    recv(all.subspan(static_cast<std::size_t>(from) * mine.size(), mine.size()), from, nullptr);
+  }
+  wait(start(exec), deadline);
+}
+
+std::unique_ptr<Transport> Transport::subset(std::span<const int> ranks) {
+  return comm::make_subset(*this, ranks);
+}
+
+}  // namespace winnow

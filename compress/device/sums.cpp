@@ -1,0 +1,189 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/device/sums.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "compress/device/message.hpp"
+#include "compress/device/owned.hpp"
+#include "compress/device/selection.hpp"
+#include "kernels/cuda/add_to.hpp"
+#include "kernels/cuda/owned.hpp"
+#include "kernels/cuda/select_sums.hpp"
+#include "kernels/cuda/split.hpp"
+#include "kernels/cuda/value_coding.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::compress {
+namespace {
+
+using kernels::cuda::DeviceTerm;
+
+/// What others sent, as terms of all owners, of whom `self` has `own`.
+std::span<DeviceTerm> take_terms(const Exec& exec, std::span<const MessageView> contributions,
+                                 std::uint32_t self, const kernels::Term& own) {
+  const auto terms = exec.workspace->take<DeviceTerm>(contributions.size());
+  for (std::uint32_t rank = 0; rank < terms.size(); ++rank) {
+    terms[rank] = rank == self ? kernels::cuda::device_term(own) : device_term(contributions[rank]);
+  }
+  return terms;
+}
+
+/// Contributions as lists by local number, in device memory: those that carry every position get
+/// their indices. Takes the same memory whether they do or not.
+std::span<const DeviceTerm> upload_lists(const Exec& exec, const Part& part,
+                                         std::span<const MessageView> contributions) {
+  const auto terms = take_terms(exec, contributions, part.self, {});
+  const std::uint64_t count = part.partition.local_count(part.self);
+  if (part.most_for(part.self) == count) {
+    const auto numbers = exec.workspace->take<std::uint32_t>(count);
+    const auto there = exec.device_workspace->take<std::uint32_t>(count);
+    const auto is_whole = [](const DeviceTerm& term) { return !term.is_list; };
+    if (std::ranges::any_of(terms, is_whole)) {
+      std::iota(numbers.begin(), numbers.end(), 0U);
+      kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(numbers));
+    }
+    for (DeviceTerm& term : terms) {
+      if (!is_whole(term)) continue;
+      term.is_list = true;
+      term.index = there.data();
+    }
+  }
+  return upload(exec, terms);
+}
+
+}  // namespace
+
+std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codings,
+                                          const EncodeJob& job,
+                                          std::span<const MessageView> contributions, Owned& owned,
+                                          std::span<std::byte> out) {
+  const Part& part = job.part;
+  Workspace& scratch = *exec.device_workspace;
+  DeviceSelection selection = take_selection(exec, part, part.owner_k[part.self]);
+  std::uint64_t room = 0;  // of the lists of what terms name, one behind the other
+  for (const kernels::OwnedSums& list : owned.listed) room += list.most;
+  const auto touched = scratch.take<std::uint32_t>(room);
+  const auto sum = scratch.take<float>(room);
+  const Workspace::Scope scope(scratch);
+  const auto terms = upload_lists(exec, part, contributions);
+  std::size_t at = 0, end = 0, results = part.pieces.size();
+  {
+    const Stopwatch watch(job.add_seconds);
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
+      if (piece.own_k == 0) continue;
+      const kernels::OwnedSums& list = owned.listed[i];
+      const auto term_count = static_cast<std::uint32_t>(terms.size());
+      const Workspace::Scope of_piece(scratch);
+      const std::size_t bytes = kernels::cuda::select_sums_scratch(list, term_count);
+      kernels::SumLists lists{selection.index, selection.value, touched.subspan(end, list.most),
+                              sum.subspan(end, list.most)};
+      end += list.most;
+      if (part.any_k) {
+        kernels::cuda::keep_sums(exec, {.owned = list,
+                                        .fed = &owned.device.results[i],
+                                        .terms = terms.data(),
+                                        .term_count = term_count,
+                                        .out = lists,
+                                        .kept = selection.count.data(),
+                                        .touched_count = &owned.device.touched_counts[i],
+                                        .result = &owned.device.results[results++],
+                                        .scratch = scratch.take<std::byte>(bytes)});
+        continue;
+      }
+      lists.index = lists.index.subspan(at, piece.own_k);
+      lists.value = lists.value.subspan(at, piece.own_k);
+      at += piece.own_k;
+      kernels::cuda::select_sums(exec, {.owned = list,
+                                        .fed = &owned.device.results[i],
+                                        .terms = terms.data(),
+                                        .term_count = term_count,
+                                        .out = lists,
+                                        .touched_count = &owned.device.touched_counts[i],
+                                        .state = &piece.state->device_bounds->sum_bound,
+                                        .result = &owned.device.results[results++],
+                                        .scratch = scratch.take<std::byte>(bytes)});
+    }
+    if (part.any_k) await_selection(exec, selection);
+  }
+  owned.touched = {touched, sum};
+  owned.chosen = {selection.index, selection.value};
+  const Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = part.partition.local_count(part.self);
+  const MessageView sealed = seal_selection(exec, codings, part,
+                                            {header,
+                                             job.random,
+                                             selection.index,
+                                             selection.value,
+                                             {.results = owned.device.results.first(results)}},
+                                            out);
+  return out.first(sealed.bytes.size());
+}
+
+std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                                     std::span<const MessageView> contributions, Owned& owned,
+                                     std::span<std::byte> out) {
+  const Part& part = job.part;
+  owned.left = exec.device_workspace->take<float>(owned.acc.size());
+  {
+    const Stopwatch watch(job.add_seconds);
+    kernels::cuda::DeviceSumJob sum{.sum = owned.left, .not_finite = &owned.device.not_finite[1]};
+    place_terms(exec, take_terms(exec, contributions, part.self, {.value = owned.acc}), sum);
+    kernels::cuda::ordered_sum(exec, sum);
+    clear_own_gaps(exec, part, owned.left);
+  }
+  const Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = header.k = owned.acc.size();
+  kernels::cuda::quantize(exec, codings.value, job.random, owned.left,
+                          lay_out(header.count, header.k, out, codings).value_part);
+  seal_on_device(exec, header, {}, {.words = owned.device.not_finite}, out, codings);
+  return out;
+}
+
+bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& outcome) {
+  Workspace& scratch = *exec.device_workspace;
+  const Workspace::Scope host_scope(*exec.workspace), scope(scratch);
+  const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
+  const auto terms = exec.workspace->take<DeviceTerm>(outcome.messages.size());
+  std::size_t lists = 0;
+  for (std::uint32_t owner = 0; owner < terms.size(); ++owner) {
+    DeviceTerm term = device_term(outcome.messages[owner]);
+    // As much whatever was kept.
+    const std::uint64_t most = part.any_k ? part.partition.local_count(owner) : term.count;
+    if (!term.is_list && !part.any_k) continue;
+    const auto position = scratch.take<std::uint32_t>(most);
+    if (!term.is_list) continue;
+    kernels::cuda::positions_of(exec, part.partition, owner, outcome.messages[owner].index,
+                                position.first(term.count));
+    term.index = position.data();
+    terms[lists++] = term;
+  }
+  if (lists > 0) {
+    kernels::cuda::DeviceSumJob job{.factor = outcome.factor, .not_finite = not_finite.data()};
+    place_terms(exec, terms.first(lists), job);
+    for (const Piece& piece : part.pieces) {
+      job.begin = piece.base;
+      job.sum = piece.elements;
+      kernels::cuda::ordered_sum(exec, job);
+    }
+  }
+  const auto elements = place(exec, part, [](const Piece& piece) { return piece.elements; });
+  for (std::uint32_t owner = 0; owner < outcome.messages.size(); ++owner) {
+    const DeviceTerm values = device_term(outcome.messages[owner]);
+    if (values.is_list) continue;
+    kernels::cuda::write_owned(
+        exec, {.partition = part.partition, .owner = owner, .pieces = elements, .values = values},
+        outcome.factor, not_finite.data());
+  }
+  std::uint32_t answer = 0;
+  kernels::read(exec, std::as_writable_bytes(std::span(&answer, 1)), std::as_bytes(not_finite));
+  return answer == 0;
+}
+
+}  // namespace winnow::compress

@@ -1,0 +1,94 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/exec/place_memory.hpp"
+
+#include <algorithm>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/place_memory.hpp"
+#include "kernels/exec/host_memory.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::kernels {
+
+const MemorySource& memory_of(Place place) {
+  return place == Place::cuda ? cuda::device_memory() : kHostMemory;
+}
+
+const MemorySource& pinned_memory() {
+  return cuda::pinned_memory();
+}
+
+Workspace& scratch_of(const Exec& exec) {
+  Workspace* const workspace = exec.place == Place::cuda ? exec.device_workspace : exec.workspace;
+  WINNOW_EXPECTS(workspace != nullptr,
+                 "this needs scratch: pass Exec::workspace, or with "
+                 "Place::cuda Exec::device_workspace");
+  return *workspace;
+}
+
+bool is_within_reach(Place place, const void* memory) {
+  return place != Place::cuda || cuda::is_within_reach(memory);
+}
+
+void zero(const Exec& exec, std::span<std::byte> bytes) {
+  if (exec.place == Place::cuda) {
+    cuda::zero(exec, bytes);
+  } else {
+    std::ranges::fill(bytes, std::byte{});
+  }
+}
+
+void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
+  copy(exec, to, from);
+  wait(exec);
+}
+
+void wait(const Exec& exec) {
+  if (exec.place == Place::cuda) cuda::wait(exec);
+}
+
+bool is_idle(const Exec& exec) {
+  return exec.place != Place::cuda || cuda::is_idle(exec);
+}
+
+bool is_captured(const Exec& exec) {
+  return exec.place == Place::cuda && cuda::is_captured(exec);
+}
+
+StreamMark::~StreamMark() {
+  if (event_ != nullptr) cuda::destroy_event(event_);
+}
+
+void StreamMark::set(const Exec& exec) {
+  if (event_ == nullptr) event_ = cuda::make_event();
+  cuda::record(exec, event_);
+}
+
+void StreamMark::hold_up(const Exec& exec) const {
+  if (event_ != nullptr) cuda::wait_for(exec, event_);
+}
+
+bool StreamMark::passed() const {
+  return event_ == nullptr || cuda::has_passed(event_);
+}
+
+void TimedMark::set(const Exec& exec) {
+  if (event_ == nullptr) event_.reset(cuda::make_timed_event());
+  cuda::record(exec, event_.get());
+}
+
+bool TimedMark::passed() const {
+  return cuda::has_passed(event_.get());
+}
+
+double TimedMark::seconds_since(const TimedMark& earlier) const {
+  return cuda::seconds_between(earlier.event_.get(), event_.get());
+}
+
+void TimedMark::Destroy::operator()(void* event) const noexcept {
+  cuda::destroy_event(event);
+}
+
+}  // namespace winnow::kernels

@@ -1,0 +1,86 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "winnow/workspace.hpp"
+
+#include <algorithm>
+#include <winnow/error.hpp>
+
+#include "kernels/exec/host_memory.hpp"
+#include "kernels/exec/keep_for_ever.hpp"
+
+namespace winnow {
+
+namespace {
+constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
+}  // namespace
+
+Workspace::Workspace() : Workspace(kernels::kHostMemory) {}
+Workspace::Workspace(const MemorySource& source) : source_(source) {}
+Workspace::~Workspace() {
+  release();
+}
+
+void Workspace::release() noexcept {
+  if (abandoned_) {
+    for (const Block& block : blocks_) kernels::keep_for_ever(block.memory);
+    return;
+  }
+  for (Block& block : blocks_) source_.release(block.memory);
+  blocks_.clear();
+}
+
+std::size_t Workspace::capacity() const noexcept {
+  std::size_t bytes = 0;
+  for (const Block& block : blocks_) bytes += block.bytes;
+  return bytes;
+}
+
+void Workspace::add_block(std::size_t bytes) {
+  blocks_.reserve(blocks_.size() + 1);
+  blocks_.push_back({source_.allocate(bytes), bytes, 0});
+  ++allocations_;
+}
+
+std::byte* Workspace::take_bytes(std::size_t bytes) {
+  bytes = (bytes + source_.alignment - 1) / source_.alignment * source_.alignment;
+  while (current_ < blocks_.size() && blocks_[current_].bytes - blocks_[current_].used < bytes) {
+    if (++current_ < blocks_.size()) blocks_[current_].used = 0;
+  }
+  // The host's memory is doubled, for what is not touched costs nothing; a device's is not.
+  const std::size_t spare = source_.is_device ? 0 : capacity();
+  if (current_ == blocks_.size()) add_block(std::max({bytes, kSmallestBlock, spare}));
+  Block& block = blocks_[current_];
+  std::byte* memory = block.memory + block.used;
+  block.used += bytes;
+  return memory;
+}
+
+std::pair<std::size_t, std::size_t> Workspace::enter() {
+  ++depth_;
+  return {current_, current_ < blocks_.size() ? blocks_[current_].used : 0};
+}
+
+void Workspace::leave(std::pair<std::size_t, std::size_t> mark) noexcept {
+  current_ = mark.first;
+  if (current_ < blocks_.size()) blocks_[current_].used = mark.second;
+  if (--depth_ == 0 && !source_.is_device) merge_blocks();
+}
+
+void Workspace::compact() {
+  WINNOW_EXPECTS(depth_ == 0, "a workspace is compacted when all its Scopes have ended");
+  merge_blocks();
+}
+
+void Workspace::merge_blocks() noexcept {
+  if (blocks_.size() < 2 || abandoned_) return;
+  const std::size_t bytes = capacity();
+  release();
+  current_ = 0;
+  try {
+    add_block(bytes);
+  } catch (...) {
+    // Scratch is taken again, block by block, by the next pass.
+  }
+}
+
+}  // namespace winnow

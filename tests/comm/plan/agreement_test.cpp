@@ -1,0 +1,99 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/plan/agreement.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "tests/compress/messages.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using namespace tests;
+using compress::Header;
+
+/// Rank 0 of two; what the other one says is given.
+class OtherSays final : public Transport {
+ public:
+  explicit OtherSays(Bytes message) : message_(std::move(message)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  int node() const override { return 0; }
+  void send(std::span<const std::byte> message, int) override {
+    sent_.insert(sent_.end(), message.begin(), message.end());
+  }
+  void recv(std::span<std::byte> buffer, int, std::uint64_t* message_bytes) override {
+    std::ranges::copy(message_.span().first(buffer.size()), buffer.begin());
+    *message_bytes = message_.span().size();
+  }
+  Ticket start(const Exec&) override { return {}; }
+  void wait(Ticket, Deadline) override {}
+  void abort(std::string_view) noexcept override {}
+
+  const std::vector<std::byte>& sent() const { return sent_; }
+
+ private:
+  Bytes message_;
+  std::vector<std::byte> sent_;
+};
+
+/// What the golden agreement says.
+Header first_call() {
+  Header header = gradient_header(25600000, 256000);
+  header.epoch = 0;
+  header.part = 0;
+  return header;
+}
+
+std::string error_of(OtherSays& world, const Header& mine, std::string_view refusal = "") {
+  Workspace workspace;
+  try {
+    agree(world, Exec{.workspace = &workspace}, mine, refusal, Deadline::never());
+  } catch (const UsageError& error) {
+    return std::string("UsageError: ") + error.what();
+  } catch (const CommError& error) {
+    return std::string("CommError: ") + error.what();
+  }
+  return "";
+}
+
+TEST(Agreement, SendsAndReadsTheGoldenMessage) {
+  Bytes golden = golden_message("agreement");
+  OtherSays world(golden);
+  EXPECT_EQ(error_of(world, first_call()), "");
+  EXPECT_TRUE(std::ranges::equal(world.sent(), golden.span()));
+}
+
+TEST(Agreement, SendsAndReadsTheGoldenRefusal) {
+  Bytes golden = golden_message("agreement_refused");
+  OtherSays refusing(golden);
+  EXPECT_EQ(error_of(refusing, first_call()),
+            "UsageError: rank 1 refuses this bucket; its own error says why");
+
+  OtherSays ready(golden_message("agreement"));
+  Header mine = first_call();
+  mine.count = mine.k = 0;
+  mine.flags = Header::kRefused;
+  EXPECT_EQ(error_of(ready, mine, "this rank refuses"), "UsageError: this rank refuses");
+  EXPECT_TRUE(std::ranges::equal(ready.sent(), golden.span()));
+}
+
+TEST(Agreement, TrustsNoBit) {
+  Bytes golden = golden_message("agreement");
+  for (std::size_t bit = 0; bit < 8 * golden.span().size(); ++bit) {
+    Bytes forged = golden;
+    forged.span()[bit / 8] ^= std::byte{1} << (bit % 8);
+    OtherSays world(forged);
+    EXPECT_EQ(error_of(world, first_call()),
+              "CommError: rank 1 does something else while rank 0 is in the first call of a bucket")
+        << "bit " << bit;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::comm

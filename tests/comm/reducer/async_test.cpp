@@ -1,0 +1,199 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Calls in flight, with a thread of the AllReducer's own and without.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/harness/count_allocations.hpp"
+#include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/laws/reference.hpp"
+
+namespace winnow::tests {
+namespace {
+
+/// Who runs calls in flight: a thread, where the transport allows one, or whoever waits.
+enum class Runner { thread, waiter };
+
+class ChosenRunner final : public ForwardingTransport {
+ public:
+  ChosenRunner(std::shared_ptr<Transport> inner, Runner runner)
+      : ForwardingTransport(std::move(inner)), runner_(runner) {}
+  bool allows_threads() const override {
+    return runner_ == Runner::thread && ForwardingTransport::allows_threads();
+  }
+  Ticket start(const Exec& exec) override {
+    if (cut && rank() == 0) throw CommError("the wire was cut");
+    return ForwardingTransport::start(exec);
+  }
+
+  std::atomic<bool> cut = false;
+
+ private:
+  Runner runner_;
+};
+
+class Async : public testing::TestWithParam<Runner> {
+ protected:
+  /// body(transport) on every rank, at every number of ranks.
+  template <class Body>
+  void on_ranks(const Body& body) {
+    for (const int ranks : rank_counts()) {
+      run_ranks(ranks, [&](const std::shared_ptr<Transport>& inner) {
+        body(std::make_shared<ChosenRunner>(inner, GetParam()));
+      });
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Runners, Async, testing::Values(Runner::thread, Runner::waiter),
+                         [](const auto& test) {
+                           return test.param == Runner::thread ? "thread" : "waiter";
+                         });
+
+constexpr std::size_t kBuckets = 5;
+constexpr std::uint64_t kCounts[kBuckets] = {20000, 1, 3001, 500, 7000};
+const Options kOptions = {
+    .compressor = "topk:0.05,int8:stochastic", .schedule = "least_bytes", .min_bytes = 1000};
+
+std::vector<std::vector<float>> gradients(int rank, int step) {
+  std::vector<std::vector<float>> all;
+  for (std::size_t b = 0; b < kBuckets; ++b) {
+    all.push_back(make_gradient(Kind::normal, kCounts[b], rank, step, b));
+  }
+  return all;
+}
+
+TEST_P(Async, CallsInFlightEqualBlockingOnesWhateverIsWaitedForFirst) {
+  on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
+    const int rank = transport->rank();
+    constexpr int kSteps = 4;
+    std::vector<std::vector<std::vector<float>>> expected;
+    {
+      AllReducer reducer(transport, kOptions);
+      for (int step = 0; step < kSteps; ++step) {
+        expected.push_back(gradients(rank, step));
+        for (std::size_t b = 0; b < kBuckets; ++b) reducer.all_reduce(expected.back()[b], b);
+      }
+    }
+    AllReducer reducer(transport, kOptions);
+    for (int step = 0; step < kSteps; ++step) {
+      auto got = gradients(rank, step);
+      std::vector<Work> works;
+      for (std::size_t b = 0; b < kBuckets; ++b) {
+        if (b == 3) {
+          reducer.all_reduce(got[b], b);  // a blocking call takes its turn
+        } else {
+          works.push_back(reducer.all_reduce_async(got[b], b));
+        }
+      }
+      if (rank % 2 == 1) std::ranges::reverse(works);
+      for (Work& work : works) work.wait();
+      for (std::size_t b = 0; b < kBuckets; ++b) {
+        EXPECT_TRUE(same_bits(got[b], expected[static_cast<std::size_t>(step)][b]))
+            << "step " << step << " bucket " << b;
+      }
+    }
+    EXPECT_EQ(reducer.totals().calls, kSteps * kBuckets);
+  });
+}
+
+TEST_P(Async, ErrorsComeOutOfTheWaitOfTheirCall) {
+  on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
+    if (transport->size() == 1) return;
+    AllReducer reducer(transport, kOptions);
+    std::vector<float> good(3000, 1.0F), more(3000, 2.0F);
+    // Ranks differ in the count of the second call.
+    std::vector<float> bad(transport->rank() == 0 ? 4000 : 4001, 3.0F);
+    Work first = reducer.all_reduce_async(good, 1);
+    Work second = reducer.all_reduce_async(bad, 2);
+    Work third = reducer.all_reduce_async(more, 3);
+    EXPECT_NO_THROW(third.wait());
+    EXPECT_THROW(second.wait(), UsageError);
+    EXPECT_NO_THROW(second.wait());  // said once
+    EXPECT_NO_THROW(first.wait());
+    for (const float value : bad) EXPECT_EQ(value, 3.0F);
+  });
+}
+
+TEST_P(Async, AfterACommErrorCallsInFlightTouchNothing) {
+  on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
+    if (transport->size() == 1) return;
+    AllReducer reducer(transport,
+                       {.compressor = "topk:0.05", .schedule = "least_bytes", .min_bytes = 0});
+    std::vector<float> values(3000, 1.0F), later(3000, 2.0F);
+    reducer.all_reduce(values, 1);
+    reducer.all_reduce(later, 2);
+    std::ranges::fill(values, 1.0F);
+    std::ranges::fill(later, 2.0F);
+    tell_rank_0(*transport);
+    transport->cut = true;
+    Work first = reducer.all_reduce_async(values, 1);
+    Work second = reducer.all_reduce_async(later, 2);
+    EXPECT_THROW(first.wait(), CommError);
+    EXPECT_THROW(second.wait(), CommError);
+    for (const float value : values) EXPECT_EQ(value, 0.0F);
+    for (const float value : later) EXPECT_EQ(value, 2.0F);
+  });
+}
+
+TEST_P(Async, TestBecomesTrue) {
+  on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
+    AllReducer reducer(transport, kOptions);
+    std::vector<float> one(5000, 1.0F), two(5000, 1.0F);
+    Work first = reducer.all_reduce_async(one, 1);
+    Work second = reducer.all_reduce_async(two, 2);
+    while (!second.test()) std::this_thread::yield();
+    EXPECT_TRUE(first.test());
+    second.wait();
+    first.wait();
+    EXPECT_TRUE(first.test());
+    EXPECT_TRUE(Work().test());
+  });
+}
+
+TEST_P(Async, WhatIsNotWaitedForIsFinished) {
+  on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
+    const auto size = static_cast<float>(transport->size());
+    std::vector<float> dropped(100, 1.0F), replaced(100, 2.0F), pending(100, 3.0F);
+    std::optional<Work> outlives;
+    {
+      AllReducer reducer(transport, {.compressor = "none", .op = ReduceOp::sum});
+      { const Work work = reducer.all_reduce_async(dropped, 1); }
+      EXPECT_EQ(dropped[99], size);
+      Work work = reducer.all_reduce_async(replaced, 2);
+      work = Work();
+      EXPECT_EQ(replaced[99], 2 * size);
+      outlives = reducer.all_reduce_async(pending, 3);
+    }
+    EXPECT_EQ(pending[99], 3 * size);
+    EXPECT_NO_THROW(outlives->wait());
+  });
+}
+
+TEST_P(Async, NothingIsAllocatedToIssueACall) {
+  on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
+    AllReducer reducer(transport, {.compressor = "none"});
+    std::vector<std::vector<float>> values(3, std::vector<float>(100, 1.0F));
+    // By then every slot of the queue has been used.
+    constexpr int kWarm = 24;
+    for (int step = 0; step < kWarm + 4; ++step) {
+      std::array<Work, 3> works;
+      const std::uint64_t before = thread_allocations();
+      for (std::size_t b = 0; b < 3; ++b) works[b] = reducer.all_reduce_async(values[b], b);
+      const std::uint64_t news = thread_allocations() - before;
+      for (Work& work : works) work.wait();
+      if (step >= kWarm) {
+        EXPECT_EQ(news, 0U);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests

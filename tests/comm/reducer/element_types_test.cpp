@@ -1,0 +1,137 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of 16 bits: what is summed, kept and rounded is what a float32 gradient of the same
+// numbers gives.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/half.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/reducer.hpp"
+#include "tests/laws/reference.hpp"
+
+namespace winnow::tests {
+namespace {
+
+constexpr std::uint64_t kCounts[] = {5000, 300, 2000};
+
+struct Case {
+  ElementType type;
+  const char* compressor;
+  const char* schedule;
+};
+
+class Halves : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(GatherTypes, Halves,
+                         testing::Values(Case{ElementType::bf16, "topk:0.02", "gather"},
+                                         Case{ElementType::bf16, "none", "dense"},
+                                         Case{ElementType::fp16, "int4", "gather"}));
+INSTANTIATE_TEST_SUITE_P(Types, Halves,
+                         testing::Values(Case{ElementType::fp16, "topk:0.02,int8", "balanced"},
+                                         Case{ElementType::bf16, "topk:0.02", "doubling"},
+                                         Case{ElementType::bf16, "none", "least_bytes"},
+                                         Case{ElementType::fp16, "int4", "least_bytes"},
+                                         Case{ElementType::fp16, "none", "balanced"},
+                                         Case{ElementType::bf16, "topk:0.02", "two_level"}),
+                         [](const auto& test) { return "case" + std::to_string(test.index); });
+
+std::vector<std::uint16_t> rounded(ElementType type, const std::vector<float>& values) {
+  std::vector<std::uint16_t> halves(values.size());
+  kernels::narrow({}, type, values, halves);
+  return halves;
+}
+
+std::vector<float> widened(ElementType type, const std::vector<std::uint16_t>& halves) {
+  std::vector<float> values(halves.size());
+  kernels::widen({}, type, halves, values);
+  return values;
+}
+
+// A bucket of halves, one bias among them in float32, against the same bucket in float32.
+TEST_P(Halves, EqualFloatsRoundedOnce) {
+  const Case c = GetParam();
+  const ElementType type = c.type;
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
+      const int rank = transports[0]->rank();
+      const Options options{
+          .compressor = c.compressor, .schedule = c.schedule, .links = kGivenLinks, .min_bytes = 0};
+      Reducer halves(transports[0], options), floats(transports[1], options);
+      for (int step = 0; step < 3; ++step) {
+        std::vector<std::vector<std::uint16_t>> half;
+        std::vector<std::vector<float>> wide;
+        for (std::uint64_t id = 0; id < 3; ++id) {
+          half.push_back(rounded(type, make_gradient(Kind::normal, kCounts[id], rank, step, id)));
+          wide.push_back(widened(type, half.back()));
+        }
+        std::vector<float> bias = wide[1];
+        const Segment of_halves[] = {{.elements = {half[0].data(), half[0].size(), type}, .id = 0},
+                                     {.elements = bias, .id = 1, .dimensions = 1},
+                                     {.elements = {half[2].data(), half[2].size(), type}, .id = 2}};
+        const Segment of_floats[] = {{.elements = wide[0], .id = 0},
+                                     {.elements = wide[1], .id = 1, .dimensions = 1},
+                                     {.elements = wide[2], .id = 2}};
+        halves.all_reduce(of_halves);
+        floats.all_reduce(of_floats);
+        EXPECT_EQ(half[0], rounded(type, wide[0]));
+        EXPECT_EQ(half[2], rounded(type, wide[2]));
+        EXPECT_TRUE(same_bits(bias, wide[1]));
+        EXPECT_TRUE(same_bits(halves.residual(0), floats.residual(0)));
+      }
+    });
+  }
+}
+
+// Law 7: poison also where a sum is finite and its rounding is not.
+class HalvesOverflow : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(GatherSchedules, HalvesOverflow, testing::Values("gather"));
+INSTANTIATE_TEST_SUITE_P(Schedules, HalvesOverflow,
+                         testing::Values("doubling", "balanced", "two_level:gather",
+                                         "two_level:doubling", "two_level:balanced",
+                                         "two_level:shared"));
+
+TEST_P(HalvesOverflow, PutsEverythingBack) {
+  const char* const schedule = GetParam();
+  run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+    if (transport->size() == 1) return;
+    Reducer reducer(
+        transport,
+        {.compressor = "topk:0.01", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
+    constexpr auto kType = ElementType::fp16;
+    std::vector<float> gradient(1000, 0.25F), bias(50, 1.0F);
+    gradient[5] = 60000;
+    auto halves = rounded(kType, gradient);
+    auto bias_halves = rounded(kType, bias);
+    const Segment segments[] = {
+        {.elements = {halves.data(), halves.size(), kType}, .id = 0},
+        {.elements = {bias_halves.data(), bias_halves.size(), kType}, .id = 1, .dimensions = 1}};
+    reducer.all_reduce(segments);
+    EXPECT_EQ(reducer.last().poisoned, 1U);
+    for (const float value : widened(kType, halves)) EXPECT_TRUE(std::isnan(value));
+    for (const float value : widened(kType, bias_halves)) EXPECT_TRUE(std::isnan(value));
+    const auto residual = reducer.residual(0);
+    ASSERT_EQ(residual.size(), gradient.size());
+    EXPECT_TRUE(std::ranges::equal(residual, widened(kType, rounded(kType, gradient))));
+    EXPECT_TRUE(std::ranges::equal(reducer.residual(1), bias));
+  });
+}
+
+TEST(HalvesUsage, TypesThatDifferAreAnErrorOnEveryRank) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      if (transport->size() == 1) return;
+      Reducer reducer(transport,
+                      {.compressor = "topk:0.1", .schedule = "least_bytes", .min_bytes = 0});
+      std::vector<std::uint16_t> halves(1000, 0x3c00);
+      const auto type = transport->rank() == 0 ? ElementType::bf16 : ElementType::fp16;
+      EXPECT_THROW(reducer.all_reduce({halves.data(), halves.size(), type}, 0), UsageError);
+      EXPECT_EQ(halves, std::vector<std::uint16_t>(1000, 0x3c00));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

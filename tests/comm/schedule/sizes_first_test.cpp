@@ -1,0 +1,157 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What schedules send where sizes do not travel with messages: sizes first where the support
+// decides them, and nothing more where (count, k) do.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+#include <winnow/allreducer.hpp>
+#include <winnow/error.hpp>
+
+#include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/laws/reference.hpp"
+
+namespace winnow::tests {
+namespace {
+
+/// Counts what is sent; whether sizes travel, it is told.
+class CountingTransport final : public ForwardingTransport {
+ public:
+  CountingTransport(std::shared_ptr<Transport> inner, bool sizes_travel)
+      : ForwardingTransport(std::move(inner)), sizes_travel_(sizes_travel) {}
+  bool sizes_travel() const override { return sizes_travel_; }
+  void send(std::span<const std::byte> message, int peer) override {
+    ++messages;
+    ForwardingTransport::send(message, peer);
+  }
+  Ticket start(const Exec& exec) override {
+    ++starts;
+    return ForwardingTransport::start(exec);
+  }
+
+  std::uint64_t messages = 0, starts = 0;
+
+ private:
+  bool sizes_travel_;
+};
+
+struct Sent {
+  std::uint64_t messages, starts, bytes, wire_bytes;
+};
+
+/// What this rank sends in the second call of a bucket of one part.
+Sent second_call(const std::shared_ptr<Transport>& inner, const Options& options,
+                 bool sizes_travel) {
+  const auto transport = std::make_shared<CountingTransport>(inner, sizes_travel);
+  AllReducer reducer(transport, options);
+  Sent before{};
+  for (int step = 0; step < 2; ++step) {
+    auto gradient = make_gradient(Kind::heavy_tailed, 30000, inner->rank(), step, 1);
+    before = {transport->messages, transport->starts, transport->bytes_sent(), 0};
+    reducer.all_reduce(gradient, 0);
+  }
+  return {transport->messages - before.messages, transport->starts - before.starts,
+          transport->bytes_sent() - before.bytes, reducer.last().wire_bytes};
+}
+
+struct Case {
+  const char* compressor;
+  const char* schedule;
+  std::uint64_t rounds_of_sizes;  ///< of those to each other rank
+};
+
+class SizesFirst : public testing::TestWithParam<Case> {};
+
+TEST_P(SizesFirst, TravelOnlyWhereTheSupportDecidesThem) {
+  const Case c = GetParam();
+  const Options options{.compressor = c.compressor, .schedule = c.schedule, .min_bytes = 0};
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const auto peers = static_cast<std::uint64_t>(transport->size() - 1);
+      if (peers == 0) return;
+      const Sent with = second_call(transport, options, true);
+      const Sent without = second_call(transport, options, false);
+      EXPECT_EQ(without.messages - with.messages, c.rounds_of_sizes * peers);
+      EXPECT_EQ(without.starts - with.starts, c.rounds_of_sizes);
+      EXPECT_EQ(without.bytes - with.bytes, 8 * c.rounds_of_sizes * peers);
+      EXPECT_EQ(with.wire_bytes, with.bytes);
+      EXPECT_EQ(without.wire_bytes, without.bytes);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, SizesFirst,
+    testing::Values(Case{"topk:0.01", "gather", 0}, Case{"topk:0.01,int8,bitmap", "gather", 0},
+                    Case{"topk:0.01,raw32", "gather", 0}, Case{"int4", "gather", 0},
+                    Case{"threshold:2", "gather", 1}, Case{"topk:0.01", "balanced", 1},
+                    Case{"int8", "balanced", 0}, Case{"none", "balanced", 0},
+                    Case{"threshold:2", "balanced", 2}, Case{"topk:0.01", "shared", 0},
+                    Case{"topk:0.01,int8", "shared", 0}, Case{"int4", "doubling", 0}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
+
+// Of 3 ranks: 0 has guest 1, and exchanges the sum of two ranks for the gradient of rank 2.
+TEST(SizesFirst, TravelWithUnionsAlone) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    if (transport->size() != 3) return;
+    const Options options{.compressor = "topk:0.01", .schedule = "doubling", .min_bytes = 0};
+    const Sent with = second_call(transport, options, true);
+    const Sent without = second_call(transport, options, false);
+    // 0 sends the sum of two ranks to 2, and of three to 1; the others send their gradients.
+    const std::uint64_t unions = transport->rank() == 0 ? 2 : 0;
+    EXPECT_EQ(without.messages - with.messages, unions);
+    EXPECT_EQ(without.bytes - with.bytes, 8 * unions);
+    // A rank that receives a union stops for its size too.
+    EXPECT_EQ(without.starts - with.starts, transport->rank() == 0 ? 2U : 1U);
+  });
+}
+
+/// Says of rank 0's messages that they are longer than they are.
+class LyingTransport final : public ForwardingTransport {
+ public:
+  explicit LyingTransport(std::shared_ptr<Transport> inner)
+      : ForwardingTransport(std::move(inner)) {}
+  bool sizes_travel() const override { return false; }
+  void send(std::span<const std::byte> message, int peer) override {
+    const bool lies = armed && rank() == 0 && message.size() == sizeof too_long_;
+    ForwardingTransport::send(lies ? std::as_bytes(std::span(&too_long_, 1)) : message, peer);
+  }
+
+  bool armed = false;
+
+ private:
+  std::uint64_t too_long_ = std::uint64_t{1} << 40;
+};
+
+TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
+    if (inner->size() == 1) return;
+    const auto transport = std::make_shared<LyingTransport>(inner);
+    AllReducer reducer(transport, {.compressor = "topk:0.02", .schedule = "balanced"});
+    auto gradient = make_gradient(Kind::normal, 20000, inner->rank(), 0, 1);
+    reducer.all_reduce(gradient, 0);
+    const std::vector<float> before(reducer.residual(0).begin(), reducer.residual(0).end());
+    gradient = make_gradient(Kind::normal, 20000, inner->rank(), 1, 1);
+    const std::vector<float> untouched = gradient;
+    transport->armed = true;
+    std::string text;
+    try {
+      reducer.all_reduce(gradient, 0);
+    } catch (const CommError& error) {
+      text = error.what();
+    }
+    // Who did not see it heard of it by an abort.
+    EXPECT_NE(text.find("rank 0 has a message of 1099511627776 bytes"), std::string::npos) << text;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      EXPECT_EQ(gradient[i], 0.0F);
+      EXPECT_EQ(reducer.residual(0)[i], untouched[i] + before[i]);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,425 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// An AllReducer whose buckets lie in device memory beside others whose lie in the host's, what it
+// refuses, and its calls in flight. What it sums is shown by the laws (see on_device in
+// tests/meson.build).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/winnow.hpp>
+
+#include "comm/transport/bridge/staged.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
+#include "tests/harness/device.hpp"
+#include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/graph.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/laws/reference.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+std::vector<float> on_host(const Exec& exec, std::span<const float> there) {
+  std::vector<float> here(there.size());
+  kernels::read(exec, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
+  return here;
+}
+
+void bring(const Exec& exec, std::span<float> there, std::span<const float> here) {
+  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(here));
+  kernels::wait(exec);
+}
+
+/// Odd ranks in device memory, even ones in the host's: the same bits on all of them, and the same
+/// messages on the wire.
+TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
+  constexpr std::size_t kCount = 5000;
+  using Plan = std::pair<const char*, const char*>;
+  for (const auto& [compressor, schedule] :
+       {Plan{"topk:0.01", "gather"}, Plan{"topk:0.05,int8:stochastic,bitmap", "gather"},
+        Plan{"int4", "gather"}, Plan{"topk:0.01", "balanced"},
+        Plan{"topk:0.05,int8:stochastic,bitmap", "balanced"}, Plan{"int4", "balanced"},
+        Plan{"topk:0.05,int8", "doubling"}, Plan{"topk:0.3", "doubling"},
+        Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int4", "shared"},
+        Plan{"threshold:3", "gather"}, Plan{"threshold:0.5,int4:stochastic", "gather"},
+        Plan{"threshold:3,bitmap", "doubling"}, Plan{"threshold", "doubling"},
+        Plan{"threshold:5,raw32", "balanced"}, Plan{"threshold:0.5,int8:stochastic", "balanced"}}) {
+    const Options options{.compressor = compressor, .schedule = schedule, .min_bytes = 0};
+    run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      const bool on_device = transport->rank() % 2 == 1;
+      const Exec place = on_device ? stream.exec() : Exec();
+      AllReducer reducer(transport, options, place);
+      kernels::PlaceArray<float> bucket(place, kCount);
+      std::vector<float> all(kCount * 4);
+      for (int step = 0; step < 3; ++step) {
+        const auto gradient = make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 7);
+        bring(place, bucket.span(), gradient);
+        reducer.all_reduce(bucket.span(), 7);
+        const std::vector<float> result = on_host(place, bucket.span());
+        Workspace workspace;
+        transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(result)),
+                              std::as_writable_bytes(std::span(all)), Deadline::never());
+        for (std::size_t rank = 0; rank < 4; ++rank) {
+          EXPECT_TRUE(same_bits(result, std::span(all).subspan(rank * kCount, kCount)));
+        }
+      }
+      EXPECT_EQ(reducer.last().schedule, options.schedule);
+    });
+  }
+}
+
+/// Elements of other types and operations, and tensors apart in memory: dense.
+TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(transport, {.compressor = "topk:0.01"}, place);
+    const int rank = transport->rank();
+    kernels::PlaceArray<float> first(place, 100), second(place, 50);
+    bring(place, first.span(), std::vector<float>(100, static_cast<float>(rank)));
+    bring(place, second.span(), std::vector<float>(50, static_cast<float>(-rank)));
+    const Segment segments[] = {{.elements = first.span(), .id = 1},
+                                {.elements = second.span(), .id = 2}};
+    reducer.all_reduce(segments, ReduceOp::maximum);
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(100, 2));
+    EXPECT_EQ(on_host(place, second.span()), std::vector<float>(50, 0));
+    reducer.all_reduce(segments, ReduceOp::average);  // below min_bytes
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(100, 2));
+    EXPECT_EQ(reducer.last().schedule, "dense");
+  });
+}
+
+/// In order of the stream, out of place, by the thread of the AllReducer.
+TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
+  constexpr std::size_t kCount = 3000;
+  run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(
+        transport,
+        {.compressor = "topk:1", .schedule = "gather", .op = ReduceOp::sum, .min_bytes = 0}, place);
+    kernels::PlaceArray<float> in(place, kCount), out(place, kCount), after(place, kCount);
+    kernels::fill(place, in.span(), static_cast<float>(transport->rank() + 1));
+    Work work = reducer.all_reduce_async(std::as_const(in).span(), out.span(), 1);
+    work.wait();
+    kernels::copy(place, after.span(), out.span());
+    EXPECT_EQ(on_host(place, after.span()), std::vector<float>(kCount, 6));
+    EXPECT_EQ(on_host(place, in.span()),
+              std::vector<float>(kCount, static_cast<float>(transport->rank() + 1)));
+  });
+}
+
+/// From a gradient of which nothing is kept to one that is kept whole, and back: a message of any
+/// size, and no memory in any of them but the first. What nobody knows beforehand is waited for.
+TEST_F(DeviceTest, AThresholdKeepsNothingAndAll) {
+  constexpr std::size_t kCount = 200'000;
+  struct Plan {
+    const char* compressor;
+    const char* schedule;
+    int ranks;
+    bool keeps = true;  // anything of these gradients
+  };
+  for (const auto& [compressor, schedule, ranks, keeps_any] :
+       {Plan{"threshold", "gather", 1}, Plan{"threshold", "gather", 3},
+        Plan{"threshold", "doubling", 3}, Plan{"threshold", "balanced", 3},
+        Plan{"threshold:0.5,bf16", "gather", 2}, Plan{"threshold:0.5,bf16", "balanced", 2},
+        Plan{"threshold:3.4e38", "gather", 2, false},
+        Plan{"threshold:3.4028235e38", "balanced", 2, false}}) {
+    const bool keeps = keeps_any;
+    SCOPED_TRACE(testing::Message() << compressor << " " << schedule);
+    const Options options{
+        .compressor = compressor, .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0};
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      AllReducer reducer(transport, options, place);
+      kernels::PlaceArray<float> bucket(place, kCount);
+      float carried = 0;
+      const auto step = [&](float value) {
+        kernels::fill(place, bucket.span(), value);
+        reducer.all_reduce(bucket.span(), 1);
+        reducer.synchronize();
+        if (!keeps) carried += value;
+        const float sum = keeps ? value * static_cast<float>(transport->size()) : 0;
+        const std::vector<float> result = on_host(place, bucket.span());
+        const std::vector<float> residual = on_host(place, reducer.residual(1));
+        for (std::size_t i = 0; i < kCount; ++i) {
+          ASSERT_EQ(result[i], sum) << "element " << i;
+          ASSERT_EQ(residual[i], carried) << "element " << i;
+        }
+      };
+      step(0);
+      EXPECT_EQ(reducer.last().kept, 0U);
+      step(0);
+      for (const float value : {1.0F, 0.0F, 3.0F}) {
+        step(value);
+        EXPECT_EQ(reducer.last().allocations, 0U);
+      }
+      EXPECT_EQ(reducer.last().kept > 0, keeps);
+    });
+  }
+}
+
+/// The ring, which serves where a deadline is asked for and a native collective has none.
+TEST_F(DeviceTest, TheRingRunsOnDeviceMemory) {
+  for (const int ranks : {1, 2, 3}) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      Workspace workspace, scratch(kernels::memory_of(Place::cuda));
+      Exec place = stream.exec();
+      place.workspace = &workspace;
+      place.device_workspace = &scratch;
+      const auto staged = comm::staged(*transport);
+      kernels::PlaceArray<float> bucket(place, 1001);
+      kernels::fill(place, bucket.span(), static_cast<float>(transport->rank() + 1));
+      staged->Transport::all_reduce(place, bucket.span(), ReduceOp::sum, Deadline::never());
+      const float sum = static_cast<float>(ranks * (ranks + 1)) / 2;
+      EXPECT_EQ(on_host(place, bucket.span()), std::vector<float>(1001, sum));
+    });
+  }
+}
+
+template <class Call>
+void expect_refusal(const Call& call, const char* why) {
+  EXPECT_THAT(call, ThrowsMessage<UsageError>(HasSubstr(why)));
+}
+
+/// On every rank, also where only one is wrong.
+TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    expect_refusal(
+        [&] {
+          AllReducer reducer(transport,
+                             {.compressor = "threshold", .schedule = "shared", .min_bytes = 0},
+                             stream.exec());
+          kernels::PlaceArray<float> bucket(stream.exec(), 10'000);
+          reducer.all_reduce(bucket.span(), 1);
+        },
+        "needs to know how many elements travel");
+    const bool wrong = transport->rank() == 1;
+    const Exec no_stream{.place = wrong ? Place::cuda : Place::cpu};
+    expect_refusal([&] { AllReducer(transport, {}, no_stream); },
+                   wrong ? "in the order of a stream" : "rank 1");
+    Workspace workspace;
+    const Exec own_workspace{.workspace = wrong ? &workspace : nullptr};
+    expect_refusal([&] { AllReducer(transport, {}, own_workspace); },
+                   wrong ? "workspaces of its own" : "rank 1");
+
+    AllReducer reducer(transport, {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0},
+                       stream.exec());
+    kernels::PlaceArray<float> bucket(stream.exec(), 1000);
+    std::vector<float> here(1000);
+    const std::span<float> given = wrong ? std::span(here) : bucket.span();
+    expect_refusal([&] { reducer.all_reduce(given, 2, ReduceOp::maximum); },
+                   wrong ? "parameter 2 does not lie in the memory" : "rank 1");
+  });
+}
+
+/// Bits that change on the way are found by the device, and the host hears of them: within the call
+/// or when it asks, by whether the schedule waits for the device. The gradient is put back.
+TEST_F(DeviceTest, ACorruptMessageIsNamed) {
+  class Corrupting final : public ForwardingTransport {
+   public:
+    Corrupting(std::shared_ptr<Transport> inner, const Exec& place)
+        : ForwardingTransport(std::move(inner)), place_(place) {}
+    void send(std::span<const std::byte> message, int peer) override {
+      if (armed) {
+        kernels::read(place_, copies_.emplace_back(message.size()), message);
+        copies_.back()[message.size() - 9] ^= std::byte{1};
+        message = copies_.back();
+      }
+      ForwardingTransport::send(message, peer);
+    }
+    bool armed = false;
+
+   private:
+    Exec place_;
+    std::vector<std::vector<std::byte>> copies_;  // the messages that go
+  };
+  for (const bool waits : {false, true}) {
+    run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      const auto transport = std::make_shared<Corrupting>(inner, place);
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:0.01", .schedule = waits ? "balanced" : "gather", .min_bytes = 0},
+          place);
+      kernels::PlaceArray<float> bucket(place, 3000);
+      const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
+      bring(place, bucket.span(), gradient);
+      reducer.all_reduce(bucket.span(), 1);
+      const std::vector<float> before = on_host(place, reducer.residual(1));
+      bring(place, bucket.span(), gradient);
+      transport->armed = inner->rank() == 0;
+      std::string said;
+      try {
+        reducer.all_reduce(bucket.span(), 1);
+        EXPECT_FALSE(waits);
+        reducer.synchronize();
+      } catch (const CommError& error) {
+        said = error.what();
+      }
+      if (inner->rank() == 0) return;  // what it received is sound, but for what its peer does
+      EXPECT_THAT(said, HasSubstr(waits ? "message from rank 0: its checksum"
+                                        : "message from rank 0: the device found it damaged"));
+      EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
+                  ThrowsMessage<CommError>(HasSubstr("message from rank 0")));
+      for (const float element : on_host(place, bucket.span())) {
+        EXPECT_TRUE(waits ? element == 0 : std::isnan(element));
+      }
+      const std::vector<float> after = on_host(place, reducer.residual(1));
+      for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
+    });
+  }
+}
+
+/// A call is done when the device has done its work; another stream may wait in the host's place.
+TEST_F(DeviceTest, AnotherStreamWaitsForACall) {
+  constexpr std::size_t kCount = 3000;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream, other;
+    const Exec place = stream.exec();
+    for (const char* schedule : {"gather", "balanced", "dense"}) {
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:1", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0},
+          place);
+      kernels::PlaceArray<float> bucket(place, kCount), copy(place, kCount);
+      kernels::fill(place, bucket.span(), static_cast<float>(transport->rank() + 1));
+      Work work = reducer.all_reduce_async(bucket.span(), 1);
+      work.wait(other.get());
+      kernels::copy(other.exec(), copy.span(), bucket.span());
+      EXPECT_EQ(on_host(other.exec(), copy.span()), std::vector<float>(kCount, 3));
+      work.wait();
+      EXPECT_TRUE(work.test());
+      work.wait(other.get());  // of one that is done
+      reducer.synchronize();
+    }
+  });
+}
+
+/// A poisoned call tells of itself when the host asks: what it did not wait for counts later.
+TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(transport, {.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0},
+                       place);
+    kernels::PlaceArray<float> first(place, 1000), second(place, 1000);
+    if (transport->rank() == 1) {
+      kernels::fill(place, second.span().subspan(7, 1), std::numeric_limits<float>::infinity());
+    }
+    reducer.all_reduce(first.span(), 1);
+    reducer.all_reduce(second.span(), 2);
+    reducer.synchronize();
+    EXPECT_EQ(reducer.last().poisoned, 1U);
+    EXPECT_EQ(reducer.totals().poisoned, 1U);
+    EXPECT_EQ(reducer.bucket_stats()[0].totals.poisoned, 0U);
+    EXPECT_EQ(reducer.bucket_stats()[1].totals.poisoned, 1U);
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(1000));
+    for (const float element : on_host(place, second.span())) EXPECT_TRUE(std::isnan(element));
+  });
+}
+
+/// A call of one rank in a graph, which is replayed with other gradients; with a poisoned one too.
+/// Each kernel takes microseconds to start, whatever it does: these many, and two clears.
+TEST_F(DeviceTest, AGraphReplaysACall) {
+  constexpr std::size_t kCount = 3000;
+  struct Case {
+    const char* compressor;
+    std::size_t kernels_of_call;
+  };
+  for (const auto& [compressor, kernels_of_call] :
+       {Case{"topk:0.05", 7}, {"topk:0.05,int4,bitmap", 10}, {"int8", 7}}) {
+    SCOPED_TRACE(compressor);
+    const Options options{.compressor = compressor, .schedule = "gather", .min_bytes = 0};
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer plain(std::move(local_transports(1).front()), options, place);
+    AllReducer captured(std::move(local_transports(1).front()), options, place);
+    kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
+    const auto step = [&](int number, const auto& call) {
+      auto gradient = make_gradient(Kind::heavy_tailed, kCount, 0, number, 7);
+      if (number == 4) gradient[17] = std::numeric_limits<float>::quiet_NaN();
+      bring(place, here.span(), gradient);
+      bring(place, there.span(), gradient);
+      plain.all_reduce(here.span(), 7);
+      call();
+      EXPECT_TRUE(same_bits(on_host(place, there.span()), on_host(place, here.span())))
+          << "step " << number;
+      EXPECT_TRUE(
+          same_bits(on_host(place, captured.residual(7)), on_host(place, plain.residual(7))));
+    };
+    const auto call = [&] { captured.all_reduce(there.span(), 7); };
+    step(0, call);
+    step(1, call);
+    const Graph graph(stream, call);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels_of_call);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 2U);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemcpy), 0U);
+    for (int number = 2; number < 7; ++number) step(number, [&] { graph.launch(stream); });
+    step(7, call);
+    captured.synchronize();
+    EXPECT_EQ(captured.totals().poisoned, 1U);
+  }
+}
+
+/// Of several parameters: a clear and five kernels each, and a clear and two kernels for all.
+TEST_F(DeviceTest, AParameterTakesFiveKernels) {
+  const Stream stream;
+  const Exec place = stream.exec();
+  AllReducer reducer(std::move(local_transports(1).front()),
+                     {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0}, place);
+  kernels::PlaceArray<float> bucket(place, 3000);
+  const std::span<float> elements = bucket.span();
+  const Segment segments[] = {{.elements = elements.first(1000), .id = 1},
+                              {.elements = elements.subspan(1000, 1500), .id = 2},
+                              {.elements = elements.subspan(2500), .id = 3}};
+  const auto call = [&] { reducer.all_reduce(segments); };
+  for (int first = 0; first < 2; ++first) call();
+  const Graph graph(stream, call);
+  EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), 3 * 5 + 2U);
+  EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 3 + 1U);
+}
+
+/// What a graph cannot hold is refused before anything is touched, and the capture goes on.
+TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
+  const Stream stream;
+  const Exec place = stream.exec();
+  kernels::PlaceArray<float> bucket(place, 1000);
+  const auto expect_refused = [&](const Options& options, const char* why, int calls = 1) {
+    AllReducer reducer(std::move(local_transports(1).front()), options, place);
+    for (int call = 0; call < calls; ++call) reducer.all_reduce(bucket.span(), 1);
+    const Graph graph(stream, [&] {
+      EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
+                  ThrowsMessage<UsageError>(HasSubstr(why)));
+    });
+    reducer.all_reduce(bucket.span(), 1);
+    reducer.synchronize();
+  };
+  expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0},
+                 "make some before the capture", 0);
+  expect_refused({.compressor = "topk:0.1", .schedule = "balanced", .min_bytes = 0},
+                 "within the schedule balanced");
+  expect_refused({.compressor = "threshold:1", .schedule = "gather", .min_bytes = 0},
+                 "to hear how many elements threshold:1 keeps");
+  expect_refused({.compressor = "int8:stochastic", .schedule = "gather", .min_bytes = 0},
+                 "by the same random numbers");
+  expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},
+                 "stats=2");
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,351 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Messages of host memory over NCCL, and what of Winnow needs them; and sizes that go first there.
+// On models of NCCL and of the CUDA runtime.
+#include "comm/transport/bridge/host_messages.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/nccl.hpp>
+#include <winnow/topology.hpp>
+
+#include "comm/plan/agreement.hpp"
+#include "comm/schedule/exchange.hpp"
+#include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/local/local.hpp"
+#include "tests/harness/device.hpp"
+#include "tests/harness/nccl_ranks.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using compress::Header;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using Bytes = std::vector<std::byte>;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(60));
+}
+
+/// A rank of host memory over one of NCCL.
+struct Rank {
+  Rank(int rank, int ranks, const std::string& path)
+      : inner(nccl_transport(
+            {.path = path, .job = 42, .rank = rank, .size = ranks, .node = rank / 2}, soon())),
+        transport(comm::host_messages(*inner)) {}
+
+  int peer() const { return 1 - transport->rank(); }
+
+  std::unique_ptr<Transport> inner, transport;
+  Stream stream;
+  Workspace workspace;
+};
+
+void run(int ranks, const std::function<void(Rank&)>& body) {
+  std::string folder = testing::TempDir() + "winnow_host_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  run_nccl_ranks(ranks, [&](int rank) {
+    Rank self(rank, ranks, folder + "/id");
+    body(self);
+  });
+  EXPECT_EQ(::rmdir(folder.c_str()), 0);
+}
+
+Bytes pattern(int from, std::size_t number, std::size_t size) {
+  Bytes bytes(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    bytes[i] = static_cast<std::byte>(i * 31 + number * 7 + static_cast<std::size_t>(from) * 101);
+  }
+  return bytes;
+}
+
+TEST(HostMessages, KeepOrderSizeAndContent) {
+  for (const int ranks : {2, 4}) {
+    run(ranks, [](Rank& self) {
+      Transport& transport = *self.transport;
+      EXPECT_TRUE(transport.takes(Place::cpu));
+      EXPECT_FALSE(transport.takes(Place::cuda));
+      EXPECT_FALSE(transport.sizes_travel());
+      const std::vector<std::size_t> sizes{0, 1, 63, 100, 0, 100001, 3};
+      struct Pair {
+        int peer;
+        std::size_t number;
+        Bytes sent, received;
+        std::uint64_t message_bytes = 99;
+      };
+      std::vector<std::unique_ptr<Pair>> pairs;
+      std::vector<Ticket> tickets;
+      for (std::size_t n = 0; n < sizes.size(); ++n) {
+        for (int peer = 0; peer < transport.size(); ++peer) {
+          if (peer == transport.rank()) continue;
+          pairs.push_back(std::make_unique<Pair>(
+              Pair{peer, n, pattern(transport.rank(), n, sizes[n]), Bytes(sizes[n])}));
+          transport.send(pairs.back()->sent, peer);
+          transport.recv(pairs.back()->received, peer, &pairs.back()->message_bytes);
+        }
+        if (n % 2 == 0) tickets.push_back(transport.start({}));
+      }
+      transport.progress();
+      transport.wait(tickets[1], soon());
+      transport.wait(tickets.back(), soon());
+      for (const auto& pair : pairs) {
+        EXPECT_EQ(pair->message_bytes, sizes[pair->number]);
+        EXPECT_TRUE(pair->received == pattern(pair->peer, pair->number, sizes[pair->number]));
+      }
+      EXPECT_EQ(transport.bytes_sent(), self.inner->bytes_sent());
+    });
+  }
+}
+
+TEST(HostMessages, GoBetweenThoseOfTheDevice) {
+  run(2, [](Rank& self) {
+    const int rank = self.transport->rank();
+    const DeviceArray<std::byte> sent(100), received(100);
+    sent.upload(pattern(rank, 5, 100), self.stream);
+    const Bytes word = pattern(rank, 6, 8);
+    Bytes other(8);
+    for (int round = 0; round < 3; ++round) {
+      self.inner->send(sent.span(), self.peer());
+      self.inner->recv(received.span(), self.peer(), nullptr);
+      const Ticket first = self.inner->start(self.stream.exec());
+      self.transport->send(word, self.peer());
+      self.transport->recv(other, self.peer(), nullptr);
+      self.transport->wait(self.transport->start({}), soon());
+      self.inner->wait(first, soon());
+      EXPECT_TRUE(other == pattern(self.peer(), 6, 8));
+      EXPECT_TRUE(received.download(self.stream) == pattern(self.peer(), 5, 100));
+    }
+  });
+}
+
+TEST(HostMessages, ReduceAndGather) {
+  for (const int ranks : {1, 2, 4}) {
+    run(ranks, [](Rank& self) {
+      Transport& transport = *self.transport;
+      const int rank = transport.rank(), size = transport.size();
+      const Exec exec{.workspace = &self.workspace};
+      std::vector<std::int64_t> sum{rank, 2 * rank, 1};
+      transport.all_reduce(exec, sum, ReduceOp::sum, soon());
+      EXPECT_EQ(sum, (std::vector<std::int64_t>{size * (size - 1) / 2, size * (size - 1), size}));
+      std::vector<float> scattered(7, static_cast<float>(rank + 1));
+      transport.reduce_scatter(exec, scattered, soon());
+      const Chunk own = ring_chunk(7, rank, size);
+      for (std::uint64_t i = own.begin; i < own.end; ++i) {
+        EXPECT_EQ(scattered[i], static_cast<float>(size) * static_cast<float>(size + 1) / 2);
+      }
+      const Bytes mine = pattern(rank, 0, 5);
+      Bytes all(5 * static_cast<std::size_t>(size)), expected;
+      transport.all_gather(exec, mine, all, soon());
+      for (int peer = 0; peer < size; ++peer) {
+        const Bytes part = pattern(peer, 0, 5);
+        expected.insert(expected.end(), part.begin(), part.end());
+      }
+      EXPECT_TRUE(all == expected);
+      const auto too_short = std::span(all).first(1);
+      EXPECT_THROW(transport.all_gather(exec, mine, too_short, soon()), UsageError);
+      EXPECT_THROW(transport.all_reduce(exec, scattered, ReduceOp::average, soon()), UsageError);
+    });
+  }
+}
+
+TEST(HostMessages, EndAtADeadline) {
+  run(2, [](Rank& self) {
+    Bytes buffer(10);
+    self.transport->recv(buffer, self.peer(), nullptr);
+    const Ticket ticket = self.transport->start({});
+    EXPECT_THAT(
+        [&] { self.transport->wait(ticket, Deadline::after(std::chrono::milliseconds(100))); },
+        ThrowsMessage<CommError>(HasSubstr("deadline")));
+    EXPECT_THROW(self.transport->send(buffer, self.peer()), CommError);
+    EXPECT_THROW((void)self.inner->start(self.stream.exec()), CommError);
+  });
+}
+
+TEST(HostMessages, EndWithAnAbort) {
+  run(2, [](Rank& self) {
+    Bytes buffer(10);
+    self.transport->recv(buffer, self.peer(), nullptr);
+    const Ticket ticket = self.transport->start({});
+    self.transport->abort("enough");
+    EXPECT_THAT([&] { self.transport->wait(ticket, soon()); },
+                ThrowsMessage<CommError>(HasSubstr("this rank aborted: enough")));
+    EXPECT_THROW(self.inner->wait({}, soon()), CommError);
+  });
+}
+
+TEST(HostMessages, OfASubset) {
+  run(4, [](Rank& self) {
+    const int rank = self.transport->rank();
+    const std::vector<int> members = rank % 2 == 0 ? std::vector{2, 0} : std::vector{3, 1};
+    const auto part = self.transport->subset(members);
+    EXPECT_TRUE(part->takes(Place::cpu));
+    std::vector<std::int32_t> sum{rank};
+    part->all_reduce({}, sum, ReduceOp::sum, soon());
+    EXPECT_EQ(sum[0], members[0] + members[1]);
+  });
+}
+
+TEST(HostMessages, FindTheNodes) {
+  run(4, [](Rank& self) {
+    const comm::Carrier carrier(*self.inner, Place::cpu);
+    const Topology topology = discover(carrier.transport(), soon());
+    EXPECT_EQ(topology.nodes(), 2);
+    EXPECT_EQ(topology.node_of(3), 1);
+    EXPECT_EQ(&comm::Carrier(*self.inner, Place::cuda).transport(), self.inner.get());
+  });
+}
+
+TEST(HostMessages, AgreeOnACall) {
+  for (const int ranks : {1, 2, 4}) {
+    run(ranks, [](Rank& self) {
+      const Exec exec{.workspace = &self.workspace};
+      Header mine;
+      mine.digest = 5;
+      mine.count = 1000;
+      EXPECT_NO_THROW(comm::agree(*self.transport, exec, mine, "", soon()));
+      if (self.transport->size() == 1) return;
+      mine.count += self.transport->rank() == 1 ? 1 : 0;
+      EXPECT_THAT([&] { comm::agree(*self.transport, exec, mine, "", soon()); },
+                  ThrowsMessage<UsageError>(HasSubstr("the count of elements")));
+    });
+  }
+}
+
+/// A part on its way whose messages lie in device memory, and whose sizes are open.
+struct PartOnDevice {
+  explicit PartOnDevice(Transport& world)
+      : exchange{.world = world,
+                 .compressor = *compressor,
+                 .exec = exec,
+                 .deadline = soon(),
+                 .ring = 0,
+                 .decay = 1,
+                 .factor = 1,
+                 .part = part,
+                 .header = {},
+                 .random = {},
+                 .stats = stats} {}
+  PartOnDevice(const PartOnDevice&) = delete;
+  PartOnDevice& operator=(const PartOnDevice&) = delete;
+
+  Stream stream;
+  Workspace workspace, device_workspace{kernels::cuda::kDeviceMemory},
+      pinned_workspace{kernels::cuda::kPinnedMemory};
+  Exec exec{.place = Place::cuda,
+            .stream = stream.get(),
+            .workspace = &workspace,
+            .device_workspace = &device_workspace,
+            .pinned_workspace = &pinned_workspace};
+  std::unique_ptr<compress::Compressor> compressor = compress::make_compressor("threshold:1");
+  compress::Part part;
+  Stats stats;
+  comm::Exchange exchange;
+};
+
+/// Every rank sends every other one messages of sizes that it alone knows; the words for them lie
+/// in device memory.
+void expect_sizes_first(Transport& world) {
+  PartOnDevice on_device(world);
+  comm::Exchange& exchange = on_device.exchange;
+  const Stream& stream = on_device.stream;
+  const int self = world.rank(), ranks = world.size();
+  const auto length = [](int from, int to) {
+    return 100 * static_cast<std::size_t>(from) + 10 * static_cast<std::size_t>(to);
+  };
+  for (int round = 0; round < 3; ++round) {
+    const Workspace::Scope scope(on_device.workspace), device_scope(on_device.device_workspace),
+        pinned_scope(on_device.pinned_workspace);
+    const DeviceArray<std::byte> sent(1000), received(4000);
+    sent.upload(pattern(self, 0, 1000), stream);
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(ranks));
+    for (int peer = 0; peer < ranks; ++peer) {
+      if (peer == self) continue;
+      const auto p = static_cast<std::size_t>(peer);
+      comm::send(exchange, sent.span().first(length(self, peer)), peer, comm::MessageSize::open);
+      comm::receive(exchange, received.span().subspan(1000 * p, 1000), peer, &bytes[p],
+                    comm::MessageSize::open);
+    }
+    EXPECT_TRUE(exchange.sizes_first.pending());
+    world.wait(world.start(exchange.exec), soon());
+    world.wait(exchange.sizes_first.follow(exchange), soon());
+    const Bytes all = received.download(stream);
+    for (int peer = 0; peer < ranks; ++peer) {
+      if (peer == self) continue;
+      const auto p = static_cast<std::size_t>(peer);
+      EXPECT_EQ(bytes[p], length(peer, self));
+      Bytes message = pattern(peer, 0, 1000);
+      message.resize(length(peer, self));
+      EXPECT_TRUE(std::equal(message.begin(), message.end(),
+                             all.begin() + static_cast<std::ptrdiff_t>(1000 * p)));
+    }
+  }
+  EXPECT_EQ(exchange.stats.wire_bytes, world.bytes_sent());
+}
+
+TEST(SizesFirst, TravelInDeviceMemoryOverNccl) {
+  for (const int ranks : {2, 4}) {
+    run(ranks, [](Rank& self) { expect_sizes_first(*self.inner); });
+  }
+}
+
+TEST(SizesFirst, TravelInDeviceMemoryOverStagedRanks) {
+  for (const int ranks : {2, 4}) {
+    const auto below = comm::local_transports(ranks, comm::LocalRules::strict);
+    run_nccl_ranks(ranks, [&](int rank) {
+      expect_sizes_first(*comm::staged(*below[static_cast<std::size_t>(rank)]));
+    });
+  }
+}
+
+/// Where messages of a later start, which never come, stand in the stream before the sizes.
+TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
+  run(2, [](Rank& self) {
+    Transport& world = *self.inner;
+    PartOnDevice on_device(world);
+    comm::Exchange& exchange = on_device.exchange;
+    const DeviceArray<std::byte> memory(200);
+    std::uint64_t bytes = 0;
+    comm::send(exchange, memory.span().first(100), self.peer(), comm::MessageSize::open);
+    comm::receive(exchange, memory.span().last(100), self.peer(), &bytes, comm::MessageSize::open);
+    world.wait(world.start(exchange.exec), soon());
+    if (self.peer() == 0) return;
+    world.recv(memory.span(), self.peer(), nullptr);
+    (void)world.start(exchange.exec);
+    // Ends a wait that knows no deadline.
+    std::promise<void> ended;
+    const std::jthread rescue([&world, over = ended.get_future()] {
+      if (over.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) world.abort("");
+    });
+    exchange.deadline = Deadline::after(std::chrono::milliseconds(100));
+    EXPECT_THAT([&] { (void)exchange.sizes_first.follow(exchange); },
+                ThrowsMessage<CommError>(HasSubstr("waited for the sizes of messages")));
+    ended.set_value();
+    world.abort("its peer is gone");
+  });
+}
+
+TEST(SizesFirst, NeedWorkspacesOfADevice) {
+  run(2, [](Rank& self) {
+    for (Workspace* Exec::*workspace : {&Exec::device_workspace, &Exec::pinned_workspace}) {
+      PartOnDevice on_device(*self.inner);
+      on_device.exec.*workspace = nullptr;
+      EXPECT_THAT([&] { comm::send(on_device.exchange, {}, self.peer(), comm::MessageSize::open); },
+                  ThrowsMessage<UsageError>(HasSubstr("exec.pinned_workspace")));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests

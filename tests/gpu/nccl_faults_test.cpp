@@ -1,0 +1,55 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of an NCCL transport where NCCL fails, which the model does when it is asked to.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/nccl.hpp>
+
+#include "tests/harness/nccl_ranks.hpp"
+#include "tests/model/nccl_model.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(30));
+}
+
+TEST(NcclFaults, WhereOneRankDoesNotConnectAllHearOfIt) {
+  const auto others = local_transports(3);
+  fail_next(NcclJob::connect, 1);
+  run_nccl_ranks(3, [&](int rank) {
+    Transport& other = *others[static_cast<std::size_t>(rank)];
+    EXPECT_THAT([&] { (void)nccl_transport(other, soon()); },
+                ThrowsMessage<CommError>(
+                    HasSubstr(rank == 1 ? "ncclCommGetAsyncError" : "rank 1 cannot take part")));
+  });
+}
+
+// NCCL writes to the place for a subset even after the split has failed, when it is aborted:
+// whether that place is still there is AddressSanitizer's to see.
+TEST(NcclFaults, ASplitThatFailsEndsItsRankAlone) {
+  const auto others = local_transports(2);
+  fail_next(NcclJob::split, 1);
+  run_nccl_ranks(2, [&](int rank) {
+    const auto transport = nccl_transport(*others[static_cast<std::size_t>(rank)], soon());
+    const std::vector<int> alone{rank};
+    if (rank == 0) {
+      EXPECT_EQ(transport->subset(alone)->size(), 1);
+      return;
+    }
+    EXPECT_THAT([&] { (void)transport->subset(alone); },
+                ThrowsMessage<CommError>(HasSubstr("ncclCommGetAsyncError")));
+    EXPECT_THROW((void)transport->subset(alone), CommError);
+  });
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,588 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// The contract of a transport on device memory, staged over ranks of host memory: threads, or two
+// of MPI. On a model of the CUDA runtime, which does what is enqueued as late as it may: a copy
+// that nobody waits for is not there.
+#include "comm/transport/bridge/staged.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/topology.hpp>
+
+#include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/bridge/staging.hpp"
+#include "comm/transport/growing.hpp"
+#include "comm/transport/simulated/simulated.hpp"
+#include "tests/harness/device.hpp"
+#include "tests/harness/gate.hpp"
+#include "tests/harness/ranks.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::cuda::enqueue_copy;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using Bytes = std::vector<std::byte>;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(60));
+}
+Deadline briefly() {
+  return Deadline::after(std::chrono::milliseconds(100));
+}
+
+/// A rank of device memory over one of host memory.
+struct Rank {
+  explicit Rank(std::shared_ptr<Transport> below)
+      : inner(std::move(below)), transport(comm::staged(*inner)) {}
+
+  Exec exec() { return {.place = Place::cuda, .stream = stream.get(), .workspace = &workspace}; }
+  int peer() const { return 1 - transport->rank(); }
+
+  std::shared_ptr<Transport> inner;
+  std::unique_ptr<Transport> transport;
+  Stream stream;
+  Workspace workspace;
+};
+
+void run(int ranks, const std::function<void(Rank&)>& body) {
+  run_ranks(ranks, [&](const std::shared_ptr<Transport>& below) {
+    Rank self(below);
+    body(self);
+  });
+}
+
+Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
+  Bytes bytes(size);
+  auto state = static_cast<std::uint32_t>(from * 7919 + to * 104729) +
+               static_cast<std::uint32_t>(number) * 1299709U + 1;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::byte>(state >> 24);
+  }
+  return bytes;
+}
+
+/// Device memory with what is enqueued to be there: nothing is waited for.
+struct OnDevice {
+  OnDevice(Bytes bytes, const Stream& stream) : host(std::move(bytes)), device(host.size()) {
+    enqueue_copy(device.span(), host, stream);
+  }
+  Bytes host;
+  DeviceArray<std::byte> device;
+};
+
+/// Every rank exchanges messages of `sizes` with every other one, `per_start` of them with one
+/// start, received into room that is `spare` bytes longer.
+void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t per_start,
+                  std::size_t spare) {
+  Transport& transport = *self.transport;
+  const int rank = transport.rank();
+  struct Pair {
+    std::size_t number;
+    int peer;
+    OnDevice sent, received;
+    std::uint64_t message_bytes = 99;
+  };
+  std::vector<std::unique_ptr<Pair>> pairs;
+  std::vector<Ticket> tickets;
+  for (std::size_t n = 0; n < sizes.size(); ++n) {
+    for (int peer = 0; peer < transport.size(); ++peer) {
+      if (peer == rank) continue;
+      pairs.push_back(std::unique_ptr<Pair>(
+          new Pair{n, peer, OnDevice(pattern(rank, peer, n, sizes[n]), self.stream),
+                   OnDevice(Bytes(sizes[n] + spare, std::byte{0x5a}), self.stream)}));
+      transport.send(pairs.back()->sent.device.span(), peer);
+      transport.recv(pairs.back()->received.device.span(), peer, &pairs.back()->message_bytes);
+    }
+    if ((n + 1) % per_start == 0) tickets.push_back(transport.start(self.exec()));
+  }
+  tickets.push_back(transport.start(self.exec()));
+  transport.progress();
+  transport.wait(tickets[tickets.size() / 2], soon());
+  transport.wait(tickets.back(), soon());
+  transport.wait(tickets.front(), soon());
+  const Stream other;  // for it too what was received is there
+  for (const auto& pair : pairs) {
+    Bytes expected = pattern(pair->peer, rank, pair->number, sizes[pair->number]);
+    EXPECT_EQ(pair->message_bytes, expected.size());
+    expected.resize(expected.size() + spare, std::byte{0x5a});
+    EXPECT_TRUE(pair->received.device.download(other) == expected)
+        << "message " << pair->number << " from " << pair->peer;
+  }
+}
+
+TEST(Staged, MessagesKeepOrderSizeAndContent) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, [](Rank& self) {
+      const std::size_t spare = self.transport->sizes_travel() ? 7 : 0;
+      exchange_all(self, {0, 1, 63, 64, 65, 0, 1000, 4097, 100001, 3}, 1, spare);
+      exchange_all(self, {5, 0, 70, 1000003, 9}, 2, spare);
+      exchange_all(self, std::vector<std::size_t>(40, 17), 3, 0);
+      EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
+    });
+  }
+}
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;  // what is copied at a time
+
+TEST(Staged, LongMessagesAreCopiedInChunks) {
+  run(2, [](Rank& self) {
+    const std::size_t spare = self.transport->sizes_travel() ? kChunk + 3 : 0;
+    const std::vector<std::size_t> sizes{kChunk - 1, kChunk, kChunk + 1, 0, 3 * kChunk + 5, 3};
+    exchange_all(self, sizes, 1, 0);
+    exchange_all(self, sizes, 4, spare);
+    EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
+  });
+}
+
+// To all of them from one copy; what has another length is another message.
+TEST(Staged, AMessageMayGoToSeveralPeers) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, [](Rank& self) {
+      Transport& transport = *self.transport;
+      const int rank = transport.rank();
+      const std::size_t length = kChunk + 100, second = 10;
+      const OnDevice sent(pattern(rank, 0, 0, length), self.stream);
+      std::vector<std::unique_ptr<DeviceArray<std::byte>>> received;
+      for (const std::size_t bytes : {second, length}) {
+        for (int peer = 0; peer < transport.size(); ++peer) {
+          received.push_back(std::make_unique<DeviceArray<std::byte>>(bytes));
+          if (peer == rank) continue;
+          transport.send(sent.device.span().first(bytes), peer);
+          transport.recv(received.back()->span(), peer, nullptr);
+        }
+      }
+      transport.wait(transport.start(self.exec()), soon());
+      for (std::size_t i = 0; i < received.size(); ++i) {
+        const int peer = static_cast<int>(i) % transport.size();
+        if (peer == rank) continue;
+        Bytes expected = pattern(peer, 0, 0, length);
+        if (i < received.size() / 2) expected.resize(second);
+        EXPECT_TRUE(received[i]->download(self.stream) == expected) << i;
+      }
+    });
+  }
+}
+
+TEST(Staged, ALongMessageBeyondItsBufferIsAnError) {
+  for (const std::size_t room : {std::size_t{10}, kChunk, 3 * kChunk - 1}) {
+    run(2, [&](Rank& self) {
+      Transport& transport = *self.transport;
+      const DeviceArray<std::byte> memory(3 * kChunk);
+      if (transport.rank() == 0) {
+        transport.send(memory.span(), 1);
+        EXPECT_THROW(transport.wait(transport.start(self.exec()), soon()), CommError);
+      } else {
+        transport.recv(memory.span().first(room), 0, nullptr);
+        const Ticket ticket = transport.start(self.exec());
+        EXPECT_THAT([&] { transport.wait(ticket, soon()); },
+                    ThrowsMessage<CommError>(HasSubstr(std::to_string(room))));
+        transport.abort("as the receiver should");
+      }
+    });
+  }
+}
+
+// Over MPI, in pieces: the receiver has the first of them before the sender has the rest.
+TEST(GrowingMessages, GoWhileTheyAreWritten) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    auto* const growing = dynamic_cast<comm::GrowingMessages*>(transport.get());
+    if (growing == nullptr) return;
+    constexpr std::size_t kBytes = 1000000;
+    Bytes message = pattern(0, 1, 0, kBytes);
+    std::byte word{};
+    std::uint64_t there = 0, message_bytes = 0;
+    if (transport->rank() == 0) {
+      std::uint64_t written = kBytes / 2;
+      growing->send_growing(message, 1, &written);
+      growing->recv_growing({&word, 1}, 1, nullptr, &there);
+      const Ticket ticket = transport->start({});
+      while (there == 0) EXPECT_FALSE(transport->test(ticket, soon()));
+      written = kBytes;
+      transport->wait(ticket, soon());
+    } else {
+      Bytes received(kBytes + 10);
+      growing->recv_growing(received, 0, &message_bytes, &there);
+      const Ticket ticket = transport->start({});
+      const Deadline deadline = soon();
+      while (there < kBytes / 2 - 100000) EXPECT_FALSE(transport->test(ticket, deadline));
+      EXPECT_LE(there, kBytes / 2);
+      EXPECT_TRUE(std::equal(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(there),
+                             received.begin()));
+      transport->send({&word, 1}, 0);
+      transport->wait(transport->start({}), deadline);
+      EXPECT_EQ(there, kBytes);
+      EXPECT_EQ(message_bytes, kBytes);
+      received.resize(kBytes);
+      EXPECT_TRUE(received == message);
+    }
+  });
+}
+
+TEST(Staged, SaysWhatItIsLikeTheOneBelow) {
+  run(1, [](Rank& self) {
+    EXPECT_TRUE(self.transport->takes(Place::cuda));
+    EXPECT_FALSE(self.transport->takes(Place::cpu));
+    EXPECT_FALSE(self.transport->takes(Place::reference));
+    EXPECT_TRUE(self.inner->takes(Place::cpu));
+    EXPECT_TRUE(self.inner->takes(Place::reference));
+    EXPECT_EQ(self.transport->sizes_travel(), self.inner->sizes_travel());
+    EXPECT_EQ(self.transport->node(), self.inner->node());
+    EXPECT_EQ(self.transport->allows_threads(), self.inner->allows_threads());
+    EXPECT_EQ(self.transport->native_all_reduce(), self.inner->native_all_reduce());
+    EXPECT_EQ(&comm::Carrier(*self.inner, Place::cpu).transport(), self.inner.get());
+    EXPECT_TRUE(comm::Carrier(*self.inner, Place::cuda).transport().takes(Place::cuda));
+    EXPECT_THAT([&] { (void)comm::staged(*self.transport); },
+                ThrowsMessage<UsageError>(HasSubstr("host memory")));
+  });
+}
+
+TEST(Staged, RefusesWhatItCannotMove) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    EXPECT_THAT([&] { (void)transport.start({}); },
+                ThrowsMessage<UsageError>(HasSubstr("Exec::stream")));
+    EXPECT_THROW(transport.send({}, transport.rank()), UsageError);
+    EXPECT_THROW(transport.recv({}, 2, nullptr), UsageError);
+    EXPECT_THROW(transport.wait(Ticket{1}, soon()), UsageError);
+    const DeviceArray<float> elements(4);
+    EXPECT_THROW(transport.all_reduce(self.exec(), elements.span(), ReduceOp::average, soon()),
+                 UsageError);
+    EXPECT_THROW(transport.all_reduce({}, elements.span(), ReduceOp::sum, soon()), UsageError);
+    // Of the transport below.
+    EXPECT_THAT([&] { transport.reduce_scatter(self.stream.exec(), elements.span(), soon()); },
+                ThrowsMessage<UsageError>(HasSubstr("Exec::workspace")));
+    EXPECT_THROW(transport.all_gather(self.exec(), std::as_bytes(elements.span()),
+                                      std::as_writable_bytes(elements.span()), soon()),
+                 UsageError);
+    exchange_all(self, {10}, 1, 0);  // and nothing of it was enqueued
+  });
+}
+
+TEST(Staged, AMessageLongerThanItsBufferIsAnError) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const DeviceArray<std::byte> memory(100);
+    if (transport.rank() == 0) {
+      transport.send(memory.span(), 1);
+      const Ticket ticket = transport.start(self.exec());
+      try {
+        transport.wait(ticket, soon());
+      } catch (const CommError&) {
+        // Not all transports tell the sender.
+      }
+    } else {
+      transport.recv(memory.span().first(99), 0, nullptr);
+      const Ticket ticket = transport.start(self.exec());
+      EXPECT_THAT([&] { transport.wait(ticket, soon()); },
+                  ThrowsMessage<CommError>(HasSubstr("99")));
+      EXPECT_THROW(transport.send(memory.span(), 0), CommError);
+      EXPECT_THROW((void)transport.start(self.exec()), CommError);
+    }
+  });
+}
+
+TEST(Staged, ADeadlineEndsAWaitForAMessageThatNeverComes) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    exchange_all(self, {10}, 1, 0);
+    const DeviceArray<std::byte> buffer(100);
+    transport.recv(buffer.span(), self.peer(), nullptr);
+    const Ticket ticket = transport.start(self.exec());
+    EXPECT_THROW(transport.wait(ticket, briefly()), CommError);
+    EXPECT_THROW(transport.recv(buffer.span(), self.peer(), nullptr), CommError);
+    EXPECT_THROW(transport.wait(ticket, soon()), CommError);
+  });
+}
+
+TEST(Staged, ADeadlineEndsAWaitForTheDevice) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const DeviceArray<std::byte> memory(100);
+    if (transport.rank() == 0) {
+      const Gate gate(self.stream);
+      transport.send(memory.span(), 1);
+      const Ticket ticket = transport.start(self.exec());
+      EXPECT_THAT([&] { transport.wait(ticket, briefly()); },
+                  ThrowsMessage<CommError>(HasSubstr("between the host and the device")));
+      EXPECT_THROW((void)transport.start(self.exec()), CommError);
+    } else {
+      transport.recv(memory.span(), 0, nullptr);
+      const Ticket ticket = transport.start(self.exec());
+      EXPECT_THAT([&] { transport.wait(ticket, soon()); },
+                  ThrowsMessage<CommError>(HasSubstr("rank 0 aborted: the deadline passed")));
+    }
+    self.stream.synchronize();
+  });
+}
+
+TEST(Staged, AbortWakesPeers) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    if (transport.rank() == 0) {
+      transport.abort("enough");
+      transport.abort("more than enough");
+      EXPECT_THAT([&] { (void)transport.start(self.exec()); },
+                  ThrowsMessage<CommError>(HasSubstr("this rank aborted: enough")));
+    } else {
+      const DeviceArray<std::byte> buffer(100);
+      transport.recv(buffer.span(), 0, nullptr);
+      const Ticket ticket = transport.start(self.exec());
+      EXPECT_THAT([&] { transport.wait(ticket, soon()); },
+                  ThrowsMessage<CommError>(HasSubstr("rank 0 aborted: enough")));
+    }
+  });
+}
+
+// Copies of two streams end in any order; messages do not.
+TEST(Staged, MessagesGoInTheOrderOfTheStarts) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const auto part = transport.subset(std::vector{0, 1});
+    if (transport.rank() == 0) {
+      const Stream other;
+      const OnDevice second(pattern(0, 1, 2, 100), other), third(pattern(0, 1, 3, 100), other);
+      Gate gate(self.stream);
+      const OnDevice first(pattern(0, 1, 1, 100), self.stream);
+      transport.send(first.device.span(), 1);
+      (void)transport.start(self.exec());
+      transport.send(second.device.span(), 1);
+      const Ticket ticket = transport.start(other.exec());
+      part->send(third.device.span(), 1);
+      const Ticket last = part->start(other.exec());
+      part->progress();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      gate.open();
+      transport.wait(ticket, soon());
+      part->wait(last, soon());
+    } else {
+      const DeviceArray<std::byte> received(300);
+      for (std::size_t n = 0; n < 3; ++n) {
+        Transport& from = n == 2 ? *part : transport;
+        from.recv(received.span().subspan(n * 100, 100), 0, nullptr);
+        from.wait(from.start(self.exec()), soon());
+      }
+      const Bytes all = received.download(self.stream);
+      for (std::size_t n = 0; n < 3; ++n) {
+        const Bytes message(all.begin() + static_cast<std::ptrdiff_t>(n * 100),
+                            all.begin() + static_cast<std::ptrdiff_t>(n * 100 + 100));
+        EXPECT_TRUE(message == pattern(0, 1, n + 1, 100)) << n;
+      }
+    }
+  });
+}
+
+// What rank 0 awaits comes when rank 1 has what rank 0 started later.
+TEST(Staged, AWaitLetsLaterStartsGo) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    if (!transport.sizes_travel()) return;  // groups of NCCL wait for those before them
+    const DeviceArray<std::byte> sent(10), received(10);
+    transport.recv(received.span(), self.peer(), nullptr);
+    if (transport.rank() == 0) {
+      const Stream other;
+      const Ticket awaited = transport.start(other.exec());
+      Gate gate(self.stream);
+      transport.send(sent.span(), 1);
+      const Ticket later = transport.start(self.exec());
+      const std::jthread opener = gate.open_soon();
+      EXPECT_NO_THROW(transport.wait(awaited, soon()));
+      EXPECT_NO_THROW(transport.wait(later, soon()));
+    } else {
+      transport.wait(transport.start(self.exec()), soon());
+      transport.send(sent.span(), 0);
+      transport.wait(transport.start(self.exec()), soon());
+    }
+  });
+}
+
+template <class T>
+std::vector<T> values(int rank, std::size_t count) {
+  std::minstd_rand random(static_cast<unsigned>(rank) + 1);
+  std::vector<T> all(count);
+  for (T& value : all) value = static_cast<T>(1 + random() % 1000000) / static_cast<T>(7);
+  return all;
+}
+
+/// The same bits as the transport below makes of host memory.
+template <class T>
+void expect_same_reduction(Rank& self, ReduceOp op) {
+  const Exec host{.workspace = &self.workspace};
+  for (const std::size_t count : {0U, 1U, 2U, 5U, 1001U, 200003U}) {
+    const std::vector<T> mine = values<T>(self.transport->rank(), count);
+    std::vector<T> expected = mine;
+    self.inner->all_reduce(host, expected, op, soon());
+    const DeviceArray<T> elements(count);
+    enqueue_copy(elements.span(), mine, self.stream);
+    self.transport->all_reduce(self.exec(), elements.span(), op, soon());
+    EXPECT_EQ(elements.download(self.stream), expected) << count;
+  }
+}
+
+TEST(Staged, AllReduceHasTheBitsOfTheOneBelow) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, [](Rank& self) {
+      expect_same_reduction<float>(self, ReduceOp::sum);
+      expect_same_reduction<double>(self, ReduceOp::sum);
+      expect_same_reduction<std::int32_t>(self, ReduceOp::maximum);
+      expect_same_reduction<std::uint8_t>(self, ReduceOp::product);
+      EXPECT_EQ(self.inner->bytes_sent(), 2 * self.transport->bytes_sent());
+    });
+  }
+}
+
+TEST(Staged, ReduceScatterHasTheBitsOfTheOneBelow) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, [](Rank& self) {
+      const Exec host{.workspace = &self.workspace};
+      for (const std::size_t count : {0U, 1U, 4000U, 4003U, 200003U}) {
+        const std::vector<float> mine = values<float>(self.transport->rank(), count);
+        std::vector<float> expected = mine;
+        self.inner->reduce_scatter(host, expected, soon());
+        const DeviceArray<float> elements(count);
+        enqueue_copy(elements.span(), mine, self.stream);
+        self.transport->reduce_scatter(self.exec(), elements.span(), soon());
+        const std::vector<float> reduced = elements.download(self.stream);
+        const Chunk own = ring_chunk(count, self.transport->rank(), self.transport->size());
+        for (std::uint64_t i = own.begin; i < own.end; ++i) {
+          EXPECT_EQ(std::bit_cast<std::uint32_t>(reduced[i]),
+                    std::bit_cast<std::uint32_t>(expected[i]));
+        }
+      }
+    });
+  }
+}
+
+TEST(Staged, AllGatherConcatenatesInRankOrder) {
+  for (const int ranks : rank_counts()) {
+    run(ranks, [](Rank& self) {
+      for (const std::size_t bytes : {0U, 3U, 4096U, 100001U}) {
+        const OnDevice mine(pattern(self.transport->rank(), 0, 0, bytes), self.stream);
+        const DeviceArray<std::byte> all(bytes * static_cast<std::size_t>(self.transport->size()));
+        self.transport->all_gather(self.exec(), mine.device.span(), all.span(), soon());
+        Bytes expected;
+        for (int rank = 0; rank < self.transport->size(); ++rank) {
+          const Bytes part = pattern(rank, 0, 0, bytes);
+          expected.insert(expected.end(), part.begin(), part.end());
+        }
+        EXPECT_TRUE(all.download(self.stream) == expected) << bytes;
+      }
+    });
+  }
+}
+
+// A collective waits for what was started, which the peers may need first.
+TEST(Staged, CollectivesComeAfterTheMessagesBeforeThem) {
+  run(2, [](Rank& self) {
+    Transport& transport = *self.transport;
+    const OnDevice sent(pattern(transport.rank(), 0, 0, 100), self.stream);
+    const DeviceArray<std::byte> received(100);
+    const DeviceArray<std::int32_t> sum(1);
+    sum.upload(std::vector<std::int32_t>{transport.rank() + 1}, self.stream);
+    const Stream other;
+    Gate gate(self.stream);
+    const std::jthread opener = gate.open_soon();
+    transport.send(sent.device.span(), self.peer());
+    transport.recv(received.span(), self.peer(), nullptr);
+    const Ticket ticket = transport.start(self.exec());
+    Exec exec = other.exec();
+    exec.workspace = &self.workspace;
+    transport.all_reduce(exec, sum.span(), ReduceOp::sum, soon());
+    transport.wait(ticket, soon());
+    EXPECT_EQ(sum.download(other)[0], 3);
+    EXPECT_TRUE(received.download(other) == pattern(self.peer(), 0, 0, 100));
+  });
+}
+
+TEST(Staged, GoesOverSimulatedRanks) {
+  const comm::SimulatedWorld world{.topology = Topology::uniform(1, 3)};
+  world.run([](const std::shared_ptr<comm::SimulatedTransport>& below) {
+    Rank self(below);
+    exchange_all(self, {5, 0, 70, 100003, 9}, 2, 7);
+    expect_same_reduction<float>(self, ReduceOp::sum);
+  });
+}
+
+TEST(Staged, SubsetsAreGroupsOfTheirOwn) {
+  run(4, [](Rank& self) {
+    const int rank = self.transport->rank();
+    const std::vector<int> members = rank % 2 == 0 ? std::vector{2, 0} : std::vector{3, 1};
+    const auto part = self.transport->subset(members);
+    EXPECT_EQ(part->size(), 2);
+    EXPECT_EQ(members[static_cast<std::size_t>(part->rank())], rank);
+    EXPECT_TRUE(part->takes(Place::cuda));
+    const DeviceArray<std::int32_t> sum(1);
+    sum.upload(std::vector<std::int32_t>{rank}, self.stream);
+    part->all_reduce(self.exec(), sum.span(), ReduceOp::sum, soon());
+    EXPECT_EQ(sum.download(self.stream)[0], members[0] + members[1]);
+    const int peer = 1 - part->rank();
+    const OnDevice sent(pattern(rank, 0, 0, 1000), self.stream);
+    const DeviceArray<std::byte> received(1000);
+    part->send(sent.device.span(), peer);
+    part->recv(received.span(), peer, nullptr);
+    part->wait(part->start(self.exec()), soon());
+    EXPECT_TRUE(received.download(self.stream) ==
+                pattern(members[static_cast<std::size_t>(peer)], 0, 0, 1000));
+    exchange_all(self, {10, 1000}, 1, 0);
+    EXPECT_THROW((void)self.transport->subset(std::vector{0, 0}), UsageError);
+  });
+}
+
+TEST(Staged, ASubsetThatIsAbortedTakesTheRestWithIt) {
+  run(2, [](Rank& self) {
+    const auto part = self.transport->subset(std::vector{0, 1});
+    part->abort("enough");
+    EXPECT_THROW((void)self.transport->start(self.exec()), CommError);
+  });
+}
+
+int allocated = 0;
+
+// Steps of one shape use the memory of the first.
+TEST(Staging, LendsItsBlocksAgain) {
+  const MemorySource counting{.allocate =
+                                  [](std::size_t bytes) {
+                                    ++allocated;
+                                    return new std::byte[bytes];
+                                  },
+                              .release =
+                                  [](std::byte* memory) noexcept {
+                                    --allocated;
+                                    delete[] memory;
+                                  }};
+  {
+    comm::Staging staging(counting);
+    for (int step = 0; step < 3; ++step) {
+      auto& large = staging.take(100000);
+      auto& small = staging.take(10);
+      EXPECT_GE(large.memory.size(), 100000U);
+      EXPECT_LE(large.memory.size(), 125000U);
+      EXPECT_NE(large.memory.data(), small.memory.data());
+      comm::Staging::give_back(small);
+      auto& none = staging.take(0);
+      EXPECT_EQ(none.memory.data(), small.memory.data());  // the least that will do
+      comm::Staging::give_back(large);
+      EXPECT_EQ(staging.take(101000).memory.data(), large.memory.data());
+      comm::Staging::give_back(large);
+      comm::Staging::give_back(none);
+    }
+    EXPECT_EQ(allocated, 2);
+  }
+  EXPECT_EQ(allocated, 0);
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,18 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// main of tests whose ranks, threads all of them, share a GPU.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <string>
+
+#include "tests/harness/device.hpp"
+
+/// Exits with 77, which Meson counts as skipped, where there is none.
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::string reason = winnow::tests::why_no_device();
+  if (reason.empty()) return RUN_ALL_TESTS();
+  std::cout << "skipped: " << reason << '\n';
+  return 77;
+}

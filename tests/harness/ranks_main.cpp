@@ -1,0 +1,80 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// main of the rank tests: --transport=threads (the default), or --transport=threads:sizes, where
+// messages keep to the rules of NCCL, of sizes and of order, or --transport=simulated, or
+// --transport=mpi under mpirun, or --transport=mpi:BYTES, where longer messages travel in pieces of
+// BYTES. --mixed makes nodes of two ranks, with a transport of their own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include "tests/harness/ranks_job.hpp"
+
+namespace {
+
+/// Prints failures alone: for the ranks that leave the rest to rank 0.
+class FailurePrinter : public testing::EmptyTestEventListener {
+ public:
+  explicit FailurePrinter(int rank) : rank_(rank) {}
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const char* file = result.file_name() != nullptr ? result.file_name() : "";
+    std::cerr << "rank " + std::to_string(rank_) + ": " + file + ":" +
+                     std::to_string(result.line_number()) + ": " + result.message() + "\n";
+  }
+
+ private:
+  int rank_;
+};
+
+using winnow::tests::MpiThreads;
+
+int run_over_mpi(int argc, char** argv, std::size_t chunk_bytes,
+                 MpiThreads threads = MpiThreads::serialized) {
+  const auto job = winnow::tests::MpiJob::start(argc, argv, chunk_bytes, threads);
+  winnow::tests::use_job(job);
+  if (job.rank != 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(job.rank));
+  }
+  return job.finish(RUN_ALL_TESTS());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  constexpr std::string_view kFlag = "--transport=";
+  std::string_view transport = "threads";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with(kFlag)) transport = word.substr(kFlag.size());
+    if (word == "--mixed") winnow::tests::use_mixed();
+  }
+  if (transport == "threads") return RUN_ALL_TESTS();
+  if (transport == "threads:sizes") {
+    winnow::tests::use_strict_threads();
+    return RUN_ALL_TESTS();
+  }
+  if (transport == "simulated") {
+    winnow::tests::use_simulation();
+    return RUN_ALL_TESTS();
+  }
+  if (transport == "mpi") return run_over_mpi(argc, argv, 0);
+  if (transport == "mpi:threads") return run_over_mpi(argc, argv, 0, MpiThreads::multiple);
+  if (transport.starts_with("mpi:")) {
+    const std::string_view number = transport.substr(4);
+    std::size_t bytes = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), bytes);
+    if (error == std::errc() && end == number.data() + number.size() && bytes > 0)
+      return run_over_mpi(argc, argv, bytes);
+  }
+  std::cerr << "--transport=" << transport
+            << ": must be threads, threads:sizes, simulated, mpi, mpi:BYTES or mpi:threads\n";
+  return 2;
+}

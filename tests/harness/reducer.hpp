@@ -1,0 +1,46 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+#include <winnow/winnow.hpp>
+
+#include "kernels/exec/place_memory.hpp"
+#include "tests/harness/bucket_place.hpp"
+
+namespace winnow::tests {
+
+/// An AllReducer of a test, whose buckets are in host memory. Where bucket_place() says that they
+/// lie elsewhere, copies of them do: the same test shows the same of both.
+class Reducer {
+ public:
+  Reducer(std::shared_ptr<Transport> transport, const Options& options)
+      : place_(bucket_place()), reducer_(std::move(transport), options, place_) {}
+
+  void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
+  void all_reduce(const Elements& elements, std::uint64_t id, std::optional<ReduceOp> op = {});
+  void all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
+                  std::optional<ReduceOp> op = {});
+
+  std::vector<float> residual(std::uint64_t id) const;
+  Stats last() const { return reducer_.last(); }
+  const Topology& topology() const { return reducer_.topology(); }
+
+ private:
+  struct Copy {
+    kernels::PlaceArray<std::byte> elements, input;
+  };
+  Segment copy_in(const Segment& segment);
+
+  Exec place_;
+  AllReducer reducer_;
+  std::map<std::uint64_t, Copy> copies_;  // by parameter
+};
+
+}  // namespace winnow::tests

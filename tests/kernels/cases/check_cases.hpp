@@ -1,0 +1,80 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "kernels/arithmetic/value_layout.hpp"
+#include "tests/kernels/value_formats.hpp"
+
+namespace winnow::tests {
+
+// Cases of check_values for bodies that run on a device, or on the model of one.
+
+using CheckBody =
+    std::function<bool(const kernels::ValueFormat&, std::uint64_t k, std::span<const std::byte>)>;
+
+/// Messages that are sound, and the same with a bit changed, a code or a scale that nothing writes:
+/// the body accepts what the reference accepts.
+inline void expect_checks_equal_reference(const CheckBody& body) {
+  constexpr Exec kReference{.place = Place::reference};
+  for (const kernels::ValueFormat& format : all_formats()) {
+    for (const std::size_t k : {0U, 1U, 15U, 64U, 129U, 1001U}) {
+      SCOPED_TRACE(testing::Message() << name_of(format) << ", " << k << " values");
+      std::vector<float> values = make_values(Values::cauchy, k, 3);
+      Coded coded(format, k);
+      const std::span<std::byte> bytes = coded.span();
+      kernels::quantize(kReference, format, {}, values, bytes);
+      EXPECT_TRUE(body(format, k, bytes));
+      bool refused = false;
+      const auto expect_same_answer = [&] {
+        const bool accepts = kernels::check_values(kReference, format, k, bytes);
+        EXPECT_EQ(body(format, k, bytes), accepts);
+        refused = refused || !accepts;
+      };
+      const std::size_t bits = 8 * bytes.size();
+      for (std::size_t bit = 0; bit < bits; bit += bits / 12 + 1) {
+        for (const std::size_t at : {bit, bits - 1 - bit}) {  // padding is at the end
+          bytes[at / 8] ^= std::byte{1} << (at % 8);
+          expect_same_answer();
+          bytes[at / 8] ^= std::byte{1} << (at % 8);
+        }
+      }
+      const kernels::ValueLayout layout(format, k);
+      for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 5 + 1) {
+        const std::byte was = bytes[at];
+        for (const unsigned code : {0x80U, 0x88U, 0x08U}) {  // of int8 and int4
+          bytes[at] = std::byte(code);
+          expect_same_answer();
+        }
+        bytes[at] = was;
+      }
+      for (const std::uint64_t s : {std::uint64_t{0}, layout.scales - 1}) {
+        if (layout.scales == 0) break;
+        std::byte* const at = bytes.data() + s * sizeof(float);
+        float was = 0;
+        std::memcpy(&was, at, sizeof was);
+        for (const float scale :
+             {-0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN(),
+              std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(),
+              std::numeric_limits<float>::max() / 127, std::numeric_limits<float>::max() / 7}) {
+          std::memcpy(at, &scale, sizeof scale);
+          expect_same_answer();
+        }
+        std::memcpy(at, &was, sizeof was);
+      }
+      EXPECT_TRUE(body(format, k, bytes));
+      EXPECT_EQ(refused, layout.scales > 0 || k * format.coding->bits % 64 != 0);
+    }
+  }
+}
+
+}  // namespace winnow::tests

@@ -1,0 +1,141 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "compress/index/index_coding.hpp"
+#include "tests/kernels/supports.hpp"
+
+namespace winnow::tests {
+
+// Cases of index codings for bodies that run on a device, or on the model of one.
+
+/// The two kernels: what encode and decode of the coding do.
+struct IndexBody {
+  const compress::IndexCoding& coding;
+  std::function<void(std::uint64_t, std::span<const std::uint32_t>, std::span<std::byte>)> encode;
+  std::function<bool(std::uint64_t, std::span<const std::byte>, std::span<std::uint32_t>)> decode;
+};
+
+/// Bytes at a multiple of 8, as messages are.
+class AlignedBytes {
+ public:
+  explicit AlignedBytes(std::size_t bytes) : words_(bytes / 8, 0xa5a5a5a5a5a5a5a5U) {}
+  std::span<std::byte> span() { return std::as_writable_bytes(std::span(words_)); }
+  bool operator==(const AlignedBytes&) const = default;
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+inline AlignedBytes encode_by_reference(const compress::IndexCoding& coding, std::uint64_t count,
+                                        std::span<const std::uint32_t> index) {
+  AlignedBytes bytes(coding.bytes(count, index.size()).value_or(0));
+  coding.encode({.place = Place::reference}, count, index, bytes.span());
+  return bytes;
+}
+
+inline void expect_round_trip(std::uint64_t count, const std::vector<std::uint32_t>& index,
+                              const IndexBody& body) {
+  SCOPED_TRACE(testing::Message() << "count " << count << ", k " << index.size());
+  AlignedBytes expected = encode_by_reference(body.coding, count, index),
+               got(expected.span().size());
+  body.encode(count, index, got.span());
+  EXPECT_TRUE(got == expected);
+  std::vector<std::uint32_t> decoded(index.size(), 7);
+  EXPECT_TRUE(body.decode(count, expected.span(), decoded));
+  EXPECT_TRUE(decoded == index);
+}
+
+/// Counts around words, with every support.
+inline void expect_round_trips(std::uint32_t count, const IndexBody& body) {
+  for (const Support support : kSupports) {
+    expect_round_trip(count, make_support(support, count, 1), body);
+  }
+}
+
+/// Indices spread evenly but for chance, one in 2^spacing.
+inline std::vector<std::uint32_t> spread(std::uint64_t count, std::uint64_t k) {
+  std::mt19937_64 random(k);
+  std::vector<std::uint32_t> index;
+  for (std::uint64_t i = 0; i < k; ++i) {
+    index.push_back(static_cast<std::uint32_t>(count / k * i + random() % (count / k)));
+  }
+  return index;
+}
+
+/// Every number of low bits that there is, and the largest universe.
+inline void expect_all_low_bits(const IndexBody& body) {
+  for (std::uint32_t spacing = 0; spacing < 32; ++spacing) {
+    for (const std::uint64_t k : {1U, 7U, 64U, 99U}) {
+      const std::uint64_t count = std::min((k << spacing) + 1, (std::uint64_t{1} << 32) - 1);
+      expect_round_trip(count, spread(count, k), body);
+    }
+  }
+  const std::uint64_t largest = (std::uint64_t{1} << 32) - 1;
+  const auto top = static_cast<std::uint32_t>(largest - 1);
+  for (const std::vector<std::uint32_t>& index :
+       {std::vector<std::uint32_t>{}, {0}, {top}, {0, 1, top - 1, top}}) {
+    expect_round_trip(largest, index, body);
+  }
+}
+
+/// Messages with one bit changed, and with bytes exchanged: the body accepts what the reference
+/// accepts.
+inline void expect_refusals(std::uint64_t count, const std::vector<std::uint32_t>& index,
+                            const IndexBody& body) {
+  SCOPED_TRACE(testing::Message() << "count " << count << ", k " << index.size());
+  const AlignedBytes sound = encode_by_reference(body.coding, count, index);
+  std::vector<std::uint32_t> expected(index.size()), got(index.size());
+  const auto expect_same_answer = [&](AlignedBytes& bytes) {
+    const bool accepts =
+        body.coding.decode({.place = Place::reference}, count, bytes.span(), expected);
+    EXPECT_EQ(body.decode(count, bytes.span(), got), accepts);
+    if (accepts) {
+      EXPECT_TRUE(got == expected);
+    }
+  };
+  AlignedBytes changed = sound;
+  const std::size_t bits = 8 * changed.span().size(), step = bits / 60 + 1;
+  for (std::size_t bit = 0; bit < bits; bit += step) {
+    changed = sound;
+    changed.span()[bit / 8] ^= std::byte{1} << (bit % 8);
+    expect_same_answer(changed);
+  }
+  std::mt19937 random(3);
+  for (int trial = 0; trial < 20 && bits > 0; ++trial) {
+    changed = sound;
+    const std::span<std::byte> bytes = changed.span();
+    std::swap(bytes[random() % bytes.size()], bytes[random() % bytes.size()]);
+    expect_same_answer(changed);
+  }
+}
+
+/// One position of many, or none.
+inline void expect_refusals_of_few(const IndexBody& body) {
+  for (const std::uint64_t count : {1ULL, 1000ULL, 1ULL << 30, 4294967295ULL}) {
+    expect_refusals(count, {}, body);
+    expect_refusals(count, {0}, body);
+  }
+}
+
+inline void expect_refusals(const IndexBody& body) {
+  expect_refusals(0, {}, body);
+  expect_refusals(1, {0}, body);
+  expect_refusals(65, {}, body);
+  expect_refusals(40, {1, 5, 6, 39}, body);
+  expect_refusals(400, {64, 70, 71, 300}, body);
+  for (const Support support : {Support::clustered, Support::random}) {
+    expect_refusals(3000, make_support(support, 3000, 2), body);
+  }
+}
+
+}  // namespace winnow::tests

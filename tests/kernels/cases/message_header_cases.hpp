@@ -1,0 +1,198 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "compress/message.hpp"
+#include "kernels/checksum.hpp"
+#include "kernels/cuda/message_header.hpp"
+#include "kernels/cuda/verdict.hpp"
+#include "tests/compress/messages.hpp"
+#include "tests/kernels/cases/seal_cases.hpp"
+
+namespace winnow::tests {
+
+// Cases of seal and check_headers for bodies that run on a device, or on the model of one:
+// what is sealed there is what compress::seal writes.
+
+inline Header header_of(std::span<const std::byte> message) {
+  Header header;
+  std::memcpy(&header, message.data(), sizeof header);
+  return header;
+}
+
+/// Seals, and returns whether it told of poison that sources have.
+using SealBody =
+    std::function<bool(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
+                       std::span<const kernels::SelectResult>)>;
+
+/// One source of many says so, wherever it is among them; or none does.
+inline void expect_seals_equal_reference(const SealBody& body) {
+  const auto expect_sealed = [&](const Header& asked, std::span<const std::uint32_t> words,
+                                 std::span<const kernels::SelectResult> results, bool poisoned) {
+    SCOPED_TRACE(testing::Message() << words.size() << " words, " << results.size() << " results"
+                                    << (poisoned ? ", poison" : ""));
+    Header header = asked;
+    if (poisoned) header.flags |= Header::kPoison;
+    const std::vector<float> value{1, -2, 3};
+    Bytes expected = sealed(header, {}, value);
+    Bytes got(expected.span());
+    header = header_of(got.span());  // seal has added the codings
+    header.flags = asked.flags;
+    header.checksum = 77;  // of no message: it does not count
+    std::ranges::fill(got.span().first(sizeof header), std::byte{0xa5});
+    const bool told = body(got.span(), header, words, results);
+    EXPECT_EQ(told, poisoned && (asked.flags & Header::kPoison) == 0);
+    EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
+  };
+  const Header plain = gradient_header(3, 3);
+  for (const std::size_t count : {0U, 1U, 31U, 33U, 257U, 4097U}) {
+    std::vector<std::uint32_t> words(count);
+    std::vector<kernels::SelectResult> results(count,
+                                               {.finite = true, .candidates = 9, .passes = 1});
+    expect_sealed(plain, words, {}, false);
+    expect_sealed(plain, {}, results, false);
+    expect_sealed(plain, words, results, false);
+    for (std::size_t at = 0; at < count; at += count / 3 + 1) {
+      words[at] = 2;
+      expect_sealed(plain, words, results, true);
+      words[at] = 0;
+      results[at].finite = false;
+      expect_sealed(plain, words, results, true);
+      results[at].finite = true;
+      results[at].overflow = true;
+      expect_sealed(plain, words, results, true);
+      results[at].overflow = false;
+    }
+  }
+  Header flagged = plain;
+  flagged.flags = Header::kRefused;
+  expect_sealed(flagged, {}, {}, false);
+  expect_sealed(flagged, std::array{1U}, {}, true);
+  flagged.flags = Header::kPoison;
+  expect_sealed(flagged, {}, {}, true);
+}
+
+/// A message as it came, and what is said of it.
+struct CheckCase {
+  std::vector<std::uint64_t> message;
+  HeaderBytes expected;
+  std::array<std::optional<std::uint32_t>, 2> refused = {};  ///< null where there is none
+  std::uint32_t status = 0;                                  ///< as it should be
+
+  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(message)); }
+  std::uint64_t sum() const { return kernels::checksum({.place = Place::reference}, bytes()); }
+};
+
+/// Each bit of a sealed message's header changed, and the first of what follows it: as damage, and
+/// by a sender, who seals what it sends. Parts that were refused. More than one launch takes.
+inline std::vector<CheckCase> check_cases() {
+  constexpr std::uint64_t kCount = 70;
+  const std::vector<float> value(kCount, 1.5F);
+  Bytes sound = sealed(gradient_header(kCount, kCount), {}, value);
+  const Header header = header_of(sound.span());
+  std::vector<std::uint64_t> words(sound.span().size() / sizeof(std::uint64_t));
+  std::memcpy(words.data(), sound.span().data(), sound.span().size());
+  const CheckCase untouched{.message = words, .expected = std::bit_cast<HeaderBytes>(header)};
+
+  constexpr std::size_t kChecksumWord = offsetof(Header, checksum) / sizeof(std::uint64_t);
+  constexpr std::size_t kPoisonBit = 8 * offsetof(Header, flags);
+  static_assert(Header::kPoison == 1);
+  const auto seal_again = [&](std::vector<std::uint64_t>& message) {
+    message[kChecksumWord] = 0;
+    message[kChecksumWord] = kernels::checksum({}, std::as_bytes(std::span(message)));
+  };
+
+  std::vector<CheckCase> cases{untouched};
+  for (std::size_t bit = 0; bit < 8 * sizeof header + 2; ++bit) {
+    CheckCase changed = untouched;
+    changed.message[bit / 64] ^= std::uint64_t{1} << bit % 64;
+    const std::uint32_t poison = bit == kPoisonBit ? kernels::cuda::kPoisoned : 0;
+    changed.status = kernels::cuda::kUnsound | poison;
+    cases.push_back(changed);
+    seal_again(changed.message);
+    const bool told = bit / 64 < kChecksumWord && bit != kPoisonBit;  // by the header's words
+    changed.status = (told ? kernels::cuda::kUnsound : 0) | poison;
+    cases.push_back(changed);
+  }
+  for (const std::uint32_t first : {0U, 1U}) {
+    for (const std::uint32_t second : {0U, 5U}) {
+      CheckCase refused = untouched;
+      refused.refused = {first, second};
+      refused.status = (first | second) != 0 ? kernels::cuda::kUnsound : 0;
+      cases.push_back(refused);
+      refused.refused = {std::nullopt, second};
+      refused.status = second != 0 ? kernels::cuda::kUnsound : 0;
+      cases.push_back(refused);
+    }
+  }
+  // The receiver may know of poison, and need not know the checksum.
+  CheckCase poisoned = untouched;
+  Header other = header;
+  other.flags = Header::kPoison;
+  other.checksum = 0;
+  poisoned.expected = std::bit_cast<HeaderBytes>(other);
+  cases.push_back(poisoned);
+  return cases;
+}
+
+using CheckHeadersBody = std::function<std::vector<std::uint32_t>(std::span<const CheckCase>)>;
+
+inline void expect_all_statuses(const CheckHeadersBody& body) {
+  const std::vector<CheckCase> all = check_cases();
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{33},
+                                  std::size_t{64}, all.size()}) {
+    const std::span<const CheckCase> cases = std::span(all).last(count);
+    const std::vector<std::uint32_t> status = body(cases);
+    ASSERT_EQ(status.size(), count);
+    for (std::size_t m = 0; m < count; ++m) EXPECT_EQ(status[m], cases[m].status) << m;
+  }
+}
+
+using VerdictBody = std::function<kernels::cuda::Verdict(std::span<const CheckCase>,
+                                                         kernels::cuda::Verdict before)>;
+
+/// Of messages with their numbers: what is poisoned or unsound spoils, and the first that is
+/// unsound is named, whatever was said before of others.
+inline void expect_all_verdicts(const VerdictBody& body) {
+  using kernels::cuda::Verdict;
+  const std::vector<CheckCase> all = check_cases();
+  const auto find = [&](std::uint32_t status) {
+    return *std::ranges::find(all, status, &CheckCase::status);
+  };
+  const CheckCase sound = all.front(), poisoned = find(kernels::cuda::kPoisoned),
+                  unsound = find(kernels::cuda::kUnsound);
+  const auto judge = [&](std::vector<CheckCase> cases, Verdict before = {}) {
+    return body(cases, before);
+  };
+  std::vector<CheckCase> cases(70, sound);  // more than a launch takes
+  EXPECT_EQ(judge(cases).spoiled, 0U);
+  EXPECT_EQ(judge({}).spoiled, 0U);
+  cases[3] = poisoned;
+  EXPECT_EQ(judge(cases).spoiled, 1U);
+  EXPECT_EQ(judge(cases).unsound, 0U);
+  cases[66] = unsound;
+  EXPECT_EQ(judge(cases).unsound, ~66U);
+  cases[41] = cases[40] = unsound;
+  const Verdict verdict = judge(cases);
+  EXPECT_EQ(verdict.spoiled, 1U);
+  EXPECT_EQ(verdict.unsound, ~40U);
+  EXPECT_EQ(verdict.not_finite, 0U);
+  EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~7U}).unsound, ~7U);
+  EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~50U}).unsound, ~40U);
+  EXPECT_EQ(judge({unsound}).unsound, ~0U);
+}
+
+}  // namespace winnow::tests

@@ -1,0 +1,130 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "kernels/arithmetic/partition.hpp"
+#include "tests/kernels/cases/add_cases.hpp"
+#include "tests/kernels/inputs.hpp"
+#include "tests/kernels/supports.hpp"
+
+namespace winnow::tests {
+
+// Cases of add_owned, store_owned and write_owned for bodies that run on a device, or on the model
+// of one.
+
+/// Elements of a part, with gaps between the pieces.
+struct OwnedPiece {
+  std::uint64_t base;
+  std::vector<float> elements;
+};
+
+enum class OwnedOp : std::uint8_t { add, store, write };
+
+struct OwnedCase {
+  OwnedOp op;
+  kernels::Partition partition;
+  std::uint32_t owner;
+  SumList values;       ///< by local number
+  std::uint64_t count;  ///< how many of them there are
+  float factor = 1;     ///< of write
+};
+
+/// Changes the pieces. Returns whether write made finite elements alone.
+using OwnedBody = std::function<bool(const OwnedCase&, std::vector<OwnedPiece>&)>;
+
+/// The specification.
+inline bool move_by_definition(const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
+  bool finite = true;
+  for (std::size_t j = 0; j < c.count; ++j) {
+    const std::uint64_t local = c.values.index.empty() ? j : c.values.index[j];
+    const std::uint64_t position = c.partition.position(c.owner, local);
+    const float value = c.values.value[j];
+    for (OwnedPiece& piece : pieces) {
+      if (position < piece.base || position - piece.base >= piece.elements.size()) continue;
+      float& element = piece.elements[position - piece.base];
+      if (c.op == OwnedOp::add) element += value;
+      if (c.op == OwnedOp::store && std::isfinite(value)) element = value;
+      if (c.op != OwnedOp::write) continue;
+      element = value * c.factor;
+      finite = finite && std::isfinite(element);
+    }
+  }
+  return finite;
+}
+
+inline void expect_moved(const OwnedCase& c, const std::vector<OwnedPiece>& pieces,
+                         const OwnedBody& body) {
+  std::vector<OwnedPiece> expected = pieces, got = pieces;
+  const bool finite = move_by_definition(c, expected);
+  EXPECT_EQ(body(c, got), finite);
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    EXPECT_TRUE(same_bits(got[p].elements, expected[p].elements)) << "piece " << p;
+  }
+}
+
+/// Pieces of `count` positions in all: the first may begin behind 0, one is within a unit, and all
+/// but the last end before the next begins.
+inline std::vector<OwnedPiece> make_pieces(std::uint32_t count) {
+  std::vector<OwnedPiece> pieces;
+  const std::uint64_t sizes[] = {100, 1, 64, count};
+  std::uint64_t base = count > 1000 ? 64 : 0;
+  for (const std::uint64_t size : sizes) {
+    if (base >= count) break;
+    const std::uint64_t fits = size < count - base ? size : count - base;
+    pieces.push_back({base, make_input(Input::normal, fits, static_cast<std::uint32_t>(base))});
+    base = (base + fits + 63) / 64 * 64;
+  }
+  return pieces;
+}
+
+/// Lists and values everywhere, coded and not, all of a list and its beginning.
+inline void expect_moves(const OwnedBody& body) {
+  for (const OwnedOp op : {OwnedOp::add, OwnedOp::store, OwnedOp::write}) {
+    for (const std::uint32_t count : {1U, 65U, 4097U}) {
+      for (const std::uint32_t owners : {1U, 3U}) {
+        const kernels::Partition partition(owners, count);
+        for (std::uint32_t owner = 0; owner < owners; ++owner) {
+          const auto locals = static_cast<std::uint32_t>(partition.local_count(owner));
+          for (const Support support : {Support::dense, Support::random}) {
+            SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(op) << " owner " << owner
+                                            << " of " << owners << ", " << count << " positions");
+            SumList list = make_list(support, locals, owner, Input::normal);
+            if (support == Support::dense) list.index.clear();
+            const std::uint64_t k = list.value.size();
+            const auto pieces = make_pieces(count);
+            expect_moved({op, partition, owner, list, k, 0.3F}, pieces, body);
+            expect_moved(
+                {op, partition, owner, code(list, {&kernels::value_codings()[3], 64}), k, 0.3F},
+                pieces, body);
+            if (!list.index.empty()) {
+              expect_moved({op, partition, owner, list, k / 2}, pieces, body);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// What is not finite is added, not stored, and told of where it is written, or becomes so.
+inline void expect_moves_of_infinities(const OwnedBody& body) {
+  const kernels::Partition partition(2, 300);
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const SumList list{.index = {0, 5, 64}, .value = {1, kInf, 2}};
+  const SumList large{.index = {3}, .value = {std::numeric_limits<float>::max()}};
+  for (const OwnedOp op : {OwnedOp::add, OwnedOp::store, OwnedOp::write}) {
+    expect_moved({op, partition, 1, list, 3}, make_pieces(300), body);
+    expect_moved({op, partition, 1, large, 1, 2}, make_pieces(300), body);
+  }
+}
+
+}  // namespace winnow::tests

@@ -1,0 +1,180 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/select_sums.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <vector>
+
+#include "tests/harness/device.hpp"
+#include "tests/harness/graph.hpp"
+#include "tests/kernels/cases/sums_cases.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::SelectBound;
+using kernels::SelectResult;
+using kernels::cuda::DeviceTerm;
+
+/// A job in device memory.
+struct OnDevice {
+  const SumsJob& job;
+  std::size_t room;
+  std::deque<DeviceArray<std::uint32_t>> term_index;
+  std::deque<DeviceArray<float>> term_value;
+  DeviceArray<DeviceTerm> terms;
+  DeviceArray<float> residual, own_value, value, sum;
+  DeviceArray<std::uint32_t> own_index, index, touched;
+  DeviceArray<std::uint64_t> touched_count{1};
+  DeviceArray<SelectBound> state{1};
+  DeviceArray<SelectResult> fed{1}, result{1};
+  DeviceArray<std::byte> scratch;
+
+  OnDevice(const SumsJob& of, std::size_t k, std::size_t list_room, const Stream& stream)
+      : job(of),
+        room(std::min<std::size_t>(list_room, of.count())),
+        terms(of.index.size()),
+        residual(of.residual.size()),
+        own_value(room),
+        value(k),
+        sum(of.most()),
+        own_index(room),
+        index(k),
+        touched(of.most()),
+        scratch(kernels::cuda::select_sums_scratch(owned(), ranks())) {
+    std::vector<DeviceTerm> host;
+    for (std::size_t r = 0; r < of.index.size(); ++r) {
+      term_index.emplace_back(of.index[r].size()).upload(of.index[r], stream);
+      term_value.emplace_back(of.value[r].size()).upload(of.value[r], stream);
+      host.push_back(kernels::cuda::device_term(
+          {.index = term_index[r].span(), .value = term_value[r].span()}));
+    }
+    terms.upload(host, stream);
+    residual.upload(of.residual, stream);
+  }
+
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(job.index.size()); }
+  kernels::OwnedSums owned() const {
+    kernels::OwnedSums all = job.owned();
+    all.residual = residual.span();
+    all.own.index = own_index.span();
+    all.own.value = own_value.span();
+    return all;
+  }
+
+  /// What feedback_select would have listed.
+  void list(const SelectBound& bound, std::size_t k, const Stream& stream) const {
+    const float own_bound = bound.k == k ? bound.bound : 0;
+    const OwnList own(job, own_bound, room);
+    own_index.upload(own.index, stream);
+    own_value.upload(own.value, stream);
+    const SelectResult said{
+        .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = own_bound};
+    fed.upload({&said, 1}, stream);
+    state.upload({&bound, 1}, stream);
+  }
+
+  void step(const Stream& stream) const {
+    kernels::cuda::select_sums(stream.exec(),
+                               {.owned = owned(),
+                                .fed = fed.data(),
+                                .terms = terms.data(),
+                                .term_count = ranks(),
+                                .out = {index.span(), value.span(), touched.span(), sum.span()},
+                                .touched_count = touched_count.data(),
+                                .state = state.data(),
+                                .result = result.data(),
+                                .scratch = scratch.span()});
+  }
+
+  SumsOutcome download(SelectBound& bound, const Stream& stream) const {
+    SumsOutcome out(job, index.span().size());
+    out.index = index.download(stream);
+    out.value = value.download(stream);
+    out.touched = touched.download(stream);
+    out.sum = sum.download(stream);
+    out.touched.resize(touched_count.download(stream)[0]);
+    out.sum.resize(out.touched.size());
+    out.result = result.download(stream)[0];
+    bound = state.download(stream)[0];
+    return out;
+  }
+};
+
+SumsOutcome by_reference(const SumsJob& job, std::size_t k) {
+  SelectBound unused;
+  return select_sums_on_host(job, {.place = Place::reference}, k, unused);
+}
+
+class SelectSumsOnDevice : public DeviceTest {};
+
+/// No bound, one that was carried, one that is too high, and one whose list finds no room.
+void expect_equal_with_any_bound(Input input, std::size_t count, std::uint32_t owners) {
+  const SumsJob job(input, count, owners, 6400, 40);
+  if (job.count() == 0) return;
+  SCOPED_TRACE(testing::Message() << input << ", " << count << " elements, " << owners
+                                  << " owners");
+  const Stream stream;
+  const std::size_t k = job.count() / 100 + 1;
+  const SumsOutcome expected = by_reference(job, k);
+  const auto run = [&](SelectBound& bound, std::size_t room) {
+    const OnDevice device(job, k, room, stream);
+    device.list(bound, k, stream);
+    device.step(stream);
+    expect_equal(device.download(bound, stream), expected);
+  };
+  SelectBound bound;
+  run(bound, kAllRoom);
+  run(bound, kAllRoom);
+  bound.bound *= 4;
+  run(bound, kAllRoom);
+  bound.bound = 0;
+  run(bound, 3);
+}
+
+constexpr Input kSumInputs[] = {Input::normal,   Input::cauchy,    Input::all_equal,
+                                Input::all_zero, Input::ascending, Input::denormal,
+                                Input::ties};
+
+TEST_F(SelectSumsOnDevice, EqualsReferenceWithAnyBound) {
+  for (const Input input : kSumInputs) {
+    for (const std::size_t count : {1U, 65U, 9001U}) {
+      for (const std::uint32_t owners : {1U, 2U, 7U}) {
+        expect_equal_with_any_bound(input, count, owners);
+      }
+    }
+  }
+}
+
+TEST_F(SelectSumsOnDevice, LargeOnesEqualReference) {
+  for (const Input input : kSumInputs) expect_equal_with_any_bound(input, large(kLargeSize), 3);
+}
+
+/// A replay finds the list, the residual and the bound of its step.
+TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
+  const Stream stream;
+  SumsJob job(Input::normal, 300'001, 3, 0, 50);
+  constexpr std::size_t kSelected = 1000;
+  const OnDevice device(job, kSelected, 5000, stream);
+  const Graph graph(stream, [&] { device.step(stream); });
+  SelectBound bound;
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    job.residual = make_input(Input::normal, job.residual.size(), 90 + step);
+    device.residual.upload(job.residual, stream);
+    device.list(bound, kSelected, stream);
+    graph.launch(stream);
+    const SumsOutcome got = device.download(bound, stream);
+    expect_equal(got, by_reference(job, kSelected));
+    EXPECT_EQ(got.result.passes, step == 0 ? 2U : 1U);
+    EXPECT_EQ(bound.k, kSelected);
+    graph.launch(stream);  // of the same list, by a bound that is not the carried one any more
+    expect_equal(device.download(bound, stream), got);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

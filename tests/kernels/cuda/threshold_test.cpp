@@ -1,0 +1,243 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Selection by a bound, of gradients and of sums.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <vector>
+
+#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/cuda/select_sums.hpp"
+#include "tests/harness/device.hpp"
+#include "tests/harness/graph.hpp"
+#include "tests/kernels/cases/sums_cases.hpp"
+#include "tests/kernels/cases/threshold_cases.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::SelectResult;
+using kernels::cuda::DeviceTerm;
+
+constexpr std::size_t kBefore = 3;  // elements that are in a list already
+
+/// A list in device memory.
+struct DeviceList {
+  DeviceArray<std::uint32_t> index;
+  DeviceArray<float> value;
+  DeviceArray<std::uint64_t> kept{1};
+
+  explicit DeviceList(std::size_t room) : index(kBefore + room), value(kBefore + room) {}
+
+  void begin(const Stream& stream) const {
+    index.upload(std::vector<std::uint32_t>(index.span().size(), 77), stream);
+    value.upload(std::vector<float>(value.span().size(), 77), stream);
+    const std::uint64_t before = kBefore;
+    kept.upload({&before, 1}, stream);
+  }
+  /// Takes out what was there before, which is as it was.
+  void download(std::vector<std::uint32_t>& indices, std::vector<float>& values,
+                const Stream& stream) const {
+    const std::uint64_t end = kept.download(stream)[0];
+    ASSERT_GE(end, kBefore);
+    ASSERT_LE(end, index.span().size());
+    indices = index.download(stream);
+    values = value.download(stream);
+    for (std::size_t j = 0; j < kBefore; ++j) {
+      EXPECT_EQ(indices[j], 77U);
+      EXPECT_EQ(values[j], 77);
+    }
+    const auto from = static_cast<std::ptrdiff_t>(kBefore), to = static_cast<std::ptrdiff_t>(end);
+    indices = {indices.begin() + from, indices.begin() + to};
+    values = {values.begin() + from, values.begin() + to};
+  }
+};
+
+/// Passes over parameters in device memory.
+struct OnDevice {
+  struct Parameter {
+    DeviceArray<float> gradient, residual, own_value;
+    DeviceArray<std::uint32_t> own_index;
+    DeviceArray<SelectResult> result{1};
+    DeviceArray<std::byte> scratch;
+  };
+  const ThresholdJob& job;
+  DeviceList list;
+  std::deque<Parameter> parameters;
+
+  OnDevice(const ThresholdJob& of, const Stream& stream) : job(of), list(of.count()) {
+    for (std::size_t p = 0; p < of.parameters(); ++p) {
+      const std::size_t count = of.gradient[p].size();
+      parameters.push_back(
+          {DeviceArray<float>(count), DeviceArray<float>(count),
+           DeviceArray<float>(of.own_count(p)), DeviceArray<std::uint32_t>(of.own_count(p)),
+           DeviceArray<SelectResult>(1),
+           DeviceArray<std::byte>(kernels::cuda::feedback_threshold_scratch(count))});
+    }
+    upload(stream);
+  }
+  void upload(const Stream& stream) {
+    list.begin(stream);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      parameters[p].gradient.upload(job.gradient[p], stream);
+      parameters[p].residual.upload(job.residual[p], stream);
+    }
+  }
+  void run(const Stream& stream) const {
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      const Parameter& at = parameters[p];
+      kernels::cuda::feedback_threshold(
+          stream.exec(), {.spans = {at.gradient.span(), at.residual.span(), ThresholdJob::kDecay,
+                                    job.own(p, at.own_index.span(), at.own_value.span())},
+                          .base = job.base[p],
+                          .bound = job.bound,
+                          .index = list.index.span(),
+                          .value = list.value.span(),
+                          .kept = list.kept.data(),
+                          .result = at.result.data(),
+                          .scratch = at.scratch.span()});
+    }
+  }
+  ThresholdOutcome download(const Stream& stream) const {
+    ThresholdOutcome out(job);
+    list.download(out.index, out.value, stream);
+    for (std::size_t p = 0; p < parameters.size(); ++p) {
+      out.gradient[p] = parameters[p].gradient.download(stream);
+      out.residual[p] = parameters[p].residual.download(stream);
+      out.own_index[p] = parameters[p].own_index.download(stream);
+      out.own_value[p] = parameters[p].own_value.download(stream);
+      out.result[p] = parameters[p].result.download(stream)[0];
+    }
+    out.trim();
+    return out;
+  }
+};
+
+ThresholdOutcome on_device(const ThresholdJob& job) {
+  const Stream stream;
+  const OnDevice device(job, stream);
+  device.run(stream);
+  return device.download(stream);
+}
+
+class ThresholdOnDevice : public DeviceTest {};
+
+TEST_F(ThresholdOnDevice, EqualsReferenceAtAwkwardSizes) {
+  for (const Input input : kInputs) {
+    for (const std::size_t count : {0U, 1U, 33U, 65U, 4095U, 4097U}) {
+      expect_thresholds_equal_reference(input, count, on_device);
+    }
+  }
+}
+
+TEST_F(ThresholdOnDevice, LargeOnesEqualReference) {
+  for (const Input input : kInputs) {
+    expect_thresholds_equal_reference(input, large(kLargeSize), on_device);
+  }
+}
+
+/// A replay fills the list from where it ends then.
+TEST_F(ThresholdOnDevice, AGraphReplaysPasses) {
+  const Stream stream;
+  ThresholdJob job(Input::normal, 30'001, 3, 0.75F);
+  OnDevice device(job, stream);
+  const Graph graph(stream, [&] { device.run(stream); });
+  for (std::uint32_t step = 0; step < 3; ++step) {
+    for (std::size_t p = 0; p < job.parameters(); ++p) {
+      job.gradient[p] = make_input(Input::normal, job.gradient[p].size(), 50 + step);
+    }
+    device.upload(stream);
+    graph.launch(stream);
+    const ThresholdOutcome expected = threshold_by_reference(job);
+    expect_equal(device.download(stream), expected);
+    job.residual = expected.residual;
+  }
+}
+
+/// One parameter's sums, kept behind what the list has.
+SumsOutcome keep_on_device(const SumsJob& job, float bound) {
+  const Stream stream;
+  const auto count = static_cast<std::size_t>(job.count());
+  const OwnList own(job, bound, count);
+  std::deque<DeviceArray<std::uint32_t>> term_index;
+  std::deque<DeviceArray<float>> term_value;
+  std::vector<DeviceTerm> host;
+  for (std::size_t r = 0; r < job.index.size(); ++r) {
+    term_index.emplace_back(job.index[r].size()).upload(job.index[r], stream);
+    term_value.emplace_back(job.value[r].size()).upload(job.value[r], stream);
+    host.push_back(
+        kernels::cuda::device_term({.index = term_index[r].span(), .value = term_value[r].span()}));
+  }
+  const DeviceArray<DeviceTerm> terms(host.size());
+  terms.upload(host, stream);
+  const DeviceArray<float> residual(job.residual.size()), own_value(count), sum(count);
+  const DeviceArray<std::uint32_t> own_index(count), touched(count);
+  const DeviceArray<std::uint64_t> touched_count(1);
+  const DeviceArray<SelectResult> fed(1), result(1);
+  residual.upload(job.residual, stream);
+  own_index.upload(own.index, stream);
+  own_value.upload(own.value, stream);
+  const SelectResult said{
+      .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = bound};
+  fed.upload({&said, 1}, stream);
+  const DeviceList list(count);
+  list.begin(stream);
+  kernels::OwnedSums owned = job.owned();
+  owned.own.index = own_index.span();
+  owned.own.value = own_value.span();
+  owned.residual = residual.span();
+  owned.most = count;
+  const auto ranks = static_cast<std::uint32_t>(host.size());
+  const DeviceArray<std::byte> scratch(kernels::cuda::select_sums_scratch(owned, ranks));
+  kernels::cuda::keep_sums(
+      stream.exec(), {.owned = owned,
+                      .fed = fed.data(),
+                      .terms = terms.data(),
+                      .term_count = ranks,
+                      .out = {list.index.span(), list.value.span(), touched.span(), sum.span()},
+                      .kept = list.kept.data(),
+                      .touched_count = touched_count.data(),
+                      .result = result.data(),
+                      .scratch = scratch.span()});
+  SumsOutcome out(job, 0);
+  list.download(out.index, out.value, stream);
+  out.touched = touched.download(stream);
+  out.sum = sum.download(stream);
+  out.touched.resize(touched_count.download(stream)[0]);
+  out.sum.resize(out.touched.size());
+  out.result = result.download(stream)[0];
+  return out;
+}
+
+void expect_sums_equal_reference(Input input, std::size_t count, std::uint32_t owners) {
+  const SumsJob job(input, count, owners, 6400, 40);
+  if (job.count() == 0) return;
+  for (const float bound : kThresholds) {
+    SCOPED_TRACE(testing::Message() << input << ", " << count << " elements, " << owners
+                                    << " owners, bound " << bound);
+    const SumsOutcome expected = keep_sums_on_host(job, {.place = Place::reference}, bound);
+    const SumsOutcome got = keep_on_device(job, bound);
+    expect_equal(got, expected);
+    EXPECT_EQ(got.result.candidates, expected.index.size());
+  }
+}
+
+TEST_F(ThresholdOnDevice, SumsEqualReference) {
+  for (const Input input : {Input::normal, Input::all_equal, Input::all_zero, Input::mostly_zero,
+                            Input::denormal, Input::ties}) {
+    for (const std::size_t count : {1U, 65U, 9001U}) {
+      for (const std::uint32_t owners : {1U, 2U, 7U}) {
+        expect_sums_equal_reference(input, count, owners);
+      }
+    }
+  }
+}
+
+TEST_F(ThresholdOnDevice, SumsOfLargeOnesEqualReference) {
+  for (const Input input : {Input::normal, Input::all_equal, Input::mostly_zero}) {
+    expect_sums_equal_reference(input, large(kLargeSize), 3);
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,158 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/elementwise.cuh"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/checksum.cuh"
+#include "kernels/cuda/half.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/take.cuh"
+#include "tests/kernels/cases/elementwise_cases.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+
+namespace winnow::tests {
+namespace {
+
+constexpr unsigned kBlocks = 2;
+
+class ElementwiseOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, ElementwiseOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(ElementwiseOnModel, ScaleEqualsReference) {
+  expect_scale_equals_reference([this](std::span<float> elements, float factor) {
+    machine_.launch<kernels::cuda::Scale>(kBlocks, {elements.data(), elements.size(), factor});
+  });
+}
+
+TEST_P(ElementwiseOnModel, AllFiniteEqualsReference) {
+  expect_all_finite_equals_reference([this](std::span<const float> elements) {
+    std::uint32_t not_finite = 0;
+    machine_.launch<kernels::cuda::AllFinite>(kBlocks,
+                                              {elements.data(), elements.size(), &not_finite});
+    return not_finite == 0;
+  });
+}
+
+TEST_P(ElementwiseOnModel, HalvesEqualReference) {
+  using namespace kernels::cuda;
+  const HalfBody body{
+      [this](ElementType type, std::span<const std::uint16_t> in, std::span<float> out) {
+        visit_half(type, [&](auto half) {
+          machine_.launch<Widen<decltype(half)>>(kBlocks, {in.data(), out.data(), in.size()});
+        });
+      },
+      [this](ElementType type, std::span<const float> in, std::span<std::uint16_t> out) {
+        visit_half(type, [&](auto half) {
+          machine_.launch<Narrow<decltype(half)>>(kBlocks, {in.data(), out.data(), in.size()});
+        });
+      },
+      [this](ElementType type, std::span<const float> in, float factor) {
+        std::uint32_t too_large = 0;
+        visit_half(type, [&](auto half) {
+          machine_.launch<Fits<decltype(half)>>(kBlocks,
+                                                {in.data(), in.size(), factor, &too_large});
+        });
+        return too_large == 0;
+      }};
+  expect_widen_equals_reference(body);
+  expect_narrow_equals_reference(body);
+  expect_fits_equals_reference(body);
+}
+
+TEST_P(ElementwiseOnModel, ReductionsEqualReference) {
+  using namespace kernels::cuda;
+  expect_reduce_equals_reference(
+      {[this](ReduceOp op, const Elements& into, const ConstElements& from) {
+         visit_reduce_kernel(into.type(), op, [&]<class Kernel, class T>(Kernel, T) {
+           machine_.launch<Kernel>(kBlocks,
+                                   {into.as<T>().data(), from.as<T>().data(), into.size()});
+         });
+       },
+       [this](const Elements& sums, int ranks) {
+         kernels::with_type(sums.type(), [&]<class T>(T) {
+           machine_.launch<Average<T>>(kBlocks, {sums.as<T>().data(), sums.size(), ranks});
+         });
+       }});
+}
+
+TEST_P(ElementwiseOnModel, FloatsAsIntegersEqualTheArithmetic) {
+  using namespace kernels::cuda;
+  expect_ordered_equals_arithmetic(
+      {[&](const Elements& floats, ReduceOp op) {
+         visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
+           machine_.launch<ToOrdered<T>>(kBlocks, {elements, floats.size(), op});
+         });
+       },
+       [&](const Elements& floats) {
+         visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
+           machine_.launch<FromOrdered<T>>(kBlocks, {elements, floats.size()});
+         });
+       }});
+}
+
+TEST_P(ElementwiseOnModel, TakeAndPutEqualReference) {
+  expect_take_equals_reference(
+      {[this](std::span<float> elements, std::uint32_t base, std::span<const std::uint32_t> index,
+              std::span<float> value) {
+         machine_.launch<kernels::cuda::Take>(
+             kBlocks, {elements.data(), base, index.data(), value.data(), index.size()});
+       },
+       [this](std::span<float> elements, std::uint32_t base, const kernels::SparseView& list) {
+         machine_.launch<kernels::cuda::Put>(kBlocks, {elements.data(), base, list.index.data(),
+                                                       list.value.data(), list.index.size()});
+       }});
+}
+
+TEST_P(ElementwiseOnModel, ListsOfChecksumsEqualReference) {
+  for (const unsigned blocks_each : {1U, 3U}) {
+    expect_lists_of_checksums_equal_reference(
+        [&](std::span<const std::span<const std::byte>> messages) {
+          std::vector<std::uint64_t> sums(messages.size());
+          kernels::cuda::for_each_checksums_task(
+              messages, sums.data(),
+              [&](const kernels::cuda::ChecksumsTask& task, std::uint64_t pairs) {
+                EXPECT_TRUE(std::ranges::all_of(std::span(task.of).first(task.count),
+                                                [&](const auto& of) { return of.pairs <= pairs; }));
+                machine_.launch<kernels::cuda::Checksums>(blocks_each * task.count, task);
+              });
+          return sums;
+        });
+  }
+}
+
+TEST(ElementwiseModel, OnlyHalvesAreHalves) {
+  EXPECT_THROW(kernels::cuda::visit_half(ElementType::float32, [](auto) {}), UsageError);
+  EXPECT_THROW(kernels::cuda::visit_half(ElementType::int8, [](auto) {}), UsageError);
+}
+
+TEST(ElementwiseModel, AChecksumRefusesWrongSizesAndPlaces) {
+  std::vector<std::uint64_t> memory(4);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(memory));
+  const auto refuses = [&](std::span<const std::byte> of, std::uint64_t* sum,
+                           const std::string& why) {
+    const auto launch = [](const kernels::cuda::ChecksumsTask&, std::uint64_t) {};
+    EXPECT_THAT(
+        [&] {
+          kernels::cuda::for_each_checksums_task({&of, 1}, sum, launch);
+        },
+        testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  refuses(bytes.first(6), memory.data(), "whole 32-bit words");
+  refuses(bytes.subspan(4), memory.data(), "8-byte aligned");
+  refuses(bytes, nullptr, "8-byte aligned place");
+}
+
+}  // namespace
+}  // namespace winnow::tests

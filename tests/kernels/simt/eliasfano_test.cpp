@@ -1,0 +1,103 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/eliasfano.cuh"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "tests/harness/sanitized.hpp"
+#include "tests/kernels/cases/index_cases.hpp"
+#include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/kernels/simt/seal_on.hpp"
+#include "tests/model/in_a_child.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+#include "tests/model/scratch.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::cuda::EliasFanoTask;
+
+IndexBody on(Machine& machine) {
+  const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
+                                 std::span<std::byte> out) {
+    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      seal_on<kernels::cuda::EliasFanoIndices>(
+          machine, message, header, kernels::cuda::make_eliasfano_encode_task(count, index));
+    });
+  };
+  const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
+                                 std::span<std::uint32_t> index) {
+    const EliasFanoTask shape = kernels::cuda::make_eliasfano_task(count, index.size());
+    Scratch scratch(kernels::cuda::decode_scratch_bytes(shape));
+    std::ranges::fill(scratch.span(), std::byte{0});
+    std::uint32_t refused = 0;
+    const EliasFanoTask task =
+        kernels::cuda::make_decode_task({count, in, index, &refused, scratch.span()});
+    machine.launch<kernels::cuda::EliasFanoDecode>(2, task);
+    machine.launch<kernels::cuda::EliasFanoCheck>(2, task);
+    return refused == 0;
+  };
+  return {compress::kEliasFanoCoding, encode, decode};
+}
+
+class EliasFanoOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, EliasFanoOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(EliasFanoOnModel, RoundTripsAndEqualsReference) {
+  for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U, 200'003U}) {
+    expect_round_trips(count, on(machine_));
+  }
+}
+
+TEST_P(EliasFanoOnModel, RoundTripsEveryNumberOfLowBits) {
+  expect_all_low_bits(on(machine_));
+}
+
+TEST_P(EliasFanoOnModel, RefusesWhatTheReferenceRefuses) {
+  expect_refusals(on(machine_));
+  expect_refusals_of_few(on(machine_));
+}
+
+/// Without any one of its barriers the decoder goes wrong in some order.
+TEST(EliasFanoModel, EveryBarrierIsNeeded) {
+  if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
+  const std::vector<std::uint32_t> index = make_support(Support::dense, 70'000, 1);
+  AlignedBytes bytes = encode_by_reference(compress::kEliasFanoCoding, 140'000, index);
+  const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
+    Machine machine(order);
+    machine.skip_barrier(skipped);
+    const EliasFanoTask shape = kernels::cuda::make_eliasfano_task(140'000, index.size());
+    Scratch scratch(kernels::cuda::decode_scratch_bytes(shape));
+    std::ranges::fill(scratch.span(), std::byte{0});
+    std::uint32_t refused = 0;
+    std::vector<std::uint32_t> decoded(index.size());
+    const EliasFanoTask task =
+        kernels::cuda::make_decode_task({140'000, bytes.span(), decoded, &refused, scratch.span()});
+    machine.launch<kernels::cuda::EliasFanoDecode>(2, task);
+    if (barriers != nullptr) *barriers = machine.barriers();
+    return refused == 0 && decoded == index;
+  };
+  int barriers = 0;
+  EXPECT_TRUE(works({}, -1, &barriers));
+  EXPECT_GT(barriers, 3);
+  for (int skipped = 0; skipped < barriers; ++skipped) {
+    const auto orders = simt_orders(4);
+    EXPECT_TRUE(std::ranges::any_of(orders,
+                                    [&](const SimtOrder& order) {
+                                      return !works_in_a_child(
+                                          [&] { return works(order, skipped); });
+                                    }))
+        << "barrier " << skipped << " of " << barriers;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,37 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/feedback.cuh"
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cases/feedback_cases.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+
+namespace winnow::tests {
+namespace {
+
+class FeedbackOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  template <class Kernel>
+  FeedbackBody body() {
+    return [this](std::span<float> into, std::span<const float> from, float decay) {
+      machine_.launch<Kernel>(2, {into.data(), from.data(), into.size(), decay});
+    };
+  }
+
+ private:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, FeedbackOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(FeedbackOnModel, AddEqualsReference) {
+  expect_feedback_equals_reference(FeedbackKind::add, body<kernels::cuda::FeedbackAdd>());
+}
+
+TEST_P(FeedbackOnModel, KeepEqualsReference) {
+  expect_feedback_equals_reference(FeedbackKind::keep, body<kernels::cuda::FeedbackKeep>());
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,161 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/indices.cuh"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/harness/sanitized.hpp"
+#include "tests/kernels/cases/index_cases.hpp"
+#include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/kernels/simt/seal_on.hpp"
+#include "tests/model/in_a_child.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+#include "tests/model/scratch.hpp"
+
+namespace winnow::tests {
+namespace {
+
+IndexBody raw32_on(Machine& machine) {
+  const auto encode = [&machine](std::uint64_t, std::span<const std::uint32_t> index,
+                                 std::span<std::byte> out) {
+    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      seal_on<kernels::cuda::Raw32Indices>(machine, message, header,
+                                           kernels::cuda::make_raw32_encode_task(index));
+    });
+  };
+  const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
+                                 std::span<std::uint32_t> index) {
+    std::uint32_t refused = 0;
+    machine.launch<kernels::cuda::Raw32Decode>(
+        2, kernels::cuda::make_raw32_decode_task({count, in, index, &refused, {}}));
+    return refused == 0;
+  };
+  return {compress::kRaw32Coding, encode, decode};
+}
+
+bool decode_bitmap(Machine& machine, std::uint64_t count, std::span<const std::byte> in,
+                   std::span<std::uint32_t> index) {
+  Scratch scratch(kernels::cuda::bitmap_scratch_bytes(count));
+  std::ranges::fill(scratch.span(), std::byte{0});
+  std::uint32_t refused = 0;
+  machine.launch<kernels::cuda::BitmapDecode>(
+      2, kernels::cuda::make_bitmap_decode_task({count, in, index, &refused, scratch.span()}));
+  return refused == 0;
+}
+
+IndexBody bitmap_on(Machine& machine) {
+  const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
+                                 std::span<std::byte> out) {
+    seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
+      seal_on<kernels::cuda::BitmapIndices>(machine, message, header,
+                                            kernels::cuda::make_bitmap_encode_task(count, index));
+    });
+  };
+  const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
+                                 std::span<std::uint32_t> index) {
+    return decode_bitmap(machine, count, in, index);
+  };
+  return {compress::kBitmapCoding, encode, decode};
+}
+
+class IndicesOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, IndicesOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(IndicesOnModel, RoundTripAndEqualTheHost) {
+  for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 64U, 65U, 4095U, 4097U}) {
+    expect_round_trips(count, raw32_on(machine_));
+    expect_round_trips(count, bitmap_on(machine_));
+  }
+}
+
+/// Several tiles of words.
+TEST_P(IndicesOnModel, LongBitmapsRoundTrip) {
+  constexpr std::uint32_t kCount = 200'003;
+  for (const Support support : {Support::dense, Support::random}) {
+    expect_round_trip(kCount, make_support(support, kCount, 1), bitmap_on(machine_));
+  }
+}
+
+TEST_P(IndicesOnModel, RefuseWhatTheHostRefuses) {
+  expect_refusals(raw32_on(machine_));
+  expect_refusals_of_few(raw32_on(machine_));
+  expect_refusals(bitmap_on(machine_));
+}
+
+/// The last position that there is.
+TEST(IndicesModel, Raw32ReachesTheLastPosition) {
+  Machine machine;
+  expect_round_trip(4294967295, {0, 1, 4294967293, 4294967294}, raw32_on(machine));
+}
+
+/// A bitmap without words has no ones: not even its first tile is there to count them.
+TEST(IndicesModel, AnEmptyBitmapNamesNothing) {
+  Machine machine;
+  std::vector<std::uint32_t> one(1);
+  EXPECT_TRUE(decode_bitmap(machine, 0, {}, {}));
+  EXPECT_FALSE(decode_bitmap(machine, 0, {}, one));
+  EXPECT_FALSE(compress::kBitmapCoding.decode({}, 0, {}, one));
+}
+
+TEST(IndicesModel, RefuseWrongSizesAndPlaces) {
+  std::vector<std::uint32_t> index(3);
+  AlignedBytes bytes(24);
+  std::uint32_t refused = 0;
+  const auto refuses = [](const auto& make, const std::string& why) {
+    EXPECT_THAT([&] { (void)make(); }, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  using namespace kernels::cuda;
+  const std::span<std::byte> shifted = bytes.span().subspan(4, 16);
+  const DeviceDecodeJob job{
+      .count = 65, .in = bytes.span().first(16), .index = index, .refused = &refused};
+  refuses([&] { return make_bitmap_decode_task(job); }, "bitmap_decode_scratch bytes");
+  DeviceDecodeJob wrong = job;
+  wrong.refused = nullptr;
+  refuses([&] { return make_raw32_decode_task(wrong); }, "a word for refused");
+  wrong = job;
+  wrong.in = bytes.span().first(8);
+  refuses([&] { return make_raw32_decode_task(wrong); }, "take 16 bytes, not 8");
+  refuses([&] { return make_bitmap_decode_task(wrong); }, "take 16 bytes, not 8");
+  wrong.in = shifted;
+  refuses([&] { return make_raw32_decode_task(wrong); }, "8-byte aligned");
+  refuses([&] { return make_bitmap_decode_task(wrong); }, "8-byte aligned");
+}
+
+/// Without any one of its barriers the decoder goes wrong in some order.
+TEST(IndicesModel, EveryBarrierOfTheBitmapIsNeeded) {
+  if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
+  const std::vector<std::uint32_t> index = make_support(Support::dense, 140'000, 1);
+  AlignedBytes bytes = encode_by_reference(compress::kBitmapCoding, 140'000, index);
+  const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
+    Machine machine(order);
+    machine.skip_barrier(skipped);
+    std::vector<std::uint32_t> decoded(index.size());
+    const bool sound = decode_bitmap(machine, 140'000, bytes.span(), decoded);
+    if (barriers != nullptr) *barriers = machine.barriers();
+    return sound && decoded == index;
+  };
+  int barriers = 0;
+  EXPECT_TRUE(works({}, -1, &barriers));
+  EXPECT_GT(barriers, 3);
+  for (int skipped = 0; skipped < barriers; ++skipped) {
+    const auto orders = simt_orders(4);
+    EXPECT_TRUE(std::ranges::any_of(orders,
+                                    [&](const SimtOrder& order) {
+                                      return !works_in_a_child(
+                                          [&] { return works(order, skipped); });
+                                    }))
+        << "barrier " << skipped << " of " << barriers;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,182 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/message_header.cuh"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/indices.cuh"
+#include "tests/kernels/cases/message_header_cases.hpp"
+#include "tests/kernels/simt/seal_on.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using namespace kernels::cuda;
+
+/// seal on the model.
+SealBody seal_on(Machine& machine) {
+  return [&machine](std::span<std::byte> message, const Header& header,
+                    std::span<const std::uint32_t> words,
+                    std::span<const kernels::SelectResult> results) {
+    std::uint32_t poisoned = 0;
+    seal_on<NoIndices>(machine, message, std::bit_cast<HeaderBytes>(header), {}, {words, results},
+                       &poisoned);
+    return poisoned != 0;
+  };
+}
+
+/// What check_headers is told of a case, all of it in host memory.
+std::vector<ReceivedMessage> received(std::span<const CheckCase> cases,
+                                      std::vector<std::uint64_t>& sums) {
+  std::vector<ReceivedMessage> messages;
+  sums.resize(cases.size());
+  for (std::size_t m = 0; m < cases.size(); ++m) {
+    const CheckCase& c = cases[m];
+    sums[m] = c.sum();
+    messages.push_back({.bytes = c.bytes(),
+                        .expected = c.expected,
+                        .sum = &sums[m],
+                        .number = static_cast<std::uint32_t>(m)});
+    for (std::size_t part = 0; part < 2; ++part) {
+      const std::optional<std::uint32_t>& refused = c.refused[part];
+      if (refused) messages.back().refused[part] = &*refused;
+    }
+  }
+  return messages;
+}
+
+class MessageHeaderOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, MessageHeaderOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(MessageHeaderOnModel, SealedInPlaceEqualsReference) {
+  expect_seals_equal_reference(seal_on(machine_));
+}
+
+TEST_P(MessageHeaderOnModel, EveryChangedBitIsTold) {
+  for (const unsigned blocks : {1U, 2U, 4U}) {
+    expect_all_statuses([&](std::span<const CheckCase> cases) {
+      std::vector<std::uint64_t> sums;
+      std::vector<std::uint32_t> status(cases.size(), 77);
+      for_each_check_task(
+          received(cases, sums), kHeaderLayout, status, nullptr,
+          [&](const CheckHeadersTask& task) { machine_.launch<CheckHeaders>(blocks, task); });
+      return status;
+    });
+  }
+}
+
+TEST_P(MessageHeaderOnModel, TheFirstUnsoundMessageIsTold) {
+  expect_all_verdicts([&](std::span<const CheckCase> cases, Verdict verdict) {
+    std::vector<std::uint64_t> sums;
+    for_each_check_task(
+        received(cases, sums), kHeaderLayout, {}, &verdict,
+        [&](const CheckHeadersTask& task) { machine_.launch<CheckHeaders>(2, task); });
+    return verdict;
+  });
+}
+
+TEST_P(MessageHeaderOnModel, PaddingBecomesZero) {
+  for (const std::size_t padding : {0U, 1U, 4U, 7U}) {
+    std::vector<std::uint64_t> message(5000, ~std::uint64_t{0});
+    const auto bytes = std::as_writable_bytes(std::span(message));
+    seal_on<NoIndices>(machine_, bytes, {}, {}, {}, nullptr, padding);
+    EXPECT_EQ(message.back(), ~std::uint64_t{0} >> 8 * padding);
+    EXPECT_EQ(message[message.size() - 2], ~std::uint64_t{0});
+    Header header = header_of(bytes);
+    const std::uint64_t told = std::exchange(header.checksum, 0);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    EXPECT_EQ(told, kernels::checksum({}, bytes));
+  }
+}
+
+/// The thread that finds poison is not the one that writes the flag, and the sum of a block is of
+/// all its warps.
+TEST(MessageHeaderModel, ASealNeedsItsBarriers) {
+  const auto is_sealed = [](const SimtOrder& order, int skipped) {
+    Machine machine(order);
+    machine.skip_barrier(skipped);
+    std::vector<std::uint64_t> message(5000, 0x0123456789abcdef);
+    std::vector<std::uint32_t> words(100);
+    words[77] = 1;
+    const auto bytes = std::as_writable_bytes(std::span(message));
+    seal_on<NoIndices>(machine, bytes, {}, {}, {words, {}});
+    EXPECT_EQ(machine.barriers(), 2);
+    Header header = header_of(bytes);
+    const std::uint64_t told = std::exchange(header.checksum, 0);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    return header.flags == Header::kPoison && told == kernels::checksum({}, bytes);
+  };
+  const auto orders = simt_orders();
+  EXPECT_TRUE(
+      std::ranges::all_of(orders, [&](const SimtOrder& order) { return is_sealed(order, -1); }));
+  for (const int skipped : {0, 1}) {
+    EXPECT_FALSE(std::ranges::all_of(orders, [&](const SimtOrder& order) {
+      return is_sealed(order, skipped);
+    })) << skipped;
+  }
+}
+
+TEST(MessageHeaderModel, WrongSizesAndPlacesAreRefused) {
+  std::vector<std::uint64_t> memory(9);
+  const auto bytes = std::as_writable_bytes(std::span(memory));
+  const auto refuses_seal = [](std::span<std::byte> message, const HeaderLayout& layout,
+                               const std::string& why) {
+    EXPECT_THAT(
+        [&] { (void)make_seal_task<NoIndices>({.message = message, .layout = layout}, {}); },
+        testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  refuses_seal(bytes.first(56), kHeaderLayout, "no shorter than its header");
+  refuses_seal(bytes.subspan(4), kHeaderLayout, "8-byte aligned");
+  refuses_seal(bytes.first(70), kHeaderLayout, "whole 32-bit words");
+  refuses_seal(bytes, {.flags_at = 7, .poison = 1, .checksum_at = 56}, "multiple of 2");
+  refuses_seal(bytes, {.flags_at = 64, .poison = 1, .checksum_at = 56}, "multiple of 2");
+  refuses_seal(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 52}, "one of 8");
+  refuses_seal(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 64}, "one of 8");
+  refuses_seal(bytes, {.flags_at = 58, .poison = 1, .checksum_at = 56}, "apart");
+
+  EXPECT_THAT(
+      [&] {
+        (void)make_seal_task<NoIndices>(
+            {.message = bytes.first(68), .layout = kHeaderLayout, .padding = 4}, {});
+      },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr("padding ends with a word")));
+  const std::vector<std::uint32_t> index(5);
+  EXPECT_THAT(
+      [&] {
+        (void)make_seal_task<Raw32Indices>({.message = bytes, .layout = kHeaderLayout},
+                                           make_raw32_encode_task(index));
+      },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr("its header and its indices")));
+
+  const auto refuses_check = [](const ReceivedMessage& message, std::size_t words,
+                                const std::string& why) {
+    std::vector<std::uint32_t> status(words);
+    const auto launch = [](const CheckHeadersTask&) {};
+    EXPECT_THAT(
+        [&] {
+          for_each_check_task({&message, 1}, kHeaderLayout, status, nullptr, launch);
+        },
+        testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  const std::uint64_t sum = 0;
+  refuses_check({.bytes = bytes, .expected = {}, .sum = &sum}, 2, "a word for its status");
+  refuses_check({.bytes = bytes.first(56), .expected = {}, .sum = &sum}, 1, "no shorter");
+  refuses_check({.bytes = bytes.subspan(4), .expected = {}, .sum = &sum}, 1, "8-byte aligned");
+  refuses_check({.bytes = bytes, .expected = {}}, 1, "checksum of its bytes");
+}
+
+}  // namespace
+}  // namespace winnow::tests

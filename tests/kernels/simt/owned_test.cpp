@@ -1,0 +1,76 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/owned.cuh"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/kernels/cases/owned_cases.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::cuda::DeviceOwnedJob;
+using kernels::cuda::PlacedSpan;
+
+OwnedBody owned_on(Machine& machine) {
+  return [&machine](const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
+    std::vector<PlacedSpan> spans;
+    for (OwnedPiece& piece : pieces) spans.push_back({piece.elements, piece.base});
+    const std::uint64_t count = c.count;
+    kernels::cuda::OwnedTask task = kernels::cuda::make_owned_task(
+        {.partition = c.partition,
+         .owner = c.owner,
+         .pieces = spans,
+         .values = kernels::cuda::device_term(c.values.term()),
+         .count = count == c.values.value.size() ? nullptr : &count});
+    std::uint32_t not_finite = 0;
+    task.factor = c.factor;
+    task.not_finite = &not_finite;
+    if (c.op == OwnedOp::add) machine.launch<kernels::cuda::AddOwned>(2, task);
+    if (c.op == OwnedOp::store) machine.launch<kernels::cuda::StoreOwned>(2, task);
+    if (c.op == OwnedOp::write) machine.launch<kernels::cuda::WriteOwned>(2, task);
+    return not_finite == 0;
+  };
+}
+
+class OwnedOnModel : public testing::TestWithParam<SimtOrder> {
+ protected:
+  Machine machine_{GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Orders, OwnedOnModel, testing::ValuesIn(simt_orders()));
+
+TEST_P(OwnedOnModel, EqualsTheDefinition) {
+  expect_moves(owned_on(machine_));
+}
+
+TEST_P(OwnedOnModel, WhatIsNotFinite) {
+  expect_moves_of_infinities(owned_on(machine_));
+}
+
+TEST(OwnedModel, RefusesWrongSizes) {
+  const std::vector<float> values(100);
+  const std::uint64_t count = 1;
+  const DeviceOwnedJob job{.partition = kernels::Partition(2, 128),
+                           .values = kernels::cuda::device_term({.value = values})};
+  const auto refuses = [](const DeviceOwnedJob& wrong, const std::string& why) {
+    EXPECT_THAT([&] { (void)kernels::cuda::make_owned_task(wrong); },
+                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  refuses(job, "as many values as positions");
+  DeviceOwnedJob wrong = job;
+  wrong.partition = kernels::Partition(2, 300);
+  EXPECT_NO_THROW((void)kernels::cuda::make_owned_task(wrong));
+  wrong.count = &count;
+  refuses(wrong, "open of a list alone");
+  wrong.owner = 2;
+  refuses(wrong, "one of the partition's owners");
+}
+
+}  // namespace
+}  // namespace winnow::tests

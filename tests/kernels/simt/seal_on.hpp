@@ -1,0 +1,32 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include "kernels/cuda/seal.cuh"
+#include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/model/machine.hpp"
+
+namespace winnow::tests {
+
+/// kernels::cuda::seal and its like on the model, by a few blocks.
+template <class Indices>
+void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& header,
+             const typename Indices::Task& indices, const kernels::cuda::PoisonSources& poison = {},
+             std::uint32_t* poisoned = nullptr, std::size_t padding = 0) {
+  const auto task = kernels::cuda::make_seal_task<Indices>({.message = message,
+                                                            .header = header,
+                                                            .layout = kHeaderLayout,
+                                                            .poison = poison,
+                                                            .poisoned = poisoned,
+                                                            .padding = padding},
+                                                           indices);
+  // as the launch is preceded by
+  std::ranges::fill(message.subspan(kHeaderLayout.checksum_at, sizeof(std::uint64_t)),
+                    std::byte{0});
+  machine.launch<kernels::cuda::Seal<Indices>>(2, task);
+}
+
+}  // namespace winnow::tests

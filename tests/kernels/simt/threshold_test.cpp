@@ -1,0 +1,407 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Selection by a bound, of gradients and of sums.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "kernels/cuda/feedback_select.cuh"
+#include "kernels/cuda/select_sums.cuh"
+#include "tests/harness/sanitized.hpp"
+#include "tests/kernels/cases/sums_cases.hpp"
+#include "tests/kernels/cases/threshold_cases.hpp"
+#include "tests/model/in_a_child.hpp"
+#include "tests/model/machine.hpp"
+#include "tests/model/orders.hpp"
+#include "tests/model/scratch.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::SelectResult;
+using kernels::cuda::DeviceTerm;
+using kernels::cuda::GradientAfter;
+using kernels::cuda::SelectScratch;
+
+constexpr std::size_t kBefore = 3;  // elements that are in a list already
+
+/// A list of `room` places, some of which are taken.
+struct List {
+  std::vector<std::uint32_t> index;
+  std::vector<float> value;
+  std::uint64_t kept = kBefore;
+
+  explicit List(std::size_t room) : index(kBefore + room, 77), value(kBefore + room, 77) {}
+
+  /// Takes out what was there before, which is as it was.
+  void give(std::vector<std::uint32_t>& indices, std::vector<float>& values) const {
+    ASSERT_GE(kept, kBefore);
+    ASSERT_LE(kept, index.size());
+    const auto from = static_cast<std::ptrdiff_t>(kBefore), to = static_cast<std::ptrdiff_t>(kept);
+    const auto is_untouched = [](auto x) { return x == 77; };
+    EXPECT_TRUE(std::all_of(index.begin(), index.begin() + from, is_untouched));
+    EXPECT_TRUE(std::all_of(value.begin(), value.begin() + from, is_untouched));
+    EXPECT_TRUE(std::all_of(index.begin() + to, index.end(), is_untouched));
+    EXPECT_TRUE(std::all_of(value.begin() + to, value.end(), is_untouched));
+    indices = {index.begin() + from, index.begin() + to};
+    values = {value.begin() + from, value.begin() + to};
+  }
+};
+
+/// Counts kernels and, of one that is watched, barriers; of which it may leave one out.
+struct Watch {
+  int kernels = 0;   // launched
+  int barriers = 0;  // that a thread met in kernel number `watched`
+  int watched = -1;
+  int skipped = -1;  // barrier of that kernel
+
+  template <class Kernel>
+  void launch(Machine& machine, unsigned blocks, const typename Kernel::Task& task) {
+    const bool is_watched = kernels++ == watched;
+    machine.skip_barrier(is_watched ? skipped : -1);
+    machine.launch<Kernel>(blocks, task);
+    if (is_watched) barriers = std::max(barriers, machine.barriers());
+  }
+};
+
+struct OnModel {
+  Machine& machine;
+  GradientAfter gradient_after = GradientAfter::zero;
+  Watch watch = {};
+
+  ThresholdOutcome operator()(const ThresholdJob& job) {
+    ThresholdOutcome out(job);
+    List list(job.count());
+    watch.kernels = 0;
+    for (std::size_t p = 0; p < job.parameters(); ++p) {
+      const SelectScratch layout(job.gradient[p].size(), 0);
+      Scratch scratch(layout.bytes);
+      std::memset(scratch.span().data(), 0, layout.zeroed);
+      const auto task = kernels::cuda::make_threshold_task({.spans = out.spans(job, p),
+                                                            .base = job.base[p],
+                                                            .bound = job.bound,
+                                                            .index = list.index,
+                                                            .value = list.value,
+                                                            .kept = &list.kept,
+                                                            .result = &out.result[p],
+                                                            .gradient_after = gradient_after,
+                                                            .scratch = scratch.span()});
+      kernels::cuda::for_each_threshold_kernel(task, 2, [&](auto kernel, unsigned blocks) {
+        watch.launch<decltype(kernel)>(machine, blocks, task);
+      });
+    }
+    list.give(out.index, out.value);
+    out.trim();
+    return out;
+  }
+};
+
+class ThresholdOnModel : public testing::TestWithParam<Input> {};
+INSTANTIATE_TEST_SUITE_P(Inputs, ThresholdOnModel, testing::ValuesIn(kInputs));
+
+TEST_P(ThresholdOnModel, EqualsReferenceInAnyOrder) {
+  std::deque<Machine> machines;
+  std::size_t turn = 0;
+  for (const SimtOrder& order : simt_orders()) machines.emplace_back(order);
+  for (const std::size_t count : {0U, 1U, 65U, 4097U, 9001U}) {
+    expect_thresholds_equal_reference(GetParam(), count,
+                                      OnModel{machines[turn++ % machines.size()]});
+  }
+}
+
+/// Where zeros are not asked for, the gradient stays, but for marks.
+TEST(ThresholdModel, AnUnspecifiedGradientIsOnlyMarked) {
+  Machine machine({.pick = SimtOrder::Pick::random, .seed = 9, .resident = 2});
+  const ThresholdJob job(Input::not_finite, 9000, 2, 0.75F);
+  ThresholdOutcome got = OnModel{machine, GradientAfter::unspecified}(job);
+  for (std::size_t p = 0; p < job.parameters(); ++p) {
+    for (std::size_t i = 0; i < job.gradient[p].size(); ++i) {
+      const float carried = ThresholdJob::kDecay * job.residual[p][i];
+      if (std::isfinite(job.gradient[p][i] + carried)) {
+        EXPECT_EQ(got.gradient[p][i], job.gradient[p][i]);
+      } else {
+        EXPECT_TRUE(std::isnan(got.gradient[p][i]));
+      }
+    }
+    got.gradient[p] = std::vector<float>(job.gradient[p].size());
+  }
+  expect_equal(got, threshold_by_reference(job));
+}
+
+/// What finds no room in the list stays where it is.
+TEST(ThresholdModel, AFullListLosesNothing) {
+  for (const SimtOrder& order : simt_orders()) {
+    Machine machine(order);
+    constexpr std::size_t kCount = 5000, kTaken = 4900;
+    std::vector<float> gradient(kCount, 2), residual(kCount), value(kCount);
+    std::vector<std::uint32_t> index(kCount);
+    std::uint64_t kept = kTaken;
+    SelectResult result{};
+    const SelectScratch layout(kCount, 0);
+    Scratch scratch(layout.bytes);
+    std::memset(scratch.span().data(), 0, layout.zeroed);
+    const auto task = kernels::cuda::make_threshold_task({.spans = {gradient, residual},
+                                                          .bound = 1,
+                                                          .index = index,
+                                                          .value = value,
+                                                          .kept = &kept,
+                                                          .result = &result,
+                                                          .scratch = scratch.span()});
+    kernels::cuda::for_each_threshold_kernel(task, 2, [&](auto kernel, unsigned blocks) {
+      machine.launch<decltype(kernel)>(blocks, task);
+    });
+    EXPECT_EQ(kept, kCount);
+    EXPECT_EQ(result.candidates, kCount);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(residual[i], i < kCount - kTaken ? 0 : 2) << i;
+    }
+    for (std::size_t j = kTaken; j < kCount; ++j) EXPECT_EQ(index[j], j - kTaken);
+  }
+}
+
+template <class Make>
+void expect_refused(const Make& make, const std::string& why) {
+  EXPECT_THAT(make, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+}
+
+TEST(ThresholdModel, RefusesWhatItCannotDo) {
+  std::vector<float> memory(128), value(128);
+  std::vector<std::uint32_t> index(128);
+  std::uint64_t kept = 0;
+  SelectResult result{};
+  Scratch scratch(SelectScratch(128, 0).bytes);
+  const kernels::cuda::DeviceThresholdJob sound{.spans = {memory, memory},
+                                                .bound = 1,
+                                                .index = index,
+                                                .value = value,
+                                                .kept = &kept,
+                                                .result = &result,
+                                                .scratch = scratch.span()};
+  EXPECT_NO_THROW((void)kernels::cuda::make_threshold_task(sound));
+  const auto refuses = [&](const auto& change, const std::string& why) {
+    kernels::cuda::DeviceThresholdJob wrong = sound;
+    change(wrong);
+    expect_refused([&] { (void)kernels::cuda::make_threshold_task(wrong); }, why);
+  };
+  refuses([](auto& wrong) { wrong.bound = 0; }, "above 0");
+  refuses([](auto& wrong) { wrong.index = wrong.index.first(127); }, "as many places each");
+  refuses(
+      [](auto& wrong) {
+        wrong.index = wrong.index.first(127);
+        wrong.value = wrong.value.first(127);
+      },
+      "one for each element that is not own");
+  refuses([](auto& wrong) { wrong.kept = nullptr; }, "needs kept");
+  refuses([](auto& wrong) { wrong.scratch = wrong.scratch.first(256); }, "bytes of scratch");
+}
+
+/// Terms in the memory of the model. The one of the owner itself is not to be read.
+std::vector<DeviceTerm> terms_of(const SumsJob& job) {
+  std::vector<DeviceTerm> terms;
+  for (std::size_t r = 0; r < job.index.size(); ++r) {
+    terms.push_back(kernels::cuda::device_term({.index = job.index[r], .value = job.value[r]}));
+  }
+  terms[job.self] = {.values = {}, .count = 99, .is_list = true, .index = nullptr};
+  return terms;
+}
+
+struct KeepOnModel {
+  Machine& machine;
+  Watch watch = {};
+
+  SumsOutcome operator()(const SumsJob& job, float bound) {
+    const std::vector<DeviceTerm> terms = terms_of(job);
+    OwnList own(job, bound, job.count());
+    const SelectResult fed{
+        .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = bound};
+    List list(job.count());
+    SumsOutcome out(job, 0);
+    out.touched.resize(job.count());
+    out.sum.resize(job.count());
+    kernels::OwnedSums owned = job.owned();
+    owned.own.index = own.index;
+    owned.own.value = own.value;
+    owned.own.bound = -1;  // not looked at
+    owned.most = job.count();
+    std::uint64_t touched_count = 77;
+    const auto ranks = static_cast<std::uint32_t>(terms.size());
+    const kernels::cuda::SumsScratch layout(owned, ranks);
+    Scratch scratch(layout.bytes);
+    std::memset(scratch.span().data(), 0, layout.select.zeroed);
+    const auto task =
+        kernels::cuda::make_keep_task({.owned = owned,
+                                       .fed = &fed,
+                                       .terms = terms.data(),
+                                       .term_count = ranks,
+                                       .out = {list.index, list.value, out.touched, out.sum},
+                                       .kept = &list.kept,
+                                       .touched_count = &touched_count,
+                                       .result = &out.result,
+                                       .scratch = scratch.span()});
+    watch.kernels = 0;
+    kernels::cuda::for_each_keep_kernel(task, [&](auto kernel, std::uint64_t pieces) {
+      const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(pieces, 3));
+      watch.launch<decltype(kernel)>(machine, blocks, task);
+    });
+    EXPECT_LE(touched_count, out.touched.size());
+    out.touched.resize(std::min<std::size_t>(touched_count, out.touched.size()));
+    out.sum.resize(out.touched.size());
+    if (out.result.finite) {
+      list.give(out.index, out.value);
+    } else {
+      EXPECT_EQ(list.kept, kBefore);
+    }
+    return out;
+  }
+};
+
+class KeepSumsOnModel : public testing::TestWithParam<Input> {};
+INSTANTIATE_TEST_SUITE_P(Inputs, KeepSumsOnModel,
+                         testing::Values(Input::normal, Input::all_equal, Input::all_zero,
+                                         Input::mostly_zero, Input::denormal, Input::ties));
+
+TEST_P(KeepSumsOnModel, EqualsReferenceInAnyOrder) {
+  std::deque<Machine> machines;
+  std::size_t turn = 0;
+  for (const SimtOrder& order : simt_orders()) machines.emplace_back(order);
+  for (const std::size_t count : {1U, 65U, 9001U}) {
+    for (const std::uint32_t owners : {1U, 2U, 4U}) {
+      for (const unsigned every : {1U, 40U}) {
+        SumsJob job(GetParam(), count, owners, 6400, every);
+        if (job.count() == 0) continue;
+        for (std::size_t j = 0; j < job.value[0].size(); j += 3) {  // some cancel
+          const std::uint64_t at = job.partition.position(job.self, job.index[0][j]) - job.base;
+          if (job.index[0][j] < job.begin || at >= job.residual.size()) continue;
+          job.value[0][j] = -job.residual[at];
+        }
+        for (const float bound : kThresholds) {
+          SCOPED_TRACE(testing::Message()
+                       << job.count() << " of " << count << " elements, " << owners
+                       << " owners, 1 of " << every << ", bound " << bound);
+          const SumsOutcome expected = keep_sums_on_host(job, {.place = Place::reference}, bound);
+          const SumsOutcome got = KeepOnModel{machines[turn++ % machines.size()]}(job, bound);
+          expect_equal(got, expected);
+          EXPECT_EQ(got.result.candidates, expected.index.size());
+        }
+      }
+    }
+  }
+}
+
+/// Sums that are not finite are told, and nothing of this parameter is kept.
+TEST(KeepSumsModel, AnOverflowIsToldAndNothingIsKept) {
+  for (const SimtOrder& order : simt_orders()) {
+    Machine machine(order);
+    SumsJob job(Input::normal, 20'000, 2, 6400, 50);
+    const auto entry = std::ranges::lower_bound(job.index[0], job.begin) - job.index[0].begin();
+    const auto j = static_cast<std::size_t>(entry);
+    const float most = std::numeric_limits<float>::max();
+    job.value[0][j] = most;
+    job.residual[job.partition.position(job.self, job.index[0][j]) - job.base] = most;
+    const SumsOutcome out = KeepOnModel{machine}(job, 0.5F);
+    EXPECT_FALSE(out.result.finite);
+    EXPECT_EQ(out.result.candidates, 0U);
+  }
+}
+
+TEST(KeepSumsModel, RefusesWrongShapes) {
+  const SumsJob job(Input::normal, 500, 2, 0, 3);
+  std::vector<DeviceTerm> terms = terms_of(job);
+  const auto count = static_cast<std::size_t>(job.count());
+  OwnList own(job, 1, count);
+  List list(count);
+  SumsOutcome out(job, 0);
+  out.touched.resize(count);
+  out.sum.resize(count);
+  const SelectResult fed{};
+  std::uint64_t touched = 0;
+  kernels::OwnedSums owned = job.owned();
+  owned.own.index = own.index;
+  owned.own.value = own.value;
+  owned.most = count;
+  Scratch scratch(kernels::cuda::SumsScratch(owned, 2).bytes);
+  const kernels::cuda::DeviceKeepSumsJob sound{
+      .owned = owned,
+      .fed = &fed,
+      .terms = terms.data(),
+      .term_count = 2,
+      .out = {list.index, list.value, out.touched, out.sum},
+      .kept = &list.kept,
+      .touched_count = &touched,
+      .result = &out.result,
+      .scratch = scratch.span()};
+  EXPECT_NO_THROW((void)kernels::cuda::make_keep_task(sound));
+  const auto refuses = [&](const auto& change, const std::string& why) {
+    kernels::cuda::DeviceKeepSumsJob wrong = sound;
+    change(wrong);
+    expect_refused([&] { (void)kernels::cuda::make_keep_task(wrong); }, why);
+  };
+  refuses([&](auto& wrong) { wrong.out.index = wrong.out.index.first(count - 1); },
+          "at least one for each own element");
+  refuses(
+      [&](auto& wrong) {
+        wrong.owned.own.index = wrong.owned.own.index.first(count - 1);
+        wrong.owned.own.value = wrong.owned.own.value.first(count - 1);
+      },
+      "room for all own elements");
+  refuses([&](auto& wrong) { wrong.owned.most = count - 1; }, "room for all own elements");
+  refuses([](auto& wrong) { wrong.kept = nullptr; }, "needs kept");
+  refuses([](auto& wrong) { wrong.term_count = 3; }, "for each owner");
+}
+
+bool equal(const ThresholdOutcome& got, const ThresholdOutcome& expected) {
+  for (std::size_t p = 0; p < expected.result.size(); ++p) {
+    const SelectResult &a = got.result[p], &b = expected.result[p];
+    if (!same_bits(got.gradient[p], expected.gradient[p]) ||
+        !same_bits(got.residual[p], expected.residual[p]) ||
+        got.own_index[p] != expected.own_index[p] ||
+        !same_bits(got.own_value[p], expected.own_value[p]) || a.finite != b.finite ||
+        a.candidates != b.candidates || a.listed != b.listed) {
+      return false;
+    }
+  }
+  return got.index == expected.index && same_bits(got.value, expected.value);
+}
+
+/// Without any one of its barriers a pass goes wrong, or stops, in some order.
+TEST(ThresholdModel, EveryBarrierIsNeeded) {
+  if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
+  const ThresholdJob jobs[] = {{Input::not_finite, 9000, 0, 0.75F},
+                               {Input::not_finite, 9000, 2, 0.75F}};
+  for (const ThresholdJob& job : jobs) {
+    const ThresholdOutcome expected = threshold_by_reference(job);
+    const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
+      Machine machine(order);
+      OnModel run{machine};
+      run.watch.watched = 0;
+      run.watch.skipped = skipped;
+      const ThresholdOutcome got = run(job);
+      if (barriers != nullptr) *barriers = run.watch.barriers;
+      return equal(got, expected);
+    };
+    int barriers = 0;
+    EXPECT_TRUE(works({}, -1, &barriers));
+    // The last one is that of StreamPass which feedback_select_test leaves out too.
+    for (int skipped = 0; skipped < barriers - 1; ++skipped) {
+      const auto orders = simt_orders(40);
+      EXPECT_TRUE(std::ranges::any_of(orders,
+                                      [&](const SimtOrder& order) {
+                                        return !works_in_a_child(
+                                            [&] { return works(order, skipped); });
+                                      }))
+          << job.owners << " owners, barrier " << skipped << " of " << barriers;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests

@@ -1,0 +1,357 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// A model of as much of the CUDA runtime as Winnow's device code calls, so that this code runs
+// without a GPU: the kernels on a model of the SIMT machine (tests/model/machine.hpp), and the
+// host's part, which allocates, enqueues and waits, as it is. Device memory is host memory that
+// starts as garbage. Who waits for the device waits for the streams of its thread. Work runs as
+// late as it may: in the calls that wait or ask for it, a stream in its order and no stream before
+// it must, so that what reads a result too early, or without an order between streams, reads what
+// was there before; or where a stream has no room for more, for which the host then waits. A copy
+// from the device to host memory that is not page-locked keeps the host until it is done, as CUDA's
+// does. The clock of events counts pieces of work, a microsecond each, marks and waits none.
+#include "tests/model/cuda_model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/launch.cuh"
+#include "tests/model/machine.hpp"
+
+namespace winnow::tests {
+
+std::mutex model_mutex;
+std::condition_variable model_changed;
+
+namespace {
+
+constexpr unsigned kMostBlocks = 0x7fffffff;
+constexpr std::size_t kMostQueued = 1024;  // in a stream, for which the host does not wait
+
+std::vector<std::unique_ptr<CUstream_st>> streams;
+std::vector<std::unique_ptr<Machine>> machines;  // that nobody uses
+std::uint64_t device_clock = 0;                  // ticks
+std::string problem_of_launch;                   // of the kernel that failed, if any
+
+/// Takes what is done from the front of a stream, and drops a stream that nobody will use.
+void retire(CUstream_st& stream) {
+  while (!stream.queue.empty() && stream.queue.front()->done) stream.queue.pop_front();
+  if (stream.destroyed && stream.queue.empty()) {
+    std::erase_if(streams, [&](const auto& s) { return s.get() == &stream; });
+  }
+  model_changed.notify_all();
+}
+
+void complete(StreamWork& work) {
+  work.done = true;
+  device_clock += work.ticks;
+  work.when = device_clock;
+  retire(*work.stream);
+}
+
+/// Runs the next of a stream's work, if it may run now.
+bool step(Lock& lock, CUstream_st& stream) {
+  if (stream.queue.empty() || stream.running) return false;
+  const std::shared_ptr<StreamWork> work = stream.queue.front();
+  if (work->run == nullptr || !work->may_run()) return false;
+  stream.running = true;
+  lock.unlock();
+  std::string problem;
+  try {
+    work->run();
+  } catch (const SimtError& error) {
+    problem = error.what();
+  }
+  lock.lock();
+  if (!problem.empty()) problem_of_launch = problem;
+  stream.running = false;
+  complete(*work);
+  return true;
+}
+
+bool step_any(Lock& lock) {
+  for (const auto& stream : streams) {
+    if (step(lock, *stream)) return true;  // and `streams` may have changed
+  }
+  return false;
+}
+
+/// Runs what must run before `work` is done, and what else it may wait for. False where that is up
+/// to other threads.
+bool pass(Lock& lock, const StreamWork& work) {
+  while (!work.done) {
+    if (!step(lock, *work.stream) && !step_any(lock)) return false;
+  }
+  return true;
+}
+
+cudaError_t wait(Lock& lock, const std::shared_ptr<StreamWork>& work) {
+  while (work != nullptr && !pass(lock, *work)) model_changed.wait(lock);
+  return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
+}
+
+std::shared_ptr<StreamWork> last_of(const CUstream_st& stream) {
+  return stream.queue.empty() ? nullptr : stream.queue.back();
+}
+
+/// One that was used before, if possible: to make the stacks of its threads takes far longer than
+/// most launches.
+std::unique_ptr<Machine> take_machine() {
+  const Lock lock(model_mutex);
+  if (machines.empty()) return std::make_unique<Machine>();
+  std::unique_ptr<Machine> machine = std::move(machines.back());
+  machines.pop_back();
+  return machine;
+}
+
+void await_room(Lock& lock, CUstream_st* stream) {
+  while (exists(lock, stream) && stream->queue.size() >= kMostQueued) {
+    if (!step(lock, *stream) && !step_any(lock)) model_changed.wait(lock);
+  }
+}
+
+std::shared_ptr<StreamWork> enqueue(CUstream_st* stream, StreamWork work) {
+  work.stream = stream;
+  stream->queue.push_back(std::make_shared<StreamWork>(std::move(work)));
+  model_changed.notify_all();
+  return stream->queue.back();
+}
+
+}  // namespace
+
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+bool breaks_captures(const Lock&) {
+  bool any = false;
+  if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
+  for (const auto& stream : streams) {
+    if (stream->capture == nullptr || stream->capture->by != std::this_thread::get_id()) continue;
+    stream->capture->broken = any = true;
+  }
+  return any;
+}
+
+cudaError_t wait_for_device(Lock& lock) {
+  std::vector<std::shared_ptr<StreamWork>> last;
+  for (const auto& stream : streams) {
+    if (stream->maker == std::this_thread::get_id()) last.push_back(last_of(*stream));
+  }
+  for (const auto& work : last) {
+    if (const cudaError_t status = wait(lock, work); status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+bool exists(const Lock&, const CUstream_st* stream) {
+  return std::ranges::any_of(streams,
+                             [&](const auto& s) { return s.get() == stream && !s->destroyed; });
+}
+
+const std::string& launch_problem(const Lock&) {
+  return problem_of_launch;
+}
+
+cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
+                               std::function<void()> run) {
+  const auto work = [run = std::move(run)](const Lock&, CUstream_st* where) {
+    enqueue(where, {.run = run});
+  };
+  Lock lock = lock_context();
+  await_room(lock, stream);
+  return enqueue_or_capture(lock, stream, Node{work, type});
+}
+
+cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node) {
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (!problem_of_launch.empty()) return said(cudaErrorLaunchFailure);
+  if (stream->capture == nullptr) {
+    node.work(lock, stream);
+  } else if (stream->capture->broken) {
+    return said(cudaErrorStreamCaptureInvalidated);
+  } else {
+    stream->capture->nodes.push_back(node);
+  }
+  return cudaSuccess;
+}
+
+std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock&, CUstream_st* stream) {
+  return enqueue(stream, {.run = nullptr});
+}
+bool is_first(const Lock&, const StreamWork& work) {
+  return !work.stream->queue.empty() && work.stream->queue.front().get() == &work;
+}
+void finish(const Lock&, StreamWork& work) {
+  complete(work);
+}
+
+}  // namespace winnow::tests
+
+using namespace winnow::tests;
+
+cudaError_t winnow::simt::launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
+                                 std::function<void(void*)> kernel) {
+  if (blocks == 0 || blocks > kMostBlocks) return said(cudaErrorInvalidConfiguration);
+  {
+    const Lock lock = lock_context();
+    if (exists(lock, stream) && stream->device != current_device(lock)) {
+      return said(cudaErrorInvalidResourceHandle);
+    }
+  }
+  return enqueue_or_capture(stream, cudaGraphNodeTypeKernel,
+                            [blocks, shared_bytes, kernel = std::move(kernel)] {
+                              std::unique_ptr<Machine> machine = take_machine();
+                              machine->run(blocks, shared_bytes, kernel);
+                              const Lock lock(model_mutex);
+                              machines.push_back(std::move(machine));
+                            });
+}
+
+struct CUevent_st {
+  std::shared_ptr<StreamWork> mark;
+  std::shared_ptr<Capture> capture;  // in which it was recorded, if any
+  bool timed;
+  int device;
+
+  /// In a capture that has not ended: nobody may ask for it.
+  bool captured() const { return capture != nullptr && !capture->streams.empty(); }
+};
+
+namespace {
+cudaError_t refuse(const Lock&, Capture& capture, cudaError_t status) {
+  capture.broken = true;
+  return said(status);
+}
+}  // namespace
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the library's own names
+extern "C" {
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Lock lock = lock_context();
+  streams.push_back(std::make_unique<CUstream_st>());
+  *stream = streams.back().get();
+  (*stream)->maker = std::this_thread::get_id();
+  (*stream)->device = current_device(lock);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Lock lock = lock_context();
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) {
+    stream->capture->broken = true;
+    std::erase(stream->capture->streams, stream);
+  }
+  stream->destroyed = true;
+  retire(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Lock lock = lock_context();
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) {
+    return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
+  }
+  return wait(lock, last_of(*stream));
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  Lock lock = lock_context();
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) {
+    return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
+  }
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
+  const std::shared_ptr<StreamWork> last = last_of(*stream);
+  if (last != nullptr && !pass(lock, *last)) return cudaErrorNotReady;
+  return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
+}
+cudaError_t cudaDeviceSynchronize() {
+  Lock lock = lock_context();
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
+  return wait_for_device(lock);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const Lock lock = lock_context();
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  if (event->captured()) {
+    if (stream->capture == nullptr) event->capture->streams.push_back(stream);
+    stream->capture = event->capture;
+    return cudaSuccess;
+  }
+  if (stream->capture != nullptr) {
+    return refuse(lock, *stream->capture, cudaErrorStreamCaptureIsolation);
+  }
+  if (event->mark == nullptr || event->mark->done) return cudaSuccess;
+  enqueue(stream,
+          {.run = [] {}, .may_run = [mark = event->mark] { return mark->done; }, .ticks = 0});
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  const cudaError_t status =
+      enqueue_or_capture(stream, cudaGraphNodeTypeMemcpy, [=] { std::memcpy(to, from, bytes); });
+  if (status != cudaSuccess) return status;
+  Lock lock = lock_context();
+  const bool may_go_on = look_up(lock, from).type != cudaMemoryTypeDevice ||
+                         look_up(lock, to).type != cudaMemoryTypeUnregistered;
+  return may_go_on || stream->capture != nullptr ? status : wait(lock, last_of(*stream));
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  return enqueue_or_capture(stream, cudaGraphNodeTypeMemset,
+                            [=] { std::memset(to, value, bytes); });
+}
+cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  const cudaError_t status = cudaDeviceSynchronize();
+  std::memset(to, value, bytes);
+  return status;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  const Lock lock = lock_context();
+  *event =
+      new CUevent_st{nullptr, nullptr, (flags & cudaEventDisableTiming) == 0, current_device(lock)};
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Lock lock = lock_context();
+  if (!exists(lock, stream) || event->device != stream->device) {
+    return said(cudaErrorInvalidResourceHandle);
+  }
+  event->capture = stream->capture;
+  event->mark = stream->capture == nullptr ? enqueue(stream, {.run = [] {}, .ticks = 0}) : nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Lock lock = lock_context();
+  if (event->captured()) return refuse(lock, *event->capture, cudaErrorCapturedEvent);
+  if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
+  const std::shared_ptr<StreamWork> mark = event->mark;
+  if (mark != nullptr && !pass(lock, *mark)) return cudaErrorNotReady;
+  return said(problem_of_launch.empty() ? cudaSuccess : cudaErrorLaunchFailure);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Lock lock = lock_context();
+  if (event->captured()) return refuse(lock, *event->capture, cudaErrorCapturedEvent);
+  return wait(lock, event->mark);
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const Lock lock = lock_context();
+  if (!begin->timed || !end->timed || begin->mark == nullptr || end->mark == nullptr) {
+    return said(cudaErrorInvalidResourceHandle);
+  }
+  if (!begin->mark->done || !end->mark->done) return cudaErrorNotReady;
+  constexpr float kMillisecondsOfATick = 1e-3F;
+  const auto ticks = static_cast<std::int64_t>(end->mark->when - begin->mark->when);
+  *milliseconds = kMillisecondsOfATick * static_cast<float>(ticks);
+  return cudaSuccess;
+}
+
+}  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)

@@ -1,0 +1,534 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// A model of as much of NCCL as the NCCL transport and its test call, so that its logic runs
+// without a GPU, on the model of the CUDA runtime. Ranks are threads. A group begins when its
+// stream has come to it. It is as strict as NCCL may be: a communicator that does not block stays
+// in progress for some looks after each call, and until all ranks have come, and a call meanwhile
+// is an error; groups of a communicator run one after another, a message ends when it has been
+// copied, and one whose buffer has another size is an error of the receiver; a rank that aborts
+// leaves its peers waiting; none is split with groups under way; none ends, in peace or by an
+// abort, before the graphs are gone that hold work of it, and to end one it makes its device
+// current, and then the one that was; the minimum and maximum of floats are fmin and fmax.
+#include "tests/model/nccl_model.hpp"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/reduce.hpp"
+#include "tests/harness/nccl_ranks.hpp"
+#include "tests/model/cuda_model.hpp"
+
+namespace {
+
+using winnow::tests::Lock;
+using winnow::tests::StreamWork;
+
+std::mutex& mutex = winnow::tests::model_mutex;
+std::condition_variable& changed = winnow::tests::model_changed;
+
+constexpr int kLooks = 2;  // for which a call stays in progress
+
+struct Operation {
+  enum class Kind { send, receive, all_reduce, reduce_scatter, reduce, all_gather } kind;
+  const void* from;
+  void* to;
+  std::size_t bytes;
+  ncclDataType_t type;
+  ncclRedOp_t op;
+  int peer;
+};
+
+/// A message on offer from one rank to another.
+struct Offer {
+  const void* from;
+  std::size_t bytes;
+  bool taken = false;
+};
+
+struct World;
+
+/// One split of a communicator, to which all its ranks come.
+struct Split {
+  std::map<int, std::pair<int, int>> colors;  // by rank: color and key
+  std::map<int, std::shared_ptr<World>> parts;
+};
+
+/// What the ranks of a communicator share.
+struct World {
+  explicit World(int ranks) : size(ranks) {}
+  int size, arrived = 0;
+  std::map<std::pair<int, int>, std::deque<Offer*>> offers;  // by sender and receiver
+  std::map<std::uint64_t, Split> splits;                     // by their order
+};
+
+std::map<std::uint64_t, std::shared_ptr<World>> worlds;  // by unique id
+std::uint64_t ids = 0;
+std::set<const ncclComm*> living;
+std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<World> world;
+  int rank = 0, device = 0;
+  bool blocking = true;
+  int looks = 0;              // still in progress for so many
+  ncclComm** part = nullptr;  // of a split that not all ranks have come to
+  std::uint64_t splits = 0;
+  bool aborted = false, finalizing = false, ending = false;
+  std::shared_ptr<int> held = std::make_shared<int>();  // by work in graphs, each by a copy
+  ncclResult_t error = ncclSuccess;
+  std::deque<std::pair<std::vector<Operation>, std::shared_ptr<StreamWork>>> groups;
+  std::thread runner;
+
+  void run();
+  void run_group(Lock& lock, const std::vector<Operation>& group);
+  void exchange(Lock& lock, std::vector<std::pair<int, Offer>>& sends,
+                const std::vector<Operation>& receipts);
+  void run_collective(Lock& lock, const Operation& operation);
+};
+
+namespace {
+
+struct Aborted {};
+
+thread_local int depth = 0;
+thread_local std::map<std::pair<ncclComm*, CUstream_st*>, std::vector<Operation>> enqueued;
+
+std::size_t bytes_of_type(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat64:
+    case ncclInt64:
+    case ncclUint64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+winnow::ElementType element_type_of(ncclDataType_t type) {
+  using enum winnow::ElementType;
+  static const std::map<ncclDataType_t, winnow::ElementType> types = {
+      {ncclFloat32, float32}, {ncclFloat64, float64}, {ncclInt8, int8},   {ncclUint8, uint8},
+      {ncclInt32, int32},     {ncclUint32, uint32},   {ncclInt64, int64}, {ncclUint64, uint64}};
+  return types.at(type);
+}
+
+winnow::ReduceOp op_of(ncclRedOp_t op) {
+  static const std::map<ncclRedOp_t, winnow::ReduceOp> ops = {{ncclSum, winnow::ReduceOp::sum},
+                                                              {ncclProd, winnow::ReduceOp::product},
+                                                              {ncclMin, winnow::ReduceOp::minimum},
+                                                              {ncclMax, winnow::ReduceOp::maximum}};
+  return ops.at(op);
+}
+
+/// into[i] = fmin or fmax of into[i] and from[i], whose zeros are equal: the first one stays.
+template <class T>
+void reduce_floats(ncclRedOp_t op, void* into, const void* from, std::size_t count) {
+  const std::span<T> a(static_cast<T*>(into), count);
+  const std::span<const T> b(static_cast<const T*>(from), count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool other = op == ncclMin ? b[i] < a[i] : b[i] > a[i];
+    if (other || std::isnan(a[i])) a[i] = b[i];
+  }
+}
+
+void reduce(ncclRedOp_t op, ncclDataType_t type, void* into, const void* from, std::size_t count) {
+  const bool extreme = op == ncclMin || op == ncclMax;
+  if (extreme && type == ncclFloat32) return reduce_floats<float>(op, into, from, count);
+  if (extreme && type == ncclFloat64) return reduce_floats<double>(op, into, from, count);
+  const winnow::ElementType element = element_type_of(type);
+  winnow::kernels::reduce({}, op_of(op), {into, count, element},
+                          winnow::ConstElements(from, count, element));
+}
+
+bool is_in_graph(const ncclComm& comm) {
+  return comm.held.use_count() > 1;
+}
+
+bool in_progress(ncclComm& comm) {
+  if (comm.finalizing && is_in_graph(comm)) return true;
+  if (comm.world->arrived < comm.world->size || comm.part != nullptr) return true;
+  return !comm.blocking && comm.looks > 0;
+}
+
+/// Of a call on `comm`, which must not be at work on another.
+ncclResult_t begin_call(ncclComm& comm) {
+  if (in_progress(comm)) return ncclInvalidUsage;
+  if (!comm.blocking) comm.looks = kLooks;
+  return comm.blocking ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t enqueue(ncclComm* comm, CUstream_st* stream, const Operation& operation) {
+  const Lock lock(mutex);
+  if (in_progress(*comm)) return ncclInvalidUsage;
+  enqueued[{comm, stream}].push_back(operation);
+  return ncclSuccess;
+}
+
+void start_runner(ncclComm& comm) {
+  living.insert(&comm);
+  comm.runner = std::thread([&comm] { comm.run(); });
+}
+
+/// Gives a rank its part of a split to which all have come.
+void take_part(ncclComm& comm, Split& split) {
+  const auto [color, key] = split.colors.at(comm.rank);
+  ncclComm*& made = *std::exchange(comm.part, nullptr);
+  comm.looks = kLooks;
+  made = nullptr;
+  if (color == NCCL_SPLIT_NOCOLOR) return;
+  int size = 0, rank = 0;
+  for (const auto& [other, theirs] : split.colors) {
+    if (theirs.first != color) continue;
+    ++size;
+    rank += theirs.second < key ? 1 : 0;
+  }
+  auto& part = split.parts[color];
+  if (part == nullptr) part = std::make_shared<World>(size);
+  ++part->arrived;
+  made = new ncclComm{.world = part, .rank = rank, .device = comm.device};
+  made->blocking = false;
+  start_runner(*made);
+}
+
+/// Ends a communicator, with what is under way or without.
+void end(ncclComm* comm, bool abort) {
+  int before = 0;
+  (void)cudaGetDevice(&before);
+  (void)cudaSetDevice(comm->device);
+  (void)cudaSetDevice(before);
+  {
+    const Lock lock(mutex);
+    (abort ? comm->aborted : comm->ending) = true;
+    living.erase(comm);
+    if (comm->part != nullptr) *comm->part = nullptr;
+    changed.notify_all();
+  }
+  while (is_in_graph(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  comm->runner.join();
+  delete comm;
+}
+
+}  // namespace
+
+/// The groups of one communicator, in their order.
+void ncclComm::run() {
+  Lock lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return aborted || !groups.empty() || ending; });
+    if (groups.empty() || aborted) break;
+    const auto group = groups.front().first;
+    const auto work = groups.front().second;
+    changed.wait(lock, [&] { return aborted || winnow::tests::is_first(lock, *work); });
+    if (aborted) break;
+    try {
+      run_group(lock, group);
+    } catch (const Aborted&) {
+      break;
+    }
+    groups.pop_front();
+    winnow::tests::finish(lock, *work);
+  }
+  for (const auto& [group, work] : groups) winnow::tests::finish(lock, *work);  // kernels leave
+}
+
+void ncclComm::run_group(Lock& lock, const std::vector<Operation>& group) {
+  std::vector<std::pair<int, Offer>> sends;
+  std::vector<Operation> receipts;
+  for (const Operation& operation : group) {
+    if (operation.kind == Operation::Kind::send) {
+      sends.push_back({operation.peer, {operation.from, operation.bytes}});
+    } else if (operation.kind == Operation::Kind::receive) {
+      receipts.push_back(operation);
+    }
+  }
+  exchange(lock, sends, receipts);
+  for (const Operation& operation : group) {
+    if (operation.kind == Operation::Kind::send || operation.kind == Operation::Kind::receive) {
+      continue;
+    }
+    run_collective(lock, operation);
+  }
+}
+
+/// Offers all that is sent, takes all that is received, and waits until all of it is taken.
+void ncclComm::exchange(Lock& lock, std::vector<std::pair<int, Offer>>& sends,
+                        const std::vector<Operation>& receipts) {
+  const auto withdraw = [&] {
+    for (auto& [peer, offer] : sends) std::erase(world->offers[{rank, peer}], &offer);
+  };
+  const auto wait = [&](const auto& condition) {
+    changed.wait(lock, [&] { return aborted || condition(); });
+    if (!aborted) return;
+    withdraw();
+    throw Aborted();
+  };
+  for (auto& [peer, offer] : sends) world->offers[{rank, peer}].push_back(&offer);
+  changed.notify_all();
+  for (const Operation& receipt : receipts) {
+    auto& queue = world->offers[{receipt.peer, rank}];
+    wait([&] { return !queue.empty(); });
+    Offer& offer = *queue.front();
+    if (offer.bytes != receipt.bytes) error = ncclInvalidUsage;  // NCCL would hang, or worse
+    std::memcpy(receipt.to, offer.from, std::min(offer.bytes, receipt.bytes));
+    offer.taken = true;
+    queue.pop_front();
+    changed.notify_all();
+  }
+  wait([&] {
+    return std::ranges::all_of(sends, [](const auto& send) { return send.second.taken; });
+  });
+}
+
+/// Every rank gets what all have, and makes of it what it needs.
+void ncclComm::run_collective(Lock& lock, const Operation& operation) {
+  using Kind = Operation::Kind;
+  const auto ranks = static_cast<std::size_t>(world->size);
+  const bool scatters = operation.kind == Kind::reduce_scatter;
+  const std::size_t bytes = operation.bytes * (scatters ? ranks : 1);
+  const auto* const own = static_cast<const std::byte*>(operation.from);
+  std::vector<std::vector<std::byte>> all(ranks, std::vector<std::byte>(own, own + bytes));
+  std::vector<std::pair<int, Offer>> sends;
+  std::vector<Operation> receipts;
+  const std::vector<std::byte> sent(own, own + bytes);  // `to` may overlap what others read
+  for (int peer = 0; peer < world->size; ++peer) {
+    if (peer == rank) continue;
+    sends.push_back({peer, {sent.data(), bytes}});
+    receipts.push_back({.kind = Kind::receive,
+                        .from = nullptr,
+                        .to = all[static_cast<std::size_t>(peer)].data(),
+                        .bytes = bytes,
+                        .type = ncclUint8,
+                        .op = ncclSum,
+                        .peer = peer});
+  }
+  exchange(lock, sends, receipts);
+  auto* const to = static_cast<std::byte*>(operation.to);
+  if (operation.kind == Kind::all_gather) {
+    for (std::size_t r = 0; r < ranks; ++r) std::memcpy(to + r * bytes, all[r].data(), bytes);
+    return;
+  }
+  const std::size_t count = bytes / bytes_of_type(operation.type);
+  for (std::size_t r = 1; r < ranks; ++r) {
+    reduce(operation.op, operation.type, all[0].data(), all[r].data(), count);
+  }
+  if (operation.kind == Kind::reduce && operation.peer != rank) return;
+  const std::size_t begin = scatters ? operation.bytes * static_cast<std::size_t>(rank) : 0;
+  std::memcpy(to, all[0].data() + begin, operation.bytes);
+}
+
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the libraries' own names
+extern "C" {
+
+const char* ncclGetErrorString(ncclResult_t) {
+  return "an error of the model";
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const Lock lock(mutex);
+  ++ids;
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id->internal, &ids, sizeof ids);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, id.internal, sizeof number);
+  Lock lock(mutex);
+  auto& world = worlds[number];
+  if (world == nullptr) world = std::make_shared<World>(size);
+  if (world->size != size) return ncclInvalidArgument;
+  ++world->arrived;
+  *comm = new ncclComm{.world = world, .rank = rank, .device = winnow::tests::current_device(lock)};
+  (*comm)->blocking = config == nullptr || config->blocking != 0;
+  start_runner(**comm);
+  changed.notify_all();
+  if ((*comm)->blocking) changed.wait(lock, [&] { return world->arrived == size; });
+  return (*comm)->blocking ? ncclSuccess : ncclInProgress;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+  return ncclCommInitRankConfig(comm, size, id, rank, nullptr);
+}
+
+/// The parts are there when all ranks have come, but for those of no color.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
+  const Lock lock(mutex);
+  if (!comm->groups.empty()) return ncclInvalidUsage;
+  const ncclResult_t result = begin_call(*comm);
+  if (result == ncclInvalidUsage) return result;
+  comm->world->splits[++comm->splits].colors[comm->rank] = {color, key};
+  comm->part = part;
+  changed.notify_all();
+  return ncclInProgress;  // the model splits none that blocks
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const Lock lock(mutex);
+  using enum winnow::tests::NcclJob;
+  const World& world = *comm->world;
+  if (comm->part == nullptr) {
+    if (world.arrived == world.size && failing.erase({connect, comm->rank}) != 0)
+      comm->error = ncclSystemError;
+  } else if (Split& of = comm->world->splits[comm->splits];
+             of.colors.size() == static_cast<std::size_t>(world.size)) {
+    if (failing.erase({split, comm->rank}) != 0) {
+      comm->error = ncclSystemError;
+    } else if (comm->error == ncclSuccess) {
+      take_part(*comm, of);
+    }
+  }
+  *state = comm->error;
+  if (comm->error == ncclSuccess && in_progress(*comm)) *state = ncclInProgress;
+  if (comm->looks > 0 && comm->part == nullptr) --comm->looks;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const Lock lock(mutex);
+  const ncclResult_t result = begin_call(*comm);
+  comm->finalizing = result != ncclInvalidUsage;
+  return result;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  end(comm, false);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  end(comm, true);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+  const Lock lock(mutex);
+  if (!living.contains(comm)) return ncclInvalidArgument;
+  *rank = comm->rank;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
+  const Lock lock(mutex);
+  if (!living.contains(comm)) return ncclInvalidArgument;
+  *count = comm->world->size;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
+  *device = comm->device;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--depth > 0) return ncclSuccess;
+  const Lock lock(mutex);
+  ncclResult_t result = ncclSuccess;
+  for (auto& [where, group] : enqueued) {
+    const auto& [comm, stream] = where;
+    result = begin_call(*comm);
+    const auto begin = [comm = comm, group = std::move(group), held = comm->held](
+                           const Lock& now, CUstream_st* there) {
+      comm->groups.emplace_back(group, winnow::tests::enqueue_elsewhere(now, there));
+      changed.notify_all();
+    };
+    if (winnow::tests::enqueue_or_capture(lock, stream, {begin, cudaGraphNodeTypeKernel}) !=
+        cudaSuccess) {
+      result = ncclUnhandledCudaError;
+    }
+  }
+  enqueued.clear();
+  return result;
+}
+
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return enqueue(
+      comm, stream,
+      {Operation::Kind::send, from, nullptr, count * bytes_of_type(type), type, ncclSum, peer});
+}
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return enqueue(
+      comm, stream,
+      {Operation::Kind::receive, nullptr, to, count * bytes_of_type(type), type, ncclSum, peer});
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return enqueue(
+      comm, stream,
+      {Operation::Kind::all_reduce, from, to, count * bytes_of_type(type), type, op, -1});
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return enqueue(
+      comm, stream,
+      {Operation::Kind::reduce_scatter, from, to, count * bytes_of_type(type), type, op, -1});
+}
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return enqueue(comm, stream,
+                 {Operation::Kind::reduce, from, to, count * bytes_of_type(type), type, op, root});
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return enqueue(
+      comm, stream,
+      {Operation::Kind::all_gather, from, to, count * bytes_of_type(type), type, ncclSum, -1});
+}
+
+}  // extern "C"
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
+
+namespace winnow::tests {
+
+void fail_next(NcclJob job, int rank) {
+  const Lock lock(mutex);
+  failing.insert({job, rank});
+}
+
+std::string why_no_nccl_ranks() {
+  return "";
+}
+
+void run_nccl_ranks(int ranks, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&body, rank] {
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace winnow::tests
