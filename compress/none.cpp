@@ -48,7 +48,7 @@ class Everything final : public Compressor {
         {.pieces = pieces, .decay = job.decay, .partition = part.partition, .self = part.self},
         codings().value, job.random, values, out.owned.acc);
     out.kept = part.k;
-    const Stopwatch watch(job.encode_seconds);
+    const kernels::Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     if (!out.finite) header.flags |= Header::kPoison;
     for (std::uint32_t owner = 0; owner < owners; ++owner) {
@@ -67,7 +67,7 @@ class Everything final : public Compressor {
     owned.left = exec.workspace->take<float>(owned.acc.size());
     const Workspace::Scope scope(*exec.workspace);
     {
-      const Stopwatch watch(job.add_seconds);
+      const kernels::Stopwatch watch(job.add_seconds);
       const auto terms = exec.workspace->take<kernels::Term>(contributions.size());
       for (std::size_t rank = 0; rank < terms.size(); ++rank)
         terms[rank] = term(contributions[rank]);
@@ -76,7 +76,7 @@ class Everything final : public Compressor {
       if ((header.flags & Header::kPoison) != 0) std::ranges::fill(owned.left, 0.0F);
       clear_own_gaps(exec, part, owned.left);  // where a sign, say, is never 0
     }
-    const Stopwatch watch(job.encode_seconds);
+    const kernels::Stopwatch watch(job.encode_seconds);
     kernels::quantize(exec, codings().value, job.random, owned.left,
                       lay_out(header.count, header.k, out, codings()).value_part);
     seal(exec, header, {}, out, codings());

@@ -112,7 +112,7 @@ kernels::OwnedSums take_list(Workspace& workspace, const Part& part, const Piece
 
 void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& job,
                    std::span<std::uint32_t> index, std::span<float> value, Outbox& out) {
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   const Part& part = job.part;
   const Workspace::Scope scope(*exec.workspace);
   const ByOwner sorted = sort_by_owner(exec, part, index, value);
@@ -141,7 +141,7 @@ void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& jo
 std::span<std::byte> seal_selected_sums(const Exec& exec, const Codings& codings,
                                         const EncodeJob& job, std::span<const std::uint32_t> index,
                                         std::span<float> value, std::span<std::byte> out) {
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = job.part.partition.local_count(job.part.self);
   reserve(exec, job.part, header.count);

@@ -24,7 +24,7 @@ void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
 
 void seal_support(const Exec& exec, const Codings& codings, const EncodeJob& job,
                   std::span<const std::uint32_t> index, std::span<std::byte> out) {
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = job.part.partition.local_count(job.part.self);
   header.k = job.part.owner_k[job.part.self];
@@ -47,7 +47,7 @@ void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
                 std::span<const MessageView> terms, const Addition& out) {
   EncodeJob sealed = job;
   {
-    const Stopwatch watch(job.add_seconds);
+    const kernels::Stopwatch watch(job.add_seconds);
     const Workspace::Scope scope(*exec.workspace);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
     std::ranges::transform(terms, in_order.begin(), term);
@@ -62,7 +62,7 @@ void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
   if (out.sum.size() == job.part.partition.local_count(job.part.self)) {
     clear_own_gaps(exec, job.part, out.sum);
   }
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   seal_values(exec, codings, sealed, out.sum, out.message);
 }
 

@@ -67,7 +67,7 @@ class Threshold final : public Compressor {
     EncodeJob sealed = job;
     std::size_t kept_end = 0, touched_end = 0;
     {
-      const Stopwatch watch(job.add_seconds);
+      const kernels::Stopwatch watch(job.add_seconds);
       for (std::size_t i = 0; i < part.pieces.size(); ++i) {
         const std::uint64_t size = part.pieces[i].own_count;
         if (size == 0) continue;

@@ -93,7 +93,7 @@ class TopK final : public Compressor {
     std::size_t at = 0, end = 0;
     bool finite = true;
     {
-      const Stopwatch watch(job.add_seconds);
+      const kernels::Stopwatch watch(job.add_seconds);
       for (std::size_t i = 0; i < part.pieces.size(); ++i) {
         const Piece& piece = part.pieces[i];
         if (piece.own_k == 0) continue;

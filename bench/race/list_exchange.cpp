@@ -57,7 +57,7 @@ unsigned seed_of(std::size_t lists, int rank) {
 
 /// The sum of the messages that a schedule ended with, in their order.
 MessageView unite(const comm::Exchange& exchange) {
-  const compress::Stopwatch watch(exchange.stats.add_seconds);
+  const kernels::Stopwatch watch(exchange.stats.add_seconds);
   MessageView sum = exchange.messages.front();
   int ranks = 1;
   for (const MessageView& next : exchange.messages.subspan(1)) {
@@ -102,10 +102,10 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
                           .stats = spent.stats};
   barrier(*rank_.control);
   {
-    const compress::Stopwatch watch(spent.seconds);
+    const kernels::Stopwatch watch(spent.seconds);
     comm::Rounds rounds = schedule_.run(exchange);
     while (rounds.resume()) {
-      const compress::Stopwatch waiting(spent.stats.wait_seconds);
+      const kernels::Stopwatch waiting(spent.stats.wait_seconds);
       transport_->wait(rounds.ticket(), exchange.deadline);
     }
     const MessageView sum = unite(exchange);

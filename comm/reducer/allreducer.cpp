@@ -68,7 +68,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     if (exec.place == Place::cuda) {
       compressor = compress::on_device(std::move(compressor));
       ends = std::make_shared<comm::CallEnds>(exec, patience());
-      if (options.stats > 0) clock = std::make_unique<compress::StreamClock>(exec);
+      if (options.stats > 0) clock = std::make_unique<kernels::StreamClock>(exec);
     }
     digest = digest_of(options);
   } catch (const Error& error) {

@@ -24,8 +24,8 @@ using comm::Bucket;
 using comm::BucketPart;
 using comm::Exchange;
 using compress::Header;
-using compress::Stopwatch;
-using compress::StreamClock;
+using kernels::Stopwatch;
+using kernels::StreamClock;
 
 /// Parameters that have one.
 std::uint64_t AllReducer::Impl::count_residuals() const {

@@ -21,7 +21,7 @@ void AllReducer::Impl::hear() {
     book.poison(bucket, ends->refused(bucket));
   }
   if (call_clock() == nullptr) return;
-  clock->read([this](const compress::StreamClock::Name& call, const double* stage, double seconds) {
+  clock->read([this](const kernels::StreamClock::Name& call, const double* stage, double seconds) {
     book.add_time(call, stage, seconds);
   });
 }
@@ -85,7 +85,7 @@ void AllReducer::Impl::synchronize() {
 
 /// A graph holds no mark that anybody could read, and none of another stream may be read while it
 /// is made.
-compress::StreamClock* AllReducer::Impl::call_clock() const noexcept {
+kernels::StreamClock* AllReducer::Impl::call_clock() const noexcept {
   try {
     return clock != nullptr && !kernels::is_captured(exec) ? clock.get() : nullptr;
   } catch (const CudaError&) {

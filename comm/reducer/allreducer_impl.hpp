@@ -67,7 +67,7 @@ struct AllReducer::Impl {
   void expect_capturable(std::span<const Segment> segments) const;
   /// For the call under way; null where the host's clock serves, and
   /// where the device does not say.
-  compress::StreamClock* call_clock() const noexcept;
+  kernels::StreamClock* call_clock() const noexcept;
 
   float factor() const {
     return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
@@ -98,7 +98,7 @@ struct AllReducer::Impl {
   std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
   std::vector<comm::Exchange> exchanges;         // the same
   comm::StatsBook book;
-  std::unique_ptr<compress::StreamClock> clock;  // of calls on a device, where Stats are asked for
+  std::unique_ptr<kernels::StreamClock> clock;  // of calls on a device, where Stats are asked for
   std::unique_ptr<comm::DebugLog> log;
   std::shared_ptr<comm::CallEnds> ends;  // of calls on a device
   std::shared_ptr<comm::CallQueue> queue;

@@ -10,7 +10,7 @@
 namespace winnow::comm {
 namespace {
 
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 /// All elements as one view where they follow each other in memory, else empty.
 Elements contiguous(std::span<const Segment> segments, std::uint64_t count) {
@@ -29,18 +29,6 @@ void clear(const Exec& exec, std::span<const Segment> segments) {
 }
 
 }  // namespace
-
-void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op) {
-  Transport& world = collective.world;
-  const bool by_ring = elements.bytes().size() >= collective.ring;
-  if (by_ring && world.native_all_reduce()) {
-    world.Transport::all_reduce(collective.exec, elements, op, collective.deadline);
-  } else {
-    world.all_reduce(collective.exec, elements, op, collective.deadline);
-  }
-  if (collective.exec.place != Place::cuda || collective.unseen) return;
-  world.wait(world.start(collective.exec), collective.deadline);
-}
 
 std::string plain_reason(std::span<const Segment> segments, ReduceOp op) {
   if (op == ReduceOp::minimum) return "the minimum travels dense";

@@ -9,23 +9,12 @@
 #include <winnow/stats.hpp>
 
 #include "comm/plan/bucket.hpp"
+#include "comm/schedule/collective.hpp"
 
 namespace winnow::comm {
 
 // Buckets that are no sum of gradients: elements of other types, minimum, maximum and product. They
 // travel plain: dense, without header, residual or poison, all segments by one native collective.
-
-/// How a collective of dense elements runs.
-struct Collective {
-  Transport& world;
-  const Exec& exec;
-  Deadline deadline;
-  std::uint64_t ring;   ///< bytes from which on the ring serves where there is a native one too
-  bool unseen = false;  ///< on a device the sum need only be there for what is enqueued next
-};
-
-/// Transport::all_reduce, or its ring where the native one pays no heed to a deadline or is slower.
-void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op);
 
 /// Why a bucket travels plain, or empty. Takes segments as the caller gave them.
 std::string plain_reason(std::span<const Segment> segments, ReduceOp op);

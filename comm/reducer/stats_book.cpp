@@ -100,7 +100,7 @@ void StatsBook::forget_times() {
   for (double Stats::*const seconds : kStages) call_.*seconds = 0;
 }
 
-void StatsBook::add_time(const compress::StreamClock::Name& call, const double* stage,
+void StatsBook::add_time(const kernels::StreamClock::Name& call, const double* stage,
                          double seconds) {
   const auto found =
       std::ranges::find_if(kStages, [&](double Stats::*known) { return &(call_.*known) == stage; });

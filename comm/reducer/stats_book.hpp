@@ -38,7 +38,7 @@ class StatsBook {
   /// later.
   void forget_times();
   /// Seconds of a stage, one of those of call(), of a call that is finished. Of no other names.
-  void add_time(const compress::StreamClock::Name& call, const double* stage, double seconds);
+  void add_time(const kernels::StreamClock::Name& call, const double* stage, double seconds);
   /// So many calls of a bucket, by its number, that are finished have become NaN.
   void poison(std::size_t bucket, std::uint64_t calls);
 

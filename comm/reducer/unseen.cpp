@@ -47,7 +47,7 @@ void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
   for (Exchange& exchange : call.exchanges) exchange.verdict = &verdict;
   if (call.bucket.compressed == 0) {  // there is nothing to take back
     (void)run_parts(call.schedules, call.exchanges);
-    const compress::Stopwatch watch(call.exchanges.front().stats.add_seconds);
+    const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
     write(call, exec);
     return;
   }
@@ -62,7 +62,7 @@ void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
   (void)run_parts(call.schedules.first(call.bucket.compressed),
                   call.exchanges.first(call.bucket.compressed));
   (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
-  const compress::Stopwatch watch(call.exchanges.front().stats.add_seconds);
+  const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
   judge(exec, dense, verdict);
   call.widened.judge(exec, call.bucket, call.exchanges, verdict);
   Exec undo = exec, keep = exec;

@@ -12,7 +12,7 @@ namespace {
 
 using compress::Header;
 using compress::MessageView;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 /// The two rounds of one part; a member a stage.
 class Balanced {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "comm/reducer/plain.hpp"
+#include "comm/schedule/collective.hpp"
 #include "comm/schedule/pass_bytes.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 using compress::Part;
 using compress::Piece;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 /// The pieces' elements as one span where they follow each other in memory, else empty.
 std::span<float> contiguous(const Part& part) {

@@ -16,7 +16,7 @@ namespace {
 using compress::Expected;
 using compress::Header;
 using compress::MessageView;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 /// Who exchanges with whom: ranks at places, a power of two, the first of which have guests.
 struct Places {

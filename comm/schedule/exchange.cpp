@@ -10,7 +10,7 @@
 namespace winnow::comm {
 
 using compress::Header;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
   exchange.stats.wire_bytes += bytes;

@@ -10,7 +10,7 @@
 namespace winnow::comm {
 
 using compress::Header;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 std::uint64_t gather_wire_bytes(const CostShape& shape) {
   return static_cast<std::uint64_t>(shape.ranks - 1) *

@@ -43,7 +43,7 @@ class UnderWay {
 }  // namespace
 
 bool write_outcome(Exchange& exchange) {
-  const compress::Stopwatch watch(exchange.stats.add_seconds);
+  const kernels::Stopwatch watch(exchange.stats.add_seconds);
   const bool shared_out = !exchange.sums.empty();
   return exchange.compressor.write_outcome(
       exchange.exec, exchange.part,
@@ -76,7 +76,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     if (under_way.empty()) return finite;
     UnderWay::Entry entry = under_way.pop();
     {
-      const compress::Stopwatch watch(entry.exchange->stats.wait_seconds);
+      const kernels::Stopwatch watch(entry.exchange->stats.wait_seconds);
       Exchange& exchange = *entry.exchange;
       if (exchange.verdict != nullptr) {
         exchange.world.wait_on_stream(entry.rounds.ticket(), exchange.deadline);

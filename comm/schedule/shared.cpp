@@ -16,7 +16,7 @@ namespace {
 using compress::Header;
 using compress::Incoming;
 using compress::MessageView;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 using compress::Taken;
 
 /// Bytes of k values that stand at a known support.

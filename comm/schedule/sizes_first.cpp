@@ -59,7 +59,7 @@ void SizesFirst::fetch(Exchange& exchange) {
 }
 
 Ticket SizesFirst::follow(Exchange& exchange) {
-  const compress::Stopwatch watch(exchange.stats.exchange_seconds);
+  const kernels::Stopwatch watch(exchange.stats.exchange_seconds);
   Transport& world = exchange.world;
   fetch(exchange);
   for (const Message* message = first_; message != nullptr; message = message->next) {

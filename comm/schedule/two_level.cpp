@@ -20,7 +20,7 @@ using compress::Header;
 using compress::Incoming;
 using compress::MessageView;
 using compress::Piece;
-using compress::Stopwatch;
+using kernels::Stopwatch;
 
 /// The three rounds of one part; a member a stage.
 class TwoLevel {

@@ -200,7 +200,7 @@ class OnDevice final : public Compressor {
          .out = {&values, 1},
          .not_finite = poison.data()},
         codings().value, job.random);
-    const Stopwatch watch(job.encode_seconds);
+    const kernels::Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = header.k = part.count;
     const MessageView view =
@@ -222,7 +222,7 @@ class OnDevice final : public Compressor {
     const auto results = scratch.take<kernels::SelectResult>(part.pieces.size());
     select_pieces(exec, job, {}, results, selection);
     out.kept = selection.index.size();
-    const Stopwatch watch(job.encode_seconds);
+    const kernels::Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = part.count;
     const auto& [index, value, count] = selection;

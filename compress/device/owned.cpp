@@ -85,7 +85,7 @@ void encode_selected_by_owner(const Exec& exec, const Codings& codings, const En
   const ByOwner sorted = take_by_owner(exec, part);
   select_pieces(exec, job, owned.listed, results, selection);
   out.kept = selection.index.size();
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   split(exec, part, {selection.index, selection.value}, sorted);
   Header header = job.header;
   for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
@@ -144,7 +144,7 @@ void encode_everything_by_owner(const Exec& exec, const Codings& codings, const 
                                     .own = owned.acc,
                                     .not_finite = poison.data()},
                                    codings.value, job.random);
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     if (owner == part.self) continue;

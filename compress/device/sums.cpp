@@ -72,7 +72,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codin
   const auto terms = upload_lists(exec, part, contributions);
   std::size_t at = 0, end = 0, results = part.pieces.size();
   {
-    const Stopwatch watch(job.add_seconds);
+    const kernels::Stopwatch watch(job.add_seconds);
     for (std::size_t i = 0; i < part.pieces.size(); ++i) {
       const Piece& piece = part.pieces[i];
       if (piece.own_k == 0) continue;
@@ -112,7 +112,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codin
   }
   owned.touched = {touched, sum};
   owned.chosen = {selection.index, selection.value};
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = part.partition.local_count(part.self);
   const MessageView sealed = seal_selection(exec, codings, part,
@@ -131,13 +131,13 @@ std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, c
   const Part& part = job.part;
   owned.left = exec.device_workspace->take<float>(owned.acc.size());
   {
-    const Stopwatch watch(job.add_seconds);
+    const kernels::Stopwatch watch(job.add_seconds);
     kernels::cuda::DeviceSumJob sum{.sum = owned.left, .not_finite = &owned.device.not_finite[1]};
     place_terms(exec, take_terms(exec, contributions, part.self, {.value = owned.acc}), sum);
     kernels::cuda::ordered_sum(exec, sum);
     clear_own_gaps(exec, part, owned.left);
   }
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = header.k = owned.acc.size();
   kernels::cuda::quantize(exec, codings.value, job.random, owned.left,

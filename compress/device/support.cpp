@@ -113,7 +113,7 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
                .scratch = scratch.take<std::byte>(bytes)});
     at += piece.own_k;
   }
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = part.partition.local_count(part.self);
   header.k = part.owner_k[part.self];
@@ -146,7 +146,7 @@ void add_on_device(const Exec& exec, const Codings& codings, const EncodeJob& jo
                    std::span<const MessageView> terms, const Addition& out) {
   std::span<const std::uint32_t> not_finite;
   {
-    const Stopwatch watch(job.add_seconds);
+    const kernels::Stopwatch watch(job.add_seconds);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
     std::ranges::transform(terms, in_order.begin(), term);
     not_finite = sum_terms(exec, in_order, out.sum);
@@ -156,7 +156,7 @@ void add_on_device(const Exec& exec, const Codings& codings, const EncodeJob& jo
   if (out.sum.size() == job.part.partition.local_count(job.part.self)) {
     clear_own_gaps(exec, job.part, out.sum);
   }
-  const Stopwatch watch(job.encode_seconds);
+  const kernels::Stopwatch watch(job.encode_seconds);
   seal_values(exec, codings, job, out.sum, not_finite, out.message);
 }
 

@@ -7,7 +7,7 @@
 
 #include "kernels/exec/stream_clock.hpp"
 
-namespace winnow::compress {
+namespace winnow::kernels {
 
 /// Adds the host's time from its making to its end to `seconds`, but for what others add to `inner`
 /// and `innermost` meanwhile: times of stages within this one, counted apart. Null: of no interest.
@@ -45,4 +45,4 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-}  // namespace winnow::compress
+}  // namespace winnow::kernels

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/exec/stream_clock.hpp"
 
-namespace winnow::compress {
+namespace winnow::kernels {
 
 constinit thread_local StreamClock* StreamClock::current = nullptr;
 const double StreamClock::kUncounted = 0;
@@ -63,4 +63,4 @@ void StreamClock::mark(const double* stage) noexcept {
   }
 }
 
-}  // namespace winnow::compress
+}  // namespace winnow::kernels

@@ -12,7 +12,7 @@
 
 #include "kernels/exec/place_memory.hpp"
 
-namespace winnow::compress {
+namespace winnow::kernels {
 
 /// Times the stages of calls by the clock of a device: a mark in the stream wherever a stage begins
 /// or ends, looked at when the stream has passed the call. What is between two marks counts for the
@@ -91,7 +91,7 @@ class StreamClock {
 
  private:
   struct Point {
-    kernels::TimedMark mark;
+    TimedMark mark;
     const double* stage = nullptr;  // of what follows
   };
   struct Record {
@@ -113,4 +113,4 @@ class StreamClock {
   bool failed_ = false;  // to set a mark, in the call under way
 };
 
-}  // namespace winnow::compress
+}  // namespace winnow::kernels

@@ -283,7 +283,7 @@ TEST(Digest, IsOneOfBitsAndPlaces) {
 TEST(Stopwatch, LeavesOutWhatTheInnerStageCounts) {
   double whole = 0, inner = 1;
   {
-    const compress::Stopwatch watch(&whole, &inner);
+    const kernels::Stopwatch watch(&whole, &inner);
     inner += 1e6;  // more than any test takes
   }
   EXPECT_LT(whole, 0);

@@ -16,8 +16,8 @@
 namespace winnow::tests {
 namespace {
 
-using compress::Stopwatch;
-using compress::StreamClock;
+using kernels::Stopwatch;
+using kernels::StreamClock;
 
 constexpr std::size_t kCount = 5000;
 const Options kOptions{.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .stats = 1};

@@ -1,0 +1,25 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <winnow/elements.hpp>
+#include <winnow/exec.hpp>
+#include <winnow/reduce_op.hpp>
+#include <winnow/transport.hpp>
+
+namespace winnow::comm {
+
+/// How a collective of dense elements runs.
+struct Collective {
+  Transport& world;
+  const Exec& exec;
+  Deadline deadline;
+  std::uint64_t ring;   ///< bytes from which on the ring serves where there is a native one too
+  bool unseen = false;  ///< on a device the sum need only be there for what is enqueued next
+};
+
+/// Transport::all_reduce, or its ring where the native one pays no heed to a deadline or is slower.
+void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op);
+
+}  // namespace winnow::comm
