@@ -10,8 +10,7 @@ namespace winnow::kernels {
 /// elements[i] *= factor.
 void scale(const Exec& exec, std::span<float> elements, float factor);
 
-/// Whether no element is NaN or infinite. On a device waits for the answer, and needs
-/// exec.device_workspace.
-bool all_finite(const Exec& exec, std::span<const float> elements);
+/// *not_finite becomes 1 where some element is NaN or infinite, and stays as it is elsewhere.
+void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);
 
 }  // namespace winnow::kernels

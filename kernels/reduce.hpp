@@ -18,4 +18,11 @@ void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElem
 /// Makes averages of the sums of `ranks` ranks. Throws UsageError for elements of 16 bits.
 void average(const Exec& exec, const Elements& sums, int ranks);
 
+/// Integers stand for floats, in their memory (uint32 for float32, uint64 for float64), so that the
+/// minimum and maximum of the integers are those of the floats as reduce has them, in any order and
+/// by any library. Throws UsageError for other elements.
+void to_ordered(const Exec& exec, const Elements& floats, ReduceOp op);
+/// Turns such integers, or their minimum or maximum, back.
+void from_ordered(const Exec& exec, const Elements& floats);
+
 }  // namespace winnow::kernels

@@ -4,11 +4,11 @@
 
 #include "bench/gpu/cuda_inputs.hpp"
 #include "kernels/cuda/checksum.hpp"
-#include "kernels/cuda/elementwise.hpp"
-#include "kernels/cuda/half.hpp"
-#include "kernels/cuda/reduce.hpp"
-#include "kernels/cuda/take.hpp"
 #include "kernels/cuda/value_coding.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/half.hpp"
+#include "kernels/reduce.hpp"
+#include "kernels/take.hpp"
 
 namespace winnow::bench {
 
@@ -19,28 +19,27 @@ using Rows = std::vector<CudaRow>;
 void add_floats(const CudaInputs& in, Rows& rows) {
   const auto floats = static_cast<double>(in.count * sizeof(float));
   rows.push_back({"zero", floats, [&in](std::size_t round) {
-                    kernels::cuda::zero(in.exec(),
-                                        std::as_writable_bytes(in.set(round).target.span()));
+                    kernels::zero(in.exec(), std::as_writable_bytes(in.set(round).target.span()));
                   }});
   // By 1, so that the numbers are the same in all rounds.
   rows.push_back({"scale", 2 * floats, [&in](std::size_t round) {
-                    kernels::cuda::scale(in.exec(), in.set(round).target.span(), 1);
+                    kernels::scale(in.exec(), in.set(round).target.span(), 1);
                   }});
   rows.push_back({"reduce to the maximum, float32", 3 * floats, [&in](std::size_t round) {
                     const auto& s = in.set(round);
-                    kernels::cuda::reduce(in.exec(), ReduceOp::maximum, s.target.span(),
-                                          s.gradient.span().first(in.count));
+                    kernels::reduce(in.exec(), ReduceOp::maximum, s.target.span(),
+                                    s.gradient.span().first(in.count));
                   }});
   // One behind the other, so that the numbers are the same in all rounds.
   rows.push_back({"to_ordered, from_ordered", 4 * floats, [&in](std::size_t round) {
                     const Elements elements = in.set(round).target.span();
-                    kernels::cuda::to_ordered(in.exec(), elements, ReduceOp::maximum);
-                    kernels::cuda::from_ordered(in.exec(), elements);
+                    kernels::to_ordered(in.exec(), elements, ReduceOp::maximum);
+                    kernels::from_ordered(in.exec(), elements);
                   }});
   rows.push_back({"all_finite", floats, [&in](std::size_t round) {
                     const auto& s = in.set(round);
-                    kernels::cuda::all_finite(in.exec(), s.gradient.span().first(in.count),
-                                              s.not_finite.data());
+                    kernels::all_finite(in.exec(), s.gradient.span().first(in.count),
+                                        s.not_finite.data());
                   }});
 }
 
@@ -50,20 +49,19 @@ void add_halves(const CudaInputs& in, Rows& rows) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
     const std::string name = type == ElementType::bf16 ? "bf16" : "fp16";
     rows.push_back({"narrow to " + name, bytes, [&in, halves, type](std::size_t round) {
-                      kernels::cuda::narrow(in.exec(), type,
-                                            in.set(round).gradient.span().first(in.count),
-                                            halves->span());
+                      kernels::narrow(in.exec(), type,
+                                      in.set(round).gradient.span().first(in.count),
+                                      halves->span());
                     }});
     rows.push_back({"widen from " + name, bytes, [&in, halves, type](std::size_t round) {
-                      kernels::cuda::widen(in.exec(), type, halves->span(),
-                                           in.set(round).target.span());
+                      kernels::widen(in.exec(), type, halves->span(), in.set(round).target.span());
                     }});
   }
   rows.push_back(
       {"fits fp16", static_cast<double>(in.count * sizeof(float)), [&in](std::size_t round) {
          const auto& s = in.set(round);
-         kernels::cuda::fits(in.exec(), ElementType::fp16, s.gradient.span().first(in.count),
-                             0.125F, s.not_finite.data());
+         kernels::fits(in.exec(), ElementType::fp16, s.gradient.span().first(in.count), 0.125F,
+                       s.not_finite.data());
        }});
 }
 
@@ -82,7 +80,7 @@ void add_messages(const CudaInputs& in, Rows& rows) {
         std::make_shared<DeviceArray<std::byte>>(kernels::value_bytes(format, in.count));
     kernels::cuda::enqueue_copy(in.set(0).target.span(), in.set(0).gradient.span().first(in.count),
                                 in.stream);
-    kernels::cuda::quantize(in.exec(), format, {}, in.set(0).target.span(), message->span());
+    kernels::quantize(in.exec(), format, {}, in.set(0).target.span(), message->span());
     rows.push_back({"check_values " + std::string(coding.name),
                     static_cast<double>(message->span().size()),
                     [&in, message, format](std::size_t round) {
@@ -107,12 +105,12 @@ void add_supports(const CudaInputs& in, Rows& rows) {
   }
   support->index.upload(host, in.stream);
   rows.push_back({"take", static_cast<double>(16 * in.k), [&in, support](std::size_t round) {
-                    kernels::cuda::take(in.exec(), in.set(round).target.span(), 0,
-                                        support->index.span(), support->value.span());
+                    kernels::take(in.exec(), in.set(round).target.span(), 0, support->index.span(),
+                                  support->value.span());
                   }});
   rows.push_back({"put", static_cast<double>(12 * in.k), [&in, support](std::size_t round) {
-                    kernels::cuda::put(in.exec(), in.set(round).target.span(), 0,
-                                       {support->index.span(), support->value.span()});
+                    kernels::put(in.exec(), in.set(round).target.span(), 0,
+                                 {support->index.span(), support->value.span()});
                   }});
 }
 

@@ -7,12 +7,12 @@
 
 #include "bench/gpu/cuda_inputs.hpp"
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/split.hpp"
+#include "kernels/elementwise.hpp"
 
 namespace winnow::bench {
 
@@ -126,7 +126,7 @@ void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
            std::span<std::byte> scratch;
            if (coding.scratch != nullptr) {
              scratch = (*room.*coding.scratch).span();
-             kernels::cuda::zero(in.exec(), scratch);
+             kernels::zero(in.exec(), scratch);
            }
            coding.decode(in.exec(), {in.count, message.subspan(Indices::kHeader),
                                      room->index.span(), room->refused.data(), scratch});

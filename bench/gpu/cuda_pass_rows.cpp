@@ -5,8 +5,8 @@
 
 #include "bench/gpu/cuda_inputs.hpp"
 #include "kernels/cuda/feedback_select.hpp"
-#include "kernels/cuda/residual_add.hpp"
 #include "kernels/cuda/value_coding.hpp"
+#include "kernels/residual_add.hpp"
 
 namespace winnow::bench {
 
@@ -25,8 +25,8 @@ void add_copy_and_add(const CudaInputs& in, Rows& rows) {
     rows.push_back({offset == 0 ? "residual_add" : "residual_add misaligned", 3 * floats,
                     [&in, offset](std::size_t round) {
                       const auto& s = in.set(round);
-                      kernels::cuda::residual_add(in.exec(), s.target.span(),
-                                                  s.gradient.span().subspan(offset, in.count));
+                      kernels::residual_add(in.exec(), s.target.span(),
+                                            s.gradient.span().subspan(offset, in.count));
                     }});
   }
 }
@@ -58,9 +58,9 @@ void add_values(const CudaInputs& in, Rows& rows) {
       if (stochastic) continue;
       rows.push_back({"dequantize " + name, static_cast<double>(in.count * sizeof(float) + bytes),
                       [&in, message, format, bytes](std::size_t round) {
-                        kernels::cuda::dequantize(in.exec(), format, in.count,
-                                                  message->span().first(bytes), 0,
-                                                  in.set(round).target.span());
+                        kernels::dequantize(in.exec(), format, in.count,
+                                            message->span().first(bytes), 0,
+                                            in.set(round).target.span());
                       }});
     }
   }

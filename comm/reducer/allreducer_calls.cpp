@@ -215,9 +215,12 @@ bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
 
 /// Of the parts from `first` on.
 bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
-  return std::ranges::all_of(std::span(exchanges).subspan(first), [&](const Exchange& exchange) {
-    return kernels::all_finite(exec, exchange.sum);
-  });
+  const auto look = [&](std::uint32_t* not_finite) {
+    for (const Exchange& exchange : std::span(exchanges).subspan(first)) {
+      kernels::all_finite(exec, exchange.sum, not_finite);
+    }
+  };
+  return kernels::answer(exec, look) == 0;
 }
 
 /// Ends a call that cannot be finished, or whose result is not finite.

@@ -8,7 +8,7 @@
 #include "comm/reducer/put_back.hpp"
 #include "comm/schedule/pipeline.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "kernels/cuda/elementwise.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 /// Adds to the verdict whether dense sums are finite, which they are not where a gradient is not.
 void judge(const Exec& exec, std::span<const Exchange> dense, kernels::cuda::Verdict& verdict) {
   for (const Exchange& exchange : dense) {
-    kernels::cuda::all_finite(exec, exchange.sum, &verdict.not_finite);
+    kernels::all_finite(exec, exchange.sum, &verdict.not_finite);
   }
 }
 

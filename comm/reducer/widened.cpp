@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/cuda/half.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
@@ -71,17 +70,18 @@ void Widened::visit_sums(const Bucket& bucket, std::span<const Exchange> exchang
 
 bool Widened::fits(const Exec& exec, const Bucket& bucket,
                    std::span<const Exchange> exchanges) const {
-  bool fit = true;
-  visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-    fit = fit && kernels::fits(exec, type, sums, by);
-  });
-  return fit;
+  const auto look = [&](std::uint32_t* too_large) {
+    visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
+      kernels::fits(exec, type, sums, by, too_large);
+    });
+  };
+  return kernels::answer(exec, look) == 0;
 }
 
 void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
                     kernels::cuda::Verdict& verdict) const {
   visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-    kernels::cuda::fits(exec, type, sums, by, &verdict.not_finite);
+    kernels::fits(exec, type, sums, by, &verdict.not_finite);
   });
 }
 

@@ -112,7 +112,10 @@ void write_dense(Exchange& exchange, const Exec& exec) {
       continue;
     }
     // A sum that is not finite is the caller's to skip: what had waited goes on waiting.
-    if (has_residual(piece) && kernels::all_finite(exchange.exec, sum)) {
+    const auto look = [&](std::uint32_t* not_finite) {
+      kernels::all_finite(exchange.exec, sum, not_finite);
+    };
+    if (has_residual(piece) && kernels::answer(exchange.exec, look) == 0) {
       kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
       piece.state->dirty = false;
     }

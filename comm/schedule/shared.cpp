@@ -16,8 +16,8 @@ namespace {
 using compress::Header;
 using compress::Incoming;
 using compress::MessageView;
-using kernels::Stopwatch;
 using compress::Taken;
+using kernels::Stopwatch;
 
 /// Bytes of k values that stand at a known support.
 std::size_t values_bytes(std::uint64_t k, const compress::Codings& codings) {

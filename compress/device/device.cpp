@@ -241,7 +241,7 @@ class OnDevice final : public Compressor {
     if (count == 0) return {};
     if (!message.value.empty()) return message.value.subspan(begin, count);
     const auto value = exec.device_workspace->take<float>(count);
-    kernels::cuda::dequantize(exec, message.format, message.header.k, message.coded, begin, value);
+    kernels::dequantize(exec, message.format, message.header.k, message.coded, begin, value);
     return value;
   }
 

@@ -8,7 +8,7 @@
 
 #include "compress/compressor.hpp"
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/memory_ops.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::compress {
 
@@ -20,7 +20,7 @@ namespace winnow::compress {
 template <class T>
 std::span<T> upload(const Exec& exec, std::span<T> list) {
   const auto there = exec.device_workspace->take<T>(list.size());
-  kernels::cuda::store(exec, std::as_writable_bytes(there), std::as_bytes(list));
+  kernels::store(exec, std::as_writable_bytes(there), std::as_bytes(list));
   return there;
 }
 

@@ -9,7 +9,6 @@
 #include "compress/device/owned.hpp"
 #include "compress/partial.hpp"
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/memory_ops.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -34,7 +33,7 @@ void add_up(const Exec& exec, std::span<DeviceTerm> terms, std::span<std::uint32
 SparseView list_of(const Exec& exec, const MessageView& message, std::span<float> room) {
   if (message.value.size() == message.index.size()) return {message.index, message.value};
   const auto value = room.first(message.index.size());
-  kernels::cuda::dequantize(exec, message.format, value.size(), message.coded, 0, value);
+  kernels::dequantize(exec, message.format, value.size(), message.coded, 0, value);
   return {message.index, value};
 }
 

@@ -92,14 +92,14 @@ MessageView seal_selection(const Exec& exec, const Codings& codings, const Part&
   const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
   if (header.k == index.size()) {
     const bool in_place = std::as_bytes(value).data() == value_part.data();
-    if (!in_place) kernels::cuda::quantize(exec, codings.value, random, value, value_part);
+    if (!in_place) kernels::quantize(exec, codings.value, random, value, value_part);
     return seal_on_device(exec, header, index, poison, message, codings, verdict);
   }
   const Workspace::Scope scope(*exec.device_workspace);
   const auto all = exec.device_workspace->take<float>(header.count);
   kernels::zero(exec, std::as_writable_bytes(all));
   kernels::put(exec, all, 0, {index, value});
-  kernels::cuda::quantize(exec, codings.value, random, all, value_part);
+  kernels::quantize(exec, codings.value, random, all, value_part);
   kernels::take(exec, all, 0, index, value);
   return seal_on_device(exec, header, {}, poison, message, codings, verdict);
 }

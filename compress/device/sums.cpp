@@ -140,8 +140,8 @@ std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, c
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = header.k = owned.acc.size();
-  kernels::cuda::quantize(exec, codings.value, job.random, owned.left,
-                          lay_out(header.count, header.k, out, codings).value_part);
+  kernels::quantize(exec, codings.value, job.random, owned.left,
+                    lay_out(header.count, header.k, out, codings).value_part);
   seal_on_device(exec, header, {}, {.words = owned.device.not_finite}, out, codings);
   return out;
 }

@@ -53,8 +53,8 @@ void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
                  std::span<std::byte> out) {
   Header header = job.header;
   header.count = header.k = value.size();
-  kernels::cuda::quantize(exec, codings.value, job.random, value,
-                          lay_out(header.count, header.k, out, codings).value_part);
+  kernels::quantize(exec, codings.value, job.random, value,
+                    lay_out(header.count, header.k, out, codings).value_part);
   seal_on_device(exec, header, {}, {.words = not_finite}, out, codings);
 }
 

@@ -37,4 +37,16 @@ decltype(auto) with_type(ElementType type, const Call& call) {
   fail_usage("elements of 16 bits have no arithmetic of their own: widen them to float32");
 }
 
+/// Calls body(T(), bits) with the C++ type of floats and the integers in their place.
+template <class Body>
+void visit_floats(const Elements& floats, const Body& body) {
+  void* const memory = floats.bytes().data();
+  if (floats.type() == ElementType::float32) {
+    return body(float(), static_cast<std::uint32_t*>(memory));
+  }
+  WINNOW_EXPECTS(floats.type() == ElementType::float64,
+                 "of floats only float32 and float64 have integers in their stead");
+  body(double(), static_cast<std::uint64_t*>(memory));
+}
+
 }  // namespace winnow::kernels

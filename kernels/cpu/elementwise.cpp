@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <winnow/exec.hpp>
@@ -64,14 +65,14 @@ void scale(const Exec& exec, std::span<float> elements, float factor) {
   });
 }
 
-bool all_finite(const Exec& exec, std::span<const float> elements) {
+void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   std::atomic<bool> finite{true};
   for_each_range(exec.threads, elements.size(), [&](std::size_t begin, std::size_t end) {
     if (!HWY_DYNAMIC_DISPATCH(all_finite_range)(elements.data() + begin, end - begin)) {
       finite.store(false, std::memory_order_relaxed);
     }
   });
-  return finite.load(std::memory_order_relaxed);
+  if (!finite.load(std::memory_order_relaxed)) *not_finite = 1;
 }
 
 }  // namespace winnow::kernels::cpu

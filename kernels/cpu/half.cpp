@@ -46,7 +46,8 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
   }
 }
 
-bool fits(const Exec& exec, ElementType type, std::span<const float> in, float factor) {
+void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
+          std::uint32_t* too_large) {
   const float limit = type == ElementType::bf16 ? kBf16Overflow : kFp16Overflow;
   std::atomic<bool> all{true};
   for_each_range(exec.threads, in.size(), [&](std::size_t begin, std::size_t end) {
@@ -54,7 +55,7 @@ bool fits(const Exec& exec, ElementType type, std::span<const float> in, float f
     for (std::size_t i = begin; i < end; ++i) fit &= std::fabs(in[i] * factor) < limit;
     if (!fit) all.store(false, std::memory_order_relaxed);
   });
-  return all.load(std::memory_order_relaxed);
+  if (!all.load(std::memory_order_relaxed)) *too_large = 1;
 }
 
 }  // namespace winnow::kernels::cpu

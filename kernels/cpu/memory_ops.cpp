@@ -21,4 +21,12 @@ void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
   });
 }
 
+void store(const Exec&, std::span<std::byte> to, std::span<const std::byte> from) {
+  std::ranges::copy(from, to.begin());
+}
+
+void zero(const Exec&, std::span<std::byte> bytes) {
+  std::ranges::fill(bytes, std::byte{});
+}
+
 }  // namespace winnow::kernels::cpu

@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/feedback.cuh"
-#include "kernels/cuda/feedback.hpp"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/feedback.hpp"
 
 namespace winnow::kernels::cuda {
 

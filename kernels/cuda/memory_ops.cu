@@ -8,7 +8,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/memory.hpp"
 #include "kernels/cuda/memory_ops.cuh"
-#include "kernels/cuda/memory_ops.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -46,8 +46,6 @@ void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
 
 void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
   constexpr std::size_t kWord = sizeof(std::uint32_t);
-  WINNOW_EXPECTS(to.size() == from.size() && are_floats(to),
-                 "what is stored must be whole words, as long as their place");
   StoreTask task = {};
   for (std::size_t at = 0; at < to.size(); at += sizeof task.words) {
     const auto bytes = from.subspan(at, std::min(sizeof task.words, from.size() - at));
@@ -56,6 +54,10 @@ void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte>
     task.count = static_cast<std::uint32_t>(bytes.size() / kWord);
     launch<Store>(exec, 1, task);
   }
+}
+
+void zero(const Exec& exec, std::span<std::byte> bytes) {
+  if (!bytes.empty()) clear(exec, bytes.data(), bytes.size());
 }
 
 }  // namespace winnow::kernels::cuda

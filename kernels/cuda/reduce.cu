@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "kernels/cuda/reduce.hpp"
+#include "kernels/reduce.hpp"
 
 namespace winnow::kernels::cuda {
 namespace {

@@ -167,16 +167,4 @@ void visit_reduce_kernel(ElementType type, ReduceOp op, const Body& body) {
   });
 }
 
-/// Calls body(T(), bits) with the C++ type of floats and the integers in their place.
-template <class Body>
-void visit_floats(const Elements& floats, const Body& body) {
-  void* const memory = floats.bytes().data();
-  if (floats.type() == ElementType::float32) {
-    return body(float(), static_cast<std::uint32_t*>(memory));
-  }
-  WINNOW_EXPECTS(floats.type() == ElementType::float64,
-                 "of floats only float32 and float64 have integers in their stead");
-  body(double(), static_cast<std::uint64_t*>(memory));
-}
-
 }  // namespace winnow::kernels::cuda

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/residual_add.cuh"
-#include "kernels/cuda/residual_add.hpp"
+#include "kernels/residual_add.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/take.cuh"
-#include "kernels/cuda/take.hpp"
+#include "kernels/take.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/place_memory.hpp"
 #include "kernels/exec/host_memory.hpp"
 #include "kernels/memory_ops.hpp"
@@ -30,14 +29,6 @@ Workspace& scratch_of(const Exec& exec) {
 
 bool is_within_reach(Place place, const void* memory) {
   return place != Place::cuda || cuda::is_within_reach(memory);
-}
-
-void zero(const Exec& exec, std::span<std::byte> bytes) {
-  if (exec.place == Place::cuda) {
-    cuda::zero(exec, bytes);
-  } else {
-    std::ranges::fill(bytes, std::byte{});
-  }
 }
 
 void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {

@@ -11,6 +11,8 @@
 #include <winnow/exec.hpp>
 #include <winnow/workspace.hpp>
 
+#include "kernels/memory_ops.hpp"
+
 namespace winnow::kernels {
 
 /// Memory that spans of a place lie in: of the host, or of the current device. UsageError where
@@ -27,9 +29,6 @@ Workspace& scratch_of(const Exec& exec);
 /// Whether memory is that of the current device, or managed. Of a place of the host nothing is
 /// asked.
 bool is_within_reach(Place place, const void* memory);
-
-/// Writes zeros.
-void zero(const Exec& exec, std::span<std::byte> bytes);
 
 /// Reads what lies in the memory of exec.place: on a device waits for all that is enqueued on
 /// exec.stream, and for the copy.
@@ -90,17 +89,29 @@ std::span<T> take_zeros(const Exec& exec, std::size_t count) {
   return taken;
 }
 
-/// The answer that a kernel leaves in a word of zero: `ask(word)` enqueues it. Waits, as read does.
-/// Takes the word from exec.device_workspace.
+/// A word in the memory of exec.place: free on the host, one wait on a device.
+template <class T>
+T read(const Exec& exec, const T* word) {
+  if (exec.place != Place::cuda) return *word;
+  T said;
+  read(exec, std::as_writable_bytes(std::span(&said, 1)), std::as_bytes(std::span(word, 1)));
+  return said;
+}
+
+/// The answer that an operation leaves in a word of zero: `ask(word)` runs or enqueues it. Waits,
+/// as read does, and on a device takes the word from exec.device_workspace.
 template <class Ask>
 std::uint32_t answer(const Exec& exec, const Ask& ask) {
+  if (exec.place != Place::cuda) {
+    std::uint32_t said = 0;
+    ask(&said);
+    return said;
+  }
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
   const auto word = take_zeros<std::uint32_t>(exec, 1);
   ask(word.data());
-  std::uint32_t said = 0;
-  read(exec, std::as_writable_bytes(std::span(&said, 1)), std::as_bytes(word));
-  return said;
+  return read(exec, word.data());
 }
 
 /// Owns zero-initialised memory of a place for `T`; empty by default. Ending one of device memory

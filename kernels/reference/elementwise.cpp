@@ -10,11 +10,10 @@ void scale(const Exec&, std::span<float> elements, float factor) {
   for (float& element : elements) element *= factor;
 }
 
-bool all_finite(const Exec&, std::span<const float> elements) {
+void all_finite(const Exec&, std::span<const float> elements, std::uint32_t* not_finite) {
   for (const float element : elements) {
-    if (!std::isfinite(element)) return false;
+    if (!std::isfinite(element)) *not_finite = 1;
   }
-  return true;
 }
 
 }  // namespace winnow::kernels::reference

@@ -21,16 +21,16 @@ void narrow(const Exec&, ElementType type, std::span<const float> in,
   }
 }
 
-bool fits(const Exec&, ElementType type, std::span<const float> in, float factor) {
+void fits(const Exec&, ElementType type, std::span<const float> in, float factor,
+          std::uint32_t* too_large) {
   for (const float x : in) {
     const float product = x * factor;
     const std::uint16_t half =
         type == ElementType::bf16 ? narrow_bf16(product) : narrow_fp16(product);
     if (!std::isfinite(type == ElementType::bf16 ? widen_bf16(half) : widen_fp16(half))) {
-      return false;
+      *too_large = 1;
     }
   }
-  return true;
 }
 
 }  // namespace winnow::kernels::reference

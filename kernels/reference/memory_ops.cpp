@@ -12,4 +12,12 @@ void copy(const Exec&, std::span<std::byte> to, std::span<const std::byte> from)
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = from[i];
 }
 
+void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
+  copy(exec, to, from);
+}
+
+void zero(const Exec&, std::span<std::byte> bytes) {
+  for (std::byte& byte : bytes) byte = {};
+}
+
 }  // namespace winnow::kernels::reference

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reduce.hpp"
 
+#include <bit>
 #include <cstddef>
 #include <span>
 
@@ -40,6 +41,22 @@ void reduce(const Exec&, ReduceOp op, const Elements& into, const ConstElements&
 void average(const Exec&, const Elements& sums, int ranks) {
   with_type(sums.type(), [&]<class T>(T) {
     for (T& element : sums.as<T>()) element = average_of(element, ranks);
+  });
+}
+
+void to_ordered(const Exec&, const Elements& floats, ReduceOp op) {
+  visit_floats(floats, [&]<class T, class Bits>(T, Bits* bits) {
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      bits[i] = ordered_of(std::bit_cast<T>(bits[i]), op);
+    }
+  });
+}
+
+void from_ordered(const Exec&, const Elements& floats) {
+  visit_floats(floats, [&]<class T, class Bits>(T, Bits* bits) {
+    for (std::size_t i = 0; i < floats.size(); ++i) {
+      bits[i] = std::bit_cast<Bits>(float_of<T>(bits[i]));
+    }
   });
 }
 

@@ -24,7 +24,7 @@
 #include <winnow/nccl.hpp>
 
 #include "kernels/arithmetic/reduce.hpp"
-#include "kernels/cuda/elementwise.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/reduce.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
@@ -373,9 +373,9 @@ TEST_F(Nccl, KernelsAndMessagesKeepTheOrderOfTheirStream) {
     const std::vector<float> ones(1000, 1);
     kernels::cuda::enqueue_copy(sum.span(), ones, self.stream);
     for (int step = 0; step < 10; ++step) {
-      kernels::cuda::scale(exec, sum.span(), 2);
+      kernels::scale(exec, sum.span(), 2);
       transport.all_reduce(exec, sum.span(), ReduceOp::sum, soon());
-      kernels::cuda::scale(exec, sum.span(), 1 / static_cast<float>(ranks));
+      kernels::scale(exec, sum.span(), 1 / static_cast<float>(ranks));
       transport.send(std::as_bytes(sum.span()), peer);
       transport.recv(std::as_writable_bytes(received.span()), peer, nullptr);
       transport.wait(transport.start(exec), soon());

@@ -14,6 +14,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/arithmetic/half.hpp"
+#include "tests/kernels/answers.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {
@@ -104,10 +105,10 @@ TEST(Half, OverflowsWhereItSaysSo) {
     const float limit = type == ElementType::bf16 ? kernels::kBf16Overflow : kernels::kFp16Overflow;
     const std::vector<float> below(100, std::nextafter(limit, 0.0f)), at(100, -limit);
     for (const Place place : {Place::cpu, Place::reference}) {
-      EXPECT_TRUE(kernels::fits({.place = place}, type, below, 1));
-      EXPECT_FALSE(kernels::fits({.place = place}, type, at, 1));
-      EXPECT_TRUE(kernels::fits({.place = place}, type, at, 0.5f));
-      EXPECT_FALSE(kernels::fits({.place = place}, type, std::vector<float>{1, std::nanf("")}, 1));
+      EXPECT_TRUE(do_fit({.place = place}, type, below, 1));
+      EXPECT_FALSE(do_fit({.place = place}, type, at, 1));
+      EXPECT_TRUE(do_fit({.place = place}, type, at, 0.5f));
+      EXPECT_FALSE(do_fit({.place = place}, type, std::vector<float>{1, std::nanf("")}, 1));
     }
     std::vector<std::uint16_t> got(100);
     kernels::narrow({}, type, at, got);
@@ -126,8 +127,8 @@ TEST(Half, EqualsReferenceOnAnyInput) {
         kernels::narrow({.threads = 3}, type, x, cpu);
         kernels::narrow({.place = Place::reference}, type, x, reference);
         EXPECT_EQ(cpu, reference) << input;
-        EXPECT_EQ(kernels::fits({.threads = 3}, type, x, 0.25f),
-                  kernels::fits({.place = Place::reference}, type, x, 0.25f));
+        EXPECT_EQ(do_fit({.threads = 3}, type, x, 0.25f),
+                  do_fit({.place = Place::reference}, type, x, 0.25f));
       }
     }
   }
@@ -140,7 +141,7 @@ TEST(Half, RefusesWrongUse) {
   EXPECT_THROW(kernels::narrow({}, ElementType::fp16, wide, halves), UsageError);
   EXPECT_THROW(kernels::widen({}, ElementType::float32, std::span(halves).first(3), wide),
                UsageError);
-  EXPECT_THROW((void)kernels::fits({}, ElementType::float32, wide, 1), UsageError);
+  EXPECT_THROW(do_fit({}, ElementType::float32, wide, 1), UsageError);
 }
 
 }  // namespace

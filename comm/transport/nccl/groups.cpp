@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/nccl/groups.hpp"
 
-#include "kernels/cuda/reduce.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/reduce.hpp"
 
 namespace winnow::comm {
 
@@ -33,8 +33,8 @@ void NcclGroups::issue(const Group& group) {
   for (std::uint64_t n = operations_.begin(); n != group.end; ++n) {
     const NcclOperation& operation = operations_[n];
     if (operation.floats.size() == 0) continue;
-    kernels::cuda::to_ordered(exec_of(group), operation.floats,
-                              operation.op == ncclMin ? ReduceOp::minimum : ReduceOp::maximum);
+    kernels::to_ordered(exec_of(group), operation.floats,
+                        operation.op == ncclMin ? ReduceOp::minimum : ReduceOp::maximum);
   }
   if (group.captured) communicator_.enter_graph();
   communicator_.use([&](ncclComm_t comm) { enqueue(group, comm); });
@@ -84,7 +84,7 @@ void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
 void NcclGroups::finish(const Group& group) {
   for (; operations_.begin() != group.end; operations_.pop()) {
     const Elements floats = operations_.front().floats;
-    if (floats.size() > 0) kernels::cuda::from_ordered(exec_of(group), floats);
+    if (floats.size() > 0) kernels::from_ordered(exec_of(group), floats);
   }
 }
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/elementwise.hpp"
+#include "kernels/elementwise.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/checksum.hpp"
-#include "kernels/cuda/half.hpp"
-#include "kernels/cuda/reduce.hpp"
+#include "kernels/half.hpp"
+#include "kernels/reduce.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/harness/on_device.hpp"
@@ -40,7 +40,7 @@ TEST_F(ElementwiseOnDevice, ScaleAndAllFiniteEqualReference) {
   expect_all_finite_equals_reference([&](std::span<const float> elements) {
     const OnDevice<float> device(elements, stream);
     const DeviceZeros<std::uint32_t> not_finite(1, stream);
-    kernels::cuda::all_finite(stream.exec(), device.span(), not_finite.data());
+    kernels::all_finite(stream.exec(), device.span(), not_finite.data());
     return !says_no(not_finite, stream);
   });
 }
@@ -63,7 +63,7 @@ TEST_F(ElementwiseOnDevice, HalvesEqualReference) {
       [&](ElementType type, std::span<const float> in, float factor) {
         const OnDevice<float> from(in, stream);
         const DeviceZeros<std::uint32_t> too_large(1, stream);
-        kernels::cuda::fits(stream.exec(), type, from.span(), factor, too_large.data());
+        kernels::fits(stream.exec(), type, from.span(), factor, too_large.data());
         return !says_no(too_large, stream);
       }};
   expect_widen_equals_reference(body);
@@ -101,18 +101,17 @@ TEST_F(ElementwiseOnDevice, FloatsAsIntegersEqualTheArithmetic) {
   };
   expect_ordered_equals_arithmetic({[&](const Elements& floats, ReduceOp op) {
                                       on_device(floats, [&](const Elements& device) {
-                                        kernels::cuda::to_ordered(stream.exec(), device, op);
+                                        kernels::to_ordered(stream.exec(), device, op);
                                       });
                                     },
                                     [&](const Elements& floats) {
                                       on_device(floats, [&](const Elements& device) {
-                                        kernels::cuda::from_ordered(stream.exec(), device);
+                                        kernels::from_ordered(stream.exec(), device);
                                       });
                                     }});
   const DeviceArray<std::int32_t> integers(1);
-  EXPECT_THROW(kernels::cuda::to_ordered(stream.exec(), integers.span(), ReduceOp::minimum),
-               UsageError);
-  EXPECT_THROW(kernels::cuda::from_ordered(stream.exec(), integers.span()), UsageError);
+  EXPECT_THROW(kernels::to_ordered(stream.exec(), integers.span(), ReduceOp::minimum), UsageError);
+  EXPECT_THROW(kernels::from_ordered(stream.exec(), integers.span()), UsageError);
 }
 
 TEST_F(ElementwiseOnDevice, TakeAndPutEqualReference) {
@@ -154,7 +153,7 @@ TEST_F(ElementwiseOnDevice, ZeroLeavesZeros) {
   const Stream stream;
   const DeviceArray<float> elements(1000);
   elements.upload(std::vector<float>(1000, 3), stream);
-  kernels::cuda::zero(stream.exec(), std::as_writable_bytes(elements.span().subspan(1, 998)));
+  kernels::zero(stream.exec(), std::as_writable_bytes(elements.span().subspan(1, 998)));
   std::vector<float> expected(1000);
   expected.front() = expected.back() = 3;
   EXPECT_TRUE(elements.download(stream) == expected);
@@ -178,11 +177,11 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
     not_finite.clear(stream);
     too_large.clear(stream);
     sum.clear(stream);
-    kernels::cuda::all_finite(exec, elements.span(), not_finite.data());
+    kernels::all_finite(exec, elements.span(), not_finite.data());
     kernels::scale(exec, elements.span(), 0.5F);
     kernels::reduce(exec, ReduceOp::sum, elements.span(), elements.span());
     kernels::average(exec, elements.span(), 4);
-    kernels::cuda::fits(exec, ElementType::fp16, elements.span(), 1, too_large.data());
+    kernels::fits(exec, ElementType::fp16, elements.span(), 1, too_large.data());
     kernels::narrow(exec, ElementType::fp16, elements.span(), halves.span());
     kernels::widen(exec, ElementType::fp16, halves.span(), elements.span());
     kernels::take(exec, elements.span(), 0, index.span(), taken.span());

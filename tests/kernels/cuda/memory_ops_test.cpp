@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/cuda/memory_ops.hpp"
+#include "kernels/memory_ops.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/harness/on_device.hpp"
@@ -81,10 +81,9 @@ TEST_F(MemoryOpsOnDevice, StoreTakesWhatTheHostHasNow) {
     expected.insert(expected.begin(), 9);
     expected.push_back(9);
     const auto place = std::as_writable_bytes(there.span().subspan(1, count));
-    const Graph graph(stream, [&] {
-      kernels::cuda::store(stream.exec(), place, std::as_bytes(std::span(list)));
-    });
-    kernels::cuda::store(stream.exec(), place, std::as_bytes(std::span(list)));
+    const Graph graph(
+        stream, [&] { kernels::store(stream.exec(), place, std::as_bytes(std::span(list))); });
+    kernels::store(stream.exec(), place, std::as_bytes(std::span(list)));
     std::ranges::fill(list, 0U);
     EXPECT_EQ(there.download(stream), expected) << count;
     there.upload(std::vector<std::uint32_t>(count + 2, 9), stream);

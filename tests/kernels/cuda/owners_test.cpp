@@ -10,8 +10,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/elementwise.hpp"
-#include "kernels/cuda/residual_add.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/residual_add.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
@@ -133,11 +132,11 @@ TEST_F(OwnersOnDevice, AnExecWithoutAStreamIsRefused) {
   const DeviceArray<float> elements(1000);
   const auto bytes = std::as_writable_bytes(elements.span());
   for (const Exec& exec : {Exec{}, Exec{.place = Place::cuda}, Exec{.stream = stream.get()}}) {
-    EXPECT_THROW(kernels::cuda::zero(exec, bytes), UsageError);
-    EXPECT_THROW(kernels::cuda::scale(exec, elements.span(), 2), UsageError);
-    EXPECT_THROW(kernels::cuda::residual_add(exec, elements.span(), elements.span()), UsageError);
+    EXPECT_THROW(kernels::zero(exec, bytes), UsageError);
+    EXPECT_THROW(kernels::scale(exec, elements.span(), 2), UsageError);
+    EXPECT_THROW(kernels::residual_add(exec, elements.span(), elements.span()), UsageError);
   }
-  EXPECT_NO_THROW(kernels::cuda::zero(stream.exec(), bytes));
+  EXPECT_NO_THROW(kernels::zero(stream.exec(), bytes));
   stream.synchronize();
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/residual_add.hpp"
+#include "kernels/residual_add.hpp"
 #include "tests/harness/device.hpp"
 
 namespace winnow {
@@ -72,8 +72,8 @@ class ResidualAddOnDevice : public DeviceTest {
     device_residual.upload(residual, stream);
     device_gradient.upload(gradient, stream);
     const Exec device{.place = Place::cuda, .stream = stream.get()};
-    kernels::cuda::residual_add(device, device_residual.span().subspan(before, c.count),
-                                device_gradient.span().subspan(c.gradient_offset));
+    kernels::residual_add(device, device_residual.span().subspan(before, c.count),
+                          device_gradient.span().subspan(c.gradient_offset));
     const std::vector<float> actual = device_residual.download(stream);
 
     kernels::residual_add(Exec{.place = Place::reference},
@@ -117,8 +117,8 @@ TEST_F(ResidualAddOnDevice, PassesNaN) {
   DeviceArray<float> residual(3), gradient(3);
   residual.upload(std::vector{nan, 1.0F, inf}, stream);
   gradient.upload(std::vector{1.0F, nan, -inf}, stream);
-  kernels::cuda::residual_add({.place = Place::cuda, .stream = stream.get()}, residual.span(),
-                              gradient.span());
+  kernels::residual_add({.place = Place::cuda, .stream = stream.get()}, residual.span(),
+                        gradient.span());
   for (const float value : residual.download(stream)) EXPECT_TRUE(std::isnan(value)) << value;
 }
 
@@ -130,8 +130,8 @@ TEST_F(ResidualAddOnDevice, RunsOnTheStreamOfExec) {
   gradient.upload(std::vector<float>(5, 2), stream);
   cudaGraph_t graph = nullptr;
   WINNOW_CUDA_TRY(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
-  EXPECT_NO_THROW(kernels::cuda::residual_add({.place = Place::cuda, .stream = stream.get()},
-                                              residual.span(), gradient.span()));
+  EXPECT_NO_THROW(kernels::residual_add({.place = Place::cuda, .stream = stream.get()},
+                                        residual.span(), gradient.span()));
   WINNOW_CUDA_TRY(cudaStreamEndCapture(stream.get(), &graph));
   WINNOW_CUDA_TRY(cudaDeviceSynchronize());
   EXPECT_EQ(residual.download(stream), std::vector<float>(5, 1));
@@ -154,8 +154,8 @@ TEST_F(ResidualAddOnDevice, RefusedLaunchThrows) {
   EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaErrorStreamCaptureUnsupported);
   (void)cudaGetLastError();  // of that misuse: the launch is to be refused for its own sake
   try {
-    kernels::cuda::residual_add({.place = Place::cuda, .stream = stream.get()}, residual.span(),
-                                gradient.span());
+    kernels::residual_add({.place = Place::cuda, .stream = stream.get()}, residual.span(),
+                          gradient.span());
     ADD_FAILURE() << "the launch was not refused";
   } catch (const CudaError& error) {
     EXPECT_EQ(error.code(), static_cast<int>(cudaErrorStreamCaptureInvalidated)) << error.what();

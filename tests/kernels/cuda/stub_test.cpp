@@ -8,15 +8,12 @@
 
 #include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/checksum.hpp"
-#include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/feedback_select.hpp"
-#include "kernels/cuda/half.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/owned.hpp"
-#include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/split.hpp"
@@ -87,19 +84,19 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   std::vector<std::uint32_t> index(2);
   std::vector<std::byte> bytes(8);
   EXPECT_THAT([&] { kernels::scale(kCuda, values, 2); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::all_finite({}, values, nullptr); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::zero({}, bytes); }, refuses);
+  EXPECT_THAT([&] { kernels::all_finite({}, values, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::zero({}, bytes); }, refuses);
   EXPECT_THAT([&] { kernels::fill(kCuda, values, 1); }, refuses);
   EXPECT_THAT([&] { kernels::copy(kCuda, bytes, bytes); }, refuses);
   EXPECT_THAT([&] { kernels::feedback_add(kCuda, values, values, 1); }, refuses);
   EXPECT_THAT([&] { kernels::feedback_keep(kCuda, values, values, 1); }, refuses);
   EXPECT_THAT([&] { kernels::widen(kCuda, ElementType::bf16, halves, values); }, refuses);
   EXPECT_THAT([&] { kernels::narrow(kCuda, ElementType::bf16, values, halves); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::fits({}, ElementType::bf16, values, 1, nullptr); }, refuses);
+  EXPECT_THAT([&] { kernels::fits({}, ElementType::bf16, values, 1, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::reduce(kCuda, ReduceOp::sum, values, values); }, refuses);
   EXPECT_THAT([&] { kernels::average(kCuda, values, 2); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::to_ordered({}, values, ReduceOp::minimum); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::from_ordered({}, values); }, refuses);
+  EXPECT_THAT([&] { kernels::to_ordered({}, values, ReduceOp::minimum); }, refuses);
+  EXPECT_THAT([&] { kernels::from_ordered({}, values); }, refuses);
   EXPECT_THAT([&] { kernels::take(kCuda, values, 0, index, values); }, refuses);
   EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::checksums({}, {}, nullptr); }, refuses);

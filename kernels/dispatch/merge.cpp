@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/merge.hpp"
 
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -24,7 +24,8 @@ std::size_t merge(const Exec& exec, const SparseView& first, const SparseView& s
   const std::size_t most = first.index.size() + second.index.size();
   WINNOW_EXPECTS(index.size() >= most && value.size() >= most,
                  "index and value need room for both lists");
-  return dispatch(exec, reference::merge, cpu::merge, NoBody{}, first, second, index, value);
+  return dispatch_on_host(exec, reference::merge, cpu::merge, NoBody{}, first, second, index,
+                          value);
 }
 
 }  // namespace winnow::kernels

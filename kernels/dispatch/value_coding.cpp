@@ -10,7 +10,7 @@
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cuda/value_coding.hpp"
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -103,7 +103,7 @@ std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k) {
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out) {
   expect_message(format, values.size(), out);
-  dispatch(exec, reference::quantize, cpu::quantize, cuda::quantize, format, key, values, out);
+  dispatch(exec, &Bodies::quantize, format, key, values, out);
 }
 
 bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
@@ -119,14 +119,15 @@ bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueForm
   WINNOW_EXPECTS(own.size() == (job.self < owners ? job.partition.local_count(job.self) : 0),
                  "own must have as many elements as self has positions");
   WINNOW_EXPECTS(exec.workspace != nullptr, "feedback_quantize needs Exec::workspace");
-  return dispatch(exec, reference::feedback_quantize, cpu::feedback_quantize, NoBody{}, job, format,
-                  key, out, own);
+  return dispatch_on_host(exec, reference::feedback_quantize, cpu::feedback_quantize, NoBody{}, job,
+                          format, key, out, own);
 }
 
 bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                   std::span<const std::byte> coded) {
   expect_message(format, k, coded);
-  return dispatch(exec, reference::check_values, cpu::check_values, NoBody{}, format, k, coded);
+  return dispatch_on_host(exec, reference::check_values, cpu::check_values, NoBody{}, format, k,
+                          coded);
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
@@ -134,8 +135,7 @@ void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
   expect_message(format, k, coded);
   WINNOW_EXPECTS(begin <= k && out.size() <= k - begin,
                  "the decoded range must lie within the k values");
-  dispatch(exec, reference::dequantize, cpu::dequantize, cuda::dequantize, format, k, coded, begin,
-           out);
+  dispatch(exec, &Bodies::dequantize, format, k, coded, begin, out);
 }
 
 }  // namespace winnow::kernels

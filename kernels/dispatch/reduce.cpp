@@ -2,19 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/reduce.hpp"
 
-#include "kernels/cuda/reduce.hpp"
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
-
-namespace reference {
-void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElements& from);
-void average(const Exec& exec, const Elements& sums, int ranks);
-}  // namespace reference
-namespace cpu {
-void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElements& from);
-void average(const Exec& exec, const Elements& sums, int ranks);
-}  // namespace cpu
 
 void expect_reducible(ElementType type, ReduceOp op) {
   WINNOW_EXPECTS(type != ElementType::bf16 && type != ElementType::fp16,
@@ -27,11 +17,19 @@ void reduce(const Exec& exec, ReduceOp op, const Elements& into, const ConstElem
   expect_reducible(into.type(), op);
   WINNOW_EXPECTS(into.size() == from.size() && into.type() == from.type(),
                  "reduce takes as many elements of one type on both sides");
-  dispatch(exec, reference::reduce, cpu::reduce, cuda::reduce, op, into, from);
+  dispatch(exec, &Bodies::reduce, op, into, from);
 }
 
 void average(const Exec& exec, const Elements& sums, int ranks) {
-  dispatch(exec, reference::average, cpu::average, cuda::average, sums, ranks);
+  dispatch(exec, &Bodies::average, sums, ranks);
+}
+
+void to_ordered(const Exec& exec, const Elements& floats, ReduceOp op) {
+  dispatch(exec, &Bodies::to_ordered, floats, op);
+}
+
+void from_ordered(const Exec& exec, const Elements& floats) {
+  dispatch(exec, &Bodies::from_ordered, floats);
 }
 
 }  // namespace winnow::kernels

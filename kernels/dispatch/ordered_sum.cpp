@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ordered_sum.hpp"
 
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -23,8 +23,8 @@ bool ordered_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t be
         term.index.size() == term.value.size() || (term.index.empty() && begin + sum.size() <= all),
         "a term has a value for each index, or one for every position");
   }
-  return dispatch(exec, reference::ordered_sum, cpu::ordered_sum, NoBody{}, terms, begin, sum,
-                  factor);
+  return dispatch_on_host(exec, reference::ordered_sum, cpu::ordered_sum, NoBody{}, terms, begin,
+                          sum, factor);
 }
 
 }  // namespace winnow::kernels

@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -19,7 +19,7 @@ std::uint64_t checksum(const Exec&, std::span<const std::byte>);
 
 std::uint64_t checksum(const Exec& exec, std::span<const std::byte> bytes) {
   WINNOW_EXPECTS(bytes.size() % 4 == 0, "checksum of bytes that are not whole 32-bit words");
-  return dispatch(exec, reference::checksum, cpu::checksum, NoBody{}, bytes);
+  return dispatch_on_host(exec, reference::checksum, cpu::checksum, NoBody{}, bytes);
 }
 
 }  // namespace winnow::kernels

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -41,8 +41,8 @@ SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
   WINNOW_EXPECTS(
       !out.index.empty() && out.index.size() <= owned.count && out.value.size() == out.index.size(),
       "index and value must have k elements each, 1 <= k <= count");
-  const SelectResult result =
-      dispatch(exec, reference::select_sums, cpu::select_sums, NoBody{}, owned, terms, state, out);
+  const SelectResult result = dispatch_on_host(exec, reference::select_sums, cpu::select_sums,
+                                               NoBody{}, owned, terms, state, out);
   if (!result.finite) {
     std::iota(out.index.begin(), out.index.end(), static_cast<std::uint32_t>(owned.begin));
     std::ranges::fill(out.value, 0.0F);
@@ -58,7 +58,7 @@ SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const
   WINNOW_EXPECTS(owned.own.bound > 0 && owned.listed <= owned.own.index.size(),
                  "all elements that reach the bound, which is above 0, must be listed");
   const SelectResult result =
-      dispatch(exec, reference::keep_sums, cpu::keep_sums, NoBody{}, owned, terms, out);
+      dispatch_on_host(exec, reference::keep_sums, cpu::keep_sums, NoBody{}, owned, terms, out);
   if (!result.finite) out.index = out.index.first(0);
   out.value = out.value.first(out.index.size());
   return result;

@@ -3,7 +3,7 @@
 #include "kernels/add_to.hpp"
 
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -19,11 +19,11 @@ void put_back(const Exec&, std::span<float>, std::uint32_t, const SparseView&);
 
 bool add_to(const Exec& exec, std::span<float> sum, std::uint32_t base,
             std::span<const SparseView> lists, float factor) {
-  return dispatch(exec, reference::add_to, cpu::add_to, NoBody{}, sum, base, lists, factor);
+  return dispatch_on_host(exec, reference::add_to, cpu::add_to, NoBody{}, sum, base, lists, factor);
 }
 
 void put_back(const Exec& exec, std::span<float> sum, std::uint32_t base, const SparseView& list) {
-  dispatch(exec, reference::put_back, cpu::put_back, cuda::put_back, sum, base, list);
+  dispatch(exec, &Bodies::put_back, sum, base, list);
 }
 
 }  // namespace winnow::kernels

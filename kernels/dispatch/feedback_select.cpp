@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -43,8 +43,8 @@ SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, Selec
   WINNOW_EXPECTS(spans.residual.size() == spans.gradient.size(),
                  "gradient and residual must have as many elements");
   check(exec, spans.gradient.size(), index, value);
-  SelectResult result = dispatch(exec, reference::feedback_select, cpu::feedback_select, NoBody{},
-                                 spans, state, index, value);
+  SelectResult result = dispatch_on_host(exec, reference::feedback_select, cpu::feedback_select,
+                                         NoBody{}, spans, state, index, value);
   result.listed_by = spans.own.bound;
   return result;
 }
@@ -56,8 +56,9 @@ SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, fl
   WINNOW_EXPECTS(bound > 0, "a bound must be above 0");
   WINNOW_EXPECTS(index.size() == spans.gradient.size(), "all elements may reach a bound");
   check(exec, spans.gradient.size(), index, value);
-  SelectResult result = dispatch(exec, reference::feedback_threshold, cpu::feedback_threshold,
-                                 NoBody{}, spans, bound, index, value);
+  SelectResult result =
+      dispatch_on_host(exec, reference::feedback_threshold, cpu::feedback_threshold, NoBody{},
+                       spans, bound, index, value);
   result.listed_by = spans.own.bound;
   return result;
 }
@@ -65,7 +66,7 @@ SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, fl
 void select(const Exec& exec, std::span<float> values, SelectBound& state,
             std::span<std::uint32_t> index, std::span<float> value) {
   check(exec, values.size(), index, value);
-  dispatch(exec, reference::select, cpu::select, NoBody{}, values, state, index, value);
+  dispatch_on_host(exec, reference::select, cpu::select, NoBody{}, values, state, index, value);
 }
 
 }  // namespace winnow::kernels

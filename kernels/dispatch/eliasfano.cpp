@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
@@ -42,14 +42,15 @@ void eliasfano_encode(const Exec& exec, std::uint64_t count, std::span<const std
   WINNOW_EXPECTS(
       out.size() == eliasfano_shape(count, index.size()).bytes(),
       "Elias-Fano output of " + std::to_string(out.size()) + " bytes is not the shape's");
-  dispatch(exec, reference::eliasfano_encode, cpu::eliasfano_encode, NoBody{}, count, index, out);
+  dispatch_on_host(exec, reference::eliasfano_encode, cpu::eliasfano_encode, NoBody{}, count, index,
+                   out);
 }
 
 bool eliasfano_decode(const Exec& exec, std::uint64_t count, std::span<const std::byte> in,
                       std::span<std::uint32_t> index) {
   if (in.size() != eliasfano_shape(count, index.size()).bytes()) return false;
-  return dispatch(exec, reference::eliasfano_decode, cpu::eliasfano_decode, NoBody{}, count, in,
-                  index);
+  return dispatch_on_host(exec, reference::eliasfano_decode, cpu::eliasfano_decode, NoBody{}, count,
+                          in, index);
 }
 
 }  // namespace winnow::kernels

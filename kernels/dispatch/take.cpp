@@ -2,21 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/take.hpp"
 
-#include "kernels/cuda/take.hpp"
-#include "kernels/exec/dispatch.hpp"
+#include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
-
-namespace reference {
-void take(const Exec& exec, std::span<float> elements, std::uint32_t base,
-          std::span<const std::uint32_t> index, std::span<float> value);
-void put(const Exec& exec, std::span<float> elements, std::uint32_t base, const SparseView& list);
-}  // namespace reference
-namespace cpu {
-void take(const Exec& exec, std::span<float> elements, std::uint32_t base,
-          std::span<const std::uint32_t> index, std::span<float> value);
-void put(const Exec& exec, std::span<float> elements, std::uint32_t base, const SparseView& list);
-}  // namespace cpu
 
 namespace {
 
@@ -33,12 +21,12 @@ void check(const Exec& exec, std::size_t count, std::uint32_t base,
 void take(const Exec& exec, std::span<float> elements, std::uint32_t base,
           std::span<const std::uint32_t> index, std::span<float> value) {
   check(exec, elements.size(), base, index, value);
-  dispatch(exec, reference::take, cpu::take, cuda::take, elements, base, index, value);
+  dispatch(exec, &Bodies::take, elements, base, index, value);
 }
 
 void put(const Exec& exec, std::span<float> elements, std::uint32_t base, const SparseView& list) {
   check(exec, elements.size(), base, list.index, list.value);
-  dispatch(exec, reference::put, cpu::put, cuda::put, elements, base, list);
+  dispatch(exec, &Bodies::put, elements, base, list);
 }
 
 }  // namespace winnow::kernels

@@ -1,0 +1,55 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/dispatch/bodies.hpp"
+
+namespace winnow::kernels {
+
+namespace cpu {
+decltype(kernels::all_finite) all_finite;
+decltype(kernels::average) average;
+void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
+decltype(kernels::dequantize) dequantize;
+decltype(kernels::feedback_add) feedback_add;
+decltype(kernels::feedback_keep) feedback_keep;
+decltype(kernels::fill) fill;
+decltype(kernels::fits) fits;
+decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::narrow) narrow;
+decltype(kernels::put) put;
+decltype(kernels::put_back) put_back;
+decltype(kernels::quantize) quantize;
+decltype(kernels::reduce) reduce;
+decltype(kernels::residual_add) residual_add;
+decltype(kernels::scale) scale;
+decltype(kernels::store) store;
+decltype(kernels::take) take;
+decltype(kernels::to_ordered) to_ordered;
+decltype(kernels::widen) widen;
+decltype(kernels::zero) zero;
+}  // namespace cpu
+
+constinit const Bodies kCpu{
+    .all_finite = cpu::all_finite,
+    .average = cpu::average,
+    .copy = cpu::copy,
+    .dequantize = cpu::dequantize,
+    .feedback_add = cpu::feedback_add,
+    .feedback_keep = cpu::feedback_keep,
+    .fill = cpu::fill,
+    .fits = cpu::fits,
+    .from_ordered = cpu::from_ordered,
+    .narrow = cpu::narrow,
+    .put = cpu::put,
+    .put_back = cpu::put_back,
+    .quantize = cpu::quantize,
+    .reduce = cpu::reduce,
+    .residual_add = cpu::residual_add,
+    .scale = cpu::scale,
+    .store = cpu::store,
+    .take = cpu::take,
+    .to_ordered = cpu::to_ordered,
+    .widen = cpu::widen,
+    .zero = cpu::zero,
+};
+
+}  // namespace winnow::kernels

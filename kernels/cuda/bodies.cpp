@@ -1,0 +1,55 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/dispatch/bodies.hpp"
+
+namespace winnow::kernels {
+
+namespace cuda {
+decltype(kernels::all_finite) all_finite;
+decltype(kernels::average) average;
+void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
+decltype(kernels::dequantize) dequantize;
+decltype(kernels::feedback_add) feedback_add;
+decltype(kernels::feedback_keep) feedback_keep;
+decltype(kernels::fill) fill;
+decltype(kernels::fits) fits;
+decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::narrow) narrow;
+decltype(kernels::put) put;
+decltype(kernels::put_back) put_back;
+decltype(kernels::quantize) quantize;
+decltype(kernels::reduce) reduce;
+decltype(kernels::residual_add) residual_add;
+decltype(kernels::scale) scale;
+decltype(kernels::store) store;
+decltype(kernels::take) take;
+decltype(kernels::to_ordered) to_ordered;
+decltype(kernels::widen) widen;
+decltype(kernels::zero) zero;
+}  // namespace cuda
+
+constinit const Bodies kCuda{
+    .all_finite = cuda::all_finite,
+    .average = cuda::average,
+    .copy = cuda::copy,
+    .dequantize = cuda::dequantize,
+    .feedback_add = cuda::feedback_add,
+    .feedback_keep = cuda::feedback_keep,
+    .fill = cuda::fill,
+    .fits = cuda::fits,
+    .from_ordered = cuda::from_ordered,
+    .narrow = cuda::narrow,
+    .put = cuda::put,
+    .put_back = cuda::put_back,
+    .quantize = cuda::quantize,
+    .reduce = cuda::reduce,
+    .residual_add = cuda::residual_add,
+    .scale = cuda::scale,
+    .store = cuda::store,
+    .take = cuda::take,
+    .to_ordered = cuda::to_ordered,
+    .widen = cuda::widen,
+    .zero = cuda::zero,
+};
+
+}  // namespace winnow::kernels

@@ -1,0 +1,87 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <winnow/error.hpp>
+#include <winnow/exec.hpp>
+
+#include "kernels/add_to.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/exec/float_mode.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/half.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/reduce.hpp"
+#include "kernels/residual_add.hpp"
+#include "kernels/take.hpp"
+#include "kernels/value_coding.hpp"
+
+namespace winnow::kernels {
+
+/// The bodies of all operations in one place, a line each. A body has the signature of its
+/// operation. It may rely on what kernels/dispatch has checked.
+struct Bodies {
+  decltype(kernels::all_finite)* all_finite;
+  decltype(kernels::average)* average;
+  void (*copy)(const Exec&, std::span<std::byte>, std::span<const std::byte>);
+  decltype(kernels::dequantize)* dequantize;
+  decltype(kernels::feedback_add)* feedback_add;
+  decltype(kernels::feedback_keep)* feedback_keep;
+  decltype(kernels::fill)* fill;
+  decltype(kernels::fits)* fits;
+  decltype(kernels::from_ordered)* from_ordered;
+  decltype(kernels::narrow)* narrow;
+  decltype(kernels::put)* put;
+  decltype(kernels::put_back)* put_back;
+  decltype(kernels::quantize)* quantize;
+  decltype(kernels::reduce)* reduce;
+  decltype(kernels::residual_add)* residual_add;
+  decltype(kernels::scale)* scale;
+  decltype(kernels::store)* store;
+  decltype(kernels::take)* take;
+  decltype(kernels::to_ordered)* to_ordered;
+  decltype(kernels::widen)* widen;
+  decltype(kernels::zero)* zero;
+};
+
+extern const Bodies kReference;  ///< plain loops: the specification
+extern const Bodies kCpu;        ///< SIMD and OpenMP
+extern const Bodies kCuda;       ///< all null in a build without CUDA
+
+/// Whether a condition in host memory holds.
+bool holds(const Condition& condition);
+
+/// Calls the body that exec.place names, under FloatMode. Where exec.condition does not hold on the
+/// host it calls none; on a device its kernels look. The one place where operations are dispatched.
+template <class Body, class... Args>
+void dispatch(const Exec& exec, Body* Bodies::*operation, Args&&... args) {
+  WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
+                 "Exec::workspace must be of the host; that of a device is device_workspace");
+  const Bodies& bodies = exec.place == Place::cuda  ? kCuda
+                         : exec.place == Place::cpu ? kCpu
+                                                    : kReference;
+  WINNOW_EXPECTS(bodies.*operation != nullptr,
+                 "this Winnow was built without CUDA; pass host memory and Place::cpu");
+  if (exec.place != Place::cuda && !holds(exec.condition)) return;
+  const FloatMode mode;
+  (bodies.*operation)(exec, std::forward<Args>(args)...);
+}
+
+/// Stands where a kernel has no CUDA body.
+struct NoBody {};
+
+template <class Reference, class Cpu, class Cuda, class... Args>
+auto dispatch_on_host(const Exec& exec, Reference reference, Cpu cpu, Cuda, Args&&... args) {
+  WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
+                 "Exec::workspace must be of the host; that of a device is device_workspace");
+  const FloatMode mode;
+  WINNOW_EXPECTS(exec.place != Place::cuda,
+                 "this kernel has no body for device memory yet; pass host memory and Place::cpu");
+  return exec.place == Place::reference ? reference(exec, std::forward<Args>(args)...)
+                                        : cpu(exec, std::forward<Args>(args)...);
+}
+
+}  // namespace winnow::kernels

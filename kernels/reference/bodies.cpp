@@ -1,0 +1,55 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/dispatch/bodies.hpp"
+
+namespace winnow::kernels {
+
+namespace reference {
+decltype(kernels::all_finite) all_finite;
+decltype(kernels::average) average;
+void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
+decltype(kernels::dequantize) dequantize;
+decltype(kernels::feedback_add) feedback_add;
+decltype(kernels::feedback_keep) feedback_keep;
+decltype(kernels::fill) fill;
+decltype(kernels::fits) fits;
+decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::narrow) narrow;
+decltype(kernels::put) put;
+decltype(kernels::put_back) put_back;
+decltype(kernels::quantize) quantize;
+decltype(kernels::reduce) reduce;
+decltype(kernels::residual_add) residual_add;
+decltype(kernels::scale) scale;
+decltype(kernels::store) store;
+decltype(kernels::take) take;
+decltype(kernels::to_ordered) to_ordered;
+decltype(kernels::widen) widen;
+decltype(kernels::zero) zero;
+}  // namespace reference
+
+constinit const Bodies kReference{
+    .all_finite = reference::all_finite,
+    .average = reference::average,
+    .copy = reference::copy,
+    .dequantize = reference::dequantize,
+    .feedback_add = reference::feedback_add,
+    .feedback_keep = reference::feedback_keep,
+    .fill = reference::fill,
+    .fits = reference::fits,
+    .from_ordered = reference::from_ordered,
+    .narrow = reference::narrow,
+    .put = reference::put,
+    .put_back = reference::put_back,
+    .quantize = reference::quantize,
+    .reduce = reference::reduce,
+    .residual_add = reference::residual_add,
+    .scale = reference::scale,
+    .store = reference::store,
+    .take = reference::take,
+    .to_ordered = reference::to_ordered,
+    .widen = reference::widen,
+    .zero = reference::zero,
+};
+
+}  // namespace winnow::kernels
