@@ -89,6 +89,24 @@ std::span<T> take_zeros(const Exec& exec, std::size_t count) {
   return taken;
 }
 
+/// A list of the host, and where the bodies of a place read it.
+template <class T>
+struct Placed {
+  std::span<const T> host;
+  const T* there;  ///< `host` itself on the host; a copy in scratch of the device elsewhere
+};
+
+/// Makes a list known to the bodies of exec.place. On a device the copy travels with the launches,
+/// as `store` has it, and is scratch of exec.device_workspace; the host's list may change at once.
+template <class T>
+Placed<T> place(const Exec& exec, std::span<const T> list) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (exec.place != Place::cuda) return {list, list.data()};
+  const auto there = scratch_of(exec).take<T>(list.size());
+  store(exec, std::as_writable_bytes(there), std::as_bytes(list));
+  return {list, there.data()};
+}
+
 /// A word in the memory of exec.place: free on the host, one wait on a device.
 template <class T>
 T read(const Exec& exec, const T* word) {

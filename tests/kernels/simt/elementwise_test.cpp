@@ -91,12 +91,12 @@ TEST_P(ElementwiseOnModel, FloatsAsIntegersEqualTheArithmetic) {
   using namespace kernels::cuda;
   expect_ordered_equals_arithmetic(
       {[&](const Elements& floats, ReduceOp op) {
-         visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
+         kernels::visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
            machine_.launch<ToOrdered<T>>(kBlocks, {elements, floats.size(), op});
          });
        },
        [&](const Elements& floats) {
-         visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
+         kernels::visit_floats(floats, [&]<class T>(T, kernels::BitsOf<T>* elements) {
            machine_.launch<FromOrdered<T>>(kBlocks, {elements, floats.size()});
          });
        }});
