@@ -7,6 +7,7 @@
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/half.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/take.hpp"
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/split.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::bench {
 
