@@ -6,6 +6,10 @@
 
 namespace winnow::tests {
 
+void read_back(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
+  kernels::read(exec, to, from);
+}
+
 void Reducer::all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
   if (place_.place != Place::cuda) {
     reducer_.all_reduce(bucket, op);
@@ -15,7 +19,7 @@ void Reducer::all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp
   for (const Segment& segment : bucket) there.push_back(copy_in(segment));
   const auto copy_out = [&] {
     for (std::size_t i = 0; i < bucket.size(); ++i) {
-      kernels::read(place_, bucket[i].elements.bytes(), there[i].elements.bytes());
+      read_back(place_, bucket[i].elements.bytes(), there[i].elements.bytes());
     }
   };
   try {
@@ -42,7 +46,7 @@ void Reducer::all_reduce(const ConstElements& input, const Elements& output, std
 std::vector<float> Reducer::residual(std::uint64_t id) const {
   const auto there = reducer_.residual(id);
   std::vector<float> here(there.size());
-  kernels::read(place_, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
+  read_back(place_, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
   return here;
 }
 

@@ -16,6 +16,9 @@
 
 namespace winnow::tests {
 
+/// Reads what lies in the memory of exec.place, once all that is enqueued there is done.
+void read_back(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
+
 /// An AllReducer of a test, whose buckets are in host memory. Where bucket_place() says that they
 /// lie elsewhere, copies of them do: the same test shows the same of both.
 class Reducer {

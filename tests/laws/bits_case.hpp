@@ -1,0 +1,67 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <vector>
+#include <winnow/winnow.hpp>
+
+namespace winnow::tests {
+
+/// What a gradient of a case looks like.
+enum class Values {
+  bell,    ///< many of about the same size
+  heavy,   ///< few that are far larger than the others
+  tied,    ///< of four magnitudes alone
+  sparse,  ///< mostly zero, of either sign; a part of the rest is at the same place on all ranks
+  tiny,    ///< denormal
+  zero,
+};
+
+/// One parameter of a case's bucket.
+struct BitsParameter {
+  std::uint64_t id, count;
+  Values values;
+  int dimensions = 2;
+};
+
+/// What one rank or all ranks have in one element at the second of three steps.
+enum class Event {
+  none,
+  nan,       ///< one rank has a NaN
+  infinity,  ///< one rank has an infinity
+  overflow,  ///< every rank has a number so large that their sum is infinite
+};
+
+/// One case whose bits are pinned: what all ranks of a job do, over three steps.
+struct BitsCase {
+  std::string name;  ///< COMPRESSOR@SCHEDULE/TOPOLOGY, and +WORD for each other change
+  Options options;
+  Topology topology;
+  std::vector<BitsParameter> parameters;
+  ElementType type = ElementType::float32;
+  Event event = Event::none;
+  bool out_of_place = false;  ///< the gradient is a Segment's input
+};
+
+/// For messages of a test that fails.
+inline std::ostream& operator<<(std::ostream& out, const BitsCase& the_case) {
+  return out << the_case.name;
+}
+
+/// All cases, in the order of the file of digests.
+const std::vector<BitsCase>& bits_cases();
+
+/// Digests of what all ranks of a case held and sent.
+struct Bits {
+  std::uint64_t state = 0;     ///< results and residuals of each rank after each step
+  std::uint64_t messages = 0;  ///< bytes of all messages of its calls to each peer
+  std::uint64_t order = 0;     ///< of these messages; in device memory it may be another one
+};
+
+/// Runs a case with so many threads of each rank.
+Bits bits_of(const BitsCase& the_case, int threads);
+
+}  // namespace winnow::tests
