@@ -9,10 +9,10 @@
 #include <memory>
 #include <span>
 
+#include "tests/harness/ranks.hpp"
+#include "tests/harness/reducer.hpp"
 #include "tests/laws/bits_digest.hpp"
 #include "tests/laws/sent_messages.hpp"
-#include "tests/ranks.hpp"
-#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 namespace {

@@ -27,7 +27,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/bucket_place.hpp"
+#include "tests/harness/bucket_place.hpp"
 #include "tests/laws/bits_case.hpp"
 
 namespace winnow::tests {

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/forwarding_transport.hpp"
+#include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/reducer.hpp"
 #include "tests/laws/bits_digest.hpp"
-#include "tests/reducer.hpp"
 
 namespace winnow::tests {
 

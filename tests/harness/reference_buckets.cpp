@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bucket_place.hpp"
+#include "tests/harness/bucket_place.hpp"
 
 namespace winnow::tests {
 
