@@ -1,8 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // A model of as much of the CUDA runtime as Winnow's device code calls, so that this code runs
-// without a GPU: the kernels on a model of the SIMT machine (tests/model/machine.hpp), and the
-// host's part, which allocates, enqueues and waits, as it is. Device memory is host memory that
+// without a GPU: the kernels on a model of the SIMT machine (simt_launch.cpp) or, for them, the
+// bodies of the host (bodies_on_stream.cpp), and the host's part, which allocates, enqueues and
+// waits, as it is. Device memory is host memory that
 // starts as garbage. Who waits for the device waits for the streams of its thread. Work runs as
 // late as it may: in the calls that wait or ask for it, a stream in its order and no stream before
 // it must, so that what reads a result too early, or without an order between streams, reads what
@@ -18,9 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/launch.cuh"
-#include "tests/model/machine.hpp"
-
 namespace winnow::tests {
 
 std::mutex model_mutex;
@@ -28,13 +26,11 @@ std::condition_variable model_changed;
 
 namespace {
 
-constexpr unsigned kMostBlocks = 0x7fffffff;
 constexpr std::size_t kMostQueued = 1024;  // in a stream, for which the host does not wait
 
 std::vector<std::unique_ptr<CUstream_st>> streams;
-std::vector<std::unique_ptr<Machine>> machines;  // that nobody uses
-std::uint64_t device_clock = 0;                  // ticks
-std::string problem_of_launch;                   // of the kernel that failed, if any
+std::uint64_t device_clock = 0;  // ticks
+std::string problem_of_launch;   // of the kernel that failed, if any
 
 /// Takes what is done from the front of a stream, and drops a stream that nobody will use.
 void retire(CUstream_st& stream) {
@@ -62,7 +58,7 @@ bool step(Lock& lock, CUstream_st& stream) {
   std::string problem;
   try {
     work->run();
-  } catch (const SimtError& error) {
+  } catch (const KernelError& error) {
     problem = error.what();
   }
   lock.lock();
@@ -95,16 +91,6 @@ cudaError_t wait(Lock& lock, const std::shared_ptr<StreamWork>& work) {
 
 std::shared_ptr<StreamWork> last_of(const CUstream_st& stream) {
   return stream.queue.empty() ? nullptr : stream.queue.back();
-}
-
-/// One that was used before, if possible: to make the stacks of its threads takes far longer than
-/// most launches.
-std::unique_ptr<Machine> take_machine() {
-  const Lock lock(model_mutex);
-  if (machines.empty()) return std::make_unique<Machine>();
-  std::unique_ptr<Machine> machine = std::move(machines.back());
-  machines.pop_back();
-  return machine;
 }
 
 void await_room(Lock& lock, CUstream_st* stream) {
@@ -177,6 +163,16 @@ cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node
   return cudaSuccess;
 }
 
+cudaError_t launch_kernel(CUstream_st* stream, std::function<void()> run) {
+  {
+    const Lock lock = lock_context();
+    if (exists(lock, stream) && stream->device != current_device(lock)) {
+      return said(cudaErrorInvalidResourceHandle);
+    }
+  }
+  return enqueue_or_capture(stream, cudaGraphNodeTypeKernel, std::move(run));
+}
+
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock&, CUstream_st* stream) {
   return enqueue(stream, {.run = nullptr});
 }
@@ -190,24 +186,6 @@ void finish(const Lock&, StreamWork& work) {
 }  // namespace winnow::tests
 
 using namespace winnow::tests;
-
-cudaError_t winnow::simt::launch(cudaStream_t stream, unsigned blocks, std::size_t shared_bytes,
-                                 std::function<void(void*)> kernel) {
-  if (blocks == 0 || blocks > kMostBlocks) return said(cudaErrorInvalidConfiguration);
-  {
-    const Lock lock = lock_context();
-    if (exists(lock, stream) && stream->device != current_device(lock)) {
-      return said(cudaErrorInvalidResourceHandle);
-    }
-  }
-  return enqueue_or_capture(stream, cudaGraphNodeTypeKernel,
-                            [blocks, shared_bytes, kernel = std::move(kernel)] {
-                              std::unique_ptr<Machine> machine = take_machine();
-                              machine->run(blocks, shared_bytes, kernel);
-                              const Lock lock(model_mutex);
-                              machines.push_back(std::move(machine));
-                            });
-}
 
 struct CUevent_st {
   std::shared_ptr<StreamWork> mark;

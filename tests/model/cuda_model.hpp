@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -92,6 +93,13 @@ const std::string& launch_problem(const Lock& lock);
 cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
                                std::function<void()> run);
 cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node);
+
+/// What a kernel throws that fails: all that follows is cudaErrorLaunchFailure.
+struct KernelError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// Enqueues `run` as a kernel on a stream of the current device.
+cudaError_t launch_kernel(CUstream_st* stream, std::function<void()> run);
 
 /// Enqueues work that a thread of its own does; not in a capture.
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);
