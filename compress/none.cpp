@@ -86,11 +86,11 @@ class Everything final : public Compressor {
   void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const override {
     EncodeJob sealed = job;
     for (const Piece& piece : job.part.pieces) {
-      kernels::SelectBound none;
-      const kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
-      if (!kernels::feedback_select(exec, spans, none, {}, {}).finite) {
-        sealed.header.flags |= Header::kPoison;
-      }
+      kernels::SelectResult result{};
+      kernels::feedback_select(exec, {.spans = {piece.elements, piece.residual(), job.decay},
+                                      .state = &piece.state->bounds->bound,
+                                      .result = &result});
+      if (!result.finite) sealed.header.flags |= Header::kPoison;
       piece.state->soil();
     }
     seal_support(exec, codings(), sealed, {}, out);

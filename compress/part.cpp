@@ -226,18 +226,16 @@ void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const Mes
   }
 }
 
-kernels::PlaceArray<DeviceBounds> make_device_bounds(const Exec& exec,
-                                                     std::span<PieceState> pieces) {
-  if (exec.place != Place::cuda) return {};
-  kernels::PlaceArray<DeviceBounds> bounds(exec, pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].device_bounds = &bounds.span()[i];
+kernels::PlaceArray<Bounds> make_bounds(const Exec& exec, std::span<PieceState> pieces) {
+  kernels::PlaceArray<Bounds> bounds(exec, pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].bounds = &bounds.span()[i];
   return bounds;
 }
 
 void make_residual(const Exec& exec, const Piece& piece) {
   ParameterState& parameter = *piece.parameter;
   if (!parameter.residual.empty()) return;
-  parameter.device_bounds = make_device_bounds(exec, parameter.pieces);
+  parameter.bounds = make_bounds(exec, parameter.pieces);
   parameter.residual = kernels::PlaceArray<float>(exec, parameter.count, parameter.residual_memory);
 }
 

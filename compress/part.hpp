@@ -15,18 +15,17 @@
 
 namespace winnow::compress {
 
-/// What PieceState has in bounds, of a piece in device memory: there.
-struct DeviceBounds {
-  kernels::SelectBound bound, sum_bound;
+/// Bounds of a piece's selections, in the memory of the place where it lies.
+struct Bounds {
+  kernels::SelectBound bound;
+  kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
 };
 
 /// What a piece carries from step to step beside its residual.
 struct PieceState {
-  kernels::SelectBound bound;
-  kernels::SelectBound sum_bound;         ///< of the sums that this rank owns
-  DeviceBounds* device_bounds = nullptr;  ///< of a piece in device memory
-  std::uint32_t turn = 0;  ///< calls in which supports were picked: says whose turn it is
-  bool dirty = false;      ///< the residual may hold something
+  Bounds* bounds = nullptr;  ///< there as soon as there is a residual
+  std::uint32_t turn = 0;    ///< calls in which supports were picked: says whose turn it is
+  bool dirty = false;        ///< the residual may hold something
   /// If not 0, it does so only in the shards that this rank serves of the bucket with this plan.
   std::uint64_t confined_to = 0;
 
@@ -37,16 +36,15 @@ struct PieceState {
   }
 };
 
-/// Allocates the bounds of pieces, which view them, where exec.place is a device.
-kernels::PlaceArray<DeviceBounds> make_device_bounds(const Exec& exec,
-                                                     std::span<PieceState> pieces);
+/// Allocates the bounds of pieces, which view them: nothing is learnt yet.
+kernels::PlaceArray<Bounds> make_bounds(const Exec& exec, std::span<PieceState> pieces);
 
 /// What a rank carries from step to step for one parameter.
 struct ParameterState {
   std::uint64_t count = 0;
-  kernels::PlaceArray<float> residual;              ///< allocated when first needed
-  const MemorySource* residual_memory = nullptr;    ///< null: where the elements lie
-  kernels::PlaceArray<DeviceBounds> device_bounds;  ///< of its pieces, where they lie there
+  kernels::PlaceArray<float> residual;            ///< allocated when first needed
+  const MemorySource* residual_memory = nullptr;  ///< null: where the elements lie
+  kernels::PlaceArray<Bounds> bounds;             ///< of its pieces; where the elements lie
   std::uint64_t piece_length = 0;  ///< elements of each piece but the last; the first plan fixes
                                    ///< it, for what is known of a piece outlives a plan
   std::vector<PieceState> pieces;

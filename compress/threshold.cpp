@@ -34,22 +34,25 @@ class Threshold final : public Compressor {
     const Workspace::Scope scope(workspace);
     const auto index = workspace.take<std::uint32_t>(part.count);
     const auto value = workspace.take<float>(part.count);
-    std::size_t end = 0;
+    std::uint64_t kept = 0;
     for (std::size_t i = 0; i < part.pieces.size(); ++i) {
       const Piece& piece = part.pieces[i];
       kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
       if (shared) spans.own = out.owned.listed[i].own;
-      const auto room = index.subspan(end, piece.elements.size());
-      const auto result =
-          kernels::feedback_threshold(exec, spans, bound_, room, value.subspan(end, room.size()));
+      kernels::SelectResult result{};
+      kernels::feedback_threshold(exec, {.spans = spans,
+                                         .base = piece.base,
+                                         .bound = bound_,
+                                         .index = index,
+                                         .value = value,
+                                         .kept = &kept,
+                                         .result = &result});
       if (shared) out.owned.listed[i].listed = result.listed;
       out.finite = out.finite && result.finite;
-      for (std::uint32_t& position : room.first(result.candidates)) position += piece.base;
       piece.state->soil();
-      end += result.candidates;
     }
-    out.kept = end;
-    seal_selected(exec, codings(), job, index.first(end), value.first(end), out);
+    out.kept = kept;
+    seal_selected(exec, codings(), job, index.first(kept), value.first(kept), out);
   }
 
   std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,

@@ -21,7 +21,7 @@ std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part)
   const std::uint64_t most = most_touched(part);
   for (std::size_t i = 0; i < lists.size(); ++i) {
     const Piece& piece = part.pieces[i];
-    const kernels::SelectBound& bound = piece.state->sum_bound;
+    const kernels::SelectBound& bound = piece.state->bounds->sum_bound;
     lists[i] = take_list(workspace, part, piece, list_room(piece.own_count, piece.own_k), most);
     if (piece.own_k > 0 && bound.k == piece.own_k) lists[i].own.bound = bound.bound;
   }
@@ -63,14 +63,17 @@ class TopK final : public Compressor {
     std::size_t at = 0;
     for (std::size_t i = 0; i < part.pieces.size(); ++i) {
       const Piece& piece = part.pieces[i];
-      const auto piece_index = index.subspan(at, piece.k);
       kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
       if (shared) spans.own = out.owned.listed[i].own;
-      const auto result = kernels::feedback_select(exec, spans, piece.state->bound, piece_index,
-                                                   value.subspan(at, piece.k));
+      kernels::SelectResult result{};
+      kernels::feedback_select(exec, {.spans = spans,
+                                      .base = piece.base,
+                                      .index = index.subspan(at, piece.k),
+                                      .value = value.subspan(at, piece.k),
+                                      .state = &piece.state->bounds->bound,
+                                      .result = &result});
       if (shared) out.owned.listed[i].listed = result.listed;
       out.finite = out.finite && result.finite;
-      for (std::uint32_t& position : piece_index) position += piece.base;
       piece.state->soil();
       at += piece.k;
     }
@@ -100,7 +103,8 @@ class TopK final : public Compressor {
         const std::size_t room = std::min<std::size_t>(most - end, piece.own_count);
         kernels::SumLists lists{index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
                                 touched.subspan(end, room), sum.subspan(end, room)};
-        finite = kernels::select_sums(exec, owned.listed[i], terms, piece.state->sum_bound, lists)
+        finite = kernels::select_sums(exec, owned.listed[i], terms, piece.state->bounds->sum_bound,
+                                      lists)
                      .finite &&
                  finite;
         at += piece.own_k;
@@ -131,10 +135,14 @@ class TopK final : public Compressor {
       const std::size_t most_own = part.most_owned(piece), most_k = kept(most_own);
       auto own = take_list(workspace, part, piece, list_room(most_own, most_k), 0);
       workspace.reserve(selection_bytes(exec, most_own, most_k));
-      kernels::SelectBound& bound = piece.state->sum_bound;
+      kernels::SelectBound& bound = piece.state->bounds->sum_bound;
       if (bound.k > 0) own.own.bound = bound.bound;  // turns differ in k by a few elements
-      const kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay, own.own};
-      const auto result = kernels::feedback_select(exec, spans, piece.state->bound, {}, {});
+      kernels::SelectResult result{};
+      kernels::feedback_select(exec,
+                               {.spans = {piece.elements, piece.residual(), job.decay, own.own},
+                                .base = piece.base,
+                                .state = &piece.state->bounds->bound,
+                                .result = &result});
       piece.state->soil();
       if (!result.finite) sealed.header.flags |= Header::kPoison;
       if (piece.own_k == 0) continue;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -31,9 +32,16 @@ struct OwnUnits {
   float bound = std::numeric_limits<float>::infinity();  ///< listed where |acc| >= bound
   std::span<std::uint32_t> index = {};                   ///< local number
   std::span<float> value = {};                           ///< acc
+
+  /// Own ones of the parameter's first `count` elements.
+  std::uint64_t size(std::uint64_t count) const {
+    if (partition == nullptr) return 0;
+    return partition->local_before(self, base + count) - partition->local_before(self, base);
+  }
 };
 
-/// One parameter's elements and their residual: equal sizes, below 2^32 elements, no overlap.
+/// One parameter's elements and their residual: equal sizes, no overlap; below 2^32 elements, on a
+/// device below 2^31. own.partition lies in host memory, whatever the place.
 struct FeedbackSpans {
   std::span<float> gradient;
   std::span<float> residual;
@@ -48,34 +56,71 @@ struct SelectResult {
   std::uint32_t passes;      ///< 1, or 2 where the bound was too high and the pass was repeated
   std::uint64_t listed = 0;  ///< own elements that reach own.bound; the list is only good where all
                              ///< of them found room
-  float listed_by = 0;       ///< own.bound, or what stood in its place when the pass ran
+  float listed_by = 0;       ///< the bound of own elements that the pass went by
   bool overflow = false;     ///< select_sums on a device: terms name more than `touched` has room
                              ///< for; nothing of this is right, the call is repeated dense
+};
+
+/// What a pass leaves in the gradient. On a device zeros cost 4 bytes an element more.
+enum class GradientAfter : std::uint8_t {
+  zero,
+  unspecified,  ///< zeros, or as it was, but NaN where acc is not finite
+};
+
+/// What feedback_select works on: memory of exec.place.
+struct FeedbackSelectJob {
+  FeedbackSpans spans = {};
+  std::uint32_t base = 0;               ///< added to each index: position of the first element
+  std::span<std::uint32_t> index = {};  ///< k elements each, 0 <= k <= elements that are not own
+  std::span<float> value = {};
+  SelectBound* state = nullptr;  ///< carried from step to step
+  SelectResult* result = nullptr;
+  /// Where not null, read in the place of spans.own.bound when the work runs: the bound of
+  /// select_sums' state, say. Any number is good: one of 0 lists all that there is room for.
+  const float* own_bound = nullptr;
+  GradientAfter gradient_after = GradientAfter::zero;
 };
 
 /// Error feedback and exact top-k in one fused pass over memory:
 ///   acc = gradient + decay * residual   (two roundings, no fused multiply-add)
 ///   index, value = the k elements largest in |acc|, ascending by index; ties to the lowest index
-///   residual = 0 where selected, acc elsewhere;  gradient = 0 everywhere
-/// Own units are never selected. index and value have k elements, 0 <= k <= elements that are not
-/// own. Where acc is not finite it is never selected unless fewer than k finite ones exist, the old
-/// residual stays, and finite is false; the caller then puts the message back (fewer than k finite:
-/// the rest of the message has value 0 at the lowest unselected indices). exec.workspace required:
-/// 8 bytes an element at most, about threads * (2k + 4096) * 8 otherwise. Bit-identical for every
-/// place, target and number of threads.
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
-                             std::span<std::uint32_t> index, std::span<float> value);
+///   residual = 0 where selected, acc elsewhere;  gradient = gradient_after
+/// Own units are never selected. Where acc is not finite it is never selected unless fewer than k
+/// finite ones exist, the old residual stays, and result->finite is false; the caller then puts the
+/// message back (fewer than k finite: the rest of the message has value 0 at the lowest unselected
+/// indices). Bit-identical for every place, target and number of threads. On a device all of it is
+/// enqueued, and a CUDA graph can capture it: what is in the job itself by value, so a job with own
+/// units wants own_bound. Throws UsageError for wrong sizes.
+void feedback_select(const Exec& exec, const FeedbackSelectJob& job);
 
-/// The same pass with a bound in the place of k: all finite elements with |acc| >= bound, bound >
-/// 0, are selected, `candidates` many, ascending, to the front of index and value, which have as
-/// many places as there are elements. exec.workspace required: 8 bytes for each place of own.index
-/// and thread (reference: 8 an element).
-SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
-                                std::span<std::uint32_t> index, std::span<float> value);
+/// The most scratch that feedback_select takes, in bytes, where k of `count` elements are selected
+/// and own.index has room for `listed`. Reference: 8 an element; cpu: 8 an element at most, or
+/// threads * (2k + 4096) * 8, and 8 for each of `listed` and thread; a device: 16 (k + 2048). And a
+/// few.
+std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
+                                    std::size_t listed = 0);
 
-/// Moves the k = index.size() elements of `values` largest in magnitude to index and value, as
-/// feedback_select does, leaving zeros. All must be finite.
-void select(const Exec& exec, std::span<float> values, SelectBound& state,
-            std::span<std::uint32_t> index, std::span<float> value);
+/// What feedback_threshold works on, likewise.
+struct FeedbackThresholdJob {
+  FeedbackSpans spans = {};
+  std::uint32_t base = 0;  ///< as in FeedbackSelectJob
+  float bound = 0;         ///< above 0
+  /// A list that parameters fill one after the other, with room behind *kept for all elements that
+  /// are not own.
+  std::span<std::uint32_t> index = {};
+  std::span<float> value = {};
+  std::uint64_t* kept = nullptr;  ///< entries of the list, which grow by what is selected
+  SelectResult* result = nullptr;
+  GradientAfter gradient_after = GradientAfter::zero;
+};
+
+/// The same pass with a bound in the place of k: all finite elements with |acc| >= bound,
+/// result->candidates many, are selected, ascending, behind what the list has. Where the room does
+/// not do the host refuses; a device leaves what finds none in the residual.
+void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job);
+
+/// The most scratch that it takes. Reference: 8 bytes an element; cpu: 8 for each of `listed` and
+/// thread; a device: 16 for each 4096 elements. And a few.
+std::size_t feedback_threshold_scratch(const Exec& exec, std::size_t count, std::size_t listed = 0);
 
 }  // namespace winnow::kernels

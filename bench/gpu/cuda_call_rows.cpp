@@ -18,7 +18,7 @@ namespace {
 struct Call {
   Call(const CudaInputs& in, const std::string& compressor)
       : gradient(in.count),
-        exec(in.exec()),
+        exec(in.stream.exec()),
         reducer(std::move(local_transports(1).front()),
                 {.compressor = compressor, .schedule = "gather", .min_bytes = 0}, exec) {
     bring(in, 0);

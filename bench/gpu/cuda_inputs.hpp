@@ -44,11 +44,16 @@ struct CudaInputs {
   CudaInputs(cudaStream_t on, std::size_t elements, double density, std::size_t l2_bytes);
 
   const Set& set(std::size_t round) const { return sets[round % sets.size()]; }
-  Exec exec() const { return stream.exec(); }
+  Exec exec() const {
+    Exec exec = stream.exec();
+    exec.device_workspace = &scratch;
+    return exec;
+  }
 
   StreamRef stream;
   std::size_t count, k;
   std::deque<Set> sets;
+  mutable Workspace scratch{kernels::cuda::kDeviceMemory};
 };
 
 /// Rows of the passes over all elements; the first is the device's copy.

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/value_coding.hpp"
+#include "kernels/feedback_select.hpp"
 #include "kernels/residual_add.hpp"
 
 namespace winnow::bench {
@@ -69,12 +69,7 @@ void add_values(const CudaInputs& in, Rows& rows) {
 /// Room for what is selected; with several owners, half of it for the list of own elements.
 struct Selection {
   Selection(const CudaInputs& in, std::uint32_t owners)
-      : partition(owners, in.count),
-        index(in.k),
-        own_index(in.k),
-        value(in.k),
-        own_value(in.k),
-        scratch(kernels::cuda::feedback_select_scratch(in.count, in.k)) {}
+      : partition(owners, in.count), index(in.k), own_index(in.k), value(in.k), own_value(in.k) {}
 
   void step(const CudaInputs& in, std::size_t round) const {
     const auto& s = in.set(round);
@@ -85,21 +80,18 @@ struct Selection {
       spans.own = {&partition, 0, 0, kBound, own_index.span(), own_value.span()};
       k = std::max<std::size_t>(k - k / partition.owners(), 1);
     }
-    kernels::cuda::feedback_select(in.exec(),
-                                   {.spans = spans,
-                                    .index = index.span().first(k),
-                                    .value = value.span().first(k),
-                                    .state = s.state.data(),
-                                    .result = s.result.data(),
-                                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
-                                    .scratch = scratch.span()});
+    kernels::feedback_select(in.exec(), {.spans = spans,
+                                         .index = index.span().first(k),
+                                         .value = value.span().first(k),
+                                         .state = s.state.data(),
+                                         .result = s.result.data(),
+                                         .gradient_after = kernels::GradientAfter::unspecified});
   }
 
   static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
   kernels::Partition partition;
   DeviceArray<std::uint32_t> index, own_index;
   DeviceArray<float> value, own_value;
-  DeviceArray<std::byte> scratch;
 };
 
 /// What was not selected would add up in the residual from round to round, and no bound be good for
@@ -148,23 +140,19 @@ void add_threshold(const CudaInputs& in, Rows& rows) {
     DeviceArray<std::uint32_t> index;
     DeviceArray<float> value;
     DeviceArray<std::uint64_t> kept{1};
-    DeviceArray<std::byte> scratch;
   };
   const auto list = std::make_shared<const List>(
-      List{.index = DeviceArray<std::uint32_t>(in.count),
-           .value = DeviceArray<float>(in.count),
-           .scratch = DeviceArray<std::byte>(kernels::cuda::feedback_threshold_scratch(in.count))});
+      List{.index = DeviceArray<std::uint32_t>(in.count), .value = DeviceArray<float>(in.count)});
   const auto step = [&in, list](std::size_t round) {
     const auto& s = in.set(round);
-    kernels::cuda::feedback_threshold(
-        in.exec(), {.spans = {s.gradient.span().first(in.count), s.residual.span()},
-                    .bound = Selection::kBound,
-                    .index = list->index.span(),
-                    .value = list->value.span(),
-                    .kept = list->kept.data(),
-                    .result = s.result.data(),
-                    .gradient_after = kernels::cuda::GradientAfter::unspecified,
-                    .scratch = list->scratch.span()});
+    kernels::feedback_threshold(in.exec(),
+                                {.spans = {s.gradient.span().first(in.count), s.residual.span()},
+                                 .bound = Selection::kBound,
+                                 .index = list->index.span(),
+                                 .value = list->value.span(),
+                                 .kept = list->kept.data(),
+                                 .result = s.result.data(),
+                                 .gradient_after = kernels::GradientAfter::unspecified});
   };
   const auto forget = [&in, list](std::size_t round) {
     clear_residual(in, round);

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/select_sums.hpp"
+#include "kernels/feedback_select.hpp"
 
 namespace winnow::bench {
 
@@ -66,16 +66,14 @@ struct Sums {
   void make_list(const CudaInputs& in) const {
     const DeviceArray<float> gradient(in.count), message(1);
     const DeviceArray<std::uint32_t> message_index(1);
-    const DeviceArray<std::byte> room(kernels::cuda::feedback_select_scratch(in.count, 1));
     kernels::cuda::enqueue_copy(gradient.span(), in.set(0).gradient.span().first(in.count),
                                 in.stream);
-    kernels::cuda::feedback_select(in.exec(),
-                                   {.spans = {gradient.span(), residual.span(), 1, owned().own},
-                                    .index = message_index.span(),
-                                    .value = message.span(),
-                                    .state = in.set(0).state.data(),
-                                    .result = fed.data(),
-                                    .scratch = room.span()});
+    kernels::feedback_select(in.exec(),
+                             {.spans = {gradient.span(), residual.span(), 1, owned().own},
+                              .index = message_index.span(),
+                              .value = message.span(),
+                              .state = in.set(0).state.data(),
+                              .result = fed.data()});
     in.stream.synchronize();
   }
 

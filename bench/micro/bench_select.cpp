@@ -43,8 +43,12 @@ class Selection {
   }
 
   void step() {
-    last_ = kernels::feedback_select({.workspace = &workspace_},
-                                     {gradient_.span(), residual_.span()}, bound_, index_, value_);
+    kernels::feedback_select({.workspace = &workspace_},
+                             {.spans = {gradient_.span(), residual_.span()},
+                              .index = index_,
+                              .value = value_,
+                              .state = &bound_,
+                              .result = &last_});
     candidates_ += last_.candidates;
     passes_ += last_.passes;
   }

@@ -291,7 +291,7 @@ void make_residuals(const Exec& exec, Bucket& bucket) {
   for (BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
     for (const Piece& piece : part.part.pieces) compress::make_residual(exec, piece);
     for (Shard& shard : part.shards.of_rail) {
-      shard.device_bounds = compress::make_device_bounds(exec, shard.states);
+      shard.bounds = compress::make_bounds(exec, shard.states);
     }
   }
 }

@@ -50,7 +50,7 @@ struct Shard {
   compress::Part part;        ///< its pieces view scratch
   std::vector<Place> places;  ///< of each piece
   std::vector<compress::PieceState> states;
-  kernels::PlaceArray<compress::DeviceBounds> device_bounds;  ///< theirs
+  kernels::PlaceArray<compress::Bounds> bounds;  ///< theirs
   // Of the call under way, on a rank that serves it.
   Rounds rounds;
   compress::Owned owned;

@@ -5,20 +5,20 @@
 #include <algorithm>
 
 #include "compress/device/message.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/feedback_select.hpp"
 #include "kernels/take.hpp"
 
 namespace winnow::compress {
 namespace {
 
-using kernels::cuda::GradientAfter;
+using kernels::GradientAfter;
 
-std::size_t scratch_of(const Part& part, const Piece& piece) {
+std::size_t scratch_of(const Exec& exec, const Part& part, const Piece& piece) {
   const std::size_t count = piece.elements.size();
-  return part.any_k ? kernels::cuda::feedback_threshold_scratch(count)
-                    : kernels::cuda::feedback_select_scratch(count, piece.k);
+  return part.any_k ? kernels::feedback_threshold_scratch(exec, count)
+                    : kernels::feedback_select_scratch(exec, count, piece.k);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ DeviceSelection take_selection(const Exec& exec, const Part& part, std::uint64_t
 void reserve_passes(const Exec& exec, const Part& part) {
   // A message of any k may have to carry every position.
   std::size_t most = part.any_k ? part.count * sizeof(float) : 0;
-  for (const Piece& piece : part.pieces) most = std::max(most, scratch_of(part, piece));
+  for (const Piece& piece : part.pieces) most = std::max(most, scratch_of(exec, part, piece));
   exec.device_workspace->reserve(most);
 }
 
@@ -45,32 +45,28 @@ void select_pieces(const Exec& exec, const EncodeJob& job, std::span<const kerne
   std::size_t at = 0;
   for (std::size_t i = 0; i < part.pieces.size(); ++i) {
     const Piece& piece = part.pieces[i];
-    const Workspace::Scope of_piece(*exec.device_workspace);
     kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
     if (piece.own_count > 0) spans.own = own[i].own;
-    const auto scratch = exec.device_workspace->take<std::byte>(scratch_of(part, piece));
     if (part.any_k) {
-      kernels::cuda::feedback_threshold(exec, {.spans = spans,
-                                               .base = piece.base,
-                                               .bound = part.bound,
-                                               .index = selection.index,
-                                               .value = selection.value,
-                                               .kept = selection.count.data(),
-                                               .result = &results[i],
-                                               .gradient_after = GradientAfter::unspecified,
-                                               .scratch = scratch});
+      kernels::feedback_threshold(exec, {.spans = spans,
+                                         .base = piece.base,
+                                         .bound = part.bound,
+                                         .index = selection.index,
+                                         .value = selection.value,
+                                         .kept = selection.count.data(),
+                                         .result = &results[i],
+                                         .gradient_after = GradientAfter::unspecified});
       continue;
     }
-    DeviceBounds& bounds = *piece.state->device_bounds;
-    kernels::cuda::feedback_select(exec, {.spans = spans,
-                                          .base = piece.base,
-                                          .index = selection.index.subspan(at, piece.k),
-                                          .value = selection.value.subspan(at, piece.k),
-                                          .state = &bounds.bound,
-                                          .result = &results[i],
-                                          .own_bound = &bounds.sum_bound.bound,
-                                          .gradient_after = GradientAfter::unspecified,
-                                          .scratch = scratch});
+    Bounds* const bounds = piece.state->bounds;
+    kernels::feedback_select(exec, {.spans = spans,
+                                    .base = piece.base,
+                                    .index = selection.index.subspan(at, piece.k),
+                                    .value = selection.value.subspan(at, piece.k),
+                                    .state = &bounds->bound,
+                                    .result = &results[i],
+                                    .own_bound = &bounds->sum_bound.bound,
+                                    .gradient_after = GradientAfter::unspecified});
     at += piece.k;
   }
   if (part.any_k) await_selection(exec, selection);

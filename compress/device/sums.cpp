@@ -104,7 +104,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codin
                                         .term_count = term_count,
                                         .out = lists,
                                         .touched_count = &owned.device.touched_counts[i],
-                                        .state = &piece.state->device_bounds->sum_bound,
+                                        .state = &piece.state->bounds->sum_bound,
                                         .result = &owned.device.results[results++],
                                         .scratch = scratch.take<std::byte>(bytes)});
     }

@@ -8,12 +8,12 @@
 #include "compress/device/owned.hpp"
 #include "compress/device/partial.hpp"
 #include "compress/selection.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/feedback_select.hpp"
 #include "kernels/memory_ops.hpp"
 
 namespace winnow::compress {
@@ -27,16 +27,13 @@ using kernels::cuda::DeviceTerm;
 /// listed.
 void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
                const kernels::OwnUnits& own, SelectResult* result) {
-  Workspace& scratch = *exec.device_workspace;
-  DeviceBounds& bounds = *piece.state->device_bounds;
-  const std::size_t bytes = kernels::cuda::feedback_select_scratch(piece.elements.size(), 0);
-  kernels::cuda::feedback_select(exec, {.spans = {piece.elements, piece.residual(), job.decay, own},
-                                        .base = piece.base,
-                                        .state = &bounds.bound,
-                                        .result = result,
-                                        .own_bound = &bounds.sum_bound.bound,
-                                        .gradient_after = kernels::cuda::GradientAfter::unspecified,
-                                        .scratch = scratch.take<std::byte>(bytes)});
+  Bounds* const bounds = piece.state->bounds;
+  kernels::feedback_select(exec, {.spans = {piece.elements, piece.residual(), job.decay, own},
+                                  .base = piece.base,
+                                  .state = &bounds->bound,
+                                  .result = result,
+                                  .own_bound = &bounds->sum_bound.bound,
+                                  .gradient_after = kernels::GradientAfter::unspecified});
   piece.state->soil();
 }
 
@@ -93,12 +90,9 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
     const auto own = take_list(scratch, part, piece, list_room(most_own, most_k), 0);
     auto largest = own;
     largest.count = most_own;
-    scratch.reserve(std::max(kernels::cuda::feedback_select_scratch(piece.elements.size(), 0),
+    scratch.reserve(std::max(kernels::feedback_select_scratch(exec, piece.elements.size(), 0),
                              kernels::cuda::select_sums_scratch(largest, part.partition.owners())));
-    {
-      const Workspace::Scope of_pass(scratch);
-      feed_back(exec, job, piece, piece.own_count > 0 ? own.own : kernels::OwnUnits{}, fed);
-    }
+    feed_back(exec, job, piece, piece.own_count > 0 ? own.own : kernels::OwnUnits{}, fed);
     if (piece.own_k == 0) continue;
     const std::size_t bytes = kernels::cuda::select_sums_scratch(own, part.partition.owners());
     kernels::cuda::select_sums(
@@ -108,7 +102,7 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
                .term_count = part.partition.owners(),
                .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}},
                .touched_count = touched_count.data(),
-               .state = &piece.state->device_bounds->sum_bound,
+               .state = &piece.state->bounds->sum_bound,
                .result = &results[end++],
                .scratch = scratch.take<std::byte>(bytes)});
     at += piece.own_k;

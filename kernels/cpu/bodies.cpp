@@ -11,6 +11,10 @@ void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 decltype(kernels::dequantize) dequantize;
 decltype(kernels::feedback_add) feedback_add;
 decltype(kernels::feedback_keep) feedback_keep;
+decltype(kernels::feedback_select) feedback_select;
+decltype(kernels::feedback_select_scratch) feedback_select_scratch;
+decltype(kernels::feedback_threshold) feedback_threshold;
+decltype(kernels::feedback_threshold_scratch) feedback_threshold_scratch;
 decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
@@ -35,6 +39,10 @@ constinit const Bodies kCpu{
     .dequantize = cpu::dequantize,
     .feedback_add = cpu::feedback_add,
     .feedback_keep = cpu::feedback_keep,
+    .feedback_select = cpu::feedback_select,
+    .feedback_select_scratch = cpu::feedback_select_scratch,
+    .feedback_threshold = cpu::feedback_threshold,
+    .feedback_threshold_scratch = cpu::feedback_threshold_scratch,
     .fill = cpu::fill,
     .fits = cpu::fits,
     .from_ordered = cpu::from_ordered,

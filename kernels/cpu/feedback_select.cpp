@@ -12,7 +12,9 @@
 #include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/select.hpp"
 #include "kernels/cpu/select_stream.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 // Exact selection in one pass over memory.
 //
@@ -103,6 +105,11 @@ std::uint64_t write_list(std::span<const OwnList> lists, const OwnUnits& own) {
   return listed;
 }
 
+/// Candidates of a range before it is pruned, of which k are kept.
+std::size_t most_candidates(const Ranges& ranges, std::size_t p, std::size_t k) {
+  return std::min(ranges.end(p) - ranges.begin(p), 2 * k + kSpare);
+}
+
 /// What threads list of own units.
 std::span<OwnList> take_lists(Workspace& workspace, std::size_t threads, const OwnUnits& own) {
   const std::span<OwnList> lists = workspace.take<OwnList>(threads);
@@ -113,6 +120,18 @@ std::span<OwnList> take_lists(Workspace& workspace, std::size_t threads, const O
     list.size = 0;
   }
   return lists;
+}
+
+/// Bytes of what a Workspace gives for so many T, at most.
+template <class T>
+std::size_t taken(std::size_t count) {
+  constexpr std::size_t kLine = 64;
+  return count * sizeof(T) + kLine;
+}
+
+/// Bytes of what take_lists takes.
+std::size_t lists_scratch(std::size_t threads, std::size_t room) {
+  return taken<OwnList>(threads) + threads * (taken<std::uint32_t>(room) + taken<float>(room));
 }
 
 void clear_marks(const Exec& exec, float* gradient, std::size_t count) {
@@ -126,24 +145,25 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
                        std::span<std::uint32_t> index, std::span<float> value) {
   const std::size_t k = index.size();
   const Ranges ranges(exec.threads, count);
-  Workspace::Scope scope(*exec.workspace);
-  const std::span<Candidates> parts = exec.workspace->take<Candidates>(ranges.size());
+  Workspace& workspace = scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const std::span<Candidates> parts = workspace.take<Candidates>(ranges.size());
   for (std::size_t p = 0; p < ranges.size(); ++p) {
-    const std::size_t limit = std::min(ranges.end(p) - ranges.begin(p), 2 * k + kSpare);
+    const std::size_t limit = most_candidates(ranges, p, k);
     const std::size_t room = limit + Ranges::kBlock;
-    parts[p].index = exec.workspace->take<std::uint32_t>(room).data();
-    parts[p].value = exec.workspace->take<float>(room).data();
+    parts[p].index = workspace.take<std::uint32_t>(room).data();
+    parts[p].value = workspace.take<float>(room).data();
     parts[p].limit = limit;
     parts[p].size = parts[p].dropped = 0;
   }
 
-  const auto lists = take_lists(*exec.workspace, ranges.size(), pass.own);
+  const auto lists = take_lists(workspace, ranges.size(), pass.own);
   std::atomic<bool> finite{true};
   pass.k = k;
   if (k == 0) {
     pass.bound = std::numeric_limits<float>::infinity();  // nothing reaches it
   } else {
-    pass.bound = state.k == k ? state.bound : sampled_bound(*exec.workspace, pass, count);
+    pass.bound = state.k == k ? state.bound : sampled_bound(workspace, pass, count);
   }
   const auto stream = [&] {
     for_each_part(ranges.size(), [&](std::size_t p) {
@@ -177,7 +197,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
     if (held(parts) < k) {
       write_with_filling(parts, pass.gradient, index, value);
     } else {
-      kth = write_largest(*exec.workspace, parts, pass.residual, index, value);
+      kth = write_largest(workspace, parts, pass.residual, index, value);
     }
     learn_bound(state, static_cast<std::uint32_t>(k), kth, candidates);
   }
@@ -185,45 +205,71 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
   return {.finite = finite,
           .candidates = candidates,
           .passes = passes,
-          .listed = write_list(lists, pass.own)};
+          .listed = write_list(lists, pass.own),
+          .listed_by = pass.own.bound};
+}
+
+/// Elements before number i that are not own.
+std::size_t competing_before(const OwnUnits& own, std::size_t i) {
+  return i - own.size(i);
 }
 
 }  // namespace
 
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
-                             std::span<std::uint32_t> index, std::span<float> value) {
-  const Stream pass{.gradient = spans.gradient.data(),
-                    .residual = spans.residual.data(),
-                    .decay = spans.decay,
-                    .bound = 0,
-                    .k = 0,
-                    .pass = Pass::first,
-                    .own = spans.own};
-  return select_by(exec, pass, spans.gradient.size(), state, index, value);
+void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
+  Stream pass{.gradient = job.spans.gradient.data(),
+              .residual = job.spans.residual.data(),
+              .decay = job.spans.decay,
+              .bound = 0,
+              .k = 0,
+              .pass = Pass::first,
+              .own = job.spans.own};
+  if (job.own_bound != nullptr) pass.own.bound = *job.own_bound;
+  *job.result = select_by(exec, pass, job.spans.gradient.size(), *job.state, job.index, job.value);
+  for (std::uint32_t& position : job.index) position += job.base;
+}
+
+std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
+                                    std::size_t listed) {
+  const Ranges ranges(exec.threads, count);
+  const std::size_t threads = ranges.size();
+  std::size_t bytes = taken<Candidates>(threads) + lists_scratch(threads, listed);
+  for (std::size_t p = 0; p < threads; ++p) {
+    const std::size_t room = most_candidates(ranges, p, k) + Ranges::kBlock;
+    bytes += taken<std::uint32_t>(room) + taken<float>(room);
+  }
+  // One after the other: the sample, and what write_largest takes.
+  const std::size_t sample =
+      count < kSampleFrom ? 0 : taken<Candidates>(1) + taken<float>(kSampleRuns * kSampleRun);
+  return bytes + std::max(sample, taken<CutCount>(threads) + taken<std::size_t>(threads));
 }
 
 /// Each thread writes where its range would begin if all of it reached the bound, so that it never
 /// has to prune; then all is moved together.
-SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
-                                std::span<std::uint32_t> index, std::span<float> value) {
-  const std::size_t count = spans.gradient.size();
-  const Stream pass{.gradient = spans.gradient.data(),
-                    .residual = spans.residual.data(),
-                    .decay = spans.decay,
-                    .bound = bound,
+void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
+  const std::size_t count = job.spans.gradient.size();
+  const OwnUnits& own = job.spans.own;
+  const Stream pass{.gradient = job.spans.gradient.data(),
+                    .residual = job.spans.residual.data(),
+                    .decay = job.spans.decay,
+                    .bound = job.bound,
                     .k = 0,
                     .pass = Pass::first,
-                    .own = spans.own};
+                    .own = own};
+  std::uint32_t* const index = job.index.data() + *job.kept;
+  float* const value = job.value.data() + *job.kept;
   const Ranges ranges(exec.threads, count);
-  const Workspace::Scope scope(*exec.workspace);
-  const std::span<Candidates> parts = exec.workspace->take<Candidates>(ranges.size());
+  Workspace& workspace = scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const std::span<Candidates> parts = workspace.take<Candidates>(ranges.size());
   for (std::size_t p = 0; p < ranges.size(); ++p) {
-    parts[p].index = index.data() + ranges.begin(p);
-    parts[p].value = value.data() + ranges.begin(p);
-    parts[p].limit = ranges.end(p) - ranges.begin(p);
+    const std::size_t before = competing_before(own, ranges.begin(p));
+    parts[p].index = index + before;
+    parts[p].value = value + before;
+    parts[p].limit = competing_before(own, ranges.end(p)) - before;
     parts[p].size = parts[p].dropped = 0;
   }
-  const auto lists = take_lists(*exec.workspace, ranges.size(), spans.own);
+  const auto lists = take_lists(workspace, ranges.size(), own);
   std::atomic<bool> finite{true};
   for_each_part(ranges.size(), [&](std::size_t p) {
     if (!stream_range(pass, ranges.begin(p), ranges.end(p), parts[p], lists[p])) {
@@ -232,15 +278,23 @@ SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, fl
   });
   std::size_t selected = 0;
   for (const Candidates& part : parts) {
-    std::copy_n(part.index, part.size, index.data() + selected);
-    std::copy_n(part.value, part.size, value.data() + selected);
+    std::transform(part.index, part.index + part.size, index + selected,
+                   [&](std::uint32_t i) { return job.base + i; });
+    std::copy_n(part.value, part.size, value + selected);
     selected += part.size;
   }
+  *job.kept += selected;
   if (!finite) clear_marks(exec, pass.gradient, count);
-  return {.finite = finite,
-          .candidates = selected,
-          .passes = 1,
-          .listed = write_list(lists, spans.own)};
+  *job.result = {.finite = finite,
+                 .candidates = selected,
+                 .passes = 1,
+                 .listed = write_list(lists, own),
+                 .listed_by = own.bound};
+}
+
+std::size_t feedback_threshold_scratch(const Exec& exec, std::size_t count, std::size_t listed) {
+  const std::size_t threads = Ranges(exec.threads, count).size();
+  return taken<Candidates>(threads) + lists_scratch(threads, listed);
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound& state,

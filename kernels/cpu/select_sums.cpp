@@ -12,6 +12,7 @@
 #include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/select.hpp"
 
 // Sums and selection without a pass over what this rank owns.
 //

@@ -11,6 +11,10 @@ void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 decltype(kernels::dequantize) dequantize;
 decltype(kernels::feedback_add) feedback_add;
 decltype(kernels::feedback_keep) feedback_keep;
+decltype(kernels::feedback_select) feedback_select;
+decltype(kernels::feedback_select_scratch) feedback_select_scratch;
+decltype(kernels::feedback_threshold) feedback_threshold;
+decltype(kernels::feedback_threshold_scratch) feedback_threshold_scratch;
 decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
@@ -35,6 +39,10 @@ constinit const Bodies kCuda{
     .dequantize = cuda::dequantize,
     .feedback_add = cuda::feedback_add,
     .feedback_keep = cuda::feedback_keep,
+    .feedback_select = cuda::feedback_select,
+    .feedback_select_scratch = cuda::feedback_select_scratch,
+    .feedback_threshold = cuda::feedback_threshold,
+    .feedback_threshold_scratch = cuda::feedback_threshold_scratch,
     .fill = cuda::fill,
     .fits = cuda::fits,
     .from_ordered = cuda::from_ordered,

@@ -13,7 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/digits.cuh"
-#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/feedback_select.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -57,10 +57,6 @@ struct SelectOwn {
   std::uint32_t* index = nullptr;
   float* value = nullptr;
 
-  /// Own ones of the parameter's `count` elements.
-  std::uint64_t size(std::uint64_t count) const {
-    return partition.local_before(self, base + count) - partition.local_before(self, base);
-  }
   /// Whether element i, and its unit with it, is one of them.
   WINNOW_DEVICE bool has(std::uint32_t i) const {
     return partition.owner_of_unit((base + i) / Partition::kUnit) == self;
@@ -152,7 +148,9 @@ inline void expect_selectable(std::size_t count) {
 }
 
 inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
-  if (own.partition == nullptr) return {.partition = Partition(1, 0), .bound = own.bound};
+  if (own.partition == nullptr) {
+    return {.partition = Partition(1, 0), .bound = own.bound, .bound_at = bound_at};
+  }
   WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
                  "a parameter with own units must start at a multiple of 64, not at " +
                      std::to_string(own.base));
@@ -170,25 +168,15 @@ inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
           .value = own.value.data()};
 }
 
-/// Elements of spans that are not own. Throws UsageError where the spans do not fit together.
-inline std::size_t competing_of(const DeviceSelectJob& job) {
+/// What the pass over memory is told: for a selection that knows no k yet. `scratch`:
+/// SelectScratch(count, capacity).bytes.
+inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t capacity,
+                                 std::byte* scratch) {
   const std::size_t count = job.spans.gradient.size();
   expect_selectable(count);
-  WINNOW_EXPECTS(job.spans.residual.size() == count,
-                 "gradient and residual must have as many elements");
-  const SelectOwn own = make_select_own(job.spans.own, job.own_bound);
-  return count - (job.spans.own.partition != nullptr ? own.size(count) : 0);
-}
-
-/// What the pass over memory is told: for a selection that knows no k yet.
-inline SelectTask make_pass_task(const DeviceSelectJob& job, std::uint32_t capacity) {
-  const std::size_t count = job.spans.gradient.size(), competing = competing_of(job);
   const SelectScratch layout(count, capacity);
-  WINNOW_EXPECTS(job.scratch.size() >= layout.bytes &&
-                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "a selection needs as many bytes of scratch as it says, 256-byte aligned");
   const auto at = [&]<class T>(std::size_t offset, T*) {
-    return reinterpret_cast<T*>(job.scratch.data() + offset);
+    return reinterpret_cast<T*>(scratch + offset);
   };
   return {.gradient = job.spans.gradient.data(),
           .residual = job.spans.residual.data(),
@@ -196,7 +184,7 @@ inline SelectTask make_pass_task(const DeviceSelectJob& job, std::uint32_t capac
           .zero_gradient = job.gradient_after == GradientAfter::zero,
           .count = static_cast<std::uint32_t>(count),
           .k = 0,
-          .competing = static_cast<std::uint32_t>(competing),
+          .competing = static_cast<std::uint32_t>(count - job.spans.own.size(count)),
           .has_own = job.spans.own.partition != nullptr,
           .own = make_select_own(job.spans.own, job.own_bound),
           .base = job.base,
@@ -207,7 +195,7 @@ inline SelectTask make_pass_task(const DeviceSelectJob& job, std::uint32_t capac
           .value = job.value.data(),
           .state = job.state,
           .result = job.result,
-          .control = reinterpret_cast<SelectControl*>(job.scratch.data()),
+          .control = reinterpret_cast<SelectControl*>(scratch),
           .bins = at(layout.bins, static_cast<std::uint32_t*>(nullptr)),
           .stream_tiles = at(layout.stream_tiles, static_cast<std::uint64_t*>(nullptr)),
           .compact_tiles = at(layout.compact_tiles, static_cast<std::uint64_t*>(nullptr)),
@@ -217,35 +205,23 @@ inline SelectTask make_pass_task(const DeviceSelectJob& job, std::uint32_t capac
           .kept = nullptr};
 }
 
-inline SelectTask make_select_task(const DeviceSelectJob& job, const SelectLimits& limits = {}) {
+inline SelectTask make_select_task(const FeedbackSelectJob& job, std::byte* scratch,
+                                   const SelectLimits& limits = {}) {
   const std::size_t count = job.spans.gradient.size(), k = job.index.size();
-  const std::size_t competing = competing_of(job);
-  WINNOW_EXPECTS(k <= competing && job.value.size() == k,
-                 "index and value must have k elements each, at most as many as are not own");
-  WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
-                 "feedback_select needs a state and a result in device memory");
-  SelectTask task = make_pass_task(job, select_capacity(count, k, limits));
+  SelectTask task = make_pass_task(job, select_capacity(count, k, limits), scratch);
   task.k = static_cast<std::uint32_t>(k);
   if (count < limits.sample_from || k == 0) return task;
   task.sample_runs = limits.sample_runs;
-  task.sample_rank = sample_rank(std::size_t{limits.sample_runs} * kSampleRun, competing, k);
+  task.sample_rank = sample_rank(std::size_t{limits.sample_runs} * kSampleRun, task.competing, k);
   return task;
 }
 
-inline SelectTask make_threshold_task(const DeviceThresholdJob& job) {
-  const DeviceSelectJob pass{.spans = job.spans,
-                             .base = job.base,
-                             .result = job.result,
-                             .gradient_after = job.gradient_after,
-                             .scratch = job.scratch};
-  WINNOW_EXPECTS(job.bound > 0, "a bound must be above 0");
-  WINNOW_EXPECTS(job.index.size() >= competing_of(pass) && job.value.size() == job.index.size() &&
-                     job.index.size() <= std::numeric_limits<std::uint32_t>::max(),
-                 "index and value must have as many places each, at least one for each element "
-                 "that is not own, and fewer than 2^32");
-  WINNOW_EXPECTS(job.kept != nullptr && job.result != nullptr,
-                 "feedback_threshold needs kept and a result in device memory");
-  SelectTask task = make_pass_task(pass, 0);
+inline SelectTask make_threshold_task(const FeedbackThresholdJob& job, std::byte* scratch) {
+  const FeedbackSelectJob pass{.spans = job.spans,
+                               .base = job.base,
+                               .result = job.result,
+                               .gradient_after = job.gradient_after};
+  SelectTask task = make_pass_task(pass, 0, scratch);
   task.capacity = static_cast<std::uint32_t>(job.index.size());
   task.candidate_index = job.index.data();
   task.candidate_value = job.value.data();

@@ -12,6 +12,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/feedback.hpp"
+#include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
@@ -30,6 +31,10 @@ struct Bodies {
   decltype(kernels::dequantize)* dequantize;
   decltype(kernels::feedback_add)* feedback_add;
   decltype(kernels::feedback_keep)* feedback_keep;
+  decltype(kernels::feedback_select)* feedback_select;
+  decltype(kernels::feedback_select_scratch)* feedback_select_scratch;
+  decltype(kernels::feedback_threshold)* feedback_threshold;
+  decltype(kernels::feedback_threshold_scratch)* feedback_threshold_scratch;
   decltype(kernels::fill)* fill;
   decltype(kernels::fits)* fits;
   decltype(kernels::from_ordered)* from_ordered;
@@ -54,20 +59,27 @@ extern const Bodies kCuda;       ///< all null in a build without CUDA
 /// Whether a condition in host memory holds.
 bool holds(const Condition& condition);
 
+/// The body that exec.place names. UsageError where this build has none.
+template <class Body>
+Body& body_of(const Exec& exec, Body* Bodies::*operation) {
+  const Bodies& bodies = exec.place == Place::cuda  ? kCuda
+                         : exec.place == Place::cpu ? kCpu
+                                                    : kReference;
+  WINNOW_EXPECTS(bodies.*operation != nullptr,
+                 "this Winnow was built without CUDA; pass host memory and Place::cpu");
+  return *(bodies.*operation);
+}
+
 /// Calls the body that exec.place names, under FloatMode. Where exec.condition does not hold on the
 /// host it calls none; on a device its kernels look. The one place where operations are dispatched.
 template <class Body, class... Args>
 void dispatch(const Exec& exec, Body* Bodies::*operation, Args&&... args) {
   WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
                  "Exec::workspace must be of the host; that of a device is device_workspace");
-  const Bodies& bodies = exec.place == Place::cuda  ? kCuda
-                         : exec.place == Place::cpu ? kCpu
-                                                    : kReference;
-  WINNOW_EXPECTS(bodies.*operation != nullptr,
-                 "this Winnow was built without CUDA; pass host memory and Place::cpu");
+  Body& body = body_of(exec, operation);
   if (exec.place != Place::cuda && !holds(exec.condition)) return;
   const FloatMode mode;
-  (bodies.*operation)(exec, std::forward<Args>(args)...);
+  body(exec, std::forward<Args>(args)...);
 }
 
 /// Stands where a kernel has no CUDA body.

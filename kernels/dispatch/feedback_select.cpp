@@ -3,70 +3,70 @@
 #include "kernels/feedback_select.hpp"
 
 #include <limits>
+#include <string>
 
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
-namespace reference {
-SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
-                                std::span<std::uint32_t> index, std::span<float> value);
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
-                             std::span<std::uint32_t> index, std::span<float> value);
-void select(const Exec& exec, std::span<float> values, SelectBound& state,
-            std::span<std::uint32_t> index, std::span<float> value);
-}  // namespace reference
-namespace cpu {
-SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
-                                std::span<std::uint32_t> index, std::span<float> value);
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
-                             std::span<std::uint32_t> index, std::span<float> value);
-void select(const Exec& exec, std::span<float> values, SelectBound& state,
-            std::span<std::uint32_t> index, std::span<float> value);
-}  // namespace cpu
-
 namespace {
 
-void check(const Exec& exec, std::size_t count, std::span<const std::uint32_t> index,
-           std::span<const float> value) {
-  WINNOW_EXPECTS(count <= std::numeric_limits<std::uint32_t>::max(),
+constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
+
+void check(const OwnUnits& own) {
+  if (own.partition == nullptr) return;
+  WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
+                 "a parameter with own units must start at a multiple of 64, not at " +
+                     std::to_string(own.base));
+  WINNOW_EXPECTS(own.self < own.partition->owners(),
+                 "the owner of own units must be one of the partition's");
+  WINNOW_EXPECTS(own.index.size() == own.value.size(),
+                 "the list of own elements needs a value for each index");
+}
+
+/// Elements that compete: those that are not own.
+std::size_t check(const FeedbackSpans& spans) {
+  const std::size_t count = spans.gradient.size();
+  WINNOW_EXPECTS(count <= kMost,
                  "a parameter must have fewer than 2^32 elements; cut it into pieces");
-  WINNOW_EXPECTS(index.size() <= count, "k must be at most count");
-  WINNOW_EXPECTS(value.size() == index.size(), "index and value must have k elements each");
-  WINNOW_EXPECTS(exec.workspace != nullptr, "selection needs Exec::workspace");
+  WINNOW_EXPECTS(spans.residual.size() == count,
+                 "gradient and residual must have as many elements");
+  check(spans.own);
+  return count - spans.own.size(count);
 }
 
 }  // namespace
 
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound& state,
-                             std::span<std::uint32_t> index, std::span<float> value) {
-  WINNOW_EXPECTS(spans.residual.size() == spans.gradient.size(),
-                 "gradient and residual must have as many elements");
-  check(exec, spans.gradient.size(), index, value);
-  SelectResult result = dispatch_on_host(exec, reference::feedback_select, cpu::feedback_select,
-                                         NoBody{}, spans, state, index, value);
-  result.listed_by = spans.own.bound;
-  return result;
+void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
+  const std::size_t competing = check(job.spans), k = job.index.size();
+  WINNOW_EXPECTS(k <= competing && job.value.size() == k,
+                 "index and value must have k elements each, at most as many as are not own");
+  WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
+                 "feedback_select needs a state and a result in the memory of its place");
+  dispatch(exec, &Bodies::feedback_select, job);
 }
 
-SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
-                                std::span<std::uint32_t> index, std::span<float> value) {
-  WINNOW_EXPECTS(spans.residual.size() == spans.gradient.size(),
-                 "gradient and residual must have as many elements");
-  WINNOW_EXPECTS(bound > 0, "a bound must be above 0");
-  WINNOW_EXPECTS(index.size() == spans.gradient.size(), "all elements may reach a bound");
-  check(exec, spans.gradient.size(), index, value);
-  SelectResult result =
-      dispatch_on_host(exec, reference::feedback_threshold, cpu::feedback_threshold, NoBody{},
-                       spans, bound, index, value);
-  result.listed_by = spans.own.bound;
-  return result;
+std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
+                                    std::size_t listed) {
+  return body_of(exec, &Bodies::feedback_select_scratch)(exec, count, k, listed);
 }
 
-void select(const Exec& exec, std::span<float> values, SelectBound& state,
-            std::span<std::uint32_t> index, std::span<float> value) {
-  check(exec, values.size(), index, value);
-  dispatch_on_host(exec, reference::select, cpu::select, NoBody{}, values, state, index, value);
+void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
+  const std::size_t competing = check(job.spans), places = job.index.size();
+  WINNOW_EXPECTS(job.bound > 0, "a bound must be above 0");
+  WINNOW_EXPECTS(job.kept != nullptr && job.result != nullptr,
+                 "feedback_threshold needs kept and a result in the memory of its place");
+  // The host does not look at what a device has kept.
+  const std::uint64_t kept = exec.place == Place::cuda ? 0 : *job.kept;
+  WINNOW_EXPECTS(
+      job.value.size() == places && places <= kMost && kept <= places && places - kept >= competing,
+      "index and value must have as many places each, at least one for each element "
+      "that is not own, and fewer than 2^32");
+  dispatch(exec, &Bodies::feedback_threshold, job);
+}
+
+std::size_t feedback_threshold_scratch(const Exec& exec, std::size_t count, std::size_t listed) {
+  return body_of(exec, &Bodies::feedback_threshold_scratch)(exec, count, listed);
 }
 
 }  // namespace winnow::kernels

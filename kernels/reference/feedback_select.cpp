@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/reference/select.hpp"
 
 namespace winnow::kernels::reference {
 
@@ -39,9 +41,9 @@ struct Feedback {
 };
 
 /// residual = acc where it is finite, gradient = 0; own units are listed.
-Feedback feed_back(const Exec& exec, const FeedbackSpans& spans) {
+Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
   const std::size_t count = spans.gradient.size();
-  Feedback result{exec.workspace->take<float>(count), exec.workspace->take<std::uint32_t>(count)};
+  Feedback result{workspace.take<float>(count), workspace.take<std::uint32_t>(count)};
   const Partition* const partition = spans.own.partition;
   std::size_t competing = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -71,39 +73,61 @@ Feedback feed_back(const Exec& exec, const FeedbackSpans& spans) {
 
 /// Positions that are not finite keep their residual and travel as 0. Neither reads nor learns a
 /// bound: every element is a candidate.
-SelectResult feedback_select(const Exec& exec, const FeedbackSpans& spans, SelectBound&,
-                             std::span<std::uint32_t> index, std::span<float> value) {
-  const Workspace::Scope scope(*exec.workspace);
-  const Feedback fed = feed_back(exec, spans);
+void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
+  FeedbackSpans spans = job.spans;
+  if (job.own_bound != nullptr) spans.own.bound = *job.own_bound;
+  Workspace& workspace = scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const Feedback fed = feed_back(workspace, spans);
   std::uint64_t candidates = 0;
   for (const std::uint32_t i : fed.competing) candidates += std::isfinite(fed.acc[i]);
-  take_largest(fed.competing, fed.acc, index);
-  for (std::size_t j = 0; j < index.size(); ++j) {
-    const std::uint32_t i = index[j];
-    value[j] = std::isfinite(fed.acc[i]) ? fed.acc[i] : 0;
+  take_largest(fed.competing, fed.acc, job.index);
+  for (std::size_t j = 0; j < job.index.size(); ++j) {
+    const std::uint32_t i = job.index[j];
+    job.value[j] = std::isfinite(fed.acc[i]) ? fed.acc[i] : 0;
     if (std::isfinite(fed.acc[i])) spans.residual[i] = 0;
+    job.index[j] = job.base + i;
   }
-  return {.finite = fed.finite, .candidates = candidates, .passes = 1, .listed = fed.listed};
+  *job.result = {.finite = fed.finite,
+                 .candidates = candidates,
+                 .passes = 1,
+                 .listed = fed.listed,
+                 .listed_by = spans.own.bound};
 }
 
-SelectResult feedback_threshold(const Exec& exec, const FeedbackSpans& spans, float bound,
-                                std::span<std::uint32_t> index, std::span<float> value) {
-  const Workspace::Scope scope(*exec.workspace);
-  const Feedback fed = feed_back(exec, spans);
-  std::uint64_t selected = 0;
+std::size_t feedback_select_scratch(const Exec&, std::size_t count, std::size_t, std::size_t) {
+  constexpr std::size_t kLines = 2 * 64;  // what is taken is rounded up to one
+  return count * (sizeof(float) + sizeof(std::uint32_t)) + kLines;
+}
+
+void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
+  const FeedbackSpans& spans = job.spans;
+  Workspace& workspace = scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const Feedback fed = feed_back(workspace, spans);
+  const std::uint64_t before = *job.kept;
   for (const std::uint32_t i : fed.competing) {
-    if (!std::isfinite(fed.acc[i]) || std::fabs(fed.acc[i]) < bound) continue;
-    index[selected] = i;
-    value[selected++] = fed.acc[i];
+    if (!std::isfinite(fed.acc[i]) || std::fabs(fed.acc[i]) < job.bound) continue;
+    job.index[*job.kept] = job.base + i;
+    job.value[(*job.kept)++] = fed.acc[i];
     spans.residual[i] = 0;
   }
-  return {.finite = fed.finite, .candidates = selected, .passes = 1, .listed = fed.listed};
+  *job.result = {.finite = fed.finite,
+                 .candidates = *job.kept - before,
+                 .passes = 1,
+                 .listed = fed.listed,
+                 .listed_by = spans.own.bound};
+}
+
+std::size_t feedback_threshold_scratch(const Exec& exec, std::size_t count, std::size_t listed) {
+  return feedback_select_scratch(exec, count, 0, listed);
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<std::uint32_t> index,
             std::span<float> value) {
-  Workspace::Scope scope(*exec.workspace);
-  const std::span<std::uint32_t> order = exec.workspace->take<std::uint32_t>(values.size());
+  Workspace& workspace = scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const std::span<std::uint32_t> order = workspace.take<std::uint32_t>(values.size());
   std::iota(order.begin(), order.end(), 0u);
   take_largest(order, values, index);
   for (std::size_t j = 0; j < index.size(); ++j) {

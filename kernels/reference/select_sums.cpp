@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/reference/select.hpp"
+
 namespace winnow::kernels::reference {
 
 namespace {

@@ -40,8 +40,11 @@ Outcome run(const Step& step, const Exec& exec, SelectBound& bound) {
   Workspace workspace;
   Exec with_workspace = exec;
   with_workspace.workspace = &workspace;
-  out.result = feedback_select(with_workspace, {out.gradient, out.residual, step.decay}, bound,
-                               out.index, out.value);
+  kernels::feedback_select(with_workspace, {.spans = {out.gradient, out.residual, step.decay},
+                                            .index = out.index,
+                                            .value = out.value,
+                                            .state = &bound,
+                                            .result = &out.result});
   if (exec.place == Place::cpu) {
     // Bounded for any input; the slack is histograms, the sample and what a Workspace rounds up to.
     const std::size_t threads = static_cast<std::size_t>(exec.threads);
@@ -280,8 +283,13 @@ TEST(FeedbackSelectPasses, AllocatesNothingAfterTheFirstStep) {
   std::uint64_t allocations = 0;
   for (const Input input : {Input::normal, Input::all_equal, Input::ascending, Input::all_zero}) {
     std::vector<float> gradient = make_input(input, count, 30);
-    feedback_select({.threads = 3, .workspace = &workspace}, {gradient, residual}, bound, index,
-                    value);
+    SelectResult result{};
+    kernels::feedback_select({.threads = 3, .workspace = &workspace},
+                             {.spans = {gradient, residual},
+                              .index = index,
+                              .value = value,
+                              .state = &bound,
+                              .result = &result});
     if (allocations == 0) allocations = workspace.allocations();
     EXPECT_EQ(workspace.allocations(), allocations);
   }
@@ -293,9 +301,13 @@ TEST(FeedbackSelectUsage, RefusesWhatTheContractExcludes) {
   std::vector<float> gradient(8), residual(8), value(3);
   std::vector<std::uint32_t> index(3);
   SelectBound bound;
+  SelectResult result{};
   const auto call = [&](const Exec& e, std::size_t count, std::size_t indices, std::size_t values) {
-    feedback_select(e, {std::span(gradient).first(count), residual}, bound,
-                    std::span(index).first(indices), std::span(value).first(values));
+    kernels::feedback_select(e, {.spans = {std::span(gradient).first(count), residual},
+                                 .index = std::span(index).first(indices),
+                                 .value = std::span(value).first(values),
+                                 .state = &bound,
+                                 .result = &result});
   };
   EXPECT_NO_THROW(call(exec, 8, 3, 3));
   EXPECT_THROW(call(exec, 7, 3, 3), UsageError);
@@ -303,7 +315,12 @@ TEST(FeedbackSelectUsage, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call({}, 8, 3, 3), UsageError);
   std::vector<std::uint32_t> too_many(9);
   std::vector<float> values(9);
-  EXPECT_THROW(feedback_select(exec, {gradient, residual}, bound, too_many, values), UsageError);
+  EXPECT_THROW(kernels::feedback_select(exec, {.spans = {gradient, residual},
+                                               .index = too_many,
+                                               .value = values,
+                                               .state = &bound,
+                                               .result = &result}),
+               UsageError);
 }
 
 }  // namespace

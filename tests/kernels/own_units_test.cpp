@@ -9,8 +9,10 @@
 #include <numeric>
 #include <winnow/error.hpp>
 
+#include "kernels/cpu/select.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/ordered_sum.hpp"
+#include "kernels/reference/select.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/targets.hpp"
 
@@ -55,8 +57,12 @@ Outcome run(const Job& job, const Exec& exec, SelectBound& bound) {
                               .bound = kOwnBound,
                               .index = out.own_index,
                               .value = out.own_value};
-  const auto result = kernels::feedback_select(
-      with_workspace, {out.gradient, out.residual, job.decay, own}, bound, out.index, out.value);
+  kernels::SelectResult result{};
+  kernels::feedback_select(with_workspace, {.spans = {out.gradient, out.residual, job.decay, own},
+                                            .index = out.index,
+                                            .value = out.value,
+                                            .state = &bound,
+                                            .result = &result});
   out.finite = result.finite;
   out.listed = result.listed;
   EXPECT_LE(out.listed, out.own_index.size());
@@ -164,9 +170,13 @@ TEST(OwnUnitsPasses, TheSampleCountsOnlyWhatCompetes) {
   std::vector<std::uint32_t> index(job.k);
   std::vector<float> value(job.k);
   SelectBound bound;
-  const auto result = kernels::feedback_select(
-      {.workspace = &workspace}, {job.gradient, job.residual, 1, {&job.partition, 1, 0}}, bound,
-      index, value);
+  kernels::SelectResult result{};
+  kernels::feedback_select({.workspace = &workspace},
+                           {.spans = {job.gradient, job.residual, 1, {&job.partition, 1, 0}},
+                            .index = index,
+                            .value = value,
+                            .state = &bound,
+                            .result = &result});
   EXPECT_EQ(result.passes, 1u);
 }
 
@@ -178,10 +188,14 @@ TEST(OwnUnitsList, SaysHowManyWhereRoomIsShort) {
     const Partition partition(2, count);
     Workspace workspace;
     SelectBound bound;
-    const auto result = kernels::feedback_select(
+    kernels::SelectResult result{};
+    kernels::feedback_select(
         {.threads = threads, .workspace = &workspace},
-        {gradient, residual, 1, {&partition, 0, 0, 1.0f, listed_index, listed_value}}, bound, index,
-        value);
+        {.spans = {gradient, residual, 1, {&partition, 0, 0, 1.0f, listed_index, listed_value}},
+         .index = index,
+         .value = value,
+         .state = &bound,
+         .result = &result});
     EXPECT_EQ(result.listed, partition.local_count(0));
   }
 }
@@ -200,8 +214,8 @@ TEST_P(SelectFrom, ValuesEqualsReferenceAndConserves) {
       std::vector<float> expected = values, expected_value(k);
       std::vector<std::uint32_t> expected_index(k);
       SelectBound unused;
-      kernels::select({.place = Place::reference, .workspace = &workspace}, expected, unused,
-                      expected_index, expected_value);
+      kernels::reference::select({.workspace = &workspace}, expected, unused, expected_index,
+                                 expected_value);
       std::vector<float> together = expected;
       for (std::size_t j = 0; j < k; ++j) together[expected_index[j]] += expected_value[j];
       EXPECT_TRUE(std::ranges::equal(together, values));
@@ -210,7 +224,8 @@ TEST_P(SelectFrom, ValuesEqualsReferenceAndConserves) {
         for (const int threads : {1, 3, 1}) {
           std::vector<float> left = values, value(k);
           std::vector<std::uint32_t> index(k);
-          kernels::select({.threads = threads, .workspace = &workspace}, left, bound, index, value);
+          kernels::cpu::select({.threads = threads, .workspace = &workspace}, left, bound, index,
+                               value);
           EXPECT_TRUE(index == expected_index);
           EXPECT_TRUE(same_bits(value, expected_value));
           EXPECT_TRUE(same_bits(left, expected));

@@ -76,8 +76,15 @@ Outcome run(const Job& job, Exec exec, float bound) {
            .index = out.own_index,
            .value = out.own_value};
   }
-  const auto result = kernels::feedback_threshold(
-      exec, {out.gradient, out.residual, Job::kDecay, own}, bound, out.index, out.value);
+  kernels::SelectResult result{};
+  std::uint64_t kept = 0;
+  kernels::feedback_threshold(exec, {.spans = {out.gradient, out.residual, Job::kDecay, own},
+                                     .bound = bound,
+                                     .index = out.index,
+                                     .value = out.value,
+                                     .kept = &kept,
+                                     .result = &result});
+  EXPECT_EQ(kept, result.candidates);
   out.finite = result.finite;
   out.index.resize(result.candidates);
   out.value.resize(result.candidates);
@@ -139,11 +146,20 @@ TEST(ThresholdContract, RefusesWrongShapes) {
   const Exec exec{.workspace = &workspace};
   std::vector<float> gradient(10), residual(10), value(10);
   std::vector<std::uint32_t> index(10);
-  const kernels::FeedbackSpans spans{gradient, residual};
-  EXPECT_THROW(kernels::feedback_threshold(exec, spans, 0, index, value), UsageError);
-  const auto nine = std::span(index).first(9);
-  EXPECT_THROW(kernels::feedback_threshold(exec, spans, 1, nine, std::span(value).first(9)),
-               UsageError);
+  std::uint64_t kept = 0;
+  kernels::SelectResult result{};
+  const auto call = [&](float bound, std::size_t places) {
+    kernels::feedback_threshold(exec, {.spans = {gradient, residual},
+                                       .bound = bound,
+                                       .index = std::span(index).first(places),
+                                       .value = std::span(value).first(places),
+                                       .kept = &kept,
+                                       .result = &result});
+  };
+  EXPECT_THROW(call(0, 10), UsageError);
+  EXPECT_THROW(call(1, 9), UsageError);
+  kept = 1;
+  EXPECT_THROW(call(1, 10), UsageError);
 }
 
 struct Sums {

@@ -11,7 +11,6 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/feedback_select.hpp"
 #include "tests/kernels/inputs.hpp"
 
@@ -78,8 +77,12 @@ inline SelectOutcome select_by_reference(const SelectStep& step) {
   SelectOutcome out(step);
   Workspace workspace;
   kernels::SelectBound unused;
-  out.result = kernels::feedback_select({.place = Place::reference, .workspace = &workspace},
-                                        out.spans(step), unused, out.index, out.value);
+  kernels::feedback_select({.place = Place::reference, .workspace = &workspace},
+                           {.spans = out.spans(step),
+                            .index = out.index,
+                            .value = out.value,
+                            .state = &unused,
+                            .result = &out.result});
   return out;
 }
 

@@ -96,15 +96,20 @@ inline ThresholdOutcome threshold_by_reference(const ThresholdJob& job) {
   ThresholdOutcome out(job);
   Workspace workspace;
   const Exec exec{.place = Place::reference, .workspace = &workspace};
+  std::uint64_t kept = 0;
+  out.index.resize(job.count());
+  out.value.resize(job.count());
   for (std::size_t p = 0; p < job.parameters(); ++p) {
-    std::vector<std::uint32_t> index(job.gradient[p].size());
-    std::vector<float> value(index.size());
-    out.result[p] = kernels::feedback_threshold(exec, out.spans(job, p), job.bound, index, value);
-    for (std::size_t j = 0; j < out.result[p].candidates; ++j) {
-      out.index.push_back(job.base[p] + index[j]);
-      out.value.push_back(value[j]);
-    }
+    kernels::feedback_threshold(exec, {.spans = out.spans(job, p),
+                                       .base = job.base[p],
+                                       .bound = job.bound,
+                                       .index = out.index,
+                                       .value = out.value,
+                                       .kept = &kept,
+                                       .result = &out.result[p]});
   }
+  out.index.resize(kept);
+  out.value.resize(kept);
   out.trim();
   return out;
 }

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/feedback_select.hpp"
+#include "kernels/feedback_select.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ struct OnDevice {
   DeviceArray<SelectBound> state{1};
   DeviceArray<SelectResult> result{1};
   DeviceArray<float> own_bound{1};
-  DeviceArray<std::byte> scratch;
+  mutable Workspace scratch{kernels::cuda::kDeviceMemory};
   SelectStep host;
 
   OnDevice(const SelectStep& step, const SelectBound& bound, const Stream& stream)
@@ -35,7 +35,6 @@ struct OnDevice {
         own_value(step.own ? step.own->room : 0),
         index(step.k),
         own_index(own_value.span().size()),
-        scratch(kernels::cuda::feedback_select_scratch(step.gradient.size(), step.k)),
         host(step) {
     gradient.upload(step.gradient, stream);
     residual.upload(step.residual, stream);
@@ -43,18 +42,24 @@ struct OnDevice {
     own_value.upload(std::vector<float>(own_value.span().size()), stream);
     state.upload({&bound, 1}, stream);
     if (step.own) own_bound.upload({&step.own->bound, 1}, stream);
+    scratch.reserve(kernels::feedback_select_scratch(exec(stream), step.gradient.size(), step.k));
+  }
+
+  Exec exec(const Stream& stream) const {
+    Exec exec = stream.exec();
+    exec.device_workspace = &scratch;
+    return exec;
   }
 
   void step(const Stream& stream, bool bound_in_memory = false) {
-    kernels::cuda::feedback_select({.place = Place::cuda, .stream = stream.get()},
-                                   {.spans = {gradient.span(), residual.span(), host.decay,
-                                              host.own_units(own_index.span(), own_value.span())},
-                                    .index = index.span(),
-                                    .value = value.span(),
-                                    .state = state.span().data(),
-                                    .result = result.span().data(),
-                                    .own_bound = bound_in_memory ? own_bound.data() : nullptr,
-                                    .scratch = scratch.span()});
+    kernels::feedback_select(exec(stream),
+                             {.spans = {gradient.span(), residual.span(), host.decay,
+                                        host.own_units(own_index.span(), own_value.span())},
+                              .index = index.span(),
+                              .value = value.span(),
+                              .state = state.span().data(),
+                              .result = result.span().data(),
+                              .own_bound = bound_in_memory ? own_bound.data() : nullptr});
   }
 
   SelectOutcome download(SelectBound& bound, const Stream& stream) const {

@@ -9,7 +9,6 @@
 #include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/checksum.hpp"
 #include "kernels/cuda/eliasfano.hpp"
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/message_header.hpp"
@@ -21,6 +20,7 @@
 #include "kernels/cuda/verdict.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/feedback.hpp"
+#include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
@@ -46,10 +46,6 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::dequantize({.place = Place::cuda}, format, 2, out, 0, values); },
               refuses);
   EXPECT_THAT([&] { kernels::cuda::feedback_quantize({}, {}, format, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::feedback_select({}, {}); }, refuses);
-  EXPECT_THAT([&] { (void)kernels::cuda::feedback_select_scratch(1, 1); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::feedback_threshold({}, {}); }, refuses);
-  EXPECT_THAT([&] { (void)kernels::cuda::feedback_threshold_scratch(1); }, refuses);
   EXPECT_THAT([&] { kernels::put_back({.place = Place::cuda}, values, 0, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::add_to({}, values, 0, {}, 1, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::ordered_sum({}, {}); }, refuses);
@@ -73,6 +69,21 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { (void)kernels::cuda::split_scratch(kernels::Partition(1, 1)); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::positions_of({}, kernels::Partition(1, 1), 0, {}, {}); },
               refuses);
+}
+
+TEST(BuiltWithoutCuda, SelectionsSaySo) {
+  const auto refuses = testing::ThrowsMessage<UsageError>(testing::HasSubstr("built without CUDA"));
+  constexpr Exec kCuda{.place = Place::cuda};
+  kernels::SelectBound state;
+  kernels::SelectResult result{};
+  std::uint64_t kept = 0;
+  EXPECT_THAT([&] { kernels::feedback_select(kCuda, {.state = &state, .result = &result}); },
+              refuses);
+  EXPECT_THAT([&] { (void)kernels::feedback_select_scratch(kCuda, 1, 1); }, refuses);
+  EXPECT_THAT(
+      [&] { kernels::feedback_threshold(kCuda, {.bound = 1, .kept = &kept, .result = &result}); },
+      refuses);
+  EXPECT_THAT([&] { (void)kernels::feedback_threshold_scratch(kCuda, 1); }, refuses);
 }
 
 TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {

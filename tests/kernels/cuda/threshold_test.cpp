@@ -6,8 +6,8 @@
 #include <deque>
 #include <vector>
 
-#include "kernels/cuda/feedback_select.hpp"
 #include "kernels/cuda/select_sums.hpp"
+#include "kernels/feedback_select.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/sums_cases.hpp"
@@ -59,8 +59,8 @@ struct OnDevice {
     DeviceArray<float> gradient, residual, own_value;
     DeviceArray<std::uint32_t> own_index;
     DeviceArray<SelectResult> result{1};
-    DeviceArray<std::byte> scratch;
   };
+  mutable Workspace scratch{kernels::cuda::kDeviceMemory};
   const ThresholdJob& job;
   DeviceList list;
   std::deque<Parameter> parameters;
@@ -68,13 +68,19 @@ struct OnDevice {
   OnDevice(const ThresholdJob& of, const Stream& stream) : job(of), list(of.count()) {
     for (std::size_t p = 0; p < of.parameters(); ++p) {
       const std::size_t count = of.gradient[p].size();
-      parameters.push_back(
-          {DeviceArray<float>(count), DeviceArray<float>(count),
-           DeviceArray<float>(of.own_count(p)), DeviceArray<std::uint32_t>(of.own_count(p)),
-           DeviceArray<SelectResult>(1),
-           DeviceArray<std::byte>(kernels::cuda::feedback_threshold_scratch(count))});
+      parameters.push_back({DeviceArray<float>(count), DeviceArray<float>(count),
+                            DeviceArray<float>(of.own_count(p)),
+                            DeviceArray<std::uint32_t>(of.own_count(p)),
+                            DeviceArray<SelectResult>(1)});
     }
+    const std::size_t longest = of.gradient[0].size();
+    scratch.reserve(kernels::feedback_threshold_scratch(exec(stream), longest));
     upload(stream);
+  }
+  Exec exec(const Stream& stream) const {
+    Exec exec = stream.exec();
+    exec.device_workspace = &scratch;
+    return exec;
   }
   void upload(const Stream& stream) {
     list.begin(stream);
@@ -86,16 +92,15 @@ struct OnDevice {
   void run(const Stream& stream) const {
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       const Parameter& at = parameters[p];
-      kernels::cuda::feedback_threshold(
-          stream.exec(), {.spans = {at.gradient.span(), at.residual.span(), ThresholdJob::kDecay,
-                                    job.own(p, at.own_index.span(), at.own_value.span())},
-                          .base = job.base[p],
-                          .bound = job.bound,
-                          .index = list.index.span(),
-                          .value = list.value.span(),
-                          .kept = list.kept.data(),
-                          .result = at.result.data(),
-                          .scratch = at.scratch.span()});
+      kernels::feedback_threshold(
+          exec(stream), {.spans = {at.gradient.span(), at.residual.span(), ThresholdJob::kDecay,
+                                   job.own(p, at.own_index.span(), at.own_value.span())},
+                         .base = job.base[p],
+                         .bound = job.bound,
+                         .index = list.index.span(),
+                         .value = list.value.span(),
+                         .kept = list.kept.data(),
+                         .result = at.result.data()});
     }
   }
   ThresholdOutcome download(const Stream& stream) const {

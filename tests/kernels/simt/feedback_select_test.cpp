@@ -24,8 +24,8 @@
 namespace winnow::tests {
 namespace {
 
+using kernels::GradientAfter;
 using kernels::SelectBound;
-using kernels::cuda::GradientAfter;
 using kernels::cuda::SelectLimits;
 using kernels::cuda::SelectScratch;
 using kernels::cuda::SelectTask;
@@ -61,9 +61,8 @@ struct OnModel {
                                          .state = &bound,
                                          .result = &out.result,
                                          .own_bound = own_bound_in_memory ? &own_bound : nullptr,
-                                         .gradient_after = gradient_after,
-                                         .scratch = scratch.span()},
-                                        limits);
+                                         .gradient_after = gradient_after},
+                                        scratch.span().data(), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
     kernels::cuda::for_each_select_kernel(task, blocks, [&](auto kernel, unsigned grid) {
@@ -195,8 +194,11 @@ TEST(FeedbackSelectModel, LearnsWhatTheHostLearns) {
   OnModel{machine, 3, {}}(step, device);
   SelectOutcome on_host(step);
   Workspace workspace;
-  kernels::feedback_select({.workspace = &workspace}, on_host.spans(step), host, on_host.index,
-                           on_host.value);
+  kernels::feedback_select({.workspace = &workspace}, {.spans = on_host.spans(step),
+                                                       .index = on_host.index,
+                                                       .value = on_host.value,
+                                                       .state = &host,
+                                                       .result = &on_host.result});
   EXPECT_EQ(device.bound, host.bound);
   EXPECT_EQ(device.margin, host.margin);
   EXPECT_EQ(device.k, host.k);
@@ -232,30 +234,16 @@ TEST(FeedbackSelectModel, IndicesCountFromTheBase) {
   }
 }
 
-TEST(FeedbackSelectModel, RefusesWhatItCannotDo) {
-  const auto refuses = [](const kernels::cuda::DeviceSelectJob& job, const std::string& why) {
-    EXPECT_THAT([&] { (void)kernels::cuda::make_select_task(job); },
-                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
-  };
+TEST(FeedbackSelectModel, RefusesTooManyElements) {
   // No such memory is there, and none is touched.
   float* const nowhere = nullptr;
   const std::span<float> large(nowhere, std::size_t{1} << 31);
-  refuses({.spans = {large, large}}, "fewer than 2^31 elements, not 2147483648");
-
-  std::vector<float> memory(128), value(65);
-  std::vector<std::uint32_t> index(65);
-  const kernels::Partition partition(2, 128);
-  const kernels::FeedbackSpans spans{memory, memory, 1, {.partition = &partition}};
-  refuses({.spans = spans, .index = index, .value = value}, "at most as many as are not own");
-  kernels::FeedbackSpans wrong = spans;
-  wrong.own.base = 65;
-  refuses({.spans = wrong}, "start at a multiple of 64, not at 65");
-  wrong = spans;
-  wrong.own.self = 2;
-  refuses({.spans = wrong}, "one of the partition's");
-  wrong = spans;
-  wrong.own.index = index;
-  refuses({.spans = wrong}, "a value for each index");
+  EXPECT_THAT(
+      [&] {
+        (void)kernels::cuda::make_select_task({.spans = {large, large}}, nullptr);
+      },
+      testing::ThrowsMessage<UsageError>(
+          testing::HasSubstr("fewer than 2^31 elements, not 2147483648")));
 }
 
 /// Where zeros are not asked for, the gradient stays, but for marks.
@@ -297,9 +285,8 @@ TEST(FeedbackSelectModel, MisalignedSpansEqualReference) {
        .index = index,
        .value = value,
        .state = &bound,
-       .result = &result,
-       .scratch = scratch.span()},
-      kSmall);
+       .result = &result},
+      scratch.span().data(), kSmall);
   kernels::cuda::for_each_select_kernel(
       task, 2, [&](auto kernel, unsigned grid) { machine.launch<decltype(kernel)>(grid, task); });
   EXPECT_TRUE(index == expected.index);
