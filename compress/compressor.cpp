@@ -202,12 +202,12 @@ void Compressor::put_back(const Exec& exec, const Part& part, std::uint32_t owne
   compress::put_back(exec, part, owner, message);
 }
 
-void Compressor::keep_left(const Exec&, const Part& part, const Owned& owned) const {
-  compress::keep_left(part, owned);
+void Compressor::keep_left(const Exec& exec, const Part& part, const Owned& owned) const {
+  compress::keep_left(exec, part, owned);
 }
 
-void Compressor::put_back_own(const Exec&, const Part& part, const Owned& owned) const {
-  compress::put_back_own(part, owned);
+void Compressor::put_back_own(const Exec& exec, const Part& part, const Owned& owned) const {
+  compress::put_back_own(exec, part, owned);
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, Taken& taken,

@@ -92,10 +92,11 @@ struct MessageView {
 
 /// What a message adds to a sum over all of its positions.
 inline kernels::Term term(const MessageView& message) {
-  if (!message.value.empty() || !message.carries_all()) {
-    return {.index = message.index, .value = message.value};
-  }
-  return {.format = message.format, .coded = message.coded, .count = message.header.count};
+  if (!message.value.empty()) return {.index = message.index, .value = message.value};
+  return {.index = message.index,
+          .format = message.format,
+          .coded = message.coded,
+          .count = message.header.k};
 }
 
 /// Bytes of a message that carries k of count elements; the same on all ranks, and never more for

@@ -9,8 +9,8 @@
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
-#include "kernels/cuda/owned.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/owned.hpp"
 #include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
@@ -105,7 +105,7 @@ struct Part {
 
 /// What goes with an Owned of parts in device memory, and lies there.
 struct DeviceOwned {
-  std::span<const kernels::cuda::PlacedSpan> residuals = {};  ///< of the pieces
+  kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
   /// Of the passes of encode, one a piece, and then of those of encode_sums.
   std::span<kernels::SelectResult> results = {};
   std::span<std::uint32_t> not_finite = {};      ///< likewise, where every position is sent
@@ -135,6 +135,11 @@ struct Taken {
   std::span<float> value = {};                ///< acc there, by place in the support
 };
 
+/// Where the elements or the residuals of the pieces lie, as bodies of exec.place are told: scratch
+/// of exec.workspace, and on a device of exec.device_workspace too.
+kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
+kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
+
 /// elements = the sum of messages for all ranks in their order, times `factor`. Where a message
 /// carries chosen elements, the elements must be zero before. Returns whether all sums are finite.
 bool add_messages(const Exec& exec, const Part& part, std::span<const MessageView> messages,
@@ -153,23 +158,27 @@ void make_residual(const Exec& exec, const Piece& piece);
 /// elsewhere. Allocates the residual where there is none. The elements stay as they are.
 void keep(const Exec& exec, const Piece& piece, float decay);
 
-/// residual += message to `owner`: undoes what encode took.
-void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const MessageView& message);
+/// residual += what a message to `owner` carries: undoes what encode took.
+void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const kernels::Term& values);
+inline void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
+                     const MessageView& message) {
+  put_back(exec, part, owner, term(message));
+}
 
-/// taken.value = the residuals at taken.index, which become zero. Positions are scratch of
-/// exec.workspace, here and in put.
-void take(const Exec& exec, const Part& part, const Taken& taken);
+/// What kernels::take_owned needs to take the residuals at taken.index, and kernels::store_owned to
+/// undo it: scratch, as of place_residuals.
+kernels::OwnedJob taken_job(const Exec& exec, const Part& part, const Taken& taken);
 
-/// The residuals at taken.index = taken.value: undoes take.
+/// The residuals at taken.index = taken.value: undoes a take. On a device ends with a wait.
 void put(const Exec& exec, const Part& part, const Taken& taken);
 
 /// Zeros at local numbers of Part::self that belong to no piece.
 void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);
 
 /// residual = what is left of the sums, at the positions of Part::self.
-void keep_left(const Part& part, const Owned& owned);
+void keep_left(const Exec& exec, const Part& part, const Owned& owned);
 
 /// residual = acc where it is finite, at the positions of Part::self: undoes what encode took.
-void put_back_own(const Part& part, const Owned& owned);
+void put_back_own(const Exec& exec, const Part& part, const Owned& owned);
 
 }  // namespace winnow::compress

@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <numeric>
 
-#include "kernels/add_to.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/split.hpp"
 
 namespace winnow::compress {
 namespace {
 
 /// Entries of one list sorted by owner, in order: those of owner o are [begin[o], begin[o + 1]).
 struct ByOwner {
-  std::span<std::size_t> begin;
+  std::span<std::uint32_t> begin;
   std::span<std::uint32_t> local;
   std::span<float> value;
 };
@@ -22,29 +22,21 @@ struct ByOwner {
 ByOwner sort_by_owner(const Exec& exec, const Part& part, std::span<std::uint32_t> index,
                       std::span<float> value) {
   Workspace& workspace = *exec.workspace;
-  const kernels::Partition& partition = part.partition;
-  const std::uint32_t owners = partition.owners();
+  const std::uint32_t owners = part.partition.owners();
+  const auto begin = workspace.take<std::uint32_t>(owners + 1);
   if (owners == 1) {
-    const auto begin = workspace.take<std::size_t>(2);
     begin[0] = 0;
-    begin[1] = index.size();
+    begin[1] = static_cast<std::uint32_t>(index.size());
     return {begin, index, value};
   }
-  const ByOwner sorted{workspace.take<std::size_t>(owners + 2),
-                       workspace.take<std::uint32_t>(part.k).first(index.size()),
+  const ByOwner sorted{begin, workspace.take<std::uint32_t>(part.k).first(index.size()),
                        workspace.take<float>(part.k).first(index.size())};
-  const auto owner = workspace.take<std::uint32_t>(part.k);
-  std::ranges::fill(sorted.begin, 0);
-  for (std::size_t j = 0; j < index.size(); ++j) {
-    owner[j] = partition.owner_of_unit(index[j] / kernels::Partition::kUnit);
-    ++sorted.begin[owner[j] + 2];
-  }
-  for (std::uint32_t o = 2; o < owners + 2; ++o) sorted.begin[o] += sorted.begin[o - 1];
-  for (std::size_t j = 0; j < index.size(); ++j) {
-    const std::size_t place = sorted.begin[owner[j] + 1]++;
-    sorted.local[place] = static_cast<std::uint32_t>(partition.local(index[j]));
-    sorted.value[place] = value[j];
-  }
+  workspace.reserve(kernels::split_scratch(exec, part.partition, part.k));
+  kernels::split_by_owner(exec, {.list = {index, value},
+                                 .partition = part.partition,
+                                 .local = sorted.local,
+                                 .value = sorted.value,
+                                 .begin = sorted.begin});
   return sorted;
 }
 

@@ -34,13 +34,14 @@ void seal_support(const Exec& exec, const Codings& codings, const EncodeJob& job
 void take_values(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,
                  std::span<std::byte> out) {
   const Workspace::Scope scope(*exec.workspace);
-  Taken missed{.owner = taken.owner, .index = taken.index};
-  if (!out.empty()) missed.value = exec.workspace->take<float>(taken.value.size());
-  take(exec, job.part, taken);  // what may fail for want of memory is done
+  kernels::OwnedJob owned = taken_job(exec, job.part, taken);
+  const auto missed = exec.workspace->take<float>(out.empty() ? 0 : taken.value.size());
+  kernels::take_owned(exec, owned, taken.value);  // what may fail for want of memory is done
   if (out.empty()) return;
-  std::ranges::copy(taken.value, missed.value.begin());
-  seal_values(exec, codings, job, missed.value, out);
-  put(exec, job.part, missed);
+  std::ranges::copy(taken.value, missed.begin());
+  seal_values(exec, codings, job, missed, out);
+  owned.values.value = missed;
+  kernels::store_owned(exec, owned);
 }
 
 void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,

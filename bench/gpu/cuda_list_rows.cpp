@@ -11,9 +11,9 @@
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/seal.hpp"
-#include "kernels/cuda/split.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/split.hpp"
 
 namespace winnow::bench {
 
@@ -140,15 +140,10 @@ struct Split {
   static constexpr std::uint32_t kOwners = 8;
 
   explicit Split(const CudaInputs& in)
-      : partition(kOwners, in.count),
-        local(in.k),
-        begin(kOwners + 1),
-        value(in.k),
-        scratch(kernels::cuda::split_scratch(partition)) {}
+      : partition(kOwners, in.count), local(in.k), begin(kOwners + 1), value(in.k) {}
   kernels::Partition partition;
   DeviceArray<std::uint32_t> local, begin;
   DeviceArray<float> value;
-  DeviceArray<std::byte> scratch;
 };
 
 /// The table of units is cleared, written, and read and written by the sums: 4 bytes a unit each
@@ -157,12 +152,11 @@ void add_split(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const auto room = std::make_shared<Split>(in);
   const auto bytes = static_cast<double>(20 * in.k + 16 * room->partition.units());
   rows.push_back({"split_by_owner of 8", bytes, [&in, lists, room](auto) {
-                    kernels::cuda::split_by_owner(in.exec(), {.list = lists->list(0),
-                                                              .partition = room->partition,
-                                                              .local = room->local.span(),
-                                                              .value = room->value.span(),
-                                                              .begin = room->begin.span(),
-                                                              .scratch = room->scratch.span()});
+                    kernels::split_by_owner(in.exec(), {.list = lists->list(0),
+                                                        .partition = room->partition,
+                                                        .local = room->local.span(),
+                                                        .value = room->value.span(),
+                                                        .begin = room->begin.span()});
                   }});
 }
 

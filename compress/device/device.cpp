@@ -105,7 +105,7 @@ class OnDevice final : public Compressor {
   void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
                 const MessageView& message) const override {
     if (part.self != Part::kNobody || (part.any_k && !message.carries_all())) {
-      put_back_by_owner(exec, part, owner, device_term(message));
+      compress::put_back(exec, part, owner, message);
       return;
     }
     const Workspace::Scope scope(*exec.device_workspace);
@@ -127,14 +127,6 @@ class OnDevice final : public Compressor {
     return encode(exec, codings(), job, contributions, owned, out);
   }
 
-  void keep_left(const Exec& exec, const Part& part, const Owned& owned) const override {
-    if (part.self != Part::kNobody) keep_left_on_device(exec, part, owned);
-  }
-
-  void put_back_own(const Exec& exec, const Part& part, const Owned& owned) const override {
-    put_back_own_on_device(exec, part, owned);
-  }
-
   void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const override {
     if (any_k()) real_->select(exec, job, out);  // refuses
     select_on_device(exec, *this, job, out);
@@ -143,10 +135,6 @@ class OnDevice final : public Compressor {
   void take(const Exec& exec, const EncodeJob& job, Taken& taken,
             std::span<std::byte> out) const override {
     take_on_device(exec, codings(), job, taken, out);
-  }
-
-  void put(const Exec& exec, const Part& part, const Taken& taken) const override {
-    put_on_device(exec, part, taken);
   }
 
   void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
@@ -248,7 +236,7 @@ class OnDevice final : public Compressor {
   /// residual += a list of this rank's own.
   static void put_back_list(const Exec& exec, const Part& part, const SparseView& list) {
     if (part.any_k) {
-      put_back_by_owner(exec, part, 0, kernels::cuda::device_term({list.index, list.value}));
+      compress::put_back(exec, part, 0, kernels::Term{.index = list.index, .value = list.value});
       return;
     }
     std::size_t at = 0;  // it has k entries of each piece

@@ -283,13 +283,7 @@ void judge_on_device(const Exec& exec, std::span<const Incoming> incoming, const
 }
 
 kernels::cuda::DeviceTerm device_term(const MessageView& message) {
-  if (!message.value.empty()) {
-    return kernels::cuda::device_term({.index = message.index, .value = message.value});
-  }
-  return kernels::cuda::device_term({.index = message.index,
-                                     .format = message.format,
-                                     .coded = message.coded,
-                                     .count = message.header.k});
+  return kernels::cuda::device_term(term(message));
 }
 
 }  // namespace winnow::compress

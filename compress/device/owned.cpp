@@ -7,20 +7,17 @@
 #include "compress/device/message.hpp"
 #include "compress/device/selection.hpp"
 #include "compress/selection.hpp"
-#include "kernels/cuda/owned.hpp"
-#include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/owned.hpp"
+#include "kernels/split.hpp"
 
 namespace winnow::compress {
 namespace {
 
 using kernels::SelectResult;
 using kernels::SparseView;
-using kernels::cuda::DeviceOwnedJob;
-using kernels::cuda::DeviceTerm;
-using kernels::cuda::PlacedSpan;
 
 std::span<kernels::OwnedSums> take_lists(const Exec& exec, const Part& part) {
   const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
@@ -38,37 +35,32 @@ struct ByOwner {
   std::span<std::uint32_t> begin;  ///< in host memory
   std::span<std::uint32_t> local, begin_there;
   std::span<float> value;
-  std::span<std::byte> scratch;
 };
 
-/// Room for it, which is taken before anything is taken from a gradient.
+/// Room for it and for split, which is taken before anything is taken from a gradient.
 ByOwner take_by_owner(const Exec& exec, const Part& part) {
   Workspace& scratch = *exec.device_workspace;
   const std::size_t ends = part.partition.owners() + 1;
-  return {.begin = exec.workspace->take<std::uint32_t>(ends),
-          .local = scratch.take<std::uint32_t>(part.k),
-          .begin_there = scratch.take<std::uint32_t>(ends),
-          .value = scratch.take<float>(part.k),
-          .scratch = scratch.take<std::byte>(kernels::cuda::split_scratch(part.partition))};
+  const ByOwner sorted{.begin = exec.workspace->take<std::uint32_t>(ends),
+                       .local = scratch.take<std::uint32_t>(part.k),
+                       .begin_there = scratch.take<std::uint32_t>(ends),
+                       .value = scratch.take<float>(part.k)};
+  scratch.reserve(kernels::split_scratch(exec, part.partition, part.k));
+  return sorted;
 }
 
 void split(const Exec& exec, const Part& part, const SparseView& list, const ByOwner& sorted) {
   std::ranges::fill(sorted.begin, 0);
   if (list.index.empty()) return;
-  kernels::cuda::split_by_owner(exec, {.list = list,
-                                       .partition = part.partition,
-                                       .local = sorted.local.first(list.index.size()),
-                                       .value = sorted.value.first(list.index.size()),
-                                       .begin = sorted.begin_there,
-                                       .scratch = sorted.scratch});
+  kernels::split_by_owner(exec, {.list = list,
+                                 .partition = part.partition,
+                                 .local = sorted.local.first(list.index.size()),
+                                 .value = sorted.value.first(list.index.size()),
+                                 .begin = sorted.begin_there});
   kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
 }
 
 }  // namespace
-
-std::span<const PlacedSpan> place_residuals(const Exec& exec, const Part& part) {
-  return place(exec, part, [](const Piece& piece) { return piece.residual(); });
-}
 
 void encode_selected_by_owner(const Exec& exec, const Codings& codings, const EncodeJob& job,
                               Outbox& out) {
@@ -102,11 +94,10 @@ void encode_selected_by_owner(const Exec& exec, const Codings& codings, const En
         exec, codings, part, {header, random, local, values, {.results = results}}, message);
     message = message.first(sealed.bytes.size());
     if (codings.exact()) continue;
-    const DeviceTerm missed = kernels::cuda::device_term({.index = local, .value = values});
-    kernels::cuda::add_owned(exec, {.partition = part.partition,
-                                    .owner = owner,
-                                    .pieces = owned.device.residuals,
-                                    .values = missed});
+    kernels::add_owned(exec, {.partition = part.partition,
+                              .owner = owner,
+                              .pieces = owned.device.residuals,
+                              .values = {.index = local, .value = values}});
   }
 }
 
@@ -151,50 +142,6 @@ void encode_everything_by_owner(const Exec& exec, const Codings& codings, const 
     header.count = header.k = part.partition.local_count(owner);
     seal_on_device(exec, header, {}, {.words = poison}, out.messages[owner], codings);
   }
-}
-
-void put_back_by_owner(const Exec& exec, const Part& part, std::uint32_t owner,
-                       const DeviceTerm& values) {
-  const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
-  kernels::cuda::add_owned(exec, {.partition = part.partition,
-                                  .owner = owner,
-                                  .pieces = place_residuals(exec, part),
-                                  .values = values});
-}
-
-void keep_left_on_device(const Exec& exec, const Part& part, const Owned& owned) {
-  if (owned.left.empty() && owned.touched.index.empty() && owned.chosen.index.empty()) return;
-  const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
-  const bool is_placed = !owned.device.residuals.empty();
-  DeviceOwnedJob job{.partition = part.partition,
-                     .owner = part.self,
-                     .pieces = is_placed ? owned.device.residuals : place_residuals(exec, part)};
-  const auto store = [&](const kernels::Term& values, const std::uint64_t* count) {
-    job.values = kernels::cuda::device_term(values);
-    job.count = count;
-    kernels::cuda::store_owned(exec, job);
-  };
-  if (!owned.left.empty()) store({.value = owned.left}, nullptr);
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < owned.listed.size(); ++i) {
-    if (part.pieces[i].own_k == 0) continue;
-    const std::uint64_t room = owned.listed[i].most;
-    store({.index = owned.touched.index.subspan(end, room),
-           .value = owned.touched.value.subspan(end, room)},
-          &owned.device.touched_counts[i]);
-    end += room;
-  }
-  if (!owned.chosen.index.empty()) {
-    store({.index = owned.chosen.index, .value = owned.chosen.value}, nullptr);
-  }
-}
-
-void put_back_own_on_device(const Exec& exec, const Part& part, const Owned& owned) {
-  if (owned.acc.empty()) return;  // acc is in the residuals
-  kernels::cuda::store_owned(exec, {.partition = part.partition,
-                                    .owner = part.self,
-                                    .pieces = owned.device.residuals,
-                                    .values = kernels::cuda::device_term({.value = owned.acc})});
 }
 
 }  // namespace winnow::compress

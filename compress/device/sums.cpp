@@ -9,13 +9,13 @@
 #include "compress/device/owned.hpp"
 #include "compress/device/selection.hpp"
 #include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/select_sums.hpp"
-#include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/owned.hpp"
+#include "kernels/split.hpp"
 
 namespace winnow::compress {
 namespace {
@@ -159,8 +159,8 @@ bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& out
     if (!term.is_list && !part.any_k) continue;
     const auto position = scratch.take<std::uint32_t>(most);
     if (!term.is_list) continue;
-    kernels::cuda::positions_of(exec, part.partition, owner, outcome.messages[owner].index,
-                                position.first(term.count));
+    kernels::positions_of(exec, part.partition, owner, outcome.messages[owner].index,
+                          position.first(term.count));
     term.index = position.data();
     terms[lists++] = term;
   }
@@ -173,11 +173,11 @@ bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& out
       kernels::cuda::ordered_sum(exec, job);
     }
   }
-  const auto elements = place(exec, part, [](const Piece& piece) { return piece.elements; });
+  const auto elements = place_elements(exec, part);
   for (std::uint32_t owner = 0; owner < outcome.messages.size(); ++owner) {
-    const DeviceTerm values = device_term(outcome.messages[owner]);
-    if (values.is_list) continue;
-    kernels::cuda::write_owned(
+    const kernels::Term values = term(outcome.messages[owner]);
+    if (!values.index.empty()) continue;
+    kernels::write_owned(
         exec, {.partition = part.partition, .owner = owner, .pieces = elements, .values = values},
         outcome.factor, not_finite.data());
   }

@@ -8,19 +8,18 @@
 #include "compress/device/owned.hpp"
 #include "compress/device/partial.hpp"
 #include "compress/selection.hpp"
-#include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/owned.hpp"
 
 namespace winnow::compress {
 namespace {
 
 using kernels::SelectResult;
-using kernels::cuda::DeviceOwnedJob;
 using kernels::cuda::DeviceTerm;
 
 /// Takes nothing out of a piece: residual = acc, and elements of `own` that reach its bound are
@@ -53,13 +52,6 @@ void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
   kernels::quantize(exec, codings.value, job.random, value,
                     lay_out(header.count, header.k, out, codings).value_part);
   seal_on_device(exec, header, {}, {.words = not_finite}, out, codings);
-}
-
-DeviceOwnedJob job_of(const Exec& exec, const Part& part, const Taken& taken) {
-  return {.partition = part.partition,
-          .owner = taken.owner,
-          .pieces = place_residuals(exec, part),
-          .values = kernels::cuda::device_term({.index = taken.index, .value = taken.value})};
 }
 
 }  // namespace
@@ -117,23 +109,15 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
 
 void take_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,
                     std::span<std::byte> out) {
-  const Workspace::Scope scope(*exec.device_workspace);
-  const DeviceOwnedJob owned = job_of(exec, job.part, taken);
-  Taken missed{.owner = taken.owner, .index = taken.index};
-  if (!out.empty()) missed.value = exec.device_workspace->take<float>(taken.value.size());
-  kernels::cuda::take_owned(exec, owned, taken.value);
-  if (out.empty()) return;
-  kernels::copy(exec, std::as_writable_bytes(missed.value), std::as_bytes(taken.value));
-  seal_values(exec, codings, job, missed.value, {}, out);
-  DeviceOwnedJob left = owned;
-  left.values = kernels::cuda::device_term({.index = missed.index, .value = missed.value});
-  kernels::cuda::store_owned(exec, left);
-}
-
-void put_on_device(const Exec& exec, const Part& part, const Taken& taken) {
   const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
-  kernels::cuda::store_owned(exec, job_of(exec, part, taken));
-  kernels::wait(exec);  // for the list of pieces
+  kernels::OwnedJob owned = taken_job(exec, job.part, taken);
+  const auto missed = exec.device_workspace->take<float>(out.empty() ? 0 : taken.value.size());
+  kernels::take_owned(exec, owned, taken.value);
+  if (out.empty()) return;
+  kernels::copy(exec, missed, taken.value);
+  seal_values(exec, codings, job, missed, {}, out);
+  owned.values.value = missed;
+  kernels::store_owned(exec, owned);
 }
 
 void add_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job,

@@ -17,11 +17,9 @@ namespace winnow::compress {
 void select_on_device(const Exec& exec, const Compressor& compressor, const EncodeJob& job,
                       std::span<std::byte> out);
 
-/// Compressor::take, put and add.
+/// Compressor::take and add.
 void take_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,
                     std::span<std::byte> out);
-/// Ends with a wait.
-void put_on_device(const Exec& exec, const Part& part, const Taken& taken);
 void add_on_device(const Exec& exec, const Codings& codings, const EncodeJob& job,
                    std::span<const MessageView> terms, const Addition& out);
 

@@ -5,6 +5,7 @@
 namespace winnow::kernels {
 
 namespace cpu {
+decltype(kernels::add_owned) add_owned;
 decltype(kernels::all_finite) all_finite;
 decltype(kernels::average) average;
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
@@ -19,20 +20,27 @@ decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
 decltype(kernels::narrow) narrow;
+decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
 decltype(kernels::reduce) reduce;
 decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
+decltype(kernels::split_by_owner) split_by_owner;
+decltype(kernels::split_scratch) split_scratch;
 decltype(kernels::store) store;
+decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
+decltype(kernels::take_owned) take_owned;
 decltype(kernels::to_ordered) to_ordered;
 decltype(kernels::widen) widen;
+decltype(kernels::write_owned) write_owned;
 decltype(kernels::zero) zero;
 }  // namespace cpu
 
 constinit const Bodies kCpu{
+    .add_owned = cpu::add_owned,
     .all_finite = cpu::all_finite,
     .average = cpu::average,
     .copy = cpu::copy,
@@ -47,16 +55,22 @@ constinit const Bodies kCpu{
     .fits = cpu::fits,
     .from_ordered = cpu::from_ordered,
     .narrow = cpu::narrow,
+    .positions_of = cpu::positions_of,
     .put = cpu::put,
     .put_back = cpu::put_back,
     .quantize = cpu::quantize,
     .reduce = cpu::reduce,
     .residual_add = cpu::residual_add,
     .scale = cpu::scale,
+    .split_by_owner = cpu::split_by_owner,
+    .split_scratch = cpu::split_scratch,
     .store = cpu::store,
+    .store_owned = cpu::store_owned,
     .take = cpu::take,
+    .take_owned = cpu::take_owned,
     .to_ordered = cpu::to_ordered,
     .widen = cpu::widen,
+    .write_owned = cpu::write_owned,
     .zero = cpu::zero,
 };
 

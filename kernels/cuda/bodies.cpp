@@ -5,6 +5,7 @@
 namespace winnow::kernels {
 
 namespace cuda {
+decltype(kernels::add_owned) add_owned;
 decltype(kernels::all_finite) all_finite;
 decltype(kernels::average) average;
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
@@ -19,20 +20,27 @@ decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
 decltype(kernels::narrow) narrow;
+decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
 decltype(kernels::reduce) reduce;
 decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
+decltype(kernels::split_by_owner) split_by_owner;
+decltype(kernels::split_scratch) split_scratch;
 decltype(kernels::store) store;
+decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
+decltype(kernels::take_owned) take_owned;
 decltype(kernels::to_ordered) to_ordered;
 decltype(kernels::widen) widen;
+decltype(kernels::write_owned) write_owned;
 decltype(kernels::zero) zero;
 }  // namespace cuda
 
 constinit const Bodies kCuda{
+    .add_owned = cuda::add_owned,
     .all_finite = cuda::all_finite,
     .average = cuda::average,
     .copy = cuda::copy,
@@ -47,16 +55,22 @@ constinit const Bodies kCuda{
     .fits = cuda::fits,
     .from_ordered = cuda::from_ordered,
     .narrow = cuda::narrow,
+    .positions_of = cuda::positions_of,
     .put = cuda::put,
     .put_back = cuda::put_back,
     .quantize = cuda::quantize,
     .reduce = cuda::reduce,
     .residual_add = cuda::residual_add,
     .scale = cuda::scale,
+    .split_by_owner = cuda::split_by_owner,
+    .split_scratch = cuda::split_scratch,
     .store = cuda::store,
+    .store_owned = cuda::store_owned,
     .take = cuda::take,
+    .take_owned = cuda::take_owned,
     .to_ordered = cuda::to_ordered,
     .widen = cuda::widen,
+    .write_owned = cuda::write_owned,
     .zero = cuda::zero,
 };
 

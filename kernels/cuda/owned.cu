@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/owned.cuh"
-#include "kernels/cuda/owned.hpp"
+#include "kernels/owned.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -16,28 +16,24 @@ void launch_owned(const Exec& exec, const OwnedTask& task) {
 
 }  // namespace
 
-void add_owned(const Exec& exec, const DeviceOwnedJob& job) {
+void add_owned(const Exec& exec, const OwnedJob& job) {
   launch_owned<AddOwned>(exec, make_owned_task(job));
 }
 
-void store_owned(const Exec& exec, const DeviceOwnedJob& job) {
+void store_owned(const Exec& exec, const OwnedJob& job) {
   launch_owned<StoreOwned>(exec, make_owned_task(job));
 }
 
-void write_owned(const Exec& exec, const DeviceOwnedJob& job, float factor,
-                 std::uint32_t* not_finite) {
-  WINNOW_EXPECTS(not_finite != nullptr, "write_owned needs a word for not_finite");
+void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
   OwnedTask task = make_owned_task(job);
   task.factor = factor;
   task.not_finite = not_finite;
   launch_owned<WriteOwned>(exec, task);
 }
 
-void take_owned(const Exec& exec, const DeviceOwnedJob& job, std::span<float> taken) {
-  WINNOW_EXPECTS(taken.size() == job.values.count, "what is taken must be as many as the values");
-  const OwnedTask task = make_owned_task(job);
+void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
   if (taken.empty()) return;
-  launch<TakeOwned>(exec, blocks_of(taken.size()), {task, taken.data()});
+  launch<TakeOwned>(exec, blocks_of(taken.size()), {make_owned_task(job), taken.data()});
 }
 
 }  // namespace winnow::kernels::cuda

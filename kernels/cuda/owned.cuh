@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <winnow/error.hpp>
 
-#include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/terms.hpp"
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/vectors.cuh"
+#include "kernels/owned.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -108,18 +108,12 @@ struct TakeOwned {
   }
 };
 
-inline OwnedTask make_owned_task(const DeviceOwnedJob& job) {
-  WINNOW_EXPECTS(job.owner < job.partition.owners(),
-                 "values by local number must be of one of the partition's owners");
-  WINNOW_EXPECTS(job.values.count <= job.partition.local_count(job.owner),
-                 "an owner has at most as many values as positions");
-  WINNOW_EXPECTS(job.count == nullptr || job.values.is_list,
-                 "how many values there are may be open of a list alone");
+inline OwnedTask make_owned_task(const OwnedJob& job) {
   return {.partition = job.partition,
           .owner = job.owner,
-          .pieces = job.pieces.data(),
-          .piece_count = static_cast<std::uint32_t>(job.pieces.size()),
-          .values = job.values,
+          .pieces = job.pieces.there,
+          .piece_count = static_cast<std::uint32_t>(job.pieces.host.size()),
+          .values = device_term(job.values),
           .count_at = job.count};
 }
 

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <winnow/error.hpp>
 
 #include "kernels/cuda/look_back.cuh"
 #include "kernels/cuda/simt.hpp"
-#include "kernels/cuda/split.hpp"
+#include "kernels/split.hpp"
 
 // Sorting by owner without a sort. In a list that ascends the entries of one unit follow each
 // other, and an owner has one unit of each group. So
@@ -161,21 +159,11 @@ inline std::size_t split_scratch_bytes(const Partition& partition) {
          partition.owners() * partition.groups() * sizeof(std::uint32_t);
 }
 
-inline SplitTask make_split_task(const DeviceSplitJob& job) {
-  const std::size_t k = job.list.index.size();
-  WINNOW_EXPECTS(k <= std::numeric_limits<std::uint32_t>::max() && k <= job.partition.count(),
-                 "a list has at most as many entries as positions, and fewer than 2^32");
-  WINNOW_EXPECTS(job.list.value.size() == k && job.local.size() == k && job.value.size() == k,
-                 "index, value, local and the sorted value must have equal sizes");
-  WINNOW_EXPECTS(job.begin.size() == std::size_t{job.partition.owners()} + 1,
-                 "begin must have a place for each owner and one more");
-  WINNOW_EXPECTS(job.scratch.size() >= split_scratch_bytes(job.partition) &&
-                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "split_by_owner needs split_scratch bytes, 256-byte aligned");
-  std::byte* const scratch = job.scratch.data();
+/// `scratch`: split_scratch_bytes, 256-byte aligned, all zero.
+inline SplitTask make_split_task(const SplitJob& job, std::byte* scratch) {
   return {.index = job.list.index.data(),
           .value = job.list.value.data(),
-          .k = k,
+          .k = job.list.index.size(),
           .partition = job.partition,
           .local = job.local.data(),
           .sorted = job.value.data(),

@@ -15,8 +15,10 @@
 #include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/owned.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/split.hpp"
 #include "kernels/take.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -25,6 +27,7 @@ namespace winnow::kernels {
 /// The bodies of all operations in one place, a line each. A body has the signature of its
 /// operation. It may rely on what kernels/dispatch has checked.
 struct Bodies {
+  decltype(kernels::add_owned)* add_owned;
   decltype(kernels::all_finite)* all_finite;
   decltype(kernels::average)* average;
   void (*copy)(const Exec&, std::span<std::byte>, std::span<const std::byte>);
@@ -39,16 +42,22 @@ struct Bodies {
   decltype(kernels::fits)* fits;
   decltype(kernels::from_ordered)* from_ordered;
   decltype(kernels::narrow)* narrow;
+  decltype(kernels::positions_of)* positions_of;
   decltype(kernels::put)* put;
   decltype(kernels::put_back)* put_back;
   decltype(kernels::quantize)* quantize;
   decltype(kernels::reduce)* reduce;
   decltype(kernels::residual_add)* residual_add;
   decltype(kernels::scale)* scale;
+  decltype(kernels::split_by_owner)* split_by_owner;
+  decltype(kernels::split_scratch)* split_scratch;
   decltype(kernels::store)* store;
+  decltype(kernels::store_owned)* store_owned;
   decltype(kernels::take)* take;
+  decltype(kernels::take_owned)* take_owned;
   decltype(kernels::to_ordered)* to_ordered;
   decltype(kernels::widen)* widen;
+  decltype(kernels::write_owned)* write_owned;
   decltype(kernels::zero)* zero;
 };
 
@@ -62,6 +71,8 @@ bool holds(const Condition& condition);
 /// The body that exec.place names. UsageError where this build has none.
 template <class Body>
 Body& body_of(const Exec& exec, Body* Bodies::*operation) {
+  WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
+                 "Exec::workspace must be of the host; that of a device is device_workspace");
   const Bodies& bodies = exec.place == Place::cuda  ? kCuda
                          : exec.place == Place::cpu ? kCpu
                                                     : kReference;
@@ -74,8 +85,6 @@ Body& body_of(const Exec& exec, Body* Bodies::*operation) {
 /// host it calls none; on a device its kernels look. The one place where operations are dispatched.
 template <class Body, class... Args>
 void dispatch(const Exec& exec, Body* Bodies::*operation, Args&&... args) {
-  WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
-                 "Exec::workspace must be of the host; that of a device is device_workspace");
   Body& body = body_of(exec, operation);
   if (exec.place != Place::cuda && !holds(exec.condition)) return;
   const FloatMode mode;

@@ -5,6 +5,7 @@
 namespace winnow::kernels {
 
 namespace reference {
+decltype(kernels::add_owned) add_owned;
 decltype(kernels::all_finite) all_finite;
 decltype(kernels::average) average;
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
@@ -19,20 +20,27 @@ decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
 decltype(kernels::narrow) narrow;
+decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
 decltype(kernels::reduce) reduce;
 decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
+decltype(kernels::split_by_owner) split_by_owner;
+decltype(kernels::split_scratch) split_scratch;
 decltype(kernels::store) store;
+decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
+decltype(kernels::take_owned) take_owned;
 decltype(kernels::to_ordered) to_ordered;
 decltype(kernels::widen) widen;
+decltype(kernels::write_owned) write_owned;
 decltype(kernels::zero) zero;
 }  // namespace reference
 
 constinit const Bodies kReference{
+    .add_owned = reference::add_owned,
     .all_finite = reference::all_finite,
     .average = reference::average,
     .copy = reference::copy,
@@ -47,16 +55,22 @@ constinit const Bodies kReference{
     .fits = reference::fits,
     .from_ordered = reference::from_ordered,
     .narrow = reference::narrow,
+    .positions_of = reference::positions_of,
     .put = reference::put,
     .put_back = reference::put_back,
     .quantize = reference::quantize,
     .reduce = reference::reduce,
     .residual_add = reference::residual_add,
     .scale = reference::scale,
+    .split_by_owner = reference::split_by_owner,
+    .split_scratch = reference::split_scratch,
     .store = reference::store,
+    .store_owned = reference::store_owned,
     .take = reference::take,
+    .take_owned = reference::take_owned,
     .to_ordered = reference::to_ordered,
     .widen = reference::widen,
+    .write_owned = reference::write_owned,
     .zero = reference::zero,
 };
 

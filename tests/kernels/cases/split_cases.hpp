@@ -27,7 +27,7 @@ struct SplitList {
 
 /// The list by local number, owner by owner, with `begin`.
 using SplitBody = std::function<SplitList(const SplitList&, const kernels::Partition&)>;
-/// kernels::cuda::positions_of.
+/// kernels::positions_of.
 using PositionsBody = std::function<std::vector<std::uint32_t>(
     const kernels::Partition&, std::uint32_t owner, std::span<const std::uint32_t> local)>;
 

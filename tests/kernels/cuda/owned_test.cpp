@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/owned.hpp"
+#include "kernels/owned.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::cuda::DeviceOwnedJob;
-using kernels::cuda::PlacedSpan;
+using kernels::OwnedJob;
+using kernels::PlacedSpan;
 
 /// A case in device memory.
 struct OnDevice {
@@ -25,8 +25,9 @@ struct OnDevice {
   DeviceArray<std::uint64_t> coded, count;
   DeviceArray<std::uint32_t> not_finite;
   std::deque<DeviceArray<float>> elements;
+  std::vector<PlacedSpan> spans;
   DeviceArray<PlacedSpan> pieces;
-  DeviceOwnedJob job;
+  OwnedJob job;
 
   OnDevice(const OwnedCase& c, const std::vector<OwnedPiece>& of, const Stream& stream)
       : index(c.values.index.size()),
@@ -40,7 +41,6 @@ struct OnDevice {
     coded.upload(c.values.coded, stream);
     count.upload(std::vector<std::uint64_t>{c.count}, stream);
     not_finite.upload(std::vector<std::uint32_t>{0}, stream);
-    std::vector<PlacedSpan> spans;
     for (const OwnedPiece& piece : of) {
       elements.emplace_back(piece.elements.size()).upload(piece.elements, stream);
       spans.push_back({elements.back().span(), piece.base});
@@ -52,19 +52,17 @@ struct OnDevice {
     term.coded = std::as_bytes(coded.span());
     job = {.partition = c.partition,
            .owner = c.owner,
-           .pieces = pieces.span(),
-           .values = kernels::cuda::device_term(term),
+           .pieces = {spans, pieces.data()},
+           .values = term,
            .count = c.count == c.values.value.size() ? nullptr : count.span().data()};
     stream.synchronize();  // for the lists
   }
 
   void move(const OwnedCase& c, const Stream& stream) const {
     const Exec exec{.place = Place::cuda, .stream = stream.get()};
-    if (c.op == OwnedOp::add) kernels::cuda::add_owned(exec, job);
-    if (c.op == OwnedOp::store) kernels::cuda::store_owned(exec, job);
-    if (c.op == OwnedOp::write) {
-      kernels::cuda::write_owned(exec, job, c.factor, not_finite.span().data());
-    }
+    if (c.op == OwnedOp::add) kernels::add_owned(exec, job);
+    if (c.op == OwnedOp::store) kernels::store_owned(exec, job);
+    if (c.op == OwnedOp::write) kernels::write_owned(exec, job, c.factor, not_finite.data());
   }
 };
 
@@ -106,7 +104,7 @@ TEST_F(OwnedOnDevice, TakesElementsAndLeavesZeros) {
       std::vector<OwnedPiece> left = make_pieces(kCount);
       const OnDevice device(c, left, stream);
       DeviceArray<float> taken(list.value.size());
-      kernels::cuda::take_owned(exec, device.job, taken.span());
+      kernels::take_owned(exec, device.job, taken.span());
       std::vector<float> expected(list.value.size());
       for (std::size_t j = 0; j < expected.size(); ++j) {
         const std::uint64_t local = list.index.empty() ? j : list.index[j];

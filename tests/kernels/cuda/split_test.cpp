@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/split.hpp"
+#include "kernels/split.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using kernels::Partition;
 struct OnDevice {
   DeviceArray<std::uint32_t> index, local, begin;
   DeviceArray<float> value, sorted;
-  DeviceArray<std::byte> scratch;
+  Workspace scratch{kernels::cuda::kDeviceMemory};
   Partition partition;
 
   OnDevice(const SplitList& list, const Partition& of, const Stream& stream)
@@ -28,20 +28,19 @@ struct OnDevice {
         begin(of.owners() + 1),
         value(list.index.size()),
         sorted(list.index.size()),
-        scratch(kernels::cuda::split_scratch(of)),
         partition(of) {
     index.upload(list.index, stream);
     value.upload(list.value, stream);
   }
 
   void split(const Stream& stream) {
-    kernels::cuda::split_by_owner({.place = Place::cuda, .stream = stream.get()},
-                                  {.list = {index.span(), value.span()},
+    Exec exec = stream.exec();
+    exec.device_workspace = &scratch;
+    kernels::split_by_owner(exec, {.list = {index.span(), value.span()},
                                    .partition = partition,
                                    .local = local.span(),
                                    .value = sorted.span(),
-                                   .begin = begin.span(),
-                                   .scratch = scratch.span()});
+                                   .begin = begin.span()});
   }
   SplitList download(const Stream& stream) const {
     return {local.download(stream), sorted.download(stream), begin.download(stream)};
@@ -61,8 +60,7 @@ PositionsBody positions_on(const Stream& stream) {
                    std::span<const std::uint32_t> local) {
     DeviceArray<std::uint32_t> numbers(local.size());
     numbers.upload(local, stream);
-    kernels::cuda::positions_of({.place = Place::cuda, .stream = stream.get()}, partition, owner,
-                                numbers.span(), numbers.span());
+    kernels::positions_of(stream.exec(), partition, owner, numbers.span(), numbers.span());
     return numbers.download(stream);
   };
 }
@@ -88,6 +86,7 @@ TEST_F(SplitOnDevice, AGraphReplays) {
   SplitList list{.index = make_support(Support::random, 100'000, 1), .value = {}};
   list.value = make_input(Input::normal, list.index.size(), 1);
   OnDevice device(list, partition, stream);
+  device.split(stream);  // takes its scratch
   const Graph graph(stream, [&] { device.split(stream); });
   for (std::uint32_t replay = 0; replay < 2; ++replay) {
     list.value = make_input(Input::normal, list.index.size(), replay + 2);

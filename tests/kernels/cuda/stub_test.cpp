@@ -12,10 +12,8 @@
 #include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/message_header.hpp"
-#include "kernels/cuda/owned.hpp"
 #include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/select_sums.hpp"
-#include "kernels/cuda/split.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/cuda/verdict.hpp"
 #include "kernels/elementwise.hpp"
@@ -23,8 +21,10 @@
 #include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/owned.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/split.hpp"
 #include "kernels/take.hpp"
 
 namespace winnow {
@@ -62,13 +62,15 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::cuda::seal_bitmap({}, {}, 1, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::judge_messages({}, {}, {}, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_headers({}, {}, {}, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::add_owned({}, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::store_owned({}, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::write_owned({}, {}, 1, nullptr); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::split_by_owner({}, {}); }, refuses);
-  EXPECT_THAT([&] { (void)kernels::cuda::split_scratch(kernels::Partition(1, 1)); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::positions_of({}, kernels::Partition(1, 1), 0, {}, {}); },
-              refuses);
+  constexpr Exec kCuda{.place = Place::cuda};
+  std::vector<std::uint32_t> words(2);
+  EXPECT_THAT([&] { kernels::add_owned(kCuda, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::store_owned(kCuda, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::write_owned(kCuda, {}, 1, words.data()); }, refuses);
+  EXPECT_THAT([&] { kernels::take_owned(kCuda, {}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::split_by_owner(kCuda, {.begin = words}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::split_scratch(kCuda, kernels::Partition(1, 1), 1); }, refuses);
+  EXPECT_THAT([&] { kernels::positions_of(kCuda, kernels::Partition(1, 1), 0, {}, {}); }, refuses);
 }
 
 TEST(BuiltWithoutCuda, SelectionsSaySo) {

@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/owned.cuh"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "tests/kernels/cases/owned_cases.hpp"
@@ -15,8 +13,7 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::cuda::DeviceOwnedJob;
-using kernels::cuda::PlacedSpan;
+using kernels::PlacedSpan;
 
 OwnedBody owned_on(Machine& machine) {
   return [&machine](const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
@@ -26,8 +23,8 @@ OwnedBody owned_on(Machine& machine) {
     kernels::cuda::OwnedTask task = kernels::cuda::make_owned_task(
         {.partition = c.partition,
          .owner = c.owner,
-         .pieces = spans,
-         .values = kernels::cuda::device_term(c.values.term()),
+         .pieces = {spans, spans.data()},
+         .values = c.values.term(),
          .count = count == c.values.value.size() ? nullptr : &count});
     std::uint32_t not_finite = 0;
     task.factor = c.factor;
@@ -51,25 +48,6 @@ TEST_P(OwnedOnModel, EqualsTheDefinition) {
 
 TEST_P(OwnedOnModel, WhatIsNotFinite) {
   expect_moves_of_infinities(owned_on(machine_));
-}
-
-TEST(OwnedModel, RefusesWrongSizes) {
-  const std::vector<float> values(100);
-  const std::uint64_t count = 1;
-  const DeviceOwnedJob job{.partition = kernels::Partition(2, 128),
-                           .values = kernels::cuda::device_term({.value = values})};
-  const auto refuses = [](const DeviceOwnedJob& wrong, const std::string& why) {
-    EXPECT_THAT([&] { (void)kernels::cuda::make_owned_task(wrong); },
-                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
-  };
-  refuses(job, "as many values as positions");
-  DeviceOwnedJob wrong = job;
-  wrong.partition = kernels::Partition(2, 300);
-  EXPECT_NO_THROW((void)kernels::cuda::make_owned_task(wrong));
-  wrong.count = &count;
-  refuses(wrong, "open of a list alone");
-  wrong.owner = 2;
-  refuses(wrong, "one of the partition's owners");
 }
 
 }  // namespace

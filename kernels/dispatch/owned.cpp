@@ -1,0 +1,47 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/owned.hpp"
+
+#include "kernels/dispatch/bodies.hpp"
+
+namespace winnow::kernels {
+
+namespace {
+
+void check(const OwnedJob& job) {
+  const bool is_list = !job.values.index.empty();
+  WINNOW_EXPECTS(job.owner < job.partition.owners(),
+                 "values by local number must be of one of the partition's owners");
+  WINNOW_EXPECTS(job.most() <= job.partition.local_count(job.owner),
+                 "an owner has at most as many values as positions");
+  WINNOW_EXPECTS(!is_list || job.values.index.size() == job.most(),
+                 "a list needs as many values as indices");
+  WINNOW_EXPECTS(job.count == nullptr || is_list || job.most() == 0,
+                 "how many values there are may be open of a list alone");
+}
+
+}  // namespace
+
+void add_owned(const Exec& exec, const OwnedJob& job) {
+  check(job);
+  dispatch(exec, &Bodies::add_owned, job);
+}
+
+void store_owned(const Exec& exec, const OwnedJob& job) {
+  check(job);
+  dispatch(exec, &Bodies::store_owned, job);
+}
+
+void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
+  check(job);
+  WINNOW_EXPECTS(not_finite != nullptr, "write_owned needs a word for not_finite");
+  dispatch(exec, &Bodies::write_owned, job, factor, not_finite);
+}
+
+void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
+  check(job);
+  WINNOW_EXPECTS(taken.size() == job.most(), "what is taken must be as many as the values");
+  dispatch(exec, &Bodies::take_owned, job, taken);
+}
+
+}  // namespace winnow::kernels

@@ -1,0 +1,57 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "kernels/arithmetic/partition.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/ordered_sum.hpp"
+
+namespace winnow::kernels {
+
+// Values by local number of one owner, on their way to where its positions lie. No operation needs
+// scratch, and a CUDA graph can capture each. UsageError for wrong sizes.
+
+/// Elements that begin at a position, a multiple of Partition::kUnit.
+struct PlacedSpan {
+  std::span<float> elements;
+  std::uint64_t base = 0;
+};
+
+/// What the values are, and where their positions lie.
+struct OwnedJob {
+  Partition partition{1, 0};
+  std::uint32_t owner = 0;
+  Placed<PlacedSpan> pieces = {};  ///< ascending by base; a value of a position between them goes
+                                   ///< nowhere
+  Term values =
+      {};  ///< a list by local number, or a value for each of them from 0 on; coded or not
+  /// Where not null, how many of the list there are, read when the work runs: at most as many as
+  /// it has room for. In the memory of exec.place.
+  const std::uint64_t* count = nullptr;
+
+  /// How many values there are room for.
+  std::uint64_t most() const { return values.coded.empty() ? values.value.size() : values.count; }
+  /// How many there are, of a job in host memory.
+  std::uint64_t size() const { return count == nullptr ? most() : std::min(*count, most()); }
+};
+
+/// element += value.
+void add_owned(const Exec& exec, const OwnedJob& job);
+
+/// element = value, where that is finite.
+void store_owned(const Exec& exec, const OwnedJob& job);
+
+/// element = value * factor; *not_finite becomes 1 where some element is not finite, and stays as
+/// it is elsewhere.
+void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite);
+
+/// taken[j] = element, which becomes 0, at the positions of job.values; 0 where there is none. The
+/// values themselves are not read: taken may be their memory.
+void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken);
+
+}  // namespace winnow::kernels
