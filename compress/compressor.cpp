@@ -14,6 +14,7 @@
 #include "compress/support.hpp"
 #include "compress/threshold.hpp"
 #include "compress/topk.hpp"
+#include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
 
@@ -185,7 +186,7 @@ void Compressor::announce(const Exec& exec, const Header& header, std::span<std:
 
 void Compressor::sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
                                std::span<float> sum) const {
-  (void)kernels::ordered_sum(exec, gradients, 0, sum, 1);
+  kernels::ordered_sum(exec, {.terms = {gradients}, .sum = sum});
 }
 
 bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const {

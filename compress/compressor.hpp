@@ -13,7 +13,7 @@
 #include "compress/message.hpp"
 #include "compress/part.hpp"
 #include "kernels/cuda/verdict.hpp"
-#include "kernels/ordered_sum.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::compress {
 

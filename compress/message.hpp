@@ -9,7 +9,7 @@
 #include <winnow/exec.hpp>
 
 #include "compress/index/index_coding.hpp"
-#include "kernels/ordered_sum.hpp"
+#include "kernels/terms.hpp"
 #include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
@@ -90,7 +90,7 @@ struct MessageView {
   bool carries_all() const { return header.k == header.count; }
 };
 
-/// What a message adds to a sum over all of its positions.
+/// What a message adds to a sum.
 inline kernels::Term term(const MessageView& message) {
   if (!message.value.empty()) return {.index = message.index, .value = message.value};
   return {.index = message.index,

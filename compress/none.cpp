@@ -8,6 +8,7 @@
 #include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback_select.hpp"
+#include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
 namespace {
@@ -72,7 +73,9 @@ class Everything final : public Compressor {
       for (std::size_t rank = 0; rank < terms.size(); ++rank)
         terms[rank] = term(contributions[rank]);
       terms[part.self] = {.value = owned.acc};
-      if (!kernels::ordered_sum(exec, terms, 0, owned.left, 1)) header.flags |= Header::kPoison;
+      std::uint32_t not_finite = 0;
+      kernels::ordered_sum(exec, {.terms = {terms}, .sum = owned.left, .not_finite = &not_finite});
+      if (not_finite != 0) header.flags |= Header::kPoison;
       if ((header.flags & Header::kPoison) != 0) std::ranges::fill(owned.left, 0.0F);
       clear_own_gaps(exec, part, owned.left);  // where a sign, say, is never 0
     }

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "kernels/add_to.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
+#include "kernels/put_back.hpp"
 #include "kernels/split.hpp"
 
 namespace winnow::compress {
@@ -16,19 +16,6 @@ namespace {
 using kernels::OwnedJob;
 using kernels::Placed;
 using kernels::PlacedSpan;
-
-/// The entries of a list that lie in a piece; indices are positions of the part.
-kernels::SparseView slice(const kernels::SparseView& list, const Piece& piece) {
-  const auto begin = std::ranges::lower_bound(list.index, piece.base);
-  // The last piece may end at 2^32 - 1 positions: compare in 64 bits.
-  const std::uint64_t end = std::uint64_t{piece.base} + piece.elements.size();
-  const auto last = std::lower_bound(
-      begin, list.index.end(), end,
-      [](std::uint32_t position, std::uint64_t bound) { return position < bound; });
-  const auto first = static_cast<std::size_t>(begin - list.index.begin());
-  const auto size = static_cast<std::size_t>(last - begin);
-  return {list.index.subspan(first, size), list.value.subspan(first, size)};
-}
 
 /// A message with indices, its local numbers turned into positions.
 kernels::SparseView to_positions(const Exec& exec, const Part& part, std::uint32_t owner,
@@ -48,16 +35,20 @@ Placed<PlacedSpan> place(const Exec& exec, const Part& part, const Elements& ele
   return kernels::place(exec, std::span<const PlacedSpan>(spans));
 }
 
-/// Adds lists of chosen elements to all pieces.
-bool add_lists(const Exec& exec, const Part& part, std::span<const kernels::SparseView> lists,
-               float factor) {
-  const auto slices = exec.workspace->take<kernels::SparseView>(lists.size());
-  bool finite = true;
+/// elements = the sum of terms by position, times `factor`, in all pieces. Where `is_zero`, the
+/// elements are zero before. Returns whether all sums are finite.
+bool add_terms(const Exec& exec, const Part& part, std::span<const kernels::Term> terms,
+               float factor, bool is_zero) {
+  std::uint32_t not_finite = 0;
   for (const Piece& piece : part.pieces) {
-    for (std::size_t i = 0; i < lists.size(); ++i) slices[i] = slice(lists[i], piece);
-    finite = kernels::add_to(exec, piece.elements, piece.base, slices, factor) && finite;
+    kernels::ordered_sum(exec, {.terms = {terms},
+                                .begin = piece.base,
+                                .sum = piece.elements,
+                                .factor = factor,
+                                .not_finite = &not_finite,
+                                .sum_is_zero = is_zero});
   }
-  return finite;
+  return not_finite == 0;
 }
 
 }  // namespace
@@ -74,34 +65,29 @@ bool add_messages(const Exec& exec, const Part& part, std::span<const MessageVie
                   float factor) {
   if (messages.empty() || part.count == 0) return true;
   const Workspace::Scope scope(*exec.workspace);
-  if (std::ranges::none_of(messages, &MessageView::carries_all)) {
-    const auto lists = exec.workspace->take<kernels::SparseView>(messages.size());
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      lists[i] = {messages[i].index, messages[i].value};
-    }
-    return add_lists(exec, part, lists, factor);
-  }
   const auto terms = exec.workspace->take<kernels::Term>(messages.size());
-  for (std::size_t i = 0; i < messages.size(); ++i) terms[i] = term(messages[i]);
-  bool finite = true;
-  for (const Piece& piece : part.pieces) {
-    finite = kernels::ordered_sum(exec, terms, piece.base, piece.elements, factor) && finite;
-  }
-  return finite;
+  std::ranges::transform(messages, terms.begin(), term);
+  const bool is_zero = !std::ranges::all_of(messages, &MessageView::carries_all);
+  return add_terms(exec, part, terms, factor, is_zero);
 }
 
 bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView> sums,
                 float factor) {
   const Workspace::Scope scope(*exec.workspace);
-  const auto lists = exec.workspace->take<kernels::SparseView>(sums.size());
+  const auto terms = exec.workspace->take<kernels::Term>(sums.size());
+  std::size_t lists = 0;
+  for (std::uint32_t owner = 0; owner < sums.size(); ++owner) {
+    if (sums[owner].carries_all()) continue;
+    const kernels::SparseView list = to_positions(exec, part, owner, sums[owner]);
+    terms[lists++] = {.index = list.index, .value = list.value};
+  }
+  // Lists first: a sum of them may also write where they name nothing.
+  const bool finite =
+      lists == 0 || add_terms(exec, part, terms.first(lists), factor, /*is_zero=*/true);
   const auto elements = place_elements(exec, part);
   std::uint32_t not_finite = 0;
   for (std::uint32_t owner = 0; owner < sums.size(); ++owner) {
-    lists[owner] = {};
-    if (!sums[owner].carries_all()) {
-      lists[owner] = to_positions(exec, part, owner, sums[owner]);
-      continue;
-    }
+    if (!sums[owner].carries_all()) continue;
     kernels::write_owned(exec,
                          {.partition = part.partition,
                           .owner = owner,
@@ -109,7 +95,7 @@ bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView>
                           .values = term(sums[owner])},
                          factor, &not_finite);
   }
-  return add_lists(exec, part, lists, factor) && not_finite == 0;
+  return finite && not_finite == 0;
 }
 
 void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
@@ -164,7 +150,7 @@ void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local) 
 }
 
 void keep_left(const Exec& exec, const Part& part, const Owned& owned) {
-  const auto& [acc, left, listed, touched, chosen, device] = owned;
+  const auto& [acc, left, listed, results, touched, chosen, device] = owned;
   if (left.empty() && touched.index.empty() && chosen.index.empty()) return;
   const Workspace::Scope host_scope(*exec.workspace), scope(kernels::scratch_of(exec));
   const bool is_placed = !device.residuals.host.empty();

@@ -106,9 +106,9 @@ struct Part {
 /// What goes with an Owned of parts in device memory, and lies there.
 struct DeviceOwned {
   kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
-  /// Of the passes of encode, one a piece, and then of those of encode_sums.
-  std::span<kernels::SelectResult> results = {};
-  std::span<std::uint32_t> not_finite = {};      ///< likewise, where every position is sent
+  /// Of the passes of encode, one a piece, and then of those of encode_sums, where every position
+  /// is sent.
+  std::span<std::uint32_t> not_finite = {};
   std::span<std::uint64_t> touched_counts = {};  ///< how many of Owned::touched a piece has, each
                                                  ///< with the room that it has in Owned::listed
 };
@@ -122,6 +122,9 @@ struct Owned {
   // Where some are chosen acc is in the residuals: what encode listed of each piece, the sums that
   // are not acc, and what is left of the chosen ones.
   std::span<kernels::OwnedSums> listed = {};
+  /// Of the passes of encode, one a piece, and then of those of encode_sums; in the memory of the
+  /// part's place.
+  std::span<kernels::SelectResult> results = {};
   kernels::SparseView touched = {};
   kernels::SparseView chosen = {};
   DeviceOwned device = {};

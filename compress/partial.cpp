@@ -47,15 +47,18 @@ MessageView merge(const Exec& exec, const Header& header, const MessageView& fir
   const auto all = workspace.take<float>(header.k < count ? 0 : count);
   std::array terms{term(first), term(second)};
   if (!first.carries_all() && !second.carries_all()) {
-    sum.header.k = kernels::merge(exec, {first.index, first.value}, {second.index, second.value},
-                                  index, value);
+    kernels::merge(exec, {.first = {first.index, first.value},
+                          .second = {second.index, second.value},
+                          .index = index,
+                          .value = value,
+                          .size = &sum.header.k});
     sum.index = index.first(sum.header.k);
     sum.value = value.first(sum.header.k);
     if (shortest_k(count, sum.header.k, exact) != count) return sum;
     terms = {term(sum), {}};
   }
   // What is not finite is found in the result.
-  (void)kernels::ordered_sum(exec, terms, 0, all, 1);
+  kernels::ordered_sum(exec, {.terms = {terms}, .sum = all});
   sum.header.k = count;
   sum.index = {};
   sum.value = all;

@@ -142,14 +142,14 @@ std::span<std::byte> seal_selected_sums(const Exec& exec, const Codings& codings
 
 /// Contributions as lists by local number; those that carry every position are decoded. Takes the
 /// same memory whether they do or not.
-std::span<const kernels::SparseView> as_lists(const Exec& exec, const Part& part,
-                                              std::span<const MessageView> contributions) {
+std::span<const kernels::Term> as_lists(const Exec& exec, const Part& part,
+                                        std::span<const MessageView> contributions) {
   Workspace& workspace = *exec.workspace;
-  const auto lists = workspace.take<kernels::SparseView>(contributions.size());
+  const auto lists = workspace.take<kernels::Term>(contributions.size());
   const std::uint64_t count = part.partition.local_count(part.self);
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     const MessageView& message = contributions[rank];
-    lists[rank] = {message.index, message.value};
+    lists[rank] = {.index = message.index, .value = message.value};
     if (rank == part.self || part.most_for(part.self) < count) continue;
     const auto index = workspace.take<std::uint32_t>(count);
     const auto value = workspace.take<float>(count);

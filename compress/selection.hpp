@@ -40,7 +40,7 @@ std::span<std::byte> seal_selected_sums(const Exec& exec, const Codings& codings
 
 /// Contributions as lists by local number; those that carry every position are decoded. Takes the
 /// same memory whether they do or not.
-std::span<const kernels::SparseView> as_lists(const Exec& exec, const Part& part,
-                                              std::span<const MessageView> contributions);
+std::span<const kernels::Term> as_lists(const Exec& exec, const Part& part,
+                                        std::span<const MessageView> contributions);
 
 }  // namespace winnow::compress

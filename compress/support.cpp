@@ -52,9 +52,10 @@ void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
     const Workspace::Scope scope(*exec.workspace);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
     std::ranges::transform(terms, in_order.begin(), term);
-    const bool finite = kernels::ordered_sum(exec, in_order, 0, out.sum, 1);
+    std::uint32_t not_finite = 0;
+    kernels::ordered_sum(exec, {.terms = {in_order}, .sum = out.sum, .not_finite = &not_finite});
     if (out.message.empty()) return;
-    if (!finite) {
+    if (not_finite != 0) {
       sealed.header.flags |= Header::kPoison;
       std::ranges::fill(out.sum, 0.0F);
     }

@@ -30,7 +30,10 @@ class Threshold final : public Compressor {
     const Part& part = job.part;
     Workspace& workspace = *exec.workspace;
     const bool shared = part.self != Part::kNobody;
-    if (shared) out.owned.listed = take_lists(workspace, part);
+    if (shared) {
+      out.owned.listed = take_lists(workspace, part);
+      out.owned.results = workspace.take<kernels::SelectResult>(part.pieces.size());
+    }
     const Workspace::Scope scope(workspace);
     const auto index = workspace.take<std::uint32_t>(part.count);
     const auto value = workspace.take<float>(part.count);
@@ -47,7 +50,7 @@ class Threshold final : public Compressor {
                                          .value = value,
                                          .kept = &kept,
                                          .result = &result});
-      if (shared) out.owned.listed[i].listed = result.listed;
+      if (shared) out.owned.results[i] = result;
       out.finite = out.finite && result.finite;
       piece.state->soil();
     }
@@ -68,25 +71,29 @@ class Threshold final : public Compressor {
     const Workspace::Scope scope(workspace);
     const auto terms = as_lists(exec, part, contributions);
     EncodeJob sealed = job;
-    std::size_t kept_end = 0, touched_end = 0;
+    std::uint64_t kept = 0, touched_end = 0;
     {
       const kernels::Stopwatch watch(job.add_seconds);
       for (std::size_t i = 0; i < part.pieces.size(); ++i) {
         const std::uint64_t size = part.pieces[i].own_count;
         if (size == 0) continue;
-        kernels::SumLists lists{index.subspan(kept_end, size), value.subspan(kept_end, size),
-                                touched.subspan(touched_end, size), sum.subspan(touched_end, size)};
-        if (!kernels::keep_sums(exec, owned.listed[i], terms, lists).finite) {
-          sealed.header.flags |= Header::kPoison;
-        }
-        kept_end += lists.index.size();
-        touched_end += lists.touched.size();
+        std::uint64_t touched_count = 0;
+        kernels::SelectResult result{};
+        kernels::keep_sums(exec, {.owned = owned.listed[i],
+                                  .fed = &owned.results[i],
+                                  .terms = {terms},
+                                  .out = {index, value, touched.subspan(touched_end, size),
+                                          sum.subspan(touched_end, size)},
+                                  .kept = &kept,
+                                  .touched_count = &touched_count,
+                                  .result = &result});
+        if (!result.finite) sealed.header.flags |= Header::kPoison;
+        touched_end += touched_count;
       }
     }
     owned.touched = {touched.first(touched_end), sum.first(touched_end)};
-    owned.chosen = {index.first(kept_end), value.first(kept_end)};
-    return seal_selected_sums(exec, codings(), sealed, owned.chosen.index, value.first(kept_end),
-                              out);
+    owned.chosen = {index.first(kept), value.first(kept)};
+    return seal_selected_sums(exec, codings(), sealed, owned.chosen.index, value.first(kept), out);
   }
 
   void select(const Exec&, const EncodeJob&, std::span<std::byte>) const override {

@@ -28,16 +28,6 @@ std::span<kernels::OwnedSums> take_lists(Workspace& workspace, const Part& part)
   return lists;
 }
 
-/// Scratch of select_sums, at most, where `count` positions compete for k places, in any step.
-std::size_t selection_bytes(const Exec& exec, std::size_t count, std::size_t k) {
-  constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
-  const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
-  const std::size_t candidates =
-      list_room(count, k) + std::min(count, threads * (2 * k + kSpareCandidates));
-  return sizeof(float) * count + (sizeof(float) + sizeof(std::uint32_t)) * candidates + kSample +
-         threads * kOfThread;
-}
-
 class TopK final : public Compressor {
  public:
   TopK(double density, std::string selection, const Codings& codings)
@@ -56,7 +46,10 @@ class TopK final : public Compressor {
   void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const override {
     const Part& part = job.part;
     const bool shared = part.self != Part::kNobody;
-    if (shared) out.owned.listed = take_lists(*exec.workspace, part);
+    if (shared) {
+      out.owned.listed = take_lists(*exec.workspace, part);
+      out.owned.results = exec.workspace->take<kernels::SelectResult>(part.pieces.size());
+    }
     const Workspace::Scope scope(*exec.workspace);
     const auto index = exec.workspace->take<std::uint32_t>(part.k);
     const auto value = exec.workspace->take<float>(part.k);
@@ -72,7 +65,7 @@ class TopK final : public Compressor {
                                       .value = value.subspan(at, piece.k),
                                       .state = &piece.state->bounds->bound,
                                       .result = &result});
-      if (shared) out.owned.listed[i].listed = result.listed;
+      if (shared) out.owned.results[i] = result;
       out.finite = out.finite && result.finite;
       piece.state->soil();
       at += piece.k;
@@ -93,26 +86,30 @@ class TopK final : public Compressor {
     const auto sum = workspace.take<float>(most);
     const Workspace::Scope scope(workspace);
     const auto terms = as_lists(exec, part, contributions);
+    EncodeJob sealed = job;
     std::size_t at = 0, end = 0;
-    bool finite = true;
     {
       const kernels::Stopwatch watch(job.add_seconds);
       for (std::size_t i = 0; i < part.pieces.size(); ++i) {
         const Piece& piece = part.pieces[i];
         if (piece.own_k == 0) continue;
         const std::size_t room = std::min<std::size_t>(most - end, piece.own_count);
-        kernels::SumLists lists{index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
-                                touched.subspan(end, room), sum.subspan(end, room)};
-        finite = kernels::select_sums(exec, owned.listed[i], terms, piece.state->bounds->sum_bound,
-                                      lists)
-                     .finite &&
-                 finite;
+        std::uint64_t touched_count = 0;
+        kernels::SelectResult summed{};
+        kernels::select_sums(
+            exec, {.owned = owned.listed[i],
+                   .fed = &owned.results[i],
+                   .terms = {terms},
+                   .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k),
+                           touched.subspan(end, room), sum.subspan(end, room)},
+                   .touched_count = &touched_count,
+                   .state = &piece.state->bounds->sum_bound,
+                   .result = &summed});
+        if (!summed.finite) sealed.header.flags |= Header::kPoison;
         at += piece.own_k;
-        end += lists.touched.size();
+        end += touched_count;
       }
     }
-    EncodeJob sealed = job;
-    if (!finite) sealed.header.flags |= Header::kPoison;
     owned.touched = {touched.first(end), sum.first(end)};
     owned.chosen = {index, value};
     return seal_selected_sums(exec, codings(), sealed, index, value, out);
@@ -126,15 +123,18 @@ class TopK final : public Compressor {
     const std::size_t most = std::ranges::max(part.owner_k);
     const auto index = workspace.take<std::uint32_t>(most).first(part.owner_k[part.self]);
     const auto value = workspace.take<float>(most).first(index.size());
-    const auto nothing = workspace.take<kernels::SparseView>(part.partition.owners());
-    std::ranges::fill(nothing, kernels::SparseView());
+    const auto nothing = workspace.take<kernels::Term>(part.partition.owners());
+    std::ranges::fill(nothing, kernels::Term());
     EncodeJob sealed = job;
     std::size_t at = 0;
     for (const Piece& piece : part.pieces) {
       const Workspace::Scope of_piece(workspace);
       const std::size_t most_own = part.most_owned(piece), most_k = kept(most_own);
       auto own = take_list(workspace, part, piece, list_room(most_own, most_k), 0);
-      workspace.reserve(selection_bytes(exec, most_own, most_k));
+      auto largest = own;
+      largest.count = most_own;
+      workspace.reserve(
+          kernels::select_sums_scratch(exec, largest, most_k, part.partition.owners()));
       kernels::SelectBound& bound = piece.state->bounds->sum_bound;
       if (bound.k > 0) own.own.bound = bound.bound;  // turns differ in k by a few elements
       kernels::SelectResult result{};
@@ -146,10 +146,16 @@ class TopK final : public Compressor {
       piece.state->soil();
       if (!result.finite) sealed.header.flags |= Header::kPoison;
       if (piece.own_k == 0) continue;
-      own.listed = result.listed;
-      kernels::SumLists picked{
-          index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}};
-      (void)kernels::select_sums(exec, own, nothing, bound, picked);
+      std::uint64_t touched_count = 0;
+      kernels::SelectResult picked{};
+      kernels::select_sums(
+          exec, {.owned = own,
+                 .fed = &result,
+                 .terms = {nothing},
+                 .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}},
+                 .touched_count = &touched_count,
+                 .state = &bound,
+                 .result = &picked});
       at += piece.own_k;
     }
     seal_support(exec, codings(), sealed, index, out);

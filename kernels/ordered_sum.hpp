@@ -2,32 +2,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "kernels/value_coding.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::kernels {
 
-/// What one rank adds to a sum, in one of three forms:
-///   index and value   values at some positions, ascending
-///   value alone       a value at every position from 0 on
-///   coded             the same, as kernels::quantize writes `count` values
-struct Term {
-  std::span<const std::uint32_t> index = {};
-  std::span<const float> value = {};
-  ValueFormat format = {};
-  std::span<const std::byte> coded = {};
-  std::uint64_t count = 0;
+struct OrderedSumJob {
+  PlacedTerms terms = {};
+  std::uint64_t begin = 0;  ///< position of sum[0]
+  std::span<float> sum = {};
+  float factor = 1;
+  /// If not null, becomes 1 where some sum is not finite, and stays as it is elsewhere.
+  std::uint32_t* not_finite = nullptr;
+  /// All of `sum` reads zero before, so that a body may write only what terms name.
+  bool sum_is_zero = false;
 };
 
-/// Writes positions [begin, begin + sum.size()) of the sum of `terms` in their order, times factor:
+/// Writes positions [begin, begin + sum.size()) of the sum of the terms in their order, times
+/// factor:
 ///   sum[i] = (((0 + terms[0][begin + i]) + terms[1][begin + i]) + ...) * factor
 /// where a term that says nothing of a position is left out. Tile by tile, so that each sum is
-/// written once and no term is ever decoded whole. Returns whether every sum is finite.
-bool ordered_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t begin,
-                 std::span<float> sum, float factor);
+/// written once, without atomics, and no term is ever decoded whole. Bit-identical for every place
+/// and number of threads.
+void ordered_sum(const Exec& exec, const OrderedSumJob& job);
 
 }  // namespace winnow::kernels

@@ -7,8 +7,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "kernels/add_to.hpp"
 #include "kernels/arithmetic/partition.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::kernels {
 

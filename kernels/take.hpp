@@ -6,7 +6,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
-#include "kernels/add_to.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::kernels {
 

@@ -47,14 +47,16 @@ struct CudaInputs {
   const Set& set(std::size_t round) const { return sets[round % sets.size()]; }
   Exec exec() const {
     Exec exec = stream.exec();
-    exec.device_workspace = &scratch;
+    exec.workspace = &workspace;
+    exec.device_workspace = &device_workspace;
     return exec;
   }
 
   StreamRef stream;
   std::size_t count, k;
   std::deque<Set> sets;
-  mutable Workspace scratch{kernels::cuda::kDeviceMemory};
+  mutable Workspace workspace;  // for scratch
+  mutable Workspace device_workspace{kernels::cuda::kDeviceMemory};
 };
 
 /// Rows of the passes over all elements; the first is the device's copy.

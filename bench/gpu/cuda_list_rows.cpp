@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/indices.hpp"
-#include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/seal.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/merge.hpp"
+#include "kernels/ordered_sum.hpp"
 #include "kernels/split.hpp"
 
 namespace winnow::bench {
@@ -20,7 +20,7 @@ namespace winnow::bench {
 namespace {
 
 using Rows = std::vector<CudaRow>;
-using kernels::cuda::DeviceTerm;
+using kernels::Term;
 
 /// Lists of 8 ranks that lie evenly and rarely meet, with float32 and with int4 values.
 struct Lists {
@@ -46,9 +46,9 @@ struct Lists {
     }
     fill(value.span(), kRanks, in.stream);  // coding has left errors there
     for (std::uint32_t r = 0; r < kRanks; ++r) {
-      terms.push_back(kernels::cuda::device_term({.index = list(r).index, .value = list(r).value}));
-      coded_terms.push_back(kernels::cuda::device_term(
-          {.index = list(r).index, .format = int4(), .coded = message(r), .count = k}));
+      terms.push_back({.index = list(r).index, .value = list(r).value});
+      coded_terms.push_back(
+          {.index = list(r).index, .format = int4(), .coded = message(r), .count = k});
     }
   }
 
@@ -71,7 +71,7 @@ struct Lists {
   DeviceArray<float> value;
   std::size_t coded_bytes;  ///< of a rank
   DeviceArray<std::byte> coded;
-  std::vector<DeviceTerm> terms, coded_terms;
+  std::vector<Term> terms, coded_terms;
 };
 
 using ListsRef = std::shared_ptr<const Lists>;
@@ -162,26 +162,20 @@ void add_split(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
 
 /// Room for the union of two lists.
 struct Union {
-  explicit Union(const CudaInputs& in)
-      : index(2 * in.k),
-        value(2 * in.k),
-        size(1),
-        scratch(kernels::cuda::merge_scratch(2 * in.k)) {}
+  explicit Union(const CudaInputs& in) : index(2 * in.k), value(2 * in.k), size(1) {}
   DeviceArray<std::uint32_t> index;
   DeviceArray<float> value;
   DeviceArray<std::uint64_t> size;
-  DeviceArray<std::byte> scratch;
 };
 
 void add_merge(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const auto room = std::make_shared<Union>(in);
   rows.push_back({"merge of 2", static_cast<double>(32 * in.k), [&in, lists, room](auto) {
-                    kernels::cuda::merge(in.exec(), {.first = lists->list(0),
-                                                     .second = lists->list(1),
-                                                     .index = room->index.span(),
-                                                     .value = room->value.span(),
-                                                     .size = room->size.data(),
-                                                     .scratch = room->scratch.span()});
+                    kernels::merge(in.exec(), {.first = lists->list(0),
+                                               .second = lists->list(1),
+                                               .index = room->index.span(),
+                                               .value = room->value.span(),
+                                               .size = room->size.data()});
                   }});
 }
 
@@ -189,14 +183,14 @@ void add_sums(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const std::size_t sum = in.count * sizeof(float);
   const std::size_t plain = 8 * in.k, coded = 4 * in.k + lists->coded_bytes;
   for (const bool is_coded : {false, true}) {
-    const std::span<const DeviceTerm> terms = is_coded ? lists->coded_terms : lists->terms;
+    const std::span<const Term> terms = is_coded ? lists->coded_terms : lists->terms;
     rows.push_back({is_coded ? "ordered_sum of 8, int4" : "ordered_sum of 8",
                     static_cast<double>(Lists::kRanks * (is_coded ? coded : plain) + sum),
                     [&in, lists, terms](std::size_t round) {
                       const auto& s = in.set(round);
-                      kernels::cuda::ordered_sum(in.exec(), {.terms = terms,
-                                                             .sum = s.target.span(),
-                                                             .not_finite = s.not_finite.data()});
+                      kernels::ordered_sum(in.exec(), {.terms = {terms},
+                                                       .sum = s.target.span(),
+                                                       .not_finite = s.not_finite.data()});
                     }});
   }
 }

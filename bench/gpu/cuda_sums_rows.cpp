@@ -6,14 +6,12 @@
 #include <utility>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/select_sums.hpp"
 #include "kernels/feedback_select.hpp"
+#include "kernels/select_sums.hpp"
 
 namespace winnow::bench {
 
 namespace {
-
-using kernels::cuda::DeviceTerm;
 
 /// What an owner of 8 does in a step of `balanced`: 7 ranks send it lists that lie evenly and
 /// rarely meet, and it selects as many of the sums as each sent.
@@ -32,10 +30,8 @@ struct Sums {
         own_index(in.k),
         index(sent),
         touched(most()),
-        terms(kRanks),
-        scratch(kernels::cuda::select_sums_scratch(owned(), kRanks)) {
+        terms(1) {
     make_list(in);
-    std::vector<DeviceTerm> host(1, kernels::cuda::device_term({}));
     std::vector<std::uint32_t> positions(sent);
     for (std::uint32_t r = 1; r < kRanks; ++r) {
       for (std::size_t j = 0; j < sent; ++j) {
@@ -43,10 +39,9 @@ struct Sums {
       }
       term_index.emplace_back(sent).upload(positions, in.stream);
       fill(term_value.emplace_back(sent).span(), r, in.stream);
-      host.push_back(kernels::cuda::device_term(
-          {.index = term_index.back().span(), .value = term_value.back().span()}));
+      terms.push_back({.index = term_index.back().span(), .value = term_value.back().span()});
     }
-    terms.upload(host, in.stream);
+    placed = kernels::place_terms(in.exec(), terms);
   }
 
   std::size_t most() const { return std::min((kRanks - 1) * sent, count); }
@@ -79,16 +74,14 @@ struct Sums {
 
   void step(const CudaInputs& in, std::size_t round) const {
     const auto& s = in.set(round);
-    kernels::cuda::select_sums(in.exec(),
-                               {.owned = owned(),
-                                .fed = fed.data(),
-                                .terms = terms.data(),
-                                .term_count = kRanks,
-                                .out = {index.span(), value.span(), touched.span(), sum.span()},
-                                .touched_count = touched_count.data(),
-                                .state = s.state.data(),
-                                .result = s.result.data(),
-                                .scratch = scratch.span()});
+    kernels::select_sums(in.exec(),
+                         {.owned = owned(),
+                          .fed = fed.data(),
+                          .terms = placed,
+                          .out = {index.span(), value.span(), touched.span(), sum.span()},
+                          .touched_count = touched_count.data(),
+                          .state = s.state.data(),
+                          .result = s.result.data()});
   }
 
   kernels::Partition partition;
@@ -97,10 +90,10 @@ struct Sums {
   DeviceArray<std::uint32_t> own_index, index, touched;
   std::deque<DeviceArray<std::uint32_t>> term_index;
   std::deque<DeviceArray<float>> term_value;
-  DeviceArray<DeviceTerm> terms;
+  std::vector<kernels::Term> terms;
+  kernels::PlacedTerms placed;
   DeviceArray<std::uint64_t> touched_count{1};
   DeviceArray<kernels::SelectResult> fed{1};
-  DeviceArray<std::byte> scratch;
 };
 
 /// The same owner, where all sums that reach the bound are kept: room for all of them.
@@ -112,8 +105,7 @@ struct KeptSums {
         sum(sums->count),
         own_index(sums->count),
         index(sums->count),
-        touched(sums->count),
-        scratch(kernels::cuda::select_sums_scratch(owned(), Sums::kRanks)) {
+        touched(sums->count) {
     const std::size_t listed = std::min(sums->count, in.k);
     kernels::cuda::enqueue_copy(own_index.span().first(listed),
                                 sums->own_index.span().first(listed), in.stream);
@@ -134,23 +126,19 @@ struct KeptSums {
   }
 
   void step(const CudaInputs& in, std::size_t round) const {
-    kernels::cuda::keep_sums(in.exec(),
-                             {.owned = owned(),
-                              .fed = sums->fed.data(),
-                              .terms = sums->terms.data(),
-                              .term_count = Sums::kRanks,
-                              .out = {index.span(), value.span(), touched.span(), sum.span()},
-                              .kept = kept.data(),
-                              .touched_count = touched_count.data(),
-                              .result = in.set(round).result.data(),
-                              .scratch = scratch.span()});
+    kernels::keep_sums(in.exec(), {.owned = owned(),
+                                   .fed = sums->fed.data(),
+                                   .terms = sums->placed,
+                                   .out = {index.span(), value.span(), touched.span(), sum.span()},
+                                   .kept = kept.data(),
+                                   .touched_count = touched_count.data(),
+                                   .result = in.set(round).result.data()});
   }
 
   std::shared_ptr<const Sums> sums;
   DeviceArray<float> own_value, value, sum;
   DeviceArray<std::uint32_t> own_index, index, touched;
   DeviceArray<std::uint64_t> kept{1}, touched_count{1};
-  DeviceArray<std::byte> scratch;
 };
 
 CudaRow keep_row(const CudaInputs& in, const std::shared_ptr<const Sums>& sums,

@@ -7,30 +7,37 @@
 #include "bench/micro/kernel_timer.hpp"
 #include "bench/micro/random_entries.hpp"
 #include "bench/micro/targets.hpp"
-#include "kernels/add_to.hpp"
 #include "kernels/merge.hpp"
+#include "kernels/ordered_sum.hpp"
 
-// Adding what the ranks sent, 1 % each: add_to one list, add_to_4 four and their average. The sum
-// is not in the cache. merge: the union of two lists. There is no SIMD in them, hence one target.
+// Adding what the ranks sent, 1 % each: ordered_sum one list, ordered_sum_4 four and their average.
+// The sum is not in the cache; it reads zero only the first time, which no list's work depends on.
+// merge: the union of two lists. There is no SIMD in them, hence one target.
 
 namespace winnow::bench {
 namespace {
 
 template <int kLists>
-void add_to(benchmark::State& state) {
+void ordered_sum(benchmark::State& state) {
   kernels::HostArray<float> sum(kCount);
   std::vector<Entries> lists;
-  std::vector<kernels::SparseView> views;
+  std::vector<kernels::Term> terms;
   std::size_t kept = 0;
   for (unsigned seed = 1; seed <= kLists; ++seed) {
     lists.push_back(random_entries(kCount, kCount / 100, seed));
-    views.push_back(lists.back().view());
-    kept += views.back().index.size();
+    terms.push_back({.index = lists.back().view().index, .value = lists.back().view().value});
+    kept += terms.back().index.size();
   }
-  const double seconds = KernelTimer::get().run(
-      state, {.kernel = [&] {
-        benchmark::DoNotOptimize(kernels::add_to(Exec{}, sum.span(), 0, views, 1.0F / kLists));
-      }});
+  const double seconds =
+      KernelTimer::get().run(state, {.kernel = [&] {
+                               std::uint32_t not_finite = 0;
+                               kernels::ordered_sum(Exec{}, {.terms = {terms},
+                                                             .sum = sum.span(),
+                                                             .factor = 1.0F / kLists,
+                                                             .not_finite = &not_finite,
+                                                             .sum_is_zero = true});
+                               benchmark::DoNotOptimize(not_finite);
+                             }});
   state.counters["ns_per_kept"] = 1e9 * seconds / static_cast<double>(kept);
 }
 
@@ -40,19 +47,23 @@ void merge(benchmark::State& state) {
   const std::size_t kept = first.view().index.size() + second.view().index.size();
   kernels::HostArray<std::uint32_t> index(kept);
   kernels::HostArray<float> value(kept);
-  const double seconds = KernelTimer::get().run(
-      state, {.kernel = [&] {
-        benchmark::DoNotOptimize(
-            kernels::merge(Exec{}, first.view(), second.view(), index.span(), value.span()));
-      }});
+  const double seconds = KernelTimer::get().run(state, {.kernel = [&] {
+                                                  std::uint64_t size = 0;
+                                                  kernels::merge(Exec{}, {.first = first.view(),
+                                                                          .second = second.view(),
+                                                                          .index = index.span(),
+                                                                          .value = value.span(),
+                                                                          .size = &size});
+                                                  benchmark::DoNotOptimize(size);
+                                                }});
   state.counters["ns_per_kept"] = 1e9 * seconds / static_cast<double>(kept);
 }
 
 }  // namespace
 
 void register_add() {
-  register_once("add_to", std::to_string(kCount), add_to<1>);
-  register_once("add_to_4", std::to_string(kCount), add_to<4>);
+  register_once("ordered_sum", std::to_string(kCount), ordered_sum<1>);
+  register_once("ordered_sum_4", std::to_string(kCount), ordered_sum<4>);
   register_once("merge", std::to_string(kCount), merge);
 }
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <random>
 
-#include "kernels/add_to.hpp"
 #include "kernels/exec/host_memory.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::bench {
 

@@ -10,7 +10,7 @@
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
-#include "kernels/ordered_sum.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::comm {
 namespace {

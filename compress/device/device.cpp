@@ -14,12 +14,12 @@
 #include "compress/device/sums.hpp"
 #include "compress/device/support.hpp"
 #include "compress/support.hpp"
-#include "kernels/add_to.hpp"
-#include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/ordered_sum.hpp"
+#include "kernels/put_back.hpp"
 #include "kernels/residual_add.hpp"
 
 namespace winnow::compress {
@@ -81,20 +81,20 @@ class OnDevice final : public Compressor {
     if (outcome.shared_out) return write_sums_on_device(exec, part, outcome);
     if (outcome.messages.empty() || part.count == 0) return true;  // dense writes its own
     const Workspace::Scope host_scope(*exec.workspace), scope(*exec.device_workspace);
-    const auto terms = exec.workspace->take<kernels::cuda::DeviceTerm>(outcome.messages.size());
-    std::ranges::transform(outcome.messages, terms.begin(), device_term);
+    const auto terms = exec.workspace->take<kernels::Term>(outcome.messages.size());
+    std::ranges::transform(outcome.messages, terms.begin(), term);
     Exec sums = exec;
     if (outcome.verdict != nullptr) sums.condition = kernels::cuda::sound(*outcome.verdict);
-    kernels::cuda::DeviceSumJob job{.factor = outcome.factor};
-    place_terms(exec, terms, job);
+    const auto placed = kernels::place_terms_to_sum(exec, terms);
     const bool unseen = outcome.verdict != nullptr;
     const auto not_finite = unseen ? std::span(&outcome.verdict->not_finite, 1)
                                    : kernels::take_zeros<std::uint32_t>(exec, 1);
-    job.not_finite = not_finite.data();
     for (const Piece& piece : part.pieces) {
-      job.begin = piece.base;
-      job.sum = piece.elements;
-      kernels::cuda::ordered_sum(sums, job);
+      kernels::ordered_sum(sums, {.terms = placed,
+                                  .begin = piece.base,
+                                  .sum = piece.elements,
+                                  .factor = outcome.factor,
+                                  .not_finite = not_finite.data()});
     }
     if (unseen) return true;
     std::uint32_t answer = 0;

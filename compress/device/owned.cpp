@@ -69,9 +69,9 @@ void encode_selected_by_owner(const Exec& exec, const Codings& codings, const En
   Owned& owned = out.owned;
   owned.listed = take_lists(exec, part);
   owned.device.residuals = place_residuals(exec, part);
-  owned.device.results = scratch.take<SelectResult>(2 * part.pieces.size());
+  owned.results = scratch.take<SelectResult>(2 * part.pieces.size());
   owned.device.touched_counts = scratch.take<std::uint64_t>(part.pieces.size());
-  const auto results = owned.device.results.first(part.pieces.size());
+  const auto results = owned.results.first(part.pieces.size());
   const Workspace::Scope scope(scratch);
   DeviceSelection selection = take_selection(exec, part, part.k);
   const ByOwner sorted = take_by_owner(exec, part);

@@ -6,7 +6,6 @@
 #include <winnow/exec.hpp>
 
 #include "compress/compressor.hpp"
-#include "kernels/cuda/add_to.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow::compress {
@@ -19,13 +18,6 @@ namespace winnow::compress {
 template <class T>
 std::span<const T> upload(const Exec& exec, std::span<T> list) {
   return {kernels::place(exec, std::span<const T>(list)).there, list.size()};
-}
-
-/// What kernels::cuda::ordered_sum sums, with room in device memory for terms that are many.
-inline void place_terms(const Exec& exec, std::span<kernels::cuda::DeviceTerm> terms,
-                        kernels::cuda::DeviceSumJob& job) {
-  job.terms = terms;
-  if (terms.size() > kernels::cuda::kTermsInArguments) job.there = upload(exec, terms).data();
 }
 
 /// Compressor::encode of a compressor that keeps some elements. Waits for the device, for each

@@ -6,28 +6,18 @@
 #include <array>
 
 #include "compress/device/message.hpp"
-#include "compress/device/owned.hpp"
 #include "compress/partial.hpp"
-#include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/merge.hpp"
+#include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
 namespace {
 
 using kernels::SparseView;
 using kernels::Term;
-using kernels::cuda::DeviceTerm;
-
-/// sum = the terms.
-void add_up(const Exec& exec, std::span<DeviceTerm> terms, std::span<std::uint32_t> not_finite,
-            std::span<float> sum) {
-  kernels::cuda::DeviceSumJob job{.sum = sum, .not_finite = not_finite.data()};
-  place_terms(exec, terms, job);
-  kernels::cuda::ordered_sum(exec, job);
-}
 
 /// The list that a message carries, its values decoded into `room` where they are coded.
 SparseView list_of(const Exec& exec, const MessageView& message, std::span<float> room) {
@@ -43,14 +33,12 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
   Workspace& scratch = *exec.device_workspace;
   const Workspace::Scope scope(scratch);
   const auto decoded = scratch.take<float>(value.size());
-  const auto room = scratch.take<std::byte>(kernels::cuda::merge_scratch(index.size()));
   const auto size = scratch.take<std::uint64_t>(1);
-  kernels::cuda::merge(exec, {.first = list_of(exec, first, decoded),
-                              .second = list_of(exec, second, decoded.subspan(first.index.size())),
-                              .index = index,
-                              .value = value,
-                              .size = size.data(),
-                              .scratch = room});
+  kernels::merge(exec, {.first = list_of(exec, first, decoded),
+                        .second = list_of(exec, second, decoded.subspan(first.index.size())),
+                        .index = index,
+                        .value = value,
+                        .size = size.data()});
   kernels::read(exec, std::as_writable_bytes(std::span(&sum.header.k, 1)), std::as_bytes(size));
   sum.index = index.first(sum.header.k);
   sum.value = value.first(sum.header.k);
@@ -61,9 +49,7 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
 std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const Term> terms,
                                          std::span<float> sum) {
   const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
-  const auto list = exec.workspace->take<DeviceTerm>(terms.size());
-  std::ranges::transform(terms, list.begin(), kernels::cuda::device_term);
-  add_up(exec, list, not_finite, sum);
+  kernels::ordered_sum(exec, {.terms = {terms}, .sum = sum, .not_finite = not_finite.data()});
   return not_finite;
 }
 
@@ -79,18 +65,20 @@ MessageView merge_on_device(const Exec& exec, const Header& header, const Messag
   const auto value = scratch.take<float>(room);
   const auto all = scratch.take<float>(header.k < count ? 0 : count);
   const auto not_finite = scratch.take<std::uint32_t>(1);  // as much whatever the sum is
-  std::array<DeviceTerm, 2> terms = {};
+  std::array<Term, 2> terms = {};
   std::size_t term_count = 0;
   if (!first.carries_all() && !second.carries_all()) {
     merge_lists(exec, first, second, index, value, sum);
     if (shortest_k(count, sum.header.k, exact) != count) return sum;
-    terms[term_count++] = device_term(sum);
+    terms[term_count++] = term(sum);
   } else {
-    terms[term_count++] = device_term(first);
-    terms[term_count++] = device_term(second);
+    terms[term_count++] = term(first);
+    terms[term_count++] = term(second);
   }
   kernels::zero(exec, std::as_writable_bytes(not_finite));
-  add_up(exec, std::span(terms).first(term_count), not_finite, all);
+  kernels::ordered_sum(
+      exec,
+      {.terms = {std::span(terms).first(term_count)}, .sum = all, .not_finite = not_finite.data()});
   sum.header.k = count;
   sum.index = {};
   sum.value = all;

@@ -12,7 +12,7 @@ namespace winnow::compress {
 // Sums of some ranks' gradients, in device memory. Work is enqueued on exec.stream; scratch is of
 // exec.device_workspace, and what the host lists of exec.workspace.
 
-/// sum = the terms in their order, by kernels::cuda::ordered_sum. Returns a word that becomes not 0
+/// sum = the terms in their order, by kernels::ordered_sum. Returns a word that becomes not 0
 /// where some sum is not finite.
 std::span<const std::uint32_t> sum_terms(const Exec& exec, std::span<const kernels::Term> terms,
                                          std::span<float> sum);

@@ -8,51 +8,48 @@
 #include "compress/device/message.hpp"
 #include "compress/device/owned.hpp"
 #include "compress/device/selection.hpp"
-#include "kernels/cuda/add_to.hpp"
-#include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/ordered_sum.hpp"
 #include "kernels/owned.hpp"
+#include "kernels/select_sums.hpp"
 #include "kernels/split.hpp"
 
 namespace winnow::compress {
 namespace {
 
-using kernels::cuda::DeviceTerm;
+using kernels::Term;
 
 /// What others sent, as terms of all owners, of whom `self` has `own`.
-std::span<DeviceTerm> take_terms(const Exec& exec, std::span<const MessageView> contributions,
-                                 std::uint32_t self, const kernels::Term& own) {
-  const auto terms = exec.workspace->take<DeviceTerm>(contributions.size());
+std::span<Term> take_terms(const Exec& exec, std::span<const MessageView> contributions,
+                           std::uint32_t self, const Term& own) {
+  const auto terms = exec.workspace->take<Term>(contributions.size());
   for (std::uint32_t rank = 0; rank < terms.size(); ++rank) {
-    terms[rank] = rank == self ? kernels::cuda::device_term(own) : device_term(contributions[rank]);
+    terms[rank] = rank == self ? own : term(contributions[rank]);
   }
   return terms;
 }
 
 /// Contributions as lists by local number, in device memory: those that carry every position get
 /// their indices. Takes the same memory whether they do or not.
-std::span<const DeviceTerm> upload_lists(const Exec& exec, const Part& part,
-                                         std::span<const MessageView> contributions) {
+kernels::PlacedTerms place_lists(const Exec& exec, const Part& part,
+                                 std::span<const MessageView> contributions) {
   const auto terms = take_terms(exec, contributions, part.self, {});
   const std::uint64_t count = part.partition.local_count(part.self);
   if (part.most_for(part.self) == count) {
     const auto numbers = exec.workspace->take<std::uint32_t>(count);
     const auto there = exec.device_workspace->take<std::uint32_t>(count);
-    const auto is_whole = [](const DeviceTerm& term) { return !term.is_list; };
-    if (std::ranges::any_of(terms, is_whole)) {
+    if (!std::ranges::all_of(terms, &Term::is_list)) {
       std::iota(numbers.begin(), numbers.end(), 0U);
       kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(numbers));
     }
-    for (DeviceTerm& term : terms) {
-      if (!is_whole(term)) continue;
-      term.is_list = true;
-      term.index = there.data();
+    for (Term& term : terms) {
+      if (!term.is_list()) term.index = there;
     }
   }
-  return upload(exec, terms);
+  return kernels::place_terms(exec, terms);
 }
 
 }  // namespace
@@ -69,7 +66,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codin
   const auto touched = scratch.take<std::uint32_t>(room);
   const auto sum = scratch.take<float>(room);
   const Workspace::Scope scope(scratch);
-  const auto terms = upload_lists(exec, part, contributions);
+  const kernels::PlacedTerms terms = place_lists(exec, part, contributions);
   std::size_t at = 0, end = 0, results = part.pieces.size();
   {
     const kernels::Stopwatch watch(job.add_seconds);
@@ -77,36 +74,29 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codin
       const Piece& piece = part.pieces[i];
       if (piece.own_k == 0) continue;
       const kernels::OwnedSums& list = owned.listed[i];
-      const auto term_count = static_cast<std::uint32_t>(terms.size());
-      const Workspace::Scope of_piece(scratch);
-      const std::size_t bytes = kernels::cuda::select_sums_scratch(list, term_count);
       kernels::SumLists lists{selection.index, selection.value, touched.subspan(end, list.most),
                               sum.subspan(end, list.most)};
       end += list.most;
       if (part.any_k) {
-        kernels::cuda::keep_sums(exec, {.owned = list,
-                                        .fed = &owned.device.results[i],
-                                        .terms = terms.data(),
-                                        .term_count = term_count,
-                                        .out = lists,
-                                        .kept = selection.count.data(),
-                                        .touched_count = &owned.device.touched_counts[i],
-                                        .result = &owned.device.results[results++],
-                                        .scratch = scratch.take<std::byte>(bytes)});
+        kernels::keep_sums(exec, {.owned = list,
+                                  .fed = &owned.results[i],
+                                  .terms = terms,
+                                  .out = lists,
+                                  .kept = selection.count.data(),
+                                  .touched_count = &owned.device.touched_counts[i],
+                                  .result = &owned.results[results++]});
         continue;
       }
       lists.index = lists.index.subspan(at, piece.own_k);
       lists.value = lists.value.subspan(at, piece.own_k);
       at += piece.own_k;
-      kernels::cuda::select_sums(exec, {.owned = list,
-                                        .fed = &owned.device.results[i],
-                                        .terms = terms.data(),
-                                        .term_count = term_count,
-                                        .out = lists,
-                                        .touched_count = &owned.device.touched_counts[i],
-                                        .state = &piece.state->bounds->sum_bound,
-                                        .result = &owned.device.results[results++],
-                                        .scratch = scratch.take<std::byte>(bytes)});
+      kernels::select_sums(exec, {.owned = list,
+                                  .fed = &owned.results[i],
+                                  .terms = terms,
+                                  .out = lists,
+                                  .touched_count = &owned.device.touched_counts[i],
+                                  .state = &piece.state->bounds->sum_bound,
+                                  .result = &owned.results[results++]});
     }
     if (part.any_k) await_selection(exec, selection);
   }
@@ -120,7 +110,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Codings& codin
                                              job.random,
                                              selection.index,
                                              selection.value,
-                                             {.results = owned.device.results.first(results)}},
+                                             {.results = owned.results.first(results)}},
                                             out);
   return out.first(sealed.bytes.size());
 }
@@ -132,9 +122,9 @@ std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, c
   owned.left = exec.device_workspace->take<float>(owned.acc.size());
   {
     const kernels::Stopwatch watch(job.add_seconds);
-    kernels::cuda::DeviceSumJob sum{.sum = owned.left, .not_finite = &owned.device.not_finite[1]};
-    place_terms(exec, take_terms(exec, contributions, part.self, {.value = owned.acc}), sum);
-    kernels::cuda::ordered_sum(exec, sum);
+    const auto terms = take_terms(exec, contributions, part.self, {.value = owned.acc});
+    kernels::ordered_sum(
+        exec, {.terms = {terms}, .sum = owned.left, .not_finite = &owned.device.not_finite[1]});
     clear_own_gaps(exec, part, owned.left);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
@@ -150,33 +140,34 @@ bool write_sums_on_device(const Exec& exec, const Part& part, const Outcome& out
   Workspace& scratch = *exec.device_workspace;
   const Workspace::Scope host_scope(*exec.workspace), scope(scratch);
   const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
-  const auto terms = exec.workspace->take<DeviceTerm>(outcome.messages.size());
+  const auto terms = exec.workspace->take<Term>(outcome.messages.size());
   std::size_t lists = 0;
   for (std::uint32_t owner = 0; owner < terms.size(); ++owner) {
-    DeviceTerm term = device_term(outcome.messages[owner]);
+    Term list = term(outcome.messages[owner]);
     // As much whatever was kept.
-    const std::uint64_t most = part.any_k ? part.partition.local_count(owner) : term.count;
-    if (!term.is_list && !part.any_k) continue;
+    const std::uint64_t most = part.any_k ? part.partition.local_count(owner) : list.size();
+    if (!list.is_list() && !part.any_k) continue;
     const auto position = scratch.take<std::uint32_t>(most);
-    if (!term.is_list) continue;
-    kernels::positions_of(exec, part.partition, owner, outcome.messages[owner].index,
-                          position.first(term.count));
-    term.index = position.data();
-    terms[lists++] = term;
+    if (!list.is_list()) continue;
+    const auto positions = position.first(list.index.size());
+    kernels::positions_of(exec, part.partition, owner, list.index, positions);
+    list.index = positions;
+    terms[lists++] = list;
   }
   if (lists > 0) {
-    kernels::cuda::DeviceSumJob job{.factor = outcome.factor, .not_finite = not_finite.data()};
-    place_terms(exec, terms.first(lists), job);
+    const auto placed = kernels::place_terms_to_sum(exec, terms.first(lists));
     for (const Piece& piece : part.pieces) {
-      job.begin = piece.base;
-      job.sum = piece.elements;
-      kernels::cuda::ordered_sum(exec, job);
+      kernels::ordered_sum(exec, {.terms = placed,
+                                  .begin = piece.base,
+                                  .sum = piece.elements,
+                                  .factor = outcome.factor,
+                                  .not_finite = not_finite.data()});
     }
   }
   const auto elements = place_elements(exec, part);
   for (std::uint32_t owner = 0; owner < outcome.messages.size(); ++owner) {
     const kernels::Term values = term(outcome.messages[owner]);
-    if (!values.index.empty()) continue;
+    if (values.is_list()) continue;
     kernels::write_owned(
         exec, {.partition = part.partition, .owner = owner, .pieces = elements, .values = values},
         outcome.factor, not_finite.data());

@@ -8,19 +8,18 @@
 #include "compress/device/owned.hpp"
 #include "compress/device/partial.hpp"
 #include "compress/selection.hpp"
-#include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/owned.hpp"
+#include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
 namespace {
 
 using kernels::SelectResult;
-using kernels::cuda::DeviceTerm;
 
 /// Takes nothing out of a piece: residual = acc, and elements of `own` that reach its bound are
 /// listed.
@@ -37,10 +36,10 @@ void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
 }
 
 /// Terms that name nothing, one for each owner.
-std::span<const DeviceTerm> no_terms(const Exec& exec, std::size_t owners) {
-  const auto terms = exec.workspace->take<DeviceTerm>(owners);
-  std::ranges::fill(terms, kernels::cuda::device_term({}));
-  return upload(exec, terms);
+kernels::PlacedTerms no_terms(const Exec& exec, std::size_t owners) {
+  const auto terms = exec.workspace->take<kernels::Term>(owners);
+  std::ranges::fill(terms, kernels::Term());
+  return kernels::place_terms(exec, terms);
 }
 
 /// Codes values into a message that carries them all, and leaves what the coding misses.
@@ -69,7 +68,7 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
   const auto value = scratch.take<float>(most).first(picked);
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
   const auto touched_count = scratch.take<std::uint64_t>(1);
-  const auto terms = no_terms(exec, part.partition.owners());
+  const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
   std::size_t at = 0, end = 0;
   for (const Piece& piece : part.pieces) {
     const Workspace::Scope of_piece(scratch);
@@ -82,21 +81,19 @@ void select_on_device(const Exec& exec, const Compressor& compressor, const Enco
     const auto own = take_list(scratch, part, piece, list_room(most_own, most_k), 0);
     auto largest = own;
     largest.count = most_own;
-    scratch.reserve(std::max(kernels::feedback_select_scratch(exec, piece.elements.size(), 0),
-                             kernels::cuda::select_sums_scratch(largest, part.partition.owners())));
+    scratch.reserve(
+        std::max(kernels::feedback_select_scratch(exec, piece.elements.size(), 0),
+                 kernels::select_sums_scratch(exec, largest, most_k, part.partition.owners())));
     feed_back(exec, job, piece, piece.own_count > 0 ? own.own : kernels::OwnUnits{}, fed);
     if (piece.own_k == 0) continue;
-    const std::size_t bytes = kernels::cuda::select_sums_scratch(own, part.partition.owners());
-    kernels::cuda::select_sums(
+    kernels::select_sums(
         exec, {.owned = own,
                .fed = fed,
-               .terms = terms.data(),
-               .term_count = part.partition.owners(),
+               .terms = terms,
                .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}},
                .touched_count = touched_count.data(),
                .state = &piece.state->bounds->sum_bound,
-               .result = &results[end++],
-               .scratch = scratch.take<std::byte>(bytes)});
+               .result = &results[end++]});
     at += piece.own_k;
   }
   const kernels::Stopwatch watch(job.encode_seconds);

@@ -19,8 +19,11 @@ decltype(kernels::feedback_threshold_scratch) feedback_threshold_scratch;
 decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::keep_sums) keep_sums;
+decltype(kernels::merge) merge;
 decltype(kernels::narrow) narrow;
 decltype(kernels::positions_of) positions_of;
+decltype(kernels::ordered_sum) ordered_sum;
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
@@ -29,6 +32,8 @@ decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
 decltype(kernels::split_by_owner) split_by_owner;
 decltype(kernels::split_scratch) split_scratch;
+decltype(kernels::select_sums) select_sums;
+decltype(kernels::select_sums_scratch) select_sums_scratch;
 decltype(kernels::store) store;
 decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
@@ -54,8 +59,12 @@ constinit const Bodies kCpu{
     .fill = cpu::fill,
     .fits = cpu::fits,
     .from_ordered = cpu::from_ordered,
+    .keep_sums = cpu::keep_sums,
+    .merge = cpu::merge,
     .narrow = cpu::narrow,
     .positions_of = cpu::positions_of,
+    .ordered_sum = cpu::ordered_sum,
+    .place_terms = nullptr,
     .put = cpu::put,
     .put_back = cpu::put_back,
     .quantize = cpu::quantize,
@@ -64,6 +73,8 @@ constinit const Bodies kCpu{
     .scale = cpu::scale,
     .split_by_owner = cpu::split_by_owner,
     .split_scratch = cpu::split_scratch,
+    .select_sums = cpu::select_sums,
+    .select_sums_scratch = cpu::select_sums_scratch,
     .store = cpu::store,
     .store_owned = cpu::store_owned,
     .take = cpu::take,

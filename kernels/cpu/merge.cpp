@@ -118,15 +118,16 @@ Place cut(const SparseView& a, const SparseView& b, std::size_t entries) {
 
 }  // namespace
 
-std::size_t merge(const Exec& exec, const SparseView& first, const SparseView& second,
-                  std::span<std::uint32_t> index, std::span<float> value) {
+void merge(const Exec& exec, const MergeJob& job) {
+  const SparseView &first = job.first, &second = job.second;
   const Lists lists{first.index.data(),  second.index.data(), first.value.data(),
-                    second.value.data(), index.data(),        value.data()};
+                    second.value.data(), job.index.data(),    job.value.data()};
   const std::size_t entries = first.index.size() + second.index.size();
   if (entries < 2 * kEntriesARun) {
     Run run{0, first.index.size(), 0, second.index.size(), 0, 0};
     finish(lists, run);
-    return run.end;
+    *job.size = run.end;
+    return;
   }
   const auto allowed = static_cast<std::size_t>(std::max(exec.threads, 1));
   const std::size_t threads =
@@ -148,7 +149,7 @@ std::size_t merge(const Exec& exec, const SparseView& first, const SparseView& s
     std::copy_n(lists.value + run.begin, run.end - run.begin, lists.value + size);
     size += run.end - run.begin;
   }
-  return size;
+  *job.size = size;
 }
 
 }  // namespace winnow::kernels::cpu

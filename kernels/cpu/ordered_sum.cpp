@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 
+#include "kernels/cpu/add_lists.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 // The compiler's own vectors do here: a tile is in the first-level cache, and the pass over memory
@@ -24,10 +25,20 @@ void add(Tile& sum, const float* value, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) sum[i] += value[i];
 }
 
-/// Adds the entries of a sparse term at positions [from, from + size).
-void add_entries(Tile& sum, const Term& term, std::uint64_t from, std::size_t size) {
+/// Adds the entries of a list at positions [from, from + size).
+void add_entries(const Exec& exec, Tile& sum, const Term& term, std::uint64_t from,
+                 std::size_t size) {
   auto entry = std::lower_bound(term.index.begin(), term.index.end(), from);
   auto j = static_cast<std::size_t>(entry - term.index.begin());
+  if (term.is_coded()) {
+    entry = std::lower_bound(entry, term.index.end(), from + size);
+    Tile decoded;
+    const auto value =
+        std::span(decoded).first(static_cast<std::size_t>(entry - term.index.begin()) - j);
+    dequantize(exec, term.format, term.count, term.coded, j, value);
+    for (const float x : value) sum[term.index[j++] - from] += x;
+    return;
+  }
   for (; j < term.index.size() && term.index[j] - from < size; ++j) {
     sum[term.index[j] - from] += term.value[j];
   }
@@ -44,10 +55,9 @@ bool store(const Tile& tile, float factor, float* sum, std::size_t size) {
   return largest < 0x7f800000u;
 }
 
-}  // namespace
-
-bool ordered_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t begin,
-                 std::span<float> sum, float factor) {
+/// Sums terms of any form, tile by tile. Returns whether every sum is finite.
+bool add_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t begin,
+               std::span<float> sum, float factor) {
   std::atomic<bool> finite{true};
   const Exec alone{.place = exec.place};
   for_each_range(exec.threads, sum.size(), [&](std::size_t first, std::size_t last) {
@@ -57,12 +67,12 @@ bool ordered_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t be
       const std::uint64_t from = begin + at;
       std::fill_n(tile.begin(), size, 0.0f);
       for (const Term& term : terms) {
-        if (!term.index.empty()) {
-          add_entries(tile, term, from, size);
-        } else if (!term.coded.empty()) {
+        if (term.is_list()) {
+          add_entries(alone, tile, term, from, size);
+        } else if (term.is_coded()) {
           dequantize(alone, term.format, term.count, term.coded, from, {decoded.data(), size});
           add(tile, decoded.data(), size);
-        } else if (!term.value.empty()) {
+        } else {
           add(tile, term.value.data() + from, size);
         }
       }
@@ -72,6 +82,17 @@ bool ordered_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t be
     }
   });
   return finite.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  const std::span<const Term> terms = job.terms.host;
+  const auto is_plain_list = [](const Term& term) { return term.is_list() && !term.is_coded(); };
+  const auto add =
+      job.sum_is_zero && std::ranges::all_of(terms, is_plain_list) ? add_lists : add_terms;
+  const bool finite = add(exec, terms, job.begin, job.sum, job.factor);
+  if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
 }
 
 }  // namespace winnow::kernels::cpu

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
@@ -45,9 +46,9 @@ std::size_t entry_from(std::span<const std::uint32_t> index, std::uint64_t local
 /// One thread's share of the own elements, [begin, end) by local number.
 class Range {
  public:
-  Range(const OwnedSums& owned, std::span<const SparseView> terms, std::span<std::size_t> cursors,
-        std::uint64_t begin, std::uint64_t end)
-      : owned_(owned), terms_(terms), cursors_(cursors), begin_(begin), end_(end) {}
+  Range(const OwnedSums& owned, const SelectResult& fed, std::span<const Term> terms,
+        std::span<std::size_t> cursors, std::uint64_t begin, std::uint64_t end)
+      : owned_(owned), fed_(fed), terms_(terms), cursors_(cursors), begin_(begin), end_(end) {}
 
   struct Out {
     Candidates* candidates;
@@ -62,7 +63,7 @@ class Range {
       cursors_[r] = entry_from(terms_[r].index, begin_);
     }
     const OwnUnits& own = owned_.own;
-    const auto list = own.index.first(listed ? owned_.listed : 0);
+    const auto list = own.index.first(listed ? fed_.listed : 0);
     next_listed_ = entry_from(list, begin_);
     bool finite = true;
     for (std::uint64_t at = begin_; at < end_; at += kTile) {
@@ -125,7 +126,7 @@ class Range {
 
   /// Writes the tile's sums and candidates; whether all sums are finite.
   bool emit(std::uint64_t base, Out& out) {
-    const std::uint32_t bound = magnitude(owned_.own.bound);
+    const std::uint32_t bound = magnitude(fed_.listed_by);
     std::uint32_t largest = 0;
     Candidates& candidates = *out.candidates;
     std::size_t touched = 0, reaching = 0;
@@ -155,7 +156,8 @@ class Range {
   }
 
   const OwnedSums& owned_;
-  std::span<const SparseView> terms_;
+  const SelectResult& fed_;
+  std::span<const Term> terms_;
   std::span<std::size_t> cursors_;  // of each term: the first entry not yet added
   std::uint64_t begin_, end_;
   std::size_t next_listed_ = 0;
@@ -171,7 +173,9 @@ class Range {
 };
 
 /// Selects from all sums: acc, but where something was added.
-void select_from_all(const Exec& exec, const OwnedSums& owned, SumLists& out) {
+void select_from_all(const Exec& exec, const SelectSumsJob& job) {
+  const OwnedSums& owned = job.owned;
+  const SumLists& out = job.out;
   const OwnUnits& own = owned.own;
   const Workspace::Scope scope(*exec.workspace);
   const auto sums = exec.workspace->take<float>(owned.count);
@@ -181,7 +185,7 @@ void select_from_all(const Exec& exec, const OwnedSums& owned, SumLists& out) {
     std::copy_n(owned.residual.data() + (unit * kUnit - own.base),
                 std::min<std::uint64_t>(kUnit, owned.count - at), sums.data() + at);
   }
-  for (std::size_t j = 0; j < out.touched.size(); ++j) {
+  for (std::size_t j = 0; j < *job.touched_count; ++j) {
     sums[out.touched[j] - owned.begin] = out.sum[j];
   }
   SelectBound sampled;
@@ -189,13 +193,35 @@ void select_from_all(const Exec& exec, const OwnedSums& owned, SumLists& out) {
   for (std::uint32_t& local : out.index) local += static_cast<std::uint32_t>(owned.begin);
 }
 
-/// Sums what terms name: `out` lists it, and candidates are the sums among them and what is listed
-/// that reach the bound. Returns whether all sums are finite.
-bool add(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
-         std::span<Candidates> parts, SumLists& out) {
+/// A list that did not find room lacks what may matter.
+bool is_listed(const OwnedSums& owned, const SelectResult& fed) {
+  return fed.listed <= owned.own.index.size();
+}
+
+/// The terms, with their values decoded where they are coded.
+std::span<const Term> decode(const Exec& exec, std::span<const Term> terms) {
+  if (std::ranges::none_of(terms, &Term::is_coded)) return terms;
+  const auto decoded = exec.workspace->take<Term>(terms.size());
+  for (std::size_t r = 0; r < terms.size(); ++r) {
+    decoded[r] = terms[r];
+    if (!terms[r].is_coded()) continue;
+    const auto value = exec.workspace->take<float>(terms[r].count);
+    dequantize(exec, terms[r].format, terms[r].count, terms[r].coded, 0, value);
+    decoded[r] = {.index = terms[r].index, .value = value};
+  }
+  return decoded;
+}
+
+/// Sums what terms name: job.out lists it, and candidates are the sums among them and what is
+/// listed that reach the bound. Returns whether all sums are finite.
+template <class Job>
+bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
+  const OwnedSums& owned = job.owned;
   const OwnUnits& own = owned.own;
+  const SumLists& out = job.out;
   Workspace& workspace = *exec.workspace;
-  const bool listed = owned.listed <= own.index.size();
+  const std::span<const Term> terms = decode(exec, job.terms.host);
+  const bool listed = is_listed(owned, *job.fed);
   const Ranges ranges(exec.threads, owned.count);
   const auto outs = workspace.take<Range::Out>(ranges.size());
   const auto cursors = workspace.take<std::size_t>(ranges.size() * terms.size());
@@ -213,7 +239,7 @@ bool add(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> t
     }
     const std::size_t touched = std::min(entries, ranges.begin(p));
     const std::size_t before =
-        listed ? entry_from(own.index.first(owned.listed), begin_of(p)) : std::size_t{0};
+        listed ? entry_from(own.index.first(job.fed->listed), begin_of(p)) : std::size_t{0};
     parts[p].index = index.data() + before + touched;
     parts[p].value = value.data() + before + touched;
     parts[p].size = parts[p].dropped = 0;
@@ -222,8 +248,8 @@ bool add(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> t
 
   std::atomic<bool> finite{true};
   for_each_part(ranges.size(), [&](std::size_t p) {
-    Range range(owned, terms, cursors.subspan(p * terms.size(), terms.size()), begin_of(p),
-                owned.begin + ranges.end(p));
+    Range range(owned, *job.fed, terms, cursors.subspan(p * terms.size(), terms.size()),
+                begin_of(p), owned.begin + ranges.end(p));
     if (!range.run(listed, outs[p])) finite.store(false, std::memory_order_relaxed);
   });
   std::size_t touched = 0;
@@ -232,51 +258,66 @@ bool add(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> t
     std::copy_n(part.sum, part.size, out.sum.data() + touched);
     touched += part.size;
   }
-  out.touched = out.touched.first(touched);
-  out.sum = out.sum.first(touched);
+  *job.touched_count = touched;
   return finite;
 }
 
 }  // namespace
 
-SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
-                         std::span<const SparseView> terms, SelectBound& state, SumLists& out) {
+void select_sums(const Exec& exec, const SelectSumsJob& job) {
+  const OwnedSums& owned = job.owned;
+  const SumLists& out = job.out;
   const std::size_t k = out.index.size();
-  // A list that did not find room lacks what may matter.
-  const bool listed = owned.listed <= owned.own.index.size();
   const Workspace::Scope scope(*exec.workspace);
   const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
-  if (!add(exec, owned, terms, parts, out)) {
-    return {.finite = false, .candidates = 0, .passes = 1};
+  if (!add(exec, job, parts)) {
+    std::iota(out.index.begin(), out.index.end(), static_cast<std::uint32_t>(owned.begin));
+    std::ranges::fill(out.value, 0.0F);
+    *job.result = {.finite = false, .candidates = 0, .passes = 1};
+    return;
   }
 
-  const std::uint64_t candidates = listed ? held(parts) : owned.listed;
+  const bool listed = is_listed(owned, *job.fed);
+  const std::uint64_t candidates = listed ? held(parts) : job.fed->listed;
   float kth = std::numeric_limits<float>::infinity();
   const bool good = listed && candidates >= k;
   if (good) {
     kth = write_largest(*exec.workspace, parts, nullptr, out.index, out.value);
   } else {
-    select_from_all(exec, owned, out);
+    select_from_all(exec, job);
     for (const float sum : out.value) kth = std::min(kth, std::fabs(sum));
   }
-  learn_bound(state, static_cast<std::uint32_t>(k), kth, candidates);
-  return {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+  learn_bound(*job.state, static_cast<std::uint32_t>(k), kth, candidates);
+  *job.result = {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+}
+
+/// 8 bytes for each place of own.index and of `most`; where the bound was not good also all sums,
+/// what `select` takes of them, and its sample.
+std::size_t select_sums_scratch(const Exec& exec, const OwnedSums& owned, std::size_t k,
+                                std::uint32_t) {
+  constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
+  constexpr std::size_t kSpare = 4096;  // beside 2k
+  const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
+  const std::size_t candidates = owned.own.index.size() + owned.most +
+                                 std::min<std::size_t>(owned.count, threads * (2 * k + kSpare));
+  return sizeof(float) * owned.count + (sizeof(float) + sizeof(std::uint32_t)) * candidates +
+         kSample + threads * kOfThread;
 }
 
 /// All that matters is listed, so candidates are what is kept.
-SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
-                       SumLists& out) {
+void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   const Workspace::Scope scope(*exec.workspace);
-  const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
-  const bool finite = add(exec, owned, terms, parts, out);
-  std::size_t kept = 0;
+  const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, job.owned.count).size());
+  const bool finite = add(exec, job, parts);
+  std::uint64_t end = *job.kept;
   for (const Candidates& part : parts) {
-    std::copy_n(part.index, part.size, out.index.data() + kept);
-    std::copy_n(part.value, part.size, out.value.data() + kept);
-    kept += part.size;
+    if (!finite) break;
+    std::copy_n(part.index, part.size, job.out.index.data() + end);
+    std::copy_n(part.value, part.size, job.out.value.data() + end);
+    end += part.size;
   }
-  out.index = out.index.first(kept);
-  return {.finite = finite, .candidates = kept, .passes = 1};
+  *job.result = {.finite = finite, .candidates = end - *job.kept, .passes = 1};
+  *job.kept = end;
 }
 
 }  // namespace winnow::kernels::cpu

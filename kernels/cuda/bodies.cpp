@@ -19,8 +19,12 @@ decltype(kernels::feedback_threshold_scratch) feedback_threshold_scratch;
 decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::keep_sums) keep_sums;
+decltype(kernels::merge) merge;
 decltype(kernels::narrow) narrow;
 decltype(kernels::positions_of) positions_of;
+decltype(kernels::ordered_sum) ordered_sum;
+void place_terms(const Exec&, PlacedTerms&);
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
@@ -29,6 +33,8 @@ decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
 decltype(kernels::split_by_owner) split_by_owner;
 decltype(kernels::split_scratch) split_scratch;
+decltype(kernels::select_sums) select_sums;
+decltype(kernels::select_sums_scratch) select_sums_scratch;
 decltype(kernels::store) store;
 decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
@@ -54,8 +60,12 @@ constinit const Bodies kCuda{
     .fill = cuda::fill,
     .fits = cuda::fits,
     .from_ordered = cuda::from_ordered,
+    .keep_sums = cuda::keep_sums,
+    .merge = cuda::merge,
     .narrow = cuda::narrow,
     .positions_of = cuda::positions_of,
+    .ordered_sum = cuda::ordered_sum,
+    .place_terms = cuda::place_terms,
     .put = cuda::put,
     .put_back = cuda::put_back,
     .quantize = cuda::quantize,
@@ -64,6 +74,8 @@ constinit const Bodies kCuda{
     .scale = cuda::scale,
     .split_by_owner = cuda::split_by_owner,
     .split_scratch = cuda::split_scratch,
+    .select_sums = cuda::select_sums,
+    .select_sums_scratch = cuda::select_sums_scratch,
     .store = cuda::store,
     .store_owned = cuda::store_owned,
     .take = cuda::take,

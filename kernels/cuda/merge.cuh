@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <winnow/error.hpp>
 
 #include "kernels/cuda/look_back.cuh"
-#include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/merge.hpp"
 
 // The union of two lists, a and b, in one pass (merge path: Odeh, Green, Mwassi, Shmueli, Birk:
 // Merge Path - Parallel Merging Made Simple, 2012). Think of the entries of both in one row, by
@@ -173,17 +172,9 @@ inline std::size_t merge_scratch_bytes(std::size_t entries) {
   return 256 + merge_tiles(entries) * sizeof(std::uint64_t);
 }
 
-inline MergeTask make_merge_task(const DeviceMergeJob& job) {
+/// `scratch`: merge_scratch_bytes of the entries, 256-byte aligned.
+inline MergeTask make_merge_task(const MergeJob& job, std::byte* scratch) {
   const SparseView &a = job.first, &b = job.second;
-  const std::size_t most = a.index.size() + b.index.size();
-  WINNOW_EXPECTS(a.index.size() == a.value.size() && b.index.size() == b.value.size(),
-                 "a list needs as many values as indices");
-  WINNOW_EXPECTS(job.index.size() >= most && job.value.size() >= most,
-                 "index and value need room for both lists");
-  WINNOW_EXPECTS(job.size != nullptr, "merge needs a word for the size of the union");
-  WINNOW_EXPECTS(job.scratch.size() >= merge_scratch_bytes(most) &&
-                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "merge needs merge_scratch bytes, 256-byte aligned");
   return {.a = {a.index.data(), a.index.size()},
           .b = {b.index.data(), b.index.size()},
           .value_a = a.value.data(),
@@ -191,8 +182,8 @@ inline MergeTask make_merge_task(const DeviceMergeJob& job) {
           .index = job.index.data(),
           .value = job.value.data(),
           .size = job.size,
-          .ticket = reinterpret_cast<std::uint32_t*>(job.scratch.data()),
-          .tiles = reinterpret_cast<std::uint64_t*>(job.scratch.data() + 256)};
+          .ticket = reinterpret_cast<std::uint32_t*>(scratch),
+          .tiles = reinterpret_cast<std::uint64_t*>(scratch + 256)};
 }
 
 }  // namespace winnow::kernels::cuda

@@ -10,7 +10,7 @@
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/cuda/aligned.hpp"
-#include "kernels/ordered_sum.hpp"
+#include "kernels/terms.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -45,16 +45,19 @@ struct DeviceTerm {
   const std::uint32_t* index;  ///< of a list, as many as values
 };
 
-/// Of a term whose memory is of the device. In one more form than the host knows: `coded` may also
-/// be the values of a list, one for each index; it is 8-byte aligned. A term without values is a
-/// list without entries.
+/// Of a term whose memory is of the device.
 inline DeviceTerm device_term(const Term& term) {
-  const bool is_coded = !term.coded.empty();
-  const std::uint64_t count = is_coded ? term.count : term.value.size();
+  const std::uint64_t count = term.size();
   WINNOW_EXPECTS(term.index.empty() || term.index.size() == count,
                  "a list needs as many values as indices");
-  return {is_coded ? device_values(term.format, count, term.coded) : device_values(term.value),
-          count, !term.index.empty() || count == 0, term.index.data()};
+  return {
+      term.is_coded() ? device_values(term.format, count, term.coded) : device_values(term.value),
+      count, term.is_list(), term.index.data()};
+}
+
+/// Where a device reads terms: where they are placed, or else in scratch of the caller's Scope.
+inline const DeviceTerm* terms_there(const Exec& exec, const PlacedTerms& terms) {
+  return terms.there != nullptr ? terms.there : kernels::place_terms(exec, terms.host).there;
 }
 
 }  // namespace winnow::kernels::cuda

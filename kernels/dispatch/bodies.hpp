@@ -8,18 +8,22 @@
 #include <winnow/error.hpp>
 #include <winnow/exec.hpp>
 
-#include "kernels/add_to.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/merge.hpp"
+#include "kernels/ordered_sum.hpp"
 #include "kernels/owned.hpp"
+#include "kernels/put_back.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/select_sums.hpp"
 #include "kernels/split.hpp"
 #include "kernels/take.hpp"
+#include "kernels/terms.hpp"
 #include "kernels/value_coding.hpp"
 
 namespace winnow::kernels {
@@ -41,8 +45,12 @@ struct Bodies {
   decltype(kernels::fill)* fill;
   decltype(kernels::fits)* fits;
   decltype(kernels::from_ordered)* from_ordered;
+  decltype(kernels::keep_sums)* keep_sums;
+  decltype(kernels::merge)* merge;
   decltype(kernels::narrow)* narrow;
   decltype(kernels::positions_of)* positions_of;
+  decltype(kernels::ordered_sum)* ordered_sum;
+  void (*place_terms)(const Exec&, PlacedTerms&);  ///< null on the host
   decltype(kernels::put)* put;
   decltype(kernels::put_back)* put_back;
   decltype(kernels::quantize)* quantize;
@@ -51,6 +59,8 @@ struct Bodies {
   decltype(kernels::scale)* scale;
   decltype(kernels::split_by_owner)* split_by_owner;
   decltype(kernels::split_scratch)* split_scratch;
+  decltype(kernels::select_sums)* select_sums;
+  decltype(kernels::select_sums_scratch)* select_sums_scratch;
   decltype(kernels::store)* store;
   decltype(kernels::store_owned)* store_owned;
   decltype(kernels::take)* take;

@@ -2,66 +2,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/select_sums.hpp"
 
-#include <algorithm>
-#include <numeric>
-
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
-namespace reference {
-SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
-                         std::span<const SparseView> terms, SelectBound& state, SumLists& out);
-SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
-                       SumLists& out);
-}  // namespace reference
-namespace cpu {
-SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
-                         std::span<const SparseView> terms, SelectBound& state, SumLists& out);
-SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
-                       SumLists& out);
-}  // namespace cpu
-
 namespace {
 
-void check(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
-           const SumLists& out) {
+template <class Job>
+void check(const Exec& exec, const Job& job) {
+  const OwnedSums& owned = job.owned;
+  const std::span<const Term> terms = job.terms.host;
   WINNOW_EXPECTS(owned.own.partition != nullptr && owned.own.partition->owners() == terms.size(),
                  "there must be a term, maybe empty, for each owner");
-  WINNOW_EXPECTS(out.touched.size() == out.sum.size() && out.touched.size() <= owned.most,
-                 "touched and sum must have equal sizes, at most `most`");
-  WINNOW_EXPECTS(exec.workspace != nullptr, "selection needs Exec::workspace");
+  for (std::size_t rank = 0; rank < terms.size(); ++rank) {
+    WINNOW_EXPECTS(rank == owned.own.self ||
+                       (terms[rank].is_list() && terms[rank].index.size() == terms[rank].size()),
+                   "terms must be lists with a value for each index");
+  }
+  WINNOW_EXPECTS(
+      job.out.touched.size() == job.out.sum.size() && job.out.touched.size() <= owned.most,
+      "touched and sum must have equal sizes, at most `most`");
+  WINNOW_EXPECTS(job.fed != nullptr && job.touched_count != nullptr && job.result != nullptr,
+                 "sums need fed, touched_count and result");
+  WINNOW_EXPECTS(exec.place == Place::cuda || exec.workspace != nullptr,
+                 "selection needs Exec::workspace");
 }
 
 }  // namespace
 
-SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
-                         std::span<const SparseView> terms, SelectBound& state, SumLists& out) {
-  check(exec, owned, terms, out);
-  WINNOW_EXPECTS(
-      !out.index.empty() && out.index.size() <= owned.count && out.value.size() == out.index.size(),
-      "index and value must have k elements each, 1 <= k <= count");
-  const SelectResult result = dispatch_on_host(exec, reference::select_sums, cpu::select_sums,
-                                               NoBody{}, owned, terms, state, out);
-  if (!result.finite) {
-    std::iota(out.index.begin(), out.index.end(), static_cast<std::uint32_t>(owned.begin));
-    std::ranges::fill(out.value, 0.0F);
-  }
-  return result;
+void select_sums(const Exec& exec, const SelectSumsJob& job) {
+  check(exec, job);
+  const std::size_t k = job.out.index.size();
+  WINNOW_EXPECTS(k >= 1 && k <= job.owned.count && job.out.value.size() == k,
+                 "index and value must have k elements each, 1 <= k <= count");
+  WINNOW_EXPECTS(job.state != nullptr, "select_sums needs a state");
+  dispatch(exec, &Bodies::select_sums, job);
 }
 
-SelectResult keep_sums(const Exec& exec, const OwnedSums& owned, std::span<const SparseView> terms,
-                       SumLists& out) {
-  check(exec, owned, terms, out);
-  WINNOW_EXPECTS(out.index.size() == owned.count && out.value.size() == owned.count,
-                 "index and value must have a place for each element: all may be kept");
-  WINNOW_EXPECTS(owned.own.bound > 0 && owned.listed <= owned.own.index.size(),
-                 "all elements that reach the bound, which is above 0, must be listed");
-  const SelectResult result =
-      dispatch_on_host(exec, reference::keep_sums, cpu::keep_sums, NoBody{}, owned, terms, out);
-  if (!result.finite) out.index = out.index.first(0);
-  out.value = out.value.first(out.index.size());
-  return result;
+std::size_t select_sums_scratch(const Exec& exec, const OwnedSums& owned, std::size_t k,
+                                std::uint32_t term_count) {
+  return body_of(exec, &Bodies::select_sums_scratch)(exec, owned, k, term_count);
+}
+
+void keep_sums(const Exec& exec, const KeepSumsJob& job) {
+  check(exec, job);
+  const OwnedSums& owned = job.owned;
+  WINNOW_EXPECTS(job.kept != nullptr, "keep_sums needs kept");
+  WINNOW_EXPECTS(
+      job.out.index.size() >= owned.count && job.out.value.size() == job.out.index.size(),
+      "index and value must have as many places each, at least one for each own element");
+  WINNOW_EXPECTS(owned.own.index.size() >= owned.count && owned.most >= owned.count,
+                 "there must be room for all own elements in the list of those that reach the "
+                 "bound, and in touched and sum");
+  if (exec.place != Place::cuda) {
+    WINNOW_EXPECTS(job.fed->listed_by > 0 && job.fed->listed <= owned.own.index.size(),
+                   "all elements that reach the bound, which is above 0, must be listed");
+    WINNOW_EXPECTS(*job.kept + owned.count <= job.out.index.size(),
+                   "index and value need room for all own elements behind what is kept");
+  }
+  dispatch(exec, &Bodies::keep_sums, job);
 }
 
 }  // namespace winnow::kernels

@@ -19,8 +19,11 @@ decltype(kernels::feedback_threshold_scratch) feedback_threshold_scratch;
 decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::keep_sums) keep_sums;
+decltype(kernels::merge) merge;
 decltype(kernels::narrow) narrow;
 decltype(kernels::positions_of) positions_of;
+decltype(kernels::ordered_sum) ordered_sum;
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
@@ -29,6 +32,8 @@ decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
 decltype(kernels::split_by_owner) split_by_owner;
 decltype(kernels::split_scratch) split_scratch;
+decltype(kernels::select_sums) select_sums;
+decltype(kernels::select_sums_scratch) select_sums_scratch;
 decltype(kernels::store) store;
 decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
@@ -54,8 +59,12 @@ constinit const Bodies kReference{
     .fill = reference::fill,
     .fits = reference::fits,
     .from_ordered = reference::from_ordered,
+    .keep_sums = reference::keep_sums,
+    .merge = reference::merge,
     .narrow = reference::narrow,
     .positions_of = reference::positions_of,
+    .ordered_sum = reference::ordered_sum,
+    .place_terms = nullptr,
     .put = reference::put,
     .put_back = reference::put_back,
     .quantize = reference::quantize,
@@ -64,6 +73,8 @@ constinit const Bodies kReference{
     .scale = reference::scale,
     .split_by_owner = reference::split_by_owner,
     .split_scratch = reference::split_scratch,
+    .select_sums = reference::select_sums,
+    .select_sums_scratch = reference::select_sums_scratch,
     .store = reference::store,
     .store_owned = reference::store_owned,
     .take = reference::take,

@@ -7,29 +7,32 @@
 
 namespace winnow::kernels::reference {
 
-bool ordered_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t begin,
-                 std::span<float> sum, float factor) {
-  for (float& element : sum) element = 0;
-  for (const Term& term : terms) {
-    if (!term.index.empty()) {
-      for (std::size_t j = 0; j < term.index.size(); ++j) {
-        if (term.index[j] < begin || term.index[j] - begin >= sum.size()) continue;
-        sum[term.index[j] - begin] += term.value[j];
-      }
-    } else if (!term.coded.empty()) {
-      std::vector<float> value(sum.size());
-      dequantize(exec, term.format, term.count, term.coded, begin, value);
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += value[i];
-    } else if (!term.value.empty()) {
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += term.value[begin + i];
+namespace {
+
+/// All values of a term.
+std::vector<float> values_of(const Exec& exec, const Term& term) {
+  if (!term.is_coded()) return {term.value.begin(), term.value.end()};
+  std::vector<float> value(term.count);
+  dequantize(exec, term.format, term.count, term.coded, 0, value);
+  return value;
+}
+
+}  // namespace
+
+void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  const std::uint64_t end = job.begin + job.sum.size();
+  for (float& element : job.sum) element = 0;
+  for (const Term& term : job.terms.host) {
+    const std::vector<float> value = values_of(exec, term);
+    for (std::uint64_t j = 0; j < value.size(); ++j) {
+      const std::uint64_t position = term.is_list() ? term.index[j] : j;
+      if (position >= job.begin && position < end) job.sum[position - job.begin] += value[j];
     }
   }
-  bool finite = true;
-  for (float& element : sum) {
-    if (factor != 1) element *= factor;
-    finite = finite && std::isfinite(element);
+  for (float& element : job.sum) {
+    if (job.factor != 1) element *= job.factor;
+    if (!std::isfinite(element) && job.not_finite != nullptr) *job.not_finite = 1;
   }
-  return finite;
 }
 
 }  // namespace winnow::kernels::reference

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/select_sums.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "kernels/reference/select.hpp"
@@ -12,26 +14,33 @@ namespace winnow::kernels::reference {
 namespace {
 
 /// All sums, and lists of those that terms name; whether all are finite.
-bool add(const OwnedSums& owned, std::span<const SparseView> terms, std::span<float> sums,
-         SumLists& out) {
+template <class Job>
+bool add(const Exec& exec, const Job& job, std::span<float> sums) {
+  const OwnedSums& owned = job.owned;
   const OwnUnits& own = owned.own;
   const auto acc = [&](std::uint64_t i) {
     return owned.residual[own.partition->position(own.self, owned.begin + i) - own.base];
   };
   std::vector<bool> named(owned.count, false);
-  for (std::size_t rank = 0; rank < terms.size(); ++rank) {
+  for (std::size_t rank = 0; rank < job.terms.host.size(); ++rank) {
     if (rank == own.self) {
       for (std::uint64_t i = 0; i < owned.count; ++i) sums[i] += acc(i);
       continue;
     }
-    for (std::size_t j = 0; j < terms[rank].index.size(); ++j) {
-      const std::uint64_t i = terms[rank].index[j] - owned.begin;
-      if (terms[rank].index[j] < owned.begin || i >= owned.count) continue;
-      sums[i] += terms[rank].value[j];
+    const Term& term = job.terms.host[rank];
+    std::vector<float> value(term.value.begin(), term.value.end());
+    if (term.is_coded()) {
+      value.resize(term.count);
+      dequantize(exec, term.format, term.count, term.coded, 0, value);
+    }
+    for (std::size_t j = 0; j < value.size(); ++j) {
+      const std::uint64_t i = term.index[j] - owned.begin;
+      if (term.index[j] < owned.begin || i >= owned.count) continue;
+      sums[i] += value[j];
       named[i] = true;
     }
   }
-  std::size_t touched = 0;
+  std::uint64_t touched = 0;
   bool finite = true;
   for (std::uint64_t i = 0; i < owned.count; ++i) {
     finite = finite && std::isfinite(sums[i]);
@@ -39,41 +48,47 @@ bool add(const OwnedSums& owned, std::span<const SparseView> terms, std::span<fl
       sums[i] = acc(i);
       continue;
     }
-    out.touched[touched] = static_cast<std::uint32_t>(owned.begin + i);
-    out.sum[touched++] = sums[i];
+    job.out.touched[touched] = static_cast<std::uint32_t>(owned.begin + i);
+    job.out.sum[touched++] = sums[i];
   }
-  out.touched = out.touched.first(touched);
-  out.sum = out.sum.first(touched);
+  *job.touched_count = touched;
   return finite;
 }
 
 }  // namespace
 
 /// Neither reads nor learns a bound, and needs no list: every sum is a candidate.
-SelectResult select_sums(const Exec& exec, const OwnedSums& owned,
-                         std::span<const SparseView> terms, SelectBound& state, SumLists& out) {
+void select_sums(const Exec& exec, const SelectSumsJob& job) {
+  const OwnedSums& owned = job.owned;
   std::vector<float> sums(owned.count, 0.0F);
-  const bool finite = add(owned, terms, sums, out);
+  const bool finite = add(exec, job, sums);
   if (finite) {
-    select(exec, sums, state, out.index, out.value);
-    for (std::uint32_t& local : out.index) local += static_cast<std::uint32_t>(owned.begin);
+    select(exec, sums, *job.state, job.out.index, job.out.value);
+  } else {
+    std::iota(job.out.index.begin(), job.out.index.end(), 0U);
+    std::ranges::fill(job.out.value, 0.0F);
   }
-  return {.finite = finite, .candidates = owned.count, .passes = 1};
+  for (std::uint32_t& local : job.out.index) local += static_cast<std::uint32_t>(owned.begin);
+  *job.result = {.finite = finite, .candidates = owned.count, .passes = 1};
+}
+
+std::size_t select_sums_scratch(const Exec&, const OwnedSums& owned, std::size_t, std::uint32_t) {
+  return owned.count * sizeof(std::uint32_t);
 }
 
 /// Needs no list.
-SelectResult keep_sums(const Exec&, const OwnedSums& owned, std::span<const SparseView> terms,
-                       SumLists& out) {
+void keep_sums(const Exec& exec, const KeepSumsJob& job) {
+  const OwnedSums& owned = job.owned;
   std::vector<float> sums(owned.count, 0.0F);
-  const bool finite = add(owned, terms, sums, out);
-  std::size_t kept = 0;
-  for (std::uint64_t i = 0; i < owned.count; ++i) {
-    if (!(std::fabs(sums[i]) >= owned.own.bound)) continue;
-    out.index[kept] = static_cast<std::uint32_t>(owned.begin + i);
-    out.value[kept++] = sums[i];
+  const bool finite = add(exec, job, sums);
+  std::uint64_t end = *job.kept;
+  for (std::uint64_t i = 0; finite && i < owned.count; ++i) {
+    if (!(std::fabs(sums[i]) >= job.fed->listed_by)) continue;
+    job.out.index[end] = static_cast<std::uint32_t>(owned.begin + i);
+    job.out.value[end++] = sums[i];
   }
-  out.index = out.index.first(kept);
-  return {.finite = finite, .candidates = kept, .passes = 1};
+  *job.result = {.finite = finite, .candidates = end - *job.kept, .passes = 1};
+  *job.kept = end;
 }
 
 }  // namespace winnow::kernels::reference

@@ -52,7 +52,12 @@ List make_list(std::vector<std::uint32_t> index, std::uint32_t base, unsigned se
 List merged(const Exec& exec, const List& first, const List& second) {
   const std::size_t room = first.index.size() + second.index.size() + 3;
   List out{std::vector<std::uint32_t>(room, 7), std::vector<float>(room, 7.0F)};
-  const std::size_t size = merge(exec, first.view(), second.view(), out.index, out.value);
+  std::uint64_t size = 0;
+  merge(exec, {.first = first.view(),
+               .second = second.view(),
+               .index = out.index,
+               .value = out.value,
+               .size = &size});
   EXPECT_TRUE(std::ranges::all_of(std::span(out.value).last(3), [](float x) { return x == 7; }));
   out.index.resize(size);
   out.value.resize(size);
@@ -122,7 +127,10 @@ TEST(Merge, RefusesTooLittleRoom) {
   const List list = make_list({1, 5}, 0, 1);
   std::vector<std::uint32_t> index(3);
   std::vector<float> value(4);
-  EXPECT_THROW(merge({}, list.view(), list.view(), index, value), UsageError);
+  std::uint64_t size = 0;
+  const MergeJob job{
+      .first = list.view(), .second = list.view(), .index = index, .value = value, .size = &size};
+  EXPECT_THROW(merge({}, job), UsageError);
 }
 
 }  // namespace

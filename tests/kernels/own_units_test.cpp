@@ -259,17 +259,26 @@ struct Terms {
   std::vector<kernels::Term> list;
 };
 
+/// Whether all sums are finite.
+bool ordered_sum(const Exec& exec, std::span<const kernels::Term> terms, std::uint64_t begin,
+                 std::span<float> sum, float factor) {
+  std::uint32_t not_finite = 0;
+  kernels::ordered_sum(
+      exec,
+      {.terms = {terms}, .begin = begin, .sum = sum, .factor = factor, .not_finite = &not_finite});
+  return not_finite == 0;
+}
+
 TEST(OrderedSum, EqualsReferenceInAnyRange) {
   for (const std::size_t count : {1u, 64u, 4095u, 4097u, 30000u}) {
     const Terms terms(count);
     for (const std::size_t begin : {std::size_t{0}, count / 128 * 64}) {
       for (const float factor : {1.0f, 0.25f}) {
         std::vector<float> expected(count - begin, 5.0f);
-        EXPECT_TRUE(
-            kernels::ordered_sum({.place = Place::reference}, terms.list, begin, expected, factor));
+        EXPECT_TRUE(ordered_sum({.place = Place::reference}, terms.list, begin, expected, factor));
         for (const int threads : {1, 3}) {
           std::vector<float> sum(count - begin, 6.0f);
-          EXPECT_TRUE(kernels::ordered_sum({.threads = threads}, terms.list, begin, sum, factor));
+          EXPECT_TRUE(ordered_sum({.threads = threads}, terms.list, begin, sum, factor));
           EXPECT_TRUE(same_bits(sum, expected));
         }
       }
@@ -281,19 +290,19 @@ TEST(OrderedSum, AddsInTheOrderOfTerms) {
   const std::vector<float> big(100, 1e8f), minus(100, -1e8f), small(100, 1.0f);
   std::vector<float> sum(100);
   const std::vector<kernels::Term> last = {{.value = big}, {.value = minus}, {.value = small}};
-  kernels::ordered_sum({}, last, 0, sum, 1);
+  ordered_sum({}, last, 0, sum, 1);
   EXPECT_EQ(sum[50], 1.0f);
   const std::vector<kernels::Term> first = {{.value = small}, {.value = big}, {.value = minus}};
-  kernels::ordered_sum({}, first, 0, sum, 1);
+  ordered_sum({}, first, 0, sum, 1);
   EXPECT_EQ(sum[50], 0.0f);
 }
 
 TEST(OrderedSum, TellsOfInfinityAndRefusesShortTerms) {
   std::vector<float> huge(100, 3e38f), sum(100);
   const std::vector<kernels::Term> terms = {{.value = huge}, {.value = huge}};
-  EXPECT_FALSE(kernels::ordered_sum({}, terms, 0, sum, 1));
-  EXPECT_FALSE(kernels::ordered_sum({.place = Place::reference}, terms, 0, sum, 1));
-  EXPECT_THROW(kernels::ordered_sum({}, terms, 1, sum, 1), UsageError);
+  EXPECT_FALSE(ordered_sum({}, terms, 0, sum, 1));
+  EXPECT_FALSE(ordered_sum({.place = Place::reference}, terms, 0, sum, 1));
+  EXPECT_THROW(ordered_sum({}, terms, 1, sum, 1), UsageError);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -18,7 +19,15 @@ namespace {
 using kernels::OwnedSums;
 using kernels::Partition;
 using kernels::SelectBound;
-using kernels::SparseView;
+using kernels::SelectResult;
+using kernels::SelectSumsJob;
+using kernels::Term;
+
+constexpr SelectResult kNothingListed{.finite = true,
+                                      .candidates = 0,
+                                      .passes = 1,
+                                      .listed = 0,
+                                      .listed_by = std::numeric_limits<float>::infinity()};
 
 class SelectSums : public testing::TestWithParam<Input> {};
 INSTANTIATE_TEST_SUITE_P(Inputs, SelectSums,
@@ -72,20 +81,28 @@ TEST(SelectSumsOrder, IsThatOfRanks) {
   residual[partition.position(1, 7)] = 16;
   const std::vector<std::uint32_t> index = {5, 7};
   const std::vector<float> big = {1e8f, 1e8f}, minus = {-1e8f, -1e8f};
-  const std::vector<SparseView> terms = {{index, big}, {}, {index, minus}};
+  const std::vector<Term> terms = {
+      {.index = index, .value = big}, {}, {.index = index, .value = minus}};
   for (const Place place : {Place::reference, Place::cpu}) {
     Workspace workspace;
     std::vector<std::uint32_t> touched(4), chosen(1);
     std::vector<float> sum(4), value(1);
-    kernels::SumLists out{chosen, value, touched, sum};
+    std::uint64_t touched_count = 0;
     SelectBound bound;
+    SelectResult result{};
     const OwnedSums owned{.own = {&partition, 1, 0}, .residual = residual, .count = 64, .most = 64};
-    EXPECT_TRUE(
-        kernels::select_sums({.place = place, .workspace = &workspace}, owned, terms, bound, out)
-            .finite);
-    ASSERT_EQ(out.sum.size(), 2u);
-    EXPECT_EQ(out.sum[0], 0);
-    EXPECT_EQ(out.sum[1], 16);
+    kernels::select_sums({.place = place, .workspace = &workspace},
+                         {.owned = owned,
+                          .fed = &kNothingListed,
+                          .terms = {terms},
+                          .out = {chosen, value, touched, sum},
+                          .touched_count = &touched_count,
+                          .state = &bound,
+                          .result = &result});
+    EXPECT_TRUE(result.finite);
+    ASSERT_EQ(touched_count, 2u);
+    EXPECT_EQ(sum[0], 0);
+    EXPECT_EQ(sum[1], 16);
     EXPECT_EQ(chosen[0], 7u);
     EXPECT_EQ(value[0], 16);
     EXPECT_EQ(residual[partition.position(1, 7)], 16);
@@ -97,17 +114,24 @@ TEST(SelectSumsOverflow, IsToldAndNothingOfItIsSent) {
   const std::vector<float> residual(128, 3e38f);
   const std::vector<std::uint32_t> index = {9};
   const std::vector<float> huge = {3e38f};
-  const std::vector<SparseView> terms = {{}, {index, huge}};
+  const std::vector<Term> terms = {{}, {.index = index, .value = huge}};
   for (const Place place : {Place::reference, Place::cpu}) {
     Workspace workspace;
     std::vector<std::uint32_t> touched(1), chosen = {9, 9};
     std::vector<float> sum(1), value = {1, 1};
-    kernels::SumLists out{chosen, value, touched, sum};
+    std::uint64_t touched_count = 0;
     SelectBound bound;
+    SelectResult result{};
     const OwnedSums owned{.own = {&partition, 0, 0}, .residual = residual, .count = 64, .most = 64};
-    EXPECT_FALSE(
-        kernels::select_sums({.place = place, .workspace = &workspace}, owned, terms, bound, out)
-            .finite);
+    kernels::select_sums({.place = place, .workspace = &workspace},
+                         {.owned = owned,
+                          .fed = &kNothingListed,
+                          .terms = {terms},
+                          .out = {chosen, value, touched, sum},
+                          .touched_count = &touched_count,
+                          .state = &bound,
+                          .result = &result});
+    EXPECT_FALSE(result.finite);
     EXPECT_EQ(chosen, (std::vector<std::uint32_t>{0, 1}));
     EXPECT_EQ(value, (std::vector<float>{0, 0}));
   }
@@ -119,15 +143,34 @@ TEST(SelectSumsContract, RefusesWrongShapes) {
   Workspace workspace;
   std::vector<std::uint32_t> chosen(65);
   std::vector<float> value(65);
-  kernels::SumLists out{chosen, value, {}, {}};
   SelectBound bound;
+  SelectResult result{};
+  std::uint64_t touched_count = 0;
   const OwnedSums owned{.own = {&partition, 0, 0}, .residual = residual, .count = 64, .most = 64};
-  const std::vector<SparseView> two(2), three(3);
-  EXPECT_THROW(kernels::select_sums({.workspace = &workspace}, owned, two, bound, out), UsageError);
-  out = {std::span(chosen).first(1), std::span(value).first(1), {}, {}};
-  EXPECT_THROW(kernels::select_sums({.workspace = &workspace}, owned, three, bound, out),
-               UsageError);
-  EXPECT_THROW(kernels::select_sums({}, owned, two, bound, out), UsageError);
+  const std::vector<Term> two(2), three(3), whole(2, {.value = value});
+  const SelectSumsJob sound{.owned = owned,
+                            .fed = &kNothingListed,
+                            .terms = {two},
+                            .out = {std::span(chosen).first(1), std::span(value).first(1), {}, {}},
+                            .touched_count = &touched_count,
+                            .state = &bound,
+                            .result = &result};
+  EXPECT_NO_THROW(kernels::select_sums({.workspace = &workspace}, sound));
+  EXPECT_THROW(kernels::select_sums({}, sound), UsageError);
+  const auto refuses = [&](const auto& change) {
+    SelectSumsJob wrong = sound;
+    change(wrong);
+    EXPECT_THROW(kernels::select_sums({.workspace = &workspace}, wrong), UsageError);
+  };
+  refuses([&](auto& wrong) { wrong.out.index = chosen; });
+  refuses([&](auto& wrong) {
+    wrong.out.index = {};
+    wrong.out.value = {};
+  });
+  refuses([&](auto& wrong) { wrong.terms = {three}; });
+  refuses([&](auto& wrong) { wrong.terms = {whole}; });
+  refuses([](auto& wrong) { wrong.fed = nullptr; });
+  refuses([](auto& wrong) { wrong.state = nullptr; });
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace winnow::tests {
 namespace {
 
 using kernels::Partition;
-using kernels::SparseView;
+using kernels::Term;
 
 constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 constexpr float kBounds[] = {kSmallest, 0.75F, 2, std::numeric_limits<float>::max()};
@@ -169,7 +169,7 @@ struct Sums {
 };
 
 /// Rank 1 of 3 keeps its sums of `acc`, one for each of its elements, and of what the others send.
-Sums keep(const Partition& partition, std::span<const float> acc, std::span<const SparseView> terms,
+Sums keep(const Partition& partition, std::span<const float> acc, std::span<const Term> terms,
           const Exec& given, float bound) {
   Workspace workspace;
   Exec exec = given;
@@ -184,8 +184,12 @@ Sums keep(const Partition& partition, std::span<const float> acc, std::span<cons
     listed_index.push_back(static_cast<std::uint32_t>(i));
     listed_value.push_back(acc[i]);
   }
-  kernels::OwnedSums owned{.own = {.partition = &partition, .self = 1, .bound = bound},
-                           .listed = listed_index.size(),
+  const kernels::SelectResult fed{.finite = true,
+                                  .candidates = 0,
+                                  .passes = 1,
+                                  .listed = listed_index.size(),
+                                  .listed_by = bound};
+  kernels::OwnedSums owned{.own = {.partition = &partition, .self = 1},
                            .residual = residual,
                            .count = count,
                            .most = count};
@@ -195,12 +199,20 @@ Sums keep(const Partition& partition, std::span<const float> acc, std::span<cons
   owned.own.value = listed_value;
   Sums sums{std::vector<std::uint32_t>(count), std::vector<std::uint32_t>(count),
             std::vector<float>(count), std::vector<float>(count)};
-  kernels::SumLists out{sums.index, sums.value, sums.touched, sums.sum};
-  sums.finite = kernels::keep_sums(exec, owned, terms, out).finite;
-  sums.index.resize(out.index.size());
-  sums.value.resize(out.value.size());
-  sums.touched.resize(out.touched.size());
-  sums.sum.resize(out.sum.size());
+  std::uint64_t kept = 0, touched_count = 0;
+  kernels::SelectResult result{};
+  kernels::keep_sums(exec, {.owned = owned,
+                            .fed = &fed,
+                            .terms = {terms},
+                            .out = {sums.index, sums.value, sums.touched, sums.sum},
+                            .kept = &kept,
+                            .touched_count = &touched_count,
+                            .result = &result});
+  sums.finite = result.finite;
+  sums.index.resize(kept);
+  sums.value.resize(kept);
+  sums.touched.resize(touched_count);
+  sums.sum.resize(touched_count);
   return sums;
 }
 
@@ -228,7 +240,8 @@ TEST_P(KeepSums, KeepsWhatReachesTheBound) {
       for (std::size_t j = 0; j < index[2].size(); ++j) {  // some cancel
         if (j % 3 == 0) value[2][j] = -acc[index[2][j]];
       }
-      const std::vector<SparseView> terms = {{index[0], value[0]}, {}, {index[2], value[2]}};
+      const std::vector<Term> terms = {
+          {.index = index[0], .value = value[0]}, {}, {.index = index[2], .value = value[2]}};
       for (const float bound : kBounds) {
         SCOPED_TRACE(testing::Message() << positions << " positions, bound " << bound);
         Sums right;
@@ -268,7 +281,7 @@ TEST(KeepSumsOverflow, IsToldAndNothingIsKept) {
   const std::vector<float> acc(partition.local_count(1), 3e38F);
   const std::vector<std::uint32_t> index = {9};
   const std::vector<float> huge = {3e38F};
-  const std::vector<SparseView> terms = {{}, {}, {index, huge}};
+  const std::vector<Term> terms = {{}, {}, {.index = index, .value = huge}};
   for (const Place place : {Place::reference, Place::cpu}) {
     const Sums got = keep(partition, acc, terms, {.place = place}, 1);
     EXPECT_FALSE(got.finite);

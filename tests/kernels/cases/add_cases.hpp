@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/add_to.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/value_coding.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -66,7 +65,7 @@ inline std::vector<SumList> make_lists(std::size_t ranks, std::uint32_t count, I
   return lists;
 }
 
-/// kernels::ordered_sum of lists, at any place.
+/// kernels::ordered_sum of lists, at any place: whether all sums are finite.
 using SumBody = std::function<bool(std::span<const SumList>, std::uint64_t begin,
                                    std::span<float> sum, float factor)>;
 
@@ -79,9 +78,13 @@ inline void expect_sums_equal_reference(std::span<const SumList> lists, std::uin
   for (const float factor : {1.0F, 1.0F / 3}) {
     // Something else was there before.
     std::vector<float> got(count - begin, 5), expected = got;
-    const bool finite =
-        kernels::ordered_sum({.place = Place::reference}, terms, begin, expected, factor);
-    EXPECT_EQ(body(lists, begin, got, factor), finite);
+    std::uint32_t not_finite = 0;
+    kernels::ordered_sum({.place = Place::reference}, {.terms = {terms},
+                                                       .begin = begin,
+                                                       .sum = expected,
+                                                       .factor = factor,
+                                                       .not_finite = &not_finite});
+    EXPECT_EQ(body(lists, begin, got, factor), not_finite == 0);
     EXPECT_TRUE(same_bits_or_nan(got, expected));
   }
 }
@@ -121,44 +124,6 @@ inline void expect_all_sums_equal_reference(const SumBody& body) {
   }
   for (const std::uint64_t begin : {1U, 64U, 4096U, 9000U}) {
     expect_sums_equal_reference(7, 9001, begin, Input::cauchy, body);
-  }
-}
-
-/// kernels::add_to of one list, at any place.
-using AddBody = std::function<bool(std::span<float> sum, std::uint32_t base, const SumList& list,
-                                   float factor)>;
-
-inline void expect_adds_equal_reference(const AddBody& body) {
-  for (const Input input : {Input::cauchy, Input::denormal, Input::not_finite}) {
-    for (const std::uint32_t count : {0U, 1U, 33U, 4097U}) {
-      for (const Support support : kSupports) {
-        for (const float factor : {1.0F, 0.25F}) {
-          SumList list = make_list(support, count, 3, input);
-          constexpr std::uint32_t kBase = 1000;
-          for (std::uint32_t& i : list.index) i += kBase;
-          std::vector<float> got = make_input(Input::normal, count, 4), expected = got;
-          const kernels::SparseView views[] = {list.view()};
-          const bool finite =
-              kernels::add_to({.place = Place::reference}, expected, kBase, views, factor);
-          EXPECT_EQ(body(got, kBase, list, factor), finite);
-          EXPECT_TRUE(same_bits_or_nan(got, expected)) << describe(support, count) << ", " << input;
-        }
-      }
-    }
-  }
-}
-
-inline void expect_coded_adds_equal_reference(const AddBody& body) {
-  for (const kernels::ValueFormat& format : all_formats()) {
-    if (format.rounding != kernels::Rounding::nearest) continue;
-    for (const std::uint32_t count : {1U, 33U, 4097U}) {
-      const SumList list = code(make_list(Support::strided, count, 3, Input::normal), format);
-      std::vector<float> got = make_input(Input::normal, count, 4), expected = got;
-      const kernels::SparseView views[] = {list.view()};
-      const bool finite = kernels::add_to({.place = Place::reference}, expected, 0, views, 0.25F);
-      EXPECT_EQ(body(got, 0, list, 0.25F), finite);
-      EXPECT_TRUE(same_bits(got, expected)) << name_of(format) << ", count " << count;
-    }
   }
 }
 

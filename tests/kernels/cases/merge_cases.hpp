@@ -38,8 +38,12 @@ inline MergeList merge_list(std::vector<std::uint32_t> index, std::uint32_t base
 inline MergeList merge_by_reference(const MergeList& first, const MergeList& second) {
   const std::size_t room = first.index.size() + second.index.size();
   MergeList out{std::vector<std::uint32_t>(room), std::vector<float>(room)};
-  const std::size_t size = kernels::merge({.place = Place::reference}, first.view(), second.view(),
-                                          out.index, out.value);
+  std::uint64_t size = 0;
+  kernels::merge({.place = Place::reference}, {.first = first.view(),
+                                               .second = second.view(),
+                                               .index = out.index,
+                                               .value = out.value,
+                                               .size = &size});
   out.index.resize(size);
   out.value.resize(size);
   return out;

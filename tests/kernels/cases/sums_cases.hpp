@@ -53,9 +53,11 @@ struct SumsJob {
   }
 
   std::uint64_t count() const { return end - begin; }
-  std::vector<kernels::SparseView> terms() const {
-    std::vector<kernels::SparseView> terms;
-    for (std::size_t r = 0; r < index.size(); ++r) terms.push_back({index[r], value[r]});
+  std::vector<kernels::Term> terms() const {
+    std::vector<kernels::Term> terms;
+    for (std::size_t r = 0; r < index.size(); ++r) {
+      terms.push_back({.index = index[r], .value = value[r]});
+    }
     return terms;
   }
   std::size_t entries() const {
@@ -85,7 +87,7 @@ struct SumsJob {
 /// What the pass before listed of a job's own elements: those that reach a bound, as far as there
 /// is room.
 struct OwnList {
-  OwnList(const SumsJob& job, float bound, std::size_t room) {
+  OwnList(const SumsJob& job, float bound, std::size_t room) : listed_by(bound) {
     for (std::uint64_t local = job.begin; local < job.end; ++local) {
       const float acc = job.residual[job.partition.position(job.self, local) - job.base];
       if (std::fabs(acc) < bound) continue;
@@ -96,8 +98,12 @@ struct OwnList {
     index.resize(std::min<std::size_t>(room, job.count()));
     value.resize(index.size());
   }
+  kernels::SelectResult said() const {
+    return {.finite = true, .candidates = 0, .passes = 1, .listed = listed, .listed_by = listed_by};
+  }
   std::vector<std::uint32_t> index;
   std::vector<float> value;
+  float listed_by;
   std::size_t listed;
 };
 
@@ -118,17 +124,22 @@ inline SumsOutcome select_sums_on_host(const SumsJob& job, const Exec& exec, std
   Exec with_workspace = exec;
   with_workspace.workspace = &workspace;
   kernels::OwnedSums owned = job.owned();
-  if (bound.k == k) owned.own.bound = bound.bound;
-  OwnList list(job, owned.own.bound, room);
-  owned.listed = list.listed;
+  OwnList list(job, bound.k == k ? bound.bound : std::numeric_limits<float>::infinity(), room);
+  const kernels::SelectResult fed = list.said();
   owned.own.index = list.index;
   owned.own.value = list.value;
   SumsOutcome out(job, k);
-  kernels::SumLists lists{out.index, out.value, out.touched, out.sum};
   const auto terms = job.terms();
-  out.result = kernels::select_sums(with_workspace, owned, terms, bound, lists);
-  out.touched.resize(lists.touched.size());
-  out.sum.resize(lists.sum.size());
+  std::uint64_t touched_count = 0;
+  kernels::select_sums(with_workspace, {.owned = owned,
+                                        .fed = &fed,
+                                        .terms = {terms},
+                                        .out = {out.index, out.value, out.touched, out.sum},
+                                        .touched_count = &touched_count,
+                                        .state = &bound,
+                                        .result = &out.result});
+  out.touched.resize(touched_count);
+  out.sum.resize(touched_count);
   return out;
 }
 
@@ -138,19 +149,25 @@ inline SumsOutcome keep_sums_on_host(const SumsJob& job, const Exec& exec, float
   Exec with_workspace = exec;
   with_workspace.workspace = &workspace;
   kernels::OwnedSums owned = job.owned();
+  owned.most = job.count();
   OwnList list(job, bound, job.count());
-  owned.own.bound = bound;
-  owned.listed = list.listed;
+  const kernels::SelectResult fed = list.said();
   owned.own.index = list.index;
   owned.own.value = list.value;
   SumsOutcome out(job, job.count());
-  kernels::SumLists lists{out.index, out.value, out.touched, out.sum};
   const auto terms = job.terms();
-  out.result = kernels::keep_sums(with_workspace, owned, terms, lists);
-  out.index.resize(lists.index.size());
-  out.value.resize(lists.index.size());
-  out.touched.resize(lists.touched.size());
-  out.sum.resize(lists.sum.size());
+  std::uint64_t kept = 0, touched_count = 0;
+  kernels::keep_sums(with_workspace, {.owned = owned,
+                                      .fed = &fed,
+                                      .terms = {terms},
+                                      .out = {out.index, out.value, out.touched, out.sum},
+                                      .kept = &kept,
+                                      .touched_count = &touched_count,
+                                      .result = &out.result});
+  out.index.resize(kept);
+  out.value.resize(kept);
+  out.touched.resize(touched_count);
+  out.sum.resize(touched_count);
   return out;
 }
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/merge.hpp"
+#include "kernels/merge.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ struct OnDevice {
   DeviceArray<std::uint32_t> first_index, second_index, index;
   DeviceArray<float> first_value, second_value, value;
   DeviceArray<std::uint64_t> size{1};
-  DeviceArray<std::byte> scratch;
+  mutable Workspace scratch{kernels::cuda::kDeviceMemory};
 
   OnDevice(const MergeList& first, const MergeList& second, const Stream& stream)
       : first_index(first.index.size()),
@@ -26,8 +26,7 @@ struct OnDevice {
         index(first.index.size() + second.index.size()),
         first_value(first.value.size()),
         second_value(second.value.size()),
-        value(index.span().size()),
-        scratch(kernels::cuda::merge_scratch(index.span().size())) {
+        value(index.span().size()) {
     first_index.upload(first.index, stream);
     second_index.upload(second.index, stream);
     first_value.upload(first.value, stream);
@@ -35,13 +34,13 @@ struct OnDevice {
   }
 
   void merge(const Stream& stream) const {
-    kernels::cuda::merge({.place = Place::cuda, .stream = stream.get()},
-                         {.first = {first_index.span(), first_value.span()},
+    Exec exec = stream.exec();
+    exec.device_workspace = &scratch;
+    kernels::merge(exec, {.first = {first_index.span(), first_value.span()},
                           .second = {second_index.span(), second_value.span()},
                           .index = index.span(),
                           .value = value.span(),
-                          .size = size.span().data(),
-                          .scratch = scratch.span()});
+                          .size = size.span().data()});
   }
   MergeList download(const Stream& stream) const {
     MergeList out{index.download(stream), value.download(stream)};
@@ -89,6 +88,7 @@ TEST_F(MergeOnDevice, AGraphReplays) {
   MergeList first = merge_list(make_support(Support::random, 300'000, 1), 0, 1);
   const MergeList second = merge_list(make_support(Support::strided, 300'000, 2), 0, 2);
   OnDevice device(first, second, stream);
+  device.merge(stream);  // takes its scratch
   const Graph graph(stream, [&] { device.merge(stream); });
   for (std::uint32_t replay = 0; replay < 2; ++replay) {
     first.value = make_input(Input::normal, first.index.size(), replay + 3);

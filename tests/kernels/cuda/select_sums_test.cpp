@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/select_sums.hpp"
+#include "kernels/select_sums.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,6 @@ namespace {
 
 using kernels::SelectBound;
 using kernels::SelectResult;
-using kernels::cuda::DeviceTerm;
 
 /// A job in device memory.
 struct OnDevice {
@@ -26,38 +25,32 @@ struct OnDevice {
   std::size_t room;
   std::deque<DeviceArray<std::uint32_t>> term_index;
   std::deque<DeviceArray<float>> term_value;
-  DeviceArray<DeviceTerm> terms;
+  std::vector<kernels::Term> terms;
   DeviceArray<float> residual, own_value, value, sum;
   DeviceArray<std::uint32_t> own_index, index, touched;
   DeviceArray<std::uint64_t> touched_count{1};
   DeviceArray<SelectBound> state{1};
   DeviceArray<SelectResult> fed{1}, result{1};
-  DeviceArray<std::byte> scratch;
+  mutable Workspace workspace, device_workspace{kernels::cuda::kDeviceMemory};
 
   OnDevice(const SumsJob& of, std::size_t k, std::size_t list_room, const Stream& stream)
       : job(of),
         room(std::min<std::size_t>(list_room, of.count())),
-        terms(of.index.size()),
         residual(of.residual.size()),
         own_value(room),
         value(k),
         sum(of.most()),
         own_index(room),
         index(k),
-        touched(of.most()),
-        scratch(kernels::cuda::select_sums_scratch(owned(), ranks())) {
-    std::vector<DeviceTerm> host;
+        touched(of.most()) {
     for (std::size_t r = 0; r < of.index.size(); ++r) {
       term_index.emplace_back(of.index[r].size()).upload(of.index[r], stream);
       term_value.emplace_back(of.value[r].size()).upload(of.value[r], stream);
-      host.push_back(kernels::cuda::device_term(
-          {.index = term_index[r].span(), .value = term_value[r].span()}));
+      terms.push_back({.index = term_index[r].span(), .value = term_value[r].span()});
     }
-    terms.upload(host, stream);
     residual.upload(of.residual, stream);
   }
 
-  std::uint32_t ranks() const { return static_cast<std::uint32_t>(job.index.size()); }
   kernels::OwnedSums owned() const {
     kernels::OwnedSums all = job.owned();
     all.residual = residual.span();
@@ -72,23 +65,22 @@ struct OnDevice {
     const OwnList own(job, own_bound, room);
     own_index.upload(own.index, stream);
     own_value.upload(own.value, stream);
-    const SelectResult said{
-        .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = own_bound};
+    const SelectResult said = own.said();
     fed.upload({&said, 1}, stream);
     state.upload({&bound, 1}, stream);
   }
 
   void step(const Stream& stream) const {
-    kernels::cuda::select_sums(stream.exec(),
-                               {.owned = owned(),
+    Exec exec = stream.exec();
+    exec.workspace = &workspace;
+    exec.device_workspace = &device_workspace;
+    kernels::select_sums(exec, {.owned = owned(),
                                 .fed = fed.data(),
-                                .terms = terms.data(),
-                                .term_count = ranks(),
+                                .terms = {terms},
                                 .out = {index.span(), value.span(), touched.span(), sum.span()},
                                 .touched_count = touched_count.data(),
                                 .state = state.data(),
-                                .result = result.data(),
-                                .scratch = scratch.span()});
+                                .result = result.data()});
   }
 
   SumsOutcome download(SelectBound& bound, const Stream& stream) const {
@@ -160,8 +152,10 @@ TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
   SumsJob job(Input::normal, 300'001, 3, 0, 50);
   constexpr std::size_t kSelected = 1000;
   const OnDevice device(job, kSelected, 5000, stream);
-  const Graph graph(stream, [&] { device.step(stream); });
   SelectBound bound;
+  device.list(bound, kSelected, stream);
+  device.step(stream);  // takes its scratch
+  const Graph graph(stream, [&] { device.step(stream); });
   for (std::uint32_t step = 0; step < 3; ++step) {
     job.residual = make_input(Input::normal, job.residual.size(), 90 + step);
     device.residual.upload(job.residual, stream);

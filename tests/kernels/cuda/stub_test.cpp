@@ -6,14 +6,11 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/checksum.hpp"
 #include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/indices.hpp"
-#include "kernels/cuda/merge.hpp"
 #include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/seal.hpp"
-#include "kernels/cuda/select_sums.hpp"
 #include "kernels/cuda/value_coding.hpp"
 #include "kernels/cuda/verdict.hpp"
 #include "kernels/elementwise.hpp"
@@ -21,9 +18,13 @@
 #include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/merge.hpp"
+#include "kernels/ordered_sum.hpp"
 #include "kernels/owned.hpp"
+#include "kernels/put_back.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/select_sums.hpp"
 #include "kernels/split.hpp"
 #include "kernels/take.hpp"
 
@@ -47,15 +48,15 @@ TEST(BuiltWithoutCuda, DeviceInterfacesSaySo) {
               refuses);
   EXPECT_THAT([&] { kernels::cuda::feedback_quantize({}, {}, format, {}); }, refuses);
   EXPECT_THAT([&] { kernels::put_back({.place = Place::cuda}, values, 0, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::add_to({}, values, 0, {}, 1, nullptr); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::ordered_sum({}, {}); }, refuses);
+  EXPECT_THAT([&] { kernels::ordered_sum({.place = Place::cuda}, {.sum = values}); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::place_terms({.place = Place::cuda}, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::eliasfano_decode({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::eliasfano_decode_scratch(1, 1); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::raw32_decode({}, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::bitmap_decode({}, {}); }, refuses);
   EXPECT_THAT([&] { (void)kernels::cuda::bitmap_decode_scratch(1); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::merge({}, {}); }, refuses);
-  EXPECT_THAT([&] { (void)kernels::cuda::merge_scratch(1); }, refuses);
+  std::uint64_t size = 0;
+  EXPECT_THAT([&] { kernels::merge({.place = Place::cuda}, {.size = &size}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::seal({}, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::seal_raw32({}, {}, 1, {}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::seal_eliasfano({}, {}, 1, {}); }, refuses);
@@ -114,9 +115,7 @@ TEST(BuiltWithoutCuda, ElementwiseInterfacesSaySo) {
   EXPECT_THAT([&] { kernels::put(kCuda, values, 0, {index, values}); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::checksums({}, {}, nullptr); }, refuses);
   EXPECT_THAT([&] { kernels::cuda::check_values({}, format, 2, bytes, nullptr); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::select_sums({}, {}); }, refuses);
-  EXPECT_THAT([&] { kernels::cuda::keep_sums({}, {}); }, refuses);
-  EXPECT_THAT([&] { (void)kernels::cuda::select_sums_scratch({}, 1); }, refuses);
+  EXPECT_THAT([&] { (void)kernels::select_sums_scratch(kCuda, {}, 1, 1); }, refuses);
 }
 
 }  // namespace

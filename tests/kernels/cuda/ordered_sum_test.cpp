@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/add_to.hpp"
+#include "kernels/ordered_sum.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "kernels/put_back.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
@@ -15,15 +16,14 @@
 namespace winnow::tests {
 namespace {
 
-/// Terms in device memory, and their table.
+/// Terms in device memory.
 struct ListsOnDevice {
   std::deque<DeviceArray<std::uint32_t>> index;
   std::deque<DeviceArray<float>> value;
   std::deque<DeviceArray<std::uint64_t>> coded;
-  std::vector<kernels::cuda::DeviceTerm> terms;
-  DeviceArray<kernels::cuda::DeviceTerm> table;
+  std::vector<kernels::Term> terms;
 
-  ListsOnDevice(std::span<const SumList> lists, const Stream& stream) : table(lists.size()) {
+  ListsOnDevice(std::span<const SumList> lists, const Stream& stream) {
     for (const SumList& list : lists) {
       index.emplace_back(list.index.size()).upload(list.index, stream);
       value.emplace_back(list.value.size()).upload(list.value, stream);
@@ -32,12 +32,8 @@ struct ListsOnDevice {
       term.index = index.back().span();
       if (list.coded.empty()) term.value = value.back().span();
       term.coded = std::as_bytes(coded.back().span());
-      terms.push_back(kernels::cuda::device_term(term));
+      terms.push_back(term);
     }
-    table.upload(terms, stream);
-  }
-  const kernels::cuda::DeviceTerm* there() const {
-    return terms.size() > kernels::cuda::kTermsInArguments ? table.data() : nullptr;
   }
   kernels::SparseView view(std::size_t list) const {
     return {index[list].span(), value[list].span()};
@@ -52,39 +48,25 @@ class SumsOnDevice : public DeviceTest {};
 
 TEST_F(SumsOnDevice, OrderedSumsEqualReference) {
   const Stream stream;
+  Workspace workspace, device_workspace(kernels::cuda::kDeviceMemory);
+  Exec exec = on(stream);
+  exec.workspace = &workspace;
+  exec.device_workspace = &device_workspace;
   const SumBody body = [&](std::span<const SumList> lists, std::uint64_t begin,
                            std::span<float> sum, float factor) {
     const ListsOnDevice device(lists, stream);
     DeviceArray<float> result(sum.size());
     const DeviceZeros<std::uint32_t> not_finite(1, stream);
-    kernels::cuda::ordered_sum(on(stream), {.terms = device.terms,
-                                            .there = device.there(),
-                                            .begin = begin,
-                                            .sum = result.span(),
-                                            .factor = factor,
-                                            .not_finite = not_finite.data()});
+    kernels::ordered_sum(exec, {.terms = {device.terms},
+                                .begin = begin,
+                                .sum = result.span(),
+                                .factor = factor,
+                                .not_finite = not_finite.data()});
     std::ranges::copy(result.download(stream), sum.begin());
     return not_finite.download(stream)[0] == 0;
   };
   expect_all_sums_equal_reference(body);
   expect_coded_sums_equal_reference(body);
-}
-
-TEST_F(SumsOnDevice, OneListEqualsReference) {
-  const Stream stream;
-  const AddBody body = [&](std::span<float> sum, std::uint32_t base, const SumList& list,
-                           float factor) {
-    const ListsOnDevice device({&list, 1}, stream);
-    DeviceArray<float> result(sum.size());
-    const DeviceZeros<std::uint32_t> not_finite(1, stream);
-    result.upload(sum, stream);
-    kernels::cuda::add_to(on(stream), result.span(), base, device.terms[0], factor,
-                          not_finite.span().data());
-    std::ranges::copy(result.download(stream), sum.begin());
-    return not_finite.download(stream)[0] == 0;
-  };
-  expect_adds_equal_reference(body);
-  expect_coded_adds_equal_reference(body);
 }
 
 /// Replays of a sum of coded terms write the same sums again.
@@ -97,13 +79,13 @@ TEST_F(SumsOnDevice, AGraphSums) {
   DeviceArray<float> sum(10'000);
   const DeviceZeros<std::uint32_t> not_finite(1, stream);
   const Graph graph(stream, [&] {
-    kernels::cuda::ordered_sum(
-        on(stream), {.terms = device.terms, .sum = sum.span(), .not_finite = not_finite.data()});
+    kernels::ordered_sum(
+        on(stream), {.terms = {device.terms}, .sum = sum.span(), .not_finite = not_finite.data()});
   });
   std::vector<kernels::Term> terms;
   for (const SumList& list : lists) terms.push_back({.index = list.index, .value = list.value});
   std::vector<float> expected(10'000);
-  kernels::ordered_sum({.place = Place::reference}, terms, 0, expected, 1);
+  kernels::ordered_sum({.place = Place::reference}, {.terms = {terms}, .sum = expected});
   for (int replay = 0; replay < 2; ++replay) {
     graph.launch(stream);
     EXPECT_TRUE(same_bits(sum.download(stream), expected));

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/add_to.cuh"
+#include "kernels/cuda/ordered_sum.cuh"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,19 +21,18 @@ namespace {
 SumBody sum_on(Machine& machine) {
   return [&machine](std::span<const SumList> lists, std::uint64_t begin, std::span<float> sum,
                     float factor) {
-    std::vector<kernels::cuda::DeviceTerm> terms;
-    for (const SumList& list : lists) terms.push_back(kernels::cuda::device_term(list.term()));
+    std::vector<kernels::Term> terms;
+    for (const SumList& list : lists) terms.push_back(list.term());
+    std::vector<kernels::cuda::DeviceTerm> there(terms.size());
+    std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
     std::uint32_t not_finite = 0;
-    const bool are_many = terms.size() > kernels::cuda::kTermsInArguments;
+    const bool are_many = terms.size() > kernels::kTermsInALaunch;
     const kernels::cuda::SumTask task =
-        kernels::cuda::make_sum_task({.terms = terms,
-                                      .there = are_many ? terms.data() : nullptr,
+        kernels::cuda::make_sum_task({.terms = {terms, are_many ? there.data() : nullptr},
                                       .begin = begin,
                                       .sum = sum,
                                       .factor = factor,
                                       .not_finite = &not_finite});
-    if (!are_many)
-      std::ranges::fill(terms, kernels::cuda::device_term({}));  // they are in the task
     if (!sum.empty())
       machine.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), task);
     return not_finite == 0;
@@ -54,18 +53,6 @@ TEST_P(SumsOnModel, CodedSumsEqualReference) {
   expect_coded_sums_equal_reference(sum_on(machine_));
 }
 
-TEST_P(SumsOnModel, OneListEqualsReference) {
-  const AddBody body = [this](std::span<float> sum, std::uint32_t base, const SumList& list,
-                              float factor) {
-    std::uint32_t not_finite = 0;
-    machine_.launch<kernels::cuda::AddList>(
-        2, {sum.data(), base, kernels::cuda::device_term(list.term()), factor, &not_finite});
-    return not_finite == 0;
-  };
-  expect_adds_equal_reference(body);
-  expect_coded_adds_equal_reference(body);
-}
-
 TEST(SumsModel, RefusesTermsOfWrongSizes) {
   const auto refuses = [](const kernels::Term& term, const std::string& why) {
     EXPECT_THAT([&] { (void)kernels::cuda::device_term(term); },
@@ -81,13 +68,11 @@ TEST(SumsModel, RefusesTermsOfWrongSizes) {
 }
 
 TEST(SumsModel, RefusesMoreTermsThanTravelWithALaunch) {
-  std::uint32_t not_finite = 0;
-  const std::vector<kernels::cuda::DeviceTerm> terms(kernels::cuda::kTermsInArguments + 1,
-                                                     kernels::cuda::device_term({}));
-  kernels::cuda::DeviceSumJob job{.terms = terms, .not_finite = &not_finite};
+  const std::vector<kernels::Term> terms(kernels::kTermsInALaunch + 1);
+  kernels::OrderedSumJob job{.terms = {terms}};
   EXPECT_THAT([&] { (void)kernels::cuda::make_sum_task(job); },
               testing::ThrowsMessage<UsageError>(testing::HasSubstr("must lie in device memory")));
-  job.terms = job.terms.first(kernels::cuda::kTermsInArguments);
+  job.terms = {std::span(terms).first(kernels::kTermsInALaunch)};
   EXPECT_NO_THROW((void)kernels::cuda::make_sum_task(job));
 }
 

@@ -7,51 +7,23 @@
 #include <string>
 #include <winnow/error.hpp>
 
-#include "kernels/cuda/add_to.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/terms.hpp"
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/vectors.cuh"
+#include "kernels/ordered_sum.hpp"
 
 namespace winnow::kernels::cuda {
 
-struct AddTask {
-  float* sum;
-  std::uint32_t base;
-  DeviceTerm list;
-  float factor;
-  std::uint32_t* not_finite;  ///< may be null
-};
-
-/// Adds one list. No position is named twice, so each entry is a thread's own.
-struct AddList {
-  using Task = AddTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    bool finite = true;
-    with_coding(task.list.values, [&](auto coding) {
-      for (std::uint64_t j = simt::grid_thread(); j < task.list.count; j += simt::grid_threads()) {
-        float& sum = task.sum[task.list.index[j] - task.base];
-        float changed = sum + value_at<decltype(coding)>(task.list.values, j);
-        if (task.factor != 1) changed *= task.factor;
-        finite = finite && is_finite(changed);
-        sum = changed;
-      }
-    });
-    if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
-  }
-};
-
 struct SumTask {
-  DeviceTerm here[kTermsInArguments];
+  DeviceTerm here[kTermsInALaunch];
   const DeviceTerm* there;  ///< where not null, there they are
   std::uint32_t term_count;
   std::uint64_t begin;
   float* sum;
   std::uint64_t count;
   float factor;
-  std::uint32_t* not_finite;
+  std::uint32_t* not_finite;  ///< may be null
 
   WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
     return there == nullptr ? here[i] : there[i];
@@ -141,24 +113,24 @@ struct OrderedSum {
       }
       store_vector(task.sum + (begin - task.begin) + i, elements_below(size, i), four);
     }
-    if (!finite) simt::atomic_or(task.not_finite, 1);
+    if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
   }
 };
 
-inline SumTask make_sum_task(const DeviceSumJob& job) {
-  WINNOW_EXPECTS(job.not_finite != nullptr, "a sum needs a word for not_finite");
+inline SumTask make_sum_task(const OrderedSumJob& job) {
+  const auto& [terms, there] = job.terms;
   WINNOW_EXPECTS(
-      job.there != nullptr || job.terms.size() <= kTermsInArguments,
-      "more than " + std::to_string(kTermsInArguments) + " terms must lie in device memory, too");
+      there != nullptr || terms.size() <= kTermsInALaunch,
+      "more than " + std::to_string(kTermsInALaunch) + " terms must lie in device memory, too");
   SumTask task{.here = {},
-               .there = job.there,
-               .term_count = static_cast<std::uint32_t>(job.terms.size()),
+               .there = there,
+               .term_count = static_cast<std::uint32_t>(terms.size()),
                .begin = job.begin,
                .sum = job.sum.data(),
                .count = job.sum.size(),
                .factor = job.factor,
                .not_finite = job.not_finite};
-  if (job.there == nullptr) std::ranges::copy(job.terms, task.here);
+  if (there == nullptr) std::ranges::transform(terms, task.here, device_term);
   return task;
 }
 

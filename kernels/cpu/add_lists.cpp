@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/add_to.hpp"
+#include "kernels/cpu/add_lists.hpp"
 
 #include <algorithm>
 #include <array>
@@ -44,14 +44,14 @@ class Largest {
   std::uint32_t bits_ = 0;
 };
 
-/// Entries [begin, end) of a list, and the end of those that may be fetched ahead.
+/// Entries [begin, end) of a list, and the end of those that name a position of the sum.
 struct Stretch {
   std::size_t begin, end, known;
 };
 
 /// Calls each(entry, its element of the sum) over a stretch, fetching elements ahead.
 template <class Each>
-void walk(float* sum, std::uint32_t base, const SparseView& list, Stretch stretch, Each each) {
+void walk(float* sum, std::uint32_t base, const Term& list, Stretch stretch, Each each) {
   const std::uint32_t* index = list.index.data();
   const std::size_t ahead = std::min(stretch.end, stretch.known - std::min(stretch.known, kAhead));
   std::size_t i = stretch.begin;
@@ -63,15 +63,19 @@ void walk(float* sum, std::uint32_t base, const SparseView& list, Stretch stretc
 }
 
 /// The first entry at or after `from` whose index is not below `bound`.
-std::size_t find(const SparseView& list, std::size_t from, std::uint64_t bound,
-                 std::uint64_t most) {
+std::size_t find(const Term& list, std::size_t from, std::uint64_t bound, std::uint64_t most) {
   const auto begin = list.index.begin() + static_cast<std::ptrdiff_t>(from);
   const auto left = static_cast<std::uint64_t>(list.index.end() - begin);
   const auto end = begin + static_cast<std::ptrdiff_t>(std::min(left, most));
   return static_cast<std::size_t>(std::lower_bound(begin, end, bound) - list.index.begin());
 }
 
-bool add_one(std::span<float> sum, std::uint32_t base, const SparseView& list, Stretch stretch,
+/// The end of the entries that lie below the end of the sum.
+std::size_t known_of(const Term& list, std::uint32_t base, std::uint64_t count) {
+  return find(list, 0, base + count, list.index.size());
+}
+
+bool add_one(std::span<float> sum, std::uint32_t base, const Term& list, Stretch stretch,
              float factor) {
   Largest largest;
   const float* value = list.value.data();
@@ -95,7 +99,7 @@ class Tile {
   Tile(std::span<float> sum, std::uint32_t base, float factor)
       : sum_(sum), base_(base), factor_(factor) {}
 
-  void add(std::uint64_t begin, const SparseView& list, Stretch stretch) {
+  void add(std::uint64_t begin, const Term& list, Stretch stretch) {
     const float* value = list.value.data();
     if (factor_ == 1) {
       Largest largest = largest_;  // a local stays in a register
@@ -115,7 +119,7 @@ class Tile {
     });
   }
 
-  void multiply(std::uint64_t begin, const SparseView& list, Stretch stretch) {
+  void multiply(std::uint64_t begin, const Term& list, Stretch stretch) {
     const std::array<float, 2> factors{1, factor_};
     const std::uint32_t* index = list.index.data();
     float* const tile = sum_.data() + begin;
@@ -155,18 +159,18 @@ void stream_in(std::span<const float> positions) {
 constexpr std::size_t kRemembered = 64;  // lists; those beyond it are searched again
 
 /// Adds several lists to positions [begin, end) of sum.
-bool add_range(std::span<float> sum, std::uint32_t base, std::span<const SparseView> lists,
-               float factor, std::uint64_t begin, std::uint64_t end) {
+bool add_range(std::span<float> sum, std::uint32_t base, std::span<const Term> lists, float factor,
+               std::uint64_t begin, std::uint64_t end) {
   Tile tile(sum, base, factor);
   std::array<Stretch, kRemembered> remembered;
   for (std::uint64_t from = begin; from < end; from += kTile) {
     const std::uint64_t to = std::min(end, from + kTile);
     const auto search = [&](std::size_t p) -> Stretch {
-      const SparseView& list = lists[p];
-      const std::size_t all = list.index.size();
+      const Term& list = lists[p];
       const bool goes_on = p < kRemembered && from != begin;
-      const std::size_t first = goes_on ? remembered[p].end : find(list, 0, base + from, all);
-      return {first, find(list, first, base + to, to - from), all};
+      const std::size_t known = goes_on ? remembered[p].known : known_of(list, base, sum.size());
+      const std::size_t first = goes_on ? remembered[p].end : find(list, 0, base + from, known);
+      return {first, find(list, first, base + to, to - from), known};
     };
     std::size_t entries = 0;
     for (std::size_t p = 0; p < lists.size(); ++p) {
@@ -187,33 +191,34 @@ bool add_range(std::span<float> sum, std::uint32_t base, std::span<const SparseV
 
 }  // namespace
 
-bool add_to(const Exec& exec, std::span<float> sum, std::uint32_t base,
-            std::span<const SparseView> lists, float factor) {
+bool add_lists(const Exec& exec, std::span<const Term> lists, std::uint64_t begin,
+               std::span<float> sum, float factor) {
+  const auto base = static_cast<std::uint32_t>(begin);
+  if (base != begin) return true;  // no list names a position from 2^32 on
   std::size_t entries = 0;
-  for (const SparseView& list : lists) entries += list.index.size();
+  for (const Term& list : lists) {
+    const std::size_t known = known_of(list, base, sum.size());
+    entries += known - find(list, 0, base, known);
+  }
   if (entries == 0) return true;
   const std::size_t useful = 1 + entries / kEntriesAThread;
   const int threads =
       static_cast<int>(std::min(useful, static_cast<std::size_t>(std::max(exec.threads, 1))));
   std::atomic<bool> finite{true};
-  for_each_range(threads, sum.size(), [&](std::uint64_t begin, std::uint64_t end) {
+  for_each_range(threads, sum.size(), [&](std::uint64_t from, std::uint64_t to) {
     bool sound = true;
     if (lists.size() == 1) {
-      const SparseView& list = lists.front();
-      const std::size_t all = list.index.size();
-      const std::size_t first = find(list, 0, base + begin, all);
-      const std::size_t last = find(list, first, base + end, all);
-      sound = add_one(sum, base, list, {first, last, all}, factor);
+      const Term& list = lists.front();
+      const std::size_t known = known_of(list, base, sum.size());
+      const std::size_t first = find(list, 0, base + from, known);
+      const std::size_t last = find(list, first, base + to, known);
+      sound = add_one(sum, base, list, {first, last, known}, factor);
     } else {
-      sound = add_range(sum, base, lists, factor, begin, end);
+      sound = add_range(sum, base, lists, factor, from, to);
     }
     if (!sound) finite.store(false, std::memory_order_relaxed);
   });
   return finite.load(std::memory_order_relaxed);
-}
-
-void put_back(const Exec& exec, std::span<float> sum, std::uint32_t base, const SparseView& list) {
-  (void)add_to(exec, sum, base, {&list, 1}, 1);
 }
 
 }  // namespace winnow::kernels::cpu

@@ -1,0 +1,31 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ordered_sum.cuh"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/ordered_sum.hpp"
+
+namespace winnow::kernels::cuda {
+
+namespace {
+
+void launch_sum(const Exec& exec, const OrderedSumJob& job) {
+  const SumTask task = make_sum_task(job);
+  launch<OrderedSum>(exec, sum_tiles(task), task);
+}
+
+}  // namespace
+
+void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  if (job.sum.empty()) return;
+  if (job.terms.there != nullptr || job.terms.host.size() <= kTermsInALaunch) {
+    launch_sum(exec, job);
+    return;
+  }
+  const Workspace::Scope scope(scratch_of(exec));
+  OrderedSumJob placed = job;
+  placed.terms.there = terms_there(exec, job.terms);
+  launch_sum(exec, placed);
+}
+
+}  // namespace winnow::kernels::cuda

@@ -1,0 +1,63 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "kernels/value_coding.hpp"
+
+namespace winnow::kernels {
+
+/// A sparse vector: index ascending without repeats. A view.
+struct SparseView {
+  std::span<const std::uint32_t> index;
+  std::span<const float> value;  ///< as many as index
+};
+
+/// What one rank adds to a sum, in one of four forms:
+///   index and value   a list: values at some positions, ascending
+///   index and coded   a list whose `count` values kernels::quantize has written
+///   value alone       a value at every position from 0 on
+///   coded alone       a value at every position, `count` of them, coded
+/// A term without values is a list without entries.
+struct Term {
+  std::span<const std::uint32_t> index = {};
+  std::span<const float> value = {};
+  ValueFormat format = {};
+  std::span<const std::byte> coded = {};  ///< on a device 8-byte aligned
+  std::uint64_t count = 0;
+
+  bool is_coded() const { return !coded.empty(); }
+  /// How many values it has.
+  std::uint64_t size() const { return is_coded() ? count : value.size(); }
+  bool is_list() const { return !index.empty() || size() == 0; }
+};
+
+namespace cuda {
+struct DeviceTerm;
+}
+
+/// Terms of the host, and where a device reads them. Any operation takes a list that is not placed
+/// as well; on a device it then places it itself, if it has to.
+struct PlacedTerms {
+  std::span<const Term> host = {};
+  const cuda::DeviceTerm* there = nullptr;  ///< not null on a device, where they are placed
+};
+
+/// As many terms travel with a launch of ordered_sum.
+inline constexpr std::size_t kTermsInALaunch = 16;
+
+/// Makes terms known to the bodies of exec.place, for several operations. On the host nothing is to
+/// be done. On a device they travel with launches, as `store` has it, and are scratch of
+/// exec.device_workspace; the host's list stays, for operations look at it, too. UsageError where a
+/// term's parts do not fit together.
+PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms);
+
+/// The same for operations that are ordered_sum, each of which takes up to kTermsInALaunch terms
+/// along: only more of them are placed.
+PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms);
+
+}  // namespace winnow::kernels
