@@ -167,7 +167,7 @@ std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> i
 }
 
 void Compressor::open_unseen(const Exec&, std::span<const Incoming>, std::span<MessageView>,
-                             kernels::cuda::Verdict&) const {
+                             kernels::CallStatus&) const {
   fail_usage("messages in host memory are opened by open_all: the host sees what they are");
 }
 

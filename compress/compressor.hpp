@@ -12,7 +12,7 @@
 
 #include "compress/message.hpp"
 #include "compress/part.hpp"
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/call_status.hpp"
 #include "kernels/terms.hpp"
 
 namespace winnow::compress {
@@ -39,7 +39,7 @@ struct Outbox {
   /// On a device, if not null: the one message, for all, becomes this as if it had been opened, and
   /// the verdict is told of its poison.
   MessageView* opened = nullptr;
-  kernels::cuda::Verdict* verdict = nullptr;
+  kernels::CallStatus* verdict = nullptr;
 };
 
 /// Where Compressor::add writes. `message`, if not empty, has message_bytes(k, k, codings()) bytes
@@ -66,7 +66,7 @@ struct Outcome {
                         ///< host memory they are set to zero first
   /// On a device, if not null: by it nothing is written where a message may not be read, and to it
   /// goes whether the sums are finite.
-  kernels::cuda::Verdict* verdict = nullptr;
+  kernels::CallStatus* verdict = nullptr;
 };
 
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
@@ -147,7 +147,7 @@ class Compressor {
   /// be said of them goes to the verdict, by their senders. By that alone may be known whether what
   /// the views name can be read.
   virtual void open_unseen(const Exec& exec, std::span<const Incoming> incoming,
-                           std::span<MessageView> views, kernels::cuda::Verdict& verdict) const;
+                           std::span<MessageView> views, kernels::CallStatus& verdict) const;
   /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied
   /// once, by the sender whose residual keeps what it misses.
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,

@@ -10,7 +10,9 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "kernels/arithmetic/checksum.hpp"
 #include "kernels/checksum.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::compress {
 
@@ -20,7 +22,6 @@ static_assert(sizeof(float) == 4 && std::numeric_limits<float>::is_iec559);
 namespace {
 
 constexpr std::uint16_t kKnownFlags = Header::kPoison | Header::kRefused;
-constexpr std::size_t kChecksumAt = offsetof(Header, checksum);
 
 /// What (count, k) and the codings asked for fix.
 struct Shape {
@@ -83,14 +84,11 @@ void expect_host(const Exec& exec) {
 }
 
 /// The checksum as it belongs into the header: of all words but the checksum's own two.
-std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> message) {
-  std::uint64_t sum = kernels::checksum(exec, message);
-  for (std::size_t at = kChecksumAt; at < kChecksumAt + 8; at += 4) {
-    std::uint32_t word;
-    std::memcpy(&word, message.data() + at, 4);
-    sum -= word * (2 * std::uint64_t{at / 4} + 1);
-  }
-  return sum;
+std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> message,
+                          const Header& header) {
+  std::uint64_t sum = 0;
+  kernels::checksums(exec, {&message, 1}, &sum);
+  return sum - kernels::sum_of_pair(offsetof(Header, checksum) / 8, header.checksum);
 }
 
 std::string hex(std::uint64_t number) {
@@ -153,7 +151,7 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
                        std::to_string(header.k) + " of count " + std::to_string(header.count) +
                        " take " + std::to_string(shape->bytes()));
   }
-  const std::uint64_t sum = checksum_of(exec, message);
+  const std::uint64_t sum = checksum_of(exec, message, header);
   if (sum != header.checksum) {
     refuse(sender, "its checksum is " + hex(header.checksum) + ", that of its bytes " + hex(sum));
   }
@@ -164,8 +162,11 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
     refuse(sender, "flags " + hex(header.flags) + " are unknown");
   }
   const auto value_part = message.subspan(sizeof(Header) + shape->index_bytes);
-  if (codings.value.coding != nullptr &&
-      !kernels::check_values(exec, codings.value, header.k, value_part)) {
+  const auto refused = [&](std::uint32_t* word) {
+    kernels::check_values(
+        exec, {.format = codings.value, .k = header.k, .coded = value_part, .refused = word});
+  };
+  if (codings.value.coding != nullptr && kernels::answer(exec, refused) != 0) {
     refuse(sender, "its value part is not " + std::to_string(header.k) + " values of " +
                        value_text(header.value_coding) + " with zeros behind them");
   }
@@ -222,20 +223,21 @@ Header complete(Header header, const Codings& codings) {
   return header;
 }
 
-void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
+void seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
           std::span<std::byte> out, const Codings& codings) {
   expect_host(exec);
   const Shape shape = require_shape(header.count, header.k, codings);
-  const MessageLayout layout = lay_out(header.count, header.k, out, codings);
+  (void)lay_out(header.count, header.k, out, codings);  // whose size it checks
   const bool coded = header.k != header.count;
   WINNOW_EXPECTS(!coded || index.size() == header.k, "a message of k " + std::to_string(header.k) +
                                                          " needs as many indices; got " +
                                                          std::to_string(index.size()));
-  if (coded) shape.coding->encode(exec, header.count, index, layout.index_part);
-  header = complete(header, codings);
-  std::memcpy(out.data(), &header, sizeof header);
-  header.checksum = checksum_of(exec, out);
-  std::memcpy(out.data() + kChecksumAt, &header.checksum, sizeof header.checksum);
+  shape.coding->seal(exec,
+                     {.message = out,
+                      .header = std::bit_cast<kernels::HeaderBytes>(complete(header, codings)),
+                      .layout = kHeaderLayout,
+                      .count = header.count,
+                      .index = coded ? index : std::span<const std::uint32_t>()});
 }
 
 MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
@@ -280,7 +282,14 @@ MessageView open(const Exec& exec, std::span<const std::byte> message, const Exp
   const auto value =
       exec.workspace->take<float>(codings.exact() || codings.value.coding == nullptr ? 0 : most_k);
   if (view.carries_all()) return view;
-  if (!shape.coding->decode(exec, header.count, parts.first(shape.index_bytes), index)) {
+  const auto decode = [&](std::uint32_t* refused) {
+    const kernels::DecodeJob job{.count = header.count,
+                                 .in = parts.first(shape.index_bytes),
+                                 .index = index,
+                                 .refused = refused};
+    shape.coding->decode(exec, {&job, 1});
+  };
+  if (kernels::answer(exec, decode) != 0) {
     refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
                        std::to_string(header.k) + " ascending positions below " +
                        std::to_string(header.count));

@@ -9,6 +9,7 @@
 #include <winnow/exec.hpp>
 
 #include "compress/index/index_coding.hpp"
+#include "kernels/message_header.hpp"
 #include "kernels/terms.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -121,12 +122,17 @@ struct MessageLayout {
 MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
                       const Codings& codings = {});
 
+/// Where kernels find what they look at in a header.
+inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header, flags),
+                                                     .poison = Header::kPoison,
+                                                     .checksum_at = offsetof(Header, checksum)};
+
 /// The header that seal writes, but for the checksum, which is 0.
 Header complete(Header header, const Codings& codings = {});
 
 /// Completes a message whose value part has been written: codes `index` (ignored where k ==
 /// count), writes the header with its codings and the checksum.
-void seal(const Exec& exec, Header header, std::span<const std::uint32_t> index,
+void seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
           std::span<std::byte> out, const Codings& codings = {});
 
 /// Opens the message that `sender` sent. Trusts no byte of it: throws UsageError where the sound

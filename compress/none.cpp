@@ -6,6 +6,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/support.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/ordered_sum.hpp"
@@ -44,10 +45,19 @@ class Everything final : public Compressor {
       message = message.first(message_bytes(count, count, codings()));
       values[owner] = lay_out(count, count, message, codings()).value_part;
     }
-    out.finite = kernels::feedback_quantize(
-        exec,
-        {.pieces = pieces, .decay = job.decay, .partition = part.partition, .self = part.self},
-        codings().value, job.random, values, out.owned.acc);
+    const auto feed = [&](std::uint32_t* not_finite) {
+      kernels::feedback_quantize(exec,
+                                 {.pieces = kernels::place<kernels::FeedbackPiece>(exec, pieces),
+                                  .decay = job.decay,
+                                  .partition = part.partition,
+                                  .self = part.self,
+                                  .format = codings().value,
+                                  .key = job.random,
+                                  .out = values,
+                                  .own = out.owned.acc,
+                                  .not_finite = not_finite});
+    };
+    out.finite = kernels::answer(exec, feed) == 0;
     out.kept = part.k;
     const kernels::Stopwatch watch(job.encode_seconds);
     Header header = job.header;

@@ -10,6 +10,7 @@
 
 #include "kernels/arithmetic/partition.hpp"
 #include "kernels/arithmetic/philox.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::kernels {
 
@@ -21,15 +22,6 @@ struct FeedbackPiece {
   std::span<const float> gradient;
   std::span<float> residual;
   std::uint64_t base = 0;
-};
-
-/// What feedback_quantize works on. Pieces ascend by base; positions between them are gaps, whose
-/// acc is 0. Owner `self` is left out of the messages where it is below partition.owners().
-struct QuantizeJob {
-  std::span<const FeedbackPiece> pieces;
-  float decay = 1;
-  Partition partition{1, 0};
-  std::uint32_t self = 0xffffffff;
 };
 
 /// How the values of a message are written. A line of the table of value codings.
@@ -63,24 +55,44 @@ std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k);
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out);
 
+/// What feedback_quantize works on. Spans and words lie in the memory of exec.place.
+struct FeedbackQuantizeJob {
+  /// Ascend by base; positions between them are gaps, whose acc is 0. A device reads the only piece
+  /// of one from `host`, so that `there` may be null then.
+  Placed<FeedbackPiece> pieces = {};
+  float decay = 1;
+  Partition partition{1, 0};
+  std::uint32_t self = 0xffffffff;  ///< an owner who gets no message, or none
+  ValueFormat format = {};
+  RandomKey key = {};  ///< rank and call name the sender
+  /// By owner: value_bytes(format, local_count(owner)) bytes, 8-byte aligned; of self ignored.
+  std::span<const std::span<std::byte>> out = {};
+  std::span<float> own = {};             ///< local_count(self) elements, or none without self
+  std::uint32_t* not_finite = nullptr;   ///< becomes 1 where an acc is not finite
+  const RandomKey* key_there = nullptr;  ///< where not null, the key when the work runs
+};
+
 /// Error feedback and coding of all elements in one fused pass over memory: for each position
 ///   acc = gradient + decay * residual (two roundings)
 /// goes to owner o's message as value number local(position), and residual = fl(acc - decoded); the
 /// gradient is only read. Of owner `self` acc itself goes to own[local], and the residual stays as
-/// it is. Where acc is not finite, 0 is coded (own: acc itself), the residual stays, and the result
-/// is false. out[o] has value_bytes(format, local_count(o)) bytes, 8-byte aligned (own: ignored);
-/// `own` has local_count(self) elements or is empty without self. key.rank and call name the
-/// sender; value number v of owner o takes random number v of stage key.stage + o. exec.workspace
-/// required.
-bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key, std::span<const std::span<std::byte>> out,
-                       std::span<float> own);
+/// it is. Where acc is not finite, 0 is coded (own: acc itself) and the residual stays. Value
+/// number v of owner o takes random number v of stage key.stage + o. On the host exec.workspace is
+/// required; on a device each message is a launch.
+void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job);
 
-/// Whether `coded` (value_bytes(format, k) bytes) is something that quantize may have written:
-/// scales not negative and so small that what they decode to is finite, no code outside the
-/// coding's range, padding zero. Values without scales are not looked at.
-bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded);
+/// Coded values that came.
+struct CheckValuesJob {
+  ValueFormat format = {};
+  std::uint64_t k = 0;
+  std::span<const std::byte> coded = {};  ///< value_bytes(format, k), 8-byte aligned
+  std::uint32_t* refused = nullptr;       ///< in the memory of exec.place
+};
+
+/// *refused becomes 1 where `coded` is nothing that quantize may have written, and stays as it is
+/// elsewhere: scales are not negative and so small that what they decode to is finite, no code is
+/// outside the coding's range, padding is zero. Values without scales are not looked at.
+void check_values(const Exec& exec, const CheckValuesJob& job);
 
 /// Decodes values [begin, begin + out.size()) of k.
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

@@ -3,13 +3,13 @@
 #include <memory>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/checksum.hpp"
-#include "kernels/cuda/value_coding.hpp"
+#include "kernels/checksum.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/take.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::bench {
 
@@ -72,7 +72,7 @@ void add_messages(const CudaInputs& in, Rows& rows) {
   rows.push_back(
       {"checksum", static_cast<double>(in.count * sizeof(float)), [&in, sum](std::size_t round) {
          const auto message = std::as_bytes(in.set(round).gradient.span().first(in.count));
-         kernels::cuda::checksums(in.exec(), {&message, 1}, sum->data());
+         kernels::checksums(in.exec(), {&message, 1}, sum->data());
        }});
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {
     if (coding.name != "int8" && coding.name != "int4") continue;
@@ -82,12 +82,12 @@ void add_messages(const CudaInputs& in, Rows& rows) {
     kernels::cuda::enqueue_copy(in.set(0).target.span(), in.set(0).gradient.span().first(in.count),
                                 in.stream);
     kernels::quantize(in.exec(), format, {}, in.set(0).target.span(), message->span());
-    rows.push_back({"check_values " + std::string(coding.name),
-                    static_cast<double>(message->span().size()),
-                    [&in, message, format](std::size_t round) {
-                      kernels::cuda::check_values(in.exec(), format, in.count, message->span(),
-                                                  in.set(round).not_finite.data());
-                    }});
+    rows.push_back(
+        {"check_values " + std::string(coding.name), static_cast<double>(message->span().size()),
+         [&in, message, format](std::size_t round) {
+           kernels::check_values(
+               in.exec(), {format, in.count, message->span(), in.set(round).not_finite.data()});
+         }});
   }
 }
 

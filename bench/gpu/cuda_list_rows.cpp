@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/eliasfano.hpp"
-#include "kernels/cuda/indices.hpp"
-#include "kernels/cuda/seal.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/index_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/ordered_sum.hpp"
+#include "kernels/seal.hpp"
 #include "kernels/split.hpp"
 
 namespace winnow::bench {
@@ -80,34 +79,29 @@ using ListsRef = std::shared_ptr<const Lists>;
 struct Indices {
   explicit Indices(const CudaInputs& in)
       : eliasfano(kHeader + kernels::eliasfano_shape(in.count, in.k).bytes()),
-        raw32(kHeader + (in.k + 1) / 2 * 8),
-        bitmap(kHeader + (in.count + 63) / 64 * 8),
-        eliasfano_scratch(kernels::cuda::eliasfano_decode_scratch(in.count, in.k)),
-        bitmap_scratch(kernels::cuda::bitmap_decode_scratch(in.count)),
+        raw32(kHeader + kernels::raw32_bytes(in.k)),
+        bitmap(kHeader + kernels::bitmap_bytes(in.count)),
         index(in.k) {}
-  static constexpr std::size_t kHeader = kernels::cuda::kHeaderBytes;
-  DeviceArray<std::byte> eliasfano, raw32, bitmap, eliasfano_scratch, bitmap_scratch;
+  static constexpr std::size_t kHeader = kernels::kHeaderBytes;
+  DeviceArray<std::byte> eliasfano, raw32, bitmap;
   DeviceArray<std::uint32_t> index, refused{1};
+  Workspace workspace{kernels::cuda::kDeviceMemory};
 };
 
 /// Of sealing and decoding. The decoders of raw32 and eliasfano look at each index once more, to
-/// see that they ascend; those with scratch clear it, as a call does.
+/// see that they ascend; those of eliasfano and bitmap clear their scratch.
 void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   struct Coding {
     const char* name;
     std::size_t decoded_bytes;  // of an index
     DeviceArray<std::byte> Indices::*message;
-    DeviceArray<std::byte> Indices::*scratch;  // null: none
-    decltype(&kernels::cuda::seal_raw32) seal;
-    decltype(&kernels::cuda::raw32_decode) decode;
+    decltype(&kernels::seal_raw32) seal;
+    decltype(&kernels::raw32_decode) decode;
   };
   const Coding codings[] = {
-      {"eliasfano", 8, &Indices::eliasfano, &Indices::eliasfano_scratch,
-       kernels::cuda::seal_eliasfano, kernels::cuda::eliasfano_decode},
-      {"raw32", 4, &Indices::raw32, nullptr, kernels::cuda::seal_raw32,
-       kernels::cuda::raw32_decode},
-      {"bitmap", 4, &Indices::bitmap, &Indices::bitmap_scratch, kernels::cuda::seal_bitmap,
-       kernels::cuda::bitmap_decode},
+      {"eliasfano", 8, &Indices::eliasfano, kernels::seal_eliasfano, kernels::eliasfano_decode},
+      {"raw32", 4, &Indices::raw32, kernels::seal_raw32, kernels::raw32_decode},
+      {"bitmap", 4, &Indices::bitmap, kernels::seal_bitmap, kernels::bitmap_decode},
   };
   const auto room = std::make_shared<Indices>(in);
   for (const Coding& coding : codings) {
@@ -119,18 +113,17 @@ void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
     rows.push_back({"seal, " + name, bytes(4), [&in, lists, room, message, coding](auto) {
                       coding.seal(in.exec(),
                                   {.message = message,
-                                   .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56}},
-                                  in.count, lists->list(0).index);
+                                   .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
+                                   .count = in.count,
+                                   .index = lists->list(0).index});
                     }});
     rows.push_back(
         {name + "_decode", bytes(coding.decoded_bytes), [&in, room, message, coding](auto) {
-           std::span<std::byte> scratch;
-           if (coding.scratch != nullptr) {
-             scratch = (*room.*coding.scratch).span();
-             kernels::zero(in.exec(), scratch);
-           }
-           coding.decode(in.exec(), {in.count, message.subspan(Indices::kHeader),
-                                     room->index.span(), room->refused.data(), scratch});
+           Exec exec = in.exec();
+           exec.device_workspace = &room->workspace;
+           const kernels::DecodeJob job{in.count, message.subspan(Indices::kHeader),
+                                        room->index.span(), room->refused.data()};
+           coding.decode(exec, {&job, 1});
          }});
   }
 }

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "bench/gpu/cuda_inputs.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::bench {
 
@@ -41,20 +41,20 @@ void add_values(const CudaInputs& in, Rows& rows) {
       const std::uint64_t bytes = kernels::value_bytes(format, in.count);
       const bool stochastic = rounding == kernels::Rounding::stochastic;
       const std::string name = std::string(coding.name) + (stochastic ? " stochastic" : "");
-      rows.push_back({"feedback_quantize " + name,
-                      static_cast<double>(3 * in.count * sizeof(float) + bytes),
-                      [&in, message, format, bytes](std::size_t round) {
-                        const auto& s = in.set(round);
-                        const kernels::FeedbackPiece piece{s.gradient.span().first(in.count),
-                                                           s.residual.span(), 0};
-                        const std::span<std::byte> out = message->span().first(bytes);
-                        kernels::cuda::feedback_quantize(
-                            in.exec(),
-                            {.job = {{&piece, 1}, 1, kernels::Partition(1, in.count)},
-                             .out = {&out, 1},
-                             .not_finite = s.not_finite.data()},
-                            format, {.call = round});
-                      }});
+      rows.push_back(
+          {"feedback_quantize " + name, static_cast<double>(3 * in.count * sizeof(float) + bytes),
+           [&in, message, format, bytes](std::size_t round) {
+             const auto& s = in.set(round);
+             const kernels::FeedbackPiece piece{s.gradient.span().first(in.count),
+                                                s.residual.span(), 0};
+             const std::span<std::byte> out = message->span().first(bytes);
+             kernels::feedback_quantize(in.exec(), {.pieces = {{&piece, 1}, nullptr},
+                                                    .partition = kernels::Partition(1, in.count),
+                                                    .format = format,
+                                                    .key = {.call = round},
+                                                    .out = {&out, 1},
+                                                    .not_finite = s.not_finite.data()});
+           }});
       if (stochastic) continue;
       rows.push_back({"dequantize " + name, static_cast<double>(in.count * sizeof(float) + bytes),
                       [&in, message, format, bytes](std::size_t round) {

@@ -12,10 +12,12 @@
 #include "bench/micro/random_entries.hpp"
 #include "bench/micro/targets.hpp"
 #include "kernels/checksum.hpp"
-#include "kernels/eliasfano.hpp"
+#include "kernels/index_coding.hpp"
+#include "kernels/seal.hpp"
 
 // What goes into a message and comes out: indices of a uniform support over kCount elements, in the
-// cache as they are right after selection and arrival; and a checksum of kCount words from memory.
+// cache as they are right after selection and arrival, sealed with header and checksum as a message
+// without values; and a checksum of kCount words from memory.
 
 namespace winnow::bench {
 namespace {
@@ -30,17 +32,27 @@ double entropy_bits(double count, double k) {
 template <int kDensityInverse>
 class Coded {
  public:
-  void encode() { kernels::eliasfano_encode(Exec{}, kCount, entries_.index.span(), coded_.span()); }
+  void seal() {
+    kernels::seal_eliasfano(Exec{}, {.message = message_.span(),
+                                     .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
+                                     .count = kCount,
+                                     .index = entries_.index.span()});
+  }
 
   void decode() {
-    benchmark::DoNotOptimize(
-        kernels::eliasfano_decode(Exec{}, kCount, coded_.span(), decoded_.span()));
+    std::uint32_t refused = 0;
+    const kernels::DecodeJob job{.count = kCount,
+                                 .in = message_.span().subspan(kernels::kHeaderBytes),
+                                 .index = decoded_.span(),
+                                 .refused = &refused};
+    kernels::eliasfano_decode(Exec{}, {&job, 1});
+    benchmark::DoNotOptimize(refused);
   }
 
   void measure(benchmark::State& state, const std::function<void()>& kernel) {
     const double seconds = KernelTimer::get().run(state, {.kernel = kernel, .warm = kernel});
     const auto k = static_cast<double>(kKept);
-    const double bits = 8 * static_cast<double>(coded_.size()) / k;
+    const double bits = 8 * static_cast<double>(index_bytes()) / k;
     state.counters["ns_per_kept"] = 1e9 * seconds / k;
     state.counters["bits_per_index"] = bits;
     state.counters["of_entropy"] = bits / entropy_bits(static_cast<double>(kCount), k);
@@ -48,37 +60,41 @@ class Coded {
 
  private:
   static constexpr std::size_t kKept = kCount / kDensityInverse;
+  static std::size_t index_bytes() { return kernels::eliasfano_shape(kCount, kKept).bytes(); }
   Entries entries_ = random_entries(kCount, kKept, 1);
-  kernels::HostArray<std::byte> coded_{kernels::eliasfano_shape(kCount, kKept).bytes()};
+  kernels::HostArray<std::byte> message_{kernels::kHeaderBytes + index_bytes()};
   kernels::HostArray<std::uint32_t> decoded_{kKept};
 };
 
 template <int kDensityInverse>
-void eliasfano_encode(benchmark::State& state) {
+void seal_eliasfano(benchmark::State& state) {
   Coded<kDensityInverse> coded;
-  coded.measure(state, [&] { coded.encode(); });
+  coded.measure(state, [&] { coded.seal(); });
 }
 
 template <int kDensityInverse>
 void eliasfano_decode(benchmark::State& state) {
   Coded<kDensityInverse> coded;
-  coded.encode();
+  coded.seal();
   coded.measure(state, [&] { coded.decode(); });
 }
 
 void checksum(benchmark::State& state) {
   const kernels::HostArray<std::byte> words(4 * kCount);
-  const double seconds = KernelTimer::get().run(
-      state,
-      {.kernel = [&] { benchmark::DoNotOptimize(kernels::checksum(Exec{}, words.span())); }});
+  const double seconds =
+      KernelTimer::get().run(state, {.kernel = [&] {
+                               std::uint64_t sum = 0;
+                               kernels::checksums(Exec{}, {{words.span()}}, &sum);
+                               benchmark::DoNotOptimize(sum);
+                             }});
   state.counters["GB_per_s"] = 1e-9 * static_cast<double>(words.size()) / seconds;
 }
 
 }  // namespace
 
 void register_codec() {
-  register_on_targets("eliasfano_encode", "density:0.01", eliasfano_encode<100>);
-  register_on_targets("eliasfano_encode", "density:0.001", eliasfano_encode<1000>);
+  register_on_targets("seal_eliasfano", "density:0.01", seal_eliasfano<100>);
+  register_on_targets("seal_eliasfano", "density:0.001", seal_eliasfano<1000>);
   register_on_targets("eliasfano_decode", "density:0.01", eliasfano_decode<100>);
   register_on_targets("eliasfano_decode", "density:0.001", eliasfano_decode<1000>);
   register_on_targets("checksum", std::to_string(kCount), checksum);

@@ -55,8 +55,13 @@ class Parameter {
     }
     const kernels::FeedbackPiece piece{gradient_.span(), residual_.span(), 0};
     const auto step = [&] {
-      kernels::feedback_quantize({.workspace = &workspace_}, {{&piece, 1}, 1, partition}, format,
-                                 {.call = call_++}, out, {});
+      std::uint32_t not_finite = 0;
+      kernels::feedback_quantize({.workspace = &workspace_}, {.pieces = {{&piece, 1}, &piece},
+                                                              .partition = partition,
+                                                              .format = format,
+                                                              .key = {.call = call_++},
+                                                              .out = out,
+                                                              .not_finite = &not_finite});
     };
     std::fill(residual_.span().begin(), residual_.span().end(), 0.0F);
     for (int i = 0; i < 2; ++i) step();

@@ -15,7 +15,10 @@ using compress::Header;
 
 std::uint64_t checksum_of(const Exec& exec, Header header) {
   header.checksum = 0;
-  return kernels::checksum(exec, std::as_bytes(std::span(&header, 1)));
+  std::uint64_t sum = 0;
+  const auto bytes = std::as_bytes(std::span(&header, 1));
+  kernels::checksums(exec, {{bytes}}, &sum);
+  return sum;
 }
 
 /// In what `other` differs from `mine`, or empty.

@@ -10,7 +10,7 @@
 
 namespace winnow::comm {
 
-using kernels::cuda::CallReport;
+using kernels::CallReport;
 
 namespace {
 
@@ -36,7 +36,7 @@ CallEnds::CallEnds(const Exec& where, double patience)
       verdict_(where, 1),
       report_(make_pinned(sizeof(CallReport) / sizeof(std::uint64_t))) {}
 
-kernels::cuda::Verdict& CallEnds::verdict() {
+kernels::CallStatus& CallEnds::verdict() {
   return verdict_.span().front();
 }
 
@@ -49,10 +49,10 @@ void CallEnds::end(std::size_t bucket) {
   const bool captured = kernels::is_captured(exec_);
   const std::uint64_t ended = ended_;
   const std::uint64_t number = captured && ended > 0 ? ended - 1 : ended;
-  kernels::cuda::end_call(exec_, {.verdict = &verdict(),
-                                  .number = number,
-                                  .report = &report(),
-                                  .refused = refused_word(bucket)});
+  kernels::end_call(exec_, {.status = &verdict(),
+                            .number = number,
+                            .report = &report(),
+                            .refused = refused_word(bucket)});
   if (captured) {
     captured_ = true;
   } else {

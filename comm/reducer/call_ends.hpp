@@ -14,7 +14,7 @@
 #include <winnow/exec.hpp>
 #include <winnow/transport.hpp>
 
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/call_status.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow::comm {
@@ -29,7 +29,7 @@ class CallEnds {
   CallEnds(const Exec& where, double patience);
 
   /// Of the call that is being enqueued.
-  kernels::cuda::Verdict& verdict();
+  kernels::CallStatus& verdict();
   /// Sees to it that calls of buckets below `buckets` may end. Allocates where there are more.
   void make_room(std::size_t buckets);
   /// Enqueues the end of a call of a bucket. In a capture: of each replay, which counts as the call
@@ -69,8 +69,8 @@ class CallEnds {
   };
   using PinnedWords = std::unique_ptr<std::uint64_t, Release>;
   static PinnedWords make_pinned(std::size_t words);
-  kernels::cuda::CallReport& report() const {
-    return *reinterpret_cast<kernels::cuda::CallReport*>(report_.get());
+  kernels::CallReport& report() const {
+    return *reinterpret_cast<kernels::CallReport*>(report_.get());
   }
   std::uint64_t* refused_word(std::size_t bucket) const {
     return refused_[bucket / kBlock].get() + bucket % kBlock;
@@ -78,7 +78,7 @@ class CallEnds {
 
   Exec exec_;
   std::chrono::duration<double> patience_;
-  kernels::PlaceArray<kernels::cuda::Verdict> verdict_;
+  kernels::PlaceArray<kernels::CallStatus> verdict_;
   PinnedWords report_;
   std::vector<PinnedWords> refused_;
   std::vector<std::uint64_t> heard_;  // of refused, by bucket

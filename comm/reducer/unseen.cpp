@@ -17,7 +17,7 @@ namespace winnow::comm {
 namespace {
 
 /// Adds to the verdict whether dense sums are finite, which they are not where a gradient is not.
-void judge(const Exec& exec, std::span<const Exchange> dense, kernels::cuda::Verdict& verdict) {
+void judge(const Exec& exec, std::span<const Exchange> dense, kernels::CallStatus& verdict) {
   for (const Exchange& exchange : dense) {
     kernels::all_finite(exec, exchange.sum, &verdict.not_finite);
   }
@@ -42,7 +42,7 @@ bool may_go_unseen(const Bucket& bucket) {
   });
 }
 
-void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
+void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict) {
   const Exec& exec = call.exec;
   for (Exchange& exchange : call.exchanges) exchange.verdict = &verdict;
   if (call.bucket.compressed == 0) {  // there is nothing to take back
@@ -66,7 +66,7 @@ void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict) {
   judge(exec, dense, verdict);
   call.widened.judge(exec, call.bucket, call.exchanges, verdict);
   Exec undo = exec, keep = exec;
-  undo.condition = kernels::cuda::refused(verdict);
+  undo.condition = kernels::refused(verdict);
   keep.condition = undo.condition;
   keep.condition.any = false;
   for (const Exchange& exchange : call.exchanges) {

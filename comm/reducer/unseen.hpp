@@ -12,7 +12,7 @@
 #include "comm/reducer/widened.hpp"
 #include "comm/schedule/exchange.hpp"
 #include "compress/compressor.hpp"
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/call_status.hpp"
 
 namespace winnow::comm {
 
@@ -35,7 +35,7 @@ struct UnseenCall {
 /// The parts through their schedules, and their sums to the elements. Where the verdict on a bucket
 /// with compressed parts says so in the end, what was taken is put back, and elements become NaN.
 /// Exempt parameters that travel beside these get residuals, for what may be put back.
-void reduce_unseen(const UnseenCall& call, kernels::cuda::Verdict& verdict);
+void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict);
 
 /// Why a call of a bucket, null where it has no settled plan yet, cannot be captured into a CUDA
 /// graph; or empty.

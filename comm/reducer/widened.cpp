@@ -79,7 +79,7 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket,
 }
 
 void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-                    kernels::cuda::Verdict& verdict) const {
+                    kernels::CallStatus& verdict) const {
   visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
     kernels::fits(exec, type, sums, by, &verdict.not_finite);
   });

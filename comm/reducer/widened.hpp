@@ -31,7 +31,7 @@ class Widened {
   bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
   /// The same as a word on the device, for the verdict.
   void judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-             kernels::cuda::Verdict& verdict) const;
+             kernels::CallStatus& verdict) const;
   /// Rounds what was widened back to where it came from.
   void narrow(const Exec& exec) const;
 

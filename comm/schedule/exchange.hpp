@@ -46,7 +46,7 @@ struct Exchange {
   SizesFirst sizes_first = {};   ///< its messages whose sizes are on their way
   /// Of a call in device memory whose host does not wait for what is found out: see
   /// Schedule::unseen.
-  kernels::cuda::Verdict* verdict = nullptr;
+  kernels::CallStatus* verdict = nullptr;
   bool undoable = false;  ///< a dense sum leaves the elements alone until it is written
 
   // What this rank took from its gradient, to put back: messages by owner, and what it sums itself.

@@ -14,13 +14,13 @@
 #include "compress/device/sums.hpp"
 #include "compress/device/support.hpp"
 #include "compress/support.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/put_back.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 namespace {
@@ -73,7 +73,7 @@ class OnDevice final : public Compressor {
   }
 
   void open_unseen(const Exec& exec, std::span<const Incoming> incoming,
-                   std::span<MessageView> views, kernels::cuda::Verdict& verdict) const override {
+                   std::span<MessageView> views, kernels::CallStatus& verdict) const override {
     judge_on_device(exec, incoming, codings(), views, verdict);
   }
 
@@ -84,7 +84,7 @@ class OnDevice final : public Compressor {
     const auto terms = exec.workspace->take<kernels::Term>(outcome.messages.size());
     std::ranges::transform(outcome.messages, terms.begin(), term);
     Exec sums = exec;
-    if (outcome.verdict != nullptr) sums.condition = kernels::cuda::sound(*outcome.verdict);
+    if (outcome.verdict != nullptr) sums.condition = kernels::sound(*outcome.verdict);
     const auto placed = kernels::place_terms_to_sum(exec, terms);
     const bool unseen = outcome.verdict != nullptr;
     const auto not_finite = unseen ? std::span(&outcome.verdict->not_finite, 1)
@@ -181,13 +181,16 @@ class OnDevice final : public Compressor {
     const std::span<std::byte> values =
         lay_out(part.count, part.count, message, codings()).value_part;
     const auto poison = kernels::take_zeros<std::uint32_t>(exec, 1);
-    kernels::cuda::feedback_quantize(
-        exec,
-        {.job = {.pieces = pieces, .decay = job.decay, .partition = part.partition},
-         .device_pieces = pieces.size() > 1 ? upload(exec, pieces).data() : nullptr,
-         .out = {&values, 1},
-         .not_finite = poison.data()},
-        codings().value, job.random);
+    const kernels::Placed<kernels::FeedbackPiece> placed =
+        pieces.size() > 1 ? kernels::place<kernels::FeedbackPiece>(exec, pieces)
+                          : kernels::Placed<kernels::FeedbackPiece>{pieces, nullptr};
+    kernels::feedback_quantize(exec, {.pieces = placed,
+                                      .decay = job.decay,
+                                      .partition = part.partition,
+                                      .format = codings().value,
+                                      .key = job.random,
+                                      .out = {&values, 1},
+                                      .not_finite = poison.data()});
     const kernels::Stopwatch watch(job.encode_seconds);
     Header header = job.header;
     header.count = header.k = part.count;

@@ -8,8 +8,8 @@
 
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
-#include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/terms.hpp"
+#include "kernels/seal.hpp"
 
 namespace winnow::compress {
 
@@ -21,8 +21,8 @@ namespace winnow::compress {
 /// `index`.
 MessageView seal_on_device(const Exec& exec, const Header& header,
                            std::span<const std::uint32_t> index,
-                           const kernels::cuda::PoisonSources& poison, std::span<std::byte> out,
-                           const Codings& codings, kernels::cuda::Verdict* verdict = nullptr);
+                           const kernels::PoisonSources& poison, std::span<std::byte> out,
+                           const Codings& codings, kernels::CallStatus* verdict = nullptr);
 
 /// What Compressor::open_all does. The device looks at the messages and says whether all is sound;
 /// one that is not is fetched, so that the host can say what is wrong, as open does. Values of a
@@ -32,7 +32,7 @@ std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incomin
 
 /// What Compressor::open_unseen does.
 void judge_on_device(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
-                     std::span<MessageView> views, kernels::cuda::Verdict& verdict);
+                     std::span<MessageView> views, kernels::CallStatus& verdict);
 
 /// What an opened message adds to a sum.
 kernels::cuda::DeviceTerm device_term(const MessageView& message);

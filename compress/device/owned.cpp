@@ -7,11 +7,11 @@
 #include "compress/device/message.hpp"
 #include "compress/device/selection.hpp"
 #include "compress/selection.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/owned.hpp"
 #include "kernels/split.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 namespace {
@@ -125,16 +125,15 @@ void encode_everything_by_owner(const Exec& exec, const Codings& codings, const 
   }
   const Workspace::Scope scope(scratch);
   const auto poison = owned.device.not_finite.first(1);
-  kernels::cuda::feedback_quantize(exec,
-                                   {.job = {.pieces = pieces,
-                                            .decay = job.decay,
-                                            .partition = part.partition,
-                                            .self = part.self},
-                                    .device_pieces = upload(exec, pieces).data(),
+  kernels::feedback_quantize(exec, {.pieces = kernels::place<kernels::FeedbackPiece>(exec, pieces),
+                                    .decay = job.decay,
+                                    .partition = part.partition,
+                                    .self = part.self,
+                                    .format = codings.value,
+                                    .key = job.random,
                                     .out = values,
                                     .own = owned.acc,
-                                    .not_finite = poison.data()},
-                                   codings.value, job.random);
+                                    .not_finite = poison.data()});
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   for (std::uint32_t owner = 0; owner < owners; ++owner) {

@@ -7,11 +7,11 @@
 
 #include "compress/device/message.hpp"
 #include "compress/partial.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/ordered_sum.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 namespace {

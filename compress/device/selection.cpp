@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "compress/device/message.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/take.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 namespace {

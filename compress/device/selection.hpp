@@ -8,8 +8,8 @@
 #include <winnow/exec.hpp>
 
 #include "compress/compressor.hpp"
-#include "kernels/cuda/message_header.hpp"
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/call_status.hpp"
+#include "kernels/seal.hpp"
 
 namespace winnow::compress {
 
@@ -47,8 +47,8 @@ struct DeviceSelected {
   kernels::RandomKey random;
   std::span<const std::uint32_t> index;
   std::span<float> value;  ///< what the coding misses is left here
-  kernels::cuda::PoisonSources poison;
-  kernels::cuda::Verdict* verdict = nullptr;  ///< as in seal_on_device
+  kernels::PoisonSources poison;
+  kernels::CallStatus* verdict = nullptr;  ///< as in seal_on_device
 };
 
 /// Quantizes values, unless they lie where the message has them, and seals one message, that of the

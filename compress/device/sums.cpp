@@ -8,7 +8,6 @@
 #include "compress/device/message.hpp"
 #include "compress/device/owned.hpp"
 #include "compress/device/selection.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
@@ -16,6 +15,7 @@
 #include "kernels/owned.hpp"
 #include "kernels/select_sums.hpp"
 #include "kernels/split.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 namespace {

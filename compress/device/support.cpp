@@ -8,13 +8,13 @@
 #include "compress/device/owned.hpp"
 #include "compress/device/partial.hpp"
 #include "compress/selection.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/owned.hpp"
 #include "kernels/select_sums.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::compress {
 namespace {

@@ -1,7 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/eliasfano.hpp"
-
 #include "compress/index/index_coding.hpp"
 
 namespace winnow::compress {
@@ -18,7 +16,7 @@ std::optional<std::uint64_t> bytes(std::uint64_t count, std::uint64_t k) {
 constinit const IndexCoding kEliasFanoCoding{.id = 2,
                                              .name = "eliasfano",
                                              .bytes = bytes,
-                                             .encode = kernels::eliasfano_encode,
+                                             .seal = kernels::seal_eliasfano,
                                              .decode = kernels::eliasfano_decode};
 
 }  // namespace winnow::compress

@@ -16,10 +16,8 @@ constexpr IndexCoding kNoneCoding{
       if (k != count) return std::nullopt;
       return 0;
     },
-    .encode = [](const Exec&, std::uint64_t, std::span<const std::uint32_t>,
-                 std::span<std::byte>) {},
-    .decode = [](const Exec&, std::uint64_t, std::span<const std::byte>,
-                 std::span<std::uint32_t> index) { return index.empty(); },
+    .seal = kernels::seal,
+    .decode = nullptr,
 };
 
 constexpr std::array<const IndexCoding*, 4> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding,

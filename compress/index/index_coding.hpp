@@ -9,6 +9,9 @@
 #include <string_view>
 #include <winnow/exec.hpp>
 
+#include "kernels/index_coding.hpp"
+#include "kernels/seal.hpp"
+
 namespace winnow::compress {
 
 /// How the positions of a message are written. A line of the table of index codings.
@@ -18,12 +21,10 @@ struct IndexCoding {
   /// Bytes of the index part, a multiple of 8; nothing where the coding cannot carry (count, k).
   /// Safe for any 64-bit numbers.
   std::optional<std::uint64_t> (*bytes)(std::uint64_t count, std::uint64_t k);
-  /// Writes all bytes(count, index.size()) bytes of `out`; index ascends below count.
-  void (*encode)(const Exec& exec, std::uint64_t count, std::span<const std::uint32_t> index,
-                 std::span<std::byte> out);
-  /// Reads index.size() indices; false for bytes that encode would not have written.
-  bool (*decode)(const Exec& exec, std::uint64_t count, std::span<const std::byte> in,
-                 std::span<std::uint32_t> index);
+  /// Completes a message, whose index part has bytes(job.count, job.index.size()) bytes.
+  void (*seal)(const Exec& exec, const kernels::SealJob& job);
+  /// Reads index parts. Null for `none`, which has no index part.
+  void (*decode)(const Exec& exec, std::span<const kernels::DecodeJob> jobs);
 };
 
 extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding;

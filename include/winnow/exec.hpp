@@ -14,7 +14,7 @@ enum class Place { cpu, reference, cuda };
 /// What only the device knows, and by which kernels there do their work or nothing. The words do
 /// not change while a kernel runs that looks at them.
 struct Condition {
-  const std::uint32_t* words = nullptr;  ///< in device memory; without any it holds
+  const std::uint32_t* words = nullptr;  ///< in the memory of Exec::place; without any it holds
   std::uint32_t count = 0;
   bool any = true;  ///< holds where one of them is not 0; else where all of them are
 };

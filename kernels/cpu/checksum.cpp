@@ -84,16 +84,26 @@ constexpr std::uint64_t kWordsAThread = 1 << 18;  // fewer are not worth waking 
 HWY_EXPORT(sum_words);
 }  // namespace
 
-std::uint64_t checksum(const Exec& exec, std::span<const std::byte> bytes) {
+namespace {
+
+std::uint64_t checksum(int threads, std::span<const std::byte> bytes) {
   std::atomic<std::uint64_t> sum{0};  // of integers: any order gives the same
   const std::uint64_t words = bytes.size() / 4;
   const auto useful = static_cast<int>(std::min<std::uint64_t>(1 + words / kWordsAThread, 4096));
-  for_each_range(std::min(exec.threads, useful), words,
-                 [&](std::uint64_t begin, std::uint64_t end) {
-                   sum.fetch_add(HWY_DYNAMIC_DISPATCH(sum_words)(bytes.data(), begin, end),
-                                 std::memory_order_relaxed);
-                 });
+  for_each_range(std::min(threads, useful), words, [&](std::uint64_t begin, std::uint64_t end) {
+    sum.fetch_add(HWY_DYNAMIC_DISPATCH(sum_words)(bytes.data(), begin, end),
+                  std::memory_order_relaxed);
+  });
   return sum.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void checksums(const Exec& exec, std::span<const std::span<const std::byte>> messages,
+               std::uint64_t* sums) {
+  for (const std::span<const std::byte> message : messages) {
+    *sums++ = checksum(exec.threads, message);
+  }
 }
 
 }  // namespace winnow::kernels::cpu

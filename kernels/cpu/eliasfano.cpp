@@ -1,7 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/eliasfano.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -10,6 +8,9 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/eliasfano.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include "kernels/index_coding.hpp"
+#include "kernels/reference/seal.hpp"
 
 // Scalar code, compiled once per Highway target for the bit instructions that come with it
 // (POPCNT with SSE4, TZCNT, BLSR and SHLX with AVX2). l is the number of low bits.
@@ -166,14 +167,18 @@ HWY_EXPORT(encode);
 HWY_EXPORT(decode);
 }  // namespace
 
-void eliasfano_encode(const Exec&, std::uint64_t count, std::span<const std::uint32_t> index,
-                      std::span<std::byte> out) {
-  HWY_DYNAMIC_DISPATCH(encode)(eliasfano_shape(count, index.size()), index, out);
+void seal_eliasfano(const Exec& exec, const SealJob& job) {
+  const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
+  HWY_DYNAMIC_DISPATCH(encode)
+  (shape, job.index, job.message.subspan(kHeaderBytes, shape.bytes()));
+  reference::seal(exec, job);
 }
 
-bool eliasfano_decode(const Exec&, std::uint64_t count, std::span<const std::byte> in,
-                      std::span<std::uint32_t> index) {
-  return HWY_DYNAMIC_DISPATCH(decode)(eliasfano_shape(count, index.size()), count, in, index);
+void eliasfano_decode(const Exec&, std::span<const DecodeJob> jobs) {
+  for (const auto& [count, in, index, refused] : jobs) {
+    const EliasFanoShape shape = eliasfano_shape(count, index.size());
+    if (!HWY_DYNAMIC_DISPATCH(decode)(shape, count, in, index)) *refused = 1;
+  }
 }
 
 }  // namespace winnow::kernels::cpu

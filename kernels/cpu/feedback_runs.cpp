@@ -151,7 +151,7 @@ class PieceCursor {
 
 /// What one thread works with.
 struct Walk {
-  const QuantizeJob& job;
+  const FeedbackQuantizeJob& job;
   std::size_t chunk;
   std::span<Run> room;              ///< two runs a unit of a chunk
   std::span<std::uint32_t> leader;  ///< of the step's groups: who owns the first unit
@@ -247,8 +247,8 @@ struct Walk {
 
 }  // namespace
 
-bool walk_feedback(const Exec& exec, const QuantizeJob& job, std::span<const MessageWriter> writers,
-                   std::span<float> own) {
+bool walk_feedback(const Exec& exec, const FeedbackQuantizeJob& job,
+                   std::span<const MessageWriter> writers) {
   const Partition& partition = job.partition;
   const std::uint32_t owners = partition.owners();
   // Alone, several blocks in one go pay; with others, a step that stays in the L1 cache.
@@ -274,7 +274,7 @@ bool walk_feedback(const Exec& exec, const QuantizeJob& job, std::span<const Mes
                                   ? (partition.count() + positions - 1) / positions
                                   : ranges.end(p) / positions;
     for (std::uint64_t s = ranges.begin(p) / positions; s < end; ++s) {
-      const PieceCursor cursor(job.pieces, s * positions);
+      const PieceCursor cursor(job.pieces.host, s * positions);
       const std::uint64_t first = s * chunk;
       walk.enter(s);
       for (std::uint32_t o = 0; o < owners; ++o) {
@@ -285,7 +285,7 @@ bool walk_feedback(const Exec& exec, const QuantizeJob& job, std::span<const Mes
         const std::span<const Run> runs = walk.find_runs(cursor, s, o, n);
         const Run ahead = owners > 1 ? walk.share_ahead(cursor, s, o) : Run{};
         const bool all = o == job.self ? HWY_DYNAMIC_DISPATCH(gather_own)(runs, job.decay, ahead,
-                                                                          own.data() + first)
+                                                                          job.own.data() + first)
                                        : walk.code_chunk(runs, writers[o], ahead, first, n);
         if (!all) finite.store(false, std::memory_order_relaxed);
       }

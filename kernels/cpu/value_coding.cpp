@@ -50,25 +50,23 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
   });
 }
 
-bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key, std::span<const std::span<std::byte>> out,
-                       std::span<float> own) {
-  const CodingBody body = body_of(*format.coding);
+void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
+  const CodingBody body = body_of(*job.format.coding);
   const std::uint32_t owners = job.partition.owners();
   Workspace::Scope scope(*exec.workspace);
   const std::span<MessageWriter> writers = exec.workspace->take<MessageWriter>(owners);
   for (std::uint32_t o = 0; o < owners; ++o) {
     if (o == job.self) continue;
-    RandomKey stage = key;
+    RandomKey stage = job.key_there != nullptr ? *job.key_there : job.key;
     stage.stage += o;
-    writers[o] = MessageWriter(format, body, stage, job.partition.local_count(o), out[o]);
+    writers[o] = MessageWriter(job.format, body, stage, job.partition.local_count(o), job.out[o]);
     writers[o].write_padding();
   }
-  return walk_feedback(exec, job, writers, own);
+  if (!walk_feedback(exec, job, writers)) *job.not_finite = 1;
 }
 
-bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded) {
+void check_values(const Exec& exec, const CheckValuesJob& job) {
+  const auto& [format, k, coded, refused] = job;
   const ValueLayout layout(format, k);
   const CodingBody body = body_of(*format.coding);
   const std::byte* const codes = coded.data() + layout.scale_bytes;
@@ -87,12 +85,15 @@ bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
   valid = valid && std::all_of(coded.data() + layout.scales * sizeof(float), codes, is_zero) &&
           std::all_of(codes + layout.code_bytes, coded.data() + coded.size(), is_zero) &&
           (last_bits == 0 || is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits)));
-  if (!valid || body.valid == nullptr) return valid;
-  std::atomic<bool> all_valid{true};
-  for_each_range(exec.threads, layout.code_bytes, [&](std::size_t begin, std::size_t end) {
-    if (!body.valid(codes + begin, end - begin)) all_valid.store(false, std::memory_order_relaxed);
-  });
-  return all_valid.load(std::memory_order_relaxed);
+  std::atomic<bool> all_valid{valid};
+  if (valid && body.valid != nullptr) {
+    for_each_range(exec.threads, layout.code_bytes, [&](std::size_t begin, std::size_t end) {
+      if (!body.valid(codes + begin, end - begin)) {
+        all_valid.store(false, std::memory_order_relaxed);
+      }
+    });
+  }
+  if (!all_valid.load(std::memory_order_relaxed)) *refused = 1;
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

@@ -8,10 +8,17 @@ namespace cuda {
 decltype(kernels::add_owned) add_owned;
 decltype(kernels::all_finite) all_finite;
 decltype(kernels::average) average;
+decltype(kernels::bitmap_decode) bitmap_decode;
+decltype(kernels::check_headers) check_headers;
+decltype(kernels::check_values) check_values;
+decltype(kernels::checksums) checksums;
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 decltype(kernels::dequantize) dequantize;
+decltype(kernels::eliasfano_decode) eliasfano_decode;
+decltype(kernels::end_call) end_call;
 decltype(kernels::feedback_add) feedback_add;
 decltype(kernels::feedback_keep) feedback_keep;
+decltype(kernels::feedback_quantize) feedback_quantize;
 decltype(kernels::feedback_select) feedback_select;
 decltype(kernels::feedback_select_scratch) feedback_select_scratch;
 decltype(kernels::feedback_threshold) feedback_threshold;
@@ -19,22 +26,28 @@ decltype(kernels::feedback_threshold_scratch) feedback_threshold_scratch;
 decltype(kernels::fill) fill;
 decltype(kernels::fits) fits;
 decltype(kernels::from_ordered) from_ordered;
+decltype(kernels::judge_messages) judge_messages;
 decltype(kernels::keep_sums) keep_sums;
 decltype(kernels::merge) merge;
 decltype(kernels::narrow) narrow;
-decltype(kernels::positions_of) positions_of;
 decltype(kernels::ordered_sum) ordered_sum;
 void place_terms(const Exec&, PlacedTerms&);
+decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
 decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
+decltype(kernels::raw32_decode) raw32_decode;
 decltype(kernels::reduce) reduce;
 decltype(kernels::residual_add) residual_add;
 decltype(kernels::scale) scale;
-decltype(kernels::split_by_owner) split_by_owner;
-decltype(kernels::split_scratch) split_scratch;
+decltype(kernels::seal) seal;
+decltype(kernels::seal_bitmap) seal_bitmap;
+decltype(kernels::seal_eliasfano) seal_eliasfano;
+decltype(kernels::seal_raw32) seal_raw32;
 decltype(kernels::select_sums) select_sums;
 decltype(kernels::select_sums_scratch) select_sums_scratch;
+decltype(kernels::split_by_owner) split_by_owner;
+decltype(kernels::split_scratch) split_scratch;
 decltype(kernels::store) store;
 decltype(kernels::store_owned) store_owned;
 decltype(kernels::take) take;
@@ -49,10 +62,17 @@ constinit const Bodies kCuda{
     .add_owned = cuda::add_owned,
     .all_finite = cuda::all_finite,
     .average = cuda::average,
+    .bitmap_decode = cuda::bitmap_decode,
+    .check_headers = cuda::check_headers,
+    .check_values = cuda::check_values,
+    .checksums = cuda::checksums,
     .copy = cuda::copy,
     .dequantize = cuda::dequantize,
+    .eliasfano_decode = cuda::eliasfano_decode,
+    .end_call = cuda::end_call,
     .feedback_add = cuda::feedback_add,
     .feedback_keep = cuda::feedback_keep,
+    .feedback_quantize = cuda::feedback_quantize,
     .feedback_select = cuda::feedback_select,
     .feedback_select_scratch = cuda::feedback_select_scratch,
     .feedback_threshold = cuda::feedback_threshold,
@@ -60,22 +80,28 @@ constinit const Bodies kCuda{
     .fill = cuda::fill,
     .fits = cuda::fits,
     .from_ordered = cuda::from_ordered,
+    .judge_messages = cuda::judge_messages,
     .keep_sums = cuda::keep_sums,
     .merge = cuda::merge,
     .narrow = cuda::narrow,
-    .positions_of = cuda::positions_of,
     .ordered_sum = cuda::ordered_sum,
     .place_terms = cuda::place_terms,
+    .positions_of = cuda::positions_of,
     .put = cuda::put,
     .put_back = cuda::put_back,
     .quantize = cuda::quantize,
+    .raw32_decode = cuda::raw32_decode,
     .reduce = cuda::reduce,
     .residual_add = cuda::residual_add,
     .scale = cuda::scale,
-    .split_by_owner = cuda::split_by_owner,
-    .split_scratch = cuda::split_scratch,
+    .seal = cuda::seal,
+    .seal_bitmap = cuda::seal_bitmap,
+    .seal_eliasfano = cuda::seal_eliasfano,
+    .seal_raw32 = cuda::seal_raw32,
     .select_sums = cuda::select_sums,
     .select_sums_scratch = cuda::select_sums_scratch,
+    .split_by_owner = cuda::split_by_owner,
+    .split_scratch = cuda::split_scratch,
     .store = cuda::store,
     .store_owned = cuda::store_owned,
     .take = cuda::take,

@@ -6,13 +6,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <winnow/error.hpp>
 
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
-#include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -69,22 +67,17 @@ struct CheckValues {
 };
 
 /// Of codes of which all are sound only the last word, which may be padded, is looked at.
-inline CheckTask make_check_task(const ValueFormat& format, std::uint64_t k,
-                                 std::span<const std::byte> coded, std::uint32_t* refused) {
-  WINNOW_EXPECTS(refused != nullptr, "check_values needs a word for refused");
-  WINNOW_EXPECTS(coded.size() == value_bytes(format, k),
-                 "coded values must have value_bytes bytes");
-  const ValueLayout layout(format, k);
-  expect_word_aligned(coded);
+inline CheckTask make_check_task(const CheckValuesJob& job) {
+  const ValueLayout layout(job.format, job.k);
   const std::uint64_t words = (layout.bytes - layout.scale_bytes) / 8;
-  CheckTask task{.coded = coded.data(),
+  CheckTask task{.coded = job.coded.data(),
                  .scales = layout.scales,
                  .scale_words = layout.scale_bytes / 8,
                  .first_word = words - std::min<std::uint64_t>(words, 1),
                  .end_word = words,
-                 .code_bits = k * format.coding->bits,
-                 .refused = refused};
-  visit_coding(*format.coding, [&task](auto coding) {
+                 .code_bits = job.k * job.format.coding->bits,
+                 .refused = job.refused};
+  visit_coding(*job.format.coding, [&task](auto coding) {
     if (decltype(coding)::kInvalidCode != values::kNone) task.first_word = 0;
   });
   return task;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "kernels/checksum.hpp"
 #include "kernels/cuda/checksum.cuh"
-#include "kernels/cuda/checksum.hpp"
 #include "kernels/cuda/launch.cuh"
 
 namespace winnow::kernels::cuda {

@@ -4,12 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <winnow/error.hpp>
+#include <span>
 
-#include "kernels/cuda/aligned.hpp"
-#include "kernels/cuda/eliasfano.hpp"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/index_coding.hpp"
 
 // Encoding (seal.cuh): each thread makes whole words of the message, and finds the indices that
 // have a bit in them: by a division in the low part, by a binary search in the high part, whose
@@ -28,13 +27,9 @@ struct EliasFanoTask {
   const std::byte* bytes;  ///< of the decoder: the low part, then the high part
   std::uint32_t* index;    ///< only read by the encoder
   std::uint32_t* refused;
-  std::uint32_t* ticket;
-  std::uint64_t* tiles;  ///< words of look_back
+  OnesTask ones;  ///< of the high part
 
   WINNOW_DEVICE const std::byte* low(std::uint64_t word) const { return bytes + 8 * word; }
-  WINNOW_DEVICE const std::byte* high(std::uint64_t word) const {
-    return bytes + 8 * (low_words + word);
-  }
   std::uint64_t words() const { return low_words + high_words; }
 };
 
@@ -70,12 +65,12 @@ struct EliasFanoDecode {
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     bool sound = true;
-    const OnesTask ones{task.high(0), task.high_words, task.k, task.ticket, task.tiles};
-    const bool complete = for_each_one(shared, ones, [&](std::uint64_t i, std::uint64_t place) {
-      const std::uint64_t position = (place - i) << task.low_bits | low_of_index(task, i);
-      sound = sound && position < task.count;
-      task.index[i] = static_cast<std::uint32_t>(position);
-    });
+    const bool complete =
+        for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
+          const std::uint64_t position = (place - i) << task.low_bits | low_of_index(task, i);
+          sound = sound && position < task.count;
+          task.index[i] = static_cast<std::uint32_t>(position);
+        });
     if (!complete || !sound) simt::atomic_or(task.refused, 1);
   }
 
@@ -120,8 +115,7 @@ inline EliasFanoTask make_eliasfano_task(std::uint64_t count, std::uint64_t k) {
           .bytes = nullptr,
           .index = nullptr,
           .refused = nullptr,
-          .ticket = nullptr,
-          .tiles = nullptr};
+          .ones = {}};
 }
 
 inline EliasFanoTask make_eliasfano_encode_task(std::uint64_t count,
@@ -131,25 +125,13 @@ inline EliasFanoTask make_eliasfano_encode_task(std::uint64_t count,
   return task;
 }
 
-/// The ticket, and a word for each tile of the high part.
-inline std::size_t decode_scratch_bytes(const EliasFanoTask& task) {
-  return 256 + ones_tiles(task.high_words) * sizeof(std::uint64_t);
-}
-
-inline EliasFanoTask make_decode_task(const DeviceDecodeJob& job) {
+/// With ones_scratch(high_words) zeros of scratch.
+inline EliasFanoTask make_eliasfano_decode_task(const DecodeJob& job, std::byte* scratch) {
   EliasFanoTask task = make_eliasfano_task(job.count, job.index.size());
-  WINNOW_EXPECTS(job.in.size() == 8 * (task.low_words + task.high_words),
-                 "Elias-Fano input must have as many bytes as the shape");
-  expect_word_aligned(job.in);
-  WINNOW_EXPECTS(job.refused != nullptr, "eliasfano_decode needs a word for refused");
-  WINNOW_EXPECTS(job.scratch.size() >= decode_scratch_bytes(task) &&
-                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "eliasfano_decode needs eliasfano_decode_scratch bytes, 256-byte aligned");
   task.bytes = job.in.data();
   task.index = job.index.data();
   task.refused = job.refused;
-  task.ticket = reinterpret_cast<std::uint32_t*>(job.scratch.data());
-  task.tiles = reinterpret_cast<std::uint64_t*>(job.scratch.data() + 256);
+  task.ones = make_ones_task(job.in.data() + 8 * task.low_words, task.high_words, task.k, scratch);
   return task;
 }
 

@@ -4,13 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <winnow/error.hpp>
+#include <span>
 
-#include "kernels/cuda/aligned.hpp"
-#include "kernels/cuda/indices.hpp"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/index_coding.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -20,8 +18,7 @@ struct IndicesTask {
   const std::byte* bytes;
   std::uint32_t* index;
   std::uint32_t* refused;
-  std::uint32_t* ticket;
-  std::uint64_t* tiles;  ///< words of look_back
+  OnesTask ones;  ///< of a bitmap
 };
 
 /// What an encoder is told.
@@ -81,78 +78,43 @@ struct BitmapDecode {
 
   WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
     bool sound = true;
-    const OnesTask ones{task.bytes, task.words, task.k, task.ticket, task.tiles};
-    const bool complete = for_each_one(shared, ones, [&](std::uint64_t i, std::uint64_t place) {
-      sound = sound && place < task.count;
-      task.index[i] = static_cast<std::uint32_t>(place);
-    });
+    const bool complete =
+        for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
+          sound = sound && place < task.count;
+          task.index[i] = static_cast<std::uint32_t>(place);
+        });
     if (!complete || !sound) simt::atomic_or(task.refused, 1);
   }
 };
 
-inline IndicesTask make_indices_task(std::uint64_t count, std::uint64_t k, std::uint64_t words) {
-  return {.count = count,
-          .k = k,
-          .words = words,
-          .bytes = nullptr,
-          .index = nullptr,
-          .refused = nullptr,
-          .ticket = nullptr,
-          .tiles = nullptr};
+inline IndicesTask make_decode_task(const DecodeJob& job) {
+  return {.count = job.count,
+          .k = job.index.size(),
+          .words = job.in.size() / 8,
+          .bytes = job.in.data(),
+          .index = job.index.data(),
+          .refused = job.refused,
+          .ones = {}};
 }
 
-/// Words of raw32 for k indices, and of a bitmap of `count` positions.
-constexpr std::uint64_t raw32_words(std::uint64_t k) {
-  return (k + 1) / 2;
-}
-constexpr std::uint64_t bitmap_words(std::uint64_t count) {
-  return (count + 63) / 64;
+inline IndicesTask make_raw32_decode_task(const DecodeJob& job) {
+  return make_decode_task(job);
 }
 
-inline void expect_message(std::span<const std::byte> message, std::uint64_t words) {
-  WINNOW_EXPECTS(message.size() == 8 * words, "these indices take " + std::to_string(8 * words) +
-                                                  " bytes, not " + std::to_string(message.size()));
-  expect_word_aligned(message);
-}
-
-inline IndicesTask make_decode_task(const IndicesTask& shape, const DeviceDecodeJob& job) {
-  expect_message(job.in, shape.words);
-  WINNOW_EXPECTS(job.refused != nullptr, "a decoder of indices needs a word for refused");
-  IndicesTask task = shape;
-  task.bytes = job.in.data();
-  task.index = job.index.data();
-  task.refused = job.refused;
+/// With ones_scratch(words) zeros of scratch.
+inline IndicesTask make_bitmap_decode_task(const DecodeJob& job, std::byte* scratch) {
+  IndicesTask task = make_decode_task(job);
+  task.ones = make_ones_task(task.bytes, task.words, task.k, scratch);
   return task;
 }
 
 inline IndexListTask make_raw32_encode_task(std::span<const std::uint32_t> index) {
-  return {.index = index.data(), .k = index.size(), .part_words = raw32_words(index.size())};
-}
-
-inline IndicesTask make_raw32_decode_task(const DeviceDecodeJob& job) {
-  const std::uint64_t k = job.index.size();
-  return make_decode_task(make_indices_task(job.count, k, raw32_words(k)), job);
+  return {.index = index.data(), .k = index.size(), .part_words = raw32_bytes(index.size()) / 8};
 }
 
 inline IndexListTask make_bitmap_encode_task(std::uint64_t count,
                                              std::span<const std::uint32_t> index) {
-  return {.index = index.data(), .k = index.size(), .part_words = bitmap_words(count)};
-}
-
-/// The ticket, and a word for each tile.
-inline std::size_t bitmap_scratch_bytes(std::uint64_t count) {
-  return 256 + ones_tiles(bitmap_words(count)) * sizeof(std::uint64_t);
-}
-
-inline IndicesTask make_bitmap_decode_task(const DeviceDecodeJob& job) {
-  IndicesTask task = make_decode_task(
-      make_indices_task(job.count, job.index.size(), bitmap_words(job.count)), job);
-  WINNOW_EXPECTS(job.scratch.size() >= bitmap_scratch_bytes(job.count) &&
-                     reinterpret_cast<std::uintptr_t>(job.scratch.data()) % 256 == 0,
-                 "bitmap_decode needs bitmap_decode_scratch bytes, 256-byte aligned");
-  task.ticket = reinterpret_cast<std::uint32_t*>(job.scratch.data());
-  task.tiles = reinterpret_cast<std::uint64_t*>(job.scratch.data() + 256);
-  return task;
+  return {.index = index.data(), .k = index.size(), .part_words = bitmap_bytes(count) / 8};
 }
 
 }  // namespace winnow::kernels::cuda

@@ -7,13 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <winnow/error.hpp>
 
-#include "kernels/cuda/aligned.hpp"
 #include "kernels/cuda/checksum.cuh"
-#include "kernels/cuda/message_header.hpp"
 #include "kernels/cuda/simt.hpp"
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/message_header.hpp"
+#include "kernels/seal.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -32,18 +30,9 @@ struct HeaderFields {
 
 inline HeaderFields fields_of(const HeaderLayout& layout) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
-  WINNOW_EXPECTS(layout.flags_at % 2 == 0 && layout.flags_at < kHeaderBytes &&
-                     layout.checksum_at % kWord == 0 && layout.checksum_at < kHeaderBytes &&
-                     layout.flags_at / kWord != layout.checksum_at / kWord,
-                 "a header's flags lie at a multiple of 2, its checksum, apart, at one of 8");
   return {.flags_word = static_cast<unsigned>(layout.flags_at / kWord),
           .poison = std::uint64_t{layout.poison} << 8 * (layout.flags_at % kWord),
           .checksum_word = static_cast<unsigned>(layout.checksum_at / kWord)};
-}
-
-inline void expect_header(std::span<const std::byte> message) {
-  WINNOW_EXPECTS(message.size() >= kHeaderBytes, "a message is no shorter than its header");
-  expect_word_aligned(message);
 }
 
 /// PoisonSources, and a word that is told.
@@ -90,8 +79,8 @@ struct CheckHeadersTask {
   HeaderToCheck messages[kMost];
   unsigned count;
   HeaderFields fields;
-  std::uint32_t* status;
-  Verdict* verdict;  ///< where not null, it is told and no status is written
+  std::uint32_t* status;  ///< of each message
+  CallStatus* call;       ///< where not null, it is told and no status is written
 };
 
 /// A warp checks a message: each word of the header, and each part, is a lane's.
@@ -122,12 +111,12 @@ struct CheckHeaders {
       const std::uint32_t any_poisoned = simt::ballot(poisoned),
                           any_unsound = simt::ballot(unsound);
       if (lane != 0) continue;
-      if (task.verdict == nullptr) {
+      if (task.call == nullptr) {
         task.status[m] = (any_poisoned != 0 ? kPoisoned : 0) | (any_unsound != 0 ? kUnsound : 0);
         continue;
       }
-      if ((any_poisoned | any_unsound) != 0) simt::atomic_or(&task.verdict->spoiled, 1);
-      if (any_unsound != 0) simt::atomic_max(&task.verdict->unsound, ~of.number);
+      if ((any_poisoned | any_unsound) != 0) simt::atomic_or(&task.call->spoiled, 1);
+      if (any_unsound != 0) simt::atomic_max(&task.call->unsound, ~of.number);
     }
   }
 };
@@ -135,19 +124,13 @@ struct CheckHeaders {
 /// Calls launch(task) for messages that follow each other, as many at a time as there is room for.
 template <class Launch>
 void for_each_check_task(std::span<const ReceivedMessage> messages, const HeaderLayout& layout,
-                         std::span<std::uint32_t> status, Verdict* verdict, const Launch& launch) {
-  WINNOW_EXPECTS(verdict != nullptr || status.size() == messages.size(),
-                 "each message needs a word for its status");
-  for (const ReceivedMessage& message : messages) {
-    expect_header(message.bytes);
-    WINNOW_EXPECTS(message.sum != nullptr, "a message is checked by the checksum of its bytes");
-  }
+                         std::uint32_t* status, CallStatus* call, const Launch& launch) {
   CheckHeadersTask task = {};
   task.fields = fields_of(layout);
-  task.verdict = verdict;
+  task.call = call;
   while (!messages.empty()) {
     task.count = static_cast<unsigned>(std::min<std::size_t>(messages.size(), task.kMost));
-    if (verdict == nullptr) task.status = status.data();
+    task.status = status;
     for (unsigned m = 0; m < task.count; ++m) {
       const ReceivedMessage& message = messages[m];
       task.messages[m] = {.message = message.bytes.data(),
@@ -158,7 +141,7 @@ void for_each_check_task(std::span<const ReceivedMessage> messages, const Header
     }
     launch(task);
     messages = messages.subspan(task.count);
-    if (verdict == nullptr) status = status.subspan(task.count);
+    if (call == nullptr) status += task.count;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/look_back.cuh"
+#include "kernels/cuda/ones_tiles.hpp"
 #include "kernels/cuda/simt.hpp"
 
 // Ascending numbers as the ones of a row of bits, in words of 64.
@@ -46,11 +47,14 @@ struct OnesRoom {
   Turn turn;
 };
 
-inline constexpr std::uint32_t kOnesWords = 4;  // of a thread
-inline constexpr std::uint32_t kOnesTile = simt::kThreads * kOnesWords;
-
-constexpr std::uint64_t ones_tiles(std::uint64_t words) {
-  return (words + kOnesTile - 1) / kOnesTile;
+/// A row and its scratch, ones_scratch(words) zeros.
+inline OnesTask make_ones_task(const std::byte* row, std::uint64_t words, std::uint64_t k,
+                               std::byte* scratch) {
+  return {.row = row,
+          .words = words,
+          .k = k,
+          .ticket = reinterpret_cast<std::uint32_t*>(scratch),
+          .tiles = reinterpret_cast<std::uint64_t*>(scratch + 256)};
 }
 
 /// Calls each(i, place) for one number i, counted from 0 and below k; how many there are before a

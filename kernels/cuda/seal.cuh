@@ -5,13 +5,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <winnow/error.hpp>
 
 #include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/message_header.cuh"
-#include "kernels/cuda/seal.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/seal.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -83,20 +81,14 @@ struct Seal {
 };
 
 template <class Indices>
-SealTask<Indices> make_seal_task(const DeviceSealJob& job, const typename Indices::Task& indices) {
-  expect_header(job.message);
-  const SealTask<Indices> task{.message = make_summed_bytes(job.message),
-                               .header = std::bit_cast<HeaderWords>(job.header),
-                               .fields = fields_of(job.layout),
-                               .poison = make_poison_words(job.poison, job.poisoned),
-                               .indices = indices,
-                               .index_words = indices.words(),
-                               .padding = 8 * job.padding};
-  WINNOW_EXPECTS(kHeaderWords + task.index_words <= task.message.pairs,
-                 "a message is no shorter than its header and its indices");
-  WINNOW_EXPECTS(job.padding < 8 && (job.padding == 0 || !task.message.has_last),
-                 "padding ends with a word of 8 bytes");
-  return task;
+SealTask<Indices> make_seal_task(const SealJob& job, const typename Indices::Task& indices) {
+  return {.message = make_summed_bytes(job.message),
+          .header = std::bit_cast<HeaderWords>(job.header),
+          .fields = fields_of(job.layout),
+          .poison = make_poison_words(job.poison, job.poisoned),
+          .indices = indices,
+          .index_words = indices.words(),
+          .padding = 8 * job.padding};
 }
 
 }  // namespace winnow::kernels::cuda

@@ -5,31 +5,29 @@
 #include "kernels/cuda/feedback_quantize.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantize_plan.hpp"
-#include "kernels/cuda/value_coding.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::kernels::cuda {
 
 namespace {
 
 /// The messages, and nothing of owner self.
-void enqueue(const Exec& exec, const DeviceQuantizeJob& job, const ValueFormat& format,
-             const RandomKey& key) {
-  for (std::uint32_t owner = 0; owner < job.job.partition.owners(); ++owner) {
-    if (owner == job.job.self) continue;
-    const QuantizeTask task = make_quantize_task(job, owner, format, key);
+void enqueue(const Exec& exec, const FeedbackQuantizeJob& job) {
+  for (std::uint32_t owner = 0; owner < job.partition.owners(); ++owner) {
+    if (owner == job.self) continue;
+    const QuantizeTask task = make_quantize_task(job, owner);
     if (task.count == 0) continue;
-    visit_quantize_kernel(
-        format, [&](auto kernel) { launch<decltype(kernel)>(exec, quantize_blocks(task), task); });
+    visit_quantize_kernel(job.format, [&](auto kernel) {
+      launch<decltype(kernel)>(exec, quantize_blocks(task), task);
+    });
   }
 }
 
 }  // namespace
 
-void feedback_quantize(const Exec& exec, const DeviceQuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key) {
-  WINNOW_EXPECTS(job.not_finite != nullptr, "feedback_quantize needs a word for not_finite");
-  enqueue(exec, job, format, key);
-  if (job.job.self >= job.job.partition.owners()) return;
+void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
+  enqueue(exec, job);
+  if (job.self >= job.partition.owners()) return;
   const FeedbackOwn::Task own = make_own_task(job);
   if (own.message.count > 0) {
     launch<FeedbackOwn>(exec, blocks_of((own.message.count + 3) / 4), own);
@@ -39,9 +37,11 @@ void feedback_quantize(const Exec& exec, const DeviceQuantizeJob& job, const Val
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out) {
   const FeedbackPiece piece{.gradient = {}, .residual = values, .base = 0};
-  const QuantizeJob job{
-      .pieces = {&piece, 1}, .decay = 1, .partition = Partition(1, values.size())};
-  enqueue(exec, {.job = job, .out = {&out, 1}}, format, key);
+  enqueue(exec, {.pieces = {{&piece, 1}, nullptr},
+                 .partition = Partition(1, values.size()),
+                 .format = format,
+                 .key = key,
+                 .out = {&out, 1}});
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
@@ -51,11 +51,10 @@ void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                      {device_values(format, k, coded), begin, out.data(), out.size()});
 }
 
-void check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded, std::uint32_t* refused) {
-  const CheckTask task = make_check_task(format, k, coded, refused);
-  if (k == 0) return;
-  visit_coding(*format.coding, [&](auto coding) {
+void check_values(const Exec& exec, const CheckValuesJob& job) {
+  if (job.k == 0) return;
+  const CheckTask task = make_check_task(job);
+  visit_coding(*job.format.coding, [&](auto coding) {
     launch<CheckValues<decltype(coding)>>(exec, blocks_of(task.scale_words + task.end_word), task);
   });
 }

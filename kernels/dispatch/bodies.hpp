@@ -8,18 +8,23 @@
 #include <winnow/error.hpp>
 #include <winnow/exec.hpp>
 
+#include "kernels/call_status.hpp"
+#include "kernels/checksum.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/half.hpp"
+#include "kernels/index_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/merge.hpp"
+#include "kernels/message_header.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/owned.hpp"
 #include "kernels/put_back.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
+#include "kernels/seal.hpp"
 #include "kernels/select_sums.hpp"
 #include "kernels/split.hpp"
 #include "kernels/take.hpp"
@@ -34,10 +39,17 @@ struct Bodies {
   decltype(kernels::add_owned)* add_owned;
   decltype(kernels::all_finite)* all_finite;
   decltype(kernels::average)* average;
+  decltype(kernels::bitmap_decode)* bitmap_decode;
+  decltype(kernels::check_headers)* check_headers;
+  decltype(kernels::check_values)* check_values;
+  decltype(kernels::checksums)* checksums;
   void (*copy)(const Exec&, std::span<std::byte>, std::span<const std::byte>);
   decltype(kernels::dequantize)* dequantize;
+  decltype(kernels::eliasfano_decode)* eliasfano_decode;
+  decltype(kernels::end_call)* end_call;
   decltype(kernels::feedback_add)* feedback_add;
   decltype(kernels::feedback_keep)* feedback_keep;
+  decltype(kernels::feedback_quantize)* feedback_quantize;
   decltype(kernels::feedback_select)* feedback_select;
   decltype(kernels::feedback_select_scratch)* feedback_select_scratch;
   decltype(kernels::feedback_threshold)* feedback_threshold;
@@ -45,22 +57,28 @@ struct Bodies {
   decltype(kernels::fill)* fill;
   decltype(kernels::fits)* fits;
   decltype(kernels::from_ordered)* from_ordered;
+  decltype(kernels::judge_messages)* judge_messages;
   decltype(kernels::keep_sums)* keep_sums;
   decltype(kernels::merge)* merge;
   decltype(kernels::narrow)* narrow;
-  decltype(kernels::positions_of)* positions_of;
   decltype(kernels::ordered_sum)* ordered_sum;
   void (*place_terms)(const Exec&, PlacedTerms&);  ///< null on the host
+  decltype(kernels::positions_of)* positions_of;
   decltype(kernels::put)* put;
   decltype(kernels::put_back)* put_back;
   decltype(kernels::quantize)* quantize;
+  decltype(kernels::raw32_decode)* raw32_decode;
   decltype(kernels::reduce)* reduce;
   decltype(kernels::residual_add)* residual_add;
   decltype(kernels::scale)* scale;
-  decltype(kernels::split_by_owner)* split_by_owner;
-  decltype(kernels::split_scratch)* split_scratch;
+  decltype(kernels::seal)* seal;
+  decltype(kernels::seal_bitmap)* seal_bitmap;
+  decltype(kernels::seal_eliasfano)* seal_eliasfano;
+  decltype(kernels::seal_raw32)* seal_raw32;
   decltype(kernels::select_sums)* select_sums;
   decltype(kernels::select_sums_scratch)* select_sums_scratch;
+  decltype(kernels::split_by_owner)* split_by_owner;
+  decltype(kernels::split_scratch)* split_scratch;
   decltype(kernels::store)* store;
   decltype(kernels::store_owned)* store_owned;
   decltype(kernels::take)* take;
@@ -99,20 +117,6 @@ void dispatch(const Exec& exec, Body* Bodies::*operation, Args&&... args) {
   if (exec.place != Place::cuda && !holds(exec.condition)) return;
   const FloatMode mode;
   body(exec, std::forward<Args>(args)...);
-}
-
-/// Stands where a kernel has no CUDA body.
-struct NoBody {};
-
-template <class Reference, class Cpu, class Cuda, class... Args>
-auto dispatch_on_host(const Exec& exec, Reference reference, Cpu cpu, Cuda, Args&&... args) {
-  WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
-                 "Exec::workspace must be of the host; that of a device is device_workspace");
-  const FloatMode mode;
-  WINNOW_EXPECTS(exec.place != Place::cuda,
-                 "this kernel has no body for device memory yet; pass host memory and Place::cpu");
-  return exec.place == Place::reference ? reference(exec, std::forward<Args>(args)...)
-                                        : cpu(exec, std::forward<Args>(args)...);
 }
 
 }  // namespace winnow::kernels

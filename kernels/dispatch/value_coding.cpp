@@ -9,34 +9,9 @@
 
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
-#include "kernels/cuda/value_coding.hpp"
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
-
-namespace reference {
-void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
-              std::span<float> values, std::span<std::byte> out);
-bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key, std::span<const std::span<std::byte>> out,
-                       std::span<float> own);
-bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded);
-void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                std::span<const std::byte> coded, std::uint64_t begin, std::span<float> out);
-}  // namespace reference
-
-namespace cpu {
-void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
-              std::span<float> values, std::span<std::byte> out);
-bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key, std::span<const std::span<std::byte>> out,
-                       std::span<float> own);
-bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded);
-void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                std::span<const std::byte> coded, std::uint64_t begin, std::span<float> out);
-}  // namespace cpu
 
 namespace {
 
@@ -59,9 +34,9 @@ void expect_message(const ValueFormat& format, std::uint64_t k, std::span<const 
                  "coded values must be 8-byte aligned");
 }
 
-void expect_pieces(const QuantizeJob& job) {
+void expect_pieces(const Exec& exec, const FeedbackQuantizeJob& job) {
   std::uint64_t end = 0;
-  for (const FeedbackPiece& piece : job.pieces) {
+  for (const FeedbackPiece& piece : job.pieces.host) {
     WINNOW_EXPECTS(piece.gradient.size() == piece.residual.size(),
                    "gradient and residual must have as many elements");
     WINNOW_EXPECTS(piece.base % Partition::kUnit == 0 && piece.base >= end,
@@ -69,6 +44,9 @@ void expect_pieces(const QuantizeJob& job) {
     end = piece.base + piece.gradient.size();
   }
   WINNOW_EXPECTS(end <= job.partition.count(), "pieces must lie within the partition");
+  WINNOW_EXPECTS(
+      exec.place != Place::cuda || job.pieces.host.size() <= 1 || job.pieces.there != nullptr,
+      "several pieces need their list in device memory");
 }
 
 }  // namespace
@@ -106,28 +84,26 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
   dispatch(exec, &Bodies::quantize, format, key, values, out);
 }
 
-bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key, std::span<const std::span<std::byte>> out,
-                       std::span<float> own) {
-  expect_format(format);
-  expect_pieces(job);
+void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
+  expect_format(job.format);
+  expect_pieces(exec, job);
   const std::uint32_t owners = job.partition.owners();
-  WINNOW_EXPECTS(out.size() == owners, "there must be as many messages as owners");
+  WINNOW_EXPECTS(job.out.size() == owners, "there must be as many messages as owners");
   for (std::uint32_t o = 0; o < owners; ++o) {
-    if (o != job.self) expect_message(format, job.partition.local_count(o), out[o]);
+    if (o != job.self) expect_message(job.format, job.partition.local_count(o), job.out[o]);
   }
-  WINNOW_EXPECTS(own.size() == (job.self < owners ? job.partition.local_count(job.self) : 0),
+  WINNOW_EXPECTS(job.own.size() == (job.self < owners ? job.partition.local_count(job.self) : 0),
                  "own must have as many elements as self has positions");
-  WINNOW_EXPECTS(exec.workspace != nullptr, "feedback_quantize needs Exec::workspace");
-  return dispatch_on_host(exec, reference::feedback_quantize, cpu::feedback_quantize, NoBody{}, job,
-                          format, key, out, own);
+  WINNOW_EXPECTS(job.not_finite != nullptr, "feedback_quantize needs a word for not_finite");
+  WINNOW_EXPECTS(exec.place == Place::cuda || exec.workspace != nullptr,
+                 "feedback_quantize needs Exec::workspace");
+  dispatch(exec, &Bodies::feedback_quantize, job);
 }
 
-bool check_values(const Exec& exec, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded) {
-  expect_message(format, k, coded);
-  return dispatch_on_host(exec, reference::check_values, cpu::check_values, NoBody{}, format, k,
-                          coded);
+void check_values(const Exec& exec, const CheckValuesJob& job) {
+  expect_message(job.format, job.k, job.coded);
+  WINNOW_EXPECTS(job.refused != nullptr, "check_values needs a word for refused");
+  dispatch(exec, &Bodies::check_values, job);
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

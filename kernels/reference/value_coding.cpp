@@ -72,39 +72,36 @@ void quantize(const Exec&, const ValueFormat& format, const RandomKey& key, std:
 
 /// An owner after the other: collect its acc, code them as quantize does, put back what the codes
 /// miss.
-bool feedback_quantize(const Exec& exec, const QuantizeJob& job, const ValueFormat& format,
-                       const RandomKey& key, std::span<const std::span<std::byte>> out,
-                       std::span<float> own) {
-  bool finite = true;
+void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
   for (std::uint32_t owner = 0; owner < job.partition.owners(); ++owner) {
     const std::uint64_t count = job.partition.local_count(owner);
     Workspace::Scope scope(*exec.workspace);
-    const std::span<float> values = owner == job.self ? own : exec.workspace->take<float>(count);
+    const std::span<float> values =
+        owner == job.self ? job.own : exec.workspace->take<float>(count);
     const std::span<Element> elements = exec.workspace->take<Element>(count);
     for (std::uint64_t v = 0; v < count; ++v) {
-      elements[v] = find(job.pieces, job.partition.position(owner, v));
+      elements[v] = find(job.pieces.host, job.partition.position(owner, v));
       values[v] = 0;
       if (elements[v].gradient == nullptr) continue;
       values[v] = feedback(*elements[v].gradient, job.decay, *elements[v].residual);
       if (std::isfinite(values[v])) continue;
-      finite = false;
+      *job.not_finite = 1;
       if (owner == job.self) continue;
       values[v] = 0;
       elements[v].residual = nullptr;  // stays as it is
     }
     if (owner == job.self) continue;
-    RandomKey stage = key;
+    RandomKey stage = job.key_there != nullptr ? *job.key_there : job.key;
     stage.stage += owner;
-    reference::quantize(exec, format, stage, values, out[owner]);
+    reference::quantize(exec, job.format, stage, values, job.out[owner]);
     for (std::uint64_t v = 0; v < count; ++v) {
       if (elements[v].residual != nullptr) *elements[v].residual = values[v];
     }
   }
-  return finite;
 }
 
-bool check_values(const Exec&, const ValueFormat& format, std::uint64_t k,
-                  std::span<const std::byte> coded) {
+void check_values(const Exec&, const CheckValuesJob& job) {
+  const auto& [format, k, coded, refused] = job;
   const ValueLayout layout(format, k);
   const std::uint32_t bits = format.coding->bits;
   const std::byte* const codes = coded.data() + layout.scale_bytes;
@@ -127,7 +124,7 @@ bool check_values(const Exec&, const ValueFormat& format, std::uint64_t k,
   if (last_bits != 0) {
     valid = valid && is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits));
   }
-  return valid;
+  if (!valid) *refused = 1;
 }
 
 void dequantize(const Exec&, const ValueFormat& format, std::uint64_t k,

@@ -12,7 +12,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/index/index_coding.hpp"
-#include "kernels/eliasfano.hpp"
+#include "kernels/index_coding.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/inputs.hpp"
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/checksum.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/half.hpp"
+#include "kernels/value_coding.hpp"
 
 namespace winnow::tests {
 
@@ -22,6 +24,19 @@ inline bool do_fit(const Exec& exec, ElementType type, std::span<const float> in
   std::uint32_t too_large = 0;
   kernels::fits(exec, type, in, factor, &too_large);
   return too_large == 0;
+}
+
+inline std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> bytes) {
+  std::uint64_t sum = 0;
+  kernels::checksums(exec, {&bytes, 1}, &sum);
+  return sum;
+}
+
+inline bool are_sound_values(const Exec& exec, const kernels::ValueFormat& format, std::uint64_t k,
+                             std::span<const std::byte> coded) {
+  std::uint32_t refused = 0;
+  kernels::check_values(exec, {.format = format, .k = k, .coded = coded, .refused = &refused});
+  return refused == 0;
 }
 
 }  // namespace winnow::tests

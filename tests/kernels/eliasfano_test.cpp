@@ -1,7 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/eliasfano.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +12,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "kernels/index_coding.hpp"
+#include "tests/kernels/cases/index_cases.hpp"
 #include "tests/kernels/supports.hpp"
 #include "tests/kernels/targets.hpp"
 
@@ -26,23 +26,24 @@ using namespace tests;
 
 constexpr Exec kReference{.place = Place::reference};
 
-std::vector<std::byte> encode(const Exec& exec, std::uint64_t count,
-                              std::span<const std::uint32_t> index) {
-  // Whatever was in the buffer before must not show.
-  std::vector<std::byte> out(eliasfano_shape(count, index.size()).bytes(), std::byte{0xa5});
-  eliasfano_encode(exec, count, index, out);
-  return out;
+AlignedBytes encode(const Exec& exec, std::uint64_t count, std::span<const std::uint32_t> index) {
+  return encode_index(exec, compress::kEliasFanoCoding, count, index);
+}
+
+bool decode(const Exec& exec, std::uint64_t count, std::span<const std::byte> in,
+            std::span<std::uint32_t> index) {
+  return decode_index(exec, compress::kEliasFanoCoding, count, in, index);
 }
 
 void check_round_trip(std::uint64_t count, const std::vector<std::uint32_t>& index) {
-  const auto expected = encode(kReference, count, index);
+  AlignedBytes expected = encode(kReference, count, index);
   std::vector<std::uint32_t> decoded(index.size(), 7);
-  ASSERT_TRUE(eliasfano_decode(kReference, count, expected, decoded));
+  ASSERT_TRUE(decode(kReference, count, expected.span(), decoded));
   ASSERT_EQ(decoded, index);
   for_each_target([&] {
-    EXPECT_EQ(encode(Exec{}, count, index), expected);
+    EXPECT_TRUE(encode(Exec{}, count, index) == expected);
     std::fill(decoded.begin(), decoded.end(), 7u);
-    EXPECT_TRUE(eliasfano_decode(Exec{}, count, expected, decoded));
+    EXPECT_TRUE(decode(Exec{}, count, expected.span(), decoded));
     EXPECT_EQ(decoded, index);
   });
 }
@@ -116,14 +117,14 @@ TEST(EliasFano, ShapeIsSmallestAndNearEntropy) {
 }
 
 /// Decodes changed bytes: both bodies agree, and what they accept encodes to the same bytes again.
-void check_decode(std::uint64_t count, std::size_t k, const std::vector<std::byte>& bytes) {
+void check_decode(std::uint64_t count, std::size_t k, AlignedBytes& bytes) {
   std::vector<std::uint32_t> index(k);
-  const bool sound = eliasfano_decode(kReference, count, bytes, index);
+  const bool sound = decode(kReference, count, bytes.span(), index);
   if (sound) {
-    ASSERT_EQ(encode(kReference, count, index), bytes);
+    ASSERT_TRUE(encode(kReference, count, index) == bytes);
   }
   std::vector<std::uint32_t> again(k);
-  ASSERT_EQ(eliasfano_decode(Exec{}, count, bytes, again), sound);
+  ASSERT_EQ(decode(Exec{}, count, bytes.span(), again), sound);
   if (sound) {
     ASSERT_EQ(again, index);
   }
@@ -140,17 +141,19 @@ TEST(EliasFano, AcceptsOnlyWhatItWrites) {
   for_each_target([&] {
     for (const Case& c : cases) {
       SCOPED_TRACE(describe(Support::random, c.count) + ", k " + std::to_string(c.index.size()));
-      const auto sound = encode(kReference, c.count, c.index);
-      for (std::size_t bit = 0; bit < 8 * sound.size(); ++bit) {
-        auto bytes = sound;
-        bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+      const AlignedBytes sound = encode(kReference, c.count, c.index);
+      AlignedBytes bytes = sound;
+      for (std::size_t bit = 0; bit < 8 * bytes.span().size(); ++bit) {
+        bytes = sound;
+        bytes.span()[bit / 8] ^= std::byte{1} << (bit % 8);
         check_decode(c.count, c.index.size(), bytes);
       }
       std::mt19937 random(3);
       for (int trial = 0; trial < 2000; ++trial) {  // the right number of ones, moved
-        auto bytes = sound;
-        for (int swap = 0; swap < 2 && !bytes.empty(); ++swap) {
-          std::swap(bytes[random() % bytes.size()], bytes[random() % bytes.size()]);
+        bytes = sound;
+        const auto span = bytes.span();
+        for (int swap = 0; swap < 2 && !span.empty(); ++swap) {
+          std::swap(span[random() % span.size()], span[random() % span.size()]);
         }
         check_decode(c.count, c.index.size(), bytes);
       }
@@ -165,11 +168,11 @@ TEST(EliasFano, RefusesDisorderRepeatsAndOverflow) {
     const auto refuses = [&](std::uint64_t universe, std::vector<std::uint32_t> index,
                              std::uint64_t written_as) {
       // Written for a larger universe of the same shape, or with indices that seal never gets.
-      std::vector<std::byte> bytes = encode(kReference, written_as, index);
+      AlignedBytes bytes = encode(kReference, written_as, index);
       std::vector<std::uint32_t> decoded(index.size());
-      ASSERT_EQ(bytes.size(), eliasfano_shape(universe, index.size()).bytes());
-      EXPECT_FALSE(eliasfano_decode(kReference, universe, bytes, decoded));
-      EXPECT_FALSE(eliasfano_decode(Exec{}, universe, bytes, decoded));
+      ASSERT_EQ(bytes.span().size(), eliasfano_shape(universe, index.size()).bytes());
+      EXPECT_FALSE(decode(kReference, universe, bytes.span(), decoded));
+      EXPECT_FALSE(decode(Exec{}, universe, bytes.span(), decoded));
     };
     refuses(40, {1, 5, 5, 7}, 40);
     refuses(400, {64, 70, 70, 300}, 400);
@@ -177,10 +180,10 @@ TEST(EliasFano, RefusesDisorderRepeatsAndOverflow) {
     refuses(399, {1, 2, 3, 399}, 400);
     refuses(39, {1, 2, 3, 39}, 40);
     std::vector<std::uint32_t> three(3), five(5);
-    const auto four = encode(kReference, 40, std::vector<std::uint32_t>{1, 2, 3, 4});
-    EXPECT_FALSE(eliasfano_decode(Exec{}, 40, four, three));
-    EXPECT_FALSE(eliasfano_decode(Exec{}, 40, four, five));
-    EXPECT_FALSE(eliasfano_decode(Exec{}, 40, std::span(four).first(four.size() - 8), five));
+    AlignedBytes four = encode(kReference, 40, std::vector<std::uint32_t>{1, 2, 3, 4});
+    EXPECT_FALSE(decode(Exec{}, 40, four.span(), three));
+    EXPECT_FALSE(decode(Exec{}, 40, four.span(), five));
+    EXPECT_THROW(decode(Exec{}, 40, four.span().first(four.span().size() - 8), five), UsageError);
   });
 }
 

@@ -15,7 +15,6 @@ namespace {
 
 using kernels::FeedbackPiece;
 using kernels::Partition;
-using kernels::QuantizeJob;
 using kernels::RandomKey;
 using kernels::ValueFormat;
 
@@ -80,8 +79,17 @@ State run(const Step& step, State state, const Exec& exec) {
   Workspace workspace;
   Exec with_workspace = exec;
   with_workspace.workspace = &workspace;
-  state.finite = feedback_quantize(with_workspace, {pieces, step.decay, step.partition, step.self},
-                                   step.format, kKey, out, state.own);
+  std::uint32_t not_finite = 0;
+  kernels::feedback_quantize(with_workspace, {.pieces = kernels::place<FeedbackPiece>(exec, pieces),
+                                              .decay = step.decay,
+                                              .partition = step.partition,
+                                              .self = step.self,
+                                              .format = step.format,
+                                              .key = kKey,
+                                              .out = out,
+                                              .own = state.own,
+                                              .not_finite = &not_finite});
+  state.finite = not_finite == 0;
   return state;
 }
 
@@ -232,7 +240,13 @@ TEST(FeedbackQuantize, TakesNoMemoryPastTheFirstStep) {
   Workspace workspace;
   const Exec exec{.threads = 2, .workspace = &workspace};
   const auto step = [&] {
-    feedback_quantize(exec, {{&piece, 1}, 1, partition}, format, kKey, out, {});
+    std::uint32_t not_finite = 0;
+    kernels::feedback_quantize(exec, {.pieces = kernels::place<FeedbackPiece>(exec, {&piece, 1}),
+                                      .partition = partition,
+                                      .format = format,
+                                      .key = kKey,
+                                      .out = out,
+                                      .not_finite = &not_finite});
   };
   step();
   const auto allocations = workspace.allocations();
@@ -249,8 +263,15 @@ TEST(FeedbackQuantize, RefusesWrongUse) {
   const auto attempt = [&](std::vector<FeedbackPiece> pieces, std::uint32_t owners,
                            std::uint32_t self, std::vector<std::span<std::byte>> out,
                            std::span<float> own_part) {
-    feedback_quantize({.workspace = &workspace}, {pieces, 1, Partition(owners, 200), self}, format,
-                      kKey, out, own_part);
+    std::uint32_t not_finite = 0;
+    const Exec exec{.workspace = &workspace};
+    kernels::feedback_quantize(exec, {.pieces = kernels::place<FeedbackPiece>(exec, pieces),
+                                      .partition = Partition(owners, 200),
+                                      .self = self,
+                                      .format = format,
+                                      .out = out,
+                                      .own = own_part,
+                                      .not_finite = &not_finite});
   };
   const std::span<float> g(gradient), r(residual);
   EXPECT_NO_THROW(attempt({{g, r, 0}}, 1, kNobody, {coded.span()}, {}));
@@ -269,8 +290,15 @@ TEST(FeedbackQuantize, RefusesWrongUse) {
   Coded one(format, 200);
   const std::span<std::byte> out[] = {one.span()};
   const FeedbackPiece piece{g, r, 0};
-  EXPECT_THROW(feedback_quantize({}, {{&piece, 1}, 1, Partition(1, 200)}, format, kKey, out, {}),
-               UsageError);
+  std::uint32_t not_finite = 0;
+  kernels::FeedbackQuantizeJob job{.pieces = {{&piece, 1}, &piece},
+                                   .partition = Partition(1, 200),
+                                   .format = format,
+                                   .out = out,
+                                   .not_finite = &not_finite};
+  EXPECT_THROW(kernels::feedback_quantize({}, job), UsageError);  // without a workspace
+  job.not_finite = nullptr;
+  EXPECT_THROW(kernels::feedback_quantize({.workspace = &workspace}, job), UsageError);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/arithmetic/philox.hpp"
+#include "tests/kernels/answers.hpp"
 #include "tests/kernels/float_modes.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/targets.hpp"
@@ -83,7 +84,7 @@ TEST(ValueCoding, EqualsReferenceOnEveryTarget) {
       for (const std::size_t count : kCounts) {
         const std::vector<float> values = make_values(kind, count, 1);
         Outcome expected = run(kReference, format, values);
-        EXPECT_TRUE(check_values(kReference, format, count, expected.coded.span()));
+        EXPECT_TRUE(are_sound_values(kReference, format, count, expected.coded.span()));
         for_each_target([&] {
           for (const int threads : {1, 3}) {
             const Exec exec{.threads = threads};
@@ -91,7 +92,7 @@ TEST(ValueCoding, EqualsReferenceOnEveryTarget) {
             EXPECT_TRUE(out.coded == expected.coded) << count << ' ' << static_cast<int>(kind);
             EXPECT_TRUE(same_bits(out.error, expected.error)) << count;
             EXPECT_TRUE(same_bits(out.decoded, expected.decoded)) << count;
-            EXPECT_TRUE(check_values(exec, format, count, out.coded.span())) << count;
+            EXPECT_TRUE(are_sound_values(exec, format, count, out.coded.span())) << count;
           }
         });
       }
@@ -264,7 +265,7 @@ TEST(ValueCoding, StochasticRoundingStaysWithinTheLevels) {
     for (const float x : {1.0f, -1.0f}) {
       for_each_target([&] {
         Outcome out = run({}, format, std::vector<float>(kCount, x));
-        EXPECT_TRUE(check_values({}, format, kCount, out.coded.span()));
+        EXPECT_TRUE(are_sound_values({}, format, kCount, out.coded.span()));
         const float scale = scale_of(out);
         const float level = x * (1 / scale);
         for (std::size_t v = 0; x > 0 && v < kCount; ++v) {
@@ -355,9 +356,10 @@ TEST(ValueCoding, ChecksRefuseWhatIsNeverWritten) {
     const auto refused = [&](std::size_t byte, std::byte flip, std::byte keep = std::byte{0xff}) {
       Coded bad = good.coded;
       bad.span()[byte] = (bad.span()[byte] & keep) ^ flip;
-      EXPECT_FALSE(check_values(kReference, format, kCount, bad.span())) << byte;
-      for_each_target(
-          [&] { EXPECT_FALSE(check_values({.threads = 2}, format, kCount, bad.span())) << byte; });
+      EXPECT_FALSE(are_sound_values(kReference, format, kCount, bad.span())) << byte;
+      for_each_target([&] {
+        EXPECT_FALSE(are_sound_values({.threads = 2}, format, kCount, bad.span())) << byte;
+      });
     };
     const std::uint32_t bits = format.coding->bits;
     const std::size_t scales = format.block == 0 ? 0 : (kCount + format.block - 1) / format.block;
@@ -383,8 +385,8 @@ TEST(ValueCoding, ChecksRefuseWhatIsNeverWritten) {
       if (scales == 0 || (bits == 1 && scale == kLargest)) continue;
       Coded bad = good.coded;
       std::memcpy(bad.span().data() + 4 * (scales - 1), &scale, sizeof scale);
-      EXPECT_FALSE(check_values(kReference, format, kCount, bad.span())) << scale;
-      EXPECT_FALSE(check_values({}, format, kCount, bad.span())) << scale;
+      EXPECT_FALSE(are_sound_values(kReference, format, kCount, bad.span())) << scale;
+      EXPECT_FALSE(are_sound_values({}, format, kCount, bad.span())) << scale;
     }
   }
 }
@@ -406,7 +408,7 @@ TEST(ValueCoding, RefusesWrongUse) {
   EXPECT_THROW(value_bytes(make_format(sign, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(float32, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(dequantize({}, format, 100, coded.span(), 1, values), UsageError);
-  EXPECT_THROW(check_values({}, format, 1000, coded.span()), UsageError);
+  EXPECT_THROW(are_sound_values({}, format, 1000, coded.span()), UsageError);
 }
 
 TEST(ValueCoding, DoesNotDependOnTheCallersFloatMode) {

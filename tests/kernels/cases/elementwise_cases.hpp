@@ -319,7 +319,7 @@ inline void expect_lists_of_checksums_equal_reference(const ChecksumsBody& body)
     for (std::size_t m = 0; m < count; ++m) {
       const std::size_t words = m % 7 == 3 ? 0 : 5 * m % 97 + (m % 50 == 1 ? 5001 : 0);
       messages.push_back(std::as_bytes(std::span(memory)).subspan(8 * m, 4 * words));
-      expected.push_back(kernels::checksum(kByReference, messages.back()));
+      expected.push_back(checksum_of(kByReference, messages.back()));
     }
     EXPECT_EQ(body(messages), expected);
   }

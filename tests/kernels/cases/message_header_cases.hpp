@@ -16,9 +16,7 @@
 #include <vector>
 
 #include "compress/message.hpp"
-#include "kernels/checksum.hpp"
-#include "kernels/cuda/message_header.hpp"
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/message_header.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/cases/seal_cases.hpp"
 
@@ -93,7 +91,7 @@ struct CheckCase {
   std::uint32_t status = 0;                                  ///< as it should be
 
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(message)); }
-  std::uint64_t sum() const { return kernels::checksum({.place = Place::reference}, bytes()); }
+  std::uint64_t sum() const { return checksum_of({.place = Place::reference}, bytes()); }
 };
 
 /// Each bit of a sealed message's header changed, and the first of what follows it: as damage, and
@@ -112,29 +110,29 @@ inline std::vector<CheckCase> check_cases() {
   static_assert(Header::kPoison == 1);
   const auto seal_again = [&](std::vector<std::uint64_t>& message) {
     message[kChecksumWord] = 0;
-    message[kChecksumWord] = kernels::checksum({}, std::as_bytes(std::span(message)));
+    message[kChecksumWord] = checksum_of({}, std::as_bytes(std::span(message)));
   };
 
   std::vector<CheckCase> cases{untouched};
   for (std::size_t bit = 0; bit < 8 * sizeof header + 2; ++bit) {
     CheckCase changed = untouched;
     changed.message[bit / 64] ^= std::uint64_t{1} << bit % 64;
-    const std::uint32_t poison = bit == kPoisonBit ? kernels::cuda::kPoisoned : 0;
-    changed.status = kernels::cuda::kUnsound | poison;
+    const std::uint32_t poison = bit == kPoisonBit ? kernels::kPoisoned : 0;
+    changed.status = kernels::kUnsound | poison;
     cases.push_back(changed);
     seal_again(changed.message);
     const bool told = bit / 64 < kChecksumWord && bit != kPoisonBit;  // by the header's words
-    changed.status = (told ? kernels::cuda::kUnsound : 0) | poison;
+    changed.status = (told ? kernels::kUnsound : 0) | poison;
     cases.push_back(changed);
   }
   for (const std::uint32_t first : {0U, 1U}) {
     for (const std::uint32_t second : {0U, 5U}) {
       CheckCase refused = untouched;
       refused.refused = {first, second};
-      refused.status = (first | second) != 0 ? kernels::cuda::kUnsound : 0;
+      refused.status = (first | second) != 0 ? kernels::kUnsound : 0;
       cases.push_back(refused);
       refused.refused = {std::nullopt, second};
-      refused.status = second != 0 ? kernels::cuda::kUnsound : 0;
+      refused.status = second != 0 ? kernels::kUnsound : 0;
       cases.push_back(refused);
     }
   }
@@ -161,20 +159,20 @@ inline void expect_all_statuses(const CheckHeadersBody& body) {
   }
 }
 
-using VerdictBody = std::function<kernels::cuda::Verdict(std::span<const CheckCase>,
-                                                         kernels::cuda::Verdict before)>;
+using CallStatusBody =
+    std::function<kernels::CallStatus(std::span<const CheckCase>, kernels::CallStatus before)>;
 
 /// Of messages with their numbers: what is poisoned or unsound spoils, and the first that is
 /// unsound is named, whatever was said before of others.
-inline void expect_all_verdicts(const VerdictBody& body) {
-  using kernels::cuda::Verdict;
+inline void expect_all_call_statuses(const CallStatusBody& body) {
+  using kernels::CallStatus;
   const std::vector<CheckCase> all = check_cases();
   const auto find = [&](std::uint32_t status) {
     return *std::ranges::find(all, status, &CheckCase::status);
   };
-  const CheckCase sound = all.front(), poisoned = find(kernels::cuda::kPoisoned),
-                  unsound = find(kernels::cuda::kUnsound);
-  const auto judge = [&](std::vector<CheckCase> cases, Verdict before = {}) {
+  const CheckCase sound = all.front(), poisoned = find(kernels::kPoisoned),
+                  unsound = find(kernels::kUnsound);
+  const auto judge = [&](std::vector<CheckCase> cases, CallStatus before = {}) {
     return body(cases, before);
   };
   std::vector<CheckCase> cases(70, sound);  // more than a launch takes
@@ -186,10 +184,10 @@ inline void expect_all_verdicts(const VerdictBody& body) {
   cases[66] = unsound;
   EXPECT_EQ(judge(cases).unsound, ~66U);
   cases[41] = cases[40] = unsound;
-  const Verdict verdict = judge(cases);
-  EXPECT_EQ(verdict.spoiled, 1U);
-  EXPECT_EQ(verdict.unsound, ~40U);
-  EXPECT_EQ(verdict.not_finite, 0U);
+  const CallStatus status = judge(cases);
+  EXPECT_EQ(status.spoiled, 1U);
+  EXPECT_EQ(status.unsound, ~40U);
+  EXPECT_EQ(status.not_finite, 0U);
   EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~7U}).unsound, ~7U);
   EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~50U}).unsound, ~40U);
   EXPECT_EQ(judge({unsound}).unsound, ~0U);

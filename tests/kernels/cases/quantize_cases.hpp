@@ -79,9 +79,19 @@ inline void quantize_by_reference_with(const kernels::RandomKey& key, const Quan
                                        QuantizeState& state) {
   Workspace workspace;
   const auto pieces = state.pieces(c);
-  state.finite = kernels::feedback_quantize({.place = Place::reference, .workspace = &workspace},
-                                            {pieces, decay, c.partition(), c.self}, format, key,
-                                            state.messages(), state.own);
+  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  const auto messages = state.messages();
+  std::uint32_t not_finite = 0;
+  kernels::feedback_quantize(exec, {.pieces = kernels::place<kernels::FeedbackPiece>(exec, pieces),
+                                    .decay = decay,
+                                    .partition = c.partition(),
+                                    .self = c.self,
+                                    .format = format,
+                                    .key = key,
+                                    .out = messages,
+                                    .own = state.own,
+                                    .not_finite = &not_finite});
+  state.finite = not_finite == 0;
 }
 
 inline void quantize_by_reference(const QuantizeCase& c, const kernels::ValueFormat& format,

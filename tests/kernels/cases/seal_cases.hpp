@@ -13,18 +13,14 @@
 #include <vector>
 
 #include "compress/message.hpp"
-#include "kernels/checksum.hpp"
-#include "kernels/cuda/message_header.hpp"
+#include "kernels/seal.hpp"
+#include "tests/kernels/answers.hpp"
 
 namespace winnow::tests {
 
 using compress::Header;
-using kernels::cuda::HeaderBytes;
-
-inline constexpr kernels::cuda::HeaderLayout kHeaderLayout{
-    .flags_at = offsetof(Header, flags),
-    .poison = Header::kPoison,
-    .checksum_at = offsetof(Header, checksum)};
+using compress::kHeaderLayout;
+using kernels::HeaderBytes;
 
 /// Seals a message of the kHeaderLayout by a body, whatever indices it writes.
 using SealIndicesBody = std::function<void(std::span<std::byte> message, const HeaderBytes&)>;
@@ -34,9 +30,9 @@ using SealIndicesBody = std::function<void(std::span<std::byte> message, const H
 inline void seal_indices(std::span<std::byte> index_part, const SealIndicesBody& body) {
   constexpr std::size_t kValueBytes = 12;
   std::vector<std::uint64_t> memory(
-      (kernels::cuda::kHeaderBytes + index_part.size() + kValueBytes + 7) / 8, 0xa5a5a5a5a5a5a5a5U);
+      (kernels::kHeaderBytes + index_part.size() + kValueBytes + 7) / 8, 0xa5a5a5a5a5a5a5a5U);
   const auto message = std::as_writable_bytes(std::span(memory))
-                           .first(kernels::cuda::kHeaderBytes + index_part.size() + kValueBytes);
+                           .first(kernels::kHeaderBytes + index_part.size() + kValueBytes);
   HeaderBytes header;
   for (std::size_t i = 0; i < header.size(); ++i) header[i] = static_cast<std::byte>(7 * i + 1);
   body(message, header);
@@ -47,7 +43,7 @@ inline void seal_indices(std::span<std::byte> index_part, const SealIndicesBody&
   std::uint64_t told = 0;
   std::ranges::copy(checksum_in(written), std::as_writable_bytes(std::span(&told, 1)).begin());
   std::ranges::fill(checksum_in(written), std::byte{0});
-  EXPECT_EQ(told, kernels::checksum({.place = Place::reference}, message));
+  EXPECT_EQ(told, checksum_of({.place = Place::reference}, message));
   std::ranges::fill(checksum_in(std::span(header)), std::byte{0});
   EXPECT_TRUE(std::ranges::equal(written, header));
   EXPECT_TRUE(std::ranges::all_of(message.last(kValueBytes),

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/message_header.hpp"
+#include "kernels/message_header.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/checksum.hpp"
-#include "kernels/cuda/seal.hpp"
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/checksum.hpp"
+#include "kernels/seal.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/harness/on_device.hpp"
@@ -20,7 +19,8 @@
 namespace winnow::tests {
 namespace {
 
-using namespace kernels::cuda;
+using kernels::CallStatus;
+using kernels::ReceivedMessage;
 
 class MessageHeaderOnDevice : public DeviceTest {};
 
@@ -33,11 +33,11 @@ TEST_F(MessageHeaderOnDevice, SealedInPlaceEqualsReference) {
     const OnDevice<std::uint32_t> device_words(words, stream);
     const OnDevice<kernels::SelectResult> device_results(results, stream);
     const DeviceZeros<std::uint32_t> poisoned(1, stream);
-    seal(stream.exec(), {.message = device.span(),
-                         .header = std::bit_cast<HeaderBytes>(header),
-                         .layout = kHeaderLayout,
-                         .poison = {device_words.span(), device_results.span()},
-                         .poisoned = poisoned.data()});
+    kernels::seal(stream.exec(), {.message = device.span(),
+                                  .header = std::bit_cast<HeaderBytes>(header),
+                                  .layout = kHeaderLayout,
+                                  .poison = {device_words.span(), device_results.span()},
+                                  .poisoned = poisoned.data()});
     device.download(message);
     return poisoned.download(stream)[0] != 0;
   });
@@ -72,11 +72,11 @@ struct ReceivedOnDevice {
     std::vector<std::span<const std::byte>> bytes;
     for (const ReceivedMessage& message : messages) bytes.push_back(message.bytes);
     sums.clear(stream);
-    checksums(stream.exec(), bytes, sums.data());
+    kernels::checksums(stream.exec(), bytes, sums.data());
   }
   void check(const Stream& stream) const {
     sum(stream);
-    check_headers(stream.exec(), messages, kHeaderLayout, status.span());
+    kernels::check_headers(stream.exec(), {messages, kHeaderLayout, status.span()});
   }
 };
 
@@ -91,12 +91,12 @@ TEST_F(MessageHeaderOnDevice, EveryChangedBitIsTold) {
 
 TEST_F(MessageHeaderOnDevice, TheFirstUnsoundMessageIsTold) {
   const Stream stream;
-  expect_all_verdicts([&](std::span<const CheckCase> cases, Verdict before) {
+  expect_all_call_statuses([&](std::span<const CheckCase> cases, CallStatus before) {
     const ReceivedOnDevice device(cases, stream);
-    const OnDevice<Verdict> verdict({&before, 1}, stream);
+    const OnDevice<CallStatus> status({&before, 1}, stream);
     device.sum(stream);
-    judge_messages(stream.exec(), device.messages, kHeaderLayout, verdict.span().data());
-    verdict.download({&before, 1});
+    kernels::judge_messages(stream.exec(), {device.messages, kHeaderLayout, status.span().data()});
+    status.download({&before, 1});
     return before;
   });
 }
@@ -109,16 +109,16 @@ TEST_F(MessageHeaderOnDevice, AGraphReplays) {
   const DeviceArray<std::uint32_t> source(1);
   const std::span<std::byte> message = device.memory.front()->span();
   const Graph graph(stream, [&] {
-    seal(stream.exec(), {.message = message,
-                         .header = sound.expected,
-                         .layout = kHeaderLayout,
-                         .poison = {source.span(), {}}});
+    kernels::seal(stream.exec(), {.message = message,
+                                  .header = sound.expected,
+                                  .layout = kHeaderLayout,
+                                  .poison = {source.span(), {}}});
     device.check(stream);
   });
   for (const std::uint32_t poison : {1U, 0U}) {
     source.upload(std::vector{poison}, stream);
     graph.launch(stream);
-    EXPECT_EQ(device.status.download(stream)[0], poison == 1 ? kPoisoned : 0);
+    EXPECT_EQ(device.status.download(stream)[0], poison == 1 ? kernels::kPoisoned : 0);
   }
 }
 

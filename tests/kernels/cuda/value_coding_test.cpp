@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/value_coding.hpp"
+#include "kernels/value_coding.hpp"
 
 #include <gtest/gtest.h>
 
@@ -50,14 +50,17 @@ struct OnDevice {
   void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream,
             bool by_value = true) {
     kernels::zero(stream.exec(), std::as_writable_bytes(not_finite.span()));
-    kernels::cuda::feedback_quantize({.place = Place::cuda, .stream = stream.get()},
-                                     {.job = {pieces, decay, c.partition(), c.self},
-                                      .device_pieces = device_pieces.span().data(),
-                                      .out = messages,
-                                      .own = own.span(),
-                                      .not_finite = not_finite.span().data(),
-                                      .key = by_value ? nullptr : key.data()},
-                                     format, by_value ? kQuantizeKey : kernels::RandomKey{});
+    kernels::feedback_quantize(stream.exec(),
+                               {.pieces = {pieces, device_pieces.data()},
+                                .decay = decay,
+                                .partition = c.partition(),
+                                .self = c.self,
+                                .format = format,
+                                .key = by_value ? kQuantizeKey : kernels::RandomKey{},
+                                .out = messages,
+                                .own = own.span(),
+                                .not_finite = not_finite.data(),
+                                .key_there = by_value ? nullptr : key.data()});
   }
 
   void download(QuantizeState& state, const Stream& stream) const {
@@ -208,7 +211,7 @@ TEST_F(FeedbackQuantizeOnDevice, ChecksEqualReference) {
         const DeviceArray<std::byte> in(coded.size());
         const DeviceZeros<std::uint32_t> refused(1, stream);
         in.upload(coded, stream);
-        kernels::cuda::check_values(stream.exec(), format, k, in.span(), refused.data());
+        kernels::check_values(stream.exec(), {format, k, in.span(), refused.data()});
         return refused.download(stream)[0] == 0;
       });
 }

@@ -137,22 +137,5 @@ TEST(ElementwiseModel, OnlyHalvesAreHalves) {
   EXPECT_THROW(kernels::cuda::visit_half(ElementType::int8, [](auto) {}), UsageError);
 }
 
-TEST(ElementwiseModel, AChecksumRefusesWrongSizesAndPlaces) {
-  std::vector<std::uint64_t> memory(4);
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(memory));
-  const auto refuses = [&](std::span<const std::byte> of, std::uint64_t* sum,
-                           const std::string& why) {
-    const auto launch = [](const kernels::cuda::ChecksumsTask&, std::uint64_t) {};
-    EXPECT_THAT(
-        [&] {
-          kernels::cuda::for_each_checksums_task({&of, 1}, sum, launch);
-        },
-        testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
-  };
-  refuses(bytes.first(6), memory.data(), "whole 32-bit words");
-  refuses(bytes.subspan(4), memory.data(), "8-byte aligned");
-  refuses(bytes, nullptr, "8-byte aligned place");
-}
-
 }  // namespace
 }  // namespace winnow::tests

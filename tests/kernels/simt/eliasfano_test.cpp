@@ -33,11 +33,11 @@ IndexBody on(Machine& machine) {
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {
     const EliasFanoTask shape = kernels::cuda::make_eliasfano_task(count, index.size());
-    Scratch scratch(kernels::cuda::decode_scratch_bytes(shape));
+    Scratch scratch(kernels::cuda::ones_scratch(shape.high_words));
     std::ranges::fill(scratch.span(), std::byte{0});
     std::uint32_t refused = 0;
-    const EliasFanoTask task =
-        kernels::cuda::make_decode_task({count, in, index, &refused, scratch.span()});
+    const EliasFanoTask task = kernels::cuda::make_eliasfano_decode_task(
+        {count, in, index, &refused}, scratch.span().data());
     machine.launch<kernels::cuda::EliasFanoDecode>(2, task);
     machine.launch<kernels::cuda::EliasFanoCheck>(2, task);
     return refused == 0;
@@ -75,12 +75,12 @@ TEST(EliasFanoModel, EveryBarrierIsNeeded) {
     Machine machine(order);
     machine.skip_barrier(skipped);
     const EliasFanoTask shape = kernels::cuda::make_eliasfano_task(140'000, index.size());
-    Scratch scratch(kernels::cuda::decode_scratch_bytes(shape));
+    Scratch scratch(kernels::cuda::ones_scratch(shape.high_words));
     std::ranges::fill(scratch.span(), std::byte{0});
     std::uint32_t refused = 0;
     std::vector<std::uint32_t> decoded(index.size());
-    const EliasFanoTask task =
-        kernels::cuda::make_decode_task({140'000, bytes.span(), decoded, &refused, scratch.span()});
+    const EliasFanoTask task = kernels::cuda::make_eliasfano_decode_task(
+        {140'000, bytes.span(), decoded, &refused}, scratch.span().data());
     machine.launch<kernels::cuda::EliasFanoDecode>(2, task);
     if (barriers != nullptr) *barriers = machine.barriers();
     return refused == 0 && decoded == index;

@@ -27,18 +27,22 @@ QuantizeBody on(Machine& machine, const kernels::RandomKey* key = nullptr) {
     const auto pieces = state.pieces(c);
     const auto messages = state.messages();
     std::uint32_t not_finite = 0;
-    const kernels::cuda::DeviceQuantizeJob job{.job = {pieces, decay, c.partition(), c.self},
-                                               .device_pieces = pieces.data(),
-                                               .out = messages,
-                                               .own = state.own,
-                                               .not_finite = &not_finite,
-                                               .key = key};
+    const kernels::FeedbackQuantizeJob job{.pieces = {pieces, pieces.data()},
+                                           .decay = decay,
+                                           .partition = c.partition(),
+                                           .self = c.self,
+                                           .format = format,
+                                           .key = kQuantizeKey,
+                                           .out = messages,
+                                           .own = state.own,
+                                           .not_finite = &not_finite,
+                                           .key_there = key};
     for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
       if (owner == c.self) {
         machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_task(job));
         continue;
       }
-      const auto task = kernels::cuda::make_quantize_task(job, owner, format, kQuantizeKey);
+      const auto task = kernels::cuda::make_quantize_task(job, owner);
       if (task.count == 0) continue;
       kernels::cuda::visit_quantize_kernel(format, [&](auto kernel) {
         machine.launch<decltype(kernel)>(kernels::cuda::quantize_blocks(task), task);
@@ -129,23 +133,12 @@ TEST_P(FeedbackQuantizeOnModel, ChecksEqualReference) {
   expect_checks_equal_reference(
       [this](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
         std::uint32_t refused = 0;
-        const auto task = kernels::cuda::make_check_task(format, k, coded, &refused);
+        const auto task = kernels::cuda::make_check_task({format, k, coded, &refused});
         kernels::visit_coding(*format.coding, [&](auto coding) {
           machine_.launch<kernels::cuda::CheckValues<decltype(coding)>>(2, task);
         });
         return refused == 0;
       });
-}
-
-TEST(FeedbackQuantizeModel, ACheckRefusesWhatIsNoFormat) {
-  std::uint32_t refused = 0;
-  for (const ValueFormat& format : default_formats()) {
-    ValueFormat wrong = format;
-    wrong.block = 3;
-    Coded coded(format, 100);
-    EXPECT_THROW((void)kernels::cuda::make_check_task(wrong, 100, coded.span(), &refused),
-                 UsageError);
-  }
 }
 
 TEST_P(FeedbackQuantizeOnModel, MisalignedGradientsEqualReference) {

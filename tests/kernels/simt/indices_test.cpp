@@ -2,11 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/indices.cuh"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "tests/harness/sanitized.hpp"
@@ -33,7 +31,7 @@ IndexBody raw32_on(Machine& machine) {
                                  std::span<std::uint32_t> index) {
     std::uint32_t refused = 0;
     machine.launch<kernels::cuda::Raw32Decode>(
-        2, kernels::cuda::make_raw32_decode_task({count, in, index, &refused, {}}));
+        2, kernels::cuda::make_raw32_decode_task({count, in, index, &refused}));
     return refused == 0;
   };
   return {compress::kRaw32Coding, encode, decode};
@@ -41,11 +39,12 @@ IndexBody raw32_on(Machine& machine) {
 
 bool decode_bitmap(Machine& machine, std::uint64_t count, std::span<const std::byte> in,
                    std::span<std::uint32_t> index) {
-  Scratch scratch(kernels::cuda::bitmap_scratch_bytes(count));
+  Scratch scratch(kernels::cuda::ones_scratch(kernels::bitmap_bytes(count) / 8));
   std::ranges::fill(scratch.span(), std::byte{0});
   std::uint32_t refused = 0;
   machine.launch<kernels::cuda::BitmapDecode>(
-      2, kernels::cuda::make_bitmap_decode_task({count, in, index, &refused, scratch.span()}));
+      2,
+      kernels::cuda::make_bitmap_decode_task({count, in, index, &refused}, scratch.span().data()));
   return refused == 0;
 }
 
@@ -103,31 +102,6 @@ TEST(IndicesModel, AnEmptyBitmapNamesNothing) {
   std::vector<std::uint32_t> one(1);
   EXPECT_TRUE(decode_bitmap(machine, 0, {}, {}));
   EXPECT_FALSE(decode_bitmap(machine, 0, {}, one));
-  EXPECT_FALSE(compress::kBitmapCoding.decode({}, 0, {}, one));
-}
-
-TEST(IndicesModel, RefuseWrongSizesAndPlaces) {
-  std::vector<std::uint32_t> index(3);
-  AlignedBytes bytes(24);
-  std::uint32_t refused = 0;
-  const auto refuses = [](const auto& make, const std::string& why) {
-    EXPECT_THAT([&] { (void)make(); }, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
-  };
-  using namespace kernels::cuda;
-  const std::span<std::byte> shifted = bytes.span().subspan(4, 16);
-  const DeviceDecodeJob job{
-      .count = 65, .in = bytes.span().first(16), .index = index, .refused = &refused};
-  refuses([&] { return make_bitmap_decode_task(job); }, "bitmap_decode_scratch bytes");
-  DeviceDecodeJob wrong = job;
-  wrong.refused = nullptr;
-  refuses([&] { return make_raw32_decode_task(wrong); }, "a word for refused");
-  wrong = job;
-  wrong.in = bytes.span().first(8);
-  refuses([&] { return make_raw32_decode_task(wrong); }, "take 16 bytes, not 8");
-  refuses([&] { return make_bitmap_decode_task(wrong); }, "take 16 bytes, not 8");
-  wrong.in = shifted;
-  refuses([&] { return make_raw32_decode_task(wrong); }, "8-byte aligned");
-  refuses([&] { return make_bitmap_decode_task(wrong); }, "8-byte aligned");
 }
 
 /// Without any one of its barriers the decoder goes wrong in some order.

@@ -14,7 +14,7 @@ namespace winnow::tests {
 /// kernels::cuda::seal and its like on the model, by a few blocks.
 template <class Indices>
 void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& header,
-             const typename Indices::Task& indices, const kernels::cuda::PoisonSources& poison = {},
+             const typename Indices::Task& indices, const kernels::PoisonSources& poison = {},
              std::uint32_t* poisoned = nullptr, std::size_t padding = 0) {
   const auto task = kernels::cuda::make_seal_task<Indices>({.message = message,
                                                             .header = header,

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/call_status.hpp"
 #include "kernels/cuda/simt.hpp"
-#include "kernels/cuda/verdict.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -16,12 +16,12 @@ struct EndCall {
 
   WINNOW_DEVICE static void run(Shared&, const Task& task) {
     if (simt::thread() != 0) return;
-    const Verdict verdict = *task.verdict;
-    *task.verdict = {};
+    const CallStatus status = *task.status;
+    *task.status = {};
     CallReport& report = *task.report;
-    if ((verdict.spoiled | verdict.not_finite) != 0) simt::publish(task.refused, *task.refused + 1);
-    if (verdict.unsound != 0 && report.unsound_call == 0) {
-      simt::publish(&report.unsound, ~verdict.unsound + 1);
+    if ((status.spoiled | status.not_finite) != 0) simt::publish(task.refused, *task.refused + 1);
+    if (status.unsound != 0 && report.unsound_call == 0) {
+      simt::publish(&report.unsound, ~status.unsound + 1);
       simt::fence_host();
       simt::publish(&report.unsound_call, task.number + 1);
     }

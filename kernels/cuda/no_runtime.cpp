@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/place_memory.hpp"
-
 #include <winnow/error.hpp>
+
+#include "kernels/cuda/place_memory.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/call_status.hpp"
+#include "kernels/cuda/call_status.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/verdict.cuh"
-#include "kernels/cuda/verdict.hpp"
 
 namespace winnow::kernels::cuda {
 

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/verdict.hpp"
+#include "kernels/call_status.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,53 +16,52 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::cuda::CallReport;
-using kernels::cuda::Verdict;
+using kernels::CallReport;
+using kernels::CallStatus;
 
-/// A verdict in device memory, and a report.
-class VerdictOnDevice : public DeviceTest {
+/// The status of a call in device memory, and a report.
+class CallStatusOnDevice : public DeviceTest {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
     if (IsSkipped()) return;
     stream_ = std::make_unique<Stream>();
-    verdict_ = std::make_unique<DeviceArray<Verdict>>(1);
+    status_ = std::make_unique<DeviceArray<CallStatus>>(1);
     report_ = std::make_unique<PinnedArray<CallReport>>(1);
     refused_ = std::make_unique<PinnedArray<std::uint64_t>>(2);
-    verdict_->upload(std::vector<Verdict>(1), *stream_);
+    status_->upload(std::vector<CallStatus>(1), *stream_);
     report_->span()[0] = {};
     refused_->span()[0] = refused_->span()[1] = 0;
   }
 
-  Verdict* verdict() const { return verdict_->data(); }
-  Verdict found() const { return verdict_->download(*stream_).front(); }
+  CallStatus* status() const { return status_->data(); }
+  CallStatus found() const { return status_->download(*stream_).front(); }
   const CallReport& report() const { return report_->span()[0]; }
   std::uint64_t refused(std::size_t bucket) const { return refused_->span()[bucket]; }
   Exec exec() const { return stream_->exec(); }
 
-  void say(const Verdict& verdict) { verdict_->upload(std::vector{verdict}, *stream_); }
+  void say(const CallStatus& status) { status_->upload(std::vector{status}, *stream_); }
   void end_call(std::uint64_t number, std::size_t bucket) {
-    kernels::cuda::end_call(exec(),
-                            {verdict(), number, report_->data(), refused_->data() + bucket});
+    kernels::end_call(exec(), {status(), number, report_->data(), refused_->data() + bucket});
   }
 
   std::unique_ptr<Stream> stream_;
 
  private:
-  std::unique_ptr<DeviceArray<Verdict>> verdict_;
+  std::unique_ptr<DeviceArray<CallStatus>> status_;
   std::unique_ptr<PinnedArray<CallReport>> report_;
   std::unique_ptr<PinnedArray<std::uint64_t>> refused_;
 };
 
-/// Kernels work where the verdict lets them.
-TEST_F(VerdictOnDevice, DecidesWhatIsDone) {
+/// Kernels work where the status lets them.
+TEST_F(CallStatusOnDevice, DecidesWhatIsDone) {
   const DeviceArray<float> elements(5);
   const auto run = [&] {
     elements.upload(std::vector<float>(5), *stream_);
     Exec there = exec();
-    there.condition = kernels::cuda::sound(*verdict());
+    there.condition = kernels::sound(*status());
     kernels::fill(there, elements.span().first(1), 1);
-    there.condition = kernels::cuda::refused(*verdict());
+    there.condition = kernels::refused(*status());
     kernels::fill(there, elements.span().subspan(1, 1), 2);
     there.condition.any = false;
     kernels::fill(there, elements.span().subspan(2, 1), 3);
@@ -81,7 +80,7 @@ TEST_F(VerdictOnDevice, DecidesWhatIsDone) {
   EXPECT_EQ(run(), (std::vector<float>{0, 2, 0, 0, 4}));
 }
 
-TEST_F(VerdictOnDevice, EndsACall) {
+TEST_F(CallStatusOnDevice, EndsACall) {
   end_call(0, 0);
   stream_->synchronize();
   EXPECT_EQ(report().done, 1U);
@@ -103,7 +102,7 @@ TEST_F(VerdictOnDevice, EndsACall) {
 }
 
 /// A graph ends calls of one number, and takes nothing back of later ones.
-TEST_F(VerdictOnDevice, AGraphEndsCalls) {
+TEST_F(CallStatusOnDevice, AGraphEndsCalls) {
   const Graph graph(*stream_, [&] { end_call(1, 0); });
   say({.not_finite = 1});
   end_call(7, 0);

@@ -1,0 +1,45 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <winnow/exec.hpp>
+
+namespace winnow::kernels {
+
+/// The state of a call that kernels consult while its work runs, in the memory of exec.place. All
+/// zero where a call begins.
+struct CallStatus {
+  std::uint32_t spoiled;     ///< 1: a message is poisoned or not sound, so none may be read
+  std::uint32_t not_finite;  ///< 1: some sum is not finite; kernels that sum raise it themselves
+  std::uint32_t unsound;     ///< ~ of the lowest number of a message that is not sound, or 0
+};
+
+/// That messages may be read, as far as the status says; and that the bucket is to become NaN.
+inline Condition sound(const CallStatus& status) {
+  return {.words = &status.spoiled, .count = 1, .any = false};
+}
+inline Condition refused(const CallStatus& status) {
+  return {.words = &status.spoiled, .count = 2, .any = true};
+}
+
+/// What the host reads about calls, in memory that it shares with exec.place: page-locked for a
+/// device, which writes `done` last.
+struct CallReport {
+  std::uint64_t unsound_call;  ///< 1 + the number of the first call that met a message which is not
+                               ///< sound
+  std::uint32_t unsound;       ///< 1 + the lowest number of such a message in it
+  std::uint32_t unused;
+  std::uint64_t done;  ///< 1 + the highest number of a call whose work is done
+};
+
+/// How a call ends, and where that is noted.
+struct CallEnd {
+  CallStatus* status;      ///< becomes zero, for the next call
+  std::uint64_t number;    ///< of the call; those that are enqueued later have no lower ones
+  CallReport* report;      ///< zero before the first call
+  std::uint64_t* refused;  ///< beside the report: grows by one where the bucket became NaN
+};
+void end_call(const Exec& exec, const CallEnd& end);
+
+}  // namespace winnow::kernels

@@ -1,0 +1,34 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/error.hpp>
+
+#include "kernels/message_header.hpp"
+
+namespace winnow::kernels {
+
+/// Kernels read and write messages by words of 64 bits; on a device one that is not aligned to them
+/// would break the context for all that comes after.
+inline void expect_word_aligned(std::span<const std::byte> message) {
+  WINNOW_EXPECTS(reinterpret_cast<std::uintptr_t>(message.data()) % 8 == 0,
+                 "a message must be 8-byte aligned");
+}
+
+inline void expect_header(std::span<const std::byte> message) {
+  WINNOW_EXPECTS(message.size() >= kHeaderBytes, "a message is no shorter than its header");
+  expect_word_aligned(message);
+}
+
+inline void expect_layout(const HeaderLayout& layout) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  WINNOW_EXPECTS(layout.flags_at % 2 == 0 && layout.flags_at < kHeaderBytes &&
+                     layout.checksum_at % kWord == 0 && layout.checksum_at < kHeaderBytes &&
+                     layout.flags_at / kWord != layout.checksum_at / kWord,
+                 "a header's flags lie at a multiple of 2, its checksum, apart, at one of 8");
+}
+
+}  // namespace winnow::kernels

@@ -1,0 +1,56 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+namespace winnow::kernels {
+
+// The index part of a message: k ascending indices below `count`, in one of three codings
+// (docs/message_format.md). Each pads its bytes with zeros to a multiple of 8. kernels/seal.hpp
+// writes them.
+
+/// Bytes of 32 bits an index, and of one bit for each of `count` positions.
+constexpr std::uint64_t raw32_bytes(std::uint64_t k) {
+  return (k + 1) / 2 * 8;
+}
+constexpr std::uint64_t bitmap_bytes(std::uint64_t count) {
+  return (count + 63) / 64 * 8;
+}
+
+/// Elias-Fano coding (Elias 1974, Fano 1971). With l low bits:
+///   low part   k * l bits, the low l bits of each index, packed little-endian
+///   high part  bit (index[i] >> l) + i is set, for each i; k + (count >> l) + 1 bits
+/// Each part is padded by itself. l minimises the total and is, as the size, a function of
+/// (count, k) alone.
+struct EliasFanoShape {
+  std::uint32_t low_bits;
+  std::size_t low_bytes, high_bytes;
+  std::size_t bytes() const { return low_bytes + high_bytes; }
+};
+EliasFanoShape eliasfano_shape(std::uint64_t count, std::uint64_t k);
+
+/// An index part to read.
+struct DecodeJob {
+  std::uint64_t count = 0;           ///< at most 2^32
+  std::span<const std::byte> in;     ///< as many bytes as the coding has, 8-byte aligned
+  std::span<std::uint32_t> index;    ///< k elements
+  std::uint32_t* refused = nullptr;  ///< in the memory of exec.place
+};
+
+/// Each reads the indices of several messages. Where a part holds bytes that its encoder would not
+/// have written (disorder, repeats, an index >= count, another number of indices, padding that is
+/// not zero), *refused becomes 1 and the indices are undefined; elsewhere it stays as it is.
+/// On a device each takes scratch of exec.device_workspace. UsageError for wrong sizes.
+void raw32_decode(const Exec& exec, std::span<const DecodeJob> jobs);
+void eliasfano_decode(const Exec& exec, std::span<const DecodeJob> jobs);
+void bitmap_decode(const Exec& exec, std::span<const DecodeJob> jobs);
+
+/// Bytes of scratch that decoders take at most for each job of this count, whatever its coding and
+/// k: on a device 8 for each 8 KiB of 2 * count bits.
+std::size_t decode_scratch(const Exec& exec, std::uint64_t count);
+
+}  // namespace winnow::kernels

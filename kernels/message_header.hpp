@@ -1,0 +1,59 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "kernels/call_status.hpp"
+
+namespace winnow::kernels {
+
+// Messages are checked where they lie. To kernels a header is bytes, in which the caller's layout
+// names two fields. Lists of messages are the host's; a device takes them with its launches.
+
+inline constexpr std::size_t kHeaderBytes = 64;
+/// std::bit_cast of a header.
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+
+struct HeaderLayout {
+  std::size_t flags_at;     ///< 16 bits, at a multiple of 2
+  std::uint16_t poison;     ///< the flag that says so
+  std::size_t checksum_at;  ///< 64 bits, at a multiple of 8; none of them is a flag
+};
+
+/// A message that came, and what was found out about it before.
+struct ReceivedMessage {
+  std::span<const std::byte> bytes;    ///< 8-byte aligned
+  HeaderBytes expected;                ///< but for the poison flag and the checksum
+  const std::uint64_t* sum = nullptr;  ///< its checksum, by checksums
+  /// Each null, or a word that is not 0 where a part of the message was refused.
+  std::array<const std::uint32_t*, 2> refused = {};
+  std::uint32_t number = 0;  ///< by which a CallStatus names it
+};
+
+/// Bits of a message's status.
+inline constexpr std::uint32_t kPoisoned = 1;  ///< the message has the flag
+inline constexpr std::uint32_t kUnsound = 2;   ///< another header or checksum, or a part refused
+
+struct CheckHeadersJob {
+  std::span<const ReceivedMessage> messages;
+  HeaderLayout layout;
+  std::span<std::uint32_t> status;  ///< a word for each message, in the memory of exec.place
+};
+/// status[m] = what is wrong with messages[m]: 0 for a sound one without poison.
+void check_headers(const Exec& exec, const CheckHeadersJob& job);
+
+struct JudgeMessagesJob {
+  std::span<const ReceivedMessage> messages;
+  HeaderLayout layout;
+  CallStatus* status = nullptr;  ///< in the memory of exec.place
+};
+/// Raises what the messages mean for a call: `spoiled` where one is poisoned or unsound, and
+/// `unsound` to the lowest number of an unsound one.
+void judge_messages(const Exec& exec, const JudgeMessagesJob& job);
+
+}  // namespace winnow::kernels

@@ -1,0 +1,59 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/reference/seal.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/checksum.hpp"
+#include "kernels/index_coding.hpp"
+#include "kernels/reference/index_coding.hpp"
+
+namespace winnow::kernels::reference {
+
+namespace {
+
+bool is_poisoned(const PoisonSources& sources) {
+  return std::ranges::any_of(sources.words, [](std::uint32_t word) { return word != 0; }) ||
+         std::ranges::any_of(sources.results, [](const SelectResult& result) {
+           return !result.finite || result.overflow;
+         });
+}
+
+}  // namespace
+
+void seal(const Exec& exec, const SealJob& job) {
+  std::byte* const header = job.message.data();
+  std::ranges::copy(job.header, header);
+  if (is_poisoned(job.poison)) {
+    std::uint16_t flags;
+    std::memcpy(&flags, header + job.layout.flags_at, sizeof flags);
+    flags |= job.layout.poison;
+    std::memcpy(header + job.layout.flags_at, &flags, sizeof flags);
+    if (job.poisoned != nullptr) *job.poisoned = 1;
+  }
+  std::ranges::fill(job.message.last(job.padding), std::byte{0});
+  std::uint64_t sum = 0;  // which counts as zero itself
+  std::memcpy(header + job.layout.checksum_at, &sum, sizeof sum);
+  const std::span<const std::byte> message = job.message;
+  kernels::checksums(exec, {&message, 1}, &sum);
+  std::memcpy(header + job.layout.checksum_at, &sum, sizeof sum);
+}
+
+void seal_raw32(const Exec& exec, const SealJob& job) {
+  encode_raw32(job.index, job.message.subspan(kHeaderBytes, raw32_bytes(job.index.size())));
+  reference::seal(exec, job);
+}
+
+void seal_eliasfano(const Exec& exec, const SealJob& job) {
+  const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
+  encode_eliasfano(shape, job.index, job.message.subspan(kHeaderBytes, shape.bytes()));
+  reference::seal(exec, job);
+}
+
+void seal_bitmap(const Exec& exec, const SealJob& job) {
+  encode_bitmap(job.index, job.message.subspan(kHeaderBytes, bitmap_bytes(job.count)));
+  reference::seal(exec, job);
+}
+
+}  // namespace winnow::kernels::reference
