@@ -2,75 +2,112 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/feedback_select.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <sstream>
+#include <string>
+#include <vector>
 #include <winnow/error.hpp>
 
+#include "tests/harness/kernel_place.hpp"
+#include "tests/kernels/cases/select_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
 #include "tests/kernels/inputs.hpp"
-#include "tests/kernels/targets.hpp"
 
 namespace winnow::tests {
 namespace {
 
+using kernels::FeedbackSelectJob;
+using kernels::GradientAfter;
 using kernels::SelectBound;
 using kernels::SelectResult;
 
-/// What a step leaves behind.
-struct Outcome {
-  std::vector<float> gradient, residual;
-  std::vector<std::uint32_t> index;
-  std::vector<float> value;
-  SelectResult result{};
-};
+/// The memory of a step in a place.
+struct Placed {
+  Placed(const Exec& exec, const SelectStep& step, const SelectBound& bound)
+      : host(step),
+        gradient(exec, step.gradient),
+        residual(exec, step.residual),
+        value(exec, step.k),
+        own_value(exec, step.own ? step.own->room : 0),
+        index(exec, step.k),
+        own_index(exec, step.own ? step.own->room : 0),
+        state(exec, std::vector{bound}),
+        result(exec, 1) {}
 
-struct Step {
-  std::vector<float> gradient, residual;
-  float decay = 1;
-  std::size_t k = 1;
-};
-
-Outcome run(const Step& step, const Exec& exec, SelectBound& bound) {
-  Outcome out{step.gradient, step.residual, std::vector<std::uint32_t>(step.k),
-              std::vector<float>(step.k)};
-  Workspace workspace;
-  Exec with_workspace = exec;
-  with_workspace.workspace = &workspace;
-  kernels::feedback_select(with_workspace, {.spans = {out.gradient, out.residual, step.decay},
-                                            .index = out.index,
-                                            .value = out.value,
-                                            .state = &bound,
-                                            .result = &out.result});
-  if (exec.place == Place::cpu) {
-    // Bounded for any input; the slack is histograms, the sample and what a Workspace rounds up to.
-    const std::size_t threads = static_cast<std::size_t>(exec.threads);
-    const std::size_t elements = std::min(step.gradient.size(), threads * (2 * step.k + 4096));
-    EXPECT_LE(workspace.capacity(),
-              2 * (elements * 8 + threads * 16384 + (std::size_t{512} << 10)));
+  FeedbackSelectJob job() {
+    return {.spans = {gradient.span(), residual.span(), host.decay,
+                      host.own_units(own_index.span(), own_value.span())},
+            .index = index.span(),
+            .value = value.span(),
+            .state = state.data(),
+            .result = result.data()};
   }
-  return out;
+  SelectOutcome download(SelectBound& bound) {
+    SelectOutcome out(host);
+    out.gradient = gradient.download();
+    out.residual = residual.download();
+    out.index = index.download();
+    out.value = value.download();
+    out.own_index = own_index.download();
+    out.own_value = own_value.download();
+    out.result = result.download()[0];
+    bound = state.download()[0];
+    return out;
+  }
+
+  const SelectStep& host;
+  OnPlace<float> gradient, residual, value, own_value;
+  OnPlace<std::uint32_t> index, own_index;
+  OnPlace<SelectBound> state;
+  OnPlace<SelectResult> result;
+};
+
+using Change = std::function<void(FeedbackSelectJob& job)>;
+
+/// Runs a step with a carried bound, which becomes what it learns.
+SelectOutcome run(const Exec& exec, const SelectStep& step, SelectBound& bound,
+                  const Change& change = {}) {
+  Placed placed(exec, step, bound);
+  FeedbackSelectJob job = placed.job();
+  if (change) change(job);
+  kernels::feedback_select(exec, job);
+  return placed.download(bound);
 }
 
-Outcome specified(const Step& step) {
-  SelectBound unused;
-  return run(step, {.place = Place::reference}, unused);
+/// The bodies that learn must have learnt `right`.
+void expect_learnt(const Exec& exec, const SelectBound& got, const SelectBound& right) {
+  if (exec.place == Place::reference) return;
+  EXPECT_EQ(got.bound, right.bound);
+  EXPECT_EQ(got.margin, right.margin);
+  EXPECT_EQ(got.k, right.k);
 }
 
-void expect_equal(const Outcome& got, const Outcome& expected) {
-  // Not EXPECT_EQ: a failure would print a million numbers.
-  EXPECT_TRUE(got.index == expected.index);
-  EXPECT_TRUE(same_bits(got.value, expected.value));
-  EXPECT_TRUE(same_bits(got.gradient, expected.gradient));
-  EXPECT_TRUE(same_bits(got.residual, expected.residual));
-  EXPECT_EQ(got.result.finite, expected.result.finite);
+/// By the cpu's body, with a carried bound.
+void learn(const SelectStep& step, SelectBound& bound) {
+  Workspace workspace;
+  run({.workspace = &workspace}, step, bound);
+}
+
+/// A list of own elements that did not find room is nobody's.
+void expect_as_good(SelectOutcome got, SelectOutcome expected) {
+  if (expected.result.listed > expected.own_index.size()) {
+    for (SelectOutcome* const outcome : {&got, &expected}) {
+      outcome->own_index.clear();
+      outcome->own_value.clear();
+    }
+  }
+  expect_equal(got, expected);
 }
 
 /// The laws, from the inputs alone: they hold for the reference body too.
-void expect_laws(const Step& step, const Outcome& out) {
+void expect_laws(const SelectStep& step, const SelectOutcome& out) {
   const std::size_t count = step.gradient.size();
   std::vector<float> acc(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -135,8 +172,33 @@ void expect_laws(const Step& step, const Outcome& out) {
   EXPECT_EQ(wrongly_selected, 0u);
 }
 
+/// What the contract says of own positions, from the inputs alone.
+void expect_own_left_out(const SelectStep& step, const SelectOutcome& out) {
+  const OwnCase& own = *step.own;
+  std::size_t wrong = 0, listed = 0;
+  for (std::size_t i = 0; i < step.gradient.size(); ++i) {
+    const std::uint64_t position = own.base + i;
+    if (own.partition.owner_of_unit(position / kernels::Partition::kUnit) != own.self) continue;
+    const float carried = step.decay * step.residual[i];
+    const float acc = step.gradient[i] + carried;
+    const float kept = std::isfinite(acc) ? acc : step.residual[i];
+    wrong += std::bit_cast<std::uint32_t>(out.residual[i]) != std::bit_cast<std::uint32_t>(kept);
+    wrong += out.gradient[i] != 0;
+    wrong += std::ranges::binary_search(out.index, static_cast<std::uint32_t>(i));
+    if (!std::isfinite(acc) || std::fabs(acc) < own.bound) continue;
+    if (listed < out.own_index.size()) {
+      wrong += out.own_index[listed] != static_cast<std::uint32_t>(own.partition.local(position));
+      wrong += out.own_value[listed] != acc;
+    }
+    ++listed;
+  }
+  EXPECT_EQ(out.result.listed, listed);
+  EXPECT_EQ(wrong, 0u);
+}
+
 std::vector<std::size_t> ks_of(std::size_t count) {
-  std::vector<std::size_t> ks = {1, (count + 99) / 100, (count + 9) / 10, count};
+  if (count == 0) return {0};
+  std::vector<std::size_t> ks = {0, 1, (count + 99) / 100, (count + 9) / 10, count};
   ks.erase(std::unique(ks.begin(), ks.end()), ks.end());
   return ks;
 }
@@ -148,179 +210,388 @@ INSTANTIATE_TEST_SUITE_P(Inputs, FeedbackSelect, testing::ValuesIn(kInputs), [](
   return name.str();
 });
 
-/// One first step, for each k, equals the specification and obeys the laws.
-void first_steps(Input input, std::size_t count, std::span<const std::size_t> ks) {
-  // A residual of zeros keeps ties ties, and the order of what ascends.
-  const bool random_residual = input == Input::normal || input >= Input::not_finite;
-  Step step{make_input(input, count, 5),
-            random_residual ? make_input(Input::normal, count, 6) : std::vector<float>(count),
-            0.875f};
+/// One first step, for each k, is as specified and obeys the laws.
+void expect_first_steps(Input input, std::size_t count, std::span<const std::size_t> ks) {
   for (const std::size_t k : ks) {
-    step.k = k;
-    const Outcome expected = specified(step);
-    expect_laws(step, expected);
-    for_each_target([&] {
-      SelectBound first;
-      for (const int threads : {1, 3}) {
-        SCOPED_TRACE(testing::Message() << count << " elements, k " << k << ", " << threads);
-        SelectBound bound;
-        expect_equal(run(step, {.threads = threads}, bound), expected);
-        if (threads == 1) first = bound;
-        EXPECT_EQ(bound.bound, first.bound);
-        EXPECT_EQ(bound.margin, first.margin);
-      }
+    SCOPED_TRACE(testing::Message() << count << " elements, k " << k);
+    const SelectCase first(first_step(input, count, k));
+    if (k > 0) expect_laws(first.step, first.expected);
+    SelectBound learnt;
+    learn(first.step, learnt);
+    for_each_body([&](const Exec& exec) {
+      SelectBound bound;
+      expect_equal(run(exec, first.step, bound), first.expected);
+      expect_learnt(exec, bound, learnt);
     });
   }
 }
 
 TEST_P(FeedbackSelect, FirstStepEqualsReference) {
-  for (const std::size_t count : kSizes) first_steps(GetParam(), count, ks_of(count));
+  expect_first_steps(GetParam(), 0, ks_of(0));
+  for (const std::size_t count : kSizes) {
+    if (many(count) == count) expect_first_steps(GetParam(), count, ks_of(count));
+  }
 }
 
 TEST_P(FeedbackSelect, FirstStepOfManyEqualsReference) {
-  constexpr std::size_t kKs[] = {1, (kLargeSize + 99) / 100};
-  first_steps(GetParam(), kLargeSize, kKs);
+  const std::size_t count = many(kLargeSize);
+  const std::size_t ks[] = {1, (count + 99) / 100};
+  expect_first_steps(GetParam(), count, ks);
 }
 
-/// Steps with the bound carried over, scales that jump, and a k that changes.
-TEST_P(FeedbackSelect, CarriedBoundEqualsReference) {
-  constexpr float kScales[] = {1, 1, 1e3f, 1, 1, 1e-3f, 1e3f, 1};
-  for (const std::size_t count : {std::size_t{33}, std::size_t{4097}, std::size_t{300001}}) {
-    std::vector<Step> steps;
-    std::vector<Outcome> expected;
-    for (const float scale : kScales) {
-      const auto seed = static_cast<std::uint32_t>(11 + steps.size());
-      steps.push_back({make_input(GetParam(), count, seed),
-                       expected.empty() ? std::vector<float>(count) : expected.back().residual,
-                       0.5f, seed == 14 ? (count + 19) / 20 : (count + 99) / 100});
-      for (float& x : steps.back().gradient) x *= scale;
-      expected.push_back(specified(steps.back()));
-    }
-    for_each_target([&] {
-      for (const int threads : {1, 3}) {
-        SelectBound bound;
-        for (std::size_t n = 0; n < steps.size(); ++n) {
-          SCOPED_TRACE(testing::Message() << count << " elements, step " << n);
-          const Outcome got = run(steps[n], {.threads = threads}, bound);
-          expect_equal(got, expected[n]);
-          EXPECT_LE(got.result.passes, 2u);
-        }
-      }
+void expect_carried_steps(Input input, std::size_t count) {
+  const std::vector<SelectCase> steps = carried_steps(input, count);
+  SelectBound learnt;
+  for (const SelectCase& step : steps) learn(step.step, learnt);
+  for_each_body([&](const Exec& exec) {
+    SelectBound bound;
+    expect_steps(steps, [&](const SelectStep& step, SelectBound& carried) {
+      const SelectOutcome out = run(exec, step, carried);
+      EXPECT_LE(out.result.passes, 2u);
+      bound = carried;
+      return out;
     });
+    expect_learnt(exec, bound, learnt);
+  });
+}
+
+TEST_P(FeedbackSelect, CarriedBoundEqualsReference) {
+  for (const std::size_t count : {33U, 4097U, 13'001U}) expect_carried_steps(GetParam(), count);
+}
+
+TEST(FeedbackSelectPasses, CarriedBoundOfManyEqualsReference) {
+  for (const Input input : {Input::normal, Input::all_equal, Input::ascending, Input::not_finite}) {
+    SCOPED_TRACE(testing::Message() << input);
+    expect_carried_steps(input, many(300'001));
+  }
+}
+
+TEST_P(FeedbackSelect, OwnUnitsDoNotCompeteAndKeepAcc) {
+  for (const std::size_t count : {0U, 1U, 64U, 65U, 1000U, 4097U}) {
+    for (const std::vector<SelectCase>& steps : own_steps(GetParam(), count)) {
+      for (const SelectCase& step : steps) expect_own_left_out(step.step, step.expected);
+      for_each_body([&](const Exec& exec) {
+        SelectBound bound;
+        for (const SelectCase& step : steps) {
+          SCOPED_TRACE(testing::Message() << count << " elements from " << step.step.own->base);
+          expect_as_good(run(exec, step.step, bound), step.expected);
+        }
+      });
+    }
   }
 }
 
 TEST_P(FeedbackSelect, ResultsDoNotDependOnTheCallersFloatMode) {
-  const Step step{make_input(GetParam(), 20001, 7), make_input(Input::denormal, 20001, 8), 0.5f,
-                  201};
-  const Outcome expected = specified(step);
-  const auto expect_the_same = [&](const Exec& exec) {
-    Outcome got;
-    {
+  const SelectCase step(
+      {make_input(GetParam(), 20'001, 7), make_input(Input::denormal, 20'001, 8), 0.5F, 201});
+  for_each_body([&](const Exec& exec) {
+    if (exec.place == Place::cuda) return;  // its threads have a mode of their own
+    SelectBound bound;
+    const SelectOutcome got = [&] {
       const FlushToZero flush;
       const auto mode = FlushToZero::read();
-      SelectBound bound;
-      got = run(step, exec, bound);
+      SelectOutcome out = run(exec, step.step, bound);
       EXPECT_EQ(FlushToZero::read(), mode);
-    }
-    expect_equal(got, expected);
-  };
-  expect_the_same({.place = Place::reference});
-  for_each_target([&] {
-    for (const int threads : {1, 2}) expect_the_same({.threads = threads});
+      return out;
+    }();
+    expect_equal(got, step.expected);
   });
 }
 
-TEST(FeedbackSelectPasses, ABoundTooHighRepeatsThePassAndIsUnlearnt) {
+TEST(FeedbackSelectPasses, OwnUnitsOfManyEqualReference) {
   for (const Input input : {Input::normal, Input::not_finite}) {
-    const Step step{make_input(input, 50000, 21), make_input(Input::normal, 50000, 22), 1, 500};
-    const Outcome expected = specified(step);
-    for (const int threads : {1, 3}) {
-      SelectBound bound{.bound = 3.9f, .margin = 0.03f, .k = 500};
-      const Outcome missed = run(step, {.threads = threads}, bound);
-      EXPECT_EQ(missed.result.passes, 2u);
-      EXPECT_LT(missed.result.candidates, step.k);
-      EXPECT_GT(missed.result.candidates, 0u);
-      expect_equal(missed, expected);
-      const Outcome again = run(step, {.threads = threads}, bound);
-      EXPECT_EQ(again.result.passes, 1u);
-      EXPECT_GE(again.result.candidates, step.k);
-      expect_equal(again, expected);
+    for (const std::vector<SelectCase>& steps : own_steps(input, many(300'001))) {
+      for_each_body([&](const Exec& exec) {
+        SelectBound bound;
+        for (const SelectCase& step : steps) {
+          expect_as_good(run(exec, step.step, bound), step.expected);
+        }
+      });
     }
   }
 }
 
+TEST(FeedbackSelectPasses, ABoundTooHighRepeatsThePassAndIsUnlearnt) {
+  const std::size_t count = many(50'000);
+  for (const Input input : {Input::normal, Input::not_finite}) {
+    const SelectCase step(
+        {make_input(input, count, 21), make_input(Input::normal, count, 22), 1, count / 100});
+    for_each_body([&](const Exec& exec) {
+      SelectBound bound{
+          .bound = 3.9F, .margin = 0.03F, .k = static_cast<std::uint32_t>(step.step.k)};
+      const SelectOutcome missed = run(exec, step.step, bound);
+      expect_equal(missed, step.expected);
+      const SelectOutcome again = run(exec, step.step, bound);
+      expect_equal(again, step.expected);
+      EXPECT_GE(again.result.candidates, step.step.k);
+      EXPECT_EQ(again.result.passes, 1u);
+      if (exec.place == Place::reference) return;
+      EXPECT_EQ(missed.result.passes, 2u);
+      EXPECT_LT(missed.result.candidates, step.step.k);
+      EXPECT_GT(missed.result.candidates, 0u);
+    });
+  }
+}
+
+TEST(FeedbackSelectPasses, AMissedBoundDoesNotMoveOwnUnitsTwice) {
+  const std::size_t count = many(50'000);
+  const SelectCase step(own_step(Input::normal, count, 2, 64));
+  for_each_body([&](const Exec& exec) {
+    SelectBound bound{.bound = 4.5F, .margin = 0.03F, .k = static_cast<std::uint32_t>(step.step.k)};
+    expect_as_good(run(exec, step.step, bound), step.expected);
+  });
+}
+
 TEST(FeedbackSelectPasses, MinusZeroSurvivesARepeatedPass) {
-  Step step{std::vector<float>(5000, -0.0f), std::vector<float>(5000, -0.0f), 1, 50};
+  SelectStep step{std::vector<float>(5000, -0.0F), std::vector<float>(5000, -0.0F), 1, 50};
   step.gradient[4999] = 2;
-  SelectBound bound{.bound = 1, .margin = 0, .k = 50};
-  const Outcome got = run(step, {}, bound);
-  EXPECT_EQ(got.result.passes, 2u);
-  expect_equal(got, specified(step));
+  const SelectOutcome expected = select_by_reference(step);
+  for_each_body([&](const Exec& exec) {
+    SelectBound bound{.bound = 1, .margin = 0, .k = 50};
+    const SelectOutcome got = run(exec, step, bound);
+    EXPECT_EQ(got.result.passes, exec.place == Place::reference ? 1u : 2u);
+    expect_equal(got, expected);
+  });
 }
 
 TEST(FeedbackSelectPasses, SteadyStateTakesOnePassAndFewCandidates) {
-  const std::size_t count = 400000, k = 4000;
-  SelectBound bound;
-  std::vector<float> residual(count);
-  for (std::uint32_t step = 0; step < 60; ++step) {
-    const Outcome out =
-        run({make_input(Input::normal, count, 100 + step), residual, 1, k}, {}, bound);
-    residual = out.residual;
-    if (step < 40) continue;
+  constexpr std::uint32_t kSteps = 60, kSettled = 40;
+  const std::size_t count = many(100'000), k = count / 100;
+  std::vector<std::vector<float>> gradients;
+  for (std::uint32_t s = 0; s < kSteps; ++s) {
+    gradients.push_back(make_input(Input::normal, count, 100 + s));
+  }
+  const auto most = static_cast<double>(k) * (1.1 + 8 / std::sqrt(static_cast<double>(k)));
+  for_each_body([&](const Exec& exec) {
+    if (exec.place == Place::reference) return;
+    SelectBound bound;
+    std::vector<float> residual(count);
+    for (std::uint32_t s = 0; s < kSteps; ++s) {
+      const SelectOutcome out = run(exec, {gradients[s], residual, 1, k}, bound);
+      residual = out.residual;
+      if (s < kSettled) continue;
+      EXPECT_EQ(out.result.passes, 1u);
+      EXPECT_GE(out.result.candidates, k);
+      EXPECT_LT(static_cast<double>(out.result.candidates), most);
+    }
+  });
+}
+
+TEST(FeedbackSelectPasses, TheSampleCountsOnlyWhatCompetes) {
+  const std::size_t count = many(kLargeSize);
+  if (count < kLargeSize) GTEST_SKIP() << "too few for a sample";
+  SelectStep step{make_input(Input::normal, count, 5), std::vector<float>(count), 1, count / 200};
+  step.own = OwnCase{.partition = kernels::Partition(2, count), .self = 1};
+  for_each_body([&](const Exec& exec) {
+    SelectBound bound;
+    EXPECT_EQ(run(exec, step, bound).result.passes, 1u);
+  });
+}
+
+/// Own units hold what they will; the others decide whether a pass was enough.
+TEST(FeedbackSelectPasses, OwnUnitsNeitherFillNorMoveABound) {
+  SelectStep large = own_step(Input::normal, 9000, 2, 64);
+  for (std::size_t i = 0; i < large.gradient.size(); ++i) {
+    const std::uint64_t unit = (64 + i) / kernels::Partition::kUnit;
+    if (large.own->partition.owner_of_unit(unit) == large.own->self) large.gradient[i] = 1e6F;
+  }
+  const SelectCase step(large);
+  for_each_body([&](const Exec& exec) {
+    SelectBound bound{.bound = 2.9F, .margin = 0.03F, .k = static_cast<std::uint32_t>(large.k)};
+    const SelectOutcome out = run(exec, large, bound);
     EXPECT_EQ(out.result.passes, 1u);
-    EXPECT_GE(out.result.candidates, k);
-    EXPECT_LT(out.result.candidates, k + k / 3);
+    EXPECT_LT(bound.bound, 10);
+    expect_as_good(out, step.expected);
+  });
+}
+
+TEST(FeedbackSelectOwn, SaysHowManyWhereRoomIsShort) {
+  SelectStep step{std::vector<float>(20'000, 2), std::vector<float>(20'000), 1, 10};
+  step.own = OwnCase{.partition = kernels::Partition(2, 20'000), .bound = 1, .room = 50};
+  for_each_body([&](const Exec& exec) {
+    SelectBound bound;
+    EXPECT_EQ(run(exec, step, bound).result.listed, step.own->partition.local_count(0));
+  });
+}
+
+TEST(FeedbackSelectOwn, ABoundInMemoryIsTheOneThatCounts) {
+  for (const float own_bound : {0.0F, 0.5F, 2.0F, 1e9F}) {
+    SCOPED_TRACE(own_bound);
+    SelectStep step = own_step(Input::normal, 9000, 2, 64);
+    step.own->bound = own_bound;
+    const SelectOutcome expected = select_by_reference(step);
+    EXPECT_EQ(expected.result.listed_by, own_bound);
+    step.own->bound = 1;
+    for_each_body([&](const Exec& exec) {
+      OnPlace<float> there(exec, std::vector{own_bound});
+      SelectBound bound;
+      const SelectOutcome got =
+          run(exec, step, bound, [&](FeedbackSelectJob& job) { job.own_bound = there.data(); });
+      expect_as_good(got, expected);
+      EXPECT_EQ(got.result.listed_by, own_bound);
+    });
   }
 }
 
-TEST(FeedbackSelectPasses, AllocatesNothingAfterTheFirstStep) {
-  const std::size_t count = 300000;
-  Workspace workspace;
-  SelectBound bound;
-  std::vector<float> residual(count), value(3000);
-  std::vector<std::uint32_t> index(3000);
-  std::uint64_t allocations = 0;
-  for (const Input input : {Input::normal, Input::all_equal, Input::ascending, Input::all_zero}) {
-    std::vector<float> gradient = make_input(input, count, 30);
+TEST(FeedbackSelectJob, IndicesCountFromTheBase) {
+  constexpr std::uint32_t kBase = 4'000'000'000;
+  const SelectCase step(first_step(Input::normal, 5000, 50));
+  for (const float bound_of_step : {1.0F, 1e9F}) {
+    for_each_body([&](const Exec& exec) {
+      SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 50};
+      SelectOutcome got =
+          run(exec, step.step, bound, [](FeedbackSelectJob& job) { job.base = kBase; });
+      for (std::uint32_t& i : got.index) i -= kBase;
+      expect_equal(got, step.expected);
+    });
+  }
+}
+
+/// Where zeros are not asked for, the gradient is zeros or stays, but for marks.
+TEST(FeedbackSelectJob, AnUnspecifiedGradientIsOnlyMarked) {
+  const SelectCase step(first_step(Input::not_finite, 9000, 300));
+  const auto& [given, expected] = step;
+  for (const float bound_of_step : {1.0F, 1e9F}) {
+    for_each_body([&](const Exec& exec) {
+      SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 300};
+      SelectOutcome got = run(exec, given, bound, [](FeedbackSelectJob& job) {
+        job.gradient_after = GradientAfter::unspecified;
+      });
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < got.gradient.size(); ++i) {
+        const float carried = given.decay * given.residual[i], left = got.gradient[i];
+        const bool finite = std::isfinite(given.gradient[i] + carried);
+        wrong += left != 0 && !(finite ? left == given.gradient[i] : std::isnan(left));
+        got.gradient[i] = 0;
+      }
+      EXPECT_EQ(wrong, 0u);
+      expect_equal(got, expected);
+    });
+  }
+}
+
+TEST(FeedbackSelectJob, MisalignedSpansEqualReference) {
+  const std::vector<float> gradient = make_input(Input::normal, 5003, 1);
+  const SelectCase step({{gradient.begin() + 1, gradient.end()}, std::vector<float>(5002), 1, 50});
+  for_each_body([&](const Exec& exec) {
+    OnPlace<float> there(exec, gradient), residual(exec, 5003);
+    SelectBound bound;
+    const SelectOutcome got = run(exec, step.step, bound, [&](FeedbackSelectJob& job) {
+      job.spans = {there.span().subspan(1), residual.span().subspan(1), 1};
+    });
+    EXPECT_TRUE(got.index == step.expected.index);
+    EXPECT_TRUE(same_bits(got.value, step.expected.value));
+    EXPECT_TRUE(
+        same_bits(std::span<const float>(residual.download()).subspan(1), step.expected.residual));
+  });
+}
+
+TEST(FeedbackSelectJob, DoesNothingWhereItsConditionDoesNotHold) {
+  const SelectStep step = first_step(Input::normal, 5000, 50);
+  for_each_body([&](const Exec& exec) {
+    OnPlace<std::uint32_t> word(exec, 1);
+    Exec unless = exec;
+    unless.condition = {.words = word.data(), .count = 1};
+    SelectBound bound;
+    Placed placed(exec, step, bound);
+    kernels::feedback_select(unless, placed.job());
+    const SelectOutcome got = placed.download(bound);
+    EXPECT_TRUE(same_bits(got.gradient, step.gradient));
+    EXPECT_TRUE(same_bits(got.residual, step.residual));
+    EXPECT_EQ(got.index, std::vector<std::uint32_t>(step.k));
+    EXPECT_EQ(got.result.passes, 0u);
+    EXPECT_EQ(bound.k, 0u);
+  });
+}
+
+/// Scratch of a body: a workspace of its own, with room for what it says that it takes.
+class Reserved {
+ public:
+  Reserved(const Exec& exec, std::size_t bytes)
+      : workspace_(kernels::memory_of(exec.place)), exec_(exec) {
+    workspace_.reserve(bytes);
+    allocations_ = workspace_.allocations();
+    (exec.place == Place::cuda ? exec_.device_workspace : exec_.workspace) = &workspace_;
+  }
+  const Exec& exec() const { return exec_; }
+  bool did() const { return workspace_.allocations() == allocations_; }
+
+ private:
+  Workspace workspace_;
+  Exec exec_;
+  std::uint64_t allocations_;
+};
+
+TEST(FeedbackSelectScratch, IsAllThatAStepTakes) {
+  for (const std::size_t count : {std::size_t{1000}, many(300'001)}) {
+    for (const std::size_t k : {std::size_t{0}, count / 100, count / 2}) {
+      for (const Input input : {Input::normal, Input::all_equal, Input::ascending}) {
+        SelectStep step = own_step(input, count, 3, 64);
+        step.k = k;
+        for_each_body([&](const Exec& exec) {
+          const Reserved scratch(exec,
+                                 kernels::feedback_select_scratch(exec, count, k, step.own->room));
+          SelectBound bound;  // of a first step, and of one that misses
+          run(scratch.exec(), step, bound);
+          bound.bound = 1e9F;
+          run(scratch.exec(), step, bound);
+          EXPECT_TRUE(scratch.did()) << count << " elements, k " << k;
+        });
+      }
+    }
+  }
+}
+
+/// The slack is histograms and the sample.
+TEST(FeedbackSelectScratch, IsBounded) {
+  for_each_body([](const Exec& exec) {
+    for (const std::size_t count : {std::size_t{1000}, std::size_t{1} << 24}) {
+      const std::size_t k = count / 1000, threads = static_cast<std::size_t>(exec.threads);
+      const std::size_t elements =
+          exec.place == Place::reference ? count : std::min(count, threads * (2 * k + 4096));
+      EXPECT_LE(kernels::feedback_select_scratch(exec, count, k),
+                elements * 8 + count / 256 + threads * 16384 + (std::size_t{512} << 10));
+    }
+  });
+}
+
+TEST(FeedbackSelectUsage, RefusesWhatItCannotDo) {
+  for_each_body([](const Exec& exec) {
+    std::vector<float> memory(128), value(65);
+    std::vector<std::uint32_t> index(65);
+    SelectBound state;
     SelectResult result{};
-    kernels::feedback_select({.threads = 3, .workspace = &workspace},
-                             {.spans = {gradient, residual},
-                              .index = index,
-                              .value = value,
-                              .state = &bound,
-                              .result = &result});
-    if (allocations == 0) allocations = workspace.allocations();
-    EXPECT_EQ(workspace.allocations(), allocations);
-  }
-}
-
-TEST(FeedbackSelectUsage, RefusesWhatTheContractExcludes) {
-  Workspace workspace;
-  const Exec exec{.workspace = &workspace};
-  std::vector<float> gradient(8), residual(8), value(3);
-  std::vector<std::uint32_t> index(3);
-  SelectBound bound;
-  SelectResult result{};
-  const auto call = [&](const Exec& e, std::size_t count, std::size_t indices, std::size_t values) {
-    kernels::feedback_select(e, {.spans = {std::span(gradient).first(count), residual},
-                                 .index = std::span(index).first(indices),
-                                 .value = std::span(value).first(values),
-                                 .state = &bound,
-                                 .result = &result});
-  };
-  EXPECT_NO_THROW(call(exec, 8, 3, 3));
-  EXPECT_THROW(call(exec, 7, 3, 3), UsageError);
-  EXPECT_THROW(call(exec, 8, 3, 2), UsageError);
-  EXPECT_THROW(call({}, 8, 3, 3), UsageError);
-  std::vector<std::uint32_t> too_many(9);
-  std::vector<float> values(9);
-  EXPECT_THROW(kernels::feedback_select(exec, {.spans = {gradient, residual},
-                                               .index = too_many,
-                                               .value = values,
-                                               .state = &bound,
-                                               .result = &result}),
-               UsageError);
+    const kernels::Partition partition(2, 128);
+    const FeedbackSelectJob sound{.spans = {memory, memory, 1, {.partition = &partition}},
+                                  .index = std::span(index).first(3),
+                                  .value = std::span(value).first(3),
+                                  .state = &state,
+                                  .result = &result};
+    const auto refuses = [&](const std::string& why, const Change& change) {
+      FeedbackSelectJob wrong = sound;
+      change(wrong);
+      EXPECT_THAT([&] { kernels::feedback_select(exec, wrong); },
+                  testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+    };
+    refuses("as many elements",
+            [&](auto& job) { job.spans.residual = std::span(memory).first(7); });
+    refuses("k elements each", [&](auto& job) { job.value = std::span(value).first(2); });
+    refuses("at most as many as are not own", [&](auto& job) {
+      job.index = index;
+      job.value = value;
+    });
+    refuses("start at a multiple of 64, not at 65", [](auto& job) { job.spans.own.base = 65; });
+    refuses("one of the partition's", [](auto& job) { job.spans.own.self = 2; });
+    refuses("a value for each index", [&](auto& job) { job.spans.own.index = index; });
+    refuses("a state and a result", [](auto& job) { job.state = nullptr; });
+    refuses("a state and a result", [](auto& job) { job.result = nullptr; });
+    float* const nowhere = nullptr;  // no such memory is there, and none is touched
+    const std::span<float> large(nowhere, std::size_t{1} << 32);
+    refuses("fewer than 2^32 elements", [&](auto& job) { job.spans = {large, large}; });
+    Exec without = exec;
+    without.workspace = without.device_workspace = nullptr;
+    EXPECT_THROW(kernels::feedback_select(without, sound), UsageError);
+  });
 }
 
 }  // namespace

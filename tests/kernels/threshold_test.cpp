@@ -1,19 +1,14 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Selection by a bound, of gradients and of sums: what reaches it, and nothing else.
+// Selection of sums by a bound: what reaches it, and nothing else.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
-#include <winnow/error.hpp>
 
-#include "kernels/feedback_select.hpp"
 #include "kernels/select_sums.hpp"
 #include "tests/kernels/inputs.hpp"
-#include "tests/kernels/targets.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -23,144 +18,6 @@ using kernels::Term;
 
 constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
 constexpr float kBounds[] = {kSmallest, 0.75F, 2, std::numeric_limits<float>::max()};
-
-/// A parameter from position 6400 on, of which rank 1 owns some units where there are owners.
-struct Job {
-  Job(Input input, std::size_t count, std::uint32_t number_of_owners)
-      : gradient(make_input(input, count, 1)),
-        residual(make_input(Input::mostly_zero, count, 2)),
-        owners(number_of_owners),
-        partition(std::max(owners, 1U), kBase + count) {}
-
-  static constexpr std::uint64_t kBase = 6400;
-  static constexpr float kDecay = 0.5F;
-
-  bool owns(std::size_t i) const {
-    return owners > 0 && partition.owner_of_unit((kBase + i) / Partition::kUnit) == 1;
-  }
-
-  std::vector<float> gradient, residual;
-  std::uint32_t owners;  // 0: none
-  Partition partition;
-};
-
-struct Outcome {
-  std::vector<float> gradient, residual, value, own_value;
-  std::vector<std::uint32_t> index, own_index;
-  bool finite = true;
-
-  friend bool operator==(const Outcome& a, const Outcome& b) {
-    return bits_of(a.gradient) == bits_of(b.gradient) &&
-           bits_of(a.residual) == bits_of(b.residual) && bits_of(a.value) == bits_of(b.value) &&
-           bits_of(a.own_value) == bits_of(b.own_value) && a.index == b.index &&
-           a.own_index == b.own_index && a.finite == b.finite;
-  }
-};
-
-Outcome run(const Job& job, Exec exec, float bound) {
-  Workspace workspace;
-  exec.workspace = &workspace;
-  const std::size_t count = job.gradient.size(), own_count = job.owners > 0 ? count : 0;
-  Outcome out{.gradient = job.gradient,
-              .residual = job.residual,
-              .value = std::vector<float>(count),
-              .own_value = std::vector<float>(own_count),
-              .index = std::vector<std::uint32_t>(count),
-              .own_index = std::vector<std::uint32_t>(own_count)};
-  kernels::OwnUnits own;
-  if (job.owners > 0) {
-    own = {.partition = &job.partition,
-           .self = 1,
-           .base = Job::kBase,
-           .bound = bound,
-           .index = out.own_index,
-           .value = out.own_value};
-  }
-  kernels::SelectResult result{};
-  std::uint64_t kept = 0;
-  kernels::feedback_threshold(exec, {.spans = {out.gradient, out.residual, Job::kDecay, own},
-                                     .bound = bound,
-                                     .index = out.index,
-                                     .value = out.value,
-                                     .kept = &kept,
-                                     .result = &result});
-  EXPECT_EQ(kept, result.candidates);
-  out.finite = result.finite;
-  out.index.resize(result.candidates);
-  out.value.resize(result.candidates);
-  out.own_index.resize(result.listed);
-  out.own_value.resize(result.listed);
-  return out;
-}
-
-/// What the declaration says, from the inputs alone.
-Outcome expected(const Job& job, float bound) {
-  Outcome out{.gradient = std::vector<float>(job.gradient.size()),
-              .residual = job.residual,
-              .value = {},
-              .own_value = {},
-              .index = {},
-              .own_index = {}};
-  for (std::size_t i = 0; i < job.gradient.size(); ++i) {
-    const float carried = Job::kDecay * job.residual[i];
-    const float acc = job.gradient[i] + carried;
-    out.finite = out.finite && std::isfinite(acc);
-    if (!std::isfinite(acc)) continue;
-    out.residual[i] = acc;
-    if (std::fabs(acc) < bound) continue;
-    if (job.owns(i)) {
-      out.own_index.push_back(static_cast<std::uint32_t>(job.partition.local(Job::kBase + i)));
-      out.own_value.push_back(acc);
-      continue;
-    }
-    out.residual[i] = 0;
-    out.index.push_back(static_cast<std::uint32_t>(i));
-    out.value.push_back(acc);
-  }
-  return out;
-}
-
-class Threshold : public testing::TestWithParam<Input> {};
-INSTANTIATE_TEST_SUITE_P(Inputs, Threshold, testing::ValuesIn(kInputs));
-
-TEST_P(Threshold, SelectsWhatReachesTheBound) {
-  for (const std::size_t count : kSizes) {
-    for (const std::uint32_t owners : {0U, 3U}) {
-      const Job job(GetParam(), count, owners);
-      for (const float bound : kBounds) {
-        SCOPED_TRACE(testing::Message() << count << " of " << owners << ", bound " << bound);
-        const Outcome right = expected(job, bound);
-        EXPECT_TRUE(run(job, {.place = Place::reference}, bound) == right);
-        for_each_target([&] {
-          for (const int threads : {1, 3}) {
-            EXPECT_TRUE(run(job, {.threads = threads}, bound) == right) << "threads " << threads;
-          }
-        });
-      }
-    }
-  }
-}
-
-TEST(ThresholdContract, RefusesWrongShapes) {
-  Workspace workspace;
-  const Exec exec{.workspace = &workspace};
-  std::vector<float> gradient(10), residual(10), value(10);
-  std::vector<std::uint32_t> index(10);
-  std::uint64_t kept = 0;
-  kernels::SelectResult result{};
-  const auto call = [&](float bound, std::size_t places) {
-    kernels::feedback_threshold(exec, {.spans = {gradient, residual},
-                                       .bound = bound,
-                                       .index = std::span(index).first(places),
-                                       .value = std::span(value).first(places),
-                                       .kept = &kept,
-                                       .result = &result});
-  };
-  EXPECT_THROW(call(0, 10), UsageError);
-  EXPECT_THROW(call(1, 9), UsageError);
-  kept = 1;
-  EXPECT_THROW(call(1, 10), UsageError);
-}
 
 struct Sums {
   std::vector<std::uint32_t> index, touched;

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/feedback_select.hpp"
@@ -16,8 +18,7 @@
 
 namespace winnow::tests {
 
-// Steps of feedback_select for bodies that run on a device, or on the model of one: what they must
-// leave is what the reference leaves.
+// Steps of feedback_select: what they must leave is what the reference leaves.
 
 /// Units that do not compete, of a parameter that begins at `base`.
 struct OwnCase {
@@ -105,6 +106,14 @@ inline SelectStep first_step(Input input, std::size_t count, std::size_t k) {
           k};
 }
 
+/// A step, and what it must leave.
+struct SelectCase {
+  SelectStep step;
+  SelectOutcome expected;
+
+  explicit SelectCase(SelectStep of) : step(std::move(of)), expected(select_by_reference(step)) {}
+};
+
 inline void expect_equals_reference(const SelectStep& step, const SelectBody& body) {
   SCOPED_TRACE(testing::Message() << step.gradient.size() << " elements, k " << step.k);
   kernels::SelectBound first;
@@ -126,43 +135,49 @@ inline SelectStep own_step(Input input, std::size_t count, std::uint32_t owners,
   return step;
 }
 
-/// First steps and, of the same k, those with the bound that they learnt. Positions from 2^32 on
-/// among them: a part is below it, but nothing here depends on that.
-inline void expect_own_units_equal_reference(Input input, std::size_t count,
-                                             const SelectBody& body) {
+/// For each of several shares a first step and, of the same k, one with the bound that it learnt.
+/// Positions from 2^32 on among them: a part is below it, but nothing here depends on that.
+inline std::vector<std::vector<SelectCase>> own_steps(Input input, std::size_t count) {
   struct Share {
     std::uint32_t owners;
     std::uint64_t base;
   };
+  std::vector<std::vector<SelectCase>> shares;
   for (const auto& [owners, base] :
-       {Share{1, 0}, Share{2, 6464}, Share{7, std::uint64_t{1} << 33}}) {
-    SCOPED_TRACE(testing::Message()
-                 << count << " elements from " << base << ", " << owners << " owners");
-    SelectStep step = own_step(input, count, owners, base);
-    kernels::SelectBound bound;
-    for (int turn = 0; turn < 2; ++turn) {
-      const SelectOutcome expected = select_by_reference(step);
-      expect_equal(body(step, bound), expected);
-      step.residual = expected.residual;
-    }
+       {Share{1, 0}, Share{2, 6464}, Share{3, 64}, Share{7, std::uint64_t{1} << 33}}) {
+    std::vector<SelectCase>& steps = shares.emplace_back();
+    steps.emplace_back(own_step(input, count, owners, base));
+    SelectStep next = steps.front().step;
+    next.residual = steps.front().expected.residual;
+    steps.emplace_back(std::move(next));
   }
+  return shares;
 }
 
-/// Steps with the bound carried over, scales that jump, and a k that changes.
-inline void expect_steps_equal_reference(Input input, std::size_t count, const SelectBody& body) {
+/// Scales that jump, and a k that changes.
+inline std::vector<SelectCase> carried_steps(Input input, std::size_t count) {
   constexpr float kScales[] = {1, 1, 1e3F, 1, 1, 1e-3F, 1e3F, 1};
-  kernels::SelectBound bound;
-  std::vector<float> residual(count);
+  std::vector<SelectCase> steps;
   std::uint32_t seed = 10;
   for (const float scale : kScales) {
-    SCOPED_TRACE(testing::Message() << count << " elements, scale " << scale);
-    SelectStep step{make_input(input, count, ++seed), residual, 0.5F, (count + 99) / 100};
+    SelectStep step{make_input(input, count, ++seed),
+                    steps.empty() ? std::vector<float>(count) : steps.back().expected.residual,
+                    0.5F, (count + 99) / 100};
     if (seed == 14) step.k = (count + 19) / 20;
     for (float& x : step.gradient) x *= scale;
-    const SelectOutcome got = body(step, bound);
-    expect_equal(got, select_by_reference(step));
-    EXPECT_EQ(bound.k, step.k);
-    residual = got.residual;
+    steps.emplace_back(std::move(step));
+  }
+  return steps;
+}
+
+/// Runs steps with the bound carried over.
+inline void expect_steps(std::span<const SelectCase> steps, const SelectBody& body) {
+  kernels::SelectBound bound;
+  for (std::size_t n = 0; n < steps.size(); ++n) {
+    const SelectStep& step = steps[n].step;
+    SCOPED_TRACE(testing::Message()
+                 << step.gradient.size() << " elements, k " << step.k << ", step " << n);
+    expect_equal(body(step, bound), steps[n].expected);
   }
 }
 

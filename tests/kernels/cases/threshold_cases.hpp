@@ -5,10 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "kernels/feedback_select.hpp"
@@ -16,8 +17,7 @@
 
 namespace winnow::tests {
 
-// Passes of feedback_threshold that fill one list, for bodies that run on a device, or on the model
-// of one: what they must leave is what the reference leaves of each parameter alone.
+// Passes of feedback_threshold that fill one list.
 
 inline constexpr float kThresholds[] = {std::numeric_limits<float>::denorm_min(), 0.75F, 2,
                                         std::numeric_limits<float>::infinity()};
@@ -41,6 +41,8 @@ struct ThresholdJob {
 
   std::size_t parameters() const { return gradient.size(); }
   std::size_t count() const { return gradient[0].size() + gradient[1].size(); }
+  /// Elements that may be selected.
+  std::size_t competing() const { return count() - own_count(0) - own_count(1); }
   /// Of parameter p.
   std::uint64_t own_count(std::size_t p) const {
     if (owners == 0) return 0;
@@ -92,24 +94,34 @@ struct ThresholdOutcome {
   }
 };
 
-inline ThresholdOutcome threshold_by_reference(const ThresholdJob& job) {
+/// What the declaration says, from the inputs alone.
+inline ThresholdOutcome expected_of(const ThresholdJob& job) {
   ThresholdOutcome out(job);
-  Workspace workspace;
-  const Exec exec{.place = Place::reference, .workspace = &workspace};
-  std::uint64_t kept = 0;
-  out.index.resize(job.count());
-  out.value.resize(job.count());
   for (std::size_t p = 0; p < job.parameters(); ++p) {
-    kernels::feedback_threshold(exec, {.spans = out.spans(job, p),
-                                       .base = job.base[p],
-                                       .bound = job.bound,
-                                       .index = out.index,
-                                       .value = out.value,
-                                       .kept = &kept,
-                                       .result = &out.result[p]});
+    kernels::SelectResult& result = out.result[p];
+    result = {.finite = true, .candidates = 0, .passes = 1};
+    result.listed_by = job.own(p, {}, {}).bound;
+    for (std::size_t i = 0; i < job.gradient[p].size(); ++i) {
+      const float carried = ThresholdJob::kDecay * job.residual[p][i];
+      const float acc = job.gradient[p][i] + carried;
+      out.gradient[p][i] = 0;
+      result.finite = result.finite && std::isfinite(acc);
+      if (!std::isfinite(acc)) continue;
+      out.residual[p][i] = acc;
+      if (std::fabs(acc) < job.bound) continue;
+      const std::uint64_t position = job.base[p] + i;
+      if (job.owners > 0 && job.partition.owner_of_unit(position / kernels::Partition::kUnit) ==
+                                ThresholdJob::kSelf) {
+        out.own_index[p][result.listed] = static_cast<std::uint32_t>(job.partition.local(position));
+        out.own_value[p][result.listed++] = acc;
+        continue;
+      }
+      ++result.candidates;
+      out.residual[p][i] = 0;
+      out.index.push_back(static_cast<std::uint32_t>(position));
+      out.value.push_back(acc);
+    }
   }
-  out.index.resize(kept);
-  out.value.resize(kept);
   out.trim();
   return out;
 }
@@ -131,17 +143,16 @@ inline void expect_equal(const ThresholdOutcome& got, const ThresholdOutcome& ex
   }
 }
 
-/// Returns what the passes leave. The list begins with a few elements, which it takes out again.
-using ThresholdBody = std::function<ThresholdOutcome(const ThresholdJob&)>;
-
-inline void expect_thresholds_equal_reference(Input input, std::size_t count,
-                                              const ThresholdBody& body) {
-  for (const std::uint32_t owners : {0U, 2U, 7U}) {
-    for (const float bound : kThresholds) {
+/// Calls each(job, what it must leave) with and without owners.
+template <class Each>
+void for_each_threshold(Input input, std::size_t count, std::span<const float> bounds,
+                        const Each& each) {
+  for (const std::uint32_t owners : {0U, 3U}) {
+    for (const float bound : bounds) {
       SCOPED_TRACE(testing::Message() << input << ", " << count << " elements, " << owners
                                       << " owners, bound " << bound);
       const ThresholdJob job(input, count, owners, bound);
-      expect_equal(body(job), threshold_by_reference(job));
+      each(job, expected_of(job));
     }
   }
 }

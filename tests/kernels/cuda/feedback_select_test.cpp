@@ -76,66 +76,7 @@ struct OnDevice {
   }
 };
 
-SelectOutcome select_on_device(const SelectStep& step, SelectBound& bound) {
-  const Stream stream;
-  OnDevice device(step, bound, stream);
-  device.step(stream);
-  return device.download(bound, stream);
-}
-
 class FeedbackSelectOnDevice : public DeviceTest {};
-
-/// Of each kind of input the first step, for three k.
-void expect_first_steps(std::size_t count, std::span<const std::size_t> ks) {
-  for (const Input input : kInputs) {
-    SCOPED_TRACE(testing::Message() << input);
-    for (const std::size_t k : ks) {
-      expect_equals_reference(first_step(input, count, k), select_on_device);
-    }
-  }
-}
-
-TEST_F(FeedbackSelectOnDevice, FirstStepEqualsReferenceAtAwkwardSizes) {
-  for (const std::size_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
-    const std::size_t ks[] = {0, (count + 99) / 100, count};
-    expect_first_steps(count, ks);
-  }
-}
-
-TEST_F(FeedbackSelectOnDevice, FirstStepOfLargeOnesEqualsReference) {
-  const std::size_t count = large(kLargeSize);
-  const std::size_t ks[] = {1, (count + 99) / 100, (count + 9) / 10};
-  expect_first_steps(count, ks);
-}
-
-TEST_F(FeedbackSelectOnDevice, CarriedBoundEqualsReference) {
-  for (const Input input : kInputs) {
-    SCOPED_TRACE(testing::Message() << input);
-    expect_steps_equal_reference(input, 4097, select_on_device);
-  }
-}
-
-TEST_F(FeedbackSelectOnDevice, OwnUnitsEqualReference) {
-  for (const Input input : kInputs) {
-    SCOPED_TRACE(testing::Message() << input);
-    for (const std::size_t count : {0U, 1U, 64U, 65U, 4095U, 4097U}) {
-      expect_own_units_equal_reference(input, count, select_on_device);
-    }
-  }
-}
-
-TEST_F(FeedbackSelectOnDevice, OwnUnitsOfLargeOnesEqualReference) {
-  for (const Input input : {Input::normal, Input::not_finite}) {
-    expect_own_units_equal_reference(input, large(kLargeSize), select_on_device);
-  }
-}
-
-TEST_F(FeedbackSelectOnDevice, CarriedBoundOfLargeOnesEqualsReference) {
-  for (const Input input : kInputs) {
-    SCOPED_TRACE(testing::Message() << input);
-    expect_steps_equal_reference(input, large(300'001), select_on_device);
-  }
-}
 
 /// A replay finds the bound that the step before has learnt.
 TEST_F(FeedbackSelectOnDevice, AGraphReplaysSteps) {

@@ -117,28 +117,7 @@ struct OnDevice {
   }
 };
 
-ThresholdOutcome on_device(const ThresholdJob& job) {
-  const Stream stream;
-  const OnDevice device(job, stream);
-  device.run(stream);
-  return device.download(stream);
-}
-
 class ThresholdOnDevice : public DeviceTest {};
-
-TEST_F(ThresholdOnDevice, EqualsReferenceAtAwkwardSizes) {
-  for (const Input input : kInputs) {
-    for (const std::size_t count : {0U, 1U, 33U, 65U, 4095U, 4097U}) {
-      expect_thresholds_equal_reference(input, count, on_device);
-    }
-  }
-}
-
-TEST_F(ThresholdOnDevice, LargeOnesEqualReference) {
-  for (const Input input : kInputs) {
-    expect_thresholds_equal_reference(input, large(kLargeSize), on_device);
-  }
-}
 
 /// A replay fills the list from where it ends then.
 TEST_F(ThresholdOnDevice, AGraphReplaysPasses) {
@@ -152,7 +131,7 @@ TEST_F(ThresholdOnDevice, AGraphReplaysPasses) {
     }
     device.upload(stream);
     graph.launch(stream);
-    const ThresholdOutcome expected = threshold_by_reference(job);
+    const ThresholdOutcome expected = expected_of(job);
     expect_equal(device.download(stream), expected);
     job.residual = expected.residual;
   }

@@ -24,7 +24,6 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::GradientAfter;
 using kernels::SelectBound;
 using kernels::cuda::SelectLimits;
 using kernels::cuda::SelectScratch;
@@ -37,9 +36,6 @@ struct OnModel {
   Machine& machine;
   unsigned blocks = 2;
   SelectLimits limits = kSmall;
-  GradientAfter gradient_after = GradientAfter::zero;
-  std::uint32_t base = 0;
-  bool own_bound_in_memory = false;
   int kernels = 0;   // launched
   int barriers = 0;  // that a thread met in kernel number `watched`
   int watched = -1;
@@ -50,19 +46,12 @@ struct OnModel {
     const std::size_t count = step.gradient.size();
     const SelectScratch layout(count, kernels::cuda::select_capacity(count, step.k, limits));
     Scratch scratch(layout.bytes);
-    kernels::FeedbackSpans spans = out.spans(step);
-    const float own_bound = spans.own.bound;
-    if (own_bound_in_memory) spans.own.bound = 0;
-    const SelectTask task =
-        kernels::cuda::make_select_task({.spans = spans,
-                                         .base = base,
-                                         .index = out.index,
-                                         .value = out.value,
-                                         .state = &bound,
-                                         .result = &out.result,
-                                         .own_bound = own_bound_in_memory ? &own_bound : nullptr,
-                                         .gradient_after = gradient_after},
-                                        scratch.span().data(), limits);
+    const SelectTask task = kernels::cuda::make_select_task({.spans = out.spans(step),
+                                                             .index = out.index,
+                                                             .value = out.value,
+                                                             .state = &bound,
+                                                             .result = &out.result},
+                                                            scratch.span().data(), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
     kernels::cuda::for_each_select_kernel(task, blocks, [&](auto kernel, unsigned grid) {
@@ -115,27 +104,16 @@ TEST_P(FeedbackSelectOnModel, FirstStepEqualsReferenceAtAwkwardSizes) {
 TEST_P(FeedbackSelectOnModel, CarriedBoundEqualsReference) {
   Machines machines;
   for (const std::size_t count : {33U, 4097U, 8193U, 13'001U}) {
-    expect_steps_equal_reference(GetParam(), count, OnModel{machines.next(), 3});
+    expect_steps(carried_steps(GetParam(), count), OnModel{machines.next(), 3});
   }
 }
 
 TEST_P(FeedbackSelectOnModel, OwnUnitsEqualReference) {
   Machines machines;
   for (const std::size_t count : {0U, 1U, 65U, 4095U, 4097U}) {
-    expect_own_units_equal_reference(GetParam(), count, OnModel{machines.next(), 3});
-  }
-}
-
-TEST(FeedbackSelectModel, AnOwnBoundInMemoryIsTheOneThatCounts) {
-  Machine machine;
-  for (const float own_bound : {0.0F, 0.5F, 2.0F, 1e9F}) {
-    SCOPED_TRACE(own_bound);
-    SelectStep step = own_step(Input::normal, 9000, 2, 64);
-    step.own->bound = own_bound;
-    OnModel run{.machine = machine, .own_bound_in_memory = true};
-    expect_equals_reference(step, run);
-    SelectBound bound;
-    EXPECT_EQ(run(step, bound).result.listed_by, own_bound);
+    for (const auto& steps : own_steps(GetParam(), count)) {
+      expect_steps(steps, OnModel{machines.next(), 3});
+    }
   }
 }
 
@@ -187,53 +165,6 @@ TEST(FeedbackSelectModel, TheSampleChoosesABoundThatServes) {
   }
 }
 
-TEST(FeedbackSelectModel, LearnsWhatTheHostLearns) {
-  Machine machine;
-  SelectBound device{.bound = 2, .margin = 0.05F, .k = 100}, host = device;
-  const SelectStep step = first_step(Input::normal, 10'000, 100);
-  OnModel{machine, 3, {}}(step, device);
-  SelectOutcome on_host(step);
-  Workspace workspace;
-  kernels::feedback_select({.workspace = &workspace}, {.spans = on_host.spans(step),
-                                                       .index = on_host.index,
-                                                       .value = on_host.value,
-                                                       .state = &host,
-                                                       .result = &on_host.result});
-  EXPECT_EQ(device.bound, host.bound);
-  EXPECT_EQ(device.margin, host.margin);
-  EXPECT_EQ(device.k, host.k);
-}
-
-/// Own units hold what they will; the others decide whether a pass was enough.
-TEST(FeedbackSelectModel, OwnUnitsNeitherFillNorMoveABound) {
-  Machine machine({.pick = SimtOrder::Pick::random, .seed = 4, .resident = 2});
-  SelectStep step = own_step(Input::normal, 9000, 2, 64);
-  for (std::size_t i = 0; i < step.gradient.size(); ++i) {
-    const std::uint64_t unit = (64 + i) / kernels::Partition::kUnit;
-    if (step.own && step.own->partition.owner_of_unit(unit) == step.own->self) {
-      step.gradient[i] = 1e6F;
-    }
-  }
-  SelectBound bound{.bound = 2.9F, .margin = 0.03F, .k = static_cast<std::uint32_t>(step.k)};
-  const SelectOutcome out = OnModel{machine}(step, bound);
-  EXPECT_EQ(out.result.passes, 1U);
-  EXPECT_LT(bound.bound, 10);
-  expect_equal(out, select_by_reference(step));
-}
-
-TEST(FeedbackSelectModel, IndicesCountFromTheBase) {
-  Machine machine;
-  const SelectStep step = first_step(Input::normal, 5000, 50);
-  const SelectOutcome expected = select_by_reference(step);
-  for (const float bound_of_step : {1.0F, 1e9F}) {
-    SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 50};
-    OnModel run{.machine = machine, .base = 4'000'000'000U};
-    SelectOutcome got = run(step, bound);
-    for (std::uint32_t& i : got.index) i -= run.base;
-    expect_equal(got, expected);
-  }
-}
-
 TEST(FeedbackSelectModel, RefusesTooManyElements) {
   // No such memory is there, and none is touched.
   float* const nowhere = nullptr;
@@ -244,54 +175,6 @@ TEST(FeedbackSelectModel, RefusesTooManyElements) {
       },
       testing::ThrowsMessage<UsageError>(
           testing::HasSubstr("fewer than 2^31 elements, not 2147483648")));
-}
-
-/// Where zeros are not asked for, the gradient stays, but for marks.
-TEST(FeedbackSelectModel, AnUnspecifiedGradientIsOnlyMarked) {
-  Machine machine({.pick = SimtOrder::Pick::random, .seed = 9, .resident = 2});
-  const SelectStep step = first_step(Input::not_finite, 9000, 300);
-  for (const float bound_of_step : {1.0F, 1e9F}) {
-    SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 300};
-    OnModel run{.machine = machine, .gradient_after = GradientAfter::unspecified};
-    SelectOutcome got = run(step, bound);
-    for (std::size_t i = 0; i < step.gradient.size(); ++i) {
-      const float carried = step.decay * step.residual[i];
-      if (std::isfinite(step.gradient[i] + carried)) {
-        EXPECT_EQ(got.gradient[i], step.gradient[i]);
-      } else {
-        EXPECT_TRUE(std::isnan(got.gradient[i]));
-      }
-    }
-    got.gradient = std::vector<float>(step.gradient.size());
-    expect_equal(got, select_by_reference(step));
-  }
-}
-
-TEST(FeedbackSelectModel, MisalignedSpansEqualReference) {
-  Machine machine;
-  std::vector<float> gradient = make_input(Input::normal, 5003, 1);
-  const SelectStep step{{gradient.begin() + 1, gradient.end()}, std::vector<float>(5002), 1, 50};
-  const SelectOutcome expected = select_by_reference(step);
-  std::vector<float> residual(5003);
-  std::vector<std::uint32_t> index(50);
-  std::vector<float> value(50);
-  kernels::SelectResult result{};
-  SelectBound bound;
-  const SelectScratch layout(5002, kernels::cuda::select_capacity(5002, 50, kSmall));
-  Scratch scratch(layout.bytes);
-  std::memset(scratch.span().data(), 0, layout.zeroed);
-  const SelectTask task = kernels::cuda::make_select_task(
-      {.spans = {std::span(gradient).subspan(1), std::span(residual).subspan(1), 1},
-       .index = index,
-       .value = value,
-       .state = &bound,
-       .result = &result},
-      scratch.span().data(), kSmall);
-  kernels::cuda::for_each_select_kernel(
-      task, 2, [&](auto kernel, unsigned grid) { machine.launch<decltype(kernel)>(grid, task); });
-  EXPECT_TRUE(index == expected.index);
-  EXPECT_TRUE(same_bits(value, expected.value));
-  EXPECT_TRUE(same_bits(std::span(residual).subspan(1), expected.residual));
 }
 
 /// Without any one of its barriers a kernel goes wrong, or stops, in some order and step.

@@ -27,7 +27,6 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::GradientAfter;
 using kernels::SelectResult;
 using kernels::cuda::DeviceTerm;
 using kernels::cuda::SelectScratch;
@@ -75,7 +74,6 @@ struct Watch {
 
 struct OnModel {
   Machine& machine;
-  GradientAfter gradient_after = GradientAfter::zero;
   Watch watch = {};
 
   ThresholdOutcome operator()(const ThresholdJob& job) {
@@ -92,8 +90,7 @@ struct OnModel {
                                                             .index = list.index,
                                                             .value = list.value,
                                                             .kept = &list.kept,
-                                                            .result = &out.result[p],
-                                                            .gradient_after = gradient_after},
+                                                            .result = &out.result[p]},
                                                            scratch.span().data());
       kernels::cuda::for_each_threshold_kernel(task, 2, [&](auto kernel, unsigned blocks) {
         watch.launch<decltype(kernel)>(machine, blocks, task);
@@ -113,28 +110,11 @@ TEST_P(ThresholdOnModel, EqualsReferenceInAnyOrder) {
   std::size_t turn = 0;
   for (const SimtOrder& order : simt_orders()) machines.emplace_back(order);
   for (const std::size_t count : {0U, 1U, 65U, 4097U, 9001U}) {
-    expect_thresholds_equal_reference(GetParam(), count,
-                                      OnModel{machines[turn++ % machines.size()]});
+    for_each_threshold(GetParam(), count, kThresholds,
+                       [&](const ThresholdJob& job, const ThresholdOutcome& expected) {
+                         expect_equal(OnModel{machines[turn++ % machines.size()]}(job), expected);
+                       });
   }
-}
-
-/// Where zeros are not asked for, the gradient stays, but for marks.
-TEST(ThresholdModel, AnUnspecifiedGradientIsOnlyMarked) {
-  Machine machine({.pick = SimtOrder::Pick::random, .seed = 9, .resident = 2});
-  const ThresholdJob job(Input::not_finite, 9000, 2, 0.75F);
-  ThresholdOutcome got = OnModel{machine, GradientAfter::unspecified}(job);
-  for (std::size_t p = 0; p < job.parameters(); ++p) {
-    for (std::size_t i = 0; i < job.gradient[p].size(); ++i) {
-      const float carried = ThresholdJob::kDecay * job.residual[p][i];
-      if (std::isfinite(job.gradient[p][i] + carried)) {
-        EXPECT_EQ(got.gradient[p][i], job.gradient[p][i]);
-      } else {
-        EXPECT_TRUE(std::isnan(got.gradient[p][i]));
-      }
-    }
-    got.gradient[p] = std::vector<float>(job.gradient[p].size());
-  }
-  expect_equal(got, threshold_by_reference(job));
 }
 
 /// What finds no room in the list stays where it is.
@@ -299,7 +279,7 @@ TEST(ThresholdModel, EveryBarrierIsNeeded) {
   const ThresholdJob jobs[] = {{Input::not_finite, 9000, 0, 0.75F},
                                {Input::not_finite, 9000, 2, 0.75F}};
   for (const ThresholdJob& job : jobs) {
-    const ThresholdOutcome expected = threshold_by_reference(job);
+    const ThresholdOutcome expected = expected_of(job);
     const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
       Machine machine(order);
       OnModel run{machine};
