@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/arithmetic/partition.hpp"
@@ -18,8 +19,7 @@
 
 namespace winnow::tests {
 
-// Cases of add_owned, store_owned and write_owned for bodies that run on a device, or on the model
-// of one.
+// Cases of add_owned, store_owned and write_owned for bodies of any place, and of the SIMT machine.
 
 /// Elements of a part, with gaps between the pieces.
 struct OwnedPiece {
@@ -59,6 +59,20 @@ inline bool move_by_definition(const OwnedCase& c, std::vector<OwnedPiece>& piec
     }
   }
   return finite;
+}
+
+/// That of take_owned.
+inline std::vector<float> take_by_definition(const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
+  std::vector<float> taken(c.count);
+  for (std::size_t j = 0; j < c.count; ++j) {
+    const std::uint64_t local = c.values.index.empty() ? j : c.values.index[j];
+    const std::uint64_t position = c.partition.position(c.owner, local);
+    for (OwnedPiece& piece : pieces) {
+      if (position < piece.base || position - piece.base >= piece.elements.size()) continue;
+      taken[j] = std::exchange(piece.elements[position - piece.base], 0.0F);
+    }
+  }
+  return taken;
 }
 
 inline void expect_moved(const OwnedCase& c, const std::vector<OwnedPiece>& pieces,

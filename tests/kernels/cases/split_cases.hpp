@@ -16,7 +16,7 @@
 
 namespace winnow::tests {
 
-// Cases of split_by_owner for bodies that run on a device, or on the model of one.
+// Cases of split_by_owner for bodies of any place, and of the SIMT machine.
 
 /// A list by position, or what becomes of it.
 struct SplitList {

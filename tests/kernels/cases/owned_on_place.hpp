@@ -1,0 +1,54 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "kernels/owned.hpp"
+#include "tests/harness/kernel_place.hpp"
+#include "tests/kernels/cases/owned_cases.hpp"
+
+namespace winnow::tests {
+
+/// A case in the memory of a place, as a job there.
+struct OwnedOnPlace {
+  Exec exec;
+  OnPlace<std::uint32_t> index;
+  OnPlace<float> value;
+  OnPlace<std::uint64_t> coded, count;
+  OnPlace<std::uint32_t> not_finite;
+  std::deque<OnPlace<float>> elements;
+  std::vector<kernels::PlacedSpan> spans;
+  kernels::OwnedJob job;
+
+  OwnedOnPlace(const Exec& on, const OwnedCase& c, const std::vector<OwnedPiece>& pieces)
+      : exec(on),
+        index(on, c.values.index),
+        value(on, c.values.value),
+        coded(on, c.values.coded),
+        count(on, std::vector<std::uint64_t>{c.count}),
+        not_finite(on, 1) {
+    for (const OwnedPiece& piece : pieces) {
+      spans.push_back({elements.emplace_back(on, piece.elements).span(), piece.base});
+    }
+    kernels::Term term = c.values.term();
+    term.index = index.span();
+    if (c.values.coded.empty()) term.value = value.span();
+    term.coded = std::as_bytes(coded.span());
+    job = {.partition = c.partition,
+           .owner = c.owner,
+           .pieces = kernels::place(on, std::span<const kernels::PlacedSpan>(spans)),
+           .values = term,
+           .count = c.count == c.values.value.size() ? nullptr : count.data()};
+  }
+
+  void move(const OwnedCase& c) {
+    if (c.op == OwnedOp::add) kernels::add_owned(exec, job);
+    if (c.op == OwnedOp::store) kernels::store_owned(exec, job);
+    if (c.op == OwnedOp::write) kernels::write_owned(exec, job, c.factor, not_finite.data());
+  }
+};
+
+}  // namespace winnow::tests

@@ -1,0 +1,132 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/owned.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "tests/harness/kernel_place.hpp"
+#include "tests/kernels/cases/owned_cases.hpp"
+#include "tests/kernels/cases/owned_on_place.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using kernels::Partition;
+
+OwnedBody owned_on(const Exec& exec) {
+  return [&exec](const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
+    const Workspace::Scope scope(kernels::scratch_of(exec));
+    OwnedOnPlace there(exec, c, pieces);
+    there.move(c);
+    for (std::size_t p = 0; p < pieces.size(); ++p) {
+      pieces[p].elements = there.elements[p].download();
+    }
+    return there.not_finite.download()[0] == 0;
+  };
+}
+
+TEST(Owned, EqualsTheDefinition) {
+  for_each_body([](const Exec& exec) { expect_moves(owned_on(exec)); });
+}
+
+TEST(Owned, WhatIsNotFinite) {
+  for_each_body([](const Exec& exec) { expect_moves_of_infinities(owned_on(exec)); });
+}
+
+/// Several threads, chunks of a list and tiles of coded values. One value of the last thread is
+/// not finite.
+TEST(Owned, LargeJobsEqualTheDefinition) {
+  for_each_body([](const Exec& exec) {
+    const auto count = static_cast<std::uint32_t>(many(100'003));
+    for (const std::uint32_t owners : {1U, 3U}) {
+      const Partition partition(owners, count);
+      const std::uint32_t owner = owners - 1;
+      const auto locals = static_cast<std::uint32_t>(partition.local_count(owner));
+      SumList list = make_list(Support::dense, locals, 5, Input::normal);
+      const SumList coded = code(list, {&kernels::value_codings()[3], 64});
+      list.value[list.value.size() - 5] = std::numeric_limits<float>::infinity();
+      for (const OwnedOp op : {OwnedOp::add, OwnedOp::store, OwnedOp::write}) {
+        for (SumList values : {list, coded}) {
+          const std::uint64_t k = values.value.size();
+          const auto pieces = make_pieces(count);
+          expect_moved({op, partition, owner, values, k, 0.3F}, pieces, owned_on(exec));
+          expect_moved({op, partition, owner, values, k - 100, 0.3F}, pieces, owned_on(exec));
+          values.index.clear();
+          expect_moved({op, partition, owner, values, k, 0.3F}, pieces, owned_on(exec));
+        }
+      }
+    }
+  });
+}
+
+/// Values for local numbers below some, and for none.
+TEST(Owned, MayHaveValuesForTheFirstNumbersAlone) {
+  for_each_body([&](const Exec& exec) {
+    for (const std::uint32_t owners : {1U, 3U}) {
+      for (const std::size_t k : {0U, 1U, 70U, 1000U}) {
+        const SumList values{.index = {}, .value = make_input(Input::normal, k, 3)};
+        expect_moved({OwnedOp::add, Partition(owners, 4097), 0, values, k}, make_pieces(4097),
+                     owned_on(exec));
+      }
+    }
+  });
+}
+
+/// A list and all local numbers, whose gaps hold nothing; what was in their place does not matter,
+/// and may be the values.
+TEST(Owned, TakesElementsAndLeavesZeros) {
+  for_each_body([](const Exec& exec) {
+    for (const std::uint32_t count : {4097U, static_cast<std::uint32_t>(many(50'001))}) {
+      for (const std::uint32_t owners : {1U, 3U}) {
+        const Partition partition(owners, count);
+        const auto locals = static_cast<std::uint32_t>(partition.local_count(owners - 1));
+        for (const bool is_list : {false, true}) {
+          SumList list = make_list(Support::dense, locals, 7, Input::normal);
+          if (!is_list) list.index.clear();
+          const OwnedCase c{OwnedOp::store, partition, owners - 1, list, list.value.size()};
+          std::vector<OwnedPiece> left = make_pieces(count);
+          const Workspace::Scope scope(kernels::scratch_of(exec));
+          OwnedOnPlace there(exec, c, left);
+          kernels::take_owned(exec, there.job, there.value.span());
+          EXPECT_TRUE(same_bits(there.value.download(), take_by_definition(c, left)));
+          for (std::size_t p = 0; p < left.size(); ++p) {
+            EXPECT_TRUE(same_bits(there.elements[p].download(), left[p].elements));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Owned, RefusesWrongSizes) {
+  std::vector<float> values(100);
+  const std::uint64_t count = 1;
+  const kernels::OwnedJob job{.partition = Partition(2, 128), .values = {.value = values}};
+  const auto refuses = [](const auto& call, const std::string& why) {
+    EXPECT_THAT(call, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+  };
+  refuses([&] { kernels::add_owned({}, job); }, "as many values as positions");
+  kernels::OwnedJob wrong = job;
+  wrong.partition = Partition(2, 300);
+  EXPECT_NO_THROW(kernels::store_owned({}, wrong));
+  refuses([&] { kernels::write_owned({}, wrong, 1, nullptr); }, "a word for not_finite");
+  refuses([&] { kernels::take_owned({}, wrong, std::span(values).first(99)); },
+          "as many as the values");
+  wrong.count = &count;
+  refuses([&] { kernels::store_owned({}, wrong); }, "open of a list alone");
+  const std::vector<std::uint32_t> index(99);
+  wrong.values.index = index;
+  refuses([&] { kernels::add_owned({}, wrong); }, "as many values as indices");
+  wrong.owner = 2;
+  refuses([&] { kernels::add_owned({}, wrong); }, "one of the partition's owners");
+}
+
+}  // namespace
+}  // namespace winnow::tests
