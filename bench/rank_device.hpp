@@ -8,17 +8,17 @@
 
 namespace winnow::bench {
 
-/// The GPU that a rank's buckets lie on, and its stream there. By file: a device of CUDA
-/// (rank_device_cuda.cpp), or none (rank_device_without_cuda.cpp).
+/// A rank's GPU and stream for its buckets. The build picks a device of CUDA (rank_device_cuda.cpp)
+/// or none (rank_device_without_cuda.cpp).
 class RankDevice {
  public:
-  /// Makes the next device that of this thread: ranks of a node, numbered from 0, take them in
-  /// turn. UsageError where there is none.
+  /// Makes a device current on this thread: a node's ranks, numbered from 0, take devices in turn.
+  /// UsageError if there is none.
   explicit RankDevice(int rank_of_node);
   ~RankDevice();
   RankDevice(RankDevice&&) noexcept;
 
-  int number() const;  ///< CUDA's
+  int number() const;  ///< CUDA's number
   Exec exec() const;
 
  private:
@@ -26,14 +26,15 @@ class RankDevice {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A CUDA graph of what `work` enqueues on a rank's stream. By file, as RankDevice.
+/// A CUDA graph of what `work` enqueues on a rank's stream. The build picks its file, as for
+/// RankDevice.
 class RankGraph {
  public:
   RankGraph(const Exec& where, const std::function<void()>& work);
   ~RankGraph();
   RankGraph(RankGraph&&) noexcept;
 
-  /// Enqueues all of it on the stream again.
+  /// Enqueues the graph on the stream again.
   void launch() const;
 
  private:

@@ -12,7 +12,7 @@
 namespace winnow::bench {
 namespace {
 
-/// The device, current from here on.
+/// The device, which is current from here on.
 int make_current(int rank_of_node) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);

@@ -35,7 +35,7 @@ int run_threads(int ranks, const RankMain& body) {
       const int mine = body(rank);
       if (r == 0) status = mine;
     } catch (const std::exception& error) {
-      // The others may wait for this rank for ever, so nothing is left to unwind for.
+      // Other ranks may wait for this one for ever, so unwinding would not end the program.
       std::fprintf(stderr, "%s: rank %zu: %s\n", program_invocation_short_name, r, error.what());
       std::_Exit(1);
     }

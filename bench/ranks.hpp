@@ -17,22 +17,22 @@ struct Dense {
   std::function<void(std::span<float>)> all_reduce;
 };
 
-/// One rank's ends.
+/// One rank's transports and rivals.
 struct Rank {
-  std::unique_ptr<Transport> control;  ///< for the benchmark's own words
+  std::unique_ptr<Transport> control;  ///< for the benchmark's own messages
   /// A new transport of all ranks; collective.
   std::function<std::shared_ptr<Transport>()> connect;
-  std::vector<Dense> dense;  ///< the same names on all ranks
+  std::vector<Dense> dense;  ///< equal names on all ranks
 };
 
 using RankMain = std::function<int(Rank&)>;
 
-/// Runs `body` on `ranks` threads, rank 0 on this one; returns rank 0's exit status. Dense is the
-/// local transport's ring.
+/// Runs `body` on `ranks` threads, rank 0 on this one; returns rank 0's exit status. Rank::dense is
+/// the local transport's ring.
 int run_threads(int ranks, const RankMain& body);
 
-/// Runs `body` as one rank of an MPI job; returns its exit status. Dense is MPI_Allreduce, by the
-/// algorithm that the library picks and by fixed ones, and Winnow's ring.
+/// Runs `body` as one rank of an MPI job; returns its exit status. Rank::dense is MPI_Allreduce,
+/// with the library's algorithm and with fixed ones, and Winnow's ring.
 int run_mpi(const RankMain& body);
 
 /// Whether an MPI launcher started this process.
@@ -41,7 +41,7 @@ bool under_mpirun();
 /// Returns on no rank before all have called it.
 void barrier(Transport& control);
 
-/// The greatest of all ranks' values, place by place; the same number of values on all ranks.
+/// The greatest of all ranks' values, element by element; all ranks pass the same number of values.
 std::vector<double> max_over_ranks(Transport& control, std::span<const double> mine);
 
 }  // namespace winnow::bench

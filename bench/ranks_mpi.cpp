@@ -11,8 +11,8 @@
 namespace winnow::bench {
 namespace {
 
-/// Open MPI reads a communicator's algorithm from a control variable when the communicator is made,
-/// if dynamic rules are on; that switch is read once, by MPI_Init, from the environment.
+/// If dynamic rules are on, Open MPI reads a communicator's algorithm from a control variable when
+/// the communicator is made. MPI_Init reads that switch once, from the environment.
 constexpr const char* kDynamicRules = "OMPI_MCA_coll_tuned_use_dynamic_rules";
 constexpr const char* kAlgorithm = "coll_tuned_allreduce_algorithm";
 
@@ -20,12 +20,12 @@ struct Algorithm {
   const char* name;
   int number;  // Open MPI's
 };
-// What Open MPI picks comes first and is there with any MPI. Nonoverlapping is a reduction and then
+// Open MPI's own choice comes first and exists with any MPI. Nonoverlapping is a reduction and then
 // a broadcast.
 constexpr Algorithm kAlgorithms[] = {
     {"mpi_default", 0}, {"mpi_ring", 4}, {"mpi_nonoverlapping", 2}};
 
-/// False where this MPI library has no such variable, or does not let it be written.
+/// False if this MPI library has no such variable or does not allow writing it.
 bool choose(int algorithm) {
   int index = 0, count = 0;
   MPI_T_cvar_handle handle{};

@@ -14,8 +14,8 @@ namespace winnow {
 
 namespace {
 
-/// A unit is worth numerator / denominator of the base unit; one of them is 1, so that "50us" is
-/// the number nearest to 50e-6.
+/// A unit is worth numerator / denominator base units; one of the two is 1, so that "50us" is the
+/// number nearest to 50e-6.
 struct Unit {
   std::string_view name;
   double numerator, denominator;
@@ -57,7 +57,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view mark
   return words;
 }
 
-/// A number and its unit, in the base unit.
+/// Parses a number with a unit, in the base unit.
 double parse_quantity(std::string_view text, std::string_view word, std::span<const Unit> units,
                       std::string_view what) {
   double number = 0;
@@ -108,7 +108,7 @@ std::string shortest(double number) {
   return {digits.data(), end};
 }
 
-/// In the largest unit that makes it 1 or more and gives the same bits back.
+/// Writes in the largest unit that makes it at least 1 and reads back with the same bits.
 std::string write_quantity(double quantity, std::span<const Unit> units) {
   std::string written;
   for (const Unit& unit : units) {
@@ -131,7 +131,7 @@ std::string write_link(const Link& link) {
 LinkModel LinkModel::parse(std::string_view text) {
   LinkModel model;
   std::vector<std::string_view> seen;
-  // A '+' before a key is a mark like a blank; one in a number is its exponent's.
+  // A '+' before a key separates like a blank; one inside a number belongs to its exponent.
   std::string marked(text);
   for (std::size_t i = 0; i + 1 < marked.size(); ++i) {
     constexpr std::string_view kFirstOfKeys = "ipr";

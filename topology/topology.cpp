@@ -13,7 +13,8 @@ namespace winnow {
 
 namespace {
 
-// Far above any machine and far below what int holds, so that no product or sum of sizes overflows.
+// Far above any machine and far below the limit of int, so that no product or sum of sizes
+// overflows.
 constexpr int kMostRanks = 1 << 24;
 
 constexpr const char* kForms =
@@ -73,7 +74,7 @@ Topology Topology::from_nodes(std::span<const int> node_of_rank) {
                  "a topology of " + std::to_string(node_of_rank.size()) +
                      " ranks: must have from 1 to " + std::to_string(kMostRanks));
   Topology topology;
-  std::map<int, int> node_of_number;  // in order of first rank, since ranks are met in order
+  std::map<int, int> node_of_number;  // ordered by first rank, since ranks come in order
   for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {
     const auto [place, is_new] = node_of_number.try_emplace(node_of_rank[rank], topology.nodes());
     if (is_new) topology.members_.emplace_back();

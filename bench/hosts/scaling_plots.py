@@ -41,7 +41,7 @@ def figure(path, panels):
         for i, name in enumerate(names):
             points = dict(lines).get(name, [])
             block = f"$panel{number}_{i}"
-            # A line without points would have no place in the key.
+            # A line without points would be missing from the key.
             data = "".join(f"{x} {y}\n" if y else "\n" for x, y in points) or "NaN NaN\n"
             script += f"{block} << END\n{data}END\n"
             plots.append(f"{block} using 1:2 with linespoints {style[name]} "

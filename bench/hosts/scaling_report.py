@@ -35,7 +35,7 @@ def render(reports, folder):
                          ("bytes", scaling_plots.sent)):
         if rows:
             text = script(rows, folder / f"{name}.png")
-            # Its warnings, of axes with one point, do not matter.
+            # Ignore its warnings about axes with one point.
             subprocess.run(["gnuplot"], input=text, text=True, check=True, capture_output=True)
     return True
 

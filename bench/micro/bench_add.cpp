@@ -10,9 +10,10 @@
 #include "kernels/merge.hpp"
 #include "kernels/ordered_sum.hpp"
 
-// Adding what the ranks sent, 1 % each: ordered_sum one list, ordered_sum_4 four and their average.
-// The sum is not in the cache; it reads zero only the first time, which no list's work depends on.
-// merge: the union of two lists. There is no SIMD in them, hence one target.
+// Adding the ranks' lists of 1 % each: ordered_sum adds one list, ordered_sum_4 adds four and
+// averages them. The sum is not in the cache; it reads zero only the first time, on which the work
+// for a list does not depend. merge forms the union of two lists. These kernels have no SIMD, hence
+// one target.
 
 namespace winnow::bench {
 namespace {

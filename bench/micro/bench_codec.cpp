@@ -15,14 +15,14 @@
 #include "kernels/index_coding.hpp"
 #include "kernels/seal.hpp"
 
-// What goes into a message and comes out: indices of a uniform support over kCount elements, in the
-// cache as they are right after selection and arrival, sealed with header and checksum as a message
-// without values; and a checksum of kCount words from memory.
+// Coding and decoding messages: indices of a uniform support over kCount elements, in the cache as
+// they are right after selection and arrival, sealed with header and checksum as a message without
+// values; and a checksum of kCount words from memory.
 
 namespace winnow::bench {
 namespace {
 
-/// log2 C(count, k) / k: no coding of uniform supports needs fewer bits an index on average.
+/// log2 C(count, k) / k: the fewest bits per index, on average, of any coding of uniform supports.
 double entropy_bits(double count, double k) {
   const double log_choose =
       std::lgamma(count + 1) - std::lgamma(k + 1) - std::lgamma(count - k + 1);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Host kernels in one thread. NAME/... runs the Highway target that Winnow picks on this machine,
-// NAME:TARGET/... another one. docs/performance.md says what the counters mean.
+// NAME:TARGET/... another one. docs/performance.md explains the counters.
 #include "bench/micro/bench_kernels.hpp"
 
 #include <benchmark/benchmark.h>
@@ -19,7 +19,7 @@
 
 namespace {
 
-/// KiB of a field of /proc/self/smaps_rollup, 0 where the system has none.
+/// KiB in a field of /proc/self/smaps_rollup, or 0 if the system has none.
 std::uint64_t mapped_kib(const std::string& field) {
   std::ifstream rollup("/proc/self/smaps_rollup");
   for (std::string line; std::getline(rollup, line);) {
@@ -28,9 +28,9 @@ std::uint64_t mapped_kib(const std::string& field) {
   return 0;
 }
 
-/// What a ratio depends on beside the code: without huge pages it is another one.
+/// Prints what ratios depend on besides the code: without huge pages they differ.
 void describe_machine() {
-  winnow::bench::KernelTimer::get();  // these touch their memory, so that it has its pages
+  winnow::bench::KernelTimer::get();  // these touch their memory, so that its pages exist
   winnow::bench::touch_select_memory();
   const auto mib = [](std::uint64_t kib) { return std::to_string(kib >> 10) + " MiB"; };
   benchmark::AddCustomContext("highway_target", winnow::bench::chosen_target());

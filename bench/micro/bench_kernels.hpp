@@ -4,7 +4,7 @@
 
 namespace winnow::bench {
 
-/// The benchmarks of bench_kernels, a file each.
+/// The benchmarks of bench_kernels, one file each.
 void register_select();
 void register_add();
 void register_codec();

@@ -27,7 +27,7 @@ constexpr int kSettlingSteps = 96;  // about 1 / density
 /// Error feedback and selection over one parameter, step after step.
 class Selection {
  public:
-  /// A new gradient: the pool, from another place each time.
+  /// Makes a new gradient: the pool, shifted by another amount each time.
   void refill() {
     shift_ = (shift_ * 5 + 7919 * 16) % kCount;
     std::memcpy(gradient_.span().data(), pool_.span().data() + shift_,
@@ -53,7 +53,7 @@ class Selection {
     passes_ += last_.passes;
   }
 
-  /// Once for all targets: they make the same bits.
+  /// Once for all targets, since they make the same bits.
   void settle() {
     if (settled_) return;
     forget();

@@ -30,13 +30,13 @@ kernels::ValueFormat format_of(std::uint8_t id, kernels::Rounding rounding) {
 void fill_normal(std::span<float> values) {
   std::mt19937 random(20240229);
   std::normal_distribution<float> normal;
-  // Drawing is slow; a period that is no multiple of a block does as well.
+  // Drawing is slow; a period that is not a multiple of a block does as well.
   const std::size_t drawn = std::min(values.size(), (std::size_t{1} << 20) + 7);
   for (std::size_t i = 0; i < drawn; ++i) values[i] = normal(random);
   for (std::size_t i = drawn; i < values.size(); ++i) values[i] = values[i - drawn];
 }
 
-/// A parameter of kCount elements, for all codings one after the other.
+/// A parameter of kCount elements, used by all codings in turn.
 class Parameter {
  public:
   static Parameter& get() {

@@ -38,7 +38,7 @@ KernelTimer& KernelTimer::get() {
 
 double KernelTimer::run(benchmark::State& state, const Round& round) {
   std::vector<double> kernel, yardstick, ratio;
-  // A batch, and not Iterations(), which would become part of the benchmark's name.
+  // A batch, since Iterations() would become part of the benchmark's name.
   while (state.KeepRunningBatch(kRounds)) {
     for (int i = 0; i < kRounds; ++i) {
       state.PauseTiming();

@@ -18,15 +18,15 @@ constexpr std::size_t kCount = 25'600'000;
 struct Round {
   std::function<void()> kernel;
   std::function<void()> prepare = [] {};  ///< before the yardstick, which evicts what it touched
-  std::function<void()> warm = [] {};     ///< after the yardstick: what lies in the cache in use
+  std::function<void()> warm = [] {};     ///< after the yardstick: loads what is cached in real use
 };
 
-/// Times kernels beside the yardstick, residual_add over kCount elements in one thread: every round
-/// runs both, one after the other, so that whatever disturbs the machine disturbs both. Times are
-/// CPU times of the thread: what other processes take does not count.
+/// Times kernels beside the yardstick, residual_add over kCount elements in one thread. Every round
+/// runs both, one after the other, so that any disturbance hits both. Times are the thread's CPU
+/// times: other processes do not count.
 class KernelTimer {
  public:
-  /// The yardstick's memory exists once.
+  /// The only instance: the yardstick's memory exists once.
   static KernelTimer& get();
 
   /// Runs the benchmark's rounds. Counters: `ratio`, the median over the rounds of kernel time over

@@ -18,7 +18,7 @@ struct Entries {
 };
 
 /// k of count positions, uniformly at random, in order (selection sampling: Knuth, volume 2,
-/// algorithm S): of all supports the one with the most entropy.
+/// algorithm S): the support with the most entropy.
 inline Entries random_entries(std::uint64_t count, std::uint64_t k, unsigned seed) {
   std::mt19937_64 random(seed);
   Entries entries{kernels::HostArray<std::uint32_t>(k), kernels::HostArray<float>(k)};

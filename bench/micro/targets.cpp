@@ -10,7 +10,7 @@
 namespace winnow::bench {
 namespace {
 
-/// Runs kernels with one target while it lives; the yardstick of the same rounds too.
+/// Runs kernels with one target while it lives, including the yardstick of its rounds.
 class TargetScope {
  public:
   explicit TargetScope(std::int64_t target) { choose(target); }

@@ -11,12 +11,12 @@ namespace winnow::bench {
 /// The Highway target that kernels run with on this machine.
 std::string chosen_target();
 
-/// Registers `name`/`argument` with the chosen target, and `name`:TARGET/`argument` with each other
-/// one that this machine has.
+/// Registers `name`/`argument` with the chosen target, and `name`:TARGET/`argument` with every
+/// other target of this machine.
 void register_on_targets(const std::string& name, const std::string& argument,
                          void (*body)(benchmark::State&));
 
-/// Registers `name`/`argument` with the chosen target alone.
+/// Registers `name`/`argument` with the chosen target only.
 void register_once(const std::string& name, const std::string& argument,
                    void (*body)(benchmark::State&));
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Times the AllReducer as nccl-tests' all_reduce_perf times ncclAllReduce: over threads when
-// started alone, over MPI under mpirun, between GPUs over NCCL if told so. docs/benchmarks.md says
-// what the columns mean.
+// started alone, over MPI under mpirun, over NCCL between GPUs on request. docs/benchmarks.md
+// explains the columns.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ using namespace winnow::bench;
 
 constexpr std::uint64_t kShifts = std::uint64_t{1} << 16;  // gradients in the pool
 constexpr std::uint64_t kStride = 509'203;                 // from one gradient to the next; odd
-constexpr std::uint64_t kElements = 16;                    // that a shift moves by
-constexpr std::chrono::minutes kPatience{2};               // until all ranks are in a communicator
+constexpr std::uint64_t kElements = 16;                    // by which a shift moves
+constexpr std::chrono::minutes kPatience{2};  // until all ranks have joined a communicator
 
 /// One rank's work on one element type and operation.
 class Perf {
@@ -50,7 +50,7 @@ class Perf {
     bring(problem(1), view(pool_, most_ + kShifts * kElements));
   }
 
-  /// Collective; the same on all ranks.
+  /// Collective; equal on all ranks.
   PerfRow row(std::uint64_t count);
 
  private:
@@ -63,7 +63,7 @@ class Perf {
   }
   void bring(const Problem& problem, const Elements& to) const;
   kernels::HostArray<std::byte> fetch(std::span<const std::byte> from) const;
-  /// A gradient that no call had in the same places, until the pool is used up.
+  /// A gradient that no earlier call had at the same places, until the pool is used up.
   Elements fresh(std::uint64_t count) {
     shift_ = (shift_ + kStride) % kShifts;
     return view(pool_, most_ + kShifts * kElements).subspan(shift_ * kElements, count);
@@ -76,7 +76,7 @@ class Perf {
   void sum_over_ranks(const Elements& values);
 
   Rank& rank_;
-  Exec where_;  // buckets lie
+  Exec where_;  // of buckets
   const PerfSettings& settings_;
   const NamedType& type_;
   const NamedOp& op_;
@@ -86,7 +86,7 @@ class Perf {
   Workspace workspace_;
 };
 
-/// Writes this rank's elements of a problem to where buckets lie.
+/// Writes this rank's elements of a problem into the buckets' memory.
 void Perf::bring(const Problem& problem, const Elements& to) const {
   kernels::HostArray<std::byte> elements(to.bytes().size());
   fill(problem, rank_.control->rank(), view(elements, to.size()));
@@ -94,7 +94,7 @@ void Perf::bring(const Problem& problem, const Elements& to) const {
   kernels::wait(where_);
 }
 
-/// What lies there, for the host to look at.
+/// Copies elements from the buckets' memory, for the host to read.
 kernels::HostArray<std::byte> Perf::fetch(std::span<const std::byte> from) const {
   kernels::HostArray<std::byte> here(from.size());
   kernels::read(where_, here.span(), from);
@@ -114,7 +114,7 @@ void Perf::enqueue(AllReducer& reducer, const Elements& input, bool in_place) {
   }
 }
 
-/// Returns when its result is there.
+/// Returns when the result is ready.
 void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
   enqueue(reducer, input, in_place);
   kernels::wait(where_);
@@ -124,7 +124,7 @@ double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in
   const int graphs = settings_.graphs;
   kernels::PlaceArray<std::byte> own(where_,
                                      graphs > 0 && !in_place ? count * bytes_of(type_.type) : 0);
-  const Elements given = view(in_place ? output_ : own, count);  // where a fixed place is needed
+  const Elements given = view(in_place ? output_ : own, count);  // CUDA graphs need a fixed place
   std::optional<RankGraph> graph;
   if (graphs > 0) graph.emplace(where_, [&] { enqueue(reducer, given, in_place); });
   std::chrono::duration<double> sum{};
@@ -168,7 +168,8 @@ bool is_compressed(const Stats& last) {
   return last.schedule.find_first_not_of("dense+") != std::string::npos;
 }
 
-/// In the first call, before any residual: what it misses, and what the residuals do not hold.
+/// Measures the first call, before any residual: its error, and the part that the residuals do not
+/// hold.
 void Perf::measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row) {
   kernels::PlaceArray<std::byte> gradient(where_, count * bytes_of(type_.type));
   const Problem checked = problem(++seed_);
@@ -196,7 +197,7 @@ PerfRow Perf::row(std::uint64_t count) {
   const Stats before = reducer.totals();
   row.out_of_place.seconds = seconds_of_a_call(reducer, count, false);
   const Stats after = reducer.totals();
-  const auto calls = static_cast<double>(after.calls - before.calls);  // of a graph, its capture
+  const auto calls = static_cast<double>(after.calls - before.calls);  // for a graph: its capture
   const auto sent = static_cast<double>(after.wire_bytes - before.wire_bytes);
   row.wire_bytes = max_over_ranks(*rank_.control, std::array{sent / calls}).front();
   row.schedule = after.schedule;
@@ -209,7 +210,7 @@ PerfRow Perf::row(std::uint64_t count) {
   return row;
 }
 
-/// Collective. A device for this rank, where buckets are to lie there; if one has none, all throw.
+/// Collective. A device for this rank, if buckets lie on devices; if one rank has none, all throw.
 std::optional<RankDevice> take_device(Transport& control, const PerfSettings& settings) {
   std::optional<RankDevice> device;
   if (settings.memory == "host") return device;
@@ -248,7 +249,7 @@ std::vector<PerfDevice> devices_of(Transport& control, const std::optional<RankD
   return devices;
 }
 
-/// Now rather than after the run; only rank 0 writes it.
+/// Now rather than after the run; only rank 0 writes the file.
 void check_output_file(Rank& rank, const PerfSettings& settings) {
   const bool is_bad = rank.control->rank() == 0 && !settings.output_file.empty() &&
                       !std::ofstream(settings.output_file, std::ios::app);
@@ -260,14 +261,14 @@ int run(Rank& rank, const PerfSettings& settings) {
   const std::optional<RankDevice> device = take_device(*rank.control, settings);
   const Exec where = device ? device->exec() : Exec();
   if (settings.transport == "nccl") {
-    // One for all rows: what a communicator sets up for its first calls is not theirs to pay.
+    // One for all rows, so that none pays for a communicator's setup in its first calls.
     std::shared_ptr<Transport> communicator =
         nccl_transport(*rank.control, Deadline::after(kPatience));
     rank.connect = [communicator] { return communicator; };
   }
   const std::vector<PerfDevice> devices = devices_of(*rank.control, device);
   const bool leads = rank.control->rank() == 0;
-  // So that what is wrong with the options is said before the table begins.
+  // Reports wrong options before the table begins.
   { const AllReducer reducer(rank.connect(), settings.options, where); }
   check_output_file(rank, settings);
   if (leads) print_header(std::cout, settings, under_mpirun(), devices);

@@ -21,8 +21,8 @@ bool is_signed(ElementType type) {
   return type == ElementType::int8 || type == ElementType::int32 || type == ElementType::int64;
 }
 
-/// Bits of each of the four numbers that make up an element: as many as the type represents, and,
-/// of a sum over ranks, as stay exact in float32 and finite in fp16.
+/// Bits of each of the four numbers that make up an element: as many as the type represents, and
+/// few enough that a sum over ranks stays exact in float32 and finite in fp16.
 int field_bits(const Problem& problem) {
   const auto of_ranks = static_cast<int>(std::bit_width(static_cast<unsigned>(problem.ranks - 1)));
   switch (problem.type) {
@@ -47,7 +47,7 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// The elements of one rank, as whole numbers.
+/// One rank's elements, as whole numbers.
 class Source {
  public:
   Source(const Problem& problem, int rank)
@@ -127,7 +127,7 @@ double read_float(ElementType type, const std::byte* at) {
                                                        : kernels::widen_fp16(half));
 }
 
-/// To the nearest value of the type.
+/// The nearest value of the type.
 double rounded(ElementType type, double x) {
   if (type == ElementType::float64) return x;
   const auto single = static_cast<float>(x);
@@ -173,7 +173,7 @@ double exact_float(const Problem& problem, const std::vector<Source>& all, std::
   return problem.op == ReduceOp::average ? result / problem.ranks : result;
 }
 
-/// The low bytes of x as the type has them.
+/// The low bytes of x in the type.
 std::uint64_t wrapped(ElementType type, std::uint64_t x) {
   const auto unused = static_cast<int>(64 - 8 * bytes_of(type));
   const std::uint64_t high = x << unused;
@@ -222,7 +222,7 @@ bool is_wrong(const Problem& problem, const std::vector<Source>& all, std::uint6
   if (is_float(problem.type)) {
     const double exact = exact_float(problem, all, position);
     const double tolerance = problem.op == ReduceOp::average ? 2 * unit(problem.type, exact) : 0.0;
-    // So that a NaN is wrong.
+    // Written so that a NaN counts as wrong.
     return !(std::abs(read_float(problem.type, at) - rounded(problem.type, exact)) <= tolerance);
   }
   std::uint64_t bits = 0;

@@ -19,7 +19,7 @@ std::string formatted(const char* format, Values... values) {
   return text;
 }
 
-/// As many digits after the point as the width has room for.
+/// As many digits after the point as fit the width.
 std::string fitted(double value, int width) {
   const double room = std::pow(10.0, width - 3);
   return formatted("%*.*f", width, value < room ? 2 : (value < 10 * room ? 1 : 0), value);
@@ -41,7 +41,7 @@ double ring_share(std::size_t ranks) {
   return 2 * (p - 1) / p;
 }
 
-/// To what a dense ring sends of elements of this type.
+/// Wire bytes over those of a dense ring with elements of this type.
 std::optional<double> ratio(const PerfRow& row, std::size_t ranks) {
   if (row.wire_bytes == 0) return {};
   return ring_share(ranks) * static_cast<double>(row.size) / row.wire_bytes;
@@ -81,7 +81,7 @@ std::string json_of(const PerfRow& row, std::size_t ranks) {
   return text + ", \"coding\": " + quoted(row.coding) + "}";
 }
 
-/// The elements of a JSON list, one to a line.
+/// The elements of a JSON list, one per line.
 template <class Range, class Text>
 std::string joined(const Range& range, const Text& text) {
   std::string all;

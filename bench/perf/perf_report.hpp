@@ -12,9 +12,9 @@
 
 namespace winnow::bench {
 
-/// Calls that are all out of place, or all in place.
+/// Either all out-of-place calls, or all in-place calls.
 struct PerfHalf {
-  double seconds = 0;  ///< of one call
+  double seconds = 0;  ///< per call
   std::optional<std::uint64_t> wrong;
 };
 
@@ -22,24 +22,24 @@ struct PerfRow {
   std::uint64_t size = 0, count = 0;  ///< bytes, elements
   std::string type, op;
   PerfHalf out_of_place, in_place;
-  double wire_bytes = 0;  ///< of one call, of the busiest rank
+  double wire_bytes = 0;  ///< per call, by the busiest rank
   std::optional<double> error, lost;
   std::string schedule, coding;
 };
 
-/// A rank's process and machine, and the number of its GPU where buckets lie there, else -1.
+/// A rank's process and machine, and its GPU's number if buckets lie there, else -1.
 struct PerfDevice {
   int pid = 0;
   std::string host;
   int number = -1;
 };
 
-/// Bytes over seconds, in 1e9; and the same as nccl-tests weighs it, so that it is what each rank's
-/// link would carry in a ring.
+/// Bytes per second in units of 1e9; and the same with nccl-tests' weight, so that it is the rate
+/// of each rank's link in a ring.
 double algorithm_bandwidth(const PerfRow& row, const PerfHalf& half);
 double bus_bandwidth(const PerfRow& row, const PerfHalf& half, std::size_t ranks);
 
-/// Of all halves of all rows.
+/// Over all halves of all rows.
 double average_bus_bandwidth(const std::vector<PerfRow>& rows, std::size_t ranks);
 std::uint64_t count_wrong(const std::vector<PerfRow>& rows);
 
@@ -48,7 +48,7 @@ void print_header(std::ostream& out, const PerfSettings& settings, bool is_mpi,
 void print_row(std::ostream& out, const PerfRow& row, std::size_t ranks);
 void print_footer(std::ostream& out, const std::vector<PerfRow>& rows, std::size_t ranks);
 
-/// The same in the structure of nccl-tests' JSON files.
+/// Writes the table in the structure of nccl-tests' JSON files.
 void write_json(std::ostream& out, const PerfSettings& settings,
                 const std::vector<PerfDevice>& devices, const std::vector<PerfRow>& rows);
 

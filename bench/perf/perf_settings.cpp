@@ -21,7 +21,7 @@ const std::vector<NamedOp> kOps = {{"sum", ReduceOp::sum},
                                    {"min", ReduceOp::minimum},
                                    {"avg", ReduceOp::average}};
 
-/// Of ranks that are processes or threads.
+/// The transport of ranks that are processes, or threads.
 const char* own_transport(bool under_mpirun) {
   return under_mpirun ? "mpi" : "local";
 }
@@ -94,7 +94,7 @@ std::vector<Named> chosen(const std::vector<Named>& table, const std::string& na
   return result;
 }
 
-/// Empty, or what is wrong with settings that fit one by one.
+/// The conflict between settings that are valid one by one, or empty.
 std::string contradiction(const PerfSettings& settings, bool under_mpirun) {
   if (settings.transport != own_transport(under_mpirun) && settings.transport != "nccl") {
     return "--transport " + settings.transport + " is not how this was started: ranks are " +

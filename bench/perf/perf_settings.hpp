@@ -10,7 +10,7 @@
 
 namespace winnow::bench {
 
-/// An element type or an operation by the name that nccl-tests gives it.
+/// An element type or operation under its nccl-tests name.
 struct NamedType {
   std::string name;
   ElementType type;
@@ -20,24 +20,24 @@ struct NamedOp {
   ReduceOp op;
 };
 
-/// What allreduce_perf was asked for; names and defaults are those of nccl-tests.
+/// The command line of allreduce_perf; names and defaults are those of nccl-tests.
 struct PerfSettings {
   int threads = 2;
   std::uint64_t min_bytes = std::uint64_t{32} << 20, max_bytes = std::uint64_t{32} << 20;
   std::uint64_t step_bytes = std::uint64_t{1} << 20;
-  std::uint64_t step_factor = 1;  ///< from 2 on it counts, and step_bytes does not
+  std::uint64_t step_factor = 1;  ///< from 2 on it replaces step_bytes
   int iters = 20, warmup_iters = 5, check = 1;
   std::vector<NamedType> types;
   std::vector<NamedOp> ops;
   Options options;
-  std::string memory = "host";  ///< that buckets lie in; or "device"
-  std::string transport;        ///< "local", "mpi" or "nccl": of the messages of calls
-  int graphs = 0;  ///< replays of a CUDA graph of the call in the place of each timed call; 0: none
+  std::string memory = "host";  ///< of buckets; or "device"
+  std::string transport;        ///< "local", "mpi" or "nccl": for the messages of calls
+  int graphs = 0;  ///< replays of a CUDA graph of the call instead of each timed call; 0: none
   std::string output_file;  ///< empty: none
   std::vector<std::string> arguments;
 };
 
-/// Reads the command line. Returns -1 to go on, else the exit status, with `words` to be said.
+/// Reads the command line. Returns -1 to go on, else the exit status with a text in `words`.
 int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std::string& words);
 
 }  // namespace winnow::bench

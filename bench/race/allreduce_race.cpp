@@ -28,13 +28,13 @@ double seconds(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// After which the plan that auto has chosen is settled.
+/// Calls after which the plan chosen by "auto" is settled.
 int calls_of_a_trial(const Options& options) {
   if (options.schedule != kAuto) return 0;
   return 2 * (static_cast<int>(comm::Trial::kSettling) + options.trial_calls) + 1;
 }
 
-/// What Stats are to name.
+/// The schedule that Stats must name.
 std::string_view expected(const Entrant& entrant, const Topology& topology) {
   return comm::schedule_among(comm::find_schedule(entrant.schedule), &topology).name;
 }
@@ -49,7 +49,8 @@ std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& 
   }
   for (const std::string& compressor : compressors) {
     for (const comm::Schedule& schedule : comm::schedules()) {
-      // Dense sums are the same whatever the compressor; without one nothing else makes sense.
+      // Dense sums do not depend on the compressor, and a compressor of "none" makes no other
+      // sense.
       const std::string name(schedule.name);
       if ((name == "dense") != (compressor == "none")) continue;
       for (const std::uint64_t max_part : max_parts) {
@@ -82,7 +83,7 @@ void Race::reserve(std::size_t count) {
   for (float& x : pool_.span()) x = normal(random);
 }
 
-/// Normal values that no earlier gradient had in the same places, until the pool is used up.
+/// Normal values that no earlier gradient had at the same places, until the pool is used up.
 std::span<float> Race::refill(std::size_t count) {
   shift_ = (shift_ + kStride) % kShifts;
   std::ranges::copy(pool_.span().subspan(shift_, count), gradient_.span().begin());
@@ -109,7 +110,7 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
   }
   for (const Dense& dense : rank_.dense) dense.all_reduce(refill(count));
 
-  // A row of times for each way, and three for what the entrant's were spent on.
+  // A row of times for each way, and three for the entrant's stages.
   const auto rounds = static_cast<std::size_t>(length.rounds);
   std::vector<double> times((ways.size() + 3) * rounds);
   const auto row = [&](std::size_t i) { return std::span(times).subspan(i * rounds, rounds); };

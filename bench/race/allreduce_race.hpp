@@ -13,25 +13,25 @@
 
 namespace winnow::bench {
 
-/// What runs against the dense allreduces of Rank::dense.
+/// A contender against the dense allreduces of Rank::dense.
 struct Entrant {
   std::string name;        ///< of the benchmark, without the size
-  std::string compressor;  ///< empty: it is a dense one itself, `dense`
+  std::string compressor;  ///< empty: a dense allreduce itself, number `dense`
   std::string schedule;    ///< as in Options
-  double deadline = 0;     ///< as in Options; with one, dense is Winnow's ring
+  double deadline = 0;     ///< as in Options; if set, dense is Winnow's ring
   std::uint64_t max_part = Options::kAutomatic;  ///< as in Options
   std::size_t dense = 0;                         ///< place in Rank::dense
 };
 
-/// All pairs of a compressor and a schedule of the library's table or "auto", and the dense ones.
-/// Compressed ones once for each of max_parts.
+/// All pairs of a compressor and a schedule (from the library's table, or "auto"), and the dense
+/// allreduces. Compressed pairs appear once for each of max_parts.
 std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& compressors,
                               const std::vector<std::uint64_t>& max_parts);
 
-/// Medians over the rounds; of each round, the slowest rank counts. Seconds.
+/// Medians over the rounds, in seconds; the slowest rank of each round counts.
 struct Outcome {
-  std::string problem;  ///< why it could not run, else empty
-  bool failed = false;  ///< and that is not because it does not fit the ranks or the size
+  std::string problem;  ///< why it could not run, or empty
+  bool failed = false;  ///< it could not run although it fits the ranks and the size
   double seconds = 0, best_dense = 0;
   double select = 0, exchange = 0, add = 0;
   std::uint64_t wire_bytes = 0, dense_wire_bytes = 0, kept = 0;
@@ -40,7 +40,7 @@ struct Outcome {
 /// How long a measurement is.
 struct Length {
   int rounds = 11;
-  int settling = 96;  ///< calls before, until residual and bound have settled
+  int settling = 96;  ///< untimed calls first, until residual and bound have settled
 };
 
 /// One rank's gradients and clock.
@@ -48,8 +48,8 @@ class Race {
  public:
   explicit Race(Rank& rank) : rank_(rank) {}
 
-  /// Collective. Every round runs every dense allreduce and the entrant, one after the other, each
-  /// from a barrier on and with a new gradient, and each round begins with another one of them.
+  /// Collective. Every round runs every dense allreduce and the entrant in turn, each from a
+  /// barrier on and with a new gradient; each round begins with another of them.
   Outcome run(const Entrant& entrant, std::size_t count, Length length);
 
  private:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Whole calls of the AllReducer beside dense allreduces: over threads when started alone, over MPI
-// under mpirun. docs/performance.md says what the counters mean.
+// under mpirun. docs/performance.md explains the counters.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -63,7 +63,7 @@ int run(Rank& rank, const Settings& settings) {
   return winnow::bench::run_benchmarks(rank, "bench_allreduce", works, settings.rest);
 }
 
-/// Leaves those of rank.dense that were asked for; throws UsageError for one that is not there.
+/// Keeps only the requested entries of rank.dense; throws UsageError for an unknown name.
 void choose_dense(Rank& rank, const std::vector<std::string>& names) {
   if (names.empty()) return;
   std::vector<winnow::bench::Dense> chosen;
@@ -76,7 +76,7 @@ void choose_dense(Rank& rank, const std::vector<std::string>& names) {
   rank.dense = chosen;
 }
 
-/// -1: go on; else the exit status.
+/// Returns -1 to go on, else the exit status.
 int parse(int argc, char** argv, Settings& settings, std::string& words) {
   CLI::App app("Whole allreduces, compressed and dense, over threads or, under mpirun, over MPI");
   app.allow_extras();

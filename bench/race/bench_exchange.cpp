@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The exchange alone: ranks that have a list each end with the sum of all of them, as a list. Over
+// Only the exchange: each rank has a list and ends with the sum of all lists, as a list. Over
 // threads when started alone, over MPI under mpirun. docs/performance.md says what is counted.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -50,7 +50,7 @@ int run(Rank& rank, const Settings& settings) {
   return winnow::bench::run_benchmarks(rank, "bench_exchange", works, settings.rest);
 }
 
-/// -1: go on; else the exit status.
+/// Returns -1 to go on, else the exit status.
 int parse(int argc, char** argv, Settings& settings, std::string& words) {
   CLI::App app("Lists of chosen elements becoming their union on all ranks, over threads or MPI");
   app.allow_extras();

@@ -11,9 +11,9 @@
 namespace winnow::bench {
 namespace {
 
-constexpr std::uint64_t kEnd = ~std::uint64_t{0};  // no place of a work
+constexpr std::uint64_t kEnd = ~std::uint64_t{0};  // not the place of a work
 
-/// What rank 0, which alone runs Google Benchmark and so alone decides, tells the others to do.
+/// Tells the other ranks what to do: only rank 0 runs Google Benchmark, so only rank 0 decides.
 void tell(Rank& rank, std::uint64_t work) {
   for (int peer = 1; peer < rank.control->size(); ++peer) {
     rank.control->send(std::as_bytes(std::span(&work, 1)), peer);
@@ -28,7 +28,7 @@ std::uint64_t hear(Rank& rank) {
   return work;
 }
 
-/// A batch is all rounds of one measurement; a benchmark's time is their median.
+/// A batch is all rounds of one measurement; the benchmark's time is their median.
 void run(benchmark::State& state, Rank& rank, std::span<const Work> works, std::size_t place,
          bool& failed) {
   const int rounds = works[place].rounds;

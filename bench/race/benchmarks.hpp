@@ -13,15 +13,15 @@
 
 namespace winnow::bench {
 
-/// What a measurement found, the same on all ranks.
+/// The result of a measurement, equal on all ranks.
 struct Measured {
-  std::string problem;  ///< why it could not run, else empty
-  bool failed = false;  ///< and that is not because it does not fit the ranks or the size
+  std::string problem;  ///< why it could not run, or empty
+  bool failed = false;  ///< it could not run although it fits the ranks and the size
   double seconds = 0;
   std::vector<std::pair<std::string, double>> counters;
 };
 
-/// A measurement of some rounds, which all ranks make together.
+/// A measurement over some rounds, which all ranks make together.
 struct Work {
   std::string name;  ///< of the benchmark
   int rounds;
@@ -29,7 +29,7 @@ struct Work {
 };
 
 /// Runs Google Benchmark with `flags` on rank 0, which tells the other ranks what to measure, so
-/// that all do the same number of rounds. The same works on all ranks. Returns the exit status.
+/// that all do the same number of rounds. All ranks pass the same works. Returns the exit status.
 int run_benchmarks(Rank& rank, std::string_view program, std::span<const Work> works,
                    std::span<const std::string> flags);
 

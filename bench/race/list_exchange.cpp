@@ -15,10 +15,10 @@ namespace {
 
 using compress::MessageView;
 
-constexpr std::size_t kLists = 4;  // of a rank: no round meets the list of the one before
-constexpr int kSettling = 8;       // rounds before those that count
+constexpr std::size_t kLists = 4;  // per rank, so that no round meets the previous round's list
+constexpr int kSettling = 8;       // untimed rounds
 
-/// A compressor for which somebody else has selected: float32 values and raw32 indices.
+/// A compressor whose selection is made in advance: float32 values and raw32 indices.
 class Given final : public compress::Compressor {
  public:
   explicit Given(kernels::SparseView list)
@@ -55,7 +55,7 @@ unsigned seed_of(std::size_t lists, int rank) {
   return static_cast<unsigned>(1000 * lists) + static_cast<unsigned>(rank) + 1;
 }
 
-/// The sum of the messages that a schedule ended with, in their order.
+/// Adds the messages that a schedule ended with, in their order.
 MessageView unite(const comm::Exchange& exchange) {
   const kernels::Stopwatch watch(exchange.stats.add_seconds);
   MessageView sum = exchange.messages.front();
@@ -115,7 +115,7 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
   return spent;
 }
 
-/// What is wrong with the union of the first lists, or empty. Values are whole numbers, so their
+/// The error in the union of the first lists, or empty. Values are whole numbers, so their
 /// sums have the same bits in any order.
 std::string ListExchange::check() {
   std::vector<float> expected(shape_.count), found(shape_.count);

@@ -17,19 +17,19 @@
 
 namespace winnow::bench {
 
-/// Lists of k of `count` elements, one of each rank, that become their union on all ranks.
+/// The shape of lists of k of `count` elements, one per rank, that become their union on all ranks.
 struct ListShape {
   std::uint64_t count = 0, k = 0;
 };
 
-/// What a call does between selection and the writing of the result: each rank's list becomes a
-/// message, goes by `gather` or `doubling`, and ends in one list of the sums, in the order that the
-/// schedule documents (that of `gather` by merging its messages in rank order).
+/// The part of a call between selection and the writing of the result: each rank's list becomes a
+/// message, travels by `gather` or `doubling`, and ends in one list of sums, in the order that the
+/// schedule documents (for `gather`, by merging messages in rank order).
 class ListExchange {
  public:
   ListExchange(Rank& rank, const comm::Schedule& schedule, ListShape shape, int threads);
 
-  /// Collective. Of each round, which begins at a barrier, the slowest rank counts.
+  /// Collective. Each round begins at a barrier; its slowest rank counts.
   Measured measure(int rounds);
 
  private:

@@ -21,7 +21,7 @@ std::uint64_t checksum_of(const Exec& exec, Header header) {
   return sum;
 }
 
-/// In what `other` differs from `mine`, or empty.
+/// How `other` differs from `mine`, or empty.
 std::string difference(const Header& mine, const Header& other) {
   const auto text = [](std::string_view what, std::uint64_t there, std::uint64_t here) {
     return std::string(what) + " (" + std::to_string(there) + " there, " + std::to_string(here) +

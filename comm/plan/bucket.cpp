@@ -19,7 +19,7 @@ namespace {
 
 using compress::Piece;
 
-/// Positions of a part in device memory, at most: kernels count to 2^31 there.
+/// The most positions of a part in device memory: kernels there count to 2^31.
 constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
 
 bool is_exempt(const Segment& segment, const Options& options) {
@@ -30,8 +30,8 @@ bool is_exempt(const Segment& segment, const Options& options) {
   });
 }
 
-/// Cuts segments into parts of at most max_count positions, in which each piece begins at a
-/// multiple of `unit`. A parameter that was cut before keeps its pieces, however long.
+/// Cuts segments into parts of at most max_count positions; each piece begins at a multiple of
+/// `unit`. A parameter that was cut before keeps its pieces, whatever their length.
 std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
                             Parameters& parameters, std::uint64_t max_count, std::uint64_t unit) {
   std::vector<BucketPart> parts;
@@ -67,7 +67,7 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
   return parts;
 }
 
-/// Why a whole bucket goes dense whatever the schedule, or empty.
+/// Why a whole bucket goes dense with any schedule, or empty.
 std::string dense_reason(std::uint64_t count, const Options& options) {
   if (!options.enable) return "switched off (enable=0)";
   const std::uint64_t bytes = count * sizeof(float);
@@ -83,8 +83,8 @@ CostShape shape_of(const compress::Part& part, const World& world,
   return {world.ranks, part.count, part.most_k, codings, world.topology};
 }
 
-/// Names a plan: which segments travel how, and with how many elements; in two levels also who
-/// serves which shards, for PieceState::confined_to is such a name.
+/// Hashes a plan: which segments travel how, and with how many elements. In two levels also who
+/// serves which shard, since PieceState::confined_to holds such a hash.
 std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
   Hash hash;
   hash.add(bucket.id);
@@ -101,7 +101,7 @@ std::uint64_t plan_id(const Bucket& bucket, const Topology& topology) {
   return hash.value();
 }
 
-/// The codings of the messages that this rank will send to all.
+/// The codings of the messages that this rank sends to all.
 std::string coding_of(const compress::Part& part, const compress::Compressor& compressor) {
   const bool shared = part.self != compress::Part::kNobody;
   std::string text;
@@ -110,7 +110,7 @@ std::string coding_of(const compress::Part& part, const compress::Compressor& co
   return text;
 }
 
-/// What is wrong with a segment's input, or empty.
+/// The error in a segment's input, or empty.
 std::string_view input_error(const Segment& segment) {
   const ConstElements& in = segment.input;
   const Elements& out = segment.elements;

@@ -7,7 +7,7 @@
 
 namespace winnow::comm {
 
-/// FNV-1a over 64-bit words or text: names options and buckets in headers. Not cryptographic.
+/// FNV-1a over 64-bit words or text: identifies options and buckets in headers. Not cryptographic.
 class Hash {
  public:
   Hash& add(std::uint64_t word) {

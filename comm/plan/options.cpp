@@ -46,18 +46,18 @@ std::string number_text(Number number) {
   return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
 }
 
-/// As one word.
+/// The links as one word.
 std::string links_text(std::string_view text) {
   return text.empty() ? std::string() : LinkModel::parse(text).to_string('+');
 }
 
-/// By number of the ReduceOp.
+/// Indexed by ReduceOp.
 constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
 
-/// By number of the ResidualMemory.
+/// Indexed by ResidualMemory.
 constexpr std::array<std::string_view, 2> kResidualMemories = {"device", "pinned_host"};
 
-/// A line of the table of options: how a key is read into Options and written from it.
+/// A line of the table of options: how to read a key into Options and write it back.
 struct Key {
   std::string_view name;
   void (*read)(Options&, std::string_view key, std::string_view text);
@@ -177,7 +177,7 @@ std::string upper(std::string_view text) {
   return result;
 }
 
-/// The key of that name, or null and the nearest known name.
+/// The key of that name; otherwise null, and the nearest known name.
 const Key* find_key(std::string_view name, std::string_view& nearest) {
   std::vector<std::string_view> known;
   for (const Key& key : kKeys) {

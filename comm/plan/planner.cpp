@@ -10,13 +10,13 @@
 namespace winnow::comm {
 namespace {
 
-/// What a byte between nodes counts beside one that a rank sends to anybody, where bytes decide: as
-/// much faster is a rank within its node, by the default LinkModel.
+/// Weight of a byte between nodes against a byte sent to anybody, when choosing by bytes: how much
+/// faster the default LinkModel is within a node.
 constexpr std::uint64_t kNetworkWeight = 8;
 
 /// A compressed schedule must be predicted to take at most this share of dense's time.
 constexpr double kClearlyAhead = 0.8;
-/// From this share of dense's time on predictions are too close to be relied on.
+/// From this share of dense's time on, predictions are too close to trust.
 constexpr double kBeyondDoubt = 0.25;
 
 constexpr std::uint64_t kShortestPart = std::uint64_t{1} << 20;  // elements
@@ -41,10 +41,10 @@ auto sum_over(std::span<const CostShape> shapes, const Cost& cost) {
   return sum;
 }
 
-/// Bytes that the busiest port between nodes passes.
+/// Bytes through the busiest port between nodes.
 std::uint64_t uplink_bytes(const Schedule& schedule, const CostShape& shape, Link::Port port) {
   const std::uint64_t of_node = schedule.network_bytes(shape);
-  // While a rank sends within its node, those that it meets next are busy.
+  // While a rank sends within its node, the ranks that it meets next are busy.
   return port == Link::Port::per_node ? of_node : std::min(of_node, schedule.wire_bytes(shape));
 }
 
@@ -70,7 +70,7 @@ Choice fewest_bytes(std::span<const Schedule* const> candidates, std::span<const
                                       : "dense puts no more bytes on the wire"};
 }
 
-/// Of one part, apart: its passes over memory, and its messages.
+/// Seconds of one part: its passes over memory, and its messages.
 struct Estimate {
   double passes, messages;
 };
@@ -97,7 +97,7 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
                        : estimate_seconds(*schedule, shape, world.links);
     });
   };
-  const Schedule* best = candidates.back();  // dense, if among them, is the first of several
+  const Schedule* best = candidates.back();  // dense, if a candidate, is the first of several
   double least = seconds(best);
   for (const Schedule* candidate : candidates) {
     if (candidate == &dense) continue;
@@ -183,13 +183,13 @@ std::uint64_t longest_part(const Schedule& schedule, const World& world,
                            const compress::Compressor& compressor, std::uint64_t count) {
   const int nodes = nodes_of(world.topology, world.ranks);
   if (nodes == 1 || schedule.name == "dense") return Options::kMaxPart;
-  // In two levels each rail has a share of the part.
+  // In two levels each rail takes a share of the part.
   const Schedule& between = schedule.inner != nullptr ? *schedule.inner : schedule;
   const bool rails = schedule.inner != nullptr && world.topology != nullptr;
   const auto shares = static_cast<std::uint64_t>(rails ? world.topology->rails() : 1);
   std::uint64_t part = kShortestPart;
   for (; part < Options::kMaxPart / 2; part *= 2) {
-    if (2 * shares * (count / part + 1) > kMaxParts) continue;  // no part is less than half full
+    if (2 * shares * (count / part + 1) > kMaxParts) continue;  // every part is at least half full
     const CostShape shape{.ranks = rails ? nodes : world.ranks,
                           .count = part / shares,
                           .k = compressor.kept(part / shares),

@@ -15,20 +15,21 @@
 namespace winnow::comm {
 namespace {
 
-// Elements: few caches hold two such arrays.
+// In elements: few caches hold two such arrays.
 constexpr std::size_t kPassCount = std::size_t{1} << 22;
-// Bandwidth is told by how much longer the long message takes, so that neither latency nor what a
-// link lets pass at once in a burst counts.
+// Bandwidth comes from the difference between two long messages, so that latency and the burst that
+// a link passes at once cancel out.
 constexpr std::size_t kShort = 8, kLong = std::size_t{64} << 10, kLonger = std::size_t{320} << 10;
-constexpr double kUnknown = 0;  // of what a rank has not measured
-// Buckets that the native allreduce and the ring race on, in bytes, and what there is time for. Of
-// the longest, what MPI allocates in a call is no longer kept by the C library for the next one.
+constexpr double kUnknown = 0;  // not measured by this rank
+// Bytes of the buckets on which the native allreduce races the ring. At the longest, the C library
+// no longer keeps what MPI allocates in one call for the next.
 constexpr std::array kRaced = {std::uint64_t{1} << 20, std::uint64_t{1} << 22,
                                std::uint64_t{1} << 24, std::uint64_t{1} << 26};
-constexpr double kMostSeconds = 0.025;  // of a bucket over the link; of an allreduce but the last
-constexpr double kClearlyAhead = 0.9;   // of the other's time: noise decides nothing
+constexpr double kMostSeconds = 0.025;  // for a bucket over the link; for every allreduce but the
+                                        // last
+constexpr double kClearlyAhead = 0.9;   // of the other's time, so that noise decides nothing
 
-/// What a rank measures: seconds of an 8-byte message and bytes per second.
+/// One rank's measurements: seconds of an 8-byte message, and bytes per second.
 struct Measured {
   double pass = kUnknown;
   double intra_alpha = kUnknown, intra_beta = kUnknown;
@@ -61,10 +62,10 @@ double measure_pass(const Exec& exec, const MemorySource* residuals) {
   return 3 * sizeof(float) * static_cast<double>(kPassCount) / seconds;
 }
 
-/// Ranks that each send to the next and receive from the one before, all at once.
+/// Ranks that each send to the next and receive from the previous one, all at once.
 class Circle {
  public:
-  /// `members` name this rank.
+  /// `members` includes this rank.
   Circle(Transport& world, const Exec& exec, Deadline deadline, std::span<const int> members)
       : world_(world), exec_(exec), deadline_(deadline), out_(exec, kLonger), in_(exec, kLonger) {
     const auto self =
@@ -79,7 +80,7 @@ class Circle {
     const double with_long = median_seconds([&] { turn(kLong); });
     const double with_longer = median_seconds([&] { turn(kLonger); });
     const double more = with_longer - with_long;
-    // Noise may hide the difference where links are fast.
+    // Noise may hide the difference on fast links.
     beta = more > with_longer / 4 ? static_cast<double>(kLonger - kLong) / more
                                   : static_cast<double>(kLonger) / with_longer;
   }
@@ -153,7 +154,7 @@ std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, D
   const auto raced = std::span(kRaced).first(
       static_cast<std::size_t>(std::ranges::find_if(kRaced, too_long) - kRaced.begin()));
   if (raced.empty()) return LinkModel::kNever;
-  // A rank without memory says so before others wait for it in a native collective.
+  // A rank that lacks memory says so before others wait for it in a native collective.
   kernels::HostArray<float> bucket;
   std::vector<std::uint8_t> lacking(static_cast<std::size_t>(world.size()));
   std::uint8_t lacks = 0;

@@ -11,34 +11,35 @@
 
 namespace winnow::comm {
 
-/// Ranks, and the memory that their messages lie in.
+/// A group of ranks and the memory of their messages.
 struct Probed {
   Transport& world;
   const Exec& exec;
   const MemorySource* residuals = nullptr;  ///< null: the same memory
 };
 
-/// Measures latency and bandwidth of links within and between nodes, and the passes over memory of
-/// ranks that all work at once, all of it where buckets lie: what ranks measured, in their median,
-/// the same on all of them, who hear of it over `control`, in the host's memory. Collective.
-/// About 1.2 MB leave each node, 0.1 s of a link of 100 Mbit/s. What there is none of (links
-/// between nodes where there is one) keeps the default. Throws CommError.
+/// Measures the latency and bandwidth of links within and between nodes, and passes over memory
+/// while all ranks work at once, in the memory of the buckets. The result is the median over ranks,
+/// equal on all of them; they exchange it over `control`, in host memory. Collective. About 1.2 MB
+/// leave each node, 0.1 s on a link of 100 Mbit/s. Absent links (between nodes if there is only
+/// one) keep their default. Throws CommError.
 LinkModel probe_links(const Probed& buckets, const Probed& control, const Topology& topology,
                       Deadline deadline);
 
-/// What all ranks together took for a bucket, in seconds: by a native allreduce and by the ring.
+/// Seconds of the slowest rank for a bucket: by the native allreduce, and by the ring.
 struct Race {
   std::uint64_t bytes;
   double native, ring;
 };
 
-/// LinkModel::ring by races on longer and longer buckets: from there on the ring won all of them,
-/// and clearly.
+/// LinkModel::ring from races on ever longer buckets: the size from which the ring clearly won all
+/// of them.
 std::uint64_t ring_from(std::span<const Race> races);
 
-/// The same of a transport whose all_reduce is native, by races on buckets of 1, 4, 16 and 64 MiB;
-/// those that `link` takes longer than about 25 ms to pass are left out. Collective; the same on
-/// all ranks. kNever where there is no native one. exec.workspace required. Throws CommError.
+/// Races the ring against a transport's native all_reduce on buckets of 1, 4, 16 and 64 MiB,
+/// skipping those that need more than about 25 ms on `link`, and returns ring_from() of the races.
+/// kNever if all_reduce is not native. Collective; equal on all ranks. Needs exec.workspace. Throws
+/// CommError.
 std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline);
 
 }  // namespace winnow::comm

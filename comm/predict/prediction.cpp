@@ -18,7 +18,7 @@ namespace winnow::comm {
 
 namespace {
 
-/// Merges what one rank did in a round into what all did.
+/// Merges one rank's part of a round into the round of all ranks.
 void note(std::vector<RoundOfPrediction>& rounds, std::size_t number,
           const RoundOfPrediction& mine) {
   if (rounds.size() <= number) {
@@ -34,7 +34,7 @@ void note(std::vector<RoundOfPrediction>& rounds, std::size_t number,
   all.end = std::max(all.end, mine.end);
 }
 
-/// What all ranks of a run add to.
+/// The results to which all ranks of a run add.
 struct Tally {
   const Scenario& scenario;
   const Schedule& schedule;
@@ -42,7 +42,7 @@ struct Tally {
   Prediction& prediction;
 };
 
-/// One rank's part of a bucket that nobody holds.
+/// One rank's part of a bucket without memory.
 class PartOfCall {
  public:
   PartOfCall(const Tally& tally, std::uint64_t count, const compress::Compressor& compressor,
@@ -64,7 +64,7 @@ class PartOfCall {
   PartOfCall(const PartOfCall&) = delete;
   PartOfCall& operator=(const PartOfCall&) = delete;
 
-  /// What this rank keeps of the sums of its node.
+  /// Elements that this rank keeps of its node's sums.
   std::uint64_t served_k(const Rails& rails) const {
     std::uint64_t k = 0;
     for (std::size_t rail = 0; rail < shards.of_rail.size(); ++rail) {
@@ -176,7 +176,7 @@ Prediction predict(const Scenario& scenario) {
   WINNOW_EXPECTS(scenario.max_part <= Options::kMaxPart,
                  "parts of a bucket have at most " + std::to_string(Options::kMaxPart) +
                      " elements, not " + std::to_string(scenario.max_part));
-  // A message is never longer than all elements and their indices.
+  // A message is never longer than all elements with their indices.
   const Nowhere nowhere(
       2 * compress::message_room(scenario.count, scenario.count, compressor->codings()) +
       2 * scenario.count * sizeof(float));

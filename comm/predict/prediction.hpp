@@ -14,7 +14,7 @@
 
 namespace winnow::comm {
 
-/// One call that is to be predicted: of one float32 parameter, after the first step.
+/// The call to predict: one float32 parameter, after the first step.
 struct Scenario {
   Topology topology = Topology::uniform(1, 1);
   LinkModel links = {};
@@ -25,28 +25,28 @@ struct Scenario {
   bool trace = false;
 };
 
-/// What all ranks did between two stops of a schedule, which end a round.
+/// What all ranks did between two stops of a schedule; each stop ends a round.
 struct RoundOfPrediction {
   std::uint64_t messages = 0;                     ///< of all ranks
-  std::uint64_t least_bytes = 0, most_bytes = 0;  ///< that a rank sent
-  double begin = 0, end = 0;  ///< virtual seconds: the first rank begins, the last one is done
+  std::uint64_t least_bytes = 0, most_bytes = 0;  ///< the least and the most that one rank sent
+  double begin = 0, end = 0;  ///< virtual seconds, from the first rank's begin to the last rank's
+                              ///< end
 };
 
 struct Prediction {
-  const Schedule* schedule = nullptr;     ///< that the scenario's leaves among its topology
-  std::string reason;                     ///< why that one
-  double seconds = 0;                     ///< of the slowest rank
-  std::uint64_t wire_bytes = 0;           ///< of the busiest rank
-  std::uint64_t uplink_bytes = 0;         ///< that leave the busiest node
-  std::uint64_t k = 0;                    ///< elements that rank 0 keeps of its gradient, or of its
-                                          ///< node's sum
-  std::uint64_t parts = 1;                ///< that the bucket travels as
-  std::vector<RoundOfPrediction> rounds;  ///< of a bucket in one part, none of `dense`
-  std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, where asked for
+  const Schedule* schedule = nullptr;  ///< chosen for the scenario and its topology
+  std::string reason;                  ///< why this schedule
+  double seconds = 0;                  ///< until the slowest rank is done
+  std::uint64_t wire_bytes = 0;        ///< sent by the busiest rank
+  std::uint64_t uplink_bytes = 0;      ///< leaving the busiest node
+  std::uint64_t k = 0;      ///< elements that rank 0 keeps of its gradient or its node's sum
+  std::uint64_t parts = 1;  ///< of the bucket
+  std::vector<RoundOfPrediction> rounds;     ///< only for a bucket in one part; none for `dense`
+  std::vector<SimulatedTransfer> transfers;  ///< by `begin`; only if `trace` is set
 };
 
-/// Runs the schedule's own code over simulated ranks that exchange nothing but sizes. Supports are
-/// taken as spread evenly. Throws UsageError where the scenario makes no sense.
+/// Runs the schedule's own code over simulated ranks that exchange only sizes. Assumes that
+/// supports are spread evenly. Throws UsageError if the scenario makes no sense.
 Prediction predict(const Scenario& scenario);
 
 }  // namespace winnow::comm

@@ -33,7 +33,7 @@ std::span<float> Nowhere::floats(std::size_t count) const {
   return {reinterpret_cast<float*>(bytes(count * sizeof(float)).data()), count};
 }
 
-/// Bytes of coding or decoding k elements.
+/// Bytes that coding or decoding k elements moves.
 double SizeOnly::entries(std::uint64_t k) const {
   return everything() ? 0 : kCoded * static_cast<double>(k);
 }
@@ -52,7 +52,7 @@ void SizeOnly::encode(const Exec&, const compress::EncodeJob& job, compress::Out
     const std::uint64_t count = part.partition.local_count(owner);
     std::uint64_t k = count;
     if (!everything()) {
-      // Each its share of what is left, so that the shares add up.
+      // Each owner takes its share of what is left, so that the shares add up.
       k = foreign_left == 0 ? 0 : k_left * count / foreign_left;
       k_left -= k;
       foreign_left -= count;
@@ -72,10 +72,10 @@ std::span<std::byte> SizeOnly::encode_sums(const Exec&, const compress::EncodeJo
   const auto count = static_cast<double>(part.partition.local_count(part.self));
   double bytes = entries(part.owner_k[part.self]) + static_cast<double>(out.size());
   if (everything()) {
-    // acc and what is left of the sums once each, and a byte or so an element of what came.
+    // acc and the rest of the sums once each, and about one byte per received element.
     bytes += (3 * sizeof(float) + static_cast<double>(contributions.size())) * count;
   } else {
-    // What others keep of these positions is what this rank keeps of theirs.
+    // Others keep as many of these positions as this rank keeps of theirs.
     bytes += (kScattered + kCoded) * static_cast<double>(part.k);
   }
   rank_.pass(bytes);
@@ -96,7 +96,7 @@ void SizeOnly::take(const Exec&, const compress::EncodeJob&, compress::Taken& ta
 void SizeOnly::add(const Exec&, const compress::EncodeJob&,
                    std::span<const compress::MessageView> terms,
                    const compress::Addition& out) const {
-  // Every term and the sums once each; coded values are a few bytes at most.
+  // Every term and the sums once each; coded values take a few bytes at most.
   rank_.pass(sizeof(float) * static_cast<double>((terms.size() + 1) * out.sum.size()) +
              static_cast<double>(out.message.size()));
 }
@@ -115,7 +115,7 @@ compress::MessageView SizeOnly::open(const Exec&, std::span<const std::byte> mes
                              .bytes = message};
   std::uint64_t& k = view.header.k;
   if (view.header.kind != compress::Header::Kind::partial) return view;
-  // The fewest elements whose message has as many bytes.
+  // The fewest elements whose message has that many bytes.
   std::uint64_t low = 0;
   while (low < k) {
     const std::uint64_t middle = low + (k - low) / 2;
@@ -137,7 +137,7 @@ compress::MessageView SizeOnly::merge(const Exec&, const compress::Header& heade
   compress::MessageView sum{.header = header, .index = {}, .value = {}, .format = {}, .coded = {}};
   const auto k = std::min(static_cast<std::uint64_t>(std::llround(a + b - both)), header.k);
   sum.header.k = compress::shortest_k(header.count, k, compress::partial_codings(codings()));
-  // Lists are decoded and merged; whole messages are added up.
+  // Lists are decoded and merged; whole messages are added.
   rank_.pass(sum.carries_all() ? 3 * sizeof(float) * count : kCoded * (2 * a + b));
   return sum;
 }

@@ -10,11 +10,11 @@
 
 namespace winnow::comm {
 
-/// Address space that is never touched: what messages and tensors of Payload::sizes are made of.
-/// All of them overlap.
+/// Address space that is never touched, for messages and tensors of Payload::sizes. They all
+/// overlap.
 class Nowhere {
  public:
-  /// Throws UsageError where there is not so much address space.
+  /// Throws UsageError if there is not that much address space.
   explicit Nowhere(std::size_t bytes);
   ~Nowhere();
   Nowhere(const Nowhere&) = delete;
@@ -28,9 +28,9 @@ class Nowhere {
   std::size_t size_;
 };
 
-/// Stands for a compressor where only sizes travel: messages have the sizes that it would give
-/// them, of supports that are spread evenly and know nothing of each other, and virtual time passes
-/// as its passes over memory take.
+/// A stand-in compressor for runs where only sizes travel. Messages have the sizes that the real
+/// one would give them for independent, evenly spread supports, and its passes over memory take
+/// virtual time.
 class SizeOnly final : public compress::Compressor {
  public:
   /// `specification` as in Options::compressor. The others must outlive it.
@@ -65,9 +65,9 @@ class SizeOnly final : public compress::Compressor {
   bool write_outcome(const Exec& exec, const compress::Part& part,
                      const compress::Outcome& outcome) const override;
 
-  /// Takes the time of writing `messages`, which carry `k` elements together, into the elements.
+  /// Takes the time of writing `messages` with `k` elements in all into the elements.
   void write(std::uint64_t count, std::uint64_t k) const;
-  /// Takes the time of writing a sum of all elements into them.
+  /// Takes the time of writing a sum of all elements.
   void write_sum(std::uint64_t count) const;
 
  protected:

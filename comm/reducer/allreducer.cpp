@@ -23,15 +23,15 @@ namespace {
 
 using compress::Header;
 
-/// What must be equal on all ranks.
+/// Digest of all options that must be equal on all ranks.
 std::uint64_t digest_of(Options options) {
   options.threads = options.stats = options.debug = 0;
   options.residual_memory = ResidualMemory::device;
   return comm::Hash().add(options.to_string()).value();
 }
 
-/// Cores that this process may run on, or its share of the node's, whichever are fewer: a launcher
-/// that binds ranks to cores has shared them out already, one that does not has not.
+/// The smaller of the cores that this process may run on and its share of the node's. A launcher
+/// that binds ranks to cores has shared them out already; one that does not bind has not.
 int default_threads(const Topology& topology, int rank) {
   const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   cpu_set_t set;
@@ -40,7 +40,7 @@ int default_threads(const Topology& topology, int rank) {
   return std::max(1, std::min(bound, online / topology.ranks_on(topology.node_of(rank))));
 }
 
-/// Patterns are written one after another in Options::to_string, so they hold none of its marks.
+/// Options::to_string joins patterns, so they must not contain its separators.
 void check_patterns(std::span<const std::string> patterns) {
   for (const std::string& pattern : patterns) {
     WINNOW_EXPECTS(!pattern.empty() && pattern.find_first_of(" \t\n;,") == std::string::npos,
@@ -57,7 +57,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       exec(site.exec()),
       options(given),
       topology(Topology::uniform(1, 1)) {
-  // A rank whose options are wrong still meets the others, so that all of them hear of it.
+  // A rank with wrong options still meets the others, so that all of them learn of it.
   std::string refusal;
   Header mine;
   try {
@@ -99,8 +99,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       ends, site.device());
 }
 
-/// Measures them only where a choice depends on them; the options then say what was measured, so
-/// that a run's predictions can be had again.
+/// Measures links only if a choice depends on them. The options then hold the result, so that a
+/// run's predictions can be repeated.
 LinkModel AllReducer::Impl::find_links() {
   if (!options.links.empty()) return LinkModel::parse(options.links);
   const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
@@ -124,7 +124,7 @@ AllReducer::Impl::~Impl() {
   try {
     comm::write_stats_table(std::cerr, transport->size(), options, book.buckets(), book.totals());
   } catch (...) {
-    // No memory for a table.
+    // There is no memory for a table.
   }
 }
 

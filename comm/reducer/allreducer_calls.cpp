@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// A call, from the gradients to the sums.
+// A call, from gradients to sums.
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -27,13 +27,13 @@ using compress::Header;
 using kernels::Stopwatch;
 using kernels::StreamClock;
 
-/// Parameters that have one.
+/// Counts the parameters that have a residual.
 std::uint64_t AllReducer::Impl::count_residuals() const {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       parameters, [](const auto& entry) { return !entry.second.residual.empty(); }));
 }
 
-/// `mark`, if not null, is set behind the call's work on a device.
+/// Sets `mark`, if not null, behind the call's work on a device.
 void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp chosen,
                                   kernels::StreamMark* mark) {
   const std::lock_guard lock(calling);
@@ -55,13 +55,13 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
     log->call(calls - 1, book.of(bucket), book.call());
     if (clock != nullptr) book.forget_times();
     book.finish(bucket, site.allocations() + residuals);
-  } catch (const CudaError& error) {  // nothing can be put back on a device that has failed
+  } catch (const CudaError& error) {  // a failed device cannot put anything back
     transport->abort(error.what());
     give_up(error.what());
   }
 }
 
-/// One call: the bucket and its plan, the sums over ranks, and their way into the bucket.
+/// One call: finds the bucket and its plan, sums over ranks, and writes the sums into the bucket.
 const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec)),
       pinned_scope(exec.pinned_workspace != nullptr ? *exec.pinned_workspace : *exec.workspace);
@@ -70,7 +70,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const auto trial = trials.find(bucket.id);
   const bool unseen = ends != nullptr && comm::may_go_unseen(bucket);
   if (trial != trials.end() || !unseen) await_calls();
-  if (trial != trials.end()) kernels::wait(exec);  // for what is not of the call
+  if (trial != trials.end()) kernels::wait(exec);  // the trial must not time earlier work
   const auto start = Deadline::Clock::now();
   comm::view(bucket, widened.segments());
   begin(bucket);
@@ -118,8 +118,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   return bucket;
 }
 
-/// Where a collective has worked on elements in place, but all their gradients still stand where
-/// they came from, takes them from there again, to be put back.
+/// If a collective worked on elements in place but all their gradients still have an original (an
+/// input or 16-bit elements), reads them again, to be put back.
 void AllReducer::Impl::recover(const Bucket& bucket) {
   bool found = false;
   for (Exchange& exchange : exchanges) {
@@ -133,7 +133,7 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
   if (found) widened.read(exec);
 }
 
-/// After this nothing is as it was on all ranks, and the transport may still use what it was given.
+/// From here on ranks may differ, and the transport may still use the buffers it was given.
 void AllReducer::Impl::give_up(const std::string& why) {
   broken = why;
   site.abandon();
@@ -171,7 +171,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
   ++calls;
 }
 
-/// Stages are numbered so that no two messages of a call share random numbers.
+/// Numbers the stages so that no two messages of a call share random numbers.
 kernels::RandomKey AllReducer::Impl::random_of(const compress::Part& part,
                                                std::uint16_t number) const {
   return {.seed = options.seed,
@@ -180,20 +180,20 @@ kernels::RandomKey AllReducer::Impl::random_of(const compress::Part& part,
           .stage = number * (part.partition.owners() + 1)};
 }
 
-/// Runs parts [first, last_part) through their schedules. Returns whether no rank's gradient was
-/// found not finite, which all ranks know.
+/// Runs parts [first, last_part) through their schedules. Returns whether every rank's gradient was
+/// finite, as far as headers tell; the answer is equal on all ranks.
 bool AllReducer::Impl::run(std::size_t first, std::size_t last_part) {
   const auto parts = std::span(exchanges).subspan(first, last_part - first);
   return comm::run_parts(std::span(schedules).subspan(first, parts.size()), parts);
 }
 
-/// Compressed parts are summed before dense ones begin, and sums that would overwrite a gradient
-/// are written last, so that whatever fails can be put back. Returns false where the bucket is to
-/// become NaN: what decides has the same bits on all ranks.
+/// Sums compressed parts before dense ones begin, and writes sums that overwrite a gradient last,
+/// so that any failure can be put back. Returns false if the bucket must become NaN; all ranks
+/// decide that from the same bits.
 bool AllReducer::Impl::reduce(const Bucket& bucket) {
   const bool fits = run(0, bucket.compressed) && sums_fit(bucket, 0, bucket.compressed);
-  // Dense sums have no header for the poison bit, and need none: they are not finite where a
-  // gradient is not. They go in any case, since other ranks may not have looked at the others yet.
+  // Dense sums need no poison bit: they are not finite if a gradient is not. They run in any case,
+  // since other ranks may not have looked at the compressed parts yet.
   if (!run(bucket.compressed, exchanges.size()) || !fits) return false;
   const Stopwatch watch(book.call().add_seconds);
   if (bucket.mixed() && !sums_are_finite(bucket.compressed)) return false;
@@ -207,13 +207,13 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
   return true;
 }
 
-/// Whether the sums of parts [first, last_part) are finite in the types that they go back to.
+/// Whether the sums of parts [first, last_part) stay finite in the caller's types.
 bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
                                 std::size_t last_part) const {
   return widened.fits(exec, bucket, std::span(exchanges).subspan(first, last_part - first));
 }
 
-/// Of the parts from `first` on.
+/// Whether the sums of the parts from `first` on are finite.
 bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
   const auto look = [&](std::uint32_t* not_finite) {
     for (const Exchange& exchange : std::span(exchanges).subspan(first)) {
@@ -223,7 +223,7 @@ bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
   return kernels::answer(exec, look) == 0;
 }
 
-/// Ends a call that cannot be finished, or whose result is not finite.
+/// Ends a call that failed or whose result is not finite.
 void AllReducer::Impl::put_back(float fill) {
   for (const Exchange& exchange : exchanges) comm::put_back(exchange, exec, fill);
   residuals = count_residuals();

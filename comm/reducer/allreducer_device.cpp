@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of calls on a device, which return before they are done.
+// The outcome of calls on a device, which return before they are done.
 #include <exception>
 #include <mutex>
 #include <winnow/error.hpp>
@@ -10,7 +10,7 @@
 
 namespace winnow {
 
-/// What became of earlier calls on a device.
+/// Learns the outcome of earlier calls on a device.
 void AllReducer::Impl::hear() {
   if (ends == nullptr) return;
   if (const std::string why = ends->failure(); !why.empty()) {
@@ -26,8 +26,8 @@ void AllReducer::Impl::hear() {
   });
 }
 
-/// Before the host waits for the device: which may still wait for messages of calls that have not
-/// been waited for, and knows no deadline.
+/// Call this before the host waits for the device: the device may still wait for messages of
+/// earlier calls, and it knows no deadline.
 void AllReducer::Impl::await_calls() {
   if (ends == nullptr) return;
   try {
@@ -38,7 +38,7 @@ void AllReducer::Impl::await_calls() {
   }
 }
 
-/// The same for those of the call under way.
+/// Waits for the messages of the current call.
 void AllReducer::Impl::await_messages() {
   try {
     transport->wait(transport->start(exec), deadline());
@@ -48,7 +48,7 @@ void AllReducer::Impl::await_messages() {
   }
 }
 
-/// Waits for the device, but not for ever, and hears what became of the last calls.
+/// Waits for the device with a deadline, and learns the outcome of the last calls.
 void AllReducer::Impl::end_calls() noexcept {
   if (ends == nullptr) return;
   try {
@@ -62,14 +62,14 @@ void AllReducer::Impl::end_calls() noexcept {
   ends->close();
 }
 
-/// Where messages are a stream's work, sees to it that the wait for a peer that is gone ends. It
-/// may be the host that waits, in the middle of a call, for room in the stream: so nothing is
-/// touched here that a call uses, and the next look at the transport or at `ends` does the rest.
+/// If messages are work on a stream, ends the wait for a dead peer. The host itself may be waiting
+/// for space in the stream in the middle of a call. So this touches nothing that a call uses; the
+/// next look at the transport or at `ends` does the rest.
 void AllReducer::Impl::watch() {
   if (watcher || !transport->captures() || transport->size() == 1) return;
   watcher.emplace(ends, site.device(), std::chrono::duration<double>(patience()), [this] {
     const char* const why = "the deadline passed while the device waited for messages";
-    ends->fail(why);  // before the work goes on, and seems done
+    ends->fail(why);  // before the work continues and seems done
     transport->abort(why);
   });
 }
@@ -83,8 +83,8 @@ void AllReducer::Impl::synchronize() {
   hear();
 }
 
-/// A graph holds no mark that anybody could read, and none of another stream may be read while it
-/// is made.
+/// Null during capture: marks in a graph cannot be read, and marks of another stream must not be
+/// read while a graph is captured.
 kernels::StreamClock* AllReducer::Impl::call_clock() const noexcept {
   try {
     return clock != nullptr && !kernels::is_captured(exec) ? clock.get() : nullptr;

@@ -29,9 +29,9 @@
 
 namespace winnow {
 
-/// An AllReducer: how it is made (allreducer.cpp), what a bucket's first call plans
-/// (allreducer_plans.cpp), what each call does (allreducer_calls.cpp), and what becomes of calls on
-/// a device (allreducer_device.cpp).
+/// An AllReducer: construction (allreducer.cpp), the plan at a bucket's first call
+/// (allreducer_plans.cpp), the calls (allreducer_calls.cpp) and the outcome of calls on a device
+/// (allreducer_device.cpp).
 struct AllReducer::Impl {
   Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where);
   ~Impl();
@@ -57,7 +57,7 @@ struct AllReducer::Impl {
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;
 
-  // Calls on a device, later.
+  // The outcome of calls on a device.
   void hear();
   void synchronize();
   void watch();
@@ -65,14 +65,13 @@ struct AllReducer::Impl {
   void await_messages();
   void end_calls() noexcept;
   void expect_capturable(std::span<const Segment> segments) const;
-  /// For the call under way; null where the host's clock serves, and
-  /// where the device does not say.
+  /// For the current call; null if the host's clock serves or the device cannot tell.
   kernels::StreamClock* call_clock() const noexcept;
 
   float factor() const {
     return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
   }
-  /// A native collective blocks without end, so where a deadline is asked for the ring serves.
+  /// A native collective ignores deadlines, so the ring serves if a deadline is set.
   std::uint64_t ring() const { return options.deadline > 0 ? 0 : links.ring; }
   double patience() const {
     constexpr double kDefault = 600;  // seconds
@@ -82,7 +81,7 @@ struct AllReducer::Impl {
 
   comm::Site site;  // outlives what uses it
   Transport* transport;
-  const Exec& exec;  // of buckets
+  const Exec& exec;  // for buckets
   Options options;
   std::unique_ptr<compress::Compressor> compressor;
   Topology topology;
@@ -92,20 +91,20 @@ struct AllReducer::Impl {
   std::uint64_t calls = 0;
   comm::Parameters parameters;
   std::unordered_map<std::uint64_t, comm::Bucket> buckets;
-  std::unordered_map<std::uint64_t, comm::Trial> trials;  // of those whose plan is not settled
-  ReduceOp op = ReduceOp::sum;                            // of the call under way
+  std::unordered_map<std::uint64_t, comm::Trial> trials;  // of buckets whose plan is not settled
+  ReduceOp op = ReduceOp::sum;                            // of the current call
   comm::Widened widened;                                  // its segments
-  std::vector<const comm::Schedule*> schedules;  // of the call under way, one for each part
-  std::vector<comm::Exchange> exchanges;         // the same
+  std::vector<const comm::Schedule*> schedules;           // of the current call, one for each part
+  std::vector<comm::Exchange> exchanges;                  // likewise
   comm::StatsBook book;
-  std::unique_ptr<kernels::StreamClock> clock;  // of calls on a device, where Stats are asked for
+  std::unique_ptr<kernels::StreamClock> clock;  // for calls on a device, if Options::stats is not 0
   std::unique_ptr<comm::DebugLog> log;
   std::shared_ptr<comm::CallEnds> ends;  // of calls on a device
   std::shared_ptr<comm::CallQueue> queue;
-  std::uint64_t residuals = 0;           // allocated
-  std::string broken;                    // why no call is possible any more, if so
+  std::uint64_t residuals = 0;           // number of residuals allocated
+  std::string broken;                    // why no more calls are possible, or empty
   std::mutex calling;                    // held by the thread that makes a call
-  std::optional<comm::Watcher> watcher;  // of calls on a device over a transport of its streams
+  std::optional<comm::Watcher> watcher;  // of calls on a device, if messages are work on its stream
 };
 
 }  // namespace winnow

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The plans of buckets: made at the first call of each, or by the end of a trial.
+// Plans buckets: at the first call of each, and at the end of a trial.
 #include <exception>
 #include <utility>
 #include <winnow/error.hpp>
@@ -22,7 +22,7 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   return meet(id, segments);
 }
 
-/// Of a bucket whose plan is not settled; at the end of the trial the settled one.
+/// The plan of a bucket in a trial; at the trial's end, the settled one.
 Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
   if (!trial.complete()) return trial.plan();
   const std::uint64_t id = trial.first().id;
@@ -39,8 +39,8 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
   return settled;
 }
 
-/// The first call of a bucket: plans it and compares the plan with all ranks'. Leaves no trace
-/// where they disagree.
+/// The first call of a bucket: plans it and compares the plan with all ranks. Leaves no trace if
+/// they disagree.
 Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segments) {
   std::vector<std::uint64_t> fresh;
   for (const Segment& segment : widened.segments()) {

@@ -14,7 +14,7 @@ using kernels::CallReport;
 
 namespace {
 
-/// What the device writes while the host looks.
+/// Reads a word that the device writes meanwhile.
 template <class T>
 T look(T& word) {
   return std::atomic_ref<T>(word).load(std::memory_order_acquire);

@@ -19,43 +19,43 @@
 
 namespace winnow::comm {
 
-/// Calls on a device whose work is enqueued and not waited for: their ends, in the order of the
-/// stream, and what the host may know of them. One thread at a time enqueues; `done`, `test` and
-/// `wait` are for any. To end this waits for the device.
+/// The ends of stream-ordered calls, in stream order, and what the host learns of them. One thread
+/// at a time enqueues; any thread may call `done`, `test` and `wait`. The destructor waits for the
+/// device.
 class CallEnds {
  public:
-  /// Of calls on where.stream of the current device. `patience` is how long, in seconds, a wait for
-  /// one may take.
+  /// For calls on where.stream of the current device. A wait for the next end gives up after
+  /// `patience` seconds.
   CallEnds(const Exec& where, double patience);
 
-  /// Of the call that is being enqueued.
+  /// The verdict of the call that is being enqueued.
   kernels::CallStatus& verdict();
-  /// Sees to it that calls of buckets below `buckets` may end. Allocates where there are more.
+  /// Makes room for calls of buckets below `buckets`; allocates if there are more than before.
   void make_room(std::size_t buckets);
-  /// Enqueues the end of a call of a bucket. In a capture: of each replay, which counts as the call
-  /// before.
+  /// Enqueues the end of a bucket's call. During capture: the end of each replay, which counts as
+  /// the call before.
   void end(std::size_t bucket);
 
   /// Calls whose ends are enqueued.
   std::uint64_t ended() const { return ended_; }
   /// How many of them are known to be done, without asking the device.
   std::uint64_t done() const;
-  /// Whether the first `calls` of them are done, and all replays on the stream, where one was
-  /// captured.
+  /// Whether the first `calls` of them are done and, if one was captured, all replays on the
+  /// stream.
   bool test(std::uint64_t calls) const;
-  /// Returns when they are. CommError where none ends for too long, CudaError where the device has
-  /// failed.
+  /// Returns when they are done. Throws CommError if no call ends for too long, CudaError if the
+  /// device has failed.
   void wait(std::uint64_t calls) const;
 
-  /// No call after this comes to a good end. For any thread.
+  /// Makes every later call fail. For any thread.
   void fail(const std::string& why);
-  /// What fail was told, or what is wrong with a message that some call met; or empty. For any
+  /// The reason given to fail, or what is wrong with a message that a call met; or empty. For any
   /// thread.
   std::string failure() const;
-  /// Calls of a bucket that have become NaN since this was asked last.
+  /// Calls of a bucket that became NaN since the last time this was asked.
   std::uint64_t refused(std::size_t bucket);
   std::size_t buckets() const { return heard_.size(); }
-  /// The stream may go: whoever asks later hears that all is done.
+  /// The stream may be destroyed now; later questions are answered as if all calls were done.
   void close() { closed_ = true; }
 
  private:

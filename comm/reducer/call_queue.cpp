@@ -23,7 +23,7 @@ std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) 
   return calls_.end() - 1;
 }
 
-/// Runs call next_ outside the lock. Its slot may move meanwhile, its segments do not.
+/// Runs call next_ without the lock. Its slot may move meanwhile; its segments do not.
 void CallQueue::run_next(Lock& lock) {
   const std::span<const Segment> segments = calls_[next_].segments;
   const ReduceOp op = calls_[next_].op;

@@ -19,42 +19,42 @@
 
 namespace winnow::comm {
 
-/// Calls in flight: run one after another, in the order issued, so that all ranks run them in the
-/// same order whatever they wait for first. Either by a thread of its own, which starts with the
-/// first call, or by whoever waits. Once grown, it allocates nothing. One thread at a time may use
-/// it, beside its own.
+/// Calls in flight. They run one after another in the order issued, so all ranks run them in the
+/// same order, whichever is waited for first. The queue's own thread runs them (it starts with the
+/// first call), or the thread that waits. Allocates nothing once grown. Besides its own thread, one
+/// thread at a time may use it.
 class CallQueue {
  public:
-  /// Runs a call, and sets the mark behind its work where that is a device's.
+  /// Runs a call and sets the mark behind its work if that is on a device.
   using Run = std::function<void(std::span<const Segment>, ReduceOp, kernels::StreamMark& mark)>;
 
-  /// Of calls on a device, which have run when their work is enqueued: `ends`, and that device as
-  /// kernels::current_device gives it. Of others null, and -1.
+  /// For calls on a device, which have run once their work is enqueued: `ends`, and the device as
+  /// given by kernels::current_device. Otherwise null and -1.
   CallQueue(bool threaded, Run run, std::shared_ptr<CallEnds> ends, int device)
       : threaded_(threaded), run_(std::move(run)), ends_(std::move(ends)), device_(device) {}
-  /// Runs what is still to be run; errors that nobody waited for are gone.
+  /// Runs the remaining calls; drops errors that nobody waited for.
   ~CallQueue() { close(); }
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  /// Adds a call; the segments are copied, what they view is not. Returns its number, which one
-  /// wait must follow.
+  /// Adds a call. Copies the segments, but not their elements. Returns its number, for exactly one
+  /// wait.
   std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
-  /// Returns when the call has run, or throws what it threw. Once for each number. Returns what
-  /// CallEnds::wait takes for the work of that call.
+  /// Returns when the call has run, or throws what it threw. Once for each number. Returns the
+  /// number that CallEnds::wait takes for the call's work.
   std::uint64_t wait(std::uint64_t number);
-  /// The same for the work: CommError where that failed, or does not end in time.
+  /// Waits for the work, too: CommError if it failed or does not end in time.
   void finish(std::uint64_t number);
-  /// Returns when the call has run, and makes `stream` wait for its work. Throws as wait does, and
-  /// then is the one wait.
+  /// Returns when the call has run, and makes `stream` wait for its work. If this throws (as wait
+  /// does), it counts as the wait for this number.
   void order(std::uint64_t number, void* stream);
-  /// Whether the call has run, and its work is done. Without a thread it first runs the next one.
+  /// Whether the call has run and its work is done. Without a thread it first runs the next call.
   bool test(std::uint64_t number);
   /// Whether every call has run.
   bool idle();
-  /// Returns when they have.
+  /// Returns when every call has run.
   void drain();
-  /// What the destructor does. No call may follow.
+  /// Does the destructor's work. No call may follow.
   void close() noexcept;
 
  private:
@@ -62,9 +62,9 @@ class CallQueue {
     std::vector<Segment> segments;
     ReduceOp op = ReduceOp::sum;
     std::unique_ptr<kernels::StreamMark> mark;
-    std::uint64_t ended = 0;  // calls on the device, this one too
+    std::uint64_t ended = 0;  // calls on the device, including this one
     std::exception_ptr error;
-    bool awaited = true;  // its error is still to be asked for
+    bool awaited = true;  // nobody has asked for its error yet
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -76,7 +76,7 @@ class CallQueue {
   const Run run_;
   const std::shared_ptr<CallEnds> ends_;
   const int device_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable issued_, done_;
   Fifo<Call> calls_;        // not popped yet
   std::uint64_t next_ = 0;  // number of the first call that has not run

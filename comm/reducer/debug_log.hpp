@@ -12,9 +12,9 @@
 
 namespace winnow::comm {
 
-/// The lines that Options::debug asks for, each beginning "winnow[RANK]: " and written by one call
-/// of out.write, so that lines of ranks do not mix. One thread at a time; allocates only until a
-/// line of each length has been written.
+/// The lines that Options::debug asks for. Each begins "winnow[RANK]: " and is one out.write, so
+/// that lines of different ranks do not mix. One thread at a time; allocates only until a line of
+/// each length has been written.
 class DebugLog {
  public:
   DebugLog(int level, int rank, std::ostream& out)
@@ -22,9 +22,9 @@ class DebugLog {
 
   /// Level 1: a bucket's plan, at its first call.
   void plan(const Bucket& bucket, const BucketStats& stats);
-  /// Level 2: what a call did; `number` of them were made before.
+  /// Level 2: what a call did, after `number` earlier calls.
   void call(std::uint64_t number, const BucketStats& bucket, const Stats& call);
-  /// Level 1: no call is possible any more.
+  /// Level 1: no more calls are possible.
   void broken(std::string_view why);
 
  private:

@@ -16,7 +16,7 @@
 namespace winnow::comm {
 namespace {
 
-/// Payloads of NaN are no result: a native collective may leave others on each rank.
+/// Any NaN as one value: a native collective may leave different payloads on each rank.
 template <class T>
 std::uint64_t bits_of(T element) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -27,7 +27,7 @@ std::uint64_t bits_of(T element) {
   }
 }
 
-/// Elements where the host can read them: a copy of those of a device, in exec.workspace.
+/// Elements where the host can read them: for a device, a copy in exec.workspace.
 template <class T>
 class HostCopy {
  public:

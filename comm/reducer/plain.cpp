@@ -12,7 +12,7 @@ namespace {
 
 using kernels::Stopwatch;
 
-/// All elements as one view where they follow each other in memory, else empty.
+/// All elements as one view if they are adjacent in memory, else empty.
 Elements contiguous(std::span<const Segment> segments, std::uint64_t count) {
   const Elements first = segments.front().elements;
   const std::byte* end = first.bytes().data();

@@ -13,8 +13,9 @@
 
 namespace winnow::comm {
 
-// Buckets that are no sum of gradients: elements of other types, minimum, maximum and product. They
-// travel plain: dense, without header, residual or poison, all segments by one native collective.
+// Plain buckets are not sums of gradients: they have elements of other types, or take the minimum,
+// maximum or product. They travel dense, without header, residual or poison bit, in one native
+// collective over all segments.
 
 /// Why a bucket travels plain, or empty. Takes segments as the caller gave them.
 std::string plain_reason(std::span<const Segment> segments, ReduceOp op);
@@ -23,8 +24,8 @@ std::string plain_reason(std::span<const Segment> segments, ReduceOp op);
 Bucket plan_plain(std::uint64_t id, std::span<const Segment> segments, std::string reason,
                   const World& world);
 
-/// Reduces segments of one type, not of 16 bits: in place where they follow each other in memory,
-/// through scratch of the same size where they do not. Where it throws, all elements are zero.
+/// Reduces segments of one type, not 16-bit: in place if they are adjacent in memory, otherwise
+/// through scratch of the same size. If it throws, all elements are zero.
 void reduce_plain(const Collective& collective, std::span<const Segment> segments, ReduceOp op,
                   Stats& stats);
 

@@ -26,7 +26,7 @@ Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
     if (where.place == Place::cuda) {
       exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
       exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
-      // Now, with nothing under way: to page-lock memory may wait for the device.
+      // Now, while nothing is under way: page-locking memory may wait for the device.
       pinned_workspace_->reserve(1);
     }
     exec_.place = where.place;

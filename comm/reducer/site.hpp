@@ -14,41 +14,41 @@
 
 namespace winnow::comm {
 
-/// Where a rank works: the memory of its buckets, scratch there and on the host, and the transport
-/// for messages from either.
+/// Where a rank works: the memory of its buckets, scratch there and on the host, and transports for
+/// messages in either memory.
 class Site {
  public:
-  /// Of buckets in the memory of where.place, worked on in the order of where.stream. UsageError
-  /// where it says more, or cannot be; there is a host all the same, see refusal().
+  /// For buckets in the memory of where.place, in the order of where.stream. UsageError if `where`
+  /// sets more than these, or is not possible; see refusal().
   Site(std::shared_ptr<Transport> transport, const Exec& where);
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
 
-  /// Why buckets cannot lie there, or empty. Until all ranks have heard of it host() serves.
+  /// Why buckets cannot lie there, or empty. host() serves until all ranks know.
   const std::string& refusal() const { return refusal_; }
 
-  /// As it was given.
+  /// The transport as given.
   const std::shared_ptr<Transport>& transport() const { return transport_; }
-  /// For messages in the memory of buckets, and for those of the host, which do not go while others
-  /// are under way.
+  /// Transports for messages in the buckets' memory and in host memory. Host messages do not go
+  /// while others are under way.
   Transport& world() const { return world_->transport(); }
   Transport& control() const { return control_->transport(); }
 
-  /// How work on buckets runs, and on what the host alone sees. They live as long as this.
+  /// How to work on buckets, and on what only the host sees. Valid as long as this object.
   const Exec& exec() const { return exec_; }
   const Exec& host() const { return host_; }
   void set_threads(int threads) { exec_.threads = host_.threads = threads; }
 
-  /// That of buckets; -1 where they lie in host memory.
+  /// The buckets' device; -1 for host memory.
   int device() const { return device_; }
 
-  /// Blocks of scratch, of either memory.
+  /// Scratch blocks allocated, in both memories.
   std::uint64_t allocations() const;
-  /// Never frees scratch again, which the transport may still read or write.
+  /// Never frees scratch again: the transport may still access it.
   void abandon() noexcept;
 
  private:
-  Workspace workspace_;  // these outlive the transports, which may still read what was sent
+  Workspace workspace_;  // these outlive the transports, which may still read sent buffers
   std::optional<Workspace> device_workspace_, pinned_workspace_;
   Exec host_, exec_;
   int device_ = -1;

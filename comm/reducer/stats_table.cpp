@@ -18,7 +18,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-constexpr std::size_t kTextColumns = 3;  // the first ones: to the left; numbers to the right
+constexpr std::size_t kTextColumns = 3;  // the first columns, aligned left; numbers are aligned
+                                         // right
 
 std::string fixed(double value, int digits) {
   std::array<char, 64> text;
@@ -41,7 +42,7 @@ std::string hex(std::uint64_t value) {
   return {text.data(), static_cast<std::size_t>(size)};
 }
 
-/// part / whole by `write`, or "-" where there is nothing to divide by.
+/// part / whole by `write`, or "-" if whole is 0.
 template <class Write>
 std::string ratio(double part, std::uint64_t whole, const Write& write) {
   return whole == 0 ? "-" : write(part / static_cast<double>(whole));
@@ -59,7 +60,7 @@ Row head(bool measured) {
   return row;
 }
 
-/// A row of what `stats` says, a call where that has a meaning.
+/// A row for `stats`, per call where that makes sense.
 Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool measured) {
   const auto ms = [&](double seconds) {
     return ratio(1000 * seconds, stats.calls, [](double x) { return fixed(x, 3); });
@@ -136,7 +137,7 @@ void write_stats_table(std::ostream& out, int ranks, const Options& options,
     rows.push_back(row_of(label_of(bucket), bucket.count, bucket.totals, measured));
     count += bucket.count;
   }
-  Stats sums = totals;  // without what is the last call's alone
+  Stats sums = totals;  // without the texts of the last call
   sums.schedule.clear();
   sums.coding.clear();
   sums.residual_norm = std::numeric_limits<double>::quiet_NaN();

@@ -16,7 +16,7 @@ namespace winnow::comm {
 
 namespace {
 
-/// Adds to the verdict whether dense sums are finite, which they are not where a gradient is not.
+/// Adds to the verdict whether dense sums are finite; they are not if a gradient is not.
 void judge(const Exec& exec, std::span<const Exchange> dense, kernels::CallStatus& verdict) {
   for (const Exchange& exchange : dense) {
     kernels::all_finite(exec, exchange.sum, &verdict.not_finite);
@@ -45,7 +45,7 @@ bool may_go_unseen(const Bucket& bucket) {
 void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict) {
   const Exec& exec = call.exec;
   for (Exchange& exchange : call.exchanges) exchange.verdict = &verdict;
-  if (call.bucket.compressed == 0) {  // there is nothing to take back
+  if (call.bucket.compressed == 0) {  // nothing to put back
     (void)run_parts(call.schedules, call.exchanges);
     const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
     write(call, exec);
@@ -56,7 +56,8 @@ void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict) {
     for (const compress::Piece& piece : exchange.part.pieces) {
       if (!piece.residual().empty()) continue;
       make_residual(exec, piece);
-      kernels::fill(exec, piece.residual(), -0.0F);  // it is added from now on, and changes nothing
+      kernels::fill(exec, piece.residual(), -0.0F);  // it will be added from now on and must change
+                                                     // nothing
     }
   }
   (void)run_parts(call.schedules.first(call.bucket.compressed),

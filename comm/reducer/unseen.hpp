@@ -16,14 +16,14 @@
 
 namespace winnow::comm {
 
-// Calls in device memory whose host enqueues all there is to do, whatever the device will find: a
-// verdict in device memory decides what of it is done.
+// Stream-ordered calls: the host enqueues everything, and a verdict in device memory decides which
+// of it takes effect.
 
-/// Whether a bucket there may be reduced so: Schedule::unseen of all its parts, of none of them
-/// Part::any_k, and of a dense one no residual whose end would be up to the sum.
+/// Whether a bucket in device memory may be reduced so: all its parts have Schedule::unseen, none
+/// has Part::any_k, and no dense part has a residual to clear that depends on the sum.
 bool may_go_unseen(const Bucket& bucket);
 
-/// A call and its parts, in their order.
+/// A call and its parts, in order.
 struct UnseenCall {
   const Exec& exec;
   const Bucket& bucket;
@@ -32,12 +32,12 @@ struct UnseenCall {
   const Widened& widened;
 };
 
-/// The parts through their schedules, and their sums to the elements. Where the verdict on a bucket
-/// with compressed parts says so in the end, what was taken is put back, and elements become NaN.
-/// Exempt parameters that travel beside these get residuals, for what may be put back.
+/// Runs the parts through their schedules and writes their sums to the elements. If the verdict on
+/// a bucket with compressed parts is bad in the end, everything is put back and the elements become
+/// NaN. Exempt parameters in such a bucket get residuals, to put back into.
 void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict);
 
-/// Why a call of a bucket, null where it has no settled plan yet, cannot be captured into a CUDA
+/// Why a call of a bucket (null if its plan is not settled yet) cannot be captured into a CUDA
 /// graph; or empty.
 std::string refuse_capture(const Bucket* bucket, const Options& options,
                            const compress::Compressor& compressor, const Transport& transport);

@@ -13,14 +13,13 @@
 
 namespace winnow::comm {
 
-/// Looks after calls whose messages are a stream's work, so that nobody waits for a peer that is
-/// gone but the device, which knows no deadline: a thread that gives up when calls have been under
-/// way, and none has ended, for too long. It asks nothing of the device before, so captures go on
-/// beside it.
+/// A thread that gives up on stream-ordered calls if some are under way and none ends for too long:
+/// otherwise only the device, which knows no deadline, would wait for a dead peer. Until then it
+/// asks the device nothing, so captures can go on beside it.
 class Watcher {
  public:
-  /// `give_up` is called once at most, on the watcher's thread, with `device` current, beside
-  /// whatever others do.
+  /// Calls `give_up` once at most, on the watcher's thread with `device` current, whatever other
+  /// threads do.
   Watcher(std::shared_ptr<const CallEnds> ends, int device, std::chrono::duration<double> patience,
           std::function<void()> give_up);
   ~Watcher();
@@ -37,7 +36,7 @@ class Watcher {
   std::mutex mutex_;  // guards ending_
   std::condition_variable wake_;
   bool ending_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses everything above
 };
 
 }  // namespace winnow::comm

@@ -12,27 +12,25 @@
 
 namespace winnow::comm {
 
-/// The segments of a call without elements of 16 bits: where there are such, views of float32
-/// scratch from exec.workspace, which lives as long as the call, stand for them; the others stay
-/// views of the caller's.
+/// The segments of a call without 16-bit elements: views of float32 scratch replace those, from
+/// exec.workspace for the duration of the call. The others stay views of the caller's elements.
 class Widened {
  public:
-  /// Starts a call. Elements are not touched, and scratch holds nothing yet.
+  /// Starts a call. Does not touch elements yet, and leaves scratch uninitialised.
   void view(const Exec& exec, std::span<const Segment> segments);
   /// In the order given.
   std::span<const Segment> segments() const { return wide_; }
-  /// Brings the gradients to where segments() view them: widens those of 16 bits, and copies inputs
-  /// to outputs.
+  /// Brings the gradients to segments(): widens 16-bit elements, and copies inputs to outputs.
   void read(const Exec& exec) const;
-  /// Whether read() finds the gradient of a segment again when the call has written to segments().
+  /// Whether read() can find a segment's gradient again after the call has written to segments().
   bool has_original(std::size_t segment) const;
-  /// Whether the sums of parts [first, last) stay finite where they are to be narrowed, times
-  /// factor where they are still Exchange::sum.
+  /// Whether the sums of these parts stay finite when they are narrowed, times the factor if they
+  /// are still in Exchange::sum.
   bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
-  /// The same as a word on the device, for the verdict.
+  /// Puts the answer of fits() into the verdict, as a word on the device.
   void judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
              kernels::CallStatus& verdict) const;
-  /// Rounds what was widened back to where it came from.
+  /// Rounds what was widened back into the caller's elements.
   void narrow(const Exec& exec) const;
 
  private:
@@ -41,7 +39,7 @@ class Widened {
                   const Visit& visit) const;
 
   std::span<const Segment> given_, wide_;
-  std::vector<Segment> scratch_;  // what wide_ views where they differ
+  std::vector<Segment> scratch_;  // what wide_ views instead of the caller's elements
 };
 
 }  // namespace winnow::comm

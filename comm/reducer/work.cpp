@@ -8,7 +8,7 @@
 namespace winnow {
 
 Work& Work::operator=(Work&& other) noexcept {
-  const Work before(std::move(*this));  // waited for at the end
+  const Work before(std::move(*this));  // its destructor waits
   queue_ = std::move(other.queue_);
   number_ = other.number_;
   return *this;

@@ -14,7 +14,7 @@ using compress::Header;
 using compress::MessageView;
 using kernels::Stopwatch;
 
-/// The two rounds of one part; a member a stage.
+/// The two rounds of one part; one member function per stage.
 class Balanced {
  public:
   explicit Balanced(Exchange& exchange)
@@ -27,7 +27,7 @@ class Balanced {
         received_(workspace_.take<std::uint64_t>(ranks_)),
         views_(workspace_.take<MessageView>(ranks_)) {}
 
-  /// Round 1, before: what this rank keeps, by owner, goes to the owners.
+  /// Starts round 1: sends each owner what this rank keeps of its positions.
   void contribute() {
     const auto own = rooms(
         exchange_, [this](std::uint32_t owner) { return owner == self() ? 0 : room_for(owner); });
@@ -38,7 +38,7 @@ class Balanced {
                        message_size(exchange_, Header::Kind::contribution));
   }
 
-  /// Round 1, after, and round 2, before: what this rank keeps of its sums goes to all.
+  /// Ends round 1 and starts round 2: sends what this rank keeps of its sums to all.
   void sum() {
     open_contributions();
     sums_ = rooms(exchange_, [this](std::uint32_t owner) {
@@ -48,7 +48,7 @@ class Balanced {
     enqueue_all_gather(exchange_, sums_, received_, message_size(exchange_, Header::Kind::sum));
   }
 
-  /// Round 2, after.
+  /// Ends round 2.
   void finish() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     Header expected = exchange_.header;
@@ -71,14 +71,14 @@ class Balanced {
   std::uint64_t local_count(std::uint32_t owner) const {
     return part_.partition.local_count(owner);
   }
-  /// Of the longest message with what a rank keeps of an owner's positions.
+  /// Bytes of the longest message that a rank may send to an owner.
   std::size_t room_for(std::uint32_t owner) const {
     const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
     return exchange_.compressor.everything() ? compress::message_bytes(count, most_k, codings_)
                                              : compress::message_room(count, most_k, codings_);
   }
 
-  /// What other ranks keep of the positions that this rank sums.
+  /// Opens what other ranks keep of the positions that this rank sums.
   void open_contributions() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     Header expected = exchange_.header;
@@ -97,7 +97,7 @@ class Balanced {
     const auto views = views_.first(incoming.size());
     const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views);
     poisoned_ |= (flags & Header::kPoison) != 0;
-    views_[ranks_ - 1] = {};  // of this rank, until those behind it move up
+    views_[ranks_ - 1] = {};  // this rank's slot; the views behind it move up into it
     std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,
                         views_.end());
   }
@@ -149,7 +149,7 @@ std::uint64_t balanced_network_bytes(const CostShape& shape) {
 }
 
 double balanced_pass_bytes(const CostShape& shape) {
-  // Owners add what others keep of their share, and all write the sums: each as one message.
+  // Owners add what others keep of their share, and all ranks write the sums: one message each.
   return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 2);
 }
 

@@ -15,11 +15,12 @@ struct Collective {
   Transport& world;
   const Exec& exec;
   Deadline deadline;
-  std::uint64_t ring;   ///< bytes from which on the ring serves where there is a native one too
-  bool unseen = false;  ///< on a device the sum need only be there for what is enqueued next
+  std::uint64_t ring;   ///< use the ring from this many bytes on, even if there is a native
+                        ///< collective
+  bool unseen = false;  ///< on a device, the sum need only be ready for what is enqueued next
 };
 
-/// Transport::all_reduce, or its ring where the native one pays no heed to a deadline or is slower.
+/// Transport::all_reduce, or its ring if the native collective ignores deadlines or is slower.
 void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op);
 
 }  // namespace winnow::comm

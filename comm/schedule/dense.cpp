@@ -19,7 +19,7 @@ using compress::Part;
 using compress::Piece;
 using kernels::Stopwatch;
 
-/// The pieces' elements as one span where they follow each other in memory, else empty.
+/// The pieces' elements as one span if they are adjacent in memory, else empty.
 std::span<float> contiguous(const Part& part) {
   std::span<float> all = part.pieces.front().elements;
   for (const Piece& piece : std::span(part.pieces).subspan(1)) {
@@ -29,20 +29,20 @@ std::span<float> contiguous(const Part& part) {
   return all;
 }
 
-/// A residual that changes nothing it is added to, -0 neither.
+/// A residual that changes nothing it is added to, not even -0.
 constexpr float kNothing = -0.0F;
 
 bool has_residual(const Piece& piece) {
   return piece.state->dirty && !piece.residual().empty();
 }
 
-/// elements = feedback(elements, residual), where there is one. The residual itself stays until
+/// elements = feedback(elements, residual), if there is a residual. The residual itself stays until
 /// the sum is written.
 void add_residual(const Exec& exec, const Piece& piece, float decay, std::span<float> elements) {
   if (has_residual(piece)) kernels::feedback_add(exec, elements, piece.residual(), decay);
 }
 
-/// What is to be summed, in `all`; which is the elements themselves unless `packed`.
+/// Fills `all` with the terms of the sum; unless `packed`, `all` is the elements themselves.
 void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   const Stopwatch watch(exchange.stats.select_seconds);
   for (const Piece& piece : exchange.part.pieces) {
@@ -107,11 +107,11 @@ void write_dense(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
     if (!exchange.in_place) kernels::copy(exec, piece.elements, sum);
-    if (exchange.verdict != nullptr) {  // the host never hears whether there is something
+    if (exchange.verdict != nullptr) {  // the host never learns whether the residual is zero
       if (has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
       continue;
     }
-    // A sum that is not finite is the caller's to skip: what had waited goes on waiting.
+    // The caller will skip a sum that is not finite, so the residual stays for the next one.
     const auto look = [&](std::uint32_t* not_finite) {
       kernels::all_finite(exchange.exec, sum, not_finite);
     };

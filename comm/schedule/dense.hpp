@@ -6,23 +6,22 @@
 
 namespace winnow::comm {
 
-/// 2 (P - 1) / P * 4 bytes an element: what a ring sends, and the least that any dense allreduce
-/// can.
+/// 2 (P - 1) / P * 4 bytes per element: what a ring sends, and the minimum of any dense allreduce.
 std::uint64_t dense_wire_bytes(const CostShape& shape);
 
-/// Those that leave the node with the most links of the ring, from each rank to the next.
+/// Bytes that leave the node with the most ring links; a link goes from each rank to the next.
 std::uint64_t dense_network_bytes(const CostShape& shape);
 
 double dense_pass_bytes(const CostShape& shape);
 
-/// One all_reduce of the transport over all pieces: in place where they follow each other in
-/// memory, through scratch of the same size where they do not (which is each rank's own affair).
-/// What earlier compressed calls left in the residual travels with the first dense call. Leaves
-/// Exchange::sum, and elements and residual as they were where it is not in place.
+/// One all_reduce of the transport over all pieces: in place if they are adjacent in memory,
+/// otherwise through scratch of the same size (each rank for itself). What compressed calls have
+/// left in the residual travels with the first dense call. Leaves the result in Exchange::sum;
+/// unless in place, elements and residual keep their content.
 Rounds run_dense(Exchange& exchange);
 
-/// Writes the sum times Exchange::factor to the elements; the residual that travelled with it is
-/// cleared.
+/// Writes the sum times Exchange::factor to the elements, and clears the residual that travelled
+/// with it.
 void write_dense(Exchange& exchange, const Exec& exec);
 
 }  // namespace winnow::comm

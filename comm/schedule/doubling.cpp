@@ -18,7 +18,7 @@ using compress::Header;
 using compress::MessageView;
 using kernels::Stopwatch;
 
-/// Who exchanges with whom: ranks at places, a power of two, the first of which have guests.
+/// Who exchanges with whom. A power of two of places; the first `guests` of them seat two ranks.
 struct Places {
   explicit Places(int ranks)
       : size(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)))),
@@ -27,10 +27,10 @@ struct Places {
   bool is_guest(int rank) const { return rank < 2 * guests && rank % 2 == 1; }
   /// Whether a guest sits at rank + 1.
   bool is_host(int rank) const { return rank < 2 * guests && rank % 2 == 0; }
-  /// Of a rank that is no guest.
+  /// The place of a rank that is not a guest.
   int of(int rank) const { return rank < 2 * guests ? rank / 2 : rank - guests; }
   int rank_at(int place) const { return place < guests ? 2 * place : place + guests; }
-  /// Ranks at [begin, begin + places), guests too.
+  /// Ranks at places [begin, begin + places), with their guests.
   int ranks_at(int begin, int places) const {
     return places + std::clamp(guests - begin, 0, places);
   }
@@ -38,7 +38,7 @@ struct Places {
   int size, guests;
 };
 
-/// The rounds of one part; a member a stage.
+/// The rounds of one part; one member function per stage.
 class Doubling {
  public:
   explicit Doubling(Exchange& exchange)
@@ -50,7 +50,7 @@ class Doubling {
 
   const Places& places() const { return places_; }
 
-  /// What this rank keeps of its gradient becomes the sum that it begins with.
+  /// Encodes what this rank keeps of its gradient: the sum so far.
   void encode() {
     const auto own = workspace_.take<std::span<std::byte>>(1);
     own[0] = room_for(1);
@@ -61,7 +61,7 @@ class Doubling {
     compress::name_codings(sum_.header, exchange_.stats.coding);
   }
 
-  /// Sends the sum as far as it is known.
+  /// Sends the sum so far.
   void send(int peer) {
     if (sum_.bytes.empty()) {
       const Stopwatch watch(exchange_.stats.encode_seconds);
@@ -78,13 +78,13 @@ class Doubling {
     comm::receive(exchange_, incoming_.room, peer, &incoming_.bytes, size_of(ranks));
   }
 
-  /// What has been received takes the place of the sum.
+  /// Replaces the sum by the received one.
   void replace() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     sum_ = open();
   }
 
-  /// Adds what has been received, which is of higher ranks unless `peer` is lower.
+  /// Adds the received sum, which is of higher ranks unless `peer` is lower.
   void add() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     const MessageView other = open();
@@ -108,7 +108,7 @@ class Doubling {
     std::uint64_t bytes = 0;
   };
 
-  /// Of the sum of `ranks` ranks; k is the most that it may carry.
+  /// Header of the sum of `ranks` ranks; k is the most that it may carry.
   Header header_of(int ranks) const {
     return compress::partial_header(exchange_.header, ranks, compressor_.codings());
   }
@@ -136,7 +136,7 @@ class Doubling {
   Incoming incoming_ = {};
 };
 
-/// doubling_sum_bytes, remembering the last.
+/// doubling_sum_bytes with a cache for the last answer.
 class SumBytes {
  public:
   explicit SumBytes(const CostShape& shape) : shape_(shape) {}
@@ -210,7 +210,7 @@ std::uint64_t doubling_messages(const CostShape& shape) {
 }
 
 double doubling_pass_bytes(const CostShape& shape) {
-  // Every list is read, merged and coded anew; the last one is written into the elements.
+  // Every list is read, merged and coded again; the last one is written into the elements.
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
   double bytes = encode_pass(shape.count, shape.k);
   for (std::uint64_t in_sum = 2; in_sum < 2 * ranks; in_sum *= 2) {
@@ -228,7 +228,7 @@ Rounds run_doubling(Exchange& exchange) {
   const int self = world.rank();
   part.encode();
   if (places.is_guest(self)) {
-    // Not both in one: hosts answer after they have heard from the guests of other parts too.
+    // Two starts: a host answers only after it has heard from the guests of other parts, too.
     part.send(self - 1);
     co_await world.start(exchange.exec);
     part.receive(self - 1, world.size());

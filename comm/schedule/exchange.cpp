@@ -20,7 +20,7 @@ void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
 
 MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
   if (exchange.compressor.any_k()) return MessageSize::open;
-  // Elsewhere it is up to the support how many elements an owner gets, and how many a union has.
+  // With other compressors the support decides how many elements an owner gets and a union has.
   const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
   return by_support && !exchange.compressor.everything() ? MessageSize::open : MessageSize::fixed;
 }

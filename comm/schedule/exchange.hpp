@@ -19,48 +19,47 @@ namespace winnow::comm {
 class Rails;
 struct Shards;
 
-/// A stretch of a residual and what it held before the call; nothing where it was zero.
+/// A stretch of a residual and its content before the call; empty if that was zero.
 struct SavedResidual {
   std::span<float> residual;
   std::span<const float> before;
 };
 
-/// One part of a bucket on its way through a schedule: what the schedule works with, and what it
-/// leaves behind. All memory is views; scratch comes from exec.workspace and lives as long as the
-/// call.
+/// One part of a bucket on its way through a schedule: the schedule's inputs and its outcome. All
+/// memory is views; scratch comes from exec.workspace and lives as long as the call.
 struct Exchange {
   Transport& world;
   const compress::Compressor& compressor;
   const Exec& exec;
   Deadline deadline;
-  std::uint64_t ring;  ///< bytes from which on dense sums go by Winnow's ring
+  std::uint64_t ring;  ///< dense sums of this many bytes and more use Winnow's ring
   float decay;
-  float factor;  ///< of the sum; 1 where it is in it
+  float factor;  ///< of the sum; 1 if the sum includes it
   compress::Part& part;
-  compress::Header header;    ///< of this call and part; kPoison set where the bucket is known bad
-  kernels::RandomKey random;  ///< of this call, part and rank; part.partition.owners() stages of
-                              ///< encode from its own on, then one of encode_sums
+  compress::Header header;  ///< of this call and part; kPoison is set if the bucket is known to be
+                            ///< bad
+  kernels::RandomKey random;  ///< of this call, part and rank; stages: part.partition.owners() of
+                              ///< encode, then one of encode_sums
   Stats& stats;               ///< of the call; schedules add their times and bytes
-  const Rails* rails = nullptr;  ///< of world; null where each of its ranks is on another node
-  Shards* shards = nullptr;      ///< of the part, where its schedule has two levels
-  SizesFirst sizes_first = {};   ///< its messages whose sizes are on their way
-  /// Of a call in device memory whose host does not wait for what is found out: see
-  /// Schedule::unseen.
+  const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
+  Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
+  SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
+  /// Set for a stream-ordered call in device memory: see Schedule::unseen.
   kernels::CallStatus* verdict = nullptr;
   bool undoable = false;  ///< a dense sum leaves the elements alone until it is written
 
-  // What this rank took from its gradient, to put back: messages by owner, and what it sums itself.
+  // What this rank took from its gradient, to put back: its messages by owner, and its own
+  // positions.
   std::span<const std::span<std::byte>> own = {};
   compress::Owned owned = {};
-  std::span<const compress::MessageView> opened = {};  // these messages, where they are opened
-  // Or acc is in the residuals, but for what was taken out of them.
+  std::span<const compress::MessageView> opened = {};  // the same messages, if they are open
+  // Or acc is in the residuals, except for what was taken out of them.
   bool in_residuals = false;
   std::span<const compress::Taken> taken = {};
-  // Where the elements keep this rank's gradient to the end: what residuals were meanwhile changed.
+  // If the elements keep this rank's gradient to the end: the residuals changed meanwhile.
   std::span<const SavedResidual> saved = {};
 
-  // The outcome: messages to be added to the elements in their order; or sums, by owner; or the sum
-  // itself.
+  // The outcome: messages to add to the elements in order; or sums, by owner; or the sum itself.
   std::span<const compress::MessageView> messages = {};
   std::span<const compress::MessageView> sums = {};
   std::span<float> sum = {};
@@ -71,20 +70,20 @@ struct Exchange {
 /// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.
 void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
-/// Of the messages of a kind that carry what the compressor of the call selects.
+/// Whether ranks know the sizes of messages of this kind, which carry what the compressor selects.
 MessageSize message_size(const Exchange& exchange, compress::Header::Kind kind);
 
 /// Enqueues a message to `peer` of Exchange::world, and counts it.
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size);
-/// Enqueues the receipt of one; `bytes` becomes its size. Where that is open and sizes do not
-/// travel, both become one more round, which Rounds goes through by itself.
+/// Enqueues a receipt; `bytes` becomes the message's size. If the size is open and sizes do not
+/// travel, messages take one more round, which Rounds handles.
 void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes,
              MessageSize size);
 
-/// A message for each rank of Exchange::world, or from each, or room for it.
+/// One entry per rank of Exchange::world: a message, or a receive buffer.
 using Messages = std::span<const std::span<std::byte>>;
 
-/// Room for a message of bytes(rank) bytes for each rank.
+/// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& bytes) {
   const auto ranks = static_cast<std::uint32_t>(exchange.world.size());
@@ -95,20 +94,20 @@ std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& byt
   return messages;
 }
 
-/// Compressor::encode: rooms become this rank's messages of `kind` by owner, and Exchange::own.
-/// Returns whether every acc was finite. Where `opened` is not null it and Exchange::verdict are
-/// told of the one message, by Outbox::opened.
+/// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
+/// Exchange::own. Returns whether every acc was finite. If `opened` is not null, it and
+/// Exchange::verdict get the one open message, by Outbox::opened.
 bool encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages,
                      compress::MessageView* opened = nullptr);
 
-/// Enqueues out[peer] to each peer and the receipt of in[peer]; received[peer] becomes the bytes of
-/// what arrived, received[self] those of in[self]. Rank r begins with r + 1 and goes up, so that no
-/// rank is everybody's first target.
+/// Enqueues out[peer] to each peer and the receipt of in[peer]. received[peer] becomes the bytes
+/// that arrived, received[self] the size of in[self]. Rank r starts with peer r + 1 and goes up, so
+/// that no rank is everybody's first target.
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
                         std::span<std::uint64_t> received, MessageSize size);
 
-/// The same of one message for all: messages[self].
+/// Likewise with one message for all: messages[self].
 void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
                         MessageSize size);
 

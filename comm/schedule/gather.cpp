@@ -27,7 +27,7 @@ double gather_pass_bytes(const CostShape& shape) {
 
 namespace {
 
-/// All but the own message, which encode has opened.
+/// Opens all messages but the own one, which encode has opened.
 void open_others_unseen(Exchange& exchange, std::span<compress::Incoming> incoming,
                         std::size_t self_rank, std::span<compress::MessageView> views) {
   const auto self = static_cast<std::ptrdiff_t>(self_rank);

@@ -13,7 +13,7 @@ std::uint64_t gather_network_bytes(const CostShape& shape);
 
 double gather_pass_bytes(const CostShape& shape);
 
-/// Every rank sends its message to every other; messages are added in rank order, so position i
+/// Every rank sends its message to every other rank; all add messages in rank order, so position i
 /// sums as ((0 + m[0][i]) + m[1][i]) + ... One round; rank r sends to r+1, r+2, ... first, so that
 /// no rank is everybody's first target.
 Rounds run_gather(Exchange& exchange);

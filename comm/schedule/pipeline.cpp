@@ -11,16 +11,16 @@ namespace winnow::comm {
 
 namespace {
 
-constexpr std::size_t kDepth = 3;  // parts under way at once, at most
+constexpr std::size_t kDepth = 3;  // the most parts under way at once
 
-/// Where the host waits for a stream it would also wait for the messages of later parts there, and
-/// without their deadline.
+/// A host that waits for a stream would also wait, without a deadline, for the messages of later
+/// parts on it.
 std::size_t depth_of(const Exchange& exchange) {
   const bool waits = exchange.exec.place == Place::cuda && exchange.verdict == nullptr;
   return waits ? 1 : kDepth;
 }
 
-/// The parts under way, longest waiting first.
+/// The parts under way, the longest waiting first.
 class UnderWay {
  public:
   struct Entry {

@@ -11,12 +11,12 @@
 
 namespace winnow::comm {
 
-/// A schedule at work on one part: a coroutine that stops where it has to wait for other ranks, so
-/// that several parts can be under way at once. Within it
+/// A schedule at work on one part: a coroutine that stops to wait for other ranks, so that several
+/// parts can be under way at once. In it
 ///   co_await world.start(exec);
-/// sets what it has enqueued going, and goes on when all of it is done; where sizes had to go first
-/// (Exchange::sizes_first) with a stop in between that the schedule does not see. Nothing runs
-/// before the first resume. Its frame lies in exec.workspace, which outlives it.
+/// starts what it has enqueued and resumes when all of it is done; if sizes must go first
+/// (Exchange::sizes_first), with one more stop that the schedule does not see. Nothing runs before
+/// the first resume. Its frame lies in exec.workspace, which outlives it.
 class Rounds {
  public:
   // NOLINTNEXTLINE(readability-identifier-naming): the language's name
@@ -51,8 +51,8 @@ class Rounds {
     if (handle_) handle_.destroy();
   }
 
-  /// Goes on to the next stop, or to the end: returns whether there was a stop. Throws what the
-  /// schedule throws, or a message that is too long for its room; then it may only be destroyed.
+  /// Runs to the next stop or to the end; returns whether it stopped. Throws what the schedule
+  /// throws, or CommError for a message too long for its buffer; then it may only be destroyed.
   bool resume() {
     promise_type& promise = handle_.promise();
     if (promise.exchange.sizes_first.pending()) {
@@ -62,7 +62,7 @@ class Rounds {
     handle_.resume();
     return !handle_.done();
   }
-  /// What has to be done before it can go on.
+  /// The ticket to wait for before the next resume.
   Ticket ticket() const { return handle_.promise().ticket; }
 
  private:

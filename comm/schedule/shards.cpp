@@ -12,11 +12,11 @@ namespace {
 
 using compress::Piece;
 
-/// Elements [begin, end) of a part, counted without the gaps, as a shard.
+/// Elements [begin, end) of a part, not counting gaps, as a shard.
 Shard cut_shard(const compress::Part& part, std::uint64_t begin, std::uint64_t end) {
   constexpr std::uint64_t kUnit = kernels::Partition::kUnit;
   Shard shard;
-  std::uint64_t at = 0;  // of the piece's first element
+  std::uint64_t at = 0;  // the piece's first element
   for (std::size_t i = 0; i < part.pieces.size(); at += part.pieces[i++].elements.size()) {
     const Piece& whole = part.pieces[i];
     const std::uint64_t first = std::max(begin, at);

@@ -16,9 +16,9 @@
 
 namespace winnow::comm {
 
-/// The ranks in two levels: those of this rank's node, and, for each rail that it serves, the ranks
-/// of that rail. There are as many rails as the largest node has ranks, so that a rank of a smaller
-/// one serves several: each rank serves at least one.
+/// The ranks in two levels: those of this rank's node, and the ranks of each rail that this rank
+/// serves. There are as many rails as ranks on the largest node, so each rank serves at least one,
+/// and on a smaller node several.
 class Rails {
  public:
   /// The world must outlive it. Not collective: a rail is a view of the world, with the world's
@@ -31,7 +31,7 @@ class Rails {
   std::span<const int> locals() const { return topology_.members(node_); }
   /// The rank of this node that serves a rail.
   int server(std::size_t rail) const { return locals()[rail % locals().size()]; }
-  /// The transport of a rail, rank n of which is on node n; null where this rank does not serve it.
+  /// The transport of a rail, whose rank n is on node n; null if this rank does not serve the rail.
   Transport* transport(std::size_t rail) const { return rails_[rail].get(); }
 
  private:
@@ -40,7 +40,7 @@ class Rails {
   std::vector<std::unique_ptr<Transport>> rails_;
 };
 
-/// What one rail reduces of a part: a part of its own.
+/// What one rail reduces of a part; a part itself.
 struct Shard {
   /// Where a piece of the shard lies: from element `begin` of piece `piece` of the whole part on.
   struct Place {
@@ -48,28 +48,28 @@ struct Shard {
     std::uint64_t begin;
   };
   compress::Part part;        ///< its pieces view scratch
-  std::vector<Place> places;  ///< of each piece
+  std::vector<Place> places;  ///< by piece
   std::vector<compress::PieceState> states;
-  kernels::PlaceArray<compress::Bounds> bounds;  ///< theirs
-  // Of the call under way, on a rank that serves it.
+  kernels::PlaceArray<compress::Bounds> bounds;  ///< of the states
+  // For the current call, on a rank that serves the shard.
   Rounds rounds;
   compress::Owned owned;
 };
 
-/// A part cut into one shard for each rail: equal ranges of its elements, in their order. Sizes, k
-/// and owners (the nodes) are the same on all ranks.
+/// A part cut into one shard per rail: equal ranges of its elements, in order. Sizes, k and owners
+/// (the nodes) are the same on all ranks.
 struct Shards {
   std::vector<Shard> of_rail;
   const Schedule* inner = nullptr;
   std::size_t parts = 1;  ///< of the bucket
 
-  /// The number in headers of a shard of a part: no two shards of a bucket have the same.
+  /// The number of a part's shard in headers, different for all shards of a bucket.
   std::uint16_t number(std::uint16_t part, std::size_t rail) const {
     return static_cast<std::uint16_t>(part + rail * parts);
   }
 };
 
-/// Cuts a part for `rank`. The pieces' states lie in the shards.
+/// Cuts a part for `rank`. The shards hold the pieces' states.
 Shards cut_shards(const compress::Part& part, const Topology& topology, int rank,
                   const Schedule& inner, const compress::Compressor& compressor);
 

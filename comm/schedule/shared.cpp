@@ -19,18 +19,18 @@ using compress::MessageView;
 using compress::Taken;
 using kernels::Stopwatch;
 
-/// Bytes of k values that stand at a known support.
+/// Bytes of k values at a known support.
 std::size_t values_bytes(std::uint64_t k, const compress::Codings& codings) {
   return codings.exact() ? k * sizeof(float) : compress::message_bytes(k, k, codings);
 }
 
-/// Room for floats in bytes that are aligned for them.
+/// Views bytes, aligned for floats, as floats.
 std::span<float> as_floats(std::span<std::byte> bytes) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-/// The three rounds of one part; a member a stage. What differs from turn to turn in size takes
-/// room for the largest.
+/// The three rounds of one part; one member function per stage. Buffers whose size varies with the
+/// turn are allocated for the largest.
 class Shared {
  public:
   explicit Shared(Exchange& exchange)
@@ -50,7 +50,7 @@ class Shared {
     compress::become_owner(part_, compressor_, owner_of(self_));
   }
 
-  /// Round 1, before: what this rank picks goes to all.
+  /// Starts round 1: sends this rank's picks to all.
   void pick() {
     messages_ = rooms(exchange_, [&](std::uint32_t rank) {
       const std::uint32_t owner = owner_of(rank);
@@ -65,7 +65,7 @@ class Shared {
     enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
   }
 
-  /// Round 1, after, and round 2, before: what this rank has at each support goes to who picked it.
+  /// Ends round 1 and starts round 2: sends each picker this rank's values at its support.
   void contribute() {
     open_supports();
     {
@@ -81,7 +81,7 @@ class Shared {
     enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
   }
 
-  /// Round 2, after, and round 3, before: the sums at what this rank picked go to all.
+  /// Ends round 2 and starts round 3: sends the sums at this rank's picks to all.
   void sum() {
     const std::uint32_t own = owner_of(self_);
     const std::uint64_t k = part_.owner_k[own];
@@ -106,7 +106,7 @@ class Shared {
     enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
   }
 
-  /// Round 3, after.
+  /// Ends round 3.
   void finish() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     const auto values = workspace_.take<MessageView>(ranks_);
@@ -132,7 +132,7 @@ class Shared {
     return compressor_.room(exchange_.exec, bytes);
   }
 
-  /// `stage`, of random numbers, counts from the part's first.
+  /// `stage`, for random numbers, counts from the part's first.
   compress::EncodeJob job_of(Header::Kind kind, std::uint32_t stage) const {
     compress::EncodeJob job{.part = part_,
                             .decay = exchange_.decay,
@@ -171,10 +171,10 @@ class Shared {
     if (!codings_.exact()) message = room(values_bytes(k, codings_));
     if (!codings_.exact() && rank_of(owner) != self_) coded = message;
     compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), taken, coded);
-    taken_[owner] = taken;  // not before: what a failed call puts back has been taken
+    taken_[owner] = taken;  // only now: a failed call puts back what has been taken
   }
 
-  /// Values as they are, as a message that carries them.
+  /// Uncoded values as a message that carries them.
   static MessageView view_of(std::span<const float> value) {
     return {.header = {.count = value.size(), .k = value.size()},
             .index = {},
@@ -183,8 +183,8 @@ class Shared {
             .coded = {}};
   }
 
-  /// Values that all ranks sent: contributions at the support of this one, which sent itself none,
-  /// or sums at their own. Returns the flags of all.
+  /// Opens the values that all ranks sent: contributions at this rank's support (none from itself),
+  /// or sums at their own supports. Returns the flags of all.
   std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
     const auto incoming = workspace_.take<Incoming>(ranks_);
     const auto opened = workspace_.take<MessageView>(ranks_);
@@ -215,7 +215,7 @@ class Shared {
     return flags;
   }
 
-  /// What a coding misses of the sums, for the residual when all is done.
+  /// Keeps what a coding misses of the sums, for the residual at the end.
   void keep_missed(const MessageView& support, std::span<float> missed) {
     if (support.carries_all()) {
       exchange_.owned.left = missed;
@@ -230,11 +230,11 @@ class Shared {
   compress::Part& part_;
   const compress::Codings& codings_;
   std::size_t ranks_, self_;
-  std::uint64_t most_k_;  ///< that any rank picks
+  std::uint64_t most_k_;  ///< the most that any rank picks
   std::size_t turn_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> supports_;                      // by owner
-  std::span<Taken> taken_;                               // the same
+  std::span<Taken> taken_;                               // likewise
   std::span<std::span<std::byte>> outgoing_, messages_;  // by rank
 };
 
@@ -258,7 +258,7 @@ std::uint64_t shared_messages(const CostShape& shape) {
 }
 
 double shared_pass_bytes(const CostShape& shape) {
-  // What is taken, added up and written, as one message each.
+  // Values taken, added and written, as one message each.
   return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 3);
 }
 

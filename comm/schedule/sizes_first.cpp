@@ -49,7 +49,7 @@ void SizesFirst::receive(Exchange& exchange, std::span<std::byte> room, int peer
   exchange.world.recv(word.travels, peer, nullptr);
 }
 
-/// Brings the sizes that came to the host.
+/// Brings the received sizes to the host.
 void SizesFirst::fetch(Exchange& exchange) {
   if (on_host(exchange)) return;
   for (const Message* message = first_; message != nullptr; message = message->next) {

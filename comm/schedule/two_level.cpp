@@ -22,7 +22,7 @@ using compress::MessageView;
 using compress::Piece;
 using kernels::Stopwatch;
 
-/// The three rounds of one part; a member a stage.
+/// The three rounds of one part; one member function per stage.
 class TwoLevel {
  public:
   explicit TwoLevel(Exchange& exchange)
@@ -46,7 +46,7 @@ class TwoLevel {
   TwoLevel(const TwoLevel&) = delete;
   TwoLevel& operator=(const TwoLevel&) = delete;
 
-  /// Round 1, before: gradients go to the servers of this node.
+  /// Starts round 1: sends gradients to the servers on this node.
   void collect() {
     fold_in_strays();
     const Stopwatch watch(exchange_.stats.exchange_seconds);
@@ -59,7 +59,7 @@ class TwoLevel {
     }
   }
 
-  /// Round 1, after, and round 2, before: the sums of this node, on their way between nodes.
+  /// Ends round 1 and starts round 2: adds this node's gradients and sends them on between nodes.
   void sum() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     save_residuals();
@@ -89,9 +89,9 @@ class TwoLevel {
     }
   }
 
-  /// Round 2: rails go on to their next stop, which is the same for all. On a device one rail after
-  /// the other: the host waits for the stream, and so would wait for the messages of the others
-  /// there, without their deadline. False at the end.
+  /// Round 2: resumes the rails up to their next stop, which is the same for all. On a device one
+  /// rail after the other: a host that waits for the stream would also wait, without a deadline,
+  /// for the messages of the other rails on it. False at the end.
   bool go_on() {
     const bool one_by_one = exchange_.exec.place == Place::cuda;
     bool stopped = false;
@@ -105,10 +105,10 @@ class TwoLevel {
     }
     return stopped;
   }
-  /// Of the last rail that went on, and so of all: they share the world's tickets.
+  /// Ticket of the last rail resumed, which covers all: rails share the world's tickets.
   Ticket ticket() const { return ticket_; }
 
-  /// Round 3, before: what the rails ended with goes to this node.
+  /// Starts round 3: sends the rails' outcomes to this node.
   void share() {
     Stats& stats = exchange_.stats;
     const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
@@ -139,7 +139,7 @@ class TwoLevel {
     }
   }
 
-  /// Round 3, after.
+  /// Ends round 3.
   void finish() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     open_outcomes();
@@ -162,11 +162,11 @@ class TwoLevel {
   }
 
  private:
-  /// What this rank gets of a shard that it serves, by local rank.
+  /// This rank's input for a shard that it serves, by local rank.
   struct Gathered {
     std::span<float> sum;                     ///< by position of the shard
-    std::span<std::span<float>> gradients;    ///< the same; its own is where it was
-    std::span<std::span<std::byte>> headers;  ///< these go before the gradients
+    std::span<std::span<float>> gradients;    ///< likewise; its own stays where it was
+    std::span<std::span<std::byte>> headers;  ///< sent before the gradients
   };
 
   bool serves(std::size_t rail) const { return rails_.transport(rail) != nullptr; }
@@ -174,13 +174,13 @@ class TwoLevel {
   std::uint16_t number_of(std::size_t rail) const {
     return exchange_.shards->number(exchange_.header.part, rail);
   }
-  /// This rank's gradient where piece i of a shard lies.
+  /// This rank's gradient at piece i of a shard.
   std::span<const float> outgoing(const Shard& shard, std::size_t i) const {
     const Shard::Place& place = shard.places[i];
     return outgoing_[place.piece].subspan(place.begin, shard.part.pieces[i].elements.size());
   }
 
-  /// Of the message that says which gradient follows.
+  /// Header of the message that announces a gradient.
   Header header_of_gradient(std::size_t rail) const {
     Header header = exchange_.header;
     header.kind = Header::Kind::contribution;
@@ -188,12 +188,13 @@ class TwoLevel {
     header.part = number_of(rail);
     return header;
   }
-  /// Messages that a rail ends with: of each node, or one that says it all.
+  /// Messages that a rail ends with: one per node, or a single one.
   std::size_t outcomes() const {
     const bool one = inner_schedule_.outcome == Header::Kind::partial;
     return one ? 1 : static_cast<std::size_t>(rails_.topology().nodes());
   }
-  /// Of the message of node `sender` among them, or of the one; k is the most that it may carry.
+  /// Header of node `sender`'s message among them, or of the single one; k is the most it may
+  /// carry.
   Header header_of_outcome(std::size_t rail, std::uint32_t sender) const {
     const compress::Part& part = shards_[rail].part;
     const bool shared = inner_schedule_.shared_out;
@@ -207,7 +208,7 @@ class TwoLevel {
     return compress::partial_header(header, rails_.topology().nodes(),
                                     exchange_.compressor.codings());
   }
-  /// Makes messages of what a rail has ended with in none.
+  /// Encodes as messages what a rail has ended with in another form.
   void pack(std::size_t rail) const {
     const Stopwatch watch(exchange_.stats.encode_seconds);
     for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
@@ -222,7 +223,7 @@ class TwoLevel {
                                      compress::most_bytes(header, exchange_.compressor.codings()));
   }
 
-  /// What says which gradients came: of those of the same call.
+  /// Opens the headers of the gradients that came, which must be of the same call.
   void open_headers() const {
     const std::size_t most = shards_.size() * locals_.size();
     const auto incoming = workspace_.take<Incoming>(most);
@@ -238,7 +239,7 @@ class TwoLevel {
     (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views);
   }
 
-  /// What the servers of this node sent of their shards.
+  /// Opens what the servers on this node sent of their shards.
   void open_outcomes() {
     const std::size_t most = shards_.size() * outcomes();
     const auto incoming = workspace_.take<Incoming>(most);
@@ -264,7 +265,7 @@ class TwoLevel {
     }
   }
 
-  /// One block: first the node's gradients of the shards that this rank serves, then the sum.
+  /// Takes one block: first the node's gradients of the shards that this rank serves, then the sum.
   void take_scratch() {
     std::uint64_t floats = 0;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
@@ -300,12 +301,11 @@ class TwoLevel {
     return exchange_.compressor.room(exchange_.exec, sizeof(Header));
   }
 
-  /// Where the residual may hold something outside of the shards that this rank serves, the
-  /// gradient that it sends is feedback(gradient, residual). The residual stays until the sum is
-  /// written.
+  /// If the residual may hold something outside of the shards that this rank serves, sends
+  /// feedback(gradient, residual) as its gradient. The residual stays until the sum is written.
   void fold_in_strays() {
     const Stopwatch watch(exchange_.stats.select_seconds);
-    // Taken in any case, so that no later call allocates; not touched where not needed.
+    // Taken in any case, so that no later call allocates; touched only if needed.
     const auto room = room_for(exchange_.part.count);
     for (std::size_t i = 0; i < outgoing_.size(); ++i) {
       const Piece& piece = exchange_.part.pieces[i];
@@ -347,8 +347,8 @@ class TwoLevel {
     }
   }
 
-  /// The node's sum of a shard, which its pieces view afterwards. This rank's residual there is not
-  /// in it: it is the inner schedule's.
+  /// Adds the node's gradients of a shard, whose pieces then view the sum. This rank's residual is
+  /// not in it: the inner schedule adds that.
   void add_gradients(std::size_t rail) {
     Shard& shard = shards_[rail];
     const Gathered& gathered = gathered_[rail];
@@ -363,12 +363,12 @@ class TwoLevel {
                                       : gathered.gradients[sender].subspan(piece.base, size)};
       }
       piece.elements = gathered.sum.subspan(piece.base, size);
-      // What is not finite the inner schedule sees.
+      // The inner schedule detects what is not finite.
       exchange_.compressor.sum_gradients(exchange_.exec, terms, piece.elements);
     }
   }
 
-  /// What the inner schedule will change, to be restored if the call fails.
+  /// Saves what the inner schedule will change, to restore it if the call fails.
   void save_residuals() {
     std::size_t pieces = 0;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
@@ -399,12 +399,12 @@ class TwoLevel {
   int self_;
   // By rail.
   std::span<Gathered> gathered_;
-  std::span<Exchange> inner_;  // made where this rank serves
+  std::span<Exchange> inner_;  // set if this rank serves the rail
   std::span<std::span<MessageView>> messages_;
-  std::span<std::span<std::uint64_t>> received_;  // bytes of these
+  std::span<std::span<std::uint64_t>> received_;  // their bytes
   std::span<std::span<const float>> outgoing_;    // by piece
   std::span<float> scratch_;
-  std::size_t rail_ = 0;  // those before it have ended
+  std::size_t rail_ = 0;  // rails before it have ended
   Ticket ticket_;
 };
 

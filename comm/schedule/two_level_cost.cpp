@@ -25,7 +25,7 @@ std::uint64_t divide_up(std::uint64_t count, int parts) {
   return (count + p - 1) / p;
 }
 
-/// Of one rail.
+/// Cost inputs of one rail.
 CostShape shard_of(const CostShape& shape, const Topology& topology) {
   return {.ranks = topology.nodes(),
           .count = divide_up(shape.count, topology.rails()),
@@ -37,8 +37,8 @@ CostShape shard_of(const CostShape& shape, const Topology& topology) {
 using WireBytes = std::uint64_t (*)(const CostShape&);
 using NodeBytes = std::uint64_t (*)(const CostShape&, int node);
 
-/// The busiest rank's, where a rail sends `inner_bytes` from a node and ends with messages of
-/// `outcome_bytes` together.
+/// Bytes of the busiest rank, if a rail sends `inner_bytes` from a node and ends with messages of
+/// `outcome_bytes` in all.
 std::uint64_t wire_bytes(const CostShape& shape, NodeBytes inner_bytes, WireBytes outcome_bytes) {
   Topology flat = Topology::uniform(1, 1);
   const Topology& topology = topology_of(shape, flat);
@@ -79,7 +79,7 @@ std::uint64_t shared_node_bytes(const CostShape& shard, int) {
   return shared_wire_bytes(shard);
 }
 
-/// The busiest rank's: what it sends within its node, and on the rails that it serves.
+/// Messages of the busiest rank: within its node, and on the rails that it serves.
 std::uint64_t messages(const CostShape& shape, std::uint64_t (*inner_messages)(const CostShape&)) {
   Topology flat = Topology::uniform(1, 1);
   const Topology& topology = topology_of(shape, flat);
@@ -93,7 +93,7 @@ std::uint64_t messages(const CostShape& shape, std::uint64_t (*inner_messages)(c
   return most;
 }
 
-/// Node sums, and the inner schedule as if each rank worked on all shards: it adds to all of them.
+/// Node sums, and the inner schedule as if each rank worked on all shards, since it adds to all.
 double pass_bytes(const CostShape& shape, double (*inner_pass_bytes)(const CostShape&)) {
   Topology flat = Topology::uniform(1, 1);
   CostShape between = shape;
@@ -110,7 +110,7 @@ std::uint64_t doubling_outcome_bytes(const CostShape& shard) {
   return doubling_sum_bytes(shard, shard.ranks);
 }
 
-/// A sum of each owner: of shared, too.
+/// Bytes of one sum per owner; also for shared.
 std::uint64_t owners_outcome_bytes(const CostShape& shard) {
   const std::uint64_t count = divide_up(shard.count, shard.ranks);
   const std::uint64_t k = std::min(divide_up(shard.k, shard.ranks), count);

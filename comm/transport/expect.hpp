@@ -6,11 +6,11 @@
 
 namespace winnow::comm {
 
-// What every transport checks before it does anything: each throws UsageError.
+// Checks that every transport makes first; each throws UsageError.
 
-/// That `peer` is another rank than `rank`, of `size`.
+/// `peer` is a rank of `size`, and not `rank`.
 void expect_peer(int peer, int rank, int size);
-/// That an all-gather of `mine` bytes of each of `ranks` ranks fills `all`.
+/// An all-gather of `mine` bytes from each of `ranks` ranks fills `all`.
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks);
 
 }  // namespace winnow::comm

@@ -9,13 +9,13 @@
 namespace winnow::comm {
 
 /// A queue that keeps its memory: it allocates only when it holds more than ever before. Entries
-/// are numbered by arrival, and keep their number while entries before them leave.
+/// are numbered by arrival, and keep their number when entries before them leave.
 template <class T>
 class Fifo {
  public:
   bool empty() const { return begin_ == end_; }
   std::uint64_t begin() const { return begin_; }  ///< number of the first entry
-  std::uint64_t end() const { return end_; }      ///< number that the next entry will get
+  std::uint64_t end() const { return end_; }      ///< number of the next entry
   T& operator[](std::uint64_t number) { return slots_[index(number)]; }
   const T& operator[](std::uint64_t number) const { return slots_[index(number)]; }
   T& front() { return (*this)[begin_]; }
@@ -24,7 +24,7 @@ class Fifo {
     extend();
     (*this)[end_ - 1] = entry;
   }
-  /// Adds an entry that is what its slot last held, with the memory that it had.
+  /// Adds an entry with whatever its slot last held, memory included.
   void extend() {
     if (end_ - begin_ == slots_.size()) grow();
     ++end_;
@@ -33,7 +33,7 @@ class Fifo {
   void clear() { begin_ = end_; }
 
  private:
-  // The number of slots is a power of two, so that numbers map to slots by a mask.
+  // The number of slots is a power of two, so a mask maps numbers to slots.
   std::size_t index(std::uint64_t number) const { return number & (slots_.size() - 1); }
   void grow() {
     Fifo larger;

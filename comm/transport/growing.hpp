@@ -8,17 +8,17 @@
 
 namespace winnow::comm {
 
-/// What a transport of host memory may offer beside Transport: messages that go while they are
-/// still being written, and are read while they still come. On the wire they are like any other, so
-/// either end may take part or not. The counts are read and written within calls of the transport,
-/// and live until its wait has returned.
+/// An optional extra of a host-memory transport: messages that are sent while they are still being
+/// written, and read while they still arrive. On the wire they look like any other, so each end may
+/// use this or not. The counts are accessed only within calls of the transport; they must live
+/// until its wait has returned.
 class GrowingMessages {
  public:
   virtual ~GrowingMessages() = default;
-  /// Transport::send of a message whose first *written bytes are there; the caller raises that.
+  /// Transport::send of a message whose first *written bytes are ready; the caller raises *written.
   virtual void send_growing(std::span<const std::byte> message, int peer,
                             const std::uint64_t* written) = 0;
-  /// Transport::recv that says in *arrived how many bytes, from the first on, have come.
+  /// Transport::recv that reports in *arrived how many bytes, from the first on, have arrived.
   virtual void recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
                             std::uint64_t* arrived) = 0;
 

@@ -24,16 +24,16 @@ void reduce_block(Transport&, const Exec& exec, ReduceOp op, const Elements& own
   kernels::reduce(exec, op, own, arrived);
 }
 
-// The ring. P ranks, `elements` cut into P chunks, each chunk into `blocks` blocks of at most
-// `block` of them. In step s rank r sends chunk r-1-s to r+1 and receives chunk r-2-s from r-1
+// The ring. P ranks; `elements` cut into P chunks, each chunk into `blocks` blocks of at most
+// `block` elements. In step s rank r sends chunk r-1-s to r+1 and receives chunk r-2-s from r-1
 // (mod P):
-//   steps 0 .. P-2     what arrives is added (by op) to the rank's own chunk: chunk c starts at
-//                      rank c+1 and is complete at rank c;
-//   steps P-1 .. 2P-3  what arrives is complete and is stored.
-// reduce_scatter is the first half, all_gather the second, all_reduce both without a break.
-// Item i is block i mod blocks of step i / blocks. Item i sends what item i - blocks received, so
-// up to `blocks` items may be under way: `depth` of them are, and adding one overlaps the transfer
-// of the next. A block is received in place only after its former content was sent, P-1 steps ago.
+//   steps 0 .. P-2: the rank adds (by op) what arrives to its own chunk; chunk c starts at rank c+1
+//   and is complete at rank c.
+//   steps P-1 .. 2P-3: what arrives is complete, and the rank stores it.
+// reduce_scatter is the first half, all_gather the second, all_reduce both without a break. Item i
+// is block i mod blocks of step i / blocks. It sends what item i - blocks received, so up to
+// `blocks` items may be under way; `depth` are, and adding one overlaps the transfer of the next. A
+// block is received in place only after its former content was sent, P-1 steps ago.
 void run_ring(const Ring& ring) {
   Transport& transport = ring.transport;
   const int size = transport.size(), rank = transport.rank();

@@ -10,7 +10,7 @@ namespace winnow::comm {
 void reduce_block(Transport& transport, const Exec& exec, ReduceOp op, const Elements& own,
                   const Elements& arrived);
 
-/// What one pass round the ring moves, and how what arrives becomes part of it.
+/// One pass round the ring, and how what arrives is combined.
 struct Ring {
   Transport& transport;
   const Exec& exec;
@@ -22,9 +22,10 @@ struct Ring {
                   const Elements&) = reduce_block;
 };
 
-/// Moves bytes only: for the all-gather half.
+/// Only moves bytes: for the all-gather half.
 void run_ring(const Ring& ring);
-/// Also reduces: checks that it can. Throws UsageError, or CommError where ranks differ in count.
+/// Also reduces, after checking that it can. Throws UsageError, or CommError if ranks differ in
+/// count.
 void reduce_ring(const Ring& ring);
 
 }  // namespace winnow::comm

@@ -13,7 +13,7 @@ namespace winnow {
 
 namespace {
 
-constexpr std::size_t kDirectBytes = 1 << 12;  // up to here latency, not bandwidth, is the cost
+constexpr std::size_t kDirectBytes = 1 << 12;  // up to this size latency costs more than bandwidth
 
 }  // namespace
 
@@ -41,14 +41,14 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
     comm::run_ring({.transport = *this,
                     .exec = exec,
                     .elements = {all.data(), all.size(), ElementType::uint8},
-                    .op = ReduceOp::sum,  // of nothing: all that arrives is stored
+                    .op = ReduceOp::sum,  // combines nothing: what arrives is stored
                     .first_step = size() - 1,
                     .last_step = 2 * size() - 2,
                     .deadline = deadline});
     return;
   }
-  // The same bytes as round the ring, in one step instead of P-1; peers in turn, so that not all
-  // ranks begin with the same one.
+  // As many bytes as round the ring, in one step instead of P-1. Each rank starts with another
+  // peer.
   for (int distance = 1; distance < size(); ++distance) {
     const int to = (rank() + distance) % size(), from = (rank() + size() - distance) % size();
     send({own, mine.size()}, to);

@@ -7,8 +7,8 @@
 
 namespace train {
 
-/// Ends the program on every rank with `status`; rank 0 alone prints what(): to stdout where status
-/// is 0 (help was asked for), else to stderr. Thrown by all ranks together.
+/// Ends the program on every rank with `status`. Only rank 0 prints what(): to stdout if status is
+/// 0 (help), else to stderr. All ranks throw it together.
 class Exit : public std::runtime_error {
  public:
   Exit(int status, const std::string& message) : std::runtime_error(message), status_(status) {}

@@ -12,7 +12,7 @@ namespace train {
 
 namespace {
 
-/// What rank 0's work came to: sent before its result, which only a success has.
+/// The outcome of rank 0's work, sent before the result, which only a success has.
 struct Outcome {
   std::int32_t status = 0;
   std::uint64_t result_bytes = 0;

@@ -13,8 +13,8 @@
 
 namespace train {
 
-/// The ranks of this job, for what the trainer itself has to say to all: no gradient travels here.
-/// Every member function is collective.
+/// The ranks of this job, for the trainer's own messages; no gradient travels here. Every member
+/// function is collective.
 class Group {
  public:
   explicit Group(std::unique_ptr<winnow::Transport> transport);
@@ -25,7 +25,7 @@ class Group {
   /// Returns when all ranks have come.
   void barrier();
 
-  /// `mine` of every rank, in rank order.
+  /// Collects `mine` of every rank, in rank order.
   template <class T>
   std::vector<T> gather(const T& mine) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -34,8 +34,8 @@ class Group {
     return all;
   }
 
-  /// Runs `work` on rank 0 alone and gives its result to all. Where it throws, all ranks throw
-  /// Exit, with the status of rank 0's Exit or kFailureStatus.
+  /// Runs `work` on rank 0 and gives all ranks its result. If it throws, all ranks throw Exit, with
+  /// the status of rank 0's Exit or kFailureStatus.
   std::string from_first_rank(const std::function<std::string()>& work);
 
  private:

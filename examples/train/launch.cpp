@@ -48,7 +48,7 @@ int launch_threads(int ranks, std::size_t reducers, const RankMain& body) {
       try {
         status[r] = run_rank(static_cast<int>(r), [&] { body(std::move(links[r])); });
       } catch (const std::exception& error) {
-        // The others may wait for this rank for ever, so nothing is left to unwind for.
+        // Other ranks may wait for this one for ever, so unwinding would not end the program.
         std::fprintf(stderr, "train: rank %zu: %s\n", r, error.what());
         std::_Exit(kFailureStatus);
       }

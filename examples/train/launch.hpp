@@ -10,26 +10,27 @@
 
 namespace train {
 
-/// One rank's ends: one transport for the trainer itself, one for each AllReducer.
+/// One rank's transports: one for the trainer itself, one for each AllReducer.
 struct Links {
-  int place = 0;  ///< of this rank among those of its node
+  int place = 0;  ///< this rank's number on its node
   std::unique_ptr<winnow::Transport> group;
   std::vector<std::shared_ptr<winnow::Transport>> reducers;
 };
 
-/// What every rank runs.
+/// The body of every rank.
 using RankMain = std::function<void(Links)>;
 
 /// Runs `body` on `ranks` threads of this process; returns the exit status.
 int launch_threads(int ranks, std::size_t reducers, const RankMain& body);
 
-/// Runs `body` as one rank of an MPI job, which mpirun started; returns the exit status. Where
-/// built without MPI, has_mpi() is false and this says so.
+/// Runs `body` as one rank of an MPI job that mpirun started; returns the exit status. Without MPI,
+/// has_mpi() is false and this says so.
 int launch_mpi(std::size_t reducers, const RankMain& body);
 bool has_mpi();
 
-/// Runs `body` on rank `rank`, with its parting words: the exit status for what all ranks agree on
-/// (Exit, and winnow::UsageError, which every rank throws). Other exceptions pass through.
+/// Runs `body` on rank `rank` and reports errors on which all ranks agree (Exit, and
+/// winnow::UsageError, which every rank throws); returns the exit status. Other exceptions pass
+/// through.
 int run_rank(int rank, const std::function<void()>& body);
 
 }  // namespace train

@@ -14,7 +14,7 @@ bool has_mpi() {
 }
 
 int launch_mpi(std::size_t reducers, const RankMain& body) {
-  // --overlap needs all of it to overlap anything; with less, calls in flight run inside wait.
+  // --overlap needs MPI_THREAD_MULTIPLE; with less, calls in flight run inside wait.
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   int rank = 0;

@@ -44,10 +44,10 @@ Outputs open_outputs(const Settings& settings) {
   return {open_output(settings.json), open_output(settings.csv)};
 }
 
-constexpr double kRingDeadline = 600;  // seconds; that there is one is what makes it the ring
+constexpr double kRingDeadline = 600;  // seconds; any deadline makes it the ring
 
-/// Rows compare what compression does to the loss: they compress even where links are so fast that
-/// "auto" would not.
+/// The rows compare the effect of compression on the loss, so they compress even if links are so
+/// fast that "auto" would not.
 winnow::Options options_for(const Row& row) {
   winnow::Options options = winnow::Options::from_environment({.schedule = "least_bytes"});
   options.compressor = row.compressor;
@@ -61,7 +61,7 @@ winnow::Options options_for(const Row& row) {
   return options;
 }
 
-/// Collective: what is missing on one rank ends all.
+/// Collective: if one rank lacks it, all end.
 std::shared_ptr<Device<float>> device_for(const Settings& settings, int place, Group& group) {
   if (settings.device == On::cpu) return cpu_device<float>();
   const std::string why = why_no_gpu();
@@ -156,7 +156,7 @@ void run_all(const Settings& settings, Links links) {
 
 int main(int argc, char** argv) {
   train::Settings settings;
-  std::optional<train::Exit> refused;  // told once the ranks know which of them is to tell it
+  std::optional<train::Exit> refused;  // reported once the ranks know which of them reports it
   try {
     settings = train::read_command_line(argc, argv);
   } catch (const train::Exit& exit) {

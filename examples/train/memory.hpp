@@ -17,16 +17,16 @@ class Memory {
  public:
   virtual ~Memory() = default;
 
-  /// Where what lies here is reduced: an AllReducer of its buckets wants this.
+  /// The Exec for an AllReducer of buckets in this memory.
   virtual winnow::Exec exec() const = 0;
-  /// Returns when all that was called before is done.
+  /// Returns when everything called before is done.
   virtual void synchronize() = 0;
 
   /// Zeros, 64-byte aligned.
   virtual std::byte* allocate(std::size_t bytes) = 0;
-  /// Of memory that nothing under way uses.
+  /// Nothing under way may use the memory.
   virtual void release(std::byte* memory) noexcept = 0;
-  /// From or to the host's memory; returns when it is done.
+  /// Copies from or to host memory; returns when done.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
   template <class T>
@@ -41,7 +41,7 @@ class Memory {
   }
 };
 
-/// Owns objects in the memory of a device: zeros first.
+/// Owns objects in a device's memory, initially zero.
 template <class T>
 class Array {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -64,7 +64,7 @@ class Array {
   T* data() const { return data_; }
   std::span<T> span() const { return {data_, count_}; }
 
-  /// What was there is lost where it grows.
+  /// Growing loses the content.
   void resize(std::size_t count) {
     if (count > capacity_) {
       free();

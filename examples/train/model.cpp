@@ -12,7 +12,7 @@ namespace train {
 
 namespace {
 
-/// Names the tensors in the order of the arena: embedding, then weight and bias of each layer.
+/// Names the tensors in arena order: embedding, then weight and bias of each layer.
 std::vector<Tensor> lay_out(const Shape& shape) {
   std::vector<Tensor> tensors;
   std::size_t end = 0;
@@ -52,8 +52,8 @@ struct Model<Scalar>::Network {
   Array<Scalar> parameters, gradients;
   Matrix embedding, embedding_gradient;
   std::vector<Layer> layers;
-  Array<std::uint8_t> contexts, targets;  // bytes: `context` a window, and one
-  Array<double> losses;                   // of a window
+  Array<std::uint8_t> contexts, targets;  // bytes: `context` per window, and one
+  Array<double> losses;                   // per window
   std::vector<Array<Scalar>> x_memory, d_memory;
   std::vector<Matrix> x, d;
 
@@ -96,7 +96,7 @@ struct Model<Scalar>::Network {
     device->softmax(x.back(), targets.span(), losses.data());
   }
 
-  /// Calls ready(l) when layer l's gradients are complete; layer 0's once the embedding's are too.
+  /// Calls ready(l) when layer l's gradients are complete; for layer 0 the embedding's, too.
   template <class LayerReady>
   void backward(const LayerReady& ready) {
     device->softmax_backward(x.back(), targets.span(), d.back());
@@ -124,12 +124,12 @@ struct Model<Scalar>::Network {
             static_cast<std::size_t>(shape.symbols)};
   }
 
-  /// Embedded contexts with a column a byte.
+  /// Embedded contexts with one column per byte.
   Matrix of_symbols(const Matrix& of_windows) const {
     return {of_windows.data, embedding.rows, contexts.span().size()};
   }
 
-  /// Brings the windows' bytes, and makes room for them.
+  /// Copies the windows' bytes to the device, and makes room for the rest.
   void begin(const Windows& windows) {
     const auto context = static_cast<std::size_t>(shape.context);
     std::vector<std::uint8_t> before, next;

@@ -15,7 +15,7 @@
 namespace train {
 
 /// Sizes of the network: the last `context` bytes, each as `embedding` numbers, through two hidden
-/// layers to one score for each of the `symbols` bytes that may come next.
+/// layers to one score for each of the `symbols` possible next bytes.
 struct Shape {
   int context = 16;
   int embedding = 32;
@@ -30,7 +30,7 @@ struct Tensor {
   std::size_t begin, count;
 };
 
-/// What to predict: the bytes at `targets` of `text`, each from the `context` bytes before it.
+/// The task: predict the bytes at `targets` of `text`, each from the `context` bytes before it.
 struct Windows {
   std::span<const std::uint8_t> text;
   std::span<const std::uint64_t> targets;
@@ -41,22 +41,22 @@ struct Windows {
 template <class Scalar>
 class Model {
  public:
-  /// Initial parameters are a function of `seed`, the same bits on every rank.
+  /// Initial parameters depend only on `seed` and have the same bits on every rank.
   Model(const Shape& shape, std::uint64_t seed,
         std::shared_ptr<Device<Scalar>> device = cpu_device<Scalar>());
   ~Model();
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  /// In the memory of the device, as the gradients.
+  /// In the device's memory, like the gradients.
   std::span<Scalar> parameters();
   std::span<Scalar> gradients();
 
   /// The loss, in nats, summed over the windows.
   double loss(const Windows& windows);
-  /// The same, and sets gradients() to those of the mean loss.
+  /// Returns the same, and sets gradients() to those of the mean loss.
   double loss_and_gradients(const Windows& windows);
-  /// The same; calls ready(tensors) whenever the gradients of some more tensors are complete, in
-  /// the order of the device, from the last layer to the embedding.
+  /// Also calls ready(tensors) whenever the gradients of more tensors are complete, in device
+  /// order, from the last layer to the embedding.
   using Ready = std::function<void(std::span<const Tensor>)>;
   double loss_and_gradients(const Windows& windows, const Ready& ready);
 

@@ -32,7 +32,7 @@ set label 1 at screen 0.066,0.955 font "DejaVu Sans Bold,17" textcolor "#222222"
 set label 2 at screen 0.066,0.905 font "DejaVu Sans,13" textcolor "#666666"
 )";
 
-/// In gnuplot's single quotes, where only the quote itself is special.
+/// Quotes for gnuplot's single quotes, where only the quote itself is special.
 std::string gnuplot_string(const std::string& text) {
   std::string result = "'";
   for (const char c : text) result += c == '\'' ? std::string("''") : std::string(1, c);

@@ -8,15 +8,14 @@
 
 namespace train {
 
-/// Throws Exit(kUsageStatus) where gnuplot cannot be run.
+/// Throws Exit(kUsageStatus) if gnuplot cannot run.
 void require_gnuplot();
 
-/// What makes gnuplot draw held-out loss against steps and, beside it, against bytes sent; where
-/// the report has a target, against seconds of training.
+/// A gnuplot script that draws held-out loss against steps and, beside it, against bytes sent; if
+/// the report has a target, also against seconds of training.
 std::string plot_script(const std::string& path, const Report& report);
 
-/// Draws that as a PNG file.
-/// Throws Exit(kFailureStatus) where gnuplot fails.
+/// Draws the plot as a PNG file. Throws Exit(kFailureStatus) if gnuplot fails.
 void draw_curves(const std::string& path, const Report& report);
 
 }  // namespace train

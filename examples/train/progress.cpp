@@ -26,7 +26,7 @@ bool under_launcher() {
 
 bool stderr_is_terminal() {
   if (!under_launcher()) return isatty(STDERR_FILENO) == 1;
-  // On the launcher's own node rank 0's parent is the launcher; elsewhere it is a daemon, whose
+  // On the launcher's own node rank 0's parent is the launcher; elsewhere it is a daemon whose
   // stderr is no terminal.
   const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/2";
   const int file = open(path.c_str(), O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);

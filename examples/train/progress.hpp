@@ -10,19 +10,19 @@
 
 namespace train {
 
-/// Whether what this process writes to stderr ends on a terminal. Under a launcher every rank may
-/// have a pseudo-terminal of its own, so there it is the launcher's stderr that is looked at.
+/// Whether this process's stderr ends on a terminal. Under a launcher every rank may have its own
+/// pseudo-terminal, so this looks at the launcher's stderr.
 bool stderr_is_terminal();
 
-/// Tells how far all runs have come: on a terminal one line that is written over, else, where
-/// asked for always, a plain line each time the held-out loss is known. Silent on ranks but 0.
+/// Shows how far all runs have come: on a terminal one line that is overwritten; otherwise, if
+/// requested, a line each time the held-out loss is known. Only rank 0 prints.
 class Progress {
  public:
-  /// `total_steps`: of all runs.
+  /// `total_steps`: over all runs.
   Progress(Show show, int rank, std::uint64_t total_steps);
 
   void begin_run(const std::string& compressor, std::uint64_t steps);
-  /// After each step, with the mean training loss of late.
+  /// Call after each step, with the recent mean training loss.
   void step_done(double training_loss);
   void held_out(double loss);
   /// Clears the line.
@@ -36,7 +36,7 @@ class Progress {
   bool enabled_, terminal_;
   std::uint64_t total_steps_, total_done_ = 0;
   std::string compressor_;
-  std::uint64_t steps_ = 0, step_ = 0;  // of this run: all, and those done
+  std::uint64_t steps_ = 0, step_ = 0;  // of this run: all steps, and those done
   double training_loss_ = 0, held_out_ = 0;
   Clock::time_point start_ = Clock::now(), written_;
 };

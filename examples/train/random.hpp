@@ -7,8 +7,8 @@
 
 namespace train {
 
-/// 64 random bits that are a function of their key alone (the finaliser of SplitMix64, Steele, Lea
-/// and Flood, 2014, once for each word), so that no generator's state has to be kept in step.
+/// 64 random bits that depend only on the key (the finaliser of SplitMix64, Steele, Lea and Flood,
+/// 2014, once per word), so no generator state has to stay in step.
 inline std::uint64_t random_bits(std::initializer_list<std::uint64_t> key) {
   std::uint64_t bits = 0;
   for (const std::uint64_t word : key) {

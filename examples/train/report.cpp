@@ -23,7 +23,7 @@ std::string format(const char* form, Values... values) {
   return text;
 }
 
-/// The shortest text that reads back as the same number; JSON knows no NaN.
+/// The shortest text that reads back as the same number; JSON has no NaN.
 std::string exact(double value) {
   if (!std::isfinite(value)) return "null";
   char text[32];
@@ -44,14 +44,14 @@ double milliseconds(double seconds) {
   return seconds * 1e3;
 }
 
-/// Dense bytes for each byte sent; NaN where a single rank sends nothing.
+/// Dense bytes per byte sent; NaN if a single rank sends nothing.
 double bytes_saved(const Run& run) {
   return run.wire_bytes_per_step > 0 ? run.dense_wire_bytes_per_step / run.wire_bytes_per_step
                                      : std::nan("");
 }
 
-/// A table's cells, first row the heads; every column is as wide as its widest cell, the first
-/// `left` columns flush left.
+/// Writes a table whose first row is the head. Every column is as wide as its widest cell; the
+/// first `left` columns are flush left.
 void write_aligned(std::ostream& out, const std::vector<std::vector<std::string>>& rows,
                    std::size_t left) {
   std::vector<std::size_t> widths(rows.front().size(), 0);
@@ -84,7 +84,7 @@ std::vector<std::string> table_row(const Run& run, const Run* dense) {
           std::isnan(saved) ? "-" : format("%.1fx", saved)};
 }
 
-/// Of the runs without compression, the fewest seconds to the target; NaN where none has it.
+/// The fewest seconds to the target among the runs without compression; NaN if none reached it.
 double fastest_dense(const Report& report, double target) {
   double least = std::nan("");
   for (const Run& run : report.runs) {
@@ -104,7 +104,7 @@ std::vector<std::string> target_row(const Run& run, double target, double fastes
   } else {
     row.insert(row.end(), {"not in " + grouped(run.curve.back().step), "-", "-", "-"});
   }
-  // With overlap the call hides behind the computation, and has no time of its own.
+  // With overlap the call runs behind the computation and has no time of its own.
   const bool apart = run.time.allreduce > 0;
   row.push_back(apart ? format("%.0f %%", 100 * run.time.allreduce / run.time.step) : "-");
   return row;
@@ -122,7 +122,7 @@ void write_target(std::ostream& out, const Report& report, double target) {
          "allreduce: the share of a step's time, by the medians above.\n";
 }
 
-/// As "200", or "200 to 300" where runs differ.
+/// As "200", or "200 to 300" if runs differ.
 std::string steps_of(const std::vector<Run>& runs) {
   const auto steps = [](const Run& run) { return run.curve.back().step; };
   const auto [least, most] = std::ranges::minmax_element(runs, {}, steps);
@@ -130,7 +130,7 @@ std::string steps_of(const std::vector<Run>& runs) {
   return steps(*least) == steps(*most) ? text : text + " to " + std::to_string(steps(*most));
 }
 
-/// A JSON object's members, one a line.
+/// Members of a JSON object, one per line.
 class Members {
  public:
   Members(std::ostream& out, std::string indent) : out_(out), indent_(std::move(indent)) {}

@@ -32,7 +32,7 @@ Show to_show(const std::string& word) {
   return word == "always" ? Show::always : Show::automatic;
 }
 
-/// CLI11's validators return what is wrong.
+/// CLI11's validators return an error text.
 std::string is_target(const std::string& word) {
   if (word == kDenseLoss || CLI::PositiveNumber(word).empty()) return {};
   return "'" + word + "' should be a loss above 0, or `dense`";

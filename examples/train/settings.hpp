@@ -12,24 +12,24 @@ enum class Over { mpi, local };
 enum class On { cpu, cuda };
 enum class Show { automatic, never, always };
 
-/// A run: what it compresses by, and the schedule that its messages take.
+/// One run: its compressor and schedule.
 struct Row {
   std::string compressor;
-  std::string schedule;  ///< empty: as WINNOW_SCHEDULE or the default says
+  std::string schedule;  ///< empty: from WINNOW_SCHEDULE or the default
   std::uint64_t steps;
 };
 
-inline constexpr const char* kNone = "none";  ///< the compressor of rows to compare with
-/// A row's schedule: dense, by Winnow's ring rather than the transport's own allreduce.
+inline constexpr const char* kNone = "none";  ///< the compressor of the dense runs
+/// A row's schedule: dense, by Winnow's ring instead of the transport's own allreduce.
 inline constexpr const char* kDenseRing = "dense_ring";
-/// A target: what the runs without compression end with.
+/// A target: the final loss of the runs without compression.
 inline constexpr const char* kDenseLoss = "dense";
 
-/// What the command line asks for.
+/// The command line.
 struct Settings {
   std::string text;  ///< a file; empty: the repository's own docs and sources
   std::uint64_t seed = 1;
-  std::uint64_t batch = 32;     ///< windows a rank and step
+  std::uint64_t batch = 32;     ///< windows per rank and step
   std::vector<Row> rows;        ///< one run each
   std::string target;           ///< a held-out loss, or kDenseLoss; empty: none
   bool overlap = false;         ///< reduce each layer while the next one back-propagates
@@ -38,11 +38,10 @@ struct Settings {
   On device = On::cpu;
   bool nccl = false;  ///< gradients travel over NCCL, whatever started the ranks
   Over transport = Over::mpi;
-  int ranks = 1;  ///< over local; mpirun says how many over MPI
+  int ranks = 1;  ///< over local; over MPI mpirun decides
 };
 
-/// Throws Exit where help is asked for or something is wrong. Never prints, since every rank reads
-/// the command line.
+/// Throws Exit for help or an error. Never prints, since every rank reads the command line.
 Settings read_command_line(int argc, char** argv);
 
 }  // namespace train

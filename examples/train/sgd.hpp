@@ -11,15 +11,16 @@
 namespace train {
 
 /// Stochastic gradient descent with momentum: v = momentum * v + update, p = p - v, where an update
-/// is rate * gradient. Reduce updates, not gradients: what waits in a residual then counts with the
-/// rate of the step that it came from (Karimireddy et al., Error Feedback Fixes SignSGD, 2019).
-/// Every rank takes the same steps from the same gradients; one rounding an operation, in a file
-/// compiled without contraction or machine flags, keeps their parameters equal to the last bit.
+/// is rate * gradient. Reduce updates, not gradients: an element that waits in a residual then
+/// keeps the rate of its own step (Karimireddy et al., Error Feedback Fixes SignSGD, 2019). Every
+/// rank takes the same steps from the same gradients. Each operation rounds once, and the file is
+/// compiled without contraction or machine flags, so the ranks' parameters stay equal to the last
+/// bit.
 class Sgd {
  public:
   explicit Sgd(float momentum, std::shared_ptr<Device<float>> device = cpu_device<float>())
       : momentum_(momentum), device_(std::move(device)), velocity_(device_) {}
-  /// Both lie on the device, and are always of the same size.
+  /// Both lie on the device and keep their size.
   void step(std::span<float> parameters, std::span<const float> updates) {
     velocity_.resize(parameters.size());
     device_->momentum_step(momentum_, updates, velocity_.data(), parameters.data());
@@ -31,7 +32,7 @@ class Sgd {
   Array<float> velocity_;
 };
 
-/// As Device says, on the host.
+/// Device::scale on the host.
 template <class Scalar>
 void scale(std::span<Scalar> values, Scalar factor);
 template <class Scalar>

@@ -10,28 +10,28 @@
 
 namespace train {
 
-/// The shortest text that leaves something to hold out.
+/// The shortest text with something to hold out.
 inline constexpr std::size_t kMinTextBytes = 1024;
 
-/// The bytes of `path`, whatever they are. Throws Exit(kUsageStatus) where it cannot be read, is
-/// empty or is shorter than kMinTextBytes.
+/// The bytes of `path`. Throws Exit(kUsageStatus) if it cannot be read, is empty or is shorter than
+/// kMinTextBytes.
 std::string read_text(const std::filesystem::path& path);
 
-/// The docs and sources under `root`, one after another in the order of their sorted paths. Hidden
-/// folders and those of builds and results are left out, so a fresh clone gives the same bytes.
+/// The docs and sources under `root`, concatenated in the order of their sorted paths. Leaves out
+/// hidden folders and those of builds and results, so a fresh clone gives the same bytes.
 std::string read_repository(const std::filesystem::path& root);
 
-/// The repository this program was built in, or that the current directory is in.
-/// Throws Exit(kUsageStatus) where there is none.
+/// The repository in which this program was built, or around the current directory. Throws
+/// Exit(kUsageStatus) if there is none.
 std::filesystem::path find_repository();
 
-/// A text of which the last of every ten blocks is held out and the others are for training. The
-/// blocks are spread over the text, since its end may be of another kind than its beginning. What
-/// is predicted is a byte at a target position, from the `context` bytes before it, which lie on
-/// the same side.
+/// A text that is split for training: the last of every ten blocks is held out. The blocks are
+/// spread over the text, since its end may differ in kind from its beginning. The model predicts
+/// the byte at a target position from the `context` bytes before it, which lie on the same side of
+/// the split.
 class Corpus {
  public:
-  static constexpr std::uint64_t kBlocks = 10;  ///< of a group
+  static constexpr std::uint64_t kBlocks = 10;  ///< per group
   static constexpr std::uint64_t kBlockBytes =
       4096;  ///< at least, where the text has ten such blocks
 
@@ -41,18 +41,18 @@ class Corpus {
   /// Identifies the bytes in reports (FNV-1a, 64 bits).
   std::uint64_t fingerprint() const;
 
-  /// Fills `targets` with training positions: a function of seed, step and rank, so that every
+  /// Fills `targets` with training positions that depend only on seed, step and rank, so that every
   /// compressor sees the same minibatches.
   void sample(std::uint64_t seed, std::uint64_t step, int rank,
               std::span<std::uint64_t> targets) const;
 
-  /// At most `limit` held-out positions, evenly spaced over all of them.
+  /// At most `limit` held-out positions, evenly spaced.
   std::vector<std::uint64_t> held_out(std::size_t limit) const;
 
  private:
   std::vector<std::uint8_t> bytes_;
-  // Group g is [g * kBlocks * block_, (g + 1) * kBlocks * block_); a rest of the text that is
-  // shorter than kBlocks * groups_ bytes is left out.
+  // Group g is [g * kBlocks * block_, (g + 1) * kBlocks * block_); the end of the text beyond the
+  // last group is left out.
   std::uint64_t context_, groups_, block_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Windows that are evaluated at a time, which bounds the memory of activations.
+/// Windows per evaluation, which bounds the memory of activations.
 constexpr std::size_t kEvaluationBatch = 256;
 
 /// Points of a curve: every 50 steps, or 20 in a short run.
@@ -26,7 +26,7 @@ std::uint64_t steps_between_points(std::uint64_t steps) {
   return std::clamp<std::uint64_t>(steps / 20, 1, 50);
 }
 
-/// Seconds since the last call, or since it was made, in which a device did what it had to do.
+/// Measures the seconds in which a device finished its work since the last call.
 class Lap {
  public:
   explicit Lap(Memory& device) : device_(device) {}
@@ -89,7 +89,7 @@ StepTime slowest_medians(const std::vector<StepTime>& times, Group& group) {
   return slowest;
 }
 
-/// The hash of the parameters, which is the same on every rank or the run is worth nothing.
+/// The hash of the parameters; the run is worthless unless all ranks agree on it.
 std::uint64_t agreed_hash(std::span<const float> parameters, Group& group) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const float parameter : parameters) {
@@ -128,7 +128,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   Model<float> model(recipe.shape, recipe.seed, recipe.device);
   Sgd optimizer(recipe.momentum, recipe.device);
   const std::vector<winnow::Segment> all = bucket_of(model, model.tensors());
-  std::vector<winnow::Work> works;  // of the step under way
+  std::vector<winnow::Work> works;  // of the current step
   const std::vector<std::uint64_t> held_out = corpus.held_out(recipe.held_out_windows);
   const std::uint64_t interval = steps_between_points(recipe.steps);
   std::vector<std::uint64_t> targets(recipe.batch);

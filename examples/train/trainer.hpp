@@ -19,7 +19,7 @@ namespace train {
 /// How every run trains. Compression with momentum keeps the dense loss up to about this rate.
 struct Recipe {
   Shape shape;
-  std::size_t batch = 32;  ///< windows a rank and step
+  std::size_t batch = 32;  ///< windows per rank and step
   float rate = 0.1f;
   float last_rate_share = 0.05f;  ///< cosine decay ends at this share of `rate`
   float momentum = 0.9f;
@@ -27,28 +27,28 @@ struct Recipe {
   std::uint64_t seed = 1;
   std::size_t held_out_windows = 16384;  ///< at most, over all ranks
   bool overlap = false;                  ///< reduce each layer while the next one back-propagates
-  /// What trains the model: this rank's own. The reducer's buckets lie in its memory.
+  /// This rank's device; the reducer's buckets lie in its memory.
   std::shared_ptr<Device<float>> device = cpu_device<float>();
 };
 
 /// One point of a run's curves.
 struct Point {
   std::uint64_t step = 0;        ///< steps done
-  double seconds = 0;            ///< that these took the slowest rank; evaluation is left out
-  double training_loss = 0;      ///< nats a byte: mean since the last point, over all ranks
-  double held_out_loss = 0;      ///< nats a byte
+  double seconds = 0;            ///< of the slowest rank, without evaluation
+  double training_loss = 0;      ///< nats per byte: mean since the last point, over all ranks
+  double held_out_loss = 0;      ///< nats per byte
   std::uint64_t wire_bytes = 0;  ///< sent so far by the busiest rank
 };
 
 /// Where a step's time goes, in seconds.
 struct StepTime {
-  double step = 0;       ///< the whole
+  double step = 0;       ///< in all
   double compute = 0;    ///< minibatch, forward, backward and update
   double wait = 0;       ///< until the slowest rank has its gradient; with overlap, for the sums
-  double allreduce = 0;  ///< the call; with overlap it goes on beside `compute`, and this is 0
+  double allreduce = 0;  ///< the call; 0 with overlap, when it runs beside `compute`
 };
 
-/// What one training came to. Equal on all ranks.
+/// The result of one training, equal on all ranks.
 struct Run {
   std::string compressor, schedule, coding;
   std::vector<Point> curve;
@@ -57,12 +57,12 @@ struct Run {
   std::uint64_t parameters_hash = 0;
 };
 
-/// Trains the model from the start that the seed gives, with gradients averaged by `reducer`.
-/// Collective. Throws Exit where the ranks' parameters have come to differ.
+/// Trains the model from the seed's start, with gradients averaged by `reducer`. Collective. Throws
+/// Exit if the ranks' parameters differ.
 Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reducer, Group& group,
           Progress& progress);
 
-/// Mean loss over held-out `targets`, shared out among the ranks and summed in rank order.
+/// Mean loss over held-out `targets`, divided among the ranks and summed in rank order.
 double held_out_loss(Model<float>& model, const Corpus& corpus,
                      std::span<const std::uint64_t> targets, Group& group);
 

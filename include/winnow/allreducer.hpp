@@ -18,7 +18,7 @@
 #include <winnow/transport.hpp>
 
 namespace winnow::comm {
-class CallQueue;  // not public, so not visible
+class CallQueue;  // not public, hence outside the visibility pragma
 }
 
 #pragma GCC visibility push(default)
@@ -27,36 +27,36 @@ namespace winnow {
 
 /// One parameter's elements in a bucket: views of the caller's tensors.
 struct Segment {
-  Elements elements;     ///< gradient in, unless `input` has it; what becomes of it out
-  std::uint64_t id = 0;  ///< the parameter's, stable over steps and restarts; residuals go by it
-  int dimensions = 0;    ///< of the tensor; 1 (norms, biases) travels dense by default; 0: unknown
+  Elements elements;     ///< holds the gradient, unless `input` does; receives the result
+  std::uint64_t id = 0;  ///< of the parameter; stable across steps and restarts; keys the residual
+  int dimensions = 0;    ///< of the tensor; 0: unknown; 1 (norms, biases): dense by default
   std::string_view name = {};  ///< for Options::exempt
-  /// The gradient, left as it is, where it is not `elements`: of the same type and size, and apart
-  /// from all that is written to. One copy more (8 bytes moved an element of float32), but of 16
-  /// bits none. A rank's own affair: others may work in place.
+  /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
+  /// and disjoint from everything that is written. Costs one extra copy (8 bytes moved per float32
+  /// element; no extra copy for 16-bit elements). Each rank chooses for itself.
   ConstElements input = {};
 };
 
-/// A call under way, made by AllReducer::all_reduce_async. Until it is done the bucket's elements
-/// and inputs, and the names of its segments, must live and be left alone. The thread that made it
-/// waits for it.
+/// A call in flight, made by AllReducer::all_reduce_async. The caller keeps the bucket's elements,
+/// inputs and segment names alive and untouched until the call is done. The thread that made the
+/// call also waits for it.
 class Work {
  public:
-  Work() = default;  ///< nothing, and done
+  Work() = default;  ///< empty; counts as done
   Work(Work&& other) noexcept : queue_(std::move(other.queue_)), number_(other.number_) {}
   Work& operator=(Work&& other) noexcept;
-  /// Waits; what wait would throw is lost, but see AllReducer: a CommError comes again.
+  /// Waits. Drops what wait would throw; but a CommError comes back with the next call.
   ~Work();
 
-  /// Returns when the call is done, on a device too, or throws what all_reduce throws; at once if
-  /// called again.
+  /// Returns when the call is done, on a device too, or throws what all_reduce throws. Returns at
+  /// once if called again.
   void wait();
   /// For buckets in device memory: returns when the call's work is enqueued, or throws what
-  /// all_reduce throws. All that is enqueued on `stream`, a cudaStream_t, from then on comes after
-  /// that work. wait() may still follow. Of buckets in host memory the same as wait().
+  /// all_reduce throws. Whatever is enqueued on `stream` (a cudaStream_t) afterwards runs after
+  /// that work. wait() may still follow. For buckets in host memory this is wait().
   void wait(void* stream);
-  /// Whether the call is done, so that wait returns or throws at once. Where the transport does not
-  /// allow a thread of Winnow's own, this makes progress: it runs the next call and may block.
+  /// Whether the call is done; wait then returns or throws at once. If the transport does not allow
+  /// Winnow its own thread, test makes progress: it runs the next call and may block.
   bool test();
 
  private:
@@ -72,46 +72,48 @@ class Work {
 /// only what matters and carrying the rest as residuals into the next call. All ranks hold the same
 /// bits after every call.
 ///
-/// Sums and averages of float32, bf16 and fp16 may travel compressed. All else that these two
-/// reduce, too: elements of other types, minimum, maximum and product. It travels dense, keeps
-/// nothing back and leaves residuals alone; Stats::reason says so. If that fails, elements read
-/// zero, and only what was a Segment's input is left.
+/// Sums and averages of float32, bf16 and fp16 may travel compressed. Other element types, and
+/// minimum, maximum and product, work too: they travel dense and leave residuals alone, and
+/// Stats::reason says so. If such a call fails, the elements read zero and only a Segment's input
+/// survives.
 ///
-/// All ranks make the same calls in the same order, with the same ids and counts; one thread at a
-/// time. Calls in flight run in the order in which they were made, whatever is waited for first: by
-/// one thread of the AllReducer's own where Transport::allows_threads (over MPI:
-/// MPI_THREAD_MULTIPLE), else inside wait and test. Errors, of calls in flight from Work::wait:
-/// - UsageError, on every rank and with bucket and residuals untouched, where options are wrong or
-///   differ between ranks, or ids, counts, types, operation or exemptions do at the first call of a
-///   bucket (one whose input is wrong is always new).
-/// - CommError where the ranks cannot finish, or call known buckets in different order (which a
-///   dense call, having no header, cannot see). The bucket then reads zero and what was in it is in
-///   the residuals, but for tensors that lie one after another and travel dense: the collective
-///   works on them in place, and what it had begun with is lost, unless all of them have an input
-///   or 16 bits. Ranks that had finished keep their
-///   result. From then on every call throws CommError and touches nothing; the memory of buckets
-///   must live until the transport is destroyed.
+/// All ranks make the same calls in the same order, with the same ids and counts, from one thread
+/// at a time. Calls in flight run in the order in which they were made, whichever is waited for
+/// first: on the AllReducer's own thread if Transport::allows_threads (over MPI:
+/// MPI_THREAD_MULTIPLE), otherwise inside wait and test. Errors (Work::wait throws those of calls
+/// in flight):
+/// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
+/// between ranks; or ids, counts, types, operation or exemptions do at the first call of a bucket
+/// (a bucket with a wrong input always counts as new).
+/// - CommError: the ranks cannot finish, or they call known buckets in different order (a dense
+/// call has no header and cannot see this). The bucket then reads zero and its content is in the
+/// residuals. Exception: the collective works in place on adjacent tensors that travel dense, so
+/// their gradients are lost unless all of them have an input or 16 bits. Ranks that had finished
+/// keep their result. Every later call throws CommError and touches nothing; bucket memory must
+/// live until the transport is destroyed.
 ///
-/// Buckets in device memory give the same bits by the same plan, also among ranks whose buckets lie
-/// in host memory. A call works on the stream that the AllReducer was given: after all that is
-/// enqueued there when it begins, and before all that is enqueued once it has returned or its Work
-/// has waited. In gather and dense the host decides nothing by what the device finds, unless the
-/// compressor is threshold: over NCCL these calls return when they are enqueued, whatever becomes
-/// of them, and can be captured into a CUDA graph from the second call of a bucket on. A CommError
-/// then comes from synchronize, Work::wait or the next call, and the bucket reads NaN where a
-/// message was not sound; Stats count a poisoned call when one of these has heard of it. Where no
-/// call ends for Options::deadline (600 s without one) the transport is aborted. In other
-/// schedules, and where nobody knows beforehand how much is kept, the host waits several times
-/// within a call. Every schedule and compressor takes such buckets; name a schedule where a job has
-/// buckets of both memories. MPI gets messages through pinned memory, unless it is CUDA-aware.
-/// A thread that calls keeps its current device. Let it be that of the buckets: returning to
-/// another makes a context there, on a thread that has chosen none on device 0.
+/// Buckets in device memory give the same bits with the same plan, also among ranks whose buckets
+/// are in host memory. A call runs on the AllReducer's stream: after everything enqueued there when
+/// it begins, and before everything enqueued once it has returned or its Work has waited.
+///
+/// `gather` and `dense` calls are stream-ordered over NCCL, unless the compressor is threshold:
+/// they return when they are enqueued, and can be captured into a CUDA graph from the second call
+/// of a bucket on. synchronize, Work::wait or the next call then throws the CommError, and a bucket
+/// that met a corrupt message reads NaN. Stats count a poisoned call once one of these three has
+/// learnt of it. If no call ends for Options::deadline (600 s if unset), the transport is aborted.
+///
+/// With other schedules, or if the kept count is not known in advance, the host waits several times
+/// within a call. Every schedule and compressor takes device buckets; if a job has buckets in both
+/// memories, name a schedule. MPI gets messages through pinned memory, unless it is CUDA-aware.
+///
+/// A calling thread keeps its current device. It should be the buckets' device: switching back to
+/// another one creates a context there (on device 0 if the thread has chosen none).
 class AllReducer {
  public:
-  /// Collective: compares the options of all ranks. `transport` is used by this object alone.
-  /// Options::from_environment, the default, throws before it meets the other ranks.
-  /// Buckets lie where `where` says: in host memory, or, with Place::cuda and a stream, in that of
-  /// the device that is current here. A rank's own affair: those of others may lie elsewhere.
+  /// Collective: compares the options of all ranks. Only this object may use `transport`.
+  /// Options::from_environment, the default, throws before the ranks meet. `where` says where
+  /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.
+  /// Each rank chooses for itself.
   explicit AllReducer(std::shared_ptr<Transport> transport,
                       const Options& options = Options::from_environment(), const Exec& where = {});
   /// Finishes calls in flight.
@@ -119,40 +121,41 @@ class AllReducer {
   AllReducer(AllReducer&&) noexcept;
   AllReducer& operator=(AllReducer&&) noexcept;
 
-  /// Reduces a bucket, by `op` or else by Options::op. Ids must differ within a bucket, and counts
-  /// of gradients never change; names and dimensions count at a bucket's first call. Elements of
-  /// other types than float32, bf16 and fp16 are of one type in a bucket.
-  /// Elements of 16 bits are widened, reduced as float32 and rounded once at the end, to nearest;
-  /// if a sum then becomes infinite, a compressed bucket becomes NaN and what was sent is put back.
+  /// Reduces a bucket by `op`, or by Options::op if none is given. Ids must differ within a bucket,
+  /// and a gradient's count never changes; names and dimensions matter only at a bucket's first
+  /// call. Elements other than float32, bf16 and fp16 must share one type in a bucket.
+  /// 16-bit elements are widened, reduced as float32 and rounded to nearest once at the end; if a
+  /// sum then becomes infinite, a compressed bucket becomes NaN and every rank puts back what it
+  /// sent.
   void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
   /// Reduces one tensor in place. Tensors of different parameters need different ids.
   void all_reduce(const Elements& elements, std::uint64_t id, std::optional<ReduceOp> op = {});
-  /// Reduces one tensor out of place: `input` is left as it is. See Segment::input.
+  /// Reduces one tensor out of place; only reads `input`. See Segment::input.
   void all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
                   std::optional<ReduceOp> op = {});
-  /// The same, but return at once.
+  /// These three return at once.
   Work all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
   Work all_reduce_async(const Elements& elements, std::uint64_t id,
                         std::optional<ReduceOp> op = {});
   Work all_reduce_async(const ConstElements& input, const Elements& output, std::uint64_t id,
                         std::optional<ReduceOp> op = {});
 
-  /// Returns when all calls are done, on a device too. Throws CommError where one could not be
-  /// finished or is not done by the deadline, as the next call would; a UsageError of a call in
-  /// flight is its Work's. Not while a call is captured.
+  /// Returns when all calls are done, on a device too. Like the next call, throws CommError if a
+  /// call failed or missed its deadline; the UsageError of a call in flight goes to its Work. Not
+  /// allowed during graph capture.
   void synchronize();
 
   const Options& options() const;
   const Topology& topology() const;
-  Transport& transport();  ///< not to be used while calls are in flight
-  Stats last() const;      ///< of the last call that is done
-  Stats totals() const;    ///< of all of them
-  /// Of the calls of each bucket, in the order of first calls.
+  Transport& transport();  ///< do not use while calls are in flight
+  Stats last() const;      ///< of the last finished call
+  Stats totals() const;    ///< of all finished calls
+  /// Per bucket, in the order of first calls.
   std::vector<BucketStats> bucket_stats() const;
 
-  /// What this rank has not sent yet of a parameter, in the memory of buckets, or, with
-  /// ResidualMemory::pinned_host, in that of the host, where it is to be read behind synchronize;
-  /// empty where there is nothing. Not while calls are in flight.
+  /// A parameter's residual; empty if there is none. It lies with the buckets, or, with
+  /// ResidualMemory::pinned_host, in host memory: call synchronize before reading it. Not allowed
+  /// while calls are in flight.
   std::span<const float> residual(std::uint64_t id) const;
 
  private:

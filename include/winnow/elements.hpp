@@ -13,8 +13,8 @@
 
 namespace winnow {
 
-/// How a tensor's elements are stored. The first three are those of gradients: they are summed, and
-/// residuals kept, in float32. All others travel dense, as they are.
+/// How a tensor's elements are stored. The first three are gradient types: Winnow sums them, and
+/// keeps their residuals, in float32. All others travel dense, unconverted.
 enum class ElementType : std::uint8_t {
   float32,
   bf16,  ///< the upper half of a float32
@@ -46,7 +46,7 @@ constexpr std::size_t bytes_of(ElementType type) {
   }
 }
 
-/// C++ types whose values are elements: float, double, integers of 8, 32 and 64 bits.
+/// C++ types that can be elements: float, double, and integers of 8, 32 and 64 bits.
 template <class T>
 concept Element = std::same_as<T, float> || std::same_as<T, double> ||
                   (std::integral<T> && !std::same_as<T, bool> && sizeof(T) != 2);
@@ -65,13 +65,13 @@ class Elements {
  public:
   Elements() = default;
   template <Element T, std::size_t N>
-  // NOLINTNEXTLINE(google-explicit-constructor): what holds elements is such a view
+  // NOLINTNEXTLINE(google-explicit-constructor): a container of elements is such a view
   Elements(std::span<T, N> elements)
       : Elements(elements.data(), elements.size(), element_type<T>()) {}
   template <Element T>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Elements(std::vector<T>& elements) : Elements(std::span<T>(elements)) {}
-  /// `size` elements at `data`, as MPI_Allreduce and ncclAllReduce are given them.
+  /// `size` elements at `data`, as for MPI_Allreduce and ncclAllReduce.
   Elements(void* data, std::size_t size, ElementType type)
       : data_(data), size_(size), type_(type) {}
 
@@ -80,14 +80,14 @@ class Elements {
   std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(data_), size_ * bytes_of(type_)};
   }
-  /// The elements where type() is that of T.
+  /// The elements, if type() is that of T.
   template <Element T>
   std::span<T> as() const {
     return {static_cast<T*>(data_), size_};
   }
-  /// The elements where type is float32.
+  /// The elements, if type() is float32.
   std::span<float> floats() const { return as<float>(); }
-  /// The elements where they have 16 bits.
+  /// The elements, if they have 16 bits.
   std::span<std::uint16_t> halves() const { return {static_cast<std::uint16_t*>(data_), size_}; }
   /// Elements [begin, begin + size).
   Elements subspan(std::size_t begin, std::size_t size) const {
@@ -100,8 +100,8 @@ class Elements {
   ElementType type_ = ElementType::float32;
 };
 
-/// A view of elements that are only read. Whatever Elements are made of converts to it, and so does
-/// what is const.
+/// A read-only view of elements. Whatever converts to Elements converts to it, and so do const
+/// spans and vectors.
 class ConstElements {
  public:
   ConstElements() = default;
@@ -121,12 +121,12 @@ class ConstElements {
   std::size_t size() const { return view_.size(); }  ///< elements
   ElementType type() const { return view_.type(); }
   std::span<const std::byte> bytes() const { return view_.bytes(); }
-  /// The elements where type() is that of T.
+  /// The elements, if type() is that of T.
   template <Element T>
   std::span<const T> as() const {
     return view_.as<T>();
   }
-  /// The elements where they have 16 bits.
+  /// The elements, if they have 16 bits.
   std::span<const std::uint16_t> halves() const { return view_.halves(); }
   /// Elements [begin, begin + size).
   ConstElements subspan(std::size_t begin, std::size_t size) const {

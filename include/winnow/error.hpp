@@ -22,8 +22,8 @@ class UsageError : public Error {
   using Error::Error;
 };
 
-/// The environment's fault on the way between ranks: a dead peer, a passed deadline, a corrupt
-/// message. `code` is the library's own error code, 0 where there is none.
+/// The environment's fault, between ranks: a dead peer, a passed deadline, a corrupt message.
+/// `code` is the library's own error code, or 0.
 class CommError : public Error {
  public:
   explicit CommError(const std::string& what, int code = 0) : Error(what), code_(code) {}
@@ -50,7 +50,7 @@ class CudaError : public Error {
 
 }  // namespace winnow
 
-/// States what a caller must hold; throws UsageError with `message` where it does not.
+/// States a precondition; throws UsageError with `message` if it does not hold.
 #define WINNOW_EXPECTS(condition, message)           \
   do {                                               \
     if (!(condition)) ::winnow::fail_usage(message); \

@@ -11,25 +11,26 @@ namespace winnow {
 /// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream.
 enum class Place { cpu, reference, cuda };
 
-/// What only the device knows, and by which kernels there do their work or nothing. The words do
-/// not change while a kernel runs that looks at them.
+/// A condition that only the device knows: kernels do their work if it holds, and nothing
+/// otherwise. The words do not change while such a kernel runs.
 struct Condition {
-  const std::uint32_t* words = nullptr;  ///< in the memory of Exec::place; without any it holds
+  const std::uint32_t* words =
+      nullptr;  ///< in the memory of Exec::place; null: the condition holds
   std::uint32_t count = 0;
-  bool any = true;  ///< holds where one of them is not 0; else where all of them are
+  bool any = true;  ///< true: holds if any word is not 0; false: holds if all are not 0
 };
 
-/// How work runs. Every kernel and every transport call takes one; it is a view and owns nothing.
+/// How work runs. Every kernel and transport call takes one. A view; owns nothing.
 struct Exec {
   Place place = Place::cpu;
   int threads = 1;                 ///< OpenMP threads on the CPU; results never depend on it
-  void* stream = nullptr;          ///< a cudaStream_t where place is cuda, unused elsewhere
-  Workspace* workspace = nullptr;  ///< scratch of the host, for kernels that say so and for the
-                                   ///< lists that schedules keep; never of device memory
-  Workspace* device_workspace = nullptr;  ///< scratch of device memory, where place is cuda
-  Workspace* pinned_workspace = nullptr;  ///< there also page-locked scratch of the host, for what
-                                          ///< is copied while the host goes on
-  Condition condition = {};               ///< of kernels on the stream
+  void* stream = nullptr;          ///< a cudaStream_t if place is cuda; otherwise unused
+  Workspace* workspace = nullptr;  ///< host scratch, for schedules' lists and for kernels that ask
+                                   ///< for it; never device memory
+  Workspace* device_workspace = nullptr;  ///< device scratch, if place is cuda
+  Workspace* pinned_workspace = nullptr;  ///< page-locked host scratch, if place is cuda, for
+                                          ///< copies that run while the host goes on
+  Condition condition = {};               ///< for kernels on the stream
 };
 
 }  // namespace winnow

@@ -9,24 +9,24 @@
 
 namespace winnow {
 
-/// A transport of the ranks of `world` whose messages between ranks of one node go over `node`, and
-/// all others over `world`: NCCL within nodes and MPI between them. `node` has the ranks that share
-/// this rank's world.node(), in their order. Neither is used by others while this lives.
+/// A transport over the ranks of `world`. Messages within a node go over `node`, all others over
+/// `world`: NCCL within nodes and MPI between them. `node` holds the ranks that share this rank's
+/// world.node(), in world order. Nobody else uses either while this transport lives.
 ///
-/// Collective over the world. UsageError, on every rank, where the nodes of some are not those of
-/// the world, or where `world` does not take host memory; CommError at the deadline. Where all
-/// ranks are on one node it is `node` itself, and where no two are it is `world`.
+/// Collective over `world`. Throws UsageError on every rank if some rank's `node` does not match
+/// the nodes of `world`, or if `world` does not take host memory; CommError at the deadline.
+/// Returns `node` itself if all ranks share one node, and `world` if no two ranks share one.
 ///
-/// Memory. It takes a device's where `node` does; what goes between nodes is staged where `world`
-/// does not take it. It takes the host's as `world` does, which carries it everywhere where `node`
-/// does not: then messages of the host go only while none of a device are under way, and the
-/// reverse (UsageError), and sender and receiver of a message give the same kind.
+/// Memory. It takes device memory if `node` does, and stages messages between nodes if `world` does
+/// not take device memory. It takes host memory as `world` does; if `node` does not, `world`
+/// carries all host messages. Host and device messages are then never under way together
+/// (UsageError), and both ends of a message use the same kind of memory.
 ///
-/// Rules. Sizes travel if they do on all nodes and between them. One start is one of each, that of
-/// `world` first, and a wait moves both, so that whatever ends under the rules of NCCL ends here
-/// too (docs/transports.md says why). Collectives are Winnow's ring, in the order of the world's
-/// ranks, and keep their deadline. Errors of `node` name the node, and then its own rank numbers;
-/// one of either makes the whole unusable and aborts the other, so an abort reaches all ranks that
+/// Rules. Sizes travel if they do on all nodes and between nodes. start() starts `world`, then
+/// `node`; wait() polls both, so whatever finishes under NCCL's rules finishes here
+/// (docs/transports.md says why). Collectives are Winnow's ring in world rank order, and keep their
+/// deadline. Errors of `node` name the node, then its own rank numbers. An error of either makes
+/// the whole transport unusable and aborts the other one, so an abort reaches every rank that
 /// `world` reaches.
 std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
                                            std::shared_ptr<Transport> node, Deadline deadline);

@@ -13,58 +13,58 @@ struct ncclComm;  // an ncclComm_t points to one; nccl.h itself is not needed he
 
 namespace winnow {
 
-/// Where the ranks of a job meet that have nothing but a file system in common.
+/// A meeting point for the ranks of a job that share only a file system.
 struct NcclMeeting {
-  /// A file on which all ranks agree, in a folder that is there. Rank 0 writes it, under another
-  /// name first, and removes it when all ranks have met.
+  /// A file path on which all ranks agree; its folder must exist. Rank 0 writes the file, under
+  /// another name first, and removes it when all ranks have met.
   std::string path;
-  /// A number that no other job uses with this path, and no other attempt of this job: add the
-  /// count of restarts. A file that says another one is an old one; one in which rank 0 says that
-  /// it cannot come stays there.
+  /// A number that no other job, and no other attempt of this job, uses with this path: add the
+  /// restart count. Ranks ignore a file with another number as stale. If rank 0 cannot come, it
+  /// says so in the file, which then stays.
   std::uint64_t job = 0;
   int rank = 0, size = 1;
   int node = 0;  ///< as Transport::node()
 };
 
-// Transports between GPUs, over NCCL 2.18 or newer. A rank is a process, or a thread, and the
-// device that is current where its transport is made; GPUs differ between ranks. UsageError where
-// Winnow was built without NCCL, CudaError where there is no GPU.
+// Transports between GPUs, over NCCL 2.18 or newer. A rank is a process or a thread, on the device
+// that is current when its transport is made; no two ranks share a GPU. UsageError if Winnow was
+// built without NCCL; CudaError if there is no GPU.
 //
-// Memory. What they send, receive and reduce lies on that device, or is managed; anything else is a
-// UsageError. start() and the collectives want Exec{Place::cuda, stream} with a stream that is not
-// null; what is enqueued there already comes first.
+// Memory. Buffers must be on that device, or managed; anything else is a UsageError. start() and
+// the collectives need Exec{Place::cuda, stream} with a non-null stream, and run after what is
+// already enqueued there.
 //
-// Rules. A message must have the size of its buffer (sizes_travel() is false): where it has not,
-// NCCL hangs until the deadline. What one start() sets going is an NCCL group, and the groups of a
-// rank run one after another, so ranks whose groups wait for each other crosswise hang too. They
-// may be tried out over threads, where both are errors (comm/transport/local/local.hpp). Counts
-// have 64 bits.
+// Rules. A message must have the size of its receive buffer (sizes_travel() is false); otherwise
+// NCCL hangs until the deadline. Each start() is one NCCL group, and a rank's groups run one after
+// another, so ranks whose groups wait for each other crosswise hang too. Strict local transports
+// turn both into errors (comm/transport/local/local.hpp). Counts have 64 bits.
 //
-// Collectives are NCCL's own, in its order of summation, with the same bits on all ranks, and keep
-// their deadline. The minimum and maximum of floats are made of integers that stand for them, by a
-// kernel before and one behind, since NCCL's own pass over NaN.
+// Collectives are NCCL's own, sum in its order, give the same bits on all ranks, and keep their
+// deadline. For the minimum and maximum of floats, one kernel maps them to ordered integers before
+// the collective and another maps them back, since NCCL's own minimum and maximum ignore NaN.
 //
-// Errors are CommErrors that name NCCL's call and its last error. After one, after abort() and
-// after the end of a transport that has messages under way the communicator has been aborted
-// (ncclCommAbort), also one that the caller gave. abort() reaches peers only where NCCL sees their
-// connections break: others wait until their deadline.
+// Errors are CommErrors that name NCCL's call and its last error. An error, abort(), or destroying
+// a transport with messages under way aborts the communicator (ncclCommAbort), including one that
+// the caller passed in. abort() reaches a peer only if NCCL sees the connection break; other peers
+// wait until their deadline.
 //
-// Graphs. NCCL keeps a communicator, aborted or not, until every CUDA graph is gone that holds work
-// of it. So destroy graphs first. Where they are still there, the communicator is ended behind the
-// scenes when they go; abort() and the transport's end do not wait for it.
+// Graphs. NCCL keeps a communicator, aborted or not, until every CUDA graph that holds its work is
+// gone, so destroy graphs first. If some remain, the communicator ends in the background when they
+// go; abort() and the destructor do not wait for it.
 //
-// subset() is ncclCommSplit: all ranks of the parent call it, each with the group that it is in,
-// and wait until what they have started is done, and for each other, for up to 600 s. A rank that
-// gives no group takes part before it throws its UsageError; ranks whose groups differ get a
-// CommError. Both leave the parent as it is, and so does an abort of a subset, or the reverse.
+// subset() is ncclCommSplit. All ranks of the parent call it, each with its own group, and wait up
+// to 600 s for their started work and for each other. A rank that names no valid group takes part
+// before it throws its UsageError; ranks whose groups differ get a CommError. Neither harms the
+// parent. Aborting a subset leaves the parent alone, and the reverse.
 
-/// Over a communicator that the caller keeps, and must not use meanwhile: one that is connected, of
-/// which ncclCommGetAsyncError says ncclSuccess. Deadlines hold while NCCL connects ranks, too, if
-/// it was made with blocking = 0 in its ncclConfig_t.
+/// Over the caller's communicator, which the caller must not use meanwhile. It must be connected:
+/// ncclCommGetAsyncError says ncclSuccess. Deadlines also hold while NCCL connects ranks if the
+/// communicator was made with blocking = 0 in its ncclConfig_t.
 std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node);
 
 /// Over a new communicator of the ranks of `other`, a transport of host memory such as MPI's, which
-/// is used only here. Collective; an error on one rank is one on all, at once or at the deadline.
+/// is used only here. Collective; an error on one rank is an error on all, at once or at the
+/// deadline.
 std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline);
 
 /// Over a new communicator of the ranks that come to a meeting.

@@ -8,14 +8,14 @@
 
 namespace winnow {
 
-/// What becomes of the elements of all ranks.
+/// How the elements of all ranks are combined.
 enum class ReduceOp : std::uint8_t {
-  sum,      ///< of integers modulo 2^bits
-  average,  ///< the sum, then one multiplication by 1 / ranks; of integers one division, towards
-            ///< zero, as ncclAvg does
-  minimum,  ///< of floats as IEEE 754-2019 has it: NaN if any is NaN, and -0 is below 0
-  maximum,  ///< the same
-  product,  ///< of integers modulo 2^bits
+  sum,      ///< integers: modulo 2^bits
+  average,  ///< the sum, then one multiplication by 1 / ranks; integers: one division, towards
+            ///< zero, as ncclAvg
+  minimum,  ///< floats: as in IEEE 754-2019: NaN if any is NaN, and -0 is below 0
+  maximum,  ///< likewise
+  product,  ///< integers: modulo 2^bits
 };
 
 }  // namespace winnow

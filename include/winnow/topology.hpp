@@ -11,17 +11,17 @@
 
 namespace winnow {
 
-/// Which ranks share a node: a value. Ranks are 0 .. ranks()-1, nodes are numbered by their lowest
-/// rank. Rail i holds one rank of each node: on node j its rank i mod ranks_on(j); there are as
-/// many rails as the largest node has ranks.
+/// Which ranks share a node; a value. Ranks are 0 .. ranks()-1; nodes are numbered by their lowest
+/// rank. Rail i holds one rank of each node: on node j, rank i mod ranks_on(j) of that node. There
+/// are as many rails as ranks on the largest node.
 class Topology {
  public:
   /// `nodes` nodes of `ranks_per_node` consecutive ranks each.
   static Topology uniform(int nodes, int ranks_per_node);
   /// "2x4": two nodes of four; "3,1,2": three nodes of these sizes; "5": one node of five.
-  /// Throws UsageError for anything else, and names the forms.
+  /// Throws UsageError, naming the forms, for anything else.
   static Topology parse(std::string_view text);
-  /// Rank r lives on the node whose ranks carry the same number node_of_rank[r].
+  /// Ranks r with equal node_of_rank[r] share a node.
   static Topology from_nodes(std::span<const int> node_of_rank);
 
   int ranks() const { return static_cast<int>(node_.size()); }
@@ -46,7 +46,7 @@ class Topology {
 
 class Transport;
 class Deadline;
-/// The topology of a transport's ranks, from Transport::node(); collective.
+/// Reads the topology from Transport::node(); collective.
 Topology discover(Transport& transport, Deadline deadline);
 
 }  // namespace winnow

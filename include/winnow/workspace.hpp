@@ -14,41 +14,42 @@
 
 namespace winnow {
 
-/// Where a Workspace gets its blocks from.
+/// Where a Workspace allocates its blocks.
 struct MemorySource {
-  std::byte* (*allocate)(std::size_t bytes);    ///< uninitialised; throws where there is none
-  void (*release)(std::byte* memory) noexcept;  ///< nothing that is enqueued uses it any more
-  std::size_t alignment = 64;  ///< of blocks, and of what is taken: a power of two from 64 on
-  bool is_device = false;      ///< memory of a device, for Place::cuda alone
+  std::byte* (*allocate)(std::size_t bytes);    ///< uninitialised; throws if there is no memory
+  void (*release)(std::byte* memory) noexcept;  ///< called when nothing enqueued uses the memory
+                                                ///< any more
+  std::size_t alignment = 64;  ///< of blocks and of taken memory: a power of two, at least 64
+  bool is_device = false;      ///< device memory, for Place::cuda only
 };
 
-/// Scratch memory that kernels and schedules borrow from, so that nothing is allocated after the
-/// first step. A stack: memory is taken upwards and given back by a Scope. Blocks are uninitialised
-/// and aligned to alignment(); those of 2 MiB and more ask for huge pages. When the outermost Scope
-/// ends, several blocks of the host's memory become one, so the next pass of the same size
-/// allocates nothing. Not thread-safe: one Workspace belongs to one rank's calls.
-/// Of device memory (kernels/cuda/memory.hpp): the host may neither read nor write what it takes,
-/// so nothing of its own goes there: no lists, no headers, no frames. What a Scope gives back may
-/// still be in use by what is enqueued, so all of it is used on one stream. Blocks come and never
-/// go, and a pass that takes the same sizes gets the same addresses: a CUDA graph that is captured
-/// after a first step stays true.
+/// Scratch memory for kernels and schedules, so that nothing is allocated after the first step. A
+/// stack: a Scope gives back what was taken in it. Memory is uninitialised and aligned to
+/// alignment(); blocks of 2 MiB and more ask for huge pages. When the outermost Scope ends, several
+/// blocks of host memory become one, so the next pass of the same size allocates nothing. Not
+/// thread-safe: one Workspace belongs to one rank's calls.
+///
+/// Device memory (kernels/cuda/memory.hpp): the host cannot access it, so no lists, headers or
+/// frames go there. Enqueued work may still use what a Scope has given back, so all of it is used
+/// on one stream. Blocks are never freed, and a pass that takes the same sizes gets the same
+/// addresses, so a CUDA graph captured after a first step stays valid.
 class Workspace {
  public:
-  /// Of the host's memory.
+  /// Takes host memory.
   Workspace();
   explicit Workspace(const MemorySource& source);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// Uninitialised room for `count` objects of a trivial type, valid until its Scope ends.
+  /// Space for `count` objects of a trivial type, uninitialised, valid until its Scope ends.
   template <class T>
   std::span<T> take(std::size_t count) {
     static_assert(std::is_trivially_destructible_v<T> && alignof(T) <= 64);
     return {reinterpret_cast<T*>(take_bytes(count * sizeof(T))), count};
   }
 
-  /// Gives back, at its end, everything that was taken since its start.
+  /// At its end, gives back everything taken since its start.
   class Scope {
    public:
     explicit Scope(Workspace& workspace) : workspace_(workspace), mark_(workspace.enter()) {}
@@ -61,28 +62,27 @@ class Workspace {
     std::pair<std::size_t, std::size_t> mark_;
   };
 
-  /// Sees to it that `bytes`, each size that is taken rounded up to alignment(), can be taken from
-  /// here on without another allocation: for scratch whose size differs from step to step, below a
-  /// bound.
+  /// Makes sure that `bytes` (each taken size rounded up to alignment()) can be taken without
+  /// another allocation: for scratch whose size varies from step to step below a bound.
   void reserve(std::size_t bytes) {
     const Scope scope(*this);
     (void)take_bytes(bytes);
   }
 
-  /// Makes one block of several, as the end of the outermost Scope does of the host's memory by
-  /// itself. Of device memory: its stream is idle, and no graph that has captured an address lives.
+  /// Merges the blocks into one. For host memory the end of the outermost Scope does this. Call it
+  /// for device memory only if its stream is idle and no live graph has captured an address.
   /// UsageError within a Scope.
   void compact();
 
-  /// Never frees memory again, not even at the end: for scratch that a transport may still read or
-  /// write after a failure.
+  /// Never frees memory again, not even in the destructor: for scratch that a transport may still
+  /// access after a failure.
   void abandon() noexcept { abandoned_ = true; }
 
   /// Blocks allocated so far; constant from the second step on.
   std::uint64_t allocations() const noexcept { return allocations_; }
   /// Bytes held.
   std::size_t capacity() const noexcept;
-  /// Of all that is taken, in bytes.
+  /// Alignment of everything taken, in bytes.
   std::size_t alignment() const noexcept { return source_.alignment; }
   bool is_device() const noexcept { return source_.is_device; }
 

@@ -5,9 +5,9 @@
 # usage: allreduce_perf_test.sh MEMORY PROGRAM [COMMAND...]
 #
 # Runs allreduce_perf, started by COMMAND (mpirun and its arguments, for 3 ranks) or over 3 threads,
-# with buckets in MEMORY, host or device, or nccl: device, and messages over NCCL; and with command
-# lines that are right and wrong: exit status, the table's shape, and the JSON file. Under COMMAND,
-# which takes half a second to start, one wrong line of each kind.
+# with buckets in MEMORY (host, device, or nccl: device memory with messages over NCCL), with right
+# and wrong command lines. Checks the exit status, the table's shape, and the JSON file. COMMAND
+# takes half a second to start, so it gets one wrong line of each kind.
 set -uo pipefail
 
 memory=$1 program=$2
@@ -46,7 +46,7 @@ expect_refusal() {
   [[ -s $folder/out ]] && fail "'$*' prints to stdout"
 }
 
-# By the parser, by the rank that writes, and by every rank.
+# Refused by the parser, by the rank that writes, and by every rank.
 expect_refusal 'unknown argument' -q
 expect_refusal 'cannot write' -J "$folder/missing/file"
 expect_refusal "mean 'topk'" --compressor topj:0.01
@@ -81,8 +81,8 @@ fi
 run --help || fail "--help ends with status $?"
 [[ $(grep -c '^Usage' "$folder/out") == 1 ]] || fail '--help is not printed once'
 
-# check_report SIZES TYPES OPERATIONS COMPRESSED: the table and the JSON file say the same, and all
-# of it is there. COMPRESSED: sizes whose sums of floats travel compressed.
+# check_report SIZES TYPES OPERATIONS COMPRESSED: the table and the JSON file agree and are
+# complete. COMPRESSED: sizes whose sums of floats travel compressed.
 check_report() {
   local given=("$folder/out" "$folder/json" "$memory" "$transport" "$@")
   python3 - "${given[@]}" <<'PYTHON' || fail 'the report is wrong'

@@ -4,8 +4,8 @@
 #
 # usage: scaling_render_test.sh
 #
-# bench/hosts/scaling --render on results made up here: every measured value stands in its table, under its
-# link, size and place, and the plots are drawn.
+# bench/hosts/scaling --render on invented results: every value stands in its table, under its link,
+# size and place, and the plots are drawn.
 set -uo pipefail
 
 scaling=$(dirname "$(readlink -f "$0")")/../../bench/hosts/scaling

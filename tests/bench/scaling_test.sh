@@ -4,9 +4,9 @@
 #
 # usage: scaling_test.sh BUILD
 #
-# bench/hosts/netlab brings two hosts up and takes them down, and bench/hosts/scaling measures on them: that all
-# of it runs and counts, not how fast. Exits with 77 where there can be no hosts, or some are up
-# already, which belong to somebody.
+# bench/hosts/netlab brings two hosts up and takes them down, and bench/hosts/scaling measures on
+# them: checks that all of it runs and counts, not how fast. Exits with 77 if there can be no hosts,
+# or if somebody else's hosts are up.
 set -uo pipefail
 
 build=$1
@@ -59,7 +59,7 @@ for name, row in rows.items():
     assert row["dense_wire_bytes"] == 80000, row
     if name in compressed:
         assert row["wire_bytes"] < 4000, row
-    # Headers, and barriers of 8 bytes; what connecting takes has cancelled out.
+    # Headers, and barriers of 8 bytes; the cost of connecting cancels out.
     if "host_bytes" in row:
         assert 0.98 * row["wire_bytes"] < row["host_bytes"] < 1.3 * row["wire_bytes"] + 3000, row
 assert all("host_bytes" in rows[name] for name in compressed | {"dense/mpi_default"}), rows

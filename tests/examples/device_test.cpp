@@ -19,7 +19,7 @@ namespace {
 using Floats = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 
-/// Numbers of which all sums and products here are exact: integers from -8 to 8.
+/// Numbers for which all sums and products here are exact: integers from -8 to 8.
 Floats integers(std::size_t count, std::uint64_t seed) {
   Floats values(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -51,7 +51,7 @@ Array<T> array_on(const std::shared_ptr<Device<float>>& device, const std::vecto
   return array;
 }
 
-/// What operate(device, array) leaves in an array of `start`, on either device.
+/// What operate(device, array) leaves in an array that begins as `start`, on either device.
 template <class Operate>
 std::pair<Floats, Floats> on_both(const Floats& start, const Operate& operate) {
   const auto run = [&](const std::shared_ptr<Device<float>>& device) {
@@ -122,7 +122,7 @@ TEST(DeviceOperations, RowsBiasAndRelu) {
   EXPECT_EQ(back.first, back.second);
 }
 
-/// Sums of a column have another order, and exponentials another last bit.
+/// Column sums have another order, and exponentials another last bit.
 TEST(DeviceOperations, Softmax) {
   const Bytes targets = bytes_below(kRows, kColumns);
   std::vector<std::vector<double>> losses;
@@ -148,7 +148,7 @@ TEST(DeviceOperations, Softmax) {
   EXPECT_EQ(back.first, back.second);
 }
 
-/// A loss that is not a number is told, not hidden by a maximum.
+/// A loss that is NaN shows; no maximum hides it.
 TEST(DeviceOperations, NanPassesReluAndSoftmax) {
   const auto on = cuda_device(0);
   const auto x = array_on(on, Floats{1, std::numeric_limits<float>::quiet_NaN(), -1});
@@ -201,8 +201,8 @@ Run run_on(const std::string& compressor, bool on_gpu, bool overlap = false) {
   return of_first;
 }
 
-/// The products' sums have other orders, and so the losses other last bits: of eight steps that is
-/// far below one part in 10^4. train() itself compares the ranks' parameters, bit for bit.
+/// Products are summed in other orders, so losses differ in the last bits: over eight steps by far
+/// less than one part in 10^4. train() itself compares the ranks' parameters bit for bit.
 TEST(DeviceTraining, LossesAreTheHosts) {
   for (const char* compressor : {"none", "topk:0.05", "topk:0.05,int8"}) {
     const auto host = run_on(compressor, false), device = run_on(compressor, true);

@@ -23,9 +23,10 @@ std::vector<std::uint8_t> random_text(std::size_t count) {
 const std::vector<std::uint8_t> kText = random_text(200);
 const std::vector<std::uint64_t> kTargets = {3, 17, 17, 60, 199};  // 3: the first with a context
 
-/// Every parameter of a layer, and embeddings that occur and that do not: the analytic derivative
-/// is the central difference. In double and with h = 1e-5 the difference errs by about h^2 = 1e-10
-/// (curvature) and 1e-16 / h = 1e-11 (rounding); no ReLU of this seed lies within h of its kink.
+/// For every parameter of a layer, and for embeddings that occur and that do not, the analytic
+/// derivative equals the central difference. In double and with h = 1e-5 the difference errs by
+/// about h^2 = 1e-10 (curvature) and 1e-16 / h = 1e-11 (rounding); with this seed no ReLU lies
+/// within h of its kink.
 TEST(Model, GradientIsTheDerivativeOfTheMeanLoss) {
   Model<double> model(kSmall, 5);
   const Windows windows{kText, kTargets};
@@ -51,7 +52,7 @@ TEST(Model, LossAndGradientsReturnTheLoss) {
   EXPECT_EQ(model.loss_and_gradients(windows), model.loss(windows));
 }
 
-/// With all weights zero every byte has the probability 1 / 256.
+/// With all weights zero every byte has probability 1 / 256.
 TEST(Model, LossOfAnUntaughtModelIsLog256) {
   Model<float> model(kSmall, 1);
   std::fill(model.parameters().begin(), model.parameters().end(), 0.0f);

@@ -57,8 +57,8 @@ TEST(Report, TableHasARowForEachRun) {
   EXPECT_NE(out.str().find("40.0x"), std::string::npos) << out.str();
 }
 
-/// Two dense runs, of which the slower ends with the higher loss, one that has it sooner, and one
-/// that never has.
+/// Two dense runs, the slower of which ends with the higher loss; one run that reaches it sooner,
+/// and one that never does.
 Report race_report() {
   const auto run = [](const char* compressor, const char* schedule, double seconds,
                       const std::vector<double>& losses) {

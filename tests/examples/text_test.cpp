@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder that is gone after the test.
+/// A folder that is removed after the test.
 class TextFile : public ::testing::Test {
  protected:
   TextFile() { fs::create_directories(folder_); }
@@ -29,7 +29,7 @@ class TextFile : public ::testing::Test {
     return path;
   }
 
-  /// What reading `path` is refused with; empty where it is not.
+  /// The error from reading `path`, or empty.
   std::string refusal(const fs::path& path) {
     try {
       read_text(path);
@@ -108,8 +108,7 @@ TEST(Corpus, TrainingTargetsAreKeyedBySeedStepAndRank) {
   EXPECT_NE(targets(1, 2, 3), targets(1, 2, 4));
 }
 
-/// The shortest text, one group of ten blocks of 102 bytes: every training target is drawn, and no
-/// other position.
+/// The shortest text, one group of ten blocks of 102 bytes: exactly its training targets are drawn.
 TEST(Corpus, TrainingTargetsFillNineBlocksOfTenAndNoMore) {
   const Corpus corpus(every_byte(kMinTextBytes), kContext);
   std::vector<std::uint64_t> sample(100'000);
@@ -123,12 +122,12 @@ TEST(Corpus, TrainingTargetsFillNineBlocksOfTenAndNoMore) {
 TEST(Corpus, HeldOutContextsLieInTheHeldOutBlock) {
   const Corpus corpus(every_byte(kMinTextBytes), kContext);
   const std::vector<std::uint64_t> held_out = corpus.held_out(4096);
-  ASSERT_EQ(held_out.size(), 102u - 16);  // all there are
+  ASSERT_EQ(held_out.size(), 102u - 16);  // all of them
   EXPECT_EQ(held_out.front(), 918u + 16);
   EXPECT_EQ(held_out.back(), 1019u);
 }
 
-/// Three groups of ten blocks of 4167 bytes: no byte that is read on one side is read on the other.
+/// Three groups of ten blocks of 4167 bytes: no byte is read on both sides of the split.
 TEST(Corpus, NoByteIsOnBothSides) {
   const Corpus corpus(every_byte(125'010), kContext);
   std::vector<std::uint64_t> sample(1'000'000);

@@ -4,8 +4,9 @@
 #
 # usage: train_device_test.sh TRAIN OPTIONS [COMMAND...]
 #
-# Runs the program TRAIN with OPTIONS (one word, split at spaces), started by COMMAND (mpirun and its
-# arguments, or nothing), on both devices: the same table, with losses that differ by rounding alone.
+# Runs the program TRAIN with OPTIONS (one word, split at spaces), started by COMMAND (mpirun and
+# its arguments, or nothing), on both devices: the tables are equal except for rounding in the
+# losses.
 set -uo pipefail
 
 train=$1

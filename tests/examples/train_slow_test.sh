@@ -4,9 +4,9 @@
 #
 # usage: train_slow_test.sh BUILD
 #
-# examples/train_slow at its smallest: what it refuses, what it writes, and that it leaves no host
-# and no process, even where it is ended. Exits with 77 where there can be no hosts, or some are up
-# already, which belong to somebody.
+# examples/train_slow at its smallest: what it refuses and writes, and that it leaves no host and no
+# process even if it is ended. Exits with 77 if there can be no hosts, or if somebody else's hosts
+# are up.
 set -uo pipefail
 
 build=$1

@@ -4,9 +4,9 @@
 #
 # usage: train_test.sh TRAIN [COMMAND...]
 #
-# Runs the program TRAIN, started by COMMAND (mpirun and its arguments, or nothing), with command
-# lines that are right and wrong: exit status, one line from one rank, and the files it writes. Under
-# COMMAND, which takes half a second to start, one of each kind.
+# Runs the program TRAIN, started by COMMAND (mpirun and its arguments, or nothing), with right and
+# wrong command lines. Checks the exit status, one line from one rank, and the files it writes.
+# COMMAND takes half a second to start, so it gets one of each kind.
 set -uo pipefail
 
 train=$1
@@ -45,7 +45,7 @@ head -c 5000 "$train" >"$folder/binary"
 for ((i = 0; i < 700; ++i)); do printf 'line %d\n' $((i * i % 1009)); done |
   head -c 5000 >"$folder/lines"
 
-# By the parser, by the rank that reads or writes, and by every rank.
+# Refused by the parser, by the rank that reads or writes, and by every rank.
 expect_refusal 'unknown' --unknown
 expect_refusal 'No such file' --text "$folder/missing"
 expect_refusal 'cannot write' --json "$folder/missing/file"
@@ -86,7 +86,7 @@ assert none["compressor"] == "none" and none["held_out_difference_to_dense"] == 
 assert topk["compressor"] == "topk:0.01" and topk["dense_to_wire_bytes"] > 10, topk
 PYTHON
 
-# The same loss: the table and the JSON file tell what the curves show.
+# The table and the JSON file report the same loss as the curves.
 run --text "$folder/lines" --steps 12 --compressed-steps 40 --batch 8 --target dense \
   --compressor none --compressor none@dense_ring --compressor topk:0.1@balanced \
   --json "$folder/json" --csv "$folder/csv" || fail "training to a target ends with status $?"

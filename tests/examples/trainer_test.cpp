@@ -26,7 +26,7 @@ std::string repeating_text() {
   return text;
 }
 
-/// One run over `ranks` threads for each of `compressors`, as rank 0 tells it.
+/// One run over `ranks` threads for each of `compressors`, as rank 0 reports it.
 std::vector<Run> runs_over_threads(int ranks, const std::vector<std::string>& compressors,
                                    const Recipe& recipe = kRecipe) {
   const Corpus corpus(repeating_text(), recipe.shape.context);
@@ -75,8 +75,8 @@ TEST(Trainer, GivesTheSameBitsAgain) {
   EXPECT_EQ(once.parameters_hash, again.parameters_hash);
 }
 
-// Of two ranks no order of adding matters, and top-k selects from each parameter by itself: layer
-// by layer gives the same bits as all at once.
+// With two ranks the order of adding does not matter, and top-k selects from each parameter
+// separately: layer by layer gives the same bits as all at once.
 TEST(Trainer, OverlapGivesTheSameBits) {
   Recipe overlapped = kRecipe;
   overlapped.overlap = true;
@@ -89,8 +89,8 @@ TEST(Trainer, OverlapGivesTheSameBits) {
   }
 }
 
-/// 300 windows over 1, 2, 3 and 7 ranks: every rank learns one number; shares of other sizes only
-/// change the order of sums in double, and of products in float by the columns beside them.
+/// 300 windows over 1, 2, 3 and 7 ranks: every rank gets one number. Other shares only change the
+/// order of sums in double, and of products in float, by the columns beside them.
 TEST(Trainer, HeldOutLossIsTheSameOnEveryRankAndForEveryNumberOfRanks) {
   const Corpus corpus(repeating_text(), kRecipe.shape.context);
   const std::vector<std::uint64_t> targets = corpus.held_out(kRecipe.held_out_windows);
@@ -111,7 +111,7 @@ TEST(Trainer, HeldOutLossIsTheSameOnEveryRankAndForEveryNumberOfRanks) {
   }
 }
 
-/// A reducer whose averages differ between ranks, here because there are two jobs of one rank.
+/// A reducer whose averages differ between ranks, since there are two jobs of one rank each.
 TEST(Trainer, FailsOnEveryRankWhereParametersDiffer) {
   const Corpus corpus(repeating_text(), kRecipe.shape.context);
   std::vector<std::string> messages(2);

@@ -14,18 +14,18 @@
 #include "kernels/checksum.hpp"
 #include "tests/fuzz/reach.hpp"
 
-// open() on bytes that anyone may have written. libFuzzer drives it where the compiler is clang:
+// open() on arbitrary bytes. libFuzzer drives it if the compiler is clang:
 //
 //   export CXX=clang++-16
 //   meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false
 //   ninja -C build-fuzz tests/fuzz/message_fuzz
 //   build-fuzz/tests/fuzz/message_fuzz -max_total_time=60 tests/golden
 //
-// Elsewhere message_replay runs files through it, as a test.
+// Otherwise message_replay runs files through it, as a test.
 //
-// Each input is tried three times: as it is; with the checksum that belongs to it, which no random
-// change would find; and mended, so that its header is one that some rank could have sent and its
-// length follows from it, which leaves the index part and the value part to be refused.
+// Each input is tried three times: unchanged; with its correct checksum, which no random change
+// would find; and mended, so that its header is one that some rank could have sent and its length
+// follows from it. Then only the index part and the value part are left to refuse.
 
 namespace {
 
@@ -39,8 +39,8 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-/// Decodes what a sum would; the same values whichever body does it, and finite ones where a scale
-/// was checked for that.
+/// Decodes as a sum would: all bodies give equal values, and finite ones if a scale was checked for
+/// that.
 void check_values(const compress::MessageView& view) {
   if (view.format.coding == nullptr) {
     require(view.value.empty() && view.coded.empty(), "open() gives values that did not travel");
@@ -61,7 +61,7 @@ void check_values(const compress::MessageView& view) {
           "open() accepted a scale whose values overflow");
 }
 
-/// Positions ascend and lie below count, as who adds up the values relies on.
+/// Positions ascend and lie below count; whoever adds the values relies on that.
 void check_index(const compress::MessageView& view) {
   require(view.index.size() == (view.carries_all() ? 0 : view.header.k),
           "open() gives another number of positions than k");
@@ -71,8 +71,8 @@ void check_index(const compress::MessageView& view) {
           "open() accepted a position that is not below count");
 }
 
-/// What open() accepts is what seal() writes, and throws nothing but what it says it does. Returns
-/// whether it accepts.
+/// seal() could have written whatever open() accepts, and open() throws only what it documents.
+/// Returns whether it accepts.
 bool check_open(const Exec& exec, std::span<const std::byte> message,
                 const compress::Expected& expected, const Codings& codings) {
   try {
@@ -106,7 +106,7 @@ void put_header(const Header& header, std::span<std::byte> message) {
   std::memcpy(message.data(), &header, sizeof header);
 }
 
-/// The value format that a header claims, or float32 where there is no such.
+/// The value format that a header claims, or float32 if there is no such format.
 kernels::ValueFormat claimed_values(const Header& header) {
   const std::uint32_t block = header.value_coding < 16 ? 0 : 32u << (header.value_coding >> 4);
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {
@@ -116,7 +116,7 @@ kernels::ValueFormat claimed_values(const Header& header) {
   return Codings{}.value;
 }
 
-/// The index coding that a header claims, as an option would ask for it; null where it is none.
+/// The index coding that a header claims, as an option would name it; null if there is none.
 const compress::IndexCoding* claimed_index(const Header& header) {
   for (const compress::IndexCoding* coding : compress::index_codings()) {
     if (coding->id == header.index_coding && coding->id != 0) return coding;
@@ -124,13 +124,13 @@ const compress::IndexCoding* claimed_index(const Header& header) {
   return nullptr;
 }
 
-/// The codings that a header claims, its index coding as the one that an option asks for.
+/// The codings that a header claims, with its index coding as an option would name it.
 Codings claimed_codings(const Header& header) {
   const Codings claimed{.value = claimed_values(header), .index = claimed_index(header)};
   return header.kind == Header::Kind::support ? claimed.without_values() : claimed;
 }
 
-/// Opens a message as what it claims to be, whether that is accepted.
+/// Opens a message as what it claims to be; returns whether that is accepted.
 bool check_claim(std::span<const std::byte> message) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
@@ -138,7 +138,7 @@ bool check_claim(std::span<const std::byte> message) {
   return check_open(Exec{.workspace = &workspace}, message, claimed, claimed_codings(claimed));
 }
 
-/// The same with both bodies; what is accepted then, also as what others may expect.
+/// Opens with both bodies; opens what they accept again under other expectations.
 void check_expectations(std::span<const std::byte> message) {
   Workspace workspace;
   const Workspace::Scope scope(workspace);
@@ -156,7 +156,7 @@ void check_expectations(std::span<const std::byte> message) {
                      compress::choose_index_coding(claimed.count, claimed.k) == asked.index;
   require(check_open(exec, message, claimed, chosen) == usual,
           "open() accepted an index coding that nobody asked for, or refused the usual one");
-  Header most = claimed;  // where a receiver knows no more than a bound of k
+  Header most = claimed;  // if a receiver knows only a bound of k
   most.k = std::min(claimed.k + 1, claimed.count);
   Header count = claimed;
   count.count += 1;
@@ -168,7 +168,7 @@ void check_expectations(std::span<const std::byte> message) {
   }
   Header elsewhere = claimed;
   elsewhere.digest ^= 1;
-  // Of a support with every position the header is all, and room for its bound could be anything.
+  // A support with every position is only a header, so room for its bound could be huge.
   constexpr std::uint64_t kMostK = 1 << 20;
   require(most.k > kMostK || check_open(exec, message, compress::Expected::at_most(most), asked),
           "open() asks for more than that k is within its bound");
@@ -190,7 +190,7 @@ void correct_checksum(std::span<std::byte> message) {
   put_header(header, message);
 }
 
-/// The message again, with a header that can be and the length that it fixes.
+/// The message with a possible header and the length that it fixes.
 std::vector<std::uint64_t> mended(std::span<const std::byte> message) {
   constexpr std::size_t kMostBytes = 16384;
   constexpr std::uint64_t kCounts = 4096;

@@ -12,8 +12,8 @@
 
 namespace winnow::fuzz {
 
-/// How many messages of each kind and coding were opened, so that a target that refuses all of one
-/// shows. Written to stderr at the end of the program.
+/// Counts opened messages by kind and coding, so that a target that refuses all of one kind shows.
+/// Written to stderr at the end of the program.
 class Reach {
  public:
   Reach() = default;
@@ -28,8 +28,8 @@ class Reach {
     everything_coded_ += header.k == header.count && header.value_coding > 1;
   }
 
-  /// Whether some message of each kind but agreement and of each coding was opened, and one with
-  /// k = count whose values are coded.
+  /// Whether every kind except agreement and every coding was opened, and a message with k = count
+  /// and coded values.
   bool complete() const {
     bool all = kinds_[1] > 0 && kinds_[3] > 0 && kinds_[4] > 0 && kinds_[5] > 0 && kinds_[6] > 0 &&
                everything_coded_ > 0;

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Messages in device memory over an MPI that takes it: nothing is staged. Here the memory is that
-// of the model of CUDA, which any MPI can read, and this program says that its MPI is CUDA-aware.
+// Messages in device memory over an MPI that takes it: nothing is staged. The memory is that of the
+// model of CUDA, which any MPI can read, and this program claims that its MPI is CUDA-aware.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ namespace {
 int aware = 1;
 }
 
-// Stands before that of the MPI library.
+// Replaces the MPI library's function.
 extern "C" __attribute__((visibility("default"))) int MPIX_Query_cuda_support() {
   return aware;
 }
@@ -38,7 +38,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using Bytes = std::vector<std::byte>;
 
-constexpr int kRanks = 2;  // the job's number counts
+constexpr int kRanks = 2;  // a job has its own number of ranks
 
 Deadline soon() {
   return Deadline::after(std::chrono::seconds(60));
@@ -69,7 +69,7 @@ TEST(AwareMpi, IsWhatTheLibrarySaysUnlessItIsTurnedOff) {
   });
 }
 
-// Neither what is sent is read nor what is received written before the stream comes to it.
+// No message is read, and none is written to its buffer, before the stream gets there.
 TEST(AwareMpi, MessagesWaitForTheStream) {
   run_ranks(kRanks, [](const std::shared_ptr<Transport>& transport) {
     const int rank = transport->rank(), size = transport->size();
@@ -90,7 +90,7 @@ TEST(AwareMpi, MessagesWaitForTheStream) {
     }
     const Ticket ticket = transport->start(stream.exec());
     EXPECT_EQ(transport->test(ticket, soon()), size == 1);
-    // Messages of the host that are started later come later.
+    // Host messages that start later arrive later.
     const std::byte word{7};
     std::byte others{};
     if (rank == 0 && size > 1) transport->recv({&others, 1}, 1, nullptr);
@@ -100,7 +100,7 @@ TEST(AwareMpi, MessagesWaitForTheStream) {
     transport->wait(ticket, soon());
     transport->wait(last, soon());
     EXPECT_EQ(others, rank == 0 && size > 1 ? std::byte{7} : std::byte{});
-    const Stream other;  // for it too what was received is there
+    const Stream other;  // received messages are ready for it, too
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       Bytes all = received[static_cast<std::size_t>(peer)]->download(other);
@@ -125,7 +125,7 @@ TEST(AwareMpi, ADeadlineEndsAWaitForTheStream) {
   });
 }
 
-// MPI's own operations on the device's memory, and the ring for those that are Winnow's.
+// MPI's own operations run on device memory; the ring serves for Winnow's.
 TEST(AwareMpi, AllReduceOfEveryKind) {
   run_ranks(kRanks, [](const std::shared_ptr<Transport>& transport) {
     const int rank = transport->rank(), size = transport->size();

@@ -1,8 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// An AllReducer whose buckets lie in device memory beside others whose lie in the host's, what it
-// refuses, and its calls in flight. What it sums is shown by the laws (see on_device in
-// tests/meson.build).
+// An AllReducer whose buckets lie in device memory beside others with host buckets, its errors, and
+// its calls in flight. The laws check its sums (see on_device in tests/meson.build).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +38,7 @@ void bring(const Exec& exec, std::span<float> there, std::span<const float> here
   kernels::wait(exec);
 }
 
-/// Odd ranks in device memory, even ones in the host's: the same bits on all of them, and the same
+/// Odd ranks have device memory, even ones host memory: equal bits on all of them, and equal
 /// messages on the wire.
 TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
   constexpr std::size_t kCount = 5000;
@@ -78,7 +77,7 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
   }
 }
 
-/// Elements of other types and operations, and tensors apart in memory: dense.
+/// Elements of other types, other operations, and tensors apart in memory: dense.
 TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -99,7 +98,7 @@ TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
   });
 }
 
-/// In order of the stream, out of place, by the thread of the AllReducer.
+/// In stream order, out of place, on the AllReducer's thread.
 TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
   constexpr std::size_t kCount = 3000;
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
@@ -119,15 +118,16 @@ TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
   });
 }
 
-/// From a gradient of which nothing is kept to one that is kept whole, and back: a message of any
-/// size, and no memory in any of them but the first. What nobody knows beforehand is waited for.
+/// From a gradient of which nothing is kept to one that is kept whole, and back: messages of any
+/// size, and no allocation except in the first. The host waits for sizes that nobody knows in
+/// advance.
 TEST_F(DeviceTest, AThresholdKeepsNothingAndAll) {
   constexpr std::size_t kCount = 200'000;
   struct Plan {
     const char* compressor;
     const char* schedule;
     int ranks;
-    bool keeps = true;  // anything of these gradients
+    bool keeps = true;  // whether anything of these gradients is kept
   };
   for (const auto& [compressor, schedule, ranks, keeps_any] :
        {Plan{"threshold", "gather", 1}, Plan{"threshold", "gather", 3},
@@ -170,7 +170,7 @@ TEST_F(DeviceTest, AThresholdKeepsNothingAndAll) {
   }
 }
 
-/// The ring, which serves where a deadline is asked for and a native collective has none.
+/// The ring, which serves if a deadline is set and the native collective has none.
 TEST_F(DeviceTest, TheRingRunsOnDeviceMemory) {
   for (const int ranks : {1, 2, 3}) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -194,7 +194,7 @@ void expect_refusal(const Call& call, const char* why) {
   EXPECT_THAT(call, ThrowsMessage<UsageError>(HasSubstr(why)));
 }
 
-/// On every rank, also where only one is wrong.
+/// Errors on every rank, even if only one is wrong.
 TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -226,8 +226,8 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
   });
 }
 
-/// Bits that change on the way are found by the device, and the host hears of them: within the call
-/// or when it asks, by whether the schedule waits for the device. The gradient is put back.
+/// The device detects bits that changed on the way, and the host learns of it: within the call if
+/// the schedule waits for the device, otherwise when it asks. The gradient is put back.
 TEST_F(DeviceTest, ACorruptMessageIsNamed) {
   class Corrupting final : public ForwardingTransport {
    public:
@@ -245,7 +245,7 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
 
    private:
     Exec place_;
-    std::vector<std::vector<std::byte>> copies_;  // the messages that go
+    std::vector<std::vector<std::byte>> copies_;  // the messages that travel
   };
   for (const bool waits : {false, true}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
@@ -271,7 +271,7 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       } catch (const CommError& error) {
         said = error.what();
       }
-      if (inner->rank() == 0) return;  // what it received is sound, but for what its peer does
+      if (inner->rank() == 0) return;  // what it received is sound; only its peer fails
       EXPECT_THAT(said, HasSubstr(waits ? "message from rank 0: its checksum"
                                         : "message from rank 0: the device found it damaged"));
       EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
@@ -285,7 +285,7 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
   }
 }
 
-/// A call is done when the device has done its work; another stream may wait in the host's place.
+/// A call is done when the device has done its work; another stream may wait instead of the host.
 TEST_F(DeviceTest, AnotherStreamWaitsForACall) {
   constexpr std::size_t kCount = 3000;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -304,13 +304,13 @@ TEST_F(DeviceTest, AnotherStreamWaitsForACall) {
       EXPECT_EQ(on_host(other.exec(), copy.span()), std::vector<float>(kCount, 3));
       work.wait();
       EXPECT_TRUE(work.test());
-      work.wait(other.get());  // of one that is done
+      work.wait(other.get());  // already done
       reducer.synchronize();
     }
   });
 }
 
-/// A poisoned call tells of itself when the host asks: what it did not wait for counts later.
+/// The host learns of a poisoned call when it asks; a call for which it did not wait counts later.
 TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -333,8 +333,8 @@ TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
   });
 }
 
-/// A call of one rank in a graph, which is replayed with other gradients; with a poisoned one too.
-/// Each kernel takes microseconds to start, whatever it does: these many, and two clears.
+/// One rank's call in a graph, replayed with other gradients, also with a poisoned one. Each kernel
+/// takes microseconds to start, whatever it does: this many, and two clears.
 TEST_F(DeviceTest, AGraphReplaysACall) {
   constexpr std::size_t kCount = 3000;
   struct Case {
@@ -376,7 +376,7 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
   }
 }
 
-/// Of several parameters: a clear and five kernels each, and a clear and two kernels for all.
+/// With several parameters: a clear and five kernels each, and a clear and two kernels for all.
 TEST_F(DeviceTest, AParameterTakesFiveKernels) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -394,7 +394,7 @@ TEST_F(DeviceTest, AParameterTakesFiveKernels) {
   EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 3 + 1U);
 }
 
-/// What a graph cannot hold is refused before anything is touched, and the capture goes on.
+/// A call that a graph cannot hold is refused before anything is touched, and the capture goes on.
 TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
   const Stream stream;
   const Exec place = stream.exec();

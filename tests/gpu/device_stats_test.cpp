@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The times that Stats have of calls on a device.
+// Stats times of calls on a device.
 #include <gtest/gtest.h>
 
 #include <latch>
@@ -33,7 +33,7 @@ void bring(const Exec& exec, std::span<float> there, std::span<const float> here
   kernels::wait(exec);
 }
 
-/// Each stage of a schedule has work on the stream; no moment there is counted twice.
+/// Each stage of a schedule has work on the stream; no moment counts twice.
 TEST_F(StatsOnDevice, StagesAreWithinTheStreamsTime) {
   for (const char* text :
        {"schedule=gather compressor=topk:0.05,int8 stats=1",
@@ -69,7 +69,8 @@ TEST_F(StatsOnDevice, StagesAreWithinTheStreamsTime) {
   }
 }
 
-/// Of each bucket its own; of all the sum; none is lost that synchronize has heard of.
+/// Each bucket has its own times, totals have the sum, and none that synchronize has learnt of is
+/// lost.
 TEST_F(StatsOnDevice, TimesGoToTheirBuckets) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -96,7 +97,7 @@ TEST_F(StatsOnDevice, TimesGoToTheirBuckets) {
   EXPECT_EQ(stages_of(reducer.totals()), stages_of(before));
 }
 
-/// A graph has no times, and spoils none.
+/// A graph has no times and disturbs none.
 TEST_F(StatsOnDevice, AGraphHasNone) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -119,7 +120,7 @@ TEST_F(StatsOnDevice, AGraphHasNone) {
   EXPECT_EQ(reducer.totals().calls, 4U);
 }
 
-/// A call that throws is in no account, and its marks are in no other's way.
+/// A call that throws is not counted, and its marks disturb no other call.
 TEST_F(StatsOnDevice, ACallThatFailsHasNone) {
   for (const char* schedule : {"gather", "balanced"}) {
     std::latch both_are_done(2);  // with the call that succeeds

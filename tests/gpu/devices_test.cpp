@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Which devices a rank touches, on the models of NCCL and of a CUDA runtime of several devices: a
-// context costs memory of its device, and is refused where that is for one process alone.
+// The devices that a rank touches, on the models of NCCL and of a CUDA runtime with several
+// devices: a context costs device memory, and is refused on a device reserved for one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -34,13 +34,12 @@ int device_of_this_thread() {
   return kernels::current_device(Place::cuda);
 }
 
-/// On a thread of its own, whose device nobody has chosen.
+/// On a fresh thread that has chosen no device.
 void on_fresh_thread(const std::function<void()>& body) {
   std::thread([&] { EXPECT_NO_THROW(body()); }).join();
 }
 
-/// Ranks over NCCL, each on a device of its own, from 1 on: whatever chooses none falls on device
-/// 0.
+/// Ranks over NCCL, each on its own device, from 1 on: code that chooses none falls on device 0.
 class RanksOnDevices : public testing::Test {
  protected:
   static constexpr int kRanks = 2;
@@ -112,7 +111,7 @@ TEST(DeviceScope, DoesNothingWhereThereIsNothingToDo) {
     EXPECT_THAT(devices.with_context(), ElementsAre());
     kernels::stay_on(1);
     { const DeviceScope same(1); }
-    kernels::stay_on(2);  // which there is not
+    kernels::stay_on(2);  // there is no such device
     EXPECT_EQ(device_of_this_thread(), 1);
     EXPECT_THAT(devices.with_context(), ElementsAre(1));
   });
@@ -145,7 +144,7 @@ TEST_F(RanksOnDevices, CallsInFlightTouchTheirOwnAlone) {
   }
 }
 
-/// Whoever gives up a peer that is gone is a thread of its own.
+/// The thread that gives up a dead peer is another one.
 TEST_F(RanksOnDevices, ACallThatIsGivenUpTouchesItsOwnAlone) {
   run([](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -158,13 +157,13 @@ TEST_F(RanksOnDevices, ACallThatIsGivenUpTouchesItsOwnAlone) {
     reducer.synchronize();
     if (transport->rank() == 1) return;
     reducer.all_reduce(bucket.span(), 1);
-    kernels::wait(place);  // until it is given up
+    kernels::wait(place);  // until the call is given up
     EXPECT_THROW(reducer.synchronize(), CommError);
   });
   EXPECT_THAT(devices_.with_context(), ElementsAre(1, 2));
 }
 
-/// A thread of the caller's keeps the device that it has.
+/// A caller's thread keeps its device.
 TEST_F(RanksOnDevices, ACallerKeepsItsDevice) {
   run([](const std::shared_ptr<Transport>& transport) {
     const Stream stream;

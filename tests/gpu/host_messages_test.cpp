@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Messages of host memory over NCCL, and what of Winnow needs them; and sizes that go first there.
-// On models of NCCL and of the CUDA runtime.
+// Host messages over NCCL, the parts of Winnow that need them, and sizes that go first. On models
+// of NCCL and of the CUDA runtime.
 #include "comm/transport/bridge/host_messages.hpp"
 
 #include <gmock/gmock.h>
@@ -223,7 +223,7 @@ TEST(HostMessages, AgreeOnACall) {
   }
 }
 
-/// A part on its way whose messages lie in device memory, and whose sizes are open.
+/// A part whose messages lie in device memory and whose sizes are open.
 struct PartOnDevice {
   explicit PartOnDevice(Transport& world)
       : exchange{.world = world,
@@ -254,8 +254,8 @@ struct PartOnDevice {
   comm::Exchange exchange;
 };
 
-/// Every rank sends every other one messages of sizes that it alone knows; the words for them lie
-/// in device memory.
+/// Every rank sends every other rank messages of sizes that only it knows; the size words are in
+/// device memory.
 void expect_sizes_first(Transport& world) {
   PartOnDevice on_device(world);
   comm::Exchange& exchange = on_device.exchange;
@@ -309,7 +309,7 @@ TEST(SizesFirst, TravelInDeviceMemoryOverStagedRanks) {
   }
 }
 
-/// Where messages of a later start, which never come, stand in the stream before the sizes.
+/// A later start's messages, which never come, stand on the stream before the sizes.
 TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
   run(2, [](Rank& self) {
     Transport& world = *self.inner;
@@ -323,7 +323,7 @@ TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
     if (self.peer() == 0) return;
     world.recv(memory.span(), self.peer(), nullptr);
     (void)world.start(exchange.exec);
-    // Ends a wait that knows no deadline.
+    // Ends a wait that has no deadline.
     std::promise<void> ended;
     const std::jthread rescue([&world, over = ended.get_future()] {
       if (over.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) world.abort("");

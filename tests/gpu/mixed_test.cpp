@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// NCCL within nodes and ranks of host memory between them, as one transport; and calls over it.
-// On models of NCCL and of the CUDA runtime: ranks are threads. What holds for host memory too is
-// shown by the tests of all transports, run with --mixed.
+// NCCL within nodes and host-memory ranks between them, as one transport; and calls over it. On
+// models of NCCL and of the CUDA runtime; ranks are threads. The tests of all transports, run with
+// --mixed, check what also holds for host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(60));
 }
 
-/// What MPI is: ranks of host memory, on nodes.
+/// Replaces MPI: host-memory ranks on nodes.
 class HostRanks final : public ForwardingTransport {
  public:
   HostRanks(std::shared_ptr<Transport> inner, int node)
@@ -93,7 +93,7 @@ Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
   return bytes;
 }
 
-/// Device memory with what is enqueued to be there: nothing is waited for.
+/// Device memory with its content enqueued; nothing has been waited for.
 struct OnDevice {
   OnDevice(Bytes bytes, const Stream& stream) : host(std::move(bytes)), device(host.size()) {
     enqueue_copy(device.span(), host, stream);
@@ -102,7 +102,7 @@ struct OnDevice {
   DeviceArray<std::byte> device;
 };
 
-/// Every rank exchanges messages of `sizes` with every other one, two of them with one start.
+/// Every rank exchanges messages of `sizes` with every other one, two of them per start.
 void exchange_all(Rank& self, const std::vector<std::size_t>& sizes) {
   Transport& transport = *self.transport;
   const int rank = transport.rank();
@@ -130,7 +130,7 @@ void exchange_all(Rank& self, const std::vector<std::size_t>& sizes) {
   transport.wait(tickets[tickets.size() / 2], soon());
   transport.wait(tickets.back(), soon());
   transport.wait(tickets.front(), soon());
-  const Stream other;  // for it too what was received is there
+  const Stream other;  // received messages are ready for it, too
   for (const auto& pair : pairs) {
     EXPECT_EQ(pair->message_bytes, sizes[pair->number]);
     EXPECT_TRUE(pair->received.device.download(other) ==
@@ -139,7 +139,7 @@ void exchange_all(Rank& self, const std::vector<std::size_t>& sizes) {
   }
 }
 
-/// The same of the host's memory, a message each.
+/// Likewise for host memory, with one message each.
 void exchange_on_host(Rank& self) {
   Transport& transport = *self.transport;
   const auto ranks = static_cast<std::size_t>(transport.size());
@@ -176,7 +176,7 @@ TEST(Mixed, MessagesKeepOrderSizeAndContent) {
       exchange_all(self, {0, 1, 63, 64, 65, 0, 1000, 4097, 100001, 3});
       exchange_on_host(self);
       exchange_all(self, std::vector<std::size_t>(20, 17));
-      // What goes within a node goes over NCCL, but for the host's memory.
+      // Messages within a node go over NCCL, except those of host memory.
       const std::uint64_t to_each = 0 + 1 + 63 + 64 + 65 + 0 + 1000 + 4097 + 100001 + 3 + 20 * 17;
       const auto peers = static_cast<std::uint64_t>(self.node->size() - 1);
       EXPECT_EQ(self.node->bytes_sent(), peers * to_each);
@@ -186,14 +186,14 @@ TEST(Mixed, MessagesKeepOrderSizeAndContent) {
   }
 }
 
-// Where one of the two is enough, it is that.
+// If one of the two transports is enough, it is used directly.
 TEST(Mixed, IsNoMoreThanIsNeeded) {
   run("1x3", [](Rank& self) { EXPECT_EQ(self.transport, self.node); });
   run("3x1", [](Rank& self) { EXPECT_EQ(self.transport, self.world); });
 }
 
-// Rank 0 sends to another node, and receives within its own what comes after that in the end: with
-// the group of NCCL first on the stream, or in the wait, it would wait for itself.
+// Rank 0 sends to another node, and receives within its own node what comes only after that. If
+// NCCL's group came first on the stream or in the wait, rank 0 would wait for itself.
 TEST(Mixed, WhatANodeWaitsForMayComeByAnother) {
   run("2x2", [](Rank& self) {
     Transport& transport = *self.transport;
@@ -203,7 +203,7 @@ TEST(Mixed, WhatANodeWaitsForMayComeByAnother) {
     const DeviceArray<std::byte> received(100);
     const int next = (rank + 2) % 3, previous = (rank + 1) % 3;  // 0 -> 2 -> 1 -> 0
     if (rank == 0) {
-      Gate gate(self.stream);  // nothing has gone when start returns
+      Gate gate(self.stream);  // nothing has been sent when start returns
       transport.send(sent.device.span(), next);
       transport.recv(received.span(), previous, nullptr);
       const Ticket ticket = transport.start(self.exec());
@@ -219,7 +219,7 @@ TEST(Mixed, WhatANodeWaitsForMayComeByAnother) {
   });
 }
 
-// What comes from another node does not wait for a group that was started later.
+// A message from another node does not wait for a group that was started later.
 TEST(Mixed, WhatComesFromAnotherNodeIsThereBeforeLaterGroups) {
   std::promise<void> has_come;
   run("2,1", [&](Rank& self) {
@@ -280,7 +280,7 @@ TEST(Mixed, AnAbortReachesAllNodes) {
       transport.abort("enough");
     } else {
       const DeviceArray<std::byte> buffer(100);
-      const int peer = transport.rank() ^ 1;  // of the same node
+      const int peer = transport.rank() ^ 1;  // on the same node
       transport.recv(buffer.span(), peer, nullptr);
       const Ticket ticket = transport.start(self.exec());
       EXPECT_THAT([&] { transport.wait(ticket, soon()); },
@@ -288,7 +288,7 @@ TEST(Mixed, AnAbortReachesAllNodes) {
     }
     EXPECT_THROW((void)transport.start(self.exec()), CommError);
     EXPECT_THROW((void)self.node->start(self.exec()), CommError);
-    self.stream.synchronize();  // nothing is left that would wait for a peer
+    self.stream.synchronize();  // nothing is left to wait for a peer
   });
 }
 
@@ -315,7 +315,7 @@ struct Case {
   double density;
 };
 
-/// Steps of a bucket against the reference, bit for bit.
+/// Compares some steps of a bucket with the reference, bit for bit.
 void expect_equals_reference(const std::shared_ptr<Transport>& transport, const Case& c) {
   Reducer reducer(
       transport,
@@ -351,8 +351,8 @@ TEST(MixedAllReducer, EqualsReference) {
   }
 }
 
-/// NCCL within the nodes and host memory between them, in two levels: the bits of the same calls of
-/// ranks whose buckets lie in the host's memory.
+/// NCCL within nodes and host memory between them, in two levels: the same bits as ranks whose
+/// buckets lie in host memory.
 TEST(MixedAllReducer, TwoLevelsEqualThoseOfTheHost) {
   using Schedules = std::array<const char*, 2>;
   for (const auto& [shape, schedules] :
@@ -386,7 +386,7 @@ TEST(MixedAllReducer, TwoLevelsEqualThoseOfTheHost) {
   }
 }
 
-/// The ring of all ranks, in their order: the bits of the same ring over host memory.
+/// The ring of all ranks in order: the same bits as that ring over host memory.
 TEST(MixedAllReducer, DenseIsTheRing) {
   auto below = local_transports(4);
   run("2x2", [&](Rank& self) {

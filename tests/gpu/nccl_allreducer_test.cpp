@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// An AllReducer whose messages go over NCCL: buckets in device memory, and in that of the host.
+// An AllReducer whose messages go over NCCL, with buckets in device memory and in host memory.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ class AllReducerOverNccl : public testing::Test {
   }
 };
 
-/// Where the ranks of a test meet: a folder of its own.
+/// A folder in which the ranks of a test meet.
 class Meeting {
  public:
   explicit Meeting(int ranks) : ranks_(ranks) { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
@@ -49,7 +49,7 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// A transport of all ranks; of another job, another one.
+  /// A transport of all ranks; another one for each job.
   std::shared_ptr<Transport> join(int rank, std::uint64_t job = 7) const {
     return nccl_transport(
         {.path = folder_ + "/id" + std::to_string(job), .job = job, .rank = rank, .size = ranks_},
@@ -74,7 +74,7 @@ struct Case {
   std::optional<float> threshold = {};
 };
 
-/// Steps of a bucket against the reference, bit for bit.
+/// Compares some steps of a bucket with the reference, bit for bit.
 void expect_equals_reference(const std::shared_ptr<Transport>& transport, const Case& c,
                              const Exec& place) {
   AllReducer reducer(transport,
@@ -126,15 +126,15 @@ TEST_F(AllReducerOverNccl, EqualsReference) {
       expect_equals_reference(transport, {"topk:1", 1, 2048}, stream.exec());  // in parts
       expect_equals_reference(transport, {"int8", 1}, stream.exec());
       expect_equals_reference(transport, {"topk:0.05,int4", 0.05}, stream.exec());
-      // Of sizes that are exchanged first.
+      // Sizes are exchanged first.
       expect_equals_reference(transport, {"threshold:2", 1, 2048, 2.0F}, stream.exec());
       expect_equals_reference(transport, {"topk:0.05,int4", 0.05}, {});  // by host messages
     });
   }
 }
 
-/// Calls in a graph, which every rank replays: the bits of calls that are not, and nothing in them
-/// waits for the device, for that would end the capture. A poisoned replay poisons all ranks.
+/// Calls in a graph that every rank replays: the same bits as without a graph. Nothing in them
+/// waits for the device, which would end the capture. A poisoned replay poisons all ranks.
 TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 5000;
@@ -175,8 +175,8 @@ TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
   });
 }
 
-/// A peer that makes no more calls: the device waits for it no longer than the deadline allows, and
-/// what it had waited with is back in the residual.
+/// A peer makes no more calls: the device stops waiting for it at the deadline, and what it waited
+/// with is back in the residual.
 TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
   constexpr std::size_t kCount = 5000;
   const Meeting meeting(2);
@@ -201,7 +201,7 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
     const double seconds = reducer.totals().wait_seconds;
     EXPECT_GT(seconds, 0);
     kernels::copy(place, bucket.span(), std::span<const float>(gradient));
-    bool heard = false;  // at once, as of a socket that the peer has closed
+    bool heard = false;  // at once, as for a socket that the peer has closed
     try {
       reducer.all_reduce(bucket.span(), 7);
     } catch (const CommError&) {
@@ -213,13 +213,13 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
     }
     EXPECT_THROW(reducer.all_reduce(bucket.span(), 7), CommError);
     EXPECT_THROW(reducer.synchronize(), CommError);
-    EXPECT_EQ(reducer.totals().wait_seconds, seconds);  // nobody heard of the second call's end
+    EXPECT_EQ(reducer.totals().wait_seconds, seconds);  // nobody learnt how the second call ended
     const std::vector<float> after = on_host(place, reducer.residual(7));
     for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
   });
 }
 
-/// A dense sum has no header by which the device could see that it never came.
+/// A dense sum has no header that could tell the device that it never came.
 TEST_F(AllReducerOverNccl, ADenseCallWithoutAPeerFails) {
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
@@ -234,7 +234,7 @@ TEST_F(AllReducerOverNccl, ADenseCallWithoutAPeerFails) {
     Work work = reducer.all_reduce_async(bucket.span(), 7);
     const auto wait = [&] {
       work.wait(stream.get());
-      kernels::wait(place);  // until it has been given up
+      kernels::wait(place);  // until the call has been given up
       work.wait();
     };
     EXPECT_THROW(wait(), CommError);
@@ -242,10 +242,10 @@ TEST_F(AllReducerOverNccl, ADenseCallWithoutAPeerFails) {
   });
 }
 
-/// A host that goes on until streams take no more, and waits within a call for room, is not stuck.
+/// A host that enqueues until streams are full, and waits within a call for space, does not hang.
 TEST_F(AllReducerOverNccl, NobodyWaitsForRoomBehindAPeerThatIsGone) {
   constexpr std::size_t kCount = 100;
-  constexpr int kMore = 400;  // calls than a stream has room for
+  constexpr int kMore = 400;  // more calls than fit a stream
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
     const Stream stream;
@@ -265,8 +265,8 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForRoomBehindAPeerThatIsGone) {
   });
 }
 
-/// NCCL keeps a communicator until the graphs are gone that hold work of it. Nobody waits for that:
-/// neither who gives up for a peer that is gone, nor who ends a transport first.
+/// NCCL keeps a communicator until the graphs with its work are gone. Nobody waits for that:
+/// neither a rank that gives up a dead peer, nor one that destroys its transport first.
 TEST_F(AllReducerOverNccl, NobodyWaitsForAGraph) {
   constexpr std::size_t kCount = 1000;
   const Meeting meeting(2);
@@ -295,7 +295,7 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAGraph) {
   });
 }
 
-/// A schedule whose host waits for the device does so behind a call that nobody waited for.
+/// If a schedule's host waits for the device, it does so behind a call that nobody waited for.
 TEST_F(AllReducerOverNccl, NobodyWaitsForEverForAnEarlierCall) {
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
@@ -323,7 +323,7 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForEverForAnEarlierCall) {
   });
 }
 
-/// What ends a call ends a replay too: it is waited for, and what became of it is heard.
+/// synchronize waits for a replay, too, and learns its outcome.
 TEST_F(AllReducerOverNccl, AReplayIsWaitedFor) {
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
@@ -351,7 +351,7 @@ TEST_F(AllReducerOverNccl, AReplayIsWaitedFor) {
   });
 }
 
-/// Numbers as elements of a type of floats.
+/// Numbers as elements of a floating-point type.
 std::vector<std::byte> elements_of(ElementType type, std::span<const float> numbers) {
   std::vector<std::byte> bytes(numbers.size() * bytes_of(type));
   const Elements elements(bytes.data(), numbers.size(), type);
@@ -365,7 +365,7 @@ std::vector<std::byte> elements_of(ElementType type, std::span<const float> numb
   return bytes;
 }
 
-/// Of ranks 0 and 1 each has each of them where the other has any.
+/// Ranks 0 and 1 meet each of these numbers with each other one.
 std::vector<float> rare_numbers(int rank) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -378,7 +378,7 @@ std::vector<float> rare_numbers(int rank) {
   return numbers;
 }
 
-/// Calls leave the bits of kernels::reduce.
+/// Calls give the bits of kernels::reduce.
 void expect_rare_numbers_reduced(const std::shared_ptr<Transport>& transport, const Exec& place,
                                  ReduceOp op) {
   AllReducer reducer(transport, {}, place);
@@ -416,7 +416,7 @@ TEST_F(AllReducerOverNccl, MinimumAndMaximumKnowZerosAndPassNaN) {
   }
 }
 
-/// NCCL's own allreduce, and tensors that lie apart.
+/// NCCL's own allreduce, also for tensors that lie apart.
 TEST_F(AllReducerOverNccl, DenseIsNcclsOwn) {
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of an NCCL transport where NCCL fails, which the model does when it is asked to.
+// An NCCL transport after NCCL has failed, which the model does on request.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ TEST(NcclFaults, WhereOneRankDoesNotConnectAllHearOfIt) {
   });
 }
 
-// NCCL writes to the place for a subset even after the split has failed, when it is aborted:
-// whether that place is still there is AddressSanitizer's to see.
+// NCCL writes to a subset's place even after a failed split, when it is aborted: AddressSanitizer
+// checks that the place still exists.
 TEST(NcclFaults, ASplitThatFailsEndsItsRankAlone) {
   const auto others = local_transports(2);
   fail_next(NcclJob::split, 1);

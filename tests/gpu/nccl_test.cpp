@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The contract of a transport, over NCCL, on device memory: of processes that share one GPU, and of
-// threads over a model of NCCL.
+// The contract of a transport, over NCCL on device memory: for processes that share one GPU, and
+// for threads over a model of NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -41,7 +41,7 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(30));
 }
 
-/// One rank of a job that meets at a file, or of a part of it.
+/// One rank of a job that meets at a file, or of a subset.
 struct Rank {
   explicit Rank(std::unique_ptr<Transport> its) : transport(std::move(its)) {}
   Rank(int rank, int ranks, const std::string& path)
@@ -88,7 +88,7 @@ Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
   return bytes;
 }
 
-/// Every rank exchanges messages of `sizes` with every other one, so many of them with one start.
+/// Every rank exchanges messages of `sizes` with every other one, `per_start` of them per start.
 void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t per_start) {
   Transport& transport = *self.transport;
   const int rank = transport.rank();
@@ -219,7 +219,7 @@ void expect_reduced(Rank& self, ReduceOp op, const std::function<T(T, T)>& combi
   }
 }
 
-// Of whole numbers, so that any order of summation has the same result.
+// With whole numbers, so that any order of summation has the same result.
 template <class T>
 void expect_all_reduced(Rank& self) {
   expect_reduced<T>(self, ReduceOp::sum, [](T a, T b) { return static_cast<T>(a + b); });
@@ -245,7 +245,7 @@ TEST_F(Nccl, AllReduceOfEveryTypeAndOperation) {
   });
 }
 
-/// Numbers of all kinds, and zeros and NaNs that not all ranks have.
+/// Numbers of all kinds, and zeros and NaNs that only some ranks have.
 template <std::floating_point T>
 std::vector<T> rare_numbers(int rank, std::size_t count) {
   using Limits = std::numeric_limits<T>;
@@ -264,14 +264,15 @@ std::vector<T> rare_numbers(int rank, std::size_t count) {
   std::mt19937_64 random(static_cast<std::uint64_t>(rank) + 1);
   std::vector<T> numbers(count);
   for (std::size_t i = 0; i < count; ++i) {
-    // Rank 0 goes through all kinds while rank 1 stays with one, so that each meets each.
+    // Rank 0 goes through all kinds while rank 1 stays with one, so that each kind meets each
+    // other.
     const std::size_t at = rank == 0 ? i : rank == 1 ? i / std::size(kinds) : random();
     numbers[i] = kinds[at % std::size(kinds)];
   }
   return numbers;
 }
 
-/// Of `count` elements, aligned to nothing but themselves: the bits of kernels::reduce.
+/// Compares `count` elements, aligned only to their size, with the bits of kernels::reduce.
 template <std::floating_point T>
 void expect_rare_numbers_reduced(Rank& self, ReduceOp op, std::size_t count) {
   Transport& transport = *self.transport;
@@ -295,7 +296,7 @@ void expect_rare_numbers_reduced(Rank& self, ReduceOp op, std::size_t count) {
   }
 }
 
-// Not NCCL's own, to which NaN is nothing and a zero like the other.
+// NCCL's own ignore NaN and treat both zeros alike.
 TEST_F(Nccl, MinimumAndMaximumKnowZerosAndPassNaN) {
   run({2, 3}, [](Rank& self) {
     for (const ReduceOp op : {ReduceOp::minimum, ReduceOp::maximum}) {
@@ -307,7 +308,7 @@ TEST_F(Nccl, MinimumAndMaximumKnowZerosAndPassNaN) {
   });
 }
 
-// Whoever waits for one more start, as transport.hpp has it, may read in another stream.
+// After one more wait, as transport.hpp says, another stream may read the result.
 TEST_F(Nccl, AMaximumIsThereAfterOneMoreStart) {
   run({2}, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -344,7 +345,8 @@ TEST_F(Nccl, AGraphReplaysAMaximum) {
   });
 }
 
-// What was started but not issued yet comes first, whatever is enqueued beside NCCL's own kernels.
+// Groups that were started but not issued yet come first, even before work beside NCCL's own
+// kernels.
 TEST_F(Nccl, AMaximumIsThatOfWhatCameBefore) {
   run({2}, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -385,7 +387,7 @@ TEST_F(Nccl, KernelsAndMessagesKeepTheOrderOfTheirStream) {
   });
 }
 
-/// Chunks of one length and of two.
+/// Chunks of equal length, and of two lengths.
 TEST_F(Nccl, ReduceScatterLeavesTheOwnChunk) {
   run({2, 4}, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -449,7 +451,7 @@ TEST_F(Nccl, SubsetsAreGroupsOfTheirOwn) {
   });
 }
 
-// Which NCCL does not.
+// NCCL itself does not wait.
 TEST_F(Nccl, ASubsetWaitsForWhatIsUnderWay) {
   run({2}, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -481,8 +483,8 @@ TEST_F(Nccl, AGroupThatIsNoneKeepsNobodyWaiting) {
   });
 }
 
-// One of the caller's is left as it was where nothing is under way: what is done without a wait, or
-// was never started.
+// The caller's communicator is left as it was if nothing is under way: messages that are done
+// without a wait, or were never started.
 TEST_F(Nccl, WhatIsDoneEndsNoCommunicatorOfTheCaller) {
   run({2}, [](Rank& self) {
     const int rank = self.transport->rank(), peer = 1 - rank;
@@ -528,7 +530,7 @@ TEST_F(Nccl, RefusesACommunicatorThatIsNotConnected) {
   });
 }
 
-// A communicator of the caller's, which stays; and one of the ranks of another transport.
+// The caller's communicator, which stays; and one of another transport's ranks.
 TEST_F(Nccl, TakesWhatThereIs) {
   run_nccl_ranks(1, [](int) {
     const Stream stream;

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What the NCCL transport says before ranks meet, with a GPU and without one.
+// Errors of the NCCL transport before ranks meet, with and without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(NcclUsage, ArgumentsAreCheckedFirst) {
               ThrowsMessage<UsageError>(HasSubstr("no communicator")));
 }
 
-/// Where there is no GPU, which is then all that these tests need.
+/// For a machine without a GPU; these tests need nothing else.
 class NcclWithoutDevice : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Residuals of buckets in device memory that wait in pinned memory of the host.
+// Residuals of device buckets that wait in pinned host memory.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -39,7 +39,7 @@ cudaMemoryType type_of(const void* memory) {
   return found.type;
 }
 
-/// Results and residuals of a rank, step after step. A step is poisoned, so that all is put back.
+/// Results and residuals of a rank by step. One step is poisoned, so that everything is put back.
 std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& transport,
                                           Options options, ResidualMemory memory) {
   options.residual_memory = memory;
@@ -62,7 +62,7 @@ std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& tran
     reducer.all_reduce(segments);
     reducer.synchronize();
     EXPECT_EQ(reducer.last().poisoned, step == kPoisoned ? 1U : 0U);
-    if (step > 0 && step != kPoisoned) {  // where an exempt gradient may get its residual
+    if (step > 0 && step != kPoisoned) {  // in these an exempt gradient may get its residual
       EXPECT_EQ(reducer.last().allocations, 0U) << "step " << step;
     }
     for (const Segment& segment : segments) {
@@ -80,7 +80,7 @@ std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& tran
   return seen;
 }
 
-/// As those in device memory, also where some ranks alone ask for it.
+/// Bits equal those in device memory, even if only some ranks ask for it.
 TEST_F(ResidualMemoryOnDevice, PinnedResidualsHaveTheSameBits) {
   using Plan = std::pair<const char*, const char*>;
   for (const auto& [compressor, schedule] :
@@ -107,7 +107,7 @@ TEST_F(ResidualMemoryOnDevice, PinnedResidualsHaveTheSameBits) {
   }
 }
 
-/// Kernels of a graph reach them too.
+/// A graph's kernels reach them, too.
 TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -134,7 +134,7 @@ TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
   for (int number = 2; number < 5; ++number) step(number, [&] { graph.launch(stream); });
 }
 
-/// Of a host's buckets it says nothing.
+/// The option does not concern host buckets.
 TEST_F(ResidualMemoryOnDevice, BucketsOfTheHostKeepTheirs) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     AllReducer reducer(transport, {.compressor = "topk:0.05",

@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The contract of a transport on device memory, staged over ranks of host memory: threads, or two
-// of MPI. On a model of the CUDA runtime, which does what is enqueued as late as it may: a copy
-// that nobody waits for is not there.
+// The contract of a transport on device memory, staged over host-memory ranks: threads, or two MPI
+// ranks. The model of the CUDA runtime runs work as late as it may: a copy that nobody waits for
+// has not happened.
 #include "comm/transport/bridge/staged.hpp"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ Deadline briefly() {
   return Deadline::after(std::chrono::milliseconds(100));
 }
 
-/// A rank of device memory over one of host memory.
+/// A device-memory rank over a host-memory rank.
 struct Rank {
   explicit Rank(std::shared_ptr<Transport> below)
       : inner(std::move(below)), transport(comm::staged(*inner)) {}
@@ -75,7 +75,7 @@ Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
   return bytes;
 }
 
-/// Device memory with what is enqueued to be there: nothing is waited for.
+/// Device memory with its content enqueued; nothing has been waited for.
 struct OnDevice {
   OnDevice(Bytes bytes, const Stream& stream) : host(std::move(bytes)), device(host.size()) {
     enqueue_copy(device.span(), host, stream);
@@ -84,8 +84,8 @@ struct OnDevice {
   DeviceArray<std::byte> device;
 };
 
-/// Every rank exchanges messages of `sizes` with every other one, `per_start` of them with one
-/// start, received into room that is `spare` bytes longer.
+/// Every rank exchanges messages of `sizes` with every other one, `per_start` of them per start,
+/// into buffers that are `spare` bytes longer.
 void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t per_start,
                   std::size_t spare) {
   Transport& transport = *self.transport;
@@ -114,7 +114,7 @@ void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t
   transport.wait(tickets[tickets.size() / 2], soon());
   transport.wait(tickets.back(), soon());
   transport.wait(tickets.front(), soon());
-  const Stream other;  // for it too what was received is there
+  const Stream other;  // received messages are ready for it, too
   for (const auto& pair : pairs) {
     Bytes expected = pattern(pair->peer, rank, pair->number, sizes[pair->number]);
     EXPECT_EQ(pair->message_bytes, expected.size());
@@ -136,7 +136,7 @@ TEST(Staged, MessagesKeepOrderSizeAndContent) {
   }
 }
 
-constexpr std::size_t kChunk = std::size_t{1} << 20;  // what is copied at a time
+constexpr std::size_t kChunk = std::size_t{1} << 20;  // bytes per copy
 
 TEST(Staged, LongMessagesAreCopiedInChunks) {
   run(2, [](Rank& self) {
@@ -148,7 +148,7 @@ TEST(Staged, LongMessagesAreCopiedInChunks) {
   });
 }
 
-// To all of them from one copy; what has another length is another message.
+// All peers get one copy; a message of another length is another message.
 TEST(Staged, AMessageMayGoToSeveralPeers) {
   for (const int ranks : rank_counts()) {
     run(ranks, [](Rank& self) {
@@ -196,7 +196,7 @@ TEST(Staged, ALongMessageBeyondItsBufferIsAnError) {
   }
 }
 
-// Over MPI, in pieces: the receiver has the first of them before the sender has the rest.
+// Over MPI, in pieces: the receiver has the first piece before the sender has the rest.
 TEST(GrowingMessages, GoWhileTheyAreWritten) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto* const growing = dynamic_cast<comm::GrowingMessages*>(transport.get());
@@ -262,7 +262,7 @@ TEST(Staged, RefusesWhatItCannotMove) {
     EXPECT_THROW(transport.all_reduce(self.exec(), elements.span(), ReduceOp::average, soon()),
                  UsageError);
     EXPECT_THROW(transport.all_reduce({}, elements.span(), ReduceOp::sum, soon()), UsageError);
-    // Of the transport below.
+    // Required by the inner transport.
     EXPECT_THAT([&] { transport.reduce_scatter(self.stream.exec(), elements.span(), soon()); },
                 ThrowsMessage<UsageError>(HasSubstr("Exec::workspace")));
     EXPECT_THROW(transport.all_gather(self.exec(), std::as_bytes(elements.span()),
@@ -347,7 +347,7 @@ TEST(Staged, AbortWakesPeers) {
   });
 }
 
-// Copies of two streams end in any order; messages do not.
+// Copies on two streams end in any order; messages keep theirs.
 TEST(Staged, MessagesGoInTheOrderOfTheStarts) {
   run(2, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -385,11 +385,11 @@ TEST(Staged, MessagesGoInTheOrderOfTheStarts) {
   });
 }
 
-// What rank 0 awaits comes when rank 1 has what rank 0 started later.
+// Rank 0's message comes once rank 1 has what rank 0 started later.
 TEST(Staged, AWaitLetsLaterStartsGo) {
   run(2, [](Rank& self) {
     Transport& transport = *self.transport;
-    if (!transport.sizes_travel()) return;  // groups of NCCL wait for those before them
+    if (!transport.sizes_travel()) return;  // NCCL groups wait for those before them
     const DeviceArray<std::byte> sent(10), received(10);
     transport.recv(received.span(), self.peer(), nullptr);
     if (transport.rank() == 0) {
@@ -417,7 +417,7 @@ std::vector<T> values(int rank, std::size_t count) {
   return all;
 }
 
-/// The same bits as the transport below makes of host memory.
+/// The bits equal those of the inner transport on host memory.
 template <class T>
 void expect_same_reduction(Rank& self, ReduceOp op) {
   const Exec host{.workspace = &self.workspace};
@@ -484,7 +484,7 @@ TEST(Staged, AllGatherConcatenatesInRankOrder) {
   }
 }
 
-// A collective waits for what was started, which the peers may need first.
+// A collective waits for started messages, which the peers may need first.
 TEST(Staged, CollectivesComeAfterTheMessagesBeforeThem) {
   run(2, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -551,7 +551,7 @@ TEST(Staged, ASubsetThatIsAbortedTakesTheRestWithIt) {
 
 int allocated = 0;
 
-// Steps of one shape use the memory of the first.
+// Steps of one shape reuse the memory of the first.
 TEST(Staging, LendsItsBlocksAgain) {
   const MemorySource counting{.allocate =
                                   [](std::size_t bytes) {

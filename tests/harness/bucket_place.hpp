@@ -6,9 +6,9 @@
 
 namespace winnow::tests {
 
-/// Where the buckets of a test's Reducer lie, for the thread that asks. By file: in host memory
-/// (host_buckets.cpp; with the plain bodies of kernels reference_buckets.cpp), or in a device's, on
-/// a stream of each rank's own (device_buckets.cpp).
+/// The memory of a test Reducer's buckets, for the calling thread. The linked file decides: host
+/// memory (host_buckets.cpp; with the plain kernel bodies reference_buckets.cpp), or device memory
+/// with a stream per rank (device_buckets.cpp).
 Exec bucket_place();
 
 }  // namespace winnow::tests

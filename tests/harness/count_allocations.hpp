@@ -7,7 +7,7 @@
 namespace winnow::tests {
 
 /// How often this thread has called operator new. A test that links count_allocations.cpp replaces
-/// operator new for its whole binary.
+/// operator new in its whole binary.
 std::uint64_t thread_allocations();
 
 }  // namespace winnow::tests

@@ -21,7 +21,7 @@ using kernels::cuda::Event;
 using kernels::cuda::PinnedArray;
 using kernels::cuda::Stream;
 
-/// Memory of the device that begins as zeros.
+/// Device memory that begins as zeros.
 template <class T>
 class DeviceZeros : public DeviceArray<T> {
  public:
@@ -31,8 +31,8 @@ class DeviceZeros : public DeviceArray<T> {
   }
 };
 
-/// Why there is no GPU to test on; empty where there is one. Only "no driver" and "no device" are
-/// reasons: a device that is there and fails throws.
+/// Why there is no GPU to test on, or empty. Only "no driver" and "no device" are reasons: a device
+/// that exists and fails throws.
 inline std::string why_no_device() {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
@@ -43,7 +43,7 @@ inline std::string why_no_device() {
   return devices == 0 ? "no CUDA device" : "";
 }
 
-/// How much is much: `on_gpu` elements, or what the model of a device can bear, which has a single
+/// A large count: `on_gpu` elements, or fewer on the model of a device, which has one
 /// multiprocessor.
 inline std::size_t large(std::size_t on_gpu) {
   constexpr std::size_t kOnModel = 40'009;  // longer than a trip of its largest grid
@@ -52,7 +52,7 @@ inline std::size_t large(std::size_t on_gpu) {
   return multiprocessors == 1 ? std::min(on_gpu, kOnModel) : on_gpu;
 }
 
-/// A test on the device: skipped, with the reason, where there is none.
+/// A test on the device; skipped, with the reason, if there is none.
 class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// main of tests whose ranks, threads all of them, share a GPU.
+// main of tests whose ranks are threads that share a GPU.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -8,7 +8,7 @@
 
 #include "tests/harness/device.hpp"
 
-/// Exits with 77, which Meson counts as skipped, where there is none.
+/// Exits with 77, which Meson counts as skipped, if there is no GPU.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const std::string reason = winnow::tests::why_no_device();

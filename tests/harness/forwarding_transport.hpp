@@ -11,8 +11,8 @@
 
 namespace winnow::tests {
 
-/// Forwards to another transport, for tests that change or watch what passes. Collectives are those
-/// of the base class, over its own send and recv.
+/// Forwards to another transport, for tests that change or watch traffic. Collectives are the base
+/// class's, over this transport's send and recv.
 class ForwardingTransport : public Transport {
  public:
   explicit ForwardingTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
@@ -39,7 +39,7 @@ class ForwardingTransport : public Transport {
   std::shared_ptr<Transport> inner_;
 };
 
-/// Returns on rank 0 when all ranks have called it: before rank 0 is made to fail alone.
+/// Returns on rank 0 when all ranks have called it, before the test makes rank 0 fail alone.
 inline void tell_rank_0(Transport& transport) {
   std::byte word{};
   const Exec exec;
@@ -50,7 +50,7 @@ inline void tell_rank_0(Transport& transport) {
   try {
     transport.wait(transport.start(exec), Deadline::after(std::chrono::seconds(60)));
   } catch (const CommError&) {
-    // Rank 0 has gone on and failed as it should; this rank's next call tells.
+    // Rank 0 has gone on and failed as intended; this rank's next call shows it.
   }
 }
 

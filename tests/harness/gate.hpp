@@ -12,7 +12,7 @@
 
 namespace winnow::tests {
 
-/// Keeps what is enqueued behind it, on a stream of the model, from running until it opens.
+/// Holds back what is enqueued behind it, on a stream of the model, until it opens.
 class Gate {
  public:
   explicit Gate(kernels::cuda::StreamRef stream) {

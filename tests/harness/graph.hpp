@@ -34,7 +34,7 @@ class Graph {
     WINNOW_CUDA_TRY(cudaGraphLaunch(executable_, stream.get()));
   }
 
-  /// How many nodes it has of a type.
+  /// The number of nodes of a type.
   std::size_t count(cudaGraphNodeType type) const {
     return static_cast<std::size_t>(std::ranges::count(nodes_, type));
   }

@@ -14,18 +14,18 @@
 
 namespace winnow::tests {
 
-// The cases of an operation run wherever the program that holds them has bodies: in host memory
-// (host_bodies.cpp), or in a device's, a GPU or the model of one (device_bodies.cpp).
+// An operation's cases run on whatever bodies their program links: in host memory
+// (host_bodies.cpp), or on a device, a GPU or its model (device_bodies.cpp).
 
 /// Calls `body` for each way to run an operation: on the host the reference, then the SIMD bodies
 /// on every Highway target with 1, 2 and 3 threads; on a device once. The Exec has all workspaces.
-/// Skips the test where there is no device.
+/// Skips the test if there is no device.
 void for_each_body(const std::function<void(const Exec& exec)>& body);
 
-/// How many elements are many: `most`, or fewer where the model of a device works on them.
+/// A large count: `most`, or fewer on the model of a device.
 std::size_t many(std::size_t most);
 
-/// A list in the memory of a place, as far past a multiple of 64 bytes as the host's is.
+/// A list in the memory of a place, with the host list's offset from a multiple of 64 bytes.
 template <class T>
 class OnPlace {
  public:
@@ -47,7 +47,7 @@ class OnPlace {
     kernels::copy(exec_, std::as_writable_bytes(span()), std::as_bytes(host));
     kernels::wait(exec_);
   }
-  /// Waits for what is enqueued.
+  /// Waits for enqueued work.
   std::vector<T> download() {
     std::vector<T> host(count_);
     kernels::read(exec_, std::as_writable_bytes(std::span(host)), std::as_bytes(span()));

@@ -11,13 +11,13 @@ namespace winnow::tests {
 /// How many threads may call MPI: one at a time, or any.
 enum class MpiThreads { serialized, multiple };
 
-/// The MPI job that this process is a rank of. mpi_job.cpp where MPI was found; otherwise
+/// The MPI job of which this process is a rank. mpi_job.cpp if MPI was found; otherwise
 /// no_mpi_job.cpp, whose start() throws.
 struct MpiJob {
   int rank = 0;
   int ranks = 1;
 
-  /// MPI_Init; every message longer than `chunk_bytes` will travel in pieces (0: the default).
+  /// MPI_Init; messages longer than `chunk_bytes` travel in pieces (0: the default).
   static MpiJob start(int& argc, char**& argv, std::size_t chunk_bytes, MpiThreads threads);
   /// A new transport over all ranks; collective.
   std::unique_ptr<Transport> transport() const;

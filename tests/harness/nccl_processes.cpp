@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of NCCL as processes that share one GPU: each says that it is another host, and all talk
-// through the loopback. For what they say, never for how fast.
+// NCCL ranks as processes that share one GPU: each claims to be another host, and all talk over the
+// loopback. For correctness, never for speed.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,12 +17,12 @@
 namespace winnow::tests {
 namespace {
 
-constexpr unsigned kProcessSeconds = 60;  // after which the kernel ends a process
+constexpr unsigned kProcessSeconds = 60;  // then the kernel ends a process
 constexpr int kNoDevice = 2;
 
-/// Runs `body` in a process of its own and returns its id. What is expected there in vain, and what
-/// leaves the body, ends it with a status that is not 0. CUDA does not survive a fork, so the
-/// caller must not have used it.
+/// Runs `body` in its own process and returns its id. A failed expectation or an exception there
+/// ends it with a status other than 0. CUDA does not survive a fork, so the caller must not have
+/// used it.
 ::pid_t fork_process(const std::function<void()>& body) {
   std::fflush(nullptr);
   const ::pid_t process = ::fork();
@@ -37,7 +37,7 @@ constexpr int kNoDevice = 2;
   ::_exit(testing::Test::HasFailure() ? 1 : 0);
 }
 
-/// The status that a process ended with; minus the signal where it was one.
+/// A process's exit status, or minus the signal that ended it.
 int status_of(::pid_t process) {
   int status = 0;
   if (process < 0 || ::waitpid(process, &status, 0) != process) return -1;

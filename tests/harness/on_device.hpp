@@ -11,7 +11,7 @@
 
 namespace winnow::tests {
 
-/// A span of the host in device memory, as far past a multiple of 16 bytes as it is on the host.
+/// A host span in device memory, with the same offset from a multiple of 16 bytes.
 template <class T>
 class OnDevice {
  public:
@@ -34,7 +34,7 @@ class OnDevice {
   DeviceArray<T> memory_;
 };
 
-/// `elements` of the host with what lies about them on the device, so that a write outside shows.
+/// Host `elements` on the device with their surroundings, so that a write outside shows.
 class Surrounded {
  public:
   Surrounded(std::span<float> elements, const Stream& stream)

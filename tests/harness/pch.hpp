@@ -1,9 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What many tests include, compiled once for those of a folder where b_pch asks for it. Each of
-// them still includes what it uses: builds without it would fail. (No #pragma once: g++ warns of it
-// here.)
+// Headers that many tests include, compiled once per folder if b_pch is on. Each test still
+// includes what it uses; builds without b_pch would fail otherwise. (No #pragma once: g++ warns of
+// it here.)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

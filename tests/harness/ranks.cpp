@@ -21,7 +21,7 @@ namespace winnow::tests {
 
 namespace {
 
-/// Says that a rank is on another node than it is.
+/// Claims that a rank is on another node.
 class NodeTransport final : public ForwardingTransport {
  public:
   NodeTransport(std::shared_ptr<Transport> inner, int node)
@@ -39,7 +39,7 @@ comm::LocalRules rules = comm::LocalRules::loose;
 
 using Transports = std::vector<std::shared_ptr<Transport>>;
 
-/// A subset together with the transport that it is of.
+/// A subset together with its parent.
 class OwningSubset final : public ForwardingTransport {
  public:
   OwningSubset(std::shared_ptr<Transport> parent, std::span<const int> ranks)
@@ -49,7 +49,7 @@ class OwningSubset final : public ForwardingTransport {
   std::shared_ptr<Transport> parent_;
 };
 
-/// Nodes of up to two ranks: `world` between them and `other`, of the same ranks, within.
+/// Nodes of up to two ranks: `world` between nodes, `other` (over the same ranks) within.
 std::shared_ptr<Transport> mix(const std::shared_ptr<Transport>& world,
                                const std::shared_ptr<Transport>& other) {
   const int node = world->rank() / 2;
@@ -68,7 +68,7 @@ Transports mix_all(const Transports& transports) {
   return all;
 }
 
-// Runs the body of one rank; one that throws must not leave the others waiting.
+// Runs one rank's body; one that throws must not leave the others waiting.
 std::exception_ptr run_body(const RankBodyOfMany& body, Transports& transports) {
   const Transports all = transports;
   const auto abort_all = [&](const char* why) {
@@ -126,7 +126,7 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
     for (std::size_t i = 0; i < made; ++i) transports.push_back(the_job->transport());
     if (mixed) {
       transports = mix_all(transports);
-      (void)the_job->transport();  // made when all have mixed theirs: a body may abort at once
+      (void)the_job->transport();  // made once all have mixed theirs: a body may abort at once
     }
     if (const std::exception_ptr error = run_body(body, transports)) std::rethrow_exception(error);
     return;

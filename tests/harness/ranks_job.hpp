@@ -6,10 +6,10 @@
 
 namespace winnow::tests {
 
-/// Makes run_ranks run over `job`, which must live on, instead of over threads.
+/// Makes run_ranks run over `job`, which must outlive it, instead of over threads.
 void use_job(const MpiJob& job);
 
-/// Makes the threads of run_ranks keep to the rules of NCCL (comm/transport/local/local.hpp).
+/// Makes run_ranks's threads keep NCCL's rules (comm/transport/local/local.hpp).
 void use_strict_threads();
 
 /// Makes run_ranks mix two transports of each rank: one within nodes of two, and one between them.

@@ -1,9 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// main of the rank tests: --transport=threads (the default), or --transport=threads:sizes, where
-// messages keep to the rules of NCCL, of sizes and of order, or --transport=simulated, or
-// --transport=mpi under mpirun, or --transport=mpi:BYTES, where longer messages travel in pieces of
-// BYTES. --mixed makes nodes of two ranks, with a transport of their own.
+// main of the rank tests. --transport=threads (the default); =threads:sizes, whose messages keep
+// NCCL's rules of sizes and order; =simulated; under mpirun =mpi, or =mpi:BYTES, whose longer
+// messages travel in pieces of BYTES. --mixed makes nodes of two ranks with their own transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 
 namespace {
 
-/// Prints failures alone: for the ranks that leave the rest to rank 0.
+/// Prints only failures, on ranks that leave the rest to rank 0.
 class FailurePrinter : public testing::EmptyTestEventListener {
  public:
   explicit FailurePrinter(int rank) : rank_(rank) {}

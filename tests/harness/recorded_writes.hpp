@@ -10,11 +10,10 @@
 
 namespace winnow::tests {
 
-/// Keeps what is written to a stream, each call apart, as they reach the stream's buffer. Any
-/// thread.
+/// Records each write to a stream separately, as it reaches the stream's buffer. For any thread.
 class RecordedWrites final : public std::streambuf {
  public:
-  /// What was written so far.
+  /// All writes so far.
   std::vector<std::string> writes() const {
     const std::lock_guard lock(mutex_);
     return writes_;

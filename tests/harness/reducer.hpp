@@ -16,11 +16,11 @@
 
 namespace winnow::tests {
 
-/// Reads what lies in the memory of exec.place, once all that is enqueued there is done.
+/// Reads from the memory of exec.place, once everything enqueued there is done.
 void read_back(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
 
-/// An AllReducer of a test, whose buckets are in host memory. Where bucket_place() says that they
-/// lie elsewhere, copies of them do: the same test shows the same of both.
+/// A test's AllReducer with buckets in host memory. If bucket_place() says otherwise, copies of
+/// them lie there: one test covers both.
 class Reducer {
  public:
   Reducer(std::shared_ptr<Transport> transport, const Options& options)

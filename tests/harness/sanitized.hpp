@@ -4,8 +4,8 @@
 
 namespace winnow::tests {
 
-/// Whether a sanitizer watches this program, which then takes several times longer: tests that go
-/// through many cases alike take fewer of them.
+/// Whether a sanitizer watches this program, which then takes several times longer: tests over many
+/// similar cases take fewer of them.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // by g++
 constexpr bool kSanitized = true;
 #elif defined(__has_feature)  // by clang++

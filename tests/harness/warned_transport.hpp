@@ -8,9 +8,8 @@
 
 namespace winnow::tests {
 
-/// Waits as long as it is asked to, and briefly once it is told that a peer is dead: the call that
-/// is to succeed has all the time that a busy machine needs, and the one that is to fail takes
-/// little.
+/// Waits as long as asked, but only briefly once told that a peer is dead: a call that should
+/// succeed has all the time that a busy machine needs, and one that should fail takes little.
 class WarnedTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;

@@ -41,7 +41,7 @@ include=$(dirname "$(dirname "$(find "$copy" -name winnow.hpp)")")
 # A build with pkgconfig.relocatable=false names its prefix.
 sed -i "s|^prefix=/.*|prefix=$copy|" "$libdir/pkgconfig/winnow.pc"
 
-# What a user's shell has, and nothing that this build or its test has set.
+# The environment of a user's shell, without anything that this build or its test has set.
 clean=(env -i "PATH=$PATH" "HOME=$folder" "CXX=${CXX:-c++}"
   "PKG_CONFIG_PATH=$libdir/pkgconfig" "CMAKE_PREFIX_PATH=$copy")
 # mpirun refuses root unless told twice.
@@ -68,7 +68,7 @@ expect_files() {
     --include='*.pc' --include='*.cmake' --include='*.hpp' --include=dynamic &&
     fail 'the copy names the tree that it was built from'
 
-  # Headers stand alone, with nothing but the copy beside them.
+  # Each header compiles alone, with only the copy beside it.
   local header
   for header in "$include"/winnow/*.hpp; do
     [[ $header == */mpi.hpp ]] && continue
@@ -85,7 +85,7 @@ run() {
   line=$("${clean[@]}" "${launch[@]}" "$1" 2>"$folder/log" </dev/null) ||
     { cat "$folder/log"; fail "the program ends with status $?"; }
   [[ $line =~ $pattern ]] || fail "the program prints '$line'"
-  # The copy's library, and not another one of this machine.
+  # The copy's library, and no other one of this machine.
   local loaded
   loaded=$("${clean[@]}" ldd "$1" | sed -n 's/.*libwinnow[^ ]* => \(.*\) (.*/\1/p')
   [[ $(readlink -f "$loaded") == "$(readlink -f "$library")" ]] || fail "it loads '$loaded'"

@@ -4,9 +4,8 @@
 #
 # usage: symbols_test.sh LIBRARY
 #
-# LIBRARY exports the public interface and nothing else: names of namespace winnow itself, of which
-# none is of an inner namespace, or of what a class keeps behind a pointer. Ends with 77 where there
-# is no nm.
+# LIBRARY exports only the public interface: names of namespace winnow itself, none of an inner
+# namespace or of what a class keeps behind a pointer. Ends with 77 if there is no nm.
 set -uo pipefail
 
 command -v nm >/dev/null || { echo 'SKIPPED: no nm here'; exit 77; }
@@ -14,7 +13,7 @@ names=$(nm -D --defined-only --demangle "$1" | sed 's/^[0-9a-f]* *. //') || exit
 failures=0
 
 grep -q '^winnow::AllReducer::all_reduce(' <<<"$names" || { echo 'no AllReducer'; failures=1; }
-# Names of functions and classes after what a linker may add; inner namespaces have small letters.
+# Drops what a linker may add, then the interface; inner namespaces have small letters.
 foreign=$(grep -vE '^(_init|_fini|_edata|_end|__bss_start)$' <<<"$names" |
   grep -vE '^((typeinfo|typeinfo name|vtable) for )?winnow::([A-Z][A-Za-z]*(::|$)|[a-z_]+\()')
 [[ -z $foreign ]] || { printf 'exported beside the interface:\n%s\n' "$foreign"; failures=1; }

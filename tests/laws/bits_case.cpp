@@ -24,7 +24,7 @@ constexpr std::uint16_t infinity_of(ElementType type) {
   return type == ElementType::bf16 ? 0x7f80 : 0x7c00;
 }
 
-/// The random word of an element of a parameter; of all ranks where `rank` is kAllRanks.
+/// The random word of a parameter's element; equal on all ranks if `rank` is kAllRanks.
 constexpr std::uint64_t kAllRanks = 1000;
 std::uint64_t word_of(int step, std::uint64_t rank, std::uint64_t id, std::uint64_t element) {
   const std::uint64_t where = (static_cast<std::uint64_t>(step) * 1024 + rank) * 1024 + id;
@@ -75,8 +75,8 @@ float value_of(Values values, int step, int rank, std::uint64_t id, std::uint64_
   }
 }
 
-/// The bits of a float32 as an element of 16 bits, cut off: of fp16 those of another number, which
-/// is as good, with an exponent that leaves room for sums.
+/// A float32's upper bits as a 16-bit element; for fp16 they are another number, which is as good,
+/// with an exponent that leaves headroom for sums.
 std::uint16_t half_of(float value, ElementType type) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (type == ElementType::bf16) return static_cast<std::uint16_t>(bits >> 16);
@@ -87,7 +87,7 @@ std::uint16_t half_of(float value, ElementType type) {
   return static_cast<std::uint16_t>(sign | (narrow << 10) | mantissa);
 }
 
-/// What an event puts into an element: of float32, the whole of it, or its bits in 16.
+/// The value that an event puts into an element: as float32, or as the bits of a 16-bit element.
 struct Shock {
   float value;
   std::uint16_t half;
@@ -106,7 +106,7 @@ Shock shock_of(Event event, ElementType type) {
   }
 }
 
-/// The bucket of one rank: gradients, and the segments over them.
+/// One rank's bucket: gradients, and the segments over them.
 class BitsBucket {
  public:
   explicit BitsBucket(const BitsCase& the_case) : case_(the_case) {
@@ -158,7 +158,7 @@ class BitsBucket {
   }
   void shock() {
     const Shock shock = shock_of(case_.event, case_.type);
-    constexpr std::size_t kWhere = 70;  // of the first parameter, behind its first unit
+    constexpr std::size_t kWhere = 70;  // in the first parameter, behind its first unit
     if (case_.type == ElementType::float32) {
       gradient(0).floats()[kWhere] = shock.value;
     } else {
@@ -171,8 +171,8 @@ class BitsBucket {
   std::vector<Segment> segments_;
 };
 
-/// What waits of a parameter. One that travels dense has no residual on the host, and zeros on a
-/// device: either adds nothing.
+/// A parameter's residual. One that travels dense has none on the host, and zeros on a device: both
+/// add nothing.
 std::vector<float> waiting(const Reducer& reducer, const BitsParameter& parameter) {
   std::vector<float> residual = reducer.residual(parameter.id);
   const auto is_zero = [](float left) { return left == 0; };

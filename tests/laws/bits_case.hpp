@@ -10,12 +10,12 @@
 
 namespace winnow::tests {
 
-/// What a gradient of a case looks like.
+/// The kinds of gradients.
 enum class Values {
-  bell,    ///< many of about the same size
-  heavy,   ///< few that are far larger than the others
-  tied,    ///< of four magnitudes alone
-  sparse,  ///< mostly zero, of either sign; a part of the rest is at the same place on all ranks
+  bell,    ///< all of about the same size
+  heavy,   ///< a few are far larger than the others
+  tied,    ///< only four magnitudes
+  sparse,  ///< mostly zeros of both signs; some of the rest at the same place on all ranks
   tiny,    ///< denormal
   zero,
 };
@@ -32,10 +32,10 @@ enum class Event {
   none,
   nan,       ///< one rank has a NaN
   infinity,  ///< one rank has an infinity
-  overflow,  ///< every rank has a number so large that their sum is infinite
+  overflow,  ///< every rank has a number so large that the sum is infinite
 };
 
-/// One case whose bits are pinned: what all ranks of a job do, over three steps.
+/// A case with pinned bits: what all ranks of a job do, over three steps.
 struct BitsCase {
   std::string name;  ///< COMPRESSOR@SCHEDULE/TOPOLOGY, and +WORD for each other change
   Options options;
@@ -46,7 +46,7 @@ struct BitsCase {
   bool out_of_place = false;  ///< the gradient is a Segment's input
 };
 
-/// For messages of a test that fails.
+/// For failure messages.
 inline std::ostream& operator<<(std::ostream& out, const BitsCase& the_case) {
   return out << the_case.name;
 }
@@ -58,10 +58,10 @@ const std::vector<BitsCase>& bits_cases();
 struct Bits {
   std::uint64_t state = 0;     ///< results and residuals of each rank after each step
   std::uint64_t messages = 0;  ///< bytes of all messages of its calls to each peer
-  std::uint64_t order = 0;     ///< of these messages; in device memory it may be another one
+  std::uint64_t order = 0;     ///< of these messages; may differ in device memory
 };
 
-/// Runs a case with so many threads of each rank.
+/// Runs a case with `threads` threads per rank.
 Bits bits_of(const BitsCase& the_case, int threads);
 
 }  // namespace winnow::tests

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Which cases are pinned.
+// The cases whose bits are pinned.
 #include <array>
 #include <span>
 #include <string_view>
@@ -13,7 +13,7 @@ namespace {
 
 using Parameters = std::vector<BitsParameter>;
 
-// Sizes about those of a unit, and every kind of values. The second one travels dense.
+// Sizes around a unit, and every kind of values. The second parameter travels dense.
 const Parameters kMixed = {
     {7, 1000, Values::bell}, {2, 130, Values::bell, 1}, {3, 1, Values::bell},
     {12, 63, Values::tied},  {5, 64, Values::heavy},    {9, 0, Values::zero},
@@ -23,7 +23,7 @@ const Parameters kSparse = {{1, 2049, Values::sparse},
                             {3, 1, Values::sparse},
                             {2, 65, Values::sparse},
                             {4, 3001, Values::sparse}};
-// Several tiles and, where there are threads, several of these.
+// Several tiles and, if there are threads, several of each.
 const Parameters kLong = {
     {1, 20011, Values::heavy}, {2, 70, Values::bell}, {3, 9000, Values::tied}};
 
@@ -54,12 +54,12 @@ constexpr std::array kThresholds{"threshold",
 
 constexpr std::array kInner{"gather", "doubling", "balanced", "shared"};
 
-/// Makes cases from the names of what they differ in.
+/// Makes cases from the names of their differences.
 class Cases {
  public:
   std::vector<BitsCase> take() { return std::move(cases_); }
 
-  /// The last one may be changed.
+  /// Returns the last case, to be changed.
   BitsCase& add(std::string_view compressor, std::string_view schedule, std::string_view topology,
                 std::string_view change = {}) {
     std::string name(compressor);
@@ -85,7 +85,7 @@ class Cases {
     }
   }
 
-  /// A change of a few compressors under every schedule.
+  /// A change to a few compressors under every schedule.
   template <class Change>
   void add_changed(std::string_view word, std::span<const char* const> compressors,
                    const Change& change) {
@@ -117,7 +117,7 @@ void add_compressors(Cases& cases) {
   for (const char* compressor : kThresholds) cases.add_schedules(compressor);
 }
 
-/// Other numbers of ranks: one, two, two guests of doubling, and nodes that are all or none.
+/// Other numbers of ranks: one, two, two guests of doubling, and nodes that hold all ranks or none.
 void add_topologies(Cases& cases) {
   for (const char* compressor : {"topk:0.1", "int8:stochastic"}) {
     for (const std::string inner : kInner) {

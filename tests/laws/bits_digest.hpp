@@ -13,26 +13,26 @@
 
 namespace winnow::tests {
 
-/// Scatters the bits of a word over all of it (the finaliser of SplitMix64, Steele et al., 2014).
+/// Mixes the bits of a word (the finaliser of SplitMix64, Steele et al., 2014).
 constexpr std::uint64_t scatter(std::uint64_t word) {
   word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9U;
   word = (word ^ (word >> 27)) * 0x94d049bb133111ebU;
   return word ^ (word >> 31);
 }
 
-/// A digest of words in their order. It is the same on every machine and depends on no library.
+/// A digest of words in their order, equal on every machine and independent of any library.
 class BitsDigest {
  public:
   std::uint64_t value() const { return value_; }
 
   void add(std::uint64_t word) {
-    // FNV-1a by words. Its product moves bits upwards alone, so the shift brings the highest ones
-    // down: two changes of sign would cancel each other otherwise.
+    // FNV-1a by words. Its product moves bits only upwards, so the shift brings the highest ones
+    // down: otherwise two changes of sign would cancel each other.
     value_ = (value_ ^ word) * 0x100000001b3U;
     value_ ^= value_ >> 29;
   }
 
-  /// Adds how many bytes there are, then the bytes. The last word is filled up with zeros.
+  /// Adds the number of bytes, then the bytes; zeros fill the last word.
   void add(std::span<const std::byte> bytes) {
     add(bytes.size());
     while (!bytes.empty()) {
@@ -44,7 +44,7 @@ class BitsDigest {
     }
   }
 
-  /// Adds numbers with any NaN as one: which bits a NaN has depends on the machine.
+  /// Adds numbers, with any NaN as one: a NaN's bits depend on the machine.
   void add(std::span<const float> numbers) {
     add(numbers.size());
     for (float number : numbers) {
@@ -55,7 +55,7 @@ class BitsDigest {
     }
   }
 
-  /// The same of elements of 16 bits, whose infinity is `infinity`.
+  /// Likewise for 16-bit elements, whose infinity is `infinity`.
   void add_halves(std::span<const std::uint16_t> halves, std::uint16_t infinity) {
     add(halves.size());
     for (const std::uint16_t half : halves) {

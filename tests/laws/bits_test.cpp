@@ -1,15 +1,15 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Law 3 over time: every case gives the bits that golden/bits.txt pins, in every place. A change of
-// the code that is to change no bit leaves that file as it is.
+// Law 3 over time: every case gives the bits pinned in golden/bits.txt, in every place. A change
+// that should change no bits leaves that file alone.
 //
-// Where a change of bits is meant, write the file anew, in the folder `tests`:
+// If a change of bits is intended, rewrite the file, in the folder `tests`:
 //
 //   BITS_UPDATE=1 ../build/tests/bits_test
 //
-// A filter of tests then changes the lines of these alone. BITS_FILE names another file than
-// golden/bits.txt. A line of it is a case's name and three digests: of its results and residuals,
-// of its messages, and of their order. All places must agree on the first two. The order is that of
+// A test filter then changes only the lines of its tests. BITS_FILE names another file than
+// golden/bits.txt. A line is a case's name and three digests: of its results and residuals, of its
+// messages, and of their order. All places must agree on the first two. The order is that of
 // buckets in host memory: on a device fewer parts are under way at once.
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ const Digests& pinned() {
   return kPinned;
 }
 
-/// A test's name has letters, digits and '_' alone.
+/// A test's name has only letters, digits and '_'.
 std::string test_name(const testing::TestParamInfo<BitsCase>& test) {
   std::string name = test.param.name;
   std::ranges::replace_if(
@@ -98,7 +98,7 @@ class BitsOf : public testing::TestWithParam<BitsCase> {
     EXPECT_TRUE(file.flush()) << "cannot write " << file_name();
   }
 
-  /// What the file is to hold: what it holds, but for what this run has found.
+  /// The new content of the file: the old content with this run's results.
   static Digests& digests() {
     static Digests all = pinned();
     return all;
@@ -111,7 +111,7 @@ class BitsOf : public testing::TestWithParam<BitsCase> {
     EXPECT_EQ(hex(bits.state), hex(found->second.state))
         << "results or residuals of " << the_case.name;
     const bool on_device = bucket_place().place == Place::cuda;
-    // A coding makes of what is not finite what it likes: such messages say that they are poison.
+    // A coding may turn non-finite values into anything; such messages carry the poison bit.
     if (!on_device || the_case.event == Event::none) {
       EXPECT_EQ(hex(bits.messages), hex(found->second.messages)) << "messages of " << the_case.name;
     }

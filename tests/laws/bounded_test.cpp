@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Law 8: after the first step of a bucket nothing is allocated, whatever the input.
+// Law 8: after the first step of a bucket nothing is allocated, for any input.
 #include <gtest/gtest.h>
 
 #include "tests/harness/count_allocations.hpp"
@@ -18,18 +18,18 @@ struct Case {
 };
 
 class Bounded : public testing::TestWithParam<Case> {
-  const RecordedErrors tables_;  // of no interest here
+  const RecordedErrors tables_;  // ignored here
 };
 
 TEST_P(Bounded, NoAllocationAfterTheFirstStep) {
   const std::vector<Parameter> parameters = {{1, 30000}, {2, 300, 1}, {3, 2000}};
   const Options options = Options::parse(GetParam().options);
-  // The copies of a Reducer, and the model of a device, allocate what they want.
+  // The copies of a Reducer, and the model of a device, may allocate.
   const bool counts_threads = bucket_place().place != Place::cuda;
   run_worlds(options.schedule, [&](const std::shared_ptr<Transport>& transport) {
     Reducer reducer(transport, options);
     TestBucket bucket(parameters);
-    // Two steps, so that the queues of the transport have been used from both sides.
+    // Two steps, so that both sides have used the transport's queues.
     for (int step = 0; step < 5; ++step) {
       bucket.fill(GetParam().kind, transport->rank(), step);
       const std::uint64_t before = thread_allocations();

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Laws 5 and 10: a rank that does not answer, or is gone, is an error on the others; then nothing
-// is lost, and those that are left finish the sum over another transport.
+// Laws 5 and 10: a rank that does not answer, or is gone, is an error on the others. Then nothing
+// is lost, and the survivors finish the sum over another transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,8 +57,8 @@ TEST_P(DeadPeer, IsAnErrorAndTheOthersFinishTheSum) {
       TestBucket bucket(parameters);
       bucket.fill(Kind::normal, rank, 0);
       reducer.all_reduce(bucket.segments());
-      meet(*rest);               // the call that fails must not reach back into this one
-      if (rank == last) return;  // its first transport, where it is silent, lives on
+      meet(*rest);               // the failing call must not reach back into this one
+      if (rank == last) return;  // its silent first transport lives on
       transport->warned = true;
 
       std::vector<std::vector<float>> acc;
@@ -77,7 +77,7 @@ TEST_P(DeadPeer, IsAnErrorAndTheOthersFinishTheSum) {
         EXPECT_TRUE(same_bits(reducer.residual(parameters[p].id), acc[p])) << "parameter " << p;
       }
 
-      // What the survivors hold is summed by those that are left.
+      // The survivors sum what they hold.
       AllReducer again(std::shared_ptr<Transport>(rest->subset(survivors)),
                        {.compressor = "none", .op = ReduceOp::sum, .deadline = 60});
       for (std::size_t p = 0; p < parameters.size(); ++p) {

@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Law 10: every wait of a call has the call's deadline, and a native collective, which would block
-// without one, makes way for the ring where a deadline is asked for. The deadlines are read, not
-// waited for, so no result depends on time.
+// Law 10: every wait of a call has the call's deadline, and the ring replaces a native collective,
+// which would block for ever, if a deadline is set. The test reads deadlines instead of waiting for
+// them, so no result depends on time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace winnow::tests {
 namespace {
 
-/// Notes how its waits are bounded, and says that its all_reduce is native.
+/// Records the deadlines of its waits, and claims that its all_reduce is native.
 class WatchedTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;

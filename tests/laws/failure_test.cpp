@@ -1,7 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Law 5: nothing is lost when a call fails. A transport that fails at a chosen start
-// shows it.
+// Law 5: nothing is lost when a call fails, shown by a transport that fails at a chosen start.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -19,8 +18,8 @@
 namespace winnow::tests {
 namespace {
 
-/// Forwards to another transport until its start number `fail_at`, which throws and sends nothing,
-/// so that no rank can finish.
+/// Forwards to another transport until start number `fail_at`, which throws and sends nothing, so
+/// that no rank can finish.
 class FailingTransport final : public ForwardingTransport {
  public:
   FailingTransport(std::shared_ptr<Transport> inner, int fail_at)
@@ -37,8 +36,8 @@ class FailingTransport final : public ForwardingTransport {
   int starts_ = 0;
 };
 
-/// Memory that ranks send from: after a failure peers may read it until the transport, which
-/// outlives the ranks' bodies here, is destroyed.
+/// Memory that ranks send from: after a failure peers may read it until the transport is destroyed,
+/// which outlives the ranks' bodies here.
 template <class T>
 class Kept {
  public:
@@ -55,7 +54,7 @@ class Kept {
 
 void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options& options,
                          int fail_at, bool dense_is_lost, bool others_may_end = false) {
-  // What a lossy coding missed and what it sent are added up again, with a rounding each.
+  // Adding up again what a lossy coding missed and sent rounds once for each.
   const bool exact = compress::make_compressor(options.compressor)->codings().exact();
   const float rounding = exact ? 0 : 1e-6F;
   Kept<TestBucket> buckets;
@@ -64,7 +63,7 @@ void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options
     const auto transport =
         std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? fail_at : -1);
     Reducer reducer(transport, options);
-    // The schedule between nodes itself, with starts of its own.
+    // The schedule between nodes itself, with other starts.
     if (options.schedule.starts_with("two_level") && reducer.topology().rails() == 1) return;
     TestBucket& bucket = buckets.make(parameters);
     bucket.fill(Kind::normal, inner->rank(), 0);
@@ -81,7 +80,7 @@ void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options
     transport->armed = true;
     try {
       reducer.all_reduce(bucket.segments());
-      // What fails within a node when the sums are known is of no concern to other nodes.
+      // A failure within a node after the sums are known does not concern other nodes.
       EXPECT_TRUE(others_may_end && reducer.topology().node_of(inner->rank()) != 0);
       return;
     } catch (const CommError&) {
@@ -97,7 +96,7 @@ void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options
         EXPECT_NEAR(residual[i], gradient[p][i] + carried, rounding) << p << " " << i;
       }
     }
-    // What follows fails at once and touches nothing.
+    // Later calls fail at once and touch nothing.
     bucket.fill(Kind::normal, inner->rank(), 2);
     const auto untouched = bucket.values();
     EXPECT_THROW(reducer.all_reduce(bucket.segments()), CommError);
@@ -107,7 +106,7 @@ void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options
 
 const std::vector<Parameter> kMixed = {{1, 5000}, {2, 300, 1}, {3, 2000}};
 
-// The exchange of compressed messages fails: exempt parameters have not begun.
+// The exchange of compressed messages fails before exempt parameters begin.
 TEST(Failure, InTheGather) {
   expect_nothing_lost(kMixed, {.compressor = "topk:0.02", .schedule = "gather", .min_bytes = 0}, 1,
                       false);
@@ -121,14 +120,14 @@ TEST(Failure, InTheGatherOfAThreshold) {
   }
 }
 
-// Owners never get what they are to sum.
+// Owners never get the messages that they sum.
 TEST(Failure, InTheFirstRoundOfBalanced) {
   expect_nothing_lost(
       kMixed, {.compressor = "topk:0.02", .schedule = "balanced", .decay = 0.5F, .min_bytes = 0}, 1,
       false);
 }
 
-// Owners have summed, and what they would leave to themselves must not stay.
+// Owners have summed; what they would keep for themselves must not stay.
 TEST(Failure, InTheSecondRoundOfBalanced) {
   expect_nothing_lost(kMixed, {.compressor = "topk:0.02", .schedule = "balanced", .min_bytes = 0},
                       2, false);
@@ -148,7 +147,7 @@ TEST(Failure, InTheSecondRoundOfBalancedThreshold) {
   }
 }
 
-// No rank has heard of rank 0's gradient.
+// No rank has received rank 0's gradient.
 TEST(Failure, InTheFirstRoundOfDoubling) {
   for (const char* compressor : {"topk:0.02", "topk:0.4,int8", "int4", "threshold:2"}) {
     expect_nothing_lost(
@@ -157,8 +156,8 @@ TEST(Failure, InTheFirstRoundOfDoubling) {
   }
 }
 
-// Supports are not known; values are taken and not sent; sums are known, and what a coding missed
-// of them must not stay.
+// Fails before supports are known; after values are taken but not sent; and after sums are known,
+// when what a coding missed of them must not stay.
 TEST(Failure, AtEachStartOfShared) {
   for (const char* compressor : {"topk:0.02", "topk:0.02,int8", "int4", "none"}) {
     for (int fail_at = 1; fail_at <= 3; ++fail_at) {
@@ -170,8 +169,8 @@ TEST(Failure, AtEachStartOfShared) {
   }
 }
 
-// A message of a later part is never delivered, with others under way: the sums of parts that are
-// done are taken back, and parts that are not begun stay whole.
+// A message of a later part is never delivered, with others under way: the sums of finished parts
+// are taken back, and parts not begun stay whole.
 void expect_nothing_lost_of_later_parts(const char* schedule, int starts) {
   const std::vector<Parameter> parameters = {{1, 3000}, {2, 3000}, {3, 3000}, {4, 3000}, {5, 3000}};
   for (int fail_at = 2; fail_at <= starts; ++fail_at) {
@@ -197,7 +196,7 @@ TEST(Failure, InALaterPartOfShared) {
   expect_nothing_lost_of_later_parts("shared", 15);
 }
 
-// Before anything has left a rank, and between nodes that have not heard of rank 0's.
+// Before anything has left a rank, and between nodes that have not received rank 0's gradient.
 TEST(Failure, InTwoLevelsOfDoubling) {
   for (const int fail_at : {1, 2}) {
     expect_nothing_lost(kMixed,
@@ -209,8 +208,8 @@ TEST(Failure, InTwoLevelsOfDoubling) {
   }
 }
 
-// Before anything has left a rank; between the nodes, where residuals have changed; and when the
-// sums go to the ranks of each node, of which those of other nodes may have theirs already.
+// Before anything has left a rank; between nodes, after residuals have changed; and when the sums
+// go to each node's ranks, when other nodes' ranks may have theirs already.
 void expect_nothing_lost_in_two_levels(const char* schedule, int starts) {
   for (const char* compressor : {"topk:0.02", "int8"}) {
     const Options options{
@@ -249,18 +248,18 @@ TEST(Failure, InTheDenseRingOfScatteredTensors) {
   expect_nothing_lost({{1, 3000}, {2, 300}}, {.compressor = "none", .deadline = 60}, 1, false);
 }
 
-// Packed parts that have been summed are not written before the last one is.
+// Packed parts that have been summed are not written before the last one is summed.
 TEST(Failure, InALaterDensePart) {
   expect_nothing_lost({{1, 300}, {2, 50}, {3, 300}, {4, 50}},
                       {.compressor = "none", .max_part = 350, .deadline = 60}, 2, false);
 }
 
-// One dense tensor is reduced in place: what is documented, and no more, is lost.
+// One dense tensor is reduced in place: only the documented loss occurs.
 TEST(Failure, InTheDenseRingInPlace) {
   expect_nothing_lost({{1, 3000}}, {.compressor = "none", .deadline = 60}, 1, true);
 }
 
-/// Calls `reducer` out of place, the second time over a wire that is cut at start `fail_at`.
+/// Calls `reducer` out of place, the second time over a transport that fails at start `fail_at`.
 void expect_input_kept(const Options& options, int fail_at, ElementType type, ReduceOp op) {
   Kept<std::vector<float>> outputs;
   for (const int ranks : rank_counts()) {
@@ -310,7 +309,7 @@ void expect_input_kept(const Options& options, int fail_at, ElementType type, Re
   }
 }
 
-// What a dense collective works on in place is not lost where it came from elsewhere.
+// If a dense collective works in place on copied gradients, they are not lost.
 TEST(Failure, LeavesTheInputAndPutsItBack) {
   for (const ElementType type : {ElementType::float32, ElementType::bf16}) {
     for (const char* schedule : {"gather", "balanced"}) {

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Law 7: a non-finite element anywhere makes the whole bucket NaN on every rank, once; nothing of
-// it stays, and what was finite is not lost.
+// it stays, and no finite element is lost.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,13 +62,13 @@ TEST_P(Poison, PassesAndDoesNotStay) {
       for (std::size_t i = 0; i < residual.size(); ++i) {
         const float acc = gradient[p][i] + before[p][i];
         const float kept = std::isfinite(acc) ? acc : before[p][i];
-        // What a lossy coding missed and what it sent are added up again, with a rounding each.
+        // Adding up again what a lossy coding missed and sent rounds once for each.
         const float rounding = exact || !std::isfinite(acc) ? 0 : 1e-6F;
         EXPECT_NEAR(residual[i], kept, rounding) << "parameter " << p << " position " << i;
       }
     }
 
-    // The next call is as if the bad element had never been: all of it comes out at last.
+    // The next call is as if the bad element had never been: everything comes out in the end.
     bucket.fill(Kind::all_zero, rank, 2);
     reducer.all_reduce(bucket.segments());
     EXPECT_EQ(reducer.last().poisoned, 0U);
@@ -81,7 +81,7 @@ TEST_P(Poison, PassesAndDoesNotStay) {
   });
 }
 
-// Some in the first of many parts, with others under way, in a middle one, the last.
+// In the first of many parts with others under way, in a middle one, and in the last.
 INSTANTIATE_TEST_SUITE_P(LawsGather, Poison,
                          testing::Values(Case{kNaN, 0, 0}, Case{kInf, 0, 4999}, Case{-kInf, 2, 7},
                                          Case{kNaN, 1, 0}, Case{kInf, 1, 299},
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{kNaN, 0, 5, "two_level:balanced", "topk:0.02,int4", 700},
                     Case{kInf, 2, 1990, "two_level:gather", "topk:0.02", 700}));
 
-// The poison of shared is known from supports; in the cases of 700 with other parts under way.
+// Supports carry shared's poison; the cases of 700 have other parts under way.
 INSTANTIATE_TEST_SUITE_P(LawsShared, Poison,
                          testing::Values(Case{kNaN, 0, 0, "shared"}, Case{-kInf, 1, 7, "shared"},
                                          Case{kInf, 2, 1999, "shared", "topk:0.02,int4"},
@@ -152,7 +152,7 @@ TEST_P(PoisonOfSums, AnOverflowingSumIsPutBack) {
   });
 }
 
-// A sum that overflows in the compressed part puts back the exempt one too, with what waited there.
+// A sum that overflows in the compressed part puts back the exempt one, too, with its residual.
 TEST_P(PoisonOfSums, AnOverflowKeepsWhatExemptParametersHad) {
   const std::vector<Parameter> parameters = {{1, 1000}, {2, 50, 1}};
   run_worlds(GetParam(), [&](const std::shared_ptr<Transport>& transport) {

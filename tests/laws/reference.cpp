@@ -70,8 +70,8 @@ std::vector<std::uint64_t> Reference::bases() const {
   return bases;
 }
 
-/// Of entries of one parameter those that are kept, in order: those with the largest |value|, ties
-/// to the first, or those above the threshold.
+/// The kept entries of one parameter, in order: those with the largest |value|, ties to the first,
+/// or those above the threshold.
 std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& competing) const {
   std::vector<Entry> chosen;
   if (recipe_.threshold) {
@@ -156,8 +156,8 @@ void add_to(Sums& sums, const Sums& terms) {
     for (std::size_t i = 0; i < sums[p].size(); ++i) sums[p][i] += terms[p][i];
 }
 
-/// The tree of doubling: neighbours until a power of two is left, from the first rank on, then
-/// neighbours of these, and so on.
+/// The tree of doubling: adds neighbours, from the first rank on, until a power of two is left;
+/// then neighbours of these, and so on.
 Sums add_in_pairs(std::vector<Sums> terms) {
   std::size_t power = 1;
   while (2 * power <= terms.size()) power *= 2;
@@ -214,7 +214,7 @@ std::vector<std::vector<float>> Reference::balance() {
   const auto owner_of = [&](std::size_t p, std::size_t i) {
     return partition.owner_of_unit((base[p] + i) / 64);
   };
-  // Round 1: what[sender][owner] arrives at the owner; of the owner itself, acc.
+  // Round 1: what[sender][owner] arrives at the owner; the owner's own entry is acc.
   std::vector<std::vector<std::vector<Entry>>> what(ranks, std::vector<std::vector<Entry>>(ranks));
   const auto add_gaps = [&](std::vector<Entry>& message, std::uint32_t owner, std::uint64_t until) {
     while (recipe_.density == 1 && message.size() < until) message.push_back({kGap, owner, 0});
@@ -260,7 +260,7 @@ std::vector<std::vector<float>> Reference::balance() {
         if (entry.parameter != kGap) sums[entry.parameter][entry.element] += entry.value;
       }
     }
-    // Where nobody sent anything the sum is acc itself, be it -0.
+    // Where nobody sent anything the sum is acc itself, even if -0.
     for (const Entry& entry : what[owner][owner]) {
       float& sum = sums[entry.parameter][entry.element];
       if (sum == 0 && entry.value == 0 && recipe_.density < 1) sum = entry.value;
@@ -342,7 +342,7 @@ std::vector<std::vector<float>> Reference::share() {
   return results;
 }
 
-/// Equal ranges of the elements of all parameters, one after another.
+/// Equal ranges of the elements of all parameters, concatenated.
 std::vector<Reference::Rail> Reference::make_rails() const {
   const Topology& topology = *recipe_.two_level;
   std::uint64_t count = 0;
@@ -372,7 +372,7 @@ std::vector<Reference::Rail> Reference::make_rails() const {
   return rails;
 }
 
-/// Sums of nodes, in the order of their ranks, go between the nodes.
+/// Sums nodes in rank order, then between the nodes.
 std::vector<std::vector<float>> Reference::step_in_two_levels(
     const std::vector<std::vector<std::vector<float>>>& gradients) {
   const Topology& topology = *recipe_.two_level;

@@ -13,44 +13,43 @@
 
 namespace winnow::tests {
 
-/// Gradients of the kinds that find mistakes. Every rank can make every rank's.
+/// Gradients of kinds that reveal mistakes. Every rank can make every rank's.
 enum class Kind { normal, heavy_tailed, all_equal, all_zero, mostly_zero, denormal };
 std::vector<float> make_gradient(Kind kind, std::uint64_t count, int rank, int step,
                                  std::uint64_t id);
 
-/// One parameter of a test bucket: what a Segment says, without the memory.
+/// One parameter of a test bucket: a Segment without its memory.
 struct Parameter {
   std::uint64_t id;
   std::uint64_t count;
   int dimensions = 2;
 };
 
-/// Links for who does not test plans: to measure them takes passes over memory, which a sanitizer
-/// makes long.
+/// Links for tests that do not test plans: measuring takes passes over memory, which a sanitizer
+/// makes slow.
 inline constexpr const char* kGivenLinks = "pass=10GB/s";
 
-/// What the reference does, in the terms of Options.
+/// The reference's options, in the terms of Options.
 struct Recipe {
   double density = 1;
   ReduceOp op = ReduceOp::average;
   float decay = 1;
   bool balanced = false;  ///< the schedule; else gather
   bool doubling = false;  ///< the schedule
-  bool shared = false;    ///< the same
-  /// Where set, elements are kept whose magnitude exceeds it; the density is then of no meaning,
-  /// but not 1.
+  bool shared = false;    ///< likewise
+  /// If set, keeps elements whose magnitude exceeds it; density is then ignored, but must not be 1.
   std::optional<float> threshold = {};
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
   std::uint64_t seed = 0;
-  std::optional<Topology> two_level = {};  ///< where set, the schedule is that between its nodes
-  // Of random numbers, where the ranks here are those of a rail:
+  std::optional<Topology> two_level = {};  ///< if set, the schedule runs between its nodes
+  // For random numbers, if the ranks here are those of a rail:
   std::vector<int> numbers = {};  ///< of the ranks; empty: 0, 1, ...
   std::uint64_t stage = 0;        ///< the first
 };
 
-/// All ranks of a compressed allreduce in plain loops, from the laws' text: the specification that
-/// AllReducer is compared with, bit for bit. Of the library it uses what has a specification of its
-/// own: the plain bodies of the value codings, and Partition.
+/// All ranks of a compressed allreduce in plain loops, from the text of the laws: the specification
+/// with which AllReducer is compared bit for bit. From the library it uses only what has its own
+/// specification: the plain bodies of the value codings, and Partition.
 class Reference {
  public:
   Reference(int ranks, std::vector<Parameter> parameters, const Recipe& recipe);
@@ -78,7 +77,7 @@ class Reference {
   std::vector<std::vector<float>> zeros() const;
   std::vector<std::vector<float>> share();
 
-  /// What one rail reduces in two levels: stretches of parameters, as parameters.
+  /// One rail's share in two levels: stretches of parameters, as parameters.
   struct Rail {
     struct Stretch {
       std::size_t parameter;
@@ -100,7 +99,7 @@ class Reference {
   std::vector<Rail> rails_;                                 // in two levels
 };
 
-/// A bucket of the test: memory and the segments over it, not contiguous.
+/// A test's bucket: memory and segments over it, not contiguous.
 class TestBucket {
  public:
   explicit TestBucket(const std::vector<Parameter>& parameters);

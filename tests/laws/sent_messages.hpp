@@ -18,8 +18,8 @@
 
 namespace winnow::tests {
 
-/// Digests the messages that a rank sends, from watch() on. Says that the rank is on a node of the
-/// test's choice.
+/// Digests the messages that a rank sends, from watch() on. Claims that the rank is on a node of
+/// the test's choice.
 class SentMessages final : public ForwardingTransport {
  public:
   SentMessages(std::shared_ptr<Transport> inner, int node)
@@ -31,7 +31,7 @@ class SentMessages final : public ForwardingTransport {
     ForwardingTransport::send(message, peer);
     if (watching_) enqueued_.push_back({message, peer});
   }
-  // The bytes are there when the message is set going, not when it is enqueued.
+  // A message's bytes exist when it is started, not when it is enqueued.
   Ticket start(const Exec& exec) override {
     for (const Enqueued& sent : enqueued_) {
       bytes_.resize(sent.message.size());
@@ -49,7 +49,8 @@ class SentMessages final : public ForwardingTransport {
 
   void watch() { watching_ = true; }
 
-  /// Of all messages and their peers, whatever the order: a sum, so one that is sent twice counts.
+  /// Digest of all messages and their peers in any order: a sum, so a message that is sent twice
+  /// counts.
   std::uint64_t messages() const {
     BitsDigest all;
     for (const auto& [number, peer] : peers_) {
@@ -58,7 +59,7 @@ class SentMessages final : public ForwardingTransport {
     }
     return all.value();
   }
-  /// Of the same in the order in which each peer gets them.
+  /// Digest of the messages in the order in which each peer gets them.
   std::uint64_t order() const {
     BitsDigest all;
     for (const auto& [number, peer] : peers_) {
@@ -78,8 +79,8 @@ class SentMessages final : public ForwardingTransport {
     BitsDigest order;
   };
 
-  /// Clears the header's digests of options and bucket, and takes their terms out of its checksum.
-  /// docs/message_format.md leaves open how they are computed, so a new option may change them.
+  /// Clears the header's digests of options and bucket, and takes their terms out of its checksum:
+  /// docs/message_format.md leaves their computation open, so a new option may change them.
   static void leave_out_digests(std::span<std::byte> message) {
     constexpr std::uint32_t kMagic = 0x574e4e57;
     std::array<std::uint32_t, 16> words{};

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Laws 1 to 4 for every schedule of messages: AllReducer against plain loops, bit for bit, on all
+// Laws 1 to 4 for every schedule with messages: AllReducer against plain loops, bit for bit, on all
 // ranks, over several steps.
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ Options options_of(const Case& c) {
           .threads = c.threads};
 }
 
-/// What the reference is to do: the value coding is the compressor's, its selection is not.
+/// The reference's recipe: it has the compressor's value coding, but its own selection.
 Recipe recipe_of(const Case& c, const Topology& topology) {
   const Options options = options_of(c);
   Recipe recipe{.density = c.density,
@@ -61,13 +61,13 @@ Recipe recipe_of(const Case& c, const Topology& topology) {
   return recipe;
 }
 
-/// What a rank is to hold after a step, by parameter.
+/// A rank's state after a step, by parameter.
 struct Held {
   std::vector<std::vector<float>> result, residual;
 };
 
-/// What the reference says that this rank holds. Its loops run over all ranks, so that rank 0 runs
-/// them and tells the others.
+/// This rank's state by the reference. Its loops run over all ranks, so rank 0 runs them and tells
+/// the others.
 Held expected_step(Transport& transport, Reference& reference, Kind kind, int step) {
   Held mine;
   if (transport.rank() == 0) {
@@ -159,7 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp16:stochastic", 1, Kind::heavy_tailed, kAverage, 1, 1, "balanced"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// From nothing kept to everything, and messages that carry all positions because that is shorter.
+// From keeping nothing to keeping everything, and messages that carry all positions since that is
+// shorter.
 INSTANTIATE_TEST_SUITE_P(
     LawsThreshold, Sum,
     testing::Values(
@@ -256,8 +257,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"int8:stochastic", 1, Kind::normal, kAverage, 0.5F, 1, "two_level:shared"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// A parameter longer than a part travels in pieces, more of them than are under way at once; each
-// is reduced like a parameter of its own.
+// A parameter longer than a part travels in pieces, more than are under way at once; each piece is
+// reduced like a parameter.
 class SumOfParts : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 INSTANTIATE_TEST_SUITE_P(LawsGather, SumOfParts,
                          testing::Values(std::pair{"topk:0.01", "gather"},
@@ -321,7 +322,7 @@ TEST_P(SumOfParts, PiecesAreReducedLikeParameters) {
         EXPECT_TRUE(same_bits(std::span(residual).subspan(begin, size), left));
       }
     }
-    // In two levels, with a rank a node, the schedule between nodes.
+    // In two levels with one rank per node: the schedule between nodes.
     EXPECT_TRUE(std::string_view(GetParam().second).ends_with(reducer.last().schedule));
   });
 }

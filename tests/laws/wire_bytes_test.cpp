@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The bytes that Stats reports are those that the transport moved, and as few as promised; and
-// gradients that are sparse by nature come out whole.
+// Stats report the bytes that the transport moved, which are as few as promised; and naturally
+// sparse gradients come out whole.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace winnow::tests {
 namespace {
 
-// A rank that sends what it says, whatever the support: the sums of owners have a fixed size, what
-// goes to them is k elements in all.
+// A rank sends the stated bytes for any support: the sums of owners have a fixed size, and owners
+// get k elements in all.
 TEST(WireBytes, OfBalancedEqualTheTransportsCount) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -26,7 +26,7 @@ TEST(WireBytes, OfBalancedEqualTheTransportsCount) {
         auto gradient = make_gradient(Kind::heavy_tailed, 100000, transport->rank(), step, 1);
         const auto before = transport->bytes_sent();
         reducer.all_reduce(gradient, 0);
-        // The first call compares what the ranks are about to do, in headers.
+        // The first call compares plans, in headers.
         const std::uint64_t headers =
             step > 0 ? 0 : 64 * static_cast<std::uint64_t>(transport->size() - 1);
         EXPECT_EQ(reducer.last().wire_bytes + headers, transport->bytes_sent() - before);
@@ -37,7 +37,7 @@ TEST(WireBytes, OfBalancedEqualTheTransportsCount) {
   }
 }
 
-// No message of doubling is longer than one of every position in float32.
+// No message of doubling is longer than every position in float32.
 TEST(WireBytes, OfDoublingEqualTheTransportsCount) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -56,8 +56,8 @@ TEST(WireBytes, OfDoublingEqualTheTransportsCount) {
   }
 }
 
-// A gradient that is sparse by nature, 1 % of it, spread evenly, on each rank elsewhere: all of it
-// comes out at once, and what travels is no more than its union has to take.
+// A naturally sparse gradient: 1 %, spread evenly, elsewhere on each rank. All of it comes out at
+// once, and no more travels than its union needs.
 TEST(WireBytes, OfALosslessUnion) {
   constexpr std::uint64_t kCount = 1048576, kEvery = 100;
   const auto place = [](std::uint64_t block, std::uint64_t rank) {
@@ -124,7 +124,7 @@ TEST(LosslessUnion, OfDenseAndSparseGradients) {
   }
 }
 
-// Whatever a gradient is, no message of it is longer than all elements.
+// For any gradient, no message is longer than all elements.
 TEST(WireBytes, OfAThresholdAreBounded) {
   for (const char* schedule : {"gather", "doubling", "balanced"}) {
     for (const int ranks : rank_counts()) {

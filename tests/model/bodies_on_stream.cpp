@@ -1,9 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// A device whose kernels are the bodies of the host: each operation runs where its stream reaches
-// it, under the rules of the model of CUDA, of streams, memory, captures and conditions. It shows
-// what the host's part does with a device without the time that the SIMT machine takes; kernels
-// themselves are tested there. This table stands in the place of the library's.
+// A device whose kernels are the host's bodies: each operation runs when its stream reaches it,
+// under the model of CUDA's rules for streams, memory, captures and conditions. It tests the host's
+// side of device code without the slow SIMT machine, which tests the kernels themselves. This table
+// replaces the library's.
 #include <cstring>
 #include <string>
 #include <tuple>
@@ -23,7 +23,7 @@ cudaStream_t stream_of(const Exec& exec) {
   return static_cast<cudaStream_t>(exec.stream);
 }
 
-/// Runs `body` with an Exec of the host where the stream reaches it, if the condition then holds.
+/// Runs `body` with a host Exec when the stream reaches it, if the condition then holds.
 template <class Body>
 void launch(const Exec& exec, Body body) {
   const auto run = [condition = exec.condition, body = std::move(body)] {
@@ -40,7 +40,7 @@ void launch(const Exec& exec, Body body) {
   WINNOW_CUDA_TRY(tests::launch_kernel(stream_of(exec), run));
 }
 
-/// An operation as a kernel, which has its arguments by value.
+/// An operation as a kernel that takes its arguments by value.
 template <auto operation>
 struct OnStream;
 template <class... Args, void (*Bodies::*operation)(const Exec&, Args...)>
@@ -52,7 +52,7 @@ struct OnStream<operation> {
   }
 };
 
-// Copies and clears of memory are the runtime's, but where a condition makes them kernels.
+// The runtime copies and clears memory, unless a condition turns that into kernels.
 
 void enqueue_copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
   if (to.empty()) return;

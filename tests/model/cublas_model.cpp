@@ -1,9 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// A model of as much of cuBLAS as the trainer calls, on the model of the CUDA runtime: products are
-// plain loops that wait in their stream like everything else. It refuses what cuBLAS refuses, and a
-// handle that was given no stream: the default one is no stream of the model. Called in any math
-// mode, it has the precision of float32.
+// A model of the part of cuBLAS that the trainer calls, on the model of the CUDA runtime: products
+// are plain loops that wait in their stream like everything else. It refuses what cuBLAS refuses,
+// and a handle without a stream, since the model has no default stream. In any math mode it has the
+// precision of float32.
 #include <cublas_v2.h>
 
 #include <algorithm>
@@ -53,8 +53,8 @@ const char* cublasGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "an error";
 }
 
-/// c = alpha op(a) op(b) + beta c, with m x k and k x n factors; column after column, each the sum
-/// of k columns of a in their order.
+/// c = alpha op(a) op(b) + beta c, with m x k and k x n factors, column by column; each column sums
+/// k columns of a in order.
 cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t take_a,
                               cublasOperation_t take_b, int m, int n, int k, const float* alpha,
                               const float* a, int lda, const float* b, int ldb, const float* beta,

@@ -1,7 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The devices of the model of the CUDA runtime, and which of them have a context, as since CUDA 12:
-// cudaSetDevice makes one at once, and a call that needs one makes that of the thread's device.
+// The devices of the model of the CUDA runtime, and which of them have a context. As since CUDA 12,
+// cudaSetDevice makes one at once, and a call that needs a context makes that of the thread's
+// device.
 
 #include "tests/model/cuda_model.hpp"
 

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The graphs of the model of the CUDA runtime: lists of work in the order in which it was captured.
-// A stream that has joined a capture and is not joined again is not seen.
+// The graphs of the model of the CUDA runtime: lists of work in the order captured. The model does
+// not detect a stream that joined a capture and was not joined again.
 #include <cstddef>
 #include <utility>
 

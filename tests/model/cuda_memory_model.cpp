@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The memory of the model of the CUDA runtime, and what it says of errors.
+// The memory and the errors of the model of the CUDA runtime.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +14,7 @@ namespace winnow::tests {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
-constexpr int kGarbage = 0xff;  // NaN, or what no index is
+constexpr int kGarbage = 0xff;  // NaN, or an impossible index
 
 struct Allocation {
   std::size_t bytes;

@@ -1,15 +1,17 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// A model of as much of the CUDA runtime as Winnow's device code calls, so that this code runs
-// without a GPU: the kernels on a model of the SIMT machine (simt_launch.cpp) or, for them, the
-// bodies of the host (bodies_on_stream.cpp), and the host's part, which allocates, enqueues and
-// waits, as it is. Device memory is host memory that
-// starts as garbage. Who waits for the device waits for the streams of its thread. Work runs as
-// late as it may: in the calls that wait or ask for it, a stream in its order and no stream before
-// it must, so that what reads a result too early, or without an order between streams, reads what
-// was there before; or where a stream has no room for more, for which the host then waits. A copy
-// from the device to host memory that is not page-locked keeps the host until it is done, as CUDA's
-// does. The clock of events counts pieces of work, a microsecond each, marks and waits none.
+// A model of the part of the CUDA runtime that Winnow's device code calls, so that this code runs
+// without a GPU. Kernels run on a model of the SIMT machine (simt_launch.cpp), or the host's bodies
+// replace them (bodies_on_stream.cpp); the host's side, which allocates, enqueues and waits, is the
+// real code. Device memory is host memory that starts as garbage. A wait for the device waits for
+// the streams of the calling thread.
+//
+// Work runs as late as it may: in the calls that wait or ask for it, each stream in order, and no
+// stream before it must. So code that reads a result too early, or without an order between
+// streams, reads the old content. Work also runs if a stream is full, for which the host then
+// waits. A copy from the device to host memory that is not page-locked blocks the host until it is
+// done, as in CUDA. The clock of events counts pieces of work, one microsecond each; marks and
+// waits take no time.
 #include "tests/model/cuda_model.hpp"
 
 #include <algorithm>
@@ -26,13 +28,13 @@ std::condition_variable model_changed;
 
 namespace {
 
-constexpr std::size_t kMostQueued = 1024;  // in a stream, for which the host does not wait
+constexpr std::size_t kMostQueued = 1024;  // per stream, before the host waits
 
 std::vector<std::unique_ptr<CUstream_st>> streams;
 std::uint64_t device_clock = 0;  // ticks
-std::string problem_of_launch;   // of the kernel that failed, if any
+std::string problem_of_launch;   // of the kernel that failed, or empty
 
-/// Takes what is done from the front of a stream, and drops a stream that nobody will use.
+/// Drops finished work from the front of a stream, and a stream that nobody will use.
 void retire(CUstream_st& stream) {
   while (!stream.queue.empty() && stream.queue.front()->done) stream.queue.pop_front();
   if (stream.destroyed && stream.queue.empty()) {
@@ -48,7 +50,7 @@ void complete(StreamWork& work) {
   retire(*work.stream);
 }
 
-/// Runs the next of a stream's work, if it may run now.
+/// Runs a stream's next work, if it may run now.
 bool step(Lock& lock, CUstream_st& stream) {
   if (stream.queue.empty() || stream.running) return false;
   const std::shared_ptr<StreamWork> work = stream.queue.front();
@@ -70,13 +72,13 @@ bool step(Lock& lock, CUstream_st& stream) {
 
 bool step_any(Lock& lock) {
   for (const auto& stream : streams) {
-    if (step(lock, *stream)) return true;  // and `streams` may have changed
+    if (step(lock, *stream)) return true;  // `streams` may have changed
   }
   return false;
 }
 
-/// Runs what must run before `work` is done, and what else it may wait for. False where that is up
-/// to other threads.
+/// Runs what must run before `work` is done, and whatever that waits for. False if other threads
+/// must act first.
 bool pass(Lock& lock, const StreamWork& work) {
   while (!work.done) {
     if (!step(lock, *work.stream) && !step_any(lock)) return false;
@@ -189,11 +191,11 @@ using namespace winnow::tests;
 
 struct CUevent_st {
   std::shared_ptr<StreamWork> mark;
-  std::shared_ptr<Capture> capture;  // in which it was recorded, if any
+  std::shared_ptr<Capture> capture;  // in which it was recorded, or null
   bool timed;
   int device;
 
-  /// In a capture that has not ended: nobody may ask for it.
+  /// Whether it belongs to an unfinished capture: nobody may query it then.
   bool captured() const { return capture != nullptr && !capture->streams.empty(); }
 };
 

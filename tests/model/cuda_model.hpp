@@ -18,44 +18,45 @@
 
 namespace winnow::tests {
 
-// What a model of a library needs that puts work of its own into streams of the model of the CUDA
-// runtime (cuda_model.cpp).
+// For models of libraries that put their own work on streams of the model of the CUDA runtime
+// (cuda_model.cpp).
 
 using Lock = std::unique_lock<std::mutex>;
 
-/// One lock for all of the model: what matters there is order, not speed.
+/// One lock for the whole model: order matters here, not speed.
 extern std::mutex model_mutex;
-/// Whenever something is enqueued or done.
+/// Notified when anything is enqueued or done.
 extern std::condition_variable model_changed;
 
-/// A piece of a stream's work.
+/// A piece of work on a stream.
 struct StreamWork {
   CUstream_st* stream = nullptr;
-  std::function<void()> run;  ///< empty: a thread of its own does it, and says when it is done
+  std::function<void()> run;  ///< empty: another thread does it and reports when it is done
   std::function<bool()> may_run = [] { return true; };
-  std::uint64_t ticks = 1;  ///< of the device's clock, that it takes
+  std::uint64_t ticks = 1;  ///< that it takes on the device's clock
   bool done = false;
-  std::uint64_t when = 0;  ///< it was done
+  std::uint64_t when = 0;  ///< when it was done
 };
 
-/// What puts a piece of work into a stream, now or when a graph is replayed.
+/// Puts a piece of work on a stream, now or when a graph is replayed.
 using Enqueue = std::function<void(const Lock& lock, CUstream_st* stream)>;
 
-/// One that a graph holds.
+/// A piece of work in a graph.
 struct Node {
   Enqueue work;
   cudaGraphNodeType type;
 };
 
-/// What streams note, in the order of the calls, in the place of doing it.
+/// The streams' work during a capture, in call order, recorded instead of done.
 struct Capture {
   std::thread::id by;
-  std::vector<CUstream_st*> streams;  ///< none after its end
+  std::vector<CUstream_st*> streams;  ///< none after the capture has ended
   std::vector<Node> nodes;
   bool broken = false;
 };
 
-/// The devices of the machine while it lives, none of which has a context yet; else there is one.
+/// The machine's devices while it lives, all without a context at first; without it there is one
+/// device.
 class ModelDevices {
  public:
   explicit ModelDevices(int count);
@@ -63,49 +64,49 @@ class ModelDevices {
   ModelDevices(const ModelDevices&) = delete;
   ModelDevices& operator=(const ModelDevices&) = delete;
 
-  /// Those of which some call has made a context.
+  /// The devices for which some call has made a context.
   std::set<int> with_context() const;
 };
 
-/// That which is current for this thread.
+/// This thread's current device.
 int current_device(const Lock& lock);
-/// Takes the lock, for a call that needs the context of the current device: it makes it where there
-/// is none.
+/// Takes the lock for a call that needs the current device's context, and makes the context if
+/// there is none.
 Lock lock_context();
 
-/// What lies there, as cudaPointerGetAttributes says it.
+/// The memory's attributes, as from cudaPointerGetAttributes.
 cudaPointerAttributes look_up(const Lock& lock, const void* memory);
 
-/// Notes an error for cudaGetLastError.
+/// Records an error for cudaGetLastError.
 cudaError_t said(cudaError_t status);
-/// Of a stream that is not destroyed.
+/// Whether the stream exists and is not destroyed.
 bool exists(const Lock& lock, const CUstream_st* stream);
-/// Of this thread.
+/// This thread's mode.
 extern thread_local cudaStreamCaptureMode capture_mode;
-/// Of a call that is not for a thread that captures, but in the relaxed mode: it breaks the
-/// captures. Were there any?
+/// For a call that a capturing thread must not make, except in the relaxed mode: breaks the
+/// captures. Returns whether there were any.
 bool breaks_captures(const Lock& lock);
-/// For all that this thread has enqueued.
+/// Waits for everything that this thread has enqueued.
 cudaError_t wait_for_device(Lock& lock);
-/// Of a kernel that failed, if one did: why.
+/// Why a kernel failed, or empty.
 const std::string& launch_problem(const Lock& lock);
-/// Enqueues work, or notes it for a graph.
+/// Enqueues work, or records it for a graph.
 cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
                                std::function<void()> run);
 cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node);
 
-/// What a kernel throws that fails: all that follows is cudaErrorLaunchFailure.
+/// Thrown by a failing kernel: every later call returns cudaErrorLaunchFailure.
 struct KernelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 /// Enqueues `run` as a kernel on a stream of the current device.
 cudaError_t launch_kernel(CUstream_st* stream, std::function<void()> run);
 
-/// Enqueues work that a thread of its own does; not in a capture.
+/// Enqueues work that another thread does; not in a capture.
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);
-/// All that stands before it in its stream is done.
+/// Whether everything before it on its stream is done.
 bool is_first(const Lock& lock, const StreamWork& work);
-/// Says that it is done, or given up.
+/// Marks it as done or given up.
 void finish(const Lock& lock, StreamWork& work);
 
 }  // namespace winnow::tests

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What the model of the CUDA runtime shows of a host that waits for too little.
+// The model of the CUDA runtime reveals a host that waits for too little.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using kernels::cuda::clear;
 using kernels::cuda::enqueue_copy;
 using kernels::cuda::launch;
 
-/// Adds one, in each block.
+/// Adds one per block.
 struct Count {
   struct Task {
     std::uint32_t* to;
@@ -114,7 +114,7 @@ TEST(CudaModel, AnEventStandsWhereItWasRecorded) {
   event.synchronize();
   EXPECT_EQ(*count.data(), 0U);
   event.record(stream);
-  EXPECT_EQ(cudaEventQuery(event.get()), cudaSuccess);  // runs what stands before it
+  EXPECT_EQ(cudaEventQuery(event.get()), cudaSuccess);  // runs everything before it
   EXPECT_EQ(*count.data(), 1U);
 }
 
@@ -180,7 +180,7 @@ TEST(CudaModel, WhatALaunchMayNotBeIsRefused) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-/// As on a GPU, nothing works after it: this runs in a process of its own.
+/// As on a GPU, nothing works afterwards, so this runs in its own process.
 TEST(CudaModelDeathTest, AKernelThatFailsIsAnErrorOfWhoWaits) {
   EXPECT_EXIT(
       {

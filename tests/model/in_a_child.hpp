@@ -11,12 +11,12 @@
 
 namespace winnow::tests {
 
-/// Whether `works` returns true in a process of its own. One that crashes, throws or returns false
-/// does not work: a kernel without a barrier may write anywhere.
+/// Whether `works` returns true in its own process. Crashing, throwing or returning false is
+/// failure: a kernel without a barrier may write anywhere.
 inline bool works_in_a_child(const std::function<bool()>& works) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const int nowhere = ::open("/dev/null", O_WRONLY);  // for what a sanitizer says of a crash
+    const int nowhere = ::open("/dev/null", O_WRONLY);  // for a sanitizer's report of a crash
     if (nowhere >= 0) ::dup2(nowhere, STDERR_FILENO);
     bool worked = false;
     try {

@@ -29,7 +29,7 @@ struct OneTile {
   }
 };
 
-/// Tiles to `known` have published the sum to their end, those behind it only their own, as when
+/// Tiles up to `known` have published the sum to their end; those behind it only their own, as when
 /// many blocks are ahead of one that waits.
 TEST(LookBack, AddsOwnSumsOfAsManyTilesAsThereAre) {
   for (const SimtOrder& order : simt_orders()) {

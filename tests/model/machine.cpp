@@ -24,16 +24,16 @@ namespace {
 using simt::kLanes;
 using simt::kThreads;
 
-constexpr std::uint64_t kMostIdle = 500'000;  // looks in a row at words that nobody publishes
-constexpr unsigned kSwitch = 4;               // a random order stops at 1 of so many points
+constexpr std::uint64_t kMostIdle = 500'000;  // polls in a row of words that nobody publishes
+constexpr unsigned kSwitch = 4;               // a random order stops at one in so many points
 constexpr std::byte kGarbage{0xa5};
 
 enum class Call { none, shuffle, ballot, reduce };
 
 struct Thread;
 
-/// Who waits until a group is complete. Two generations can be in flight: the threads that are
-/// still to read the one, and those that already write the next.
+/// Threads that wait until a group is complete. Two generations can be in flight: threads that
+/// still have to read one, and threads that already write the next.
 struct Meeting {
   std::vector<Thread*> waiting;
   unsigned generation = 0;
@@ -60,7 +60,7 @@ struct Thread {
   int barriers = 0;
 };
 
-// What runs now. A launch stays on its thread.
+// The running machine and thread. A launch stays on its host thread.
 thread_local Machine::Impl* machine = nullptr;
 thread_local Thread* current = nullptr;
 
@@ -76,7 +76,7 @@ struct Machine::Impl {
   std::vector<std::unique_ptr<Block>> slots;
   std::deque<Thread> threads;  // of slot s: from s * kThreads on
   std::deque<Thread*> ready;
-  Thread* next = nullptr;  // picked, but for another fiber than the one that did
+  Thread* next = nullptr;  // picked, but to run on another fiber
   std::vector<std::unique_ptr<comm::Fiber>> fibers;
   std::vector<comm::Fiber*> free;
   std::string problem;
@@ -85,8 +85,8 @@ struct Machine::Impl {
   int barriers = 0;
   int skipped_barrier = -1;
 
-  /// A fiber's body. It waits here from launch to launch, and may go on in another thread of the
-  /// host: it keeps nothing of one.
+  /// A fiber's body. It waits here between launches and may resume on another host thread, so it
+  /// keeps no thread-local state.
   [[noreturn]] void serve(std::size_t number) {
     while (true) {
       run_threads();
@@ -95,8 +95,8 @@ struct Machine::Impl {
     }
   }
 
-  /// Runs the current thread, and others after it on the same stack as long as the one that is
-  /// picked has not begun on another: those that never wait cost no switch.
+  /// Runs the current thread, and then others on the same stack as long as the picked one has not
+  /// begun on another stack: threads that never wait cost no switch.
   [[gnu::noinline]] void run_threads() {
     comm::Fiber* const fiber = current->fiber;
     while (true) {
@@ -120,7 +120,7 @@ struct Machine::Impl {
     return fiber;
   }
 
-  /// Of a thread, and perhaps of its block, after which another may start.
+  /// Ends a thread, and perhaps its block, after which another may start.
   void end(const Thread& thread) {
     barriers = std::max(barriers, thread.barriers);
     Block& block = *thread.block;
@@ -142,7 +142,7 @@ struct Machine::Impl {
     release(block.waiting);
   }
 
-  /// To the end of the launch, or to a problem.
+  /// Runs until the launch ends or a problem occurs.
   void run() {
     while (problem.empty() && ended < turns.size()) {
       current = std::exchange(next, nullptr);
@@ -171,8 +171,8 @@ struct Machine::Impl {
     return thread;
   }
 
-  /// Makes threads of a block ready. With Pick::warps, warp by warp as chance has it: the last in
-  /// is the first out, and so are threads that their warp lets go on.
+  /// Makes threads of a block ready. With Pick::warps, warp by warp at random: the last in is the
+  /// first out, and so are threads that their warp lets go on.
   void release(std::vector<Thread*>& them) {
     if (order.pick == SimtOrder::Pick::warps) {
       std::array<std::uint32_t, simt::kWarps> turn{};
@@ -188,7 +188,7 @@ struct Machine::Impl {
 
   bool by_chance() const { return order.pick >= SimtOrder::Pick::random; }
 
-  /// The calling fiber never goes on, so nothing may lie on its stack that owns memory.
+  /// The calling fiber never resumes, so nothing on its stack may own memory.
   void fail(std::string_view what) {
     problem = what;
     current->fiber->suspend();  // for ever
@@ -206,7 +206,7 @@ struct Machine::Impl {
     switch_point(true);
   }
 
-  /// Lets all others that can run go first.
+  /// Lets all other runnable threads go first.
   void stop_here() {
     if (order.pick == SimtOrder::Pick::descending || order.pick == SimtOrder::Pick::warps) {
       ready.push_front(current);
@@ -308,7 +308,7 @@ void Machine::run(unsigned blocks, std::size_t shared_bytes,
   m.slots.clear();
   m.threads.clear();
   m.free.clear();
-  m.fibers.clear();  // some stand where they cannot go on
+  m.fibers.clear();  // some can never resume
   throw SimtError(m.problem);
 }
 

@@ -14,30 +14,29 @@
 
 namespace winnow::tests {
 
-/// The order in which threads run. Each goes on until it waits for others; in the orders of chance
-/// it may also stop wherever threads can meet (atomics, published words), and blocks start
-/// shuffled.
+/// The order in which threads run. Each goes on until it waits for others. In the random orders it
+/// may also stop wherever threads can meet (atomics, published words), and blocks start shuffled.
 struct SimtOrder {
   enum class Pick {
     ascending,
     descending,
     random,  ///< any thread that can go on
-    warps,   ///< of a warp that chance picks, as long as it can: some are far ahead of others
+    warps,   ///< any of a random warp, as long as it can: some warps are far ahead of others
   } pick = Pick::ascending;
-  std::uint32_t seed = 0;  ///< of chance
+  std::uint32_t seed = 0;  ///< for the random orders
   unsigned resident = 1;   ///< blocks that run at a time
 };
 std::ostream& operator<<(std::ostream& out, const SimtOrder& order);
 
-/// Threads that wait for ever, or that a warp's collective call finds in different calls.
+/// Threads that wait for ever, or threads of a warp in different collective calls.
 struct SimtError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A model of a GPU: runs kernels of kernels/cuda (see simt.hpp there) on the host, a fiber a
-/// thread. Memory is sequentially consistent, so it shows missing barriers and wrong logic, not
-/// missing fences. Shared memory starts as garbage. One launch at a time; several machines may run
-/// at once, each on a thread of the host.
+/// A model of a GPU: runs kernels of kernels/cuda (see simt.hpp there) on the host, one fiber per
+/// thread. Memory is sequentially consistent, so it reveals missing barriers and wrong logic, but
+/// not missing fences. Shared memory starts as garbage. One launch at a time; several machines may
+/// run at once, each on its own host thread.
 class Machine {
  public:
   explicit Machine(const SimtOrder& order = {});
@@ -54,13 +53,13 @@ class Machine {
         [&task](void* shared) { Kernel::run(*static_cast<Shared*>(shared), task); });
   }
 
-  /// Of a kernel that takes the shared memory of its block.
+  /// Runs a kernel that takes its block's shared memory.
   void run(unsigned blocks, std::size_t shared_bytes, const std::function<void(void*)>& kernel);
 
-  /// From now on each thread of a launch leaves this barrier out, counted from 0: is it missed?
-  /// None where it is negative.
+  /// From now on each thread of a launch skips this barrier, counted from 0; none if negative. A
+  /// test must then fail.
   void skip_barrier(int barrier);
-  /// Barriers that a thread of the last launch met, at most.
+  /// The most barriers that a thread of the last launch met.
   int barriers() const;
 
   struct Impl;

@@ -97,7 +97,7 @@ TEST(SimtMachine, CollectiveCallsSeeAllThreads) {
   }
 }
 
-/// Blocks that take numbers, and wait for the one before: as decoupled look-back does.
+/// Blocks that take numbers, and wait for the previous one, as decoupled look-back does.
 struct Chain {
   struct Task {
     std::uint32_t *ticket, *sums;
@@ -130,7 +130,7 @@ TEST(SimtMachine, BlocksMayWaitForThoseThatHaveStarted) {
   }
 }
 
-/// Waits for the block behind it, which may never start.
+/// Waits for the next block, which may never start.
 struct Backwards {
   struct Task {
     std::uint32_t* done;
@@ -173,12 +173,12 @@ TEST(SimtMachine, ThreadsThatMissACollectiveCallAreAnError) {
       testing::ThrowsMessage<SimtError>(testing::HasSubstr("255 threads wait at a barrier")));
   EXPECT_THAT([&] { machine.launch<Divergent>(1, {true}); },
               testing::ThrowsMessage<SimtError>(testing::HasSubstr("different collective calls")));
-  // The machine is as good as new.
+  // The machine can be used again.
   std::vector<unsigned> out(kThreads);
   EXPECT_NO_THROW(machine.launch<Reverse>(1, {out.data()}));
 }
 
-/// Fibers go on where their launch is, and machines know nothing of each other.
+/// A fiber resumes on its launch's thread, and machines are independent.
 TEST(SimtMachine, ThreadsOfTheHostTakeTurnsOrHaveMachinesOfTheirOwn) {
   Machine shared;
   std::vector<unsigned> expected(kThreads);

@@ -1,14 +1,17 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// A model of as much of NCCL as the NCCL transport and its test call, so that its logic runs
+// A model of the part of NCCL that the NCCL transport and its tests call, so that its logic runs
 // without a GPU, on the model of the CUDA runtime. Ranks are threads. A group begins when its
-// stream has come to it. It is as strict as NCCL may be: a communicator that does not block stays
-// in progress for some looks after each call, and until all ranks have come, and a call meanwhile
-// is an error; groups of a communicator run one after another, a message ends when it has been
-// copied, and one whose buffer has another size is an error of the receiver; a rank that aborts
-// leaves its peers waiting; none is split with groups under way; none ends, in peace or by an
-// abort, before the graphs are gone that hold work of it, and to end one it makes its device
-// current, and then the one that was; the minimum and maximum of floats are fmin and fmax.
+// stream reaches it. The model is as strict as NCCL may be:
+//   - A nonblocking communicator stays in progress for some polls after each call, and until all
+//     ranks have come; a call meanwhile is an error.
+//   - A communicator's groups run one after another. A message ends when it has been copied; one
+//     whose buffer has another size is an error of the receiver.
+//   - A rank that aborts leaves its peers waiting.
+//   - A communicator is not split with groups under way. It does not end, by an abort or otherwise,
+//     before the graphs with its work are gone; ending it makes its device current, and then the
+//     previous one.
+//   - The minimum and maximum of floats are fmin and fmax.
 #include "tests/model/nccl_model.hpp"
 
 #include <cuda_runtime_api.h>
@@ -65,18 +68,18 @@ struct Offer {
 
 struct World;
 
-/// One split of a communicator, to which all its ranks come.
+/// One split of a communicator, which all its ranks join.
 struct Split {
   std::map<int, std::pair<int, int>> colors;  // by rank: color and key
   std::map<int, std::shared_ptr<World>> parts;
 };
 
-/// What the ranks of a communicator share.
+/// State shared by the ranks of a communicator.
 struct World {
   explicit World(int ranks) : size(ranks) {}
   int size, arrived = 0;
   std::map<std::pair<int, int>, std::deque<Offer*>> offers;  // by sender and receiver
-  std::map<std::uint64_t, Split> splits;                     // by their order
+  std::map<std::uint64_t, Split> splits;                     // in call order
 };
 
 std::map<std::uint64_t, std::shared_ptr<World>> worlds;  // by unique id
@@ -90,11 +93,11 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
   bool blocking = true;
-  int looks = 0;              // still in progress for so many
-  ncclComm** part = nullptr;  // of a split that not all ranks have come to
+  int looks = 0;              // polls for which it stays in progress
+  ncclComm** part = nullptr;  // of a split that not all ranks have joined
   std::uint64_t splits = 0;
   bool aborted = false, finalizing = false, ending = false;
-  std::shared_ptr<int> held = std::make_shared<int>();  // by work in graphs, each by a copy
+  std::shared_ptr<int> held = std::make_shared<int>();  // by work in graphs; each holds a copy
   ncclResult_t error = ncclSuccess;
   std::deque<std::pair<std::vector<Operation>, std::shared_ptr<StreamWork>>> groups;
   std::thread runner;
@@ -143,7 +146,7 @@ winnow::ReduceOp op_of(ncclRedOp_t op) {
   return ops.at(op);
 }
 
-/// into[i] = fmin or fmax of into[i] and from[i], whose zeros are equal: the first one stays.
+/// into[i] = fmin or fmax of into[i] and from[i]; of two zeros the first stays.
 template <class T>
 void reduce_floats(ncclRedOp_t op, void* into, const void* from, std::size_t count) {
   const std::span<T> a(static_cast<T*>(into), count);
@@ -173,7 +176,7 @@ bool in_progress(ncclComm& comm) {
   return !comm.blocking && comm.looks > 0;
 }
 
-/// Of a call on `comm`, which must not be at work on another.
+/// Begins a call on `comm`, which must not be working on another.
 ncclResult_t begin_call(ncclComm& comm) {
   if (in_progress(comm)) return ncclInvalidUsage;
   if (!comm.blocking) comm.looks = kLooks;
@@ -192,7 +195,7 @@ void start_runner(ncclComm& comm) {
   comm.runner = std::thread([&comm] { comm.run(); });
 }
 
-/// Gives a rank its part of a split to which all have come.
+/// Gives a rank its part of a split that all have joined.
 void take_part(ncclComm& comm, Split& split) {
   const auto [color, key] = split.colors.at(comm.rank);
   ncclComm*& made = *std::exchange(comm.part, nullptr);
@@ -213,7 +216,7 @@ void take_part(ncclComm& comm, Split& split) {
   start_runner(*made);
 }
 
-/// Ends a communicator, with what is under way or without.
+/// Ends a communicator, whether or not anything is under way.
 void end(ncclComm* comm, bool abort) {
   int before = 0;
   (void)cudaGetDevice(&before);
@@ -233,7 +236,7 @@ void end(ncclComm* comm, bool abort) {
 
 }  // namespace
 
-/// The groups of one communicator, in their order.
+/// Runs the groups of one communicator, in order.
 void ncclComm::run() {
   Lock lock(mutex);
   for (;;) {
@@ -273,7 +276,7 @@ void ncclComm::run_group(Lock& lock, const std::vector<Operation>& group) {
   }
 }
 
-/// Offers all that is sent, takes all that is received, and waits until all of it is taken.
+/// Offers all outgoing messages, takes all incoming ones, and waits until all of them are taken.
 void ncclComm::exchange(Lock& lock, std::vector<std::pair<int, Offer>>& sends,
                         const std::vector<Operation>& receipts) {
   const auto withdraw = [&] {
@@ -302,7 +305,7 @@ void ncclComm::exchange(Lock& lock, std::vector<std::pair<int, Offer>>& sends,
   });
 }
 
-/// Every rank gets what all have, and makes of it what it needs.
+/// Every rank gets what all have, and computes what it needs.
 void ncclComm::run_collective(Lock& lock, const Operation& operation) {
   using Kind = Operation::Kind;
   const auto ranks = static_cast<std::size_t>(world->size);
@@ -378,7 +381,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
   return ncclCommInitRankConfig(comm, size, id, rank, nullptr);
 }
 
-/// The parts are there when all ranks have come, but for those of no color.
+/// The parts exist when all ranks have come; ranks of no color get none.
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
   const Lock lock(mutex);
   if (!comm->groups.empty()) return ncclInvalidUsage;
@@ -387,7 +390,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
   comm->world->splits[++comm->splits].colors[comm->rank] = {color, key};
   comm->part = part;
   changed.notify_all();
-  return ncclInProgress;  // the model splits none that blocks
+  return ncclInProgress;  // the model does not split a blocking communicator
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {

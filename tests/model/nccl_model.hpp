@@ -6,8 +6,8 @@ namespace winnow::tests {
 
 enum class NcclJob { connect, split };
 
-/// In the model of NCCL: the next such job of `rank` fails when all ranks have come, on that rank
-/// alone.
+/// In the model of NCCL: the next such job of `rank` fails once all ranks have come, on that rank
+/// only.
 void fail_next(NcclJob job, int rank);
 
 }  // namespace winnow::tests

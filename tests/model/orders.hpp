@@ -8,8 +8,8 @@
 
 namespace winnow::tests {
 
-/// Orders that a kernel is tried in: threads one after the other, the other way round, and, with
-/// several blocks in flight, as chance has it, `seeds` times each way.
+/// Orders in which to try a kernel: threads ascending, descending, and, with several blocks in
+/// flight, `seeds` times in each random order.
 inline std::vector<SimtOrder> simt_orders(std::uint32_t seeds = 1) {
   std::vector<SimtOrder> orders = {
       {.pick = SimtOrder::Pick::ascending},

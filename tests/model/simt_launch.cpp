@@ -12,10 +12,9 @@
 namespace winnow::tests {
 namespace {
 
-std::vector<std::unique_ptr<Machine>> machines;  // that nobody uses
+std::vector<std::unique_ptr<Machine>> machines;  // not in use
 
-/// One that was used before, if possible: to make the stacks of its threads takes far longer than
-/// most launches.
+/// Reuses a machine if possible: making its threads' stacks takes far longer than most launches.
 std::unique_ptr<Machine> take_machine() {
   const Lock lock(model_mutex);
   if (machines.empty()) return std::make_unique<Machine>();

@@ -1,9 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What many sources of the library include, compiled once where b_pch asks for it. Each of them
-// still includes what it uses: builds without it would fail. (No #pragma once: g++ warns of it
-// here.)
+// Headers that many sources of the library include, compiled once if b_pch is on. Each source still
+// includes what it uses; builds without b_pch would fail otherwise. (No #pragma once: g++ warns of
+// it here.)
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -6,8 +6,8 @@
 
 namespace tool {
 
-/// Each adds one command to the program; what it does runs when the command line names it. They
-/// throw winnow::UsageError where an argument makes no sense.
+/// Each function adds one command to the program; the command's work runs when the command line
+/// names it, and throws winnow::UsageError if an argument makes no sense.
 void add_topo(CLI::App& app);
 void add_explain(CLI::App& app);
 void add_simulate(CLI::App& app);

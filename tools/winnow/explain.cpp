@@ -44,7 +44,7 @@ void write_rounds(const Prediction& prediction, int ranks) {
   }
 }
 
-/// What rank 0 sends, in order.
+/// Rank 0's messages, in order.
 void write_transfers(const Prediction& prediction, std::size_t most) {
   Table table({"to rank", "bytes", "from", "to"});
   std::size_t all = 0;

@@ -9,15 +9,15 @@
 
 namespace tool {
 
-/// Reads "25600000", "25.6M", "1k" or "4Mi": elements. Throws winnow::UsageError, and says what
-/// would be right.
+/// Reads a number of elements: "25600000", "25.6M", "1k" or "4Mi". Throws winnow::UsageError that
+/// says what would be right.
 std::uint64_t parse_count(std::string_view text);
 
-std::string count_text(std::uint64_t count);  ///< with a comma each three digits
+std::string count_text(std::uint64_t count);  ///< with commas
 std::string time_text(double seconds);        ///< with a unit, three digits
 std::string ratio_text(double ratio);         ///< "12.3x"
 
-/// Columns as wide as they need; the first is left-aligned, the others right.
+/// A text table: columns as wide as needed, the first aligned left, the others right.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }

@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// winnow: looks at schedules without a cluster. Exit status: 0, 2 where the command line is wrong,
-// 1 where anything else fails.
+// winnow: looks at schedules without a cluster. Exit status: 0; 2 if the command line is wrong; 1
+// if anything else fails.
 #include <algorithm>
 #include <iostream>
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace {
 
-/// Refuses a first word that names no command.
+/// Throws if the first word names no command.
 void expect_command(const CLI::App& app, std::string_view word) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());

@@ -34,7 +34,7 @@ struct Row {
   double speed_up;
 };
 
-/// Whether a schedule of the table is another one of it among these ranks.
+/// Whether a schedule of the table runs as another one of the table on this topology.
 bool is_another(const std::string& name, const winnow::Topology& topology) {
   const auto& schedule = winnow::comm::find_schedule(name);
   return &winnow::comm::schedule_among(schedule, &topology) != &schedule;
@@ -100,7 +100,7 @@ void write_csv(std::ostream& out, const std::vector<Row>& rows) {
   }
 }
 
-/// Time against ranks, by gnuplot.
+/// Draws time against ranks, with gnuplot.
 void draw(const std::string& name, const std::vector<Row>& rows) {
   open_for_writing(name).close();
   std::vector<std::string> curves;

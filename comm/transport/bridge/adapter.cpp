@@ -44,7 +44,7 @@ void Adapter::abort(std::string_view reason) noexcept {
   try {
     if (!failed()) *failure_ = "this rank aborted: " + std::string(reason);
   } catch (...) {
-    *failure_ = "aborted";  // short enough to need no memory
+    *failure_ = "aborted";  // short enough not to allocate
   }
   inner_.abort(reason);
 }

@@ -16,9 +16,9 @@
 
 namespace winnow::comm {
 
-/// A transport of one memory, the host's or the current device's, over one of the other: what both
-/// kinds have in common. Failures are those of the one below; one of CUDA makes both unusable, as
-/// CommError. Subsets fail with the transport that they are of.
+/// A transport for one memory, the host's or the current device's, over a transport for the other:
+/// the part that both kinds share. It fails when the inner one fails; a CUDA failure makes both
+/// unusable, as a CommError. A subset fails together with its parent.
 class Adapter : public Transport {
  public:
   int rank() const override { return inner_.rank(); }
@@ -36,13 +36,14 @@ class Adapter : public Transport {
   using Message = Enqueued;
 
   explicit Adapter(Transport& inner);
-  /// A subset of `parent`, over one of what that is over.
+  /// A subset of `parent`, over a subset of its inner transport.
   Adapter(const Adapter& parent, std::unique_ptr<Transport> inner);
 
   bool failed() const { return !failure_->empty(); }
   void expect_usable() const;
   [[noreturn]] void fail(const std::string& why, int code = 0);
-  /// Runs `body` with the device current; what it throws, but for UsageError, makes this unusable.
+  /// Runs `body` with the device current. Anything it throws, except UsageError, makes this
+  /// unusable.
   template <class Body>
   auto guarded(const Body& body) {
     try {
@@ -55,7 +56,7 @@ class Adapter : public Transport {
       fail(error.what(), error.code());
     }
   }
-  /// Runs a collective of the transport below, and counts what that sends.
+  /// Runs a collective of the inner transport and counts the bytes that it sends.
   template <class Collective>
   void counted(const Collective& collective) {
     const std::uint64_t before = inner_.bytes_sent();
@@ -70,7 +71,7 @@ class Adapter : public Transport {
   std::unique_ptr<Transport> owned_;
   Transport& inner_;
   int device_;
-  std::shared_ptr<std::string> failure_;  // why this and its subsets are unusable, if they are
+  std::shared_ptr<std::string> failure_;  // why this and its subsets are unusable, or empty
 };
 
 }  // namespace winnow::comm

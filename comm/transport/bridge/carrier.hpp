@@ -10,7 +10,7 @@
 
 namespace winnow::comm {
 
-/// The transport for messages in the memory of a place: a given one, which outlives this, or an
+/// The transport for messages in the memory of a place: the given one, which outlives this, or an
 /// adapter over it.
 class Carrier {
  public:

@@ -8,14 +8,14 @@
 
 namespace winnow::comm {
 
-/// What Transport::send or recv was told of a message, for a transport that hands it on later.
+/// The arguments of a Transport::send or recv, for a transport that hands the message on later.
 struct Enqueued {
-  std::byte* data;               ///< only read where is_send
-  std::uint64_t bytes;           ///< to send; or room to receive
-  std::uint64_t* message_bytes;  ///< where the size received goes, or null
+  std::byte* data;               ///< only read if is_send
+  std::uint64_t bytes;           ///< to send, or the size of the receive buffer
+  std::uint64_t* message_bytes;  ///< where to store the received size, or null
   int peer;
   bool is_send;
-  std::size_t offset = 0;  ///< of its place in the block of its start, where it is staged
+  std::size_t offset = 0;  ///< of its place in its start's block, if it is staged
 
   static Enqueued sent(std::span<const std::byte> message, int peer) {
     return {const_cast<std::byte*>(message.data()), message.size(), nullptr, peer, true};

@@ -37,16 +37,16 @@ class HostMessages final : public Adapter {
                   Deadline deadline) override;
 
  private:
-  /// What one start sets going: batch n is of ticket n + 1.
+  /// One start: batch n belongs to ticket n + 1.
   struct Batch {
     Staging::Block* block;
     std::vector<Message> messages;
-    std::vector<std::uint64_t> sizes;  // of what was received, by message
+    std::vector<std::uint64_t> sizes;  // received bytes, by message
     Ticket inner_ticket;
   };
 
   void copy(Bytes to, std::span<const std::byte> from) const;
-  /// Waits for a collective, which ends in the stream.
+  /// Waits for a collective, which ends on the stream.
   void finish(Deadline deadline) { inner().wait(inner().start(on_device({})), deadline); }
   template <class Collective>
   void through_device(std::size_t bytes, const Collective& collective);
@@ -56,8 +56,8 @@ class HostMessages final : public Adapter {
 
   Staging staging_{kernels::cuda::kDeviceMemory};
   Fifo<Batch> batches_;
-  // Copies have a stream of their own: behind the messages of a later start they would wait for
-  // peers, without a deadline.
+  // Copies have their own stream: behind a later start's messages they would wait for peers,
+  // without a deadline.
   Stream stream_, copies_;
 };
 
@@ -131,11 +131,11 @@ void HostMessages::progress() {
 
 std::unique_ptr<Transport> HostMessages::subset(std::span<const int> ranks) {
   expect_usable();
-  auto part = inner().subset(ranks);  // ranks that differ in it may go on
+  auto part = inner().subset(ranks);  // ranks that failed in it may go on
   return guarded([&] { return std::make_unique<HostMessages>(*this, std::move(part)); });
 }
 
-/// Runs `collective` on device memory.
+/// Runs `collective` on a copy in device memory.
 template <class Collective>
 void HostMessages::through_device(std::size_t bytes, const Collective& collective) {
   expect_usable();

@@ -26,9 +26,9 @@ using comm::Fifo;
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr unsigned kSpinsPerProgress = 64;
 
-/// What a rank tells the others of its node.
+/// A rank's message to all others about its node.
 struct Seat {
-  int node;  // the world's number
+  int node;  // in the world's numbering
   int rank, size;
   int sizes_travel;
 };
@@ -56,13 +56,13 @@ class MixedTransport final : public Transport {
   void abort(std::string_view reason) noexcept override;
 
  private:
-  /// What carries the messages of one kind of memory; the same one twice where all go over it.
-  /// Null where there is none.
+  /// The transports for one kind of memory; twice the same if it carries all messages, null if
+  /// there is none.
   struct Lanes {
     Transport* between = nullptr;
     Transport* within = nullptr;
   };
-  /// What one start sets going: entry n is of ticket n + 1.
+  /// One start: entry n belongs to ticket n + 1.
   struct Started {
     const Lanes* lanes = nullptr;
     Ticket between, within;
@@ -72,7 +72,7 @@ class MixedTransport final : public Transport {
   void expect_usable() const {
     if (!failure_.empty()) throw CommError(failure_);
   }
-  /// Runs `body`; what it throws makes this unusable.
+  /// Runs `body`. Anything it throws makes this unusable.
   template <class Body>
   auto guarded(const Body& body) {
     try {
@@ -82,8 +82,8 @@ class MixedTransport final : public Transport {
       throw;
     }
   }
-  /// Runs `call` of the world; what it throws ends what the node has under way, which may be work
-  /// on the caller's stream that waits for peers.
+  /// Runs `call` on the world. If it throws, aborts the node: its work on the caller's stream may
+  /// be waiting for peers.
   template <class Call>
   auto over_world(const Call& call) {
     try {
@@ -96,14 +96,14 @@ class MixedTransport final : public Transport {
   void post(const Lanes& lanes);
 
   std::shared_ptr<Transport> world_, node_;
-  std::unique_ptr<Transport> staged_;  // the world, for a device's memory
+  std::unique_ptr<Transport> staged_;  // over the world, for device memory
   Lanes host_, device_;
   std::vector<int> rank_in_node_;  // by rank; -1 on another node
-  std::string members_;            // of this node, for the text of an error
+  std::string members_;            // ranks of this node, for error messages
   bool sizes_travel_;
   std::vector<Enqueued> enqueued_;  // since the last start
-  Fifo<Started> under_way_;         // leave from the front by wait
-  std::string failure_;             // why this transport is unusable, if it is
+  Fifo<Started> under_way_;         // wait pops from the front
+  std::string failure_;             // why this transport is unusable, or empty
 };
 
 MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
@@ -135,14 +135,14 @@ void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* 
   enqueued_.push_back(Enqueued::received(buffer, peer, message_bytes));
 }
 
-// Why nothing waits for ever here that would not over ranks that keep to the rules of NCCL, where
-// none of a rank's messages moves before those of its earlier starts are done:
-//   - What goes to other nodes is copied to the host first, ahead of the start's own group of NCCL
-//     on the stream, so it waits for earlier starts alone.
-//   - What comes from other nodes is copied to the device on a stream of its own, and so never
-//     behind a group that was started later.
-//   - A wait moves both, so a peer that this rank's node waits for gets what it needs meanwhile.
-//   - Groups of NCCL are those of the same starts, less the messages between nodes.
+// Whatever finishes under NCCL's rules (a rank's messages move only when its earlier starts are
+// done) finishes here, too:
+//   - Messages to other nodes are copied to the host ahead of the start's own NCCL group on the
+//     stream, so they wait only for earlier starts.
+//   - Messages from other nodes are copied to the device on a separate stream, so never behind a
+//     group that was started later.
+//   - A wait polls both, so a peer for which this rank's node waits gets what it needs meanwhile.
+//   - NCCL groups are those of the same starts, without the messages between nodes.
 Ticket MixedTransport::start(const Exec& exec) {
   expect_usable();
   const Lanes& lanes = lanes_of(exec.place);
@@ -159,7 +159,7 @@ Ticket MixedTransport::start(const Exec& exec) {
       Started started{.lanes = &lanes, .between = lanes.between->start(exec), .within = {}};
       if (lanes.within == node_.get()) started.within = node_->start(exec);
       under_way_.push(started);
-    } catch (const std::exception& error) {  // half of it may be on its way
+    } catch (const std::exception& error) {  // half of it may be under way
       world_->abort(error.what());
       node_->abort(error.what());
       throw;
@@ -168,7 +168,7 @@ Ticket MixedTransport::start(const Exec& exec) {
   });
 }
 
-/// Hands what is enqueued to the transports that carry it.
+/// Hands the enqueued messages to the transports that carry them.
 void MixedTransport::post(const Lanes& lanes) {
   for (const Enqueued& message : enqueued_) {
     const int place = rank_in_node_[static_cast<std::size_t>(message.peer)];
@@ -200,7 +200,7 @@ bool MixedTransport::test(Ticket ticket, Deadline deadline) {
       try {
         done &= node_->test(started.within, deadline);
       } catch (const CommError& error) {
-        // A rank that aborts tells the world first, in whose words it has the world's number.
+        // An aborting rank tells the world first; the world's error has its world rank.
         (void)moves_on();
         throw CommError("in the node of " + members_ + ": " + error.what(), error.code());
       }
@@ -212,7 +212,7 @@ bool MixedTransport::test(Ticket ticket, Deadline deadline) {
 
 void MixedTransport::wait(Ticket ticket, Deadline deadline) {
   for (unsigned spins = 1; !test(ticket, deadline); ++spins) {
-    // One that is done with its part hears of an abort here.
+    // A transport that is done with its part learns of an abort here.
     if (spins % kSpinsPerProgress == 0) progress();
     if (spins > kSpinsBeforeYield) ::sched_yield();
   }
@@ -230,13 +230,13 @@ void MixedTransport::abort(std::string_view reason) noexcept {
   try {
     if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
   } catch (...) {
-    failure_ = "aborted";  // short enough to need no memory
+    failure_ = "aborted";  // short enough not to allocate
   }
   world_->abort(reason);
   node_->abort(reason);
 }
 
-/// What every rank of the world says of its node, or an error on all of them.
+/// Gathers what every rank of the world says of its node; throws on all of them if it does not fit.
 std::vector<Seat> meet(Transport& world, const Transport& node, Deadline deadline) {
   const Seat mine{.node = world.node(),
                   .rank = node.rank(),

@@ -10,20 +10,20 @@
 
 namespace winnow::comm {
 
-/// A size on the host, and the bytes that travel for it: the same, or a copy.
+/// A size on the host, and the bytes that travel for it: the size itself, or a copy.
 struct SizeWord {
   std::uint64_t* size = nullptr;
   std::span<std::byte> travels = {};
 };
 
-// Sizes over a transport that takes device memory alone, copied in the order of exec.stream: those
-// of the host in exec.pinned_workspace, for a copy to memory that is not page-locked would keep the
-// host until the stream has passed it, without a deadline; what travels in exec.device_workspace.
-// UsageError where Winnow was built without CUDA.
+// Sizes over a transport that takes only device memory, copied in the order of exec.stream. The
+// host's words are in exec.pinned_workspace: a copy to memory that is not page-locked would block
+// the host, without a deadline, until the stream has passed it. The words that travel are in
+// exec.device_workspace. UsageError if Winnow was built without CUDA.
 
 /// Uninitialised.
 SizeWord take_size_word(const Exec& exec);
-/// Enqueue a copy; the word stays until it is done.
+/// Enqueue a copy. The word must stay until the copy is done.
 void copy_to_device(const Exec& exec, const SizeWord& word);
 void copy_to_host(const Exec& exec, const SizeWord& word);
 /// Returns when exec.stream has passed all copies; moves `transport` on meanwhile. CommError at the

@@ -24,7 +24,7 @@ using Bytes = std::span<std::byte>;
 
 constexpr unsigned kSpinsBeforeYield = 200;
 constexpr std::size_t kAlignment = 64;
-constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;  // bytes of a copy, where messages grow
+constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;  // bytes of a copy, if messages can grow
 
 constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -56,40 +56,40 @@ class StagedTransport final : public Adapter {
                   Deadline deadline) override;
 
  private:
-  /// What one start sets going. Its block holds its messages one after another, each behind what is
-  /// known of it; its event is behind the first chunk of each message that is sent.
+  /// One start. Its block holds its messages one after another, each behind its Known; its event
+  /// follows the first chunk of each outgoing message.
   struct Batch {
     Transport* inner;
-    GrowingMessages* growing;  // the same, or null where it does not offer that
+    GrowingMessages* growing;  // the same transport, or null if it cannot do that
     Staging::Block* block;
     std::uint64_t end;    // number of the message after its last
     Ticket inner_ticket;  // once it is handed over
   };
   struct Known {
-    std::uint64_t message_bytes;  // of one that is received, in the end
-    std::uint64_t moved;          // bytes that are there to be sent, or have come
-    std::uint64_t copied;         // of what is received, to the device
+    std::uint64_t message_bytes;  // of a received message, once it has arrived
+    std::uint64_t moved;          // bytes ready to be sent, or received
+    std::uint64_t copied;         // received bytes copied to the device
   };
   static_assert(sizeof(Known) <= kAlignment);
-  /// Where a message is to be sent of which a further chunk is there.
+  /// A further chunk of an outgoing message, on its way to the host.
   struct Mark {
     std::unique_ptr<kernels::cuda::Event> copied;  // stays with the slot
     Known* known = nullptr;
     std::uint64_t moved = 0;
   };
 
-  /// What a transport and its subsets share: theirs below may send over the same channels, so one
-  /// order holds for all. Batch n is of ticket n + 1.
+  /// State shared by a transport and its subsets: the inner ones may send over the same channels,
+  /// so one order holds for all. Batch n belongs to ticket n + 1.
   struct UnderWay {
     Staging staging{kernels::cuda::kPinnedMemory};
-    // What was received is copied on a stream of its own: behind what the caller enqueued since the
-    // start it would wait for that, which may be messages of another transport.
+    // Received messages are copied on a separate stream: behind what the caller has enqueued since
+    // the start they would wait for that, which may be messages of another transport.
     kernels::cuda::Stream arrivals;
-    Fifo<Batch> batches;        // leave from the front by wait
-    Fifo<Message> messages;     // of all batches
-    std::uint64_t handed = 0;   // number of the first batch that the inner transport does not have
-    std::uint64_t started = 0;  // and of its first message
-    std::uint64_t delivered = 0;  // number of the first batch that has not come
+    Fifo<Batch> batches;          // wait pops from the front
+    Fifo<Message> messages;       // of all batches
+    std::uint64_t handed = 0;     // number of the first batch not handed to the inner transport
+    std::uint64_t started = 0;    // number of its first message
+    std::uint64_t delivered = 0;  // number of the first batch that has not arrived
     Fifo<Mark> marks;             // of further chunks, in the order of their copies
   };
 
@@ -121,7 +121,7 @@ class StagedTransport final : public Adapter {
   std::shared_ptr<UnderWay> under_way_;
 };
 
-// What is under way may still be read and written, by the transport below and by the device.
+// The inner transport and the device may still access what is under way.
 StagedTransport::~StagedTransport() {
   Fifo<Batch>& batches = under_way_->batches;
   bool open = failed();
@@ -153,8 +153,8 @@ Ticket StagedTransport::start(const Exec& exec) {
   });
 }
 
-/// Gives every message its place; returns the bytes of all. What is sent to several peers, one
-/// after the other, has one.
+/// Places every message in the block; returns the block's bytes. Consecutive sends of one message
+/// to several peers share a place.
 std::size_t StagedTransport::lay_out() {
   std::size_t bytes = 0;
   const Message* sent = nullptr;
@@ -172,8 +172,8 @@ std::size_t StagedTransport::lay_out() {
   return bytes;
 }
 
-/// Enqueues the copies of what is sent: of each message a first chunk, behind which the batch may
-/// go, then the rest.
+/// Enqueues the copies of outgoing messages: first one chunk of each, after which the batch may go,
+/// then the rest.
 void StagedTransport::copy_out(const Batch& batch, StreamRef stream) {
   const auto chunk_at = [&](const Message& message, std::uint64_t at) {
     const std::uint64_t most = batch.growing != nullptr ? kChunk : message.bytes;
@@ -210,7 +210,7 @@ void StagedTransport::copy_out(const Batch& batch, StreamRef stream) {
   });
 }
 
-/// Gives the transport below what is there: further chunks, and batches in order.
+/// Hands the inner transport what is ready: further chunks, and batches in order.
 void StagedTransport::hand_over() {
   UnderWay& all = *under_way_;
   for (; !all.marks.empty() && all.marks.front().copied->passed(); all.marks.pop()) {
@@ -248,7 +248,7 @@ void StagedTransport::copy_in(const Batch& batch, const Message& message, std::u
   begin = end;
 }
 
-/// Of a batch that has not come: the whole chunks that have.
+/// Delivers the whole chunks that have arrived of an unfinished batch.
 void StagedTransport::deliver_chunks(const Batch& batch) {
   const Fifo<Message>& messages = under_way_->messages;
   for (std::uint64_t n = messages.begin(); batch.growing != nullptr && n != batch.end; ++n) {
@@ -259,7 +259,7 @@ void StagedTransport::deliver_chunks(const Batch& batch) {
   }
 }
 
-/// Enqueues the copies of what is left of a batch that has come.
+/// Enqueues the remaining copies of a batch that has arrived.
 void StagedTransport::deliver(const Batch& batch) {
   for (Fifo<Message>& messages = under_way_->messages; messages.begin() != batch.end;
        messages.pop()) {
@@ -279,7 +279,7 @@ void StagedTransport::expect_in_time(Deadline deadline) {
   }
 }
 
-/// Moves everything on until `done`.
+/// Makes progress until `done`.
 template <class Done>
 void StagedTransport::poll(Deadline deadline, const Done& done) {
   for (unsigned spins = 0;; ++spins) {
@@ -331,7 +331,7 @@ bool StagedTransport::test(Ticket ticket, Deadline deadline) {
 void StagedTransport::wait(Ticket ticket, Deadline deadline) {
   expect_usable();
   if (ticket.number > under_way_->batches.begin()) {
-    // One below whose test blocks would keep what was started later from going.
+    // If the inner test blocks, nothing started later would move.
     guarded([&] {
       poll(deadline, [this] { return under_way_->handed == under_way_->batches.end(); });
     });
@@ -354,7 +354,7 @@ void StagedTransport::copy(Bytes to, std::span<const std::byte> from, Staging::B
   poll(deadline, [&] { return block.event.passed(); });
 }
 
-/// Runs `collective` on host memory, after all messages that were started.
+/// Runs `collective` on a copy in host memory, after all started messages.
 template <class Collective>
 void StagedTransport::through_host(const Exec& exec, std::size_t bytes, Deadline deadline,
                                    const Collective& collective) {

@@ -10,8 +10,8 @@
 namespace winnow::comm {
 namespace {
 
-// Lengths that differ a little from step to step share a block: steps of a quarter of the power of
-// two below, so that at most a quarter is in vain.
+// Lengths that vary a little from step to step share a block size: steps of a quarter of the power
+// of two below, so that at most a quarter is wasted.
 std::size_t block_bytes(std::size_t bytes) {
   constexpr std::size_t kLeast = 4096;
   const std::size_t step = std::max(kLeast, std::bit_floor(bytes) / 4);
@@ -38,7 +38,7 @@ Staging::Block& Staging::take(std::size_t bytes) {
     if (best == nullptr || block->memory.size() < best->memory.size()) best = block.get();
   }
   if (best == nullptr) {
-    // The entry first, so that memory always has one that frees it.
+    // The entry first, so that every allocation has an owner.
     blocks_.push_back(std::make_unique<Block>());
     best = blocks_.back().get();
     const std::size_t length = block_bytes(bytes);

@@ -12,10 +12,10 @@
 
 namespace winnow::comm {
 
-/// Memory, of one source, in which messages lie between the host's and a device's. It comes in
-/// blocks, each with an event for the copies to or from it. They are lent in any order and used
-/// again: a new one is made only where none that is free is long enough, so steps of one shape make
-/// none after the first. None goes before this ends, since that would wait for the device.
+/// Memory from one source that holds messages between host and device. It comes in blocks, each
+/// with an event for the copies to or from it. Blocks are lent in any order and reused; a new one
+/// is made only if no free one is long enough, so steps of one shape allocate nothing after the
+/// first. Blocks are freed only at the end, since freeing waits for the device.
 class Staging {
  public:
   struct Block {
@@ -24,16 +24,17 @@ class Staging {
     bool lent;
   };
 
-  /// Of the current device.
+  /// For the current device.
   explicit Staging(const MemorySource& source) : source_(source) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// A block of `bytes` bytes or somewhat more, until it is given back.
+  /// A block of at least `bytes` bytes, until it is given back.
   Block& take(std::size_t bytes);
   static void give_back(Block& block) noexcept { block.lent = false; }
-  /// Never frees memory again, not even at the end: after a failure a transport may still use it.
+  /// Never frees memory again, not even in the destructor: after a failure a transport may still
+  /// use it.
   void abandon() noexcept { abandoned_ = true; }
 
  private:

@@ -24,13 +24,13 @@ using comm::Fifo;
 using comm::GroupOrder;
 using comm::LocalRules;
 
-// Ranks as threads. A rendezvous: start() posts a message's place, the receiver's wait() copies it
-// from there and counts it as taken, the sender's wait() returns once its messages are taken. The
-// copy runs outside the lock; a sender that leaves early first waits for the end of a copy. From
-// and to device memory it runs on the receiver's stream, or else the sender's, behind all that had
-// been enqueued on both when they started.
+// Ranks as threads meet in a rendezvous: start() posts where a message lies; the receiver's wait()
+// copies it from there and counts it as taken; the sender's wait() returns once its messages are
+// taken. The copy runs without the lock; a sender that leaves early first waits for a copy to end.
+// A copy from or to device memory runs on the receiver's stream, or else the sender's, behind
+// everything that was enqueued on both when they started.
 
-/// Where the messages of one start lie, and what must have been done before they are read.
+/// Where the messages of one start lie, and the work that must finish before they are read.
 struct Started {
   Exec place;
   kernels::StreamMark written;
@@ -49,7 +49,7 @@ struct Expected {
 };
 
 /// The messages from one rank to another. Entries leave when their sender has waited for them, not
-/// when they are taken, so how long the queue gets does not depend on timing.
+/// when they are taken, so the queue's length does not depend on timing.
 struct Channel {
   Fifo<Posted> posted;
   std::uint64_t taken = 0;         // number of the first message not taken yet
@@ -57,7 +57,7 @@ struct Channel {
   std::uint64_t buffer_unfit = 0;  // 1 + the size of the buffer that the message did not fit
 };
 
-/// What the ranks of one group share; `mutex` guards all of it.
+/// State shared by the ranks of one group; `mutex` guards all of it.
 struct Group {
   Group(int ranks, LocalRules local_rules)
       : size(static_cast<std::size_t>(ranks)),
@@ -100,12 +100,12 @@ struct Group {
   std::size_t size;
   bool strict;
   std::mutex mutex;
-  GroupOrder order;  // of strict ranks
+  GroupOrder order;  // for strict ranks
   std::vector<Channel> channels;
-  std::vector<std::condition_variable> wake;  // one a rank
+  std::vector<std::condition_variable> wake;  // one per rank
   std::vector<char> gone;                     // ranks that failed or were destroyed
   int aborted_by = -1;
-  std::string reason;  // of the abort
+  std::string reason;  // why it was aborted
 };
 
 class LocalTransport final : public Transport {
@@ -151,20 +151,20 @@ class LocalTransport final : public Transport {
   };
   struct Incoming {
     Fifo<Expected> queue;
-    std::uint64_t filled = 0;  // number of the first entry not filled yet
+    std::uint64_t filled = 0;  // number of the first unfilled entry
   };
 
   std::shared_ptr<Group> group_;
   int rank_;
   std::vector<Incoming> expected_;  // by peer
-  std::vector<Outgoing> outgoing_;  // enqueued since the last start
-  std::uint64_t enqueued_ = 0;      // messages since the last start, both ways
+  std::vector<Outgoing> outgoing_;  // since the last start
+  std::uint64_t enqueued_ = 0;      // since the last start, sent and received
   std::uint64_t started_ = 0;       // number of the last ticket
-  Fifo<Started*> starts_;           // of ticket n entry n - 1, until it was waited for
+  Fifo<Started*> starts_;           // ticket n is entry n - 1, until it has been waited for
   std::vector<std::unique_ptr<Started>> made_;
-  std::vector<Started*> idle_;  // of these
+  std::vector<Started*> idle_;  // those not in use
   bool copied_ = false;         // the lock was released for a copy since the last look
-  std::string failure_;         // why this rank is unusable, if it is
+  std::string failure_;         // why this rank is unusable, or empty
 };
 
 void LocalTransport::expect_usable() const {
@@ -215,7 +215,7 @@ Ticket LocalTransport::start(const Exec& exec) {
   return {started_};
 }
 
-// Copies every message of `from` that is there, that a started receipt expects and that may move.
+// Copies every message from `from` that has been posted, has a started receipt, and may move.
 void LocalTransport::take_messages(int from, Lock& lock) {
   Channel& channel = group_->channel(from, rank_);
   Incoming& incoming = expected_[static_cast<std::size_t>(from)];
@@ -234,7 +234,7 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     std::string error;
     try {
       copy(posted, place);
-    } catch (const std::exception& thrown) {  // of the device
+    } catch (const std::exception& thrown) {  // thrown by the device
       error = thrown.what();
     }
     lock.lock();
@@ -264,8 +264,8 @@ void LocalTransport::copy(const Posted& posted, const Expected& place) {
   kernels::read(exec, place.buffer.first(message.size()), message);
 }
 
-// Moves what can be moved and drops what is done up to `ticket`. Returns a peer that this ticket
-// still waits for, or -1.
+// Moves what can be moved and drops what is done up to `ticket`. Returns a peer for which this
+// ticket still waits, or -1.
 int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
   int awaited = -1;
   for (int peer = 0; peer < size(); ++peer) {
@@ -291,7 +291,7 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
   return awaited;
 }
 
-// Whether a ticket is done. Where it is not, nothing has changed since it looked.
+// Whether a ticket is done. If not, nothing has changed since it looked.
 bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
   expect_usable();
   WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
@@ -317,7 +317,7 @@ bool LocalTransport::test(Ticket ticket, Deadline deadline) {
   return look(ticket, deadline, lock);
 }
 
-// Messages move in waits; here one hears of an abort.
+// Messages move in waits; progress only learns of an abort.
 void LocalTransport::progress() {
   if (!failure_.empty()) return;
   Lock lock(group_->mutex);
@@ -342,13 +342,13 @@ void LocalTransport::abort(std::string_view reason) noexcept {
       group_->reason = reason;
       if (failure_.empty()) failure_ = "this rank aborted: " + group_->reason;
     } catch (...) {
-      // Without memory for the text the abort stands, and names the rank alone.
+      // If there is no memory for the text, the abort stands and names only the rank.
     }
   }
-  leave(lock);  // so that the caller may write to what it was sending
+  leave(lock);  // the caller may then write to its send buffers
 }
 
-// Takes back what was posted and not taken, and tells the others that nothing more will come.
+// Takes back what was posted and not taken, and tells the others that this rank sends nothing more.
 void LocalTransport::leave(Lock& lock) noexcept {
   for (int peer = 0; peer < size(); ++peer) {
     Channel& channel = group_->channel(rank_, peer);

@@ -8,9 +8,9 @@
 
 namespace winnow::comm {
 
-// What everything that calls MPI needs.
+// Shared by everything that calls MPI.
 
-/// MPI's words for an error code.
+/// MPI's text for an error code.
 inline std::string mpi_text(int code) {
   std::array<char, MPI_MAX_ERROR_STRING> text;
   int length = 0;
@@ -19,7 +19,7 @@ inline std::string mpi_text(int code) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-/// Whether MPI may be called: it is initialised and not finalised.
+/// Whether MPI may be called: initialised and not finalised.
 inline bool mpi_is_up() {
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
@@ -27,7 +27,7 @@ inline bool mpi_is_up() {
   return initialized != 0 && finalized == 0;
 }
 
-/// Tests a request: whether it is still under way.
+/// Tests a request; returns whether it is still under way.
 inline bool mpi_is_open(MPI_Request& request) noexcept {
   int done = 1;
   return request != MPI_REQUEST_NULL &&

@@ -34,26 +34,26 @@ using comm::MpiNotices;
 using comm::MpiPieces;
 using comm::MpiReductions;
 
-// A message of s bytes travels as floor(s / chunk) + 1 pieces: full ones, then one that is shorter
-// than chunk and so is the last. MPI keeps the pieces of one sender and tag in order. Messages
-// between two ranks form a lane in each direction; `current` is the first one with pieces to post.
+// A message of s bytes travels as floor(s / chunk) + 1 pieces: full ones, then one shorter than
+// chunk, which marks the end. MPI keeps the order of pieces with one sender and tag. Messages
+// between two ranks form a lane in each direction; `current` is its first message with pieces to
+// post.
 //
-// A receipt is posted only when a probe has found a piece and its size, never before: Open MPI
-// (4.1, shared memory, single copy) writes past the end of a buffer that is too short for the
-// message it meets, though it then reports truncation. It also leaves nothing to cancel when a
-// wait fails.
+// A receipt is posted only after a probe has found a piece and its size, never before: Open MPI
+// (4.1, shared memory, single copy) writes past the end of a buffer that is too short for its
+// message, though it then reports truncation. So a failed wait also has nothing to cancel.
 
-// Where the caller leaves it to Winnow, pieces are short between nodes. MPI asks first whether a
-// long message may come, and where one connection serves both directions the answer waits behind
-// all the data queued on it: with Open MPI over TCP a ring of blocks of 256 KB left more than half
-// of a link idle. Short ones leave at once; Open MPI asks over TCP from 64 KB with headers on,
-// other networks have other thresholds. Within a node nothing queues, and long pieces are copied
-// once where short ones are copied twice.
+// Unless the caller decides, pieces between nodes are short. MPI asks first whether a long message
+// may come; if one connection serves both directions, the answer waits behind all the data queued
+// on it: with Open MPI over TCP a ring of 256 KB blocks left more than half of a link idle. Short
+// messages leave at once. Open MPI over TCP asks from 64 KB (headers included); other networks have
+// other thresholds. Within a node nothing queues, and long pieces are copied once, short ones
+// twice.
 //
-// What leaves at once is done for MPI before the receiver has asked for it, so that kWindow bounds
-// nothing there. Hence every kWindow-th full piece of a lane is synchronous, done when the receiver
-// has met it, and waits for the one before: no more than 2 kWindow - 1 full pieces of a lane pile
-// up unasked for.
+// MPI completes a send that leaves at once before the receiver has asked for it, so kWindow would
+// bound nothing. Hence every kWindow-th full piece of a lane is synchronous (it completes when the
+// receiver has matched it) and waits for the previous synchronous one: at most 2 kWindow - 1 full
+// pieces of a lane pile up unmatched.
 
 constexpr std::uint64_t kWithinNode = std::uint64_t{1} << 30;  // bytes of a piece
 constexpr std::uint64_t kBetweenNodes = std::uint64_t{60} << 10;
@@ -68,17 +68,17 @@ void check(int code, const char* call) {
 }
 
 struct Message {
-  std::byte* data;               // only read where is_send
-  std::uint64_t bytes;           // to send; or room to receive
-  std::uint64_t* message_bytes;  // where the size received goes, or null
+  std::byte* data;               // only read if is_send
+  std::uint64_t bytes;           // to send, or the size of the receive buffer
+  std::uint64_t* message_bytes;  // where to store the received size, or null
   std::uint64_t ticket;
   int peer;
   bool is_send;
-  const std::uint64_t* written = nullptr;  // how much of it there is to send, if not all
-  std::uint64_t* arrived = nullptr;        // where to say how much of it has come, or null
+  const std::uint64_t* written = nullptr;  // bytes ready to send, or null: all
+  std::uint64_t* arrived = nullptr;        // where to report received bytes, or null
   std::uint64_t offset = 0;                // bytes posted
   std::uint64_t next = kNone;              // the message after it in its lane
-  int under_way = 0;                       // its pieces posted and not done
+  int under_way = 0;                       // pieces posted and not done
   bool posted = false;                     // all pieces are
   bool complete = false;
 };
@@ -86,22 +86,22 @@ struct Message {
 struct Lane {
   std::uint64_t chunk;            // bytes of a full piece, the same for both ranks
   std::uint64_t current = kNone;  // the first message with pieces to post
-  std::uint64_t last = kNone;     // the last message, meaningful while there is a current one
+  std::uint64_t last = kNone;     // the last message; valid only if there is a current one
   int under_way = 0;
-  int full_pieces = 0;       // sent since the last synchronous one
-  bool unconfirmed = false;  // a synchronous one is under way
-  bool unwritten = false;    // is one of unwritten_
+  int full_pieces = 0;       // sent since the last synchronous piece
+  bool unconfirmed = false;  // a synchronous piece is under way
+  bool unwritten = false;    // is in unwritten_
 };
 
-/// What one start sets going, while its stream has not come to it.
+/// One start that its stream has not reached yet.
 struct Begun {
   std::uint64_t end = 0;  // number of the message after its last
   bool marked = false;
   std::unique_ptr<kernels::StreamMark> mark;  // stays with the slot
 };
 
-/// Whether the MPI that runs takes device memory; asked as the program runs, since one that says so
-/// may take the place of one that was built with.
+/// Whether the running MPI takes device memory. Asks at run time, since the program may run with
+/// another MPI than the one it was built with.
 bool takes_device_memory(MpiMemory memory) {
   if (memory == MpiMemory::host) return false;
   using Query = int();
@@ -161,19 +161,19 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   int rank_ = 0, size_ = 0, node_ = 0;
 
   bool takes_device_memory_;
-  Fifo<Begun> begun_;          // starts with messages that are in no lane yet
-  Fifo<Message> messages_;     // of all lanes, in the order enqueued; leave from the front by wait
-  std::uint64_t linked_ = 0;   // number of the first message that is in no lane yet
+  Fifo<Begun> begun_;          // starts whose messages are in no lane yet
+  Fifo<Message> messages_;     // of all lanes, in the order enqueued; wait pops from the front
+  std::uint64_t linked_ = 0;   // number of the first message in no lane
   std::uint64_t started_ = 0;  // number of the last ticket
   unsigned turns_ = 0;         // of waits
   std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
   std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
-  std::vector<int> unwritten_;  // peers whose send_lanes_ wait for more of theirs to be written
+  std::vector<int> unwritten_;  // peers whose send_lanes_ wait for more of a message to be written
 
-  MpiPieces pieces_;                 // each of a message of messages_, by number
-  std::size_t requests_wanted_ = 0;  // most that messages_ can have under way
+  MpiPieces pieces_;                 // each belongs to a message of messages_, by number
+  std::size_t requests_wanted_ = 0;  // the most that messages_ can have under way
 
-  std::string failure_;  // why this transport is unusable, if it is
+  std::string failure_;  // why this transport is unusable, or empty
   std::unique_ptr<MpiNotices> notices_;
   std::unique_ptr<MpiReductions> reductions_;
 };
@@ -199,7 +199,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMe
   MPI_Comm_free(&node);
   check(code, "MPI_Bcast");
 
-  // Pieces are told apart by their size, so all ranks must cut alike.
+  // The size of a piece marks the end of a message, so all ranks must cut alike.
   const auto chunk = static_cast<long long>(chunk_bytes);
   std::array<long long, 2> most{chunk, -chunk};
   check(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_LONG_LONG, MPI_MAX, comm_),
@@ -226,9 +226,9 @@ void MpiTransport::make_lanes(std::uint64_t chunk_bytes) {
   }
 }
 
-// Never waits for a peer for longer than kPatience. The communicator is freed by ranks that see all
+// Never waits for a peer longer than kPatience. A rank frees the communicator only if it sees all
 // others get here within that time: Open MPI hangs in later calls if a rank frees one that others
-// still send on. Otherwise it is left to MPI_Finalize; so is a transfer that does not end.
+// still send on. Otherwise it is left to MPI_Finalize, and so is a transfer that does not end.
 MpiTransport::~MpiTransport() {
   if (!mpi_is_up()) return;
   const bool broken = !failure_.empty() || notices_->given();
@@ -292,7 +292,7 @@ Lane& MpiTransport::lane_of(const Message& message) {
 Ticket MpiTransport::start(const Exec& exec) {
   expect_usable();
   WINNOW_EXPECTS(takes(exec.place), "this MPI takes no device memory: copy messages to the host");
-  // Room for as many as the messages can have under way, whatever the timing, so that steps of
+  // Reserves the most that the messages can have under way, whatever the timing, so that steps of
   // equal shape allocate once.
   pieces_.reserve(requests_wanted_);
   ++started_;
@@ -308,7 +308,7 @@ Ticket MpiTransport::start(const Exec& exec) {
   return {started_};
 }
 
-// Puts into their lanes the messages of starts whose stream has come to them, in order.
+// Puts the messages of starts that their stream has reached into their lanes, in order.
 void MpiTransport::post_begun() {
   for (; !begun_.empty(); begun_.pop()) {
     const Begun& begun = begun_.front();
@@ -332,7 +332,7 @@ void MpiTransport::post_begun() {
   }
 }
 
-// Posts what may go. False where more of a message must be written first.
+// Posts the sends that may go. False if more of a message must be written first.
 bool MpiTransport::post_sends(Lane& lane) {
   while (lane.current != kNone && lane.under_way < kWindow) {
     const Message& message = messages_[lane.current];
@@ -350,7 +350,7 @@ bool MpiTransport::post_sends(Lane& lane) {
   return true;
 }
 
-// Posts receipts of the pieces that have come.
+// Posts receipts for the pieces that have arrived.
 void MpiTransport::post_receipts(Lane& lane, int peer) {
   while (lane.current != kNone && lane.under_way < kWindow) {
     int bytes = 0;
@@ -397,7 +397,7 @@ void MpiTransport::progress() {
   expect_no_notice();
 }
 
-// Takes note of what is done, and posts what has come or may follow.
+// Notes what is done, and posts what has arrived or may follow.
 void MpiTransport::move_on() {
   post_begun();
   finish_pieces();
@@ -451,7 +451,7 @@ void MpiTransport::finish_pieces() {
   }
 }
 
-// Lets go of messages that are complete; whether all up to `ticket` were.
+// Drops completed messages; returns whether all up to `ticket` were complete.
 bool MpiTransport::retire(std::uint64_t ticket) {
   while (!messages_.empty() && messages_.front().ticket <= ticket) {
     if (!messages_.front().complete) return false;
@@ -496,7 +496,7 @@ void MpiTransport::abort(std::string_view reason) noexcept {
   try {
     if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
   } catch (...) {
-    failure_ = "aborted";  // short enough to need no memory
+    failure_ = "aborted";  // short enough not to allocate
   }
 }
 
@@ -523,7 +523,7 @@ bool MpiTransport::all_ranks_leave() noexcept {
   }
 }
 
-// Receipts under way have met their message, and mostly end within kPatience; one that does not may
+// Receipts under way have matched their message, and mostly end within kPatience; any other may
 // write to its buffer until the transport is destroyed.
 void MpiTransport::fail(const std::string& why, int code) {
   failure_ = "rank " + std::to_string(rank_) + ": " + why;
@@ -544,7 +544,7 @@ void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, Reduce
     }
     kernels::wait(exec);
   }
-  expect_no_notice();  // a rank that aborted would not come
+  expect_no_notice();  // an aborted rank would not come
   const std::size_t most = std::max<std::size_t>(1, chunk_ / bytes_of(elements.type()));
   for (std::size_t begin = 0; begin < elements.size(); begin += most) {
     const Elements piece = elements.subspan(begin, std::min(most, elements.size() - begin));

@@ -15,7 +15,7 @@ void MpiNotices::send(MPI_Comm communicator, int self, std::string_view reason) 
   given_ = true;
   const std::size_t length = reason.copy(text_->data(), text_->size() - 1);
   (*text_)[length] = '\0';
-  // Small enough to leave at once; what the peers cannot take is left to MPI_Finalize.
+  // Small enough to leave at once; MPI_Finalize gets what the peers cannot take.
   for (std::size_t peer = 0; peer < requests_.size(); ++peer) {
     if (static_cast<int>(peer) == self) continue;
     MPI_Request& request = requests_[peer];
@@ -34,7 +34,7 @@ int MpiNotices::probe(MPI_Comm communicator, std::string& found) {
   MPI_Recv(text.data(), static_cast<int>(text.size()), MPI_CHAR, status.MPI_SOURCE, kNoticeTag,
            communicator, MPI_STATUS_IGNORE);
   text.back() = '\0';
-  given_ = true;  // the others hear of it from the rank that aborted
+  given_ = true;  // the aborting rank tells the others
   found = "rank " + std::to_string(status.MPI_SOURCE) + " aborted: " + text.data();
   return MPI_SUCCESS;
 }

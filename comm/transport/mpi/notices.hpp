@@ -11,11 +11,11 @@
 
 namespace winnow::comm {
 
-/// How a rank that aborts tells the others why: a short message with a tag of its own, which
-/// waiting ranks probe for. Each rank gives one or takes one, not both.
+/// How an aborting rank tells the others why: a short message with its own tag, for which waiting
+/// ranks probe. Each rank sends or receives one, not both.
 class MpiNotices {
  public:
-  /// Allocates all that send() needs.
+  /// Allocates everything that send() needs.
   explicit MpiNotices(int ranks)
       : text_(std::make_unique<Text>()),
         requests_(static_cast<std::size_t>(ranks), MPI_REQUEST_NULL) {}
@@ -24,11 +24,11 @@ class MpiNotices {
   bool given() const { return given_; }
   /// Sends `reason`, cut to what fits, to all ranks but `self`, unless a notice was given.
   void send(MPI_Comm communicator, int self, std::string_view reason) noexcept;
-  /// Says in `found` who aborted and why; leaves it alone where nobody did. Returns MPI's code.
+  /// Reports in `found` who aborted and why, and leaves it alone if nobody did. Returns MPI's code.
   int probe(MPI_Comm communicator, std::string& found);
   /// Whether notices of this rank are still under way.
   bool any_open() noexcept;
-  /// Leaves to MPI what is under way, for good.
+  /// Leaves what is under way to MPI for good.
   void let_go() noexcept;
 
  private:

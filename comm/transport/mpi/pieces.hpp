@@ -10,18 +10,18 @@
 
 namespace winnow::comm {
 
-/// Pieces of messages under way: an MPI request each. Messages are numbers that the caller gives.
-/// Allocates only in reserve().
+/// Pieces of messages under way, one MPI request each. The caller numbers messages. Allocates only
+/// in reserve().
 class MpiPieces {
  public:
   struct Piece {
-    std::byte* data;  ///< only read where is_send
+    std::byte* data;  ///< only read if is_send
     int bytes;
     int peer;
     bool is_send;
-    bool synchronous;  ///< a send that ends no sooner than its receiver has met it
+    bool synchronous;  ///< a send that completes only when its receiver has matched it
     std::uint64_t message;
-    std::uint64_t offset;  ///< in that
+    std::uint64_t offset;  ///< within the message
   };
   struct Finished {
     std::uint64_t message;
@@ -29,21 +29,21 @@ class MpiPieces {
     int error;  ///< MPI's code
   };
 
-  /// How many bytes the next piece from `peer` has, or -1 where none has come. Returns MPI's code.
+  /// Bytes of the next piece from `peer`, or -1 if none has arrived. Returns MPI's code.
   static int probe(MPI_Comm communicator, int peer, int& bytes);
-  /// Makes room for `pieces` under way at a time.
+  /// Reserves space for `pieces` under way at a time.
   void reserve(std::size_t pieces);
-  /// Sends or receives a piece; there must be room. Returns MPI's code.
+  /// Sends or receives a piece; space must be reserved. Returns MPI's code.
   int post(MPI_Comm communicator, const Piece& piece);
-  /// The pieces that are no longer under way, in `finished` until the next call; returns MPI's code
-  /// where it could not be found out.
+  /// Puts finished pieces into `finished`, valid until the next call. Returns MPI's code if the
+  /// test itself failed.
   int test(std::span<const Finished>& finished);
-  /// The offset of the first piece of a message that is under way, or `none`.
+  /// The offset of a message's first piece that is under way, or `none`.
   std::uint64_t first_open(std::uint64_t message, std::uint64_t none) const;
-  /// Whether receipts, or any pieces, are still under way; for the time after a failure, when
-  /// nothing is posted or tested any more.
+  /// Whether receipts (or any pieces, if `sends_too`) are still under way. For the time after a
+  /// failure, when nothing is posted or tested any more.
   bool any_open(bool sends_too) noexcept;
-  /// Leaves to MPI what is under way, for good.
+  /// Leaves what is under way to MPI for good.
   void let_go() noexcept;
 
  private:
@@ -54,7 +54,7 @@ class MpiPieces {
     std::uint64_t offset;
   };
 
-  // The first active_ of requests_ and owners_ are under way.
+  // The first active_ entries of requests_ and owners_ are under way.
   std::size_t active_ = 0;
   std::vector<MPI_Request> requests_;
   std::vector<Owner> owners_;

@@ -15,7 +15,7 @@ constexpr std::array kTypes = {ElementType::float32, ElementType::float64, Eleme
                                ElementType::uint8,   ElementType::int32,   ElementType::uint32,
                                ElementType::int64,   ElementType::uint64};
 
-/// What MPI calls for a pair of pieces: an MPI_User_function.
+/// An MPI_User_function: MPI calls it for a pair of pieces.
 template <ReduceOp op>
 void reduce_pair(void* from, void* into, int* count, MPI_Datatype* type) {
   const auto elements = std::ranges::find(kTypes, *type, MpiReductions::type);

@@ -9,10 +9,10 @@
 
 namespace winnow::comm {
 
-/// MPI's names for what is reduced and how. MPI's own operations serve for sums and products of
-/// floats alone. Of minimum and maximum MPI does not say which of two zeros or NaNs they take, so
-/// ranks could end with different bits; and Open MPI 4.1 saturates sums of 8-bit integers where the
-/// processor has AVX, and wraps them elsewhere, in one call.
+/// MPI's types and operations. MPI's own operations serve only for sums and products of floats. For
+/// minimum and maximum MPI does not say which of two zeros or NaNs wins, so ranks could end with
+/// different bits. And for sums of 8-bit integers Open MPI 4.1 may saturate some elements of a call
+/// and wrap others if the processor has AVX.
 class MpiReductions {
  public:
   /// Local. Throws CommError.
@@ -22,13 +22,13 @@ class MpiReductions {
   MpiReductions(const MpiReductions&) = delete;
   MpiReductions& operator=(const MpiReductions&) = delete;
 
-  /// Of elements that are not of 16 bits; kernels::expect_reducible says so.
+  /// Not for 16-bit elements; kernels::expect_reducible refuses those.
   static MPI_Datatype type(ElementType type);
-  /// Whether op() is one of MPI's own, which know where elements lie.
+  /// Whether op() is one of MPI's own, which can handle device memory.
   static bool is_native(ElementType type, ReduceOp op);
-  /// Not the average.
+  /// Not for the average.
   MPI_Op op(ElementType type, ReduceOp op) const;
-  /// Frees the operations; while MPI is up.
+  /// Frees the operations; call it while MPI is up.
   void let_go() noexcept;
 
  private:

@@ -20,7 +20,7 @@ namespace winnow::comm {
 namespace {
 
 constexpr std::chrono::seconds kPatience{5};    // at the end, for what peers have not fetched
-constexpr std::chrono::milliseconds kPause{1};  // between two looks
+constexpr std::chrono::milliseconds kPause{1};  // between two polls
 
 /// `comm` may be null.
 [[noreturn]] void fail(ncclResult_t result, const std::string& what, ncclComm_t comm) {
@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kPause{1};  // between two looks
   throw CommError(text, static_cast<int>(result));
 }
 
-/// Before ranks wait for each other.
+/// Checked before ranks wait for each other.
 void expect_device() {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
@@ -48,14 +48,14 @@ ncclUniqueId make_id() {
   return id;
 }
 
-/// What a rank says to all: that it has come so far without an error, and, of rank 0, the id.
+/// One rank's report to all: that it has no error so far, and, from rank 0, the id.
 struct Word {
   std::uint64_t good;
   ncclUniqueId id;
 };
 
-/// What all ranks say. Throws where one has an error: there that, elsewhere one that names the
-/// rank.
+/// Gathers all ranks' reports. If one has an error, throws it on that rank; on the others throws an
+/// error that names the rank.
 std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exception_ptr& error,
                         Deadline deadline) {
   const Word mine{.good = error == nullptr ? 1U : 0U, .id = id};
@@ -75,7 +75,7 @@ std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exc
   return all;
 }
 
-/// Ends a communicator as NCCL asks, or, where peers have gone another way, by an abort.
+/// Ends a communicator cleanly, or by an abort if peers do not follow.
 void finish(ncclComm_t comm) {
   const Deadline deadline = Deadline::after(kPatience);
   ncclResult_t state = ncclCommFinalize(comm);
@@ -86,7 +86,7 @@ void finish(ncclComm_t comm) {
   if (state != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) (void)ncclCommAbort(comm);
 }
 
-/// Removes the file at its end.
+/// Removes the file in its destructor.
 class Removal {
  public:
   explicit Removal(const IdFile& file) : file_(file) {}
@@ -112,8 +112,8 @@ NcclCommunicator::~NcclCommunicator() {
   if (comm_ != nullptr && owned_) leave(finish);
 }
 
-/// NCCL waits until graphs are gone that hold work of a communicator, even to abort it, and who has
-/// them may be this very thread: then another one waits for that.
+/// NCCL waits until graphs that hold work of a communicator are gone, even to abort it; and this
+/// very thread may own them. Then another thread does the waiting.
 void NcclCommunicator::leave(void (*end)(ncclComm_t)) noexcept {
   const auto work = [end, comm = std::exchange(comm_, nullptr), split = split_] { end(comm); };
   if (!in_graph_) {
@@ -184,7 +184,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meet
     throw;
   }
   file.write(std::as_bytes(std::span(&id, 1)));
-  const Removal removal(file);  // all have read it when they have joined
+  const Removal removal(file);  // all have read it once they have joined
   return join(id, rank, size, deadline);
 }
 
@@ -193,7 +193,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, De
   use([&](ncclComm_t comm) {
     check(ncclCommSplit(comm, color, key, split_.get(), nullptr), "ncclCommSplit");
   });
-  settle(deadline);  // the part is there when its parent is done
+  settle(deadline);  // the part exists when its parent is done
   if (*split_ == nullptr) return nullptr;
   std::unique_ptr<NcclCommunicator> part(new NcclCommunicator);
   part->comm_ = *split_;
@@ -236,7 +236,7 @@ void NcclCommunicator::abort(std::string_view why) noexcept {
   try {
     failure_ = why;
   } catch (...) {
-    failure_ = "aborted";  // short enough to need no memory
+    failure_ = "aborted";  // short enough not to allocate
   }
   leave([](ncclComm_t comm) { (void)ncclCommAbort(comm); });
 }

@@ -15,49 +15,50 @@
 
 namespace winnow::comm {
 
-/// An NCCL communicator and its errors, which become CommErrors with NCCL's text. Where it does not
-/// block, a call may return before it has done its work: no other one may follow until idle(). Any
-/// thread may abort it, whatever another one does with it.
+/// An NCCL communicator; its errors become CommErrors with NCCL's text. If it is nonblocking, a
+/// call may return before its work is done: no other call may follow until idle(). Any thread may
+/// abort it, whatever another thread does with it.
 class NcclCommunicator {
  public:
-  /// One that the caller keeps.
+  /// Over a communicator that the caller keeps.
   explicit NcclCommunicator(ncclComm_t borrowed);
-  /// Of the ranks of another transport, or of a meeting: see winnow/nccl.hpp.
+  /// Over the ranks of another transport, or of a meeting: see winnow/nccl.hpp.
   static std::unique_ptr<NcclCommunicator> meet(Transport& other, Deadline deadline);
   static std::unique_ptr<NcclCommunicator> meet(const NcclMeeting& meeting, Deadline deadline);
-  /// Of the ranks that give the same color, ordered by key; none where that is NCCL_SPLIT_NOCOLOR.
-  /// All ranks call it, and have nothing under way. Where it throws, abort().
+  /// Over the ranks that give the same color, ordered by key; null for NCCL_SPLIT_NOCOLOR. All
+  /// ranks call it with nothing under way. If it throws, call abort().
   std::unique_ptr<NcclCommunicator> split(int color, int key, Deadline deadline);
 
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
-  /// Of one that it owns waits for peers for no more than some seconds, then aborts it.
+  /// If it owns the communicator, waits some seconds for peers at most, then aborts.
   ~NcclCommunicator();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   int device() const { return device_; }
 
-  /// Runs calls(comm), unless it has been aborted, and keeps that off meanwhile.
+  /// Runs calls(comm), unless it has been aborted, and holds off an abort meanwhile.
   template <class Calls>
   void use(const Calls& calls) const {
     const std::lock_guard lock(mutex_);
     if (comm_ == nullptr) throw CommError(failure_);
     calls(comm_);
   }
-  /// Within use: throws where NCCL refused a `call` at once.
+  /// For use in use(): throws if NCCL refused a `call` at once.
   void check(ncclResult_t result, const char* call) const;
-  /// Whether the last call is done; throws where something has failed since.
+  /// Whether the last call is done; throws if anything has failed since.
   bool idle() const;
-  /// Waits for that.
+  /// Waits until idle().
   void settle(Deadline deadline) const;
 
-  /// What follows, or some of it, becomes part of a graph, without which NCCL ends no communicator.
+  /// Notes that later work may become part of a graph; NCCL ends the communicator only after that
+  /// graph.
   void enter_graph() { in_graph_ = true; }
 
-  /// Ends all that is under way. After it there is no communicator. Waits for no graph.
+  /// Ends everything under way and drops the communicator. Does not wait for graphs.
   void abort(std::string_view why) noexcept;
-  /// Why there is none, or empty.
+  /// Why there is no communicator, or empty.
   std::string failure() const;
 
  private:
@@ -67,10 +68,10 @@ class NcclCommunicator {
   void look_up();
   void leave(void (*end)(ncclComm_t)) noexcept;
 
-  mutable std::mutex mutex_;  // of what is done with comm_; guards failure_
+  mutable std::mutex mutex_;  // guards failure_ and every use of comm_
   ncclComm_t comm_ = nullptr;
   std::string failure_;
-  std::shared_ptr<ncclComm_t> split_;  // where NCCL puts a part, at times as late as in an abort
+  std::shared_ptr<ncclComm_t> split_;  // where NCCL stores a part, sometimes as late as in an abort
   std::atomic<bool> in_graph_ = false;
   bool owned_ = true;
   int rank_ = 0, size_ = 1, device_ = 0;

@@ -28,7 +28,7 @@ void NcclGroups::move_on() {
   retire();
 }
 
-/// Enqueues a group and what comes before it.
+/// Enqueues a group and the kernels before it.
 void NcclGroups::issue(const Group& group) {
   for (std::uint64_t n = operations_.begin(); n != group.end; ++n) {
     const NcclOperation& operation = operations_[n];
@@ -40,7 +40,7 @@ void NcclGroups::issue(const Group& group) {
   communicator_.use([&](ncclComm_t comm) { enqueue(group, comm); });
 }
 
-/// Enqueues the operations of a group in its stream.
+/// Enqueues a group's operations on its stream.
 void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
   using Kind = NcclOperation::Kind;
   communicator_.check(ncclGroupStart(), "ncclGroupStart");
@@ -75,12 +75,12 @@ void NcclGroups::enqueue(const Group& group, ncclComm_t comm) {
         break;
     }
   }
-  // In any case: what was begun must be ended.
+  // In any case: a group that has begun must end.
   done("ncclGroupEnd", ncclGroupEnd());
   communicator_.check(result, call);
 }
 
-/// Enqueues what comes behind a group that NCCL has issued.
+/// Enqueues the kernels behind a group that NCCL has issued.
 void NcclGroups::finish(const Group& group) {
   for (; operations_.begin() != group.end; operations_.pop()) {
     const Elements floats = operations_.front().floats;
@@ -107,7 +107,7 @@ void NcclGroups::issue_all() {
   }
 }
 
-/// Drops what is done, in order. Throws where NCCL has failed.
+/// Drops what is done, in order. Throws if NCCL has failed.
 void NcclGroups::retire() {
   while (groups_.begin() != issued_) {
     if (groups_.front().captured) {

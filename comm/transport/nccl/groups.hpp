@@ -22,29 +22,29 @@ struct NcclOperation {
   Kind kind;
   const void* from = nullptr;
   void* to = nullptr;
-  std::uint64_t count = 0;  // as that call takes it
+  std::uint64_t count = 0;  // in that call's unit
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t op = ncclSum;
-  int peer = -1;         // or root; -1 of what is of all ranks
-  Elements floats = {};  // for which the integers of an ncclMin or ncclMax stand meanwhile
+  int peer = -1;         // or the root; -1 for all ranks
+  Elements floats = {};  // replaced by integers during an ncclMin or ncclMax
 };
 
-/// What a rank has for NCCL to do: a list of operations, which close() makes a group. A group is
-/// issued, between ncclGroupStart and ncclGroupEnd, when NCCL is done with issuing the one before,
-/// which may take until all its peers have come: so groups wait here, in their order, and every
-/// call of move_on() takes them further. Where integers stand for floats, a kernel ahead of the
-/// group makes them (kernels/cuda/reduce.hpp), and one behind it makes floats of them again. An
-/// event behind it all in its stream says when a group is done; one that was captured is a graph's
-/// affair, and gone when it is issued.
+/// A rank's work for NCCL: a list of operations, which close() makes a group. A group is issued,
+/// between ncclGroupStart and ncclGroupEnd, once NCCL has finished issuing the previous one; that
+/// may take until all its peers have come. So groups wait here in order, and every move_on() takes
+/// them further. For the minimum and maximum of floats, a kernel before the group maps them to
+/// integers (kernels/reduce.hpp) and one behind it maps them back. An event behind all this on
+/// its stream tells when a group is done. A captured group belongs to its graph, and is dropped
+/// once issued.
 class NcclGroups {
  public:
-  /// Of a communicator that outlives it.
+  /// For a communicator that outlives it.
   explicit NcclGroups(NcclCommunicator& communicator) : communicator_(communicator) {}
 
   void push(const NcclOperation& operation) { operations_.push(operation); }
-  /// Makes a group of what came since the last one, if anything did.
+  /// Closes a group of the operations since the last one, if there are any.
   void close(std::uint64_t ticket, cudaStream_t stream);
-  /// Issues groups as far as NCCL takes them, and drops those that are done. Throws where NCCL has
+  /// Issues groups as far as NCCL takes them, and drops those that are done. Throws if NCCL has
   /// failed.
   void move_on();
 
@@ -53,19 +53,19 @@ class NcclGroups {
   bool issued(std::uint64_t ticket) const {
     return issued_ == groups_.end() || groups_[issued_].ticket > ticket;
   }
-  /// Of the first group that is not done.
+  /// Ticket of the first unfinished group.
   std::uint64_t first_ticket() const { return groups_[groups_.begin()].ticket; }
-  /// The peer of one of its operations, for the text of an error; -1 for all ranks.
+  /// The peer of one of its operations, for error messages; -1 for all ranks.
   int first_peer() const { return groups_[groups_.begin()].peer; }
 
  private:
   struct Group {
     std::uint64_t ticket = 0;
-    std::uint64_t end = 0;  // number after that of its last operation
+    std::uint64_t end = 0;  // one past its last operation
     cudaStream_t stream = nullptr;
     int peer = -1;
     bool captured = false;
-    std::unique_ptr<kernels::cuda::Event> event;  // behind it in its stream; stays with the slot
+    std::unique_ptr<kernels::cuda::Event> event;  // behind it on its stream; stays with the slot
   };
   static Exec exec_of(const Group& group) { return {.place = Place::cuda, .stream = group.stream}; }
   void issue(const Group& group);
@@ -75,11 +75,11 @@ class NcclGroups {
   void retire();
 
   NcclCommunicator& communicator_;
-  Fifo<NcclOperation> operations_;  // not issued yet, or not in full
+  Fifo<NcclOperation> operations_;  // not issued yet, or only in part
   Fifo<Group> groups_;              // not done
-  std::uint64_t issued_ = 0;        // number of the first group that is not issued
-  bool issuing_ = false;            // NCCL is at work on that one
-  std::uint64_t closed_ = 0;        // number after that of the last operation of a group
+  std::uint64_t issued_ = 0;        // number of the first group not issued
+  bool issuing_ = false;            // NCCL is working on that one
+  std::uint64_t closed_ = 0;        // one past the last operation in a group
 };
 
 }  // namespace winnow::comm

@@ -21,7 +21,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x656c6966'574e4e57;  // "WNNWfile", little-endian
 constexpr std::uint32_t kId = 1, kRefusal = 2;
 constexpr std::uint32_t kMostBytes = 4096;
-constexpr std::chrono::milliseconds kPause{5};  // between two looks
+constexpr std::chrono::milliseconds kPause{5};  // between two polls
 
 /// The file's first bytes; the id or the reason follows.
 struct Prefix {
@@ -57,7 +57,7 @@ bool write_all(const File& file, std::span<const std::byte> bytes) {
   return true;
 }
 
-/// At most kMostBytes and a few.
+/// At most kMostBytes, the prefix and one more, to detect a longer file.
 std::vector<std::byte> read_all(const File& file) {
   std::vector<std::byte> bytes(sizeof(Prefix) + kMostBytes + 1);
   std::size_t filled = 0;
@@ -82,7 +82,7 @@ IdFile::IdFile(std::string path, std::uint64_t job) : path_(std::move(path)), jo
   WINNOW_EXPECTS(!path_.empty(), "the ranks of a job need the path of a file to meet at");
 }
 
-/// Nothing where there is no such file: `problem` then says what there is.
+/// Empty if there is no such file: `problem` then says what is there.
 std::optional<IdFile::Content> IdFile::load(std::string& problem) const {
   const File file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) {
@@ -114,7 +114,7 @@ void IdFile::store(std::uint32_t kind, std::span<const std::byte> bytes) const {
   if (!write_all(file, std::as_bytes(std::span(&prefix, 1))) || !write_all(file, bytes)) {
     fail("write");
   }
-  // A file system that is shared must have the bytes before the name.
+  // On a shared file system the bytes must be there before the name.
   if (::fsync(file.get()) != 0 && errno != EINVAL) fail("fsync");
   if (std::rename(name.c_str(), path_.c_str()) != 0) fail("rename");
 }
@@ -134,7 +134,7 @@ void IdFile::refuse(std::string_view why) const noexcept {
     if (!load(problem) && ::access(path_.c_str(), F_OK) == 0) return;
     store(kRefusal, std::as_bytes(std::span(why.substr(0, kMostBytes))));
   } catch (...) {
-    // Readers wait until their deadline.
+    // Readers then wait until their deadline.
   }
 }
 

@@ -12,20 +12,20 @@
 
 namespace winnow::comm {
 
-/// A file through which rank 0 tells a few bytes to other ranks, before there is a transport: whole
-/// or not there at all, and of one job. Whoever reads a file of another job waits on.
+/// A file through which rank 0 passes a few bytes of one job to other ranks before there is a
+/// transport. It appears whole or not at all. A reader who finds another job's file keeps waiting.
 class IdFile {
  public:
   /// Throws UsageError for an empty path.
   IdFile(std::string path, std::uint64_t job);
 
-  /// Puts `id` there, in the place of what another job left. Throws UsageError where the file is
-  /// none of these or its folder cannot be written to.
+  /// Writes `id`, replacing another job's file. Throws UsageError if the file is something else or
+  /// its folder is not writable.
   void write(std::span<const std::byte> id) const;
-  /// Tells readers that there will be no id, and why.
+  /// Tells readers why there will be no id.
   void refuse(std::string_view why) const noexcept;
-  /// Waits for `id.size()` bytes. Throws CommError at the deadline, saying what was there instead,
-  /// and where rank 0 refuses.
+  /// Waits for `id.size()` bytes. Throws CommError if rank 0 refuses, or at the deadline, saying
+  /// what was there instead.
   void read(std::span<std::byte> id, Deadline deadline) const;
   void remove() const noexcept;
 

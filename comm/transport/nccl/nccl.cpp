@@ -30,7 +30,7 @@ using Operation = comm::NcclOperation;
 using kernels::DeviceScope;
 
 constexpr unsigned kSpinsBeforeYield = 200;
-constexpr std::chrono::seconds kConnect{600};  // for a subset, which is given no deadline
+constexpr std::chrono::seconds kConnect{600};  // for a subset, which has no deadline
 
 class NcclTransport final : public Transport {
  public:
@@ -74,7 +74,7 @@ class NcclTransport final : public Transport {
   [[noreturn]] void fail(const std::string& why, int code);
   template <class Done>
   bool look(Ticket ticket, Deadline deadline, const Done& done);
-  /// Runs `body`; what it throws makes this transport unusable.
+  /// Runs `body`. Anything it throws makes this transport unusable.
   template <class Body>
   auto guarded(const Body& body) {
     try {
@@ -134,21 +134,21 @@ ncclRedOp_t op_of(ReduceOp op) {
   return ncclProd;
 }
 
-/// Whether NCCL's own operation is another one: its minimum and maximum of floats are fmin and
-/// fmax, which pass over NaN and may take either zero.
+/// Whether NCCL's operation differs from ReduceOp's: its minimum and maximum of floats are fmin and
+/// fmax, which ignore NaN and may return either zero.
 bool differs(ElementType type, ReduceOp op) {
   return (type == ElementType::float32 || type == ElementType::float64) &&
          (op == ReduceOp::minimum || op == ReduceOp::maximum);
 }
 
-// Peers, and this rank's memory, may still be in use where messages are under way. Those that were
-// never started concern nobody.
+// If messages are under way, peers and this rank's memory may still be in use. Messages that were
+// never started do not matter.
 NcclTransport::~NcclTransport() {
   if (groups_.empty() || !communicator_->failure().empty()) return;
   try {
     groups_.move_on();
   } catch (const std::exception&) {
-    // What failed is still there.
+    // The failed messages are still there.
   }
   if (!groups_.empty()) communicator_->abort("its transport has ended");
 }
@@ -213,7 +213,7 @@ void NcclTransport::progress() {
   if (communicator_->failure().empty()) guarded([this] { groups_.move_on(); });
 }
 
-/// Moves on; whether it is `done`, and not too late.
+/// Makes progress; returns whether `done`, and throws if the deadline has passed.
 template <class Done>
 bool NcclTransport::look(Ticket ticket, Deadline deadline, const Done& done) {
   expect_usable();
@@ -249,7 +249,7 @@ void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
   }
 }
 
-/// Another thread may have been first, with another reason.
+/// Another thread may have failed first, with another reason.
 void NcclTransport::fail(const std::string& why, int code) {
   communicator_->abort("rank " + std::to_string(rank_) + ": " + why);
   throw CommError(communicator_->failure(), code);
@@ -269,14 +269,14 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
   std::exception_ptr refusal;
   try {
     place = comm::place_in_subset(*this, ranks);
-    // Groups have no rank in common, so that their lowest ranks tell them apart.
+    // Groups are disjoint, so their lowest ranks identify them.
     color = *std::ranges::min_element(ranks);
   } catch (const UsageError&) {
-    refusal = std::current_exception();  // to be thrown when the others, who wait, have gone on
+    refusal = std::current_exception();  // thrown later: the others wait for this rank first
   }
   std::unique_ptr<NcclCommunicator> part = guarded([&] {
     const Deadline deadline = Deadline::after(kConnect);
-    // NCCL splits only what has nothing under way.
+    // NCCL splits only a communicator with nothing under way.
     for (;;) {
       groups_.move_on();
       if (groups_.empty()) break;
@@ -329,7 +329,7 @@ void NcclTransport::reduce_scatter(const Exec& exec, std::span<float> elements, 
                   .count = own.end - own.begin,
                   .type = ncclFloat32});
   } else {
-    // Chunks of two lengths, which ncclReduceScatter does not have.
+    // ncclReduceScatter cannot handle chunks of two lengths.
     for (int root = 0; root < size_; ++root) {
       const Chunk chunk = ring_chunk(elements.size(), root, size_);
       if (chunk.begin == chunk.end) continue;

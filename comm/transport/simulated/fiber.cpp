@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#undef _FORTIFY_SOURCE  // whose longjmp() takes another stack for a destroyed frame
+#undef _FORTIFY_SOURCE  // its longjmp() mistakes another stack for a destroyed frame
 #include "comm/transport/simulated/fiber.hpp"
 
 #include <cxxabi.h>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-// Present in programs that are built with the sanitizer, null in others.
+// Defined in programs built with the sanitizer, null in others.
 #pragma weak __sanitizer_start_switch_fiber
 #pragma weak __sanitizer_finish_switch_fiber
 #pragma weak __tsan_get_current_fiber
@@ -32,10 +32,10 @@ namespace winnow::comm {
 
 namespace {
 
-// Address space; only what is touched becomes memory. Sanitizers make frames several times larger.
+// Address space; only touched pages become memory. Sanitizers make frames several times larger.
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
-/// Memory for a stack, with a page below it that stops what grows beyond.
+/// Memory for a stack, with a guard page below it.
 class Stack {
  public:
   Stack() {
@@ -67,8 +67,8 @@ class Stack {
   std::byte* memory_;
 };
 
-/// The exceptions that are being handled, which the language keeps once a thread: the first members
-/// of __cxa_eh_globals (Itanium C++ ABI: Exception Handling, 2.2.2).
+/// The exceptions being handled, which C++ keeps per thread: the first members of __cxa_eh_globals
+/// (Itanium C++ ABI: Exception Handling, 2.2.2).
 struct Exceptions {
   void* caught = nullptr;
   unsigned uncaught = 0;
@@ -77,7 +77,7 @@ struct Exceptions {
   void restore() const { std::memcpy(abi::__cxa_get_globals(), this, sizeof(*this)); }
 };
 
-/// The float mode: what calls leave as they find it.
+/// The floating-point mode, which calls preserve.
 struct FloatMode {
 #if defined(__x86_64__)
   std::uint32_t sse;
@@ -91,12 +91,12 @@ struct FloatMode {
 #endif
 };
 
-/// One end of a switch: where it stands, while the other runs, and what the sanitizers call it.
+/// One end of a switch: where it stands while the other runs, and what the sanitizers call it.
 struct Side {
   std::jmp_buf place{};
   FloatMode float_mode{};
   Exceptions exceptions;
-  const void* bottom = nullptr;  // of its stack; learned by AddressSanitizer at the first switch
+  const void* bottom = nullptr;  // of its stack; AddressSanitizer reports it at the first switch
   std::size_t size = 0;
   void* fake_stack = nullptr;
   void* tsan = nullptr;
@@ -112,7 +112,7 @@ struct Fiber::Impl {
     start.uc_stack.ss_sp = stack.bottom();
     start.uc_stack.ss_size = Stack::size();
     start.uc_link = nullptr;
-    // makecontext passes ints alone, so the pointer travels in two.
+    // makecontext passes only ints, so the pointer travels in two.
     const auto self = reinterpret_cast<std::uintptr_t>(this);
     ::makecontext(&start, reinterpret_cast<void (*)()>(&Impl::enter), 2,
                   static_cast<unsigned>(std::uint64_t{self} >> 32), static_cast<unsigned>(self));
@@ -132,11 +132,11 @@ struct Fiber::Impl {
     self->change(self->fiber, self->owner, nullptr);
   }
 
-  /// Leaves one side for the other; returns when the former is entered again. `fake_stack` is where
-  /// AddressSanitizer keeps what belongs to the side that is left; null where it will not return.
-  /// Only the first entry takes a context: swapcontext() calls the kernel, for the signal mask,
-  /// which costs ten times as much as all the rest. Not for threads with a shadow stack (Intel
-  /// CET), which longjmp() unwinds: it finds no place there that lies on another stack.
+  /// Leaves one side for the other; returns when `from` is entered again. `fake_stack` is where
+  /// AddressSanitizer keeps the state of the side that leaves; null if it will not return. Only the
+  /// first entry takes a context: swapcontext() calls the kernel for the signal mask, which costs
+  /// ten times as much as all the rest. Not for threads with a shadow stack (Intel CET): longjmp()
+  /// unwinds it, and finds no place there for another stack.
   void change(Side& from, Side& to, void** fake_stack) {
     from.exceptions.save();
     to.exceptions.restore();

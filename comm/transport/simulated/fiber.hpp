@@ -7,21 +7,21 @@
 
 namespace winnow::comm {
 
-/// A function with a stack of its own that can stop in the middle and go on later: what ranks are
-/// to a simulation. It runs on the thread that resumes it, always the same one unless the body
-/// keeps no address of a thread's own variables over suspend(); exceptions that are being handled
-/// and the float mode belong to the fiber. AddressSanitizer and ThreadSanitizer are told of every
+/// A function with its own stack that can stop in the middle and resume later; a simulation runs
+/// each rank as one. It runs on the thread that resumes it: always the same one, unless the body
+/// keeps no address of thread-local variables over suspend(). Exceptions being handled and the
+/// floating-point mode belong to the fiber. AddressSanitizer and ThreadSanitizer learn of every
 /// switch.
 class Fiber {
  public:
-  /// `body` must not throw. Throws CommError where there is no memory for a stack.
+  /// `body` must not throw. Throws CommError if there is no memory for a stack.
   explicit Fiber(std::function<void()> body);
-  /// What a fiber that has not ended holds on its stack is not destroyed.
+  /// Does not destroy what an unfinished fiber holds on its stack.
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Runs the body until it suspends or ends. Not from a fiber.
+  /// Runs the body until it suspends or ends. Not callable from a fiber.
   void resume();
   /// Called by the body: returns when it is resumed.
   void suspend();

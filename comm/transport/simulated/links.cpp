@@ -47,7 +47,7 @@ void SimulatedLinks::release(int from, double now) {
   }
 }
 
-/// Notes when a lane offers its first message to its port, and when the port sends its next one.
+/// Notes when a lane offers its first message to its port, and when the port sends next.
 void SimulatedLinks::offer(Level& level, const Lane& lane) {
   Port& port = level.ports[lane.port];
   if (lane.queue.begin() == lane.released) {

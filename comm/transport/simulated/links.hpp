@@ -20,7 +20,7 @@ struct Outgoing {
   std::uint64_t bytes;
   std::uint32_t to;
   std::uint32_t ticket;
-  double ready;  ///< virtual time from which on it may leave
+  double ready;  ///< virtual time from which it may leave
 };
 
 /// One message's way through the links, in virtual seconds.
@@ -32,14 +32,13 @@ struct Passage {
   double arrival;  ///< the last byte has passed the receiver's port
 };
 
-/// The ports of a cluster, in virtual time. Messages of a rank leave in the order enqueued, those
-/// of one level apart from those of the other. A rank offers a port one message at a time: at the
-/// time at which it is ready and the one before it has left. A port sends what is offered to it
-/// in order of these times, ties by rank, so that ranks which share an uplink take turns.
-/// Cut-through:
+/// The ports of a cluster, in virtual time. A rank's messages leave in the order enqueued,
+/// separately for each level. A rank offers a port one message at a time, when it is ready and the
+/// previous one has left. A port sends offers in order of time, ties by rank, so ranks that share
+/// an uplink take turns. Cut-through:
 ///   begin = max(offered, port free), left = begin + bytes / beta;
 ///   arrival = max(begin + alpha, receiving port free) + bytes / beta.
-/// Passages come out in order of `begin`. With one alpha a level that is also the order in which
+/// Passages come out in order of `begin`. With one alpha per level that is also the order in which
 /// their first bytes reach receiving ports, so ports need no queue of what is under way.
 class SimulatedLinks {
  public:
@@ -49,9 +48,9 @@ class SimulatedLinks {
   void enqueue(int from, const Outgoing& outgoing) {
     lane(from, static_cast<int>(outgoing.to)).queue.push(outgoing);
   }
-  /// Everything that `from` has enqueued may leave from `now` on.
+  /// Lets everything that `from` has enqueued leave from `now` on.
   void release(int from, double now);
-  /// Forgets what `from` has enqueued and has not begun to leave; each(outgoing) for all of it.
+  /// Drops what `from` has enqueued and not begun to send; calls each(outgoing) for each.
   template <class Each>
   void drop(int from, const Each& each) {
     for (Level& level : levels_) {
@@ -62,7 +61,7 @@ class SimulatedLinks {
     }
   }
 
-  /// Whether nothing is to leave any more, unless more is released.
+  /// Whether no released message is left to send.
   bool idle() const { return due_.empty(); }
   /// When the next message leaves.
   double time() const { return due_.time(); }
@@ -76,7 +75,7 @@ class SimulatedLinks {
   struct Lane {
     Fifo<Outgoing> queue;
     std::uint64_t released = 0;  // number of the first entry that may not leave yet
-    double free = 0;             // when the last message that left had left
+    double free = 0;             // when the last message to leave had left
     std::uint32_t port = 0;
     std::uint32_t place = 0;  // among the port's ranks
   };
@@ -100,7 +99,7 @@ class SimulatedLinks {
   void offer(Level& level, const Lane& lane);
 
   const Topology& topology_;
-  std::array<Level, 2> levels_;  // inside nodes, between them
+  std::array<Level, 2> levels_;  // within nodes, between nodes
   Timetable due_;                // by port: when its next message leaves
   std::vector<std::uint64_t> uplink_;
 };

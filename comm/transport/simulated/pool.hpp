@@ -11,7 +11,7 @@
 
 namespace winnow::comm {
 
-/// Entries of lists, by number from 1 on; 0 is none. They never move; the one returned last is used
+/// List entries, numbered from 1; 0 means none. They never move; the last one returned is reused
 /// first.
 template <class Entry>
 class Pool {
@@ -48,7 +48,7 @@ class Pool {
   std::uint64_t used_ = 0;
 };
 
-/// Entries of a Pool, first in, first out. All zeros is empty.
+/// A first-in, first-out list of entries of a Pool. All zeros is empty.
 struct List {
   std::uint32_t first, last;
 
@@ -62,7 +62,7 @@ struct List {
     }
     last = number;
   }
-  /// Takes the first entry out; it remains in the pool.
+  /// Removes the first entry from the list; it stays in the pool.
   template <class Entry>
   std::uint32_t pop(Pool<Entry>& pool) {
     const std::uint32_t number = first;

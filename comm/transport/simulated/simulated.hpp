@@ -17,11 +17,11 @@ namespace winnow::comm {
 
 class Simulation;
 
-/// A rank of a simulated world. What Transport promises holds, and more: nothing depends on the
-/// machine's speed. A wait ends when its messages have arrived in virtual time, or as soon as no
-/// message is under way and no rank can run: then every rank that waits gets a CommError that says
-/// who waits for whom. Deadlines, which are wall-clock times, are not looked at. A send is done
-/// when its last byte has left its port and its peer expects it.
+/// A rank of a simulated world. It keeps Transport's promises, and nothing depends on the machine's
+/// speed. A wait ends when its messages have arrived in virtual time. If no message is under way
+/// and no rank can run, every waiting rank gets a CommError that says who waits for whom.
+/// Deadlines, which are wall-clock times, are ignored. A send is done when its last byte has left
+/// its port and its peer expects it.
 class SimulatedTransport final : public Transport {
  public:
   SimulatedTransport(std::shared_ptr<Simulation> simulation, int rank)
@@ -29,9 +29,9 @@ class SimulatedTransport final : public Transport {
 
   /// Virtual seconds since the run began.
   double clock() const;
-  /// Lets virtual time pass on this rank, as a computation would.
+  /// Advances this rank's virtual time, as a computation would.
   void advance(double seconds);
-  /// The same, as passes over memory would that read and write this many bytes.
+  /// Likewise, as passes over memory that read and write this many bytes would.
   void pass(double bytes);
 
   int rank() const override { return rank_; }
@@ -54,25 +54,26 @@ class SimulatedTransport final : public Transport {
 struct SimulatedTransfer {
   int from, to;
   std::uint64_t message_bytes;
-  double begin, end;  ///< the first byte left, the last one arrived
+  double begin, end;  ///< the first byte left, the last byte arrived
 
   friend bool operator==(const SimulatedTransfer&, const SimulatedTransfer&) = default;
 };
 
-/// What a run took.
+/// The outcome of a run.
 struct SimulatedResult {
   std::vector<double> seconds;               ///< by rank: its clock when its body ended
   std::vector<std::uint64_t> bytes_sent;     ///< by rank
   std::vector<std::uint64_t> messages_sent;  ///< by rank
-  std::vector<std::uint64_t> uplink_bytes;   ///< by node: what left it for others
-  std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, if asked for
+  std::vector<std::uint64_t> uplink_bytes;   ///< by node: what it sent to others
+  std::vector<SimulatedTransfer> transfers;  ///< in order of `begin`, if `trace` is set
 };
 
-/// Ranks of this process with virtual clocks and links, under real code: each rank is a fiber, and
-/// they take turns in order of virtual time on the thread that calls run.
+/// Real code on ranks of this process with virtual clocks and links. Each rank is a fiber; they
+/// take turns in order of virtual time on the thread that calls run.
 struct SimulatedWorld {
-  /// Whether messages carry their bytes, or only their sizes: then the memory of a message is never
-  /// touched and need not exist; all_reduce, a ring, then adds nothing, and takes the time of it.
+  /// Whether messages carry their bytes, or only their sizes. With sizes, the memory of a message
+  /// is never touched and need not exist; all_reduce, a ring, then adds nothing and takes only the
+  /// time.
   enum class Payload { bytes, sizes };
   using Body = std::function<void(const std::shared_ptr<SimulatedTransport>&)>;
 
@@ -81,9 +82,9 @@ struct SimulatedWorld {
   Payload payload = Payload::bytes;
   bool trace = false;  ///< fill SimulatedResult::transfers
 
-  /// Runs `body` on every rank until all have ended. Rethrows the exception that left a body
-  /// first; throws CommError where no rank failed and a message was not received, or a receipt not
-  /// met, by the time all had ended, and names it.
+  /// Runs `body` on every rank until all have ended. Rethrows the first exception that left a body.
+  /// If no rank failed but a message was not received, or a receipt got no message, throws
+  /// CommError naming it.
   SimulatedResult run(const Body& body) const;
 };
 

@@ -10,7 +10,7 @@
 namespace winnow::comm {
 
 namespace {
-constexpr int kLongestChain = 8;  // of ranks that an error names
+constexpr int kLongestChain = 8;  // the most ranks that an error names
 }  // namespace
 
 void Simulation::send(int rank, std::span<const std::byte> message, int peer) {
@@ -85,7 +85,7 @@ void Simulation::wait(int rank, Ticket ticket) {
   go_on_at(mine, rank, mine.wake);
 }
 
-/// Sets a rank's clock forwards and lets everything happen that is to happen before.
+/// Advances a rank's clock, and lets everything due before that happen.
 void Simulation::go_on_at(SimulatedRank& rank, int number, double time) {
   rank.clock = std::max(rank.clock, time);
   const bool is_next = (runnable_.empty() || rank.clock <= runnable_.time()) &&
@@ -107,7 +107,7 @@ void Simulation::abort(int rank, std::string_view why) noexcept {
     try {
       reason_ = why;
     } catch (...) {
-      // Without memory for the text the abort stands, and names the rank alone.
+      // If there is no memory for the text, the abort stands and names only the rank.
     }
   }
   try {
@@ -125,13 +125,13 @@ void Simulation::fail_by_abort(int rank) {
   throw CommError(of(rank).failure);
 }
 
-/// Ends the wait of a rank, if it waits.
+/// Ends a rank's wait, if it waits.
 void Simulation::wake(SimulatedRank& rank, std::uint32_t number, double time) {
   if (!std::exchange(rank.waits, false)) return;
   runnable_.set(number, std::max(rank.clock, time));
 }
 
-/// A message meets its receipt, at `now_` or, where it is still on its way, before it arrives.
+/// A message meets its receipt: at `now_`, or, if it is still on its way, before it arrives.
 void Simulation::meet(std::uint32_t from, std::uint32_t to, const Arrived& message,
                       const Expected& receipt) {
   if (message.bytes > receipt.buffer_bytes) {
@@ -167,7 +167,7 @@ void Simulation::mark_failed(std::uint32_t number, const std::string& why) {
   wake(rank, number, now_);
 }
 
-/// From here on nothing of this rank is read or written, and nothing more comes from it.
+/// From here on nobody touches this rank's memory, and it sends nothing more.
 void Simulation::leave(std::uint32_t number) noexcept {
   of(number).gone = true;
   links_.drop(static_cast<int>(number), [](const Outgoing&) {});
@@ -268,7 +268,7 @@ SimulatedResult Simulation::run(const std::shared_ptr<Simulation>& self,
   return result;
 }
 
-/// Nothing can happen any more and ranks_ wait: all of them fail.
+/// Nothing more can happen and ranks_ wait: fails all of them.
 void Simulation::stall() {
   std::vector<Awaited> awaited(ranks_.size(), Awaited{-1, nullptr});
   for (std::uint32_t number = 0; number < ranks_.size(); ++number)
@@ -323,7 +323,7 @@ void Simulation::note_unmet(std::uint32_t to, const Expected& receipt) {
 }
 
 void Simulation::expect_nothing_left() {
-  const bool may_be_left = arrived_.used() > 0 || expected_.used() > 0;  // looking takes long
+  const bool may_be_left = arrived_.used() > 0 || expected_.used() > 0;  // looking is slow
   for (std::uint32_t to = 0; may_be_left && to < ranks_.size(); ++to) {
     for (std::uint32_t from = 0; from < ranks_.size(); ++from) {
       Pair& pair = pairs_.at(from, to);

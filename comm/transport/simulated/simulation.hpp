@@ -25,7 +25,7 @@
 
 namespace winnow::comm {
 
-/// A receipt that has not met its message.
+/// A receipt still without a message.
 struct Expected {
   std::byte* buffer;
   std::uint64_t buffer_bytes;
@@ -33,7 +33,7 @@ struct Expected {
   std::uint32_t from, ticket, next;
 };
 
-/// A message that has left, or passed, the links and has not met its receipt.
+/// A message on the links, or past them, still without a receipt.
 struct Arrived {
   const std::byte* message;
   std::uint64_t bytes;
@@ -41,12 +41,12 @@ struct Arrived {
   std::uint32_t ticket, next;
 };
 
-/// From one rank to another: one of the two is empty.
+/// From one rank to another; at least one of the lists is empty.
 struct Pair {
   List expected, arrived;
 };
 
-/// Zeroed memory that costs nothing until it is touched: most pairs of a large world never meet.
+/// Zeroed memory that costs nothing until touched: most pairs of a large world never meet.
 class Pairs {
  public:
   explicit Pairs(std::size_t ranks)
@@ -63,43 +63,43 @@ class Pairs {
   std::unique_ptr<Pair, Free> pairs_;
 };
 
-/// What one start set going.
+/// One start.
 struct Started {
   std::uint64_t open;  // messages and receipts not done
-  double done;         // when the last of those that are done was
+  double done;         // when the last finished one finished
 };
 
 /// A rank of a Simulation.
 struct SimulatedRank {
   std::unique_ptr<Fiber> fiber;
   double clock = 0;
-  Fifo<Started> tickets;             // that are not waited for; ticket n is number n - 1
+  Fifo<Started> tickets;             // not waited for yet; ticket n is number n - 1
   List enqueued{};                   // receipts since the last start
   std::uint64_t enqueued_count = 0;  // and messages
   std::uint64_t messages_sent = 0, bytes_sent = 0;
 
   bool waits = false;
   std::uint64_t awaited = 0;       // while it waits: the ticket,
-  std::uint64_t awaited_open = 0;  // how much of it and earlier ones is not done,
-  double wake = 0;                 // and when the last that is done was
-  int refused_by = -1;             // a rank that had gone when a message reached it
+  std::uint64_t awaited_open = 0;  // how much of it and earlier ones is unfinished,
+  double wake = 0;                 // and when the last finished one finished
+  int refused_by = -1;             // a rank that had gone before a message reached it
 
-  bool gone = false;    // its memory is not to be touched any more
-  bool ended = false;   // its body is
-  std::string failure;  // why it is unusable, if it is
+  bool gone = false;    // its memory must not be touched any more
+  bool ended = false;   // its body has ended
+  std::string failure;  // why it is unusable, or empty
 
   std::string why_gone() const { return failure.empty() ? "its body has ended" : failure; }
 };
 
-/// What a rank waits for first.
+/// Whom a rank waits for first.
 struct Awaited {
   int peer;
   const char* what;
 };
 
-/// One run. What may happen next is the earliest of: a rank goes on (first, in a tie), a message
-/// leaves. Both wait in timetables, so time only goes forwards, and what a passage brings about is
-/// never earlier than it: a message's arrival is known, and whom it wakes and when, as it leaves.
+/// One run. The next event is the earliest of: a rank resumes (first, in a tie), a message leaves.
+/// Both wait in timetables. Time only goes forwards, and no effect of a passage precedes it: when a
+/// message leaves, its arrival is known, and so is whom it wakes and when.
 class Simulation {
  public:
   explicit Simulation(const SimulatedWorld& given)
@@ -154,11 +154,11 @@ class Simulation {
   Pool<Expected> expected_;
   Pool<Arrived> arrived_;
   std::vector<SimulatedTransfer> transfers_;
-  double now_ = 0;  // of what happens
+  double now_ = 0;  // time of the current event
   int aborted_by_ = -1;
-  std::string reason_;        // of the abort
-  bool failed_ = false;       // some rank has
-  std::exception_ptr error_;  // that left a body first
+  std::string reason_;        // why it was aborted
+  bool failed_ = false;       // some rank has failed
+  std::exception_ptr error_;  // the first that left a body
 
   // Messages without a receipt, and receipts without a message.
   std::uint64_t unmet_count_ = 0;

@@ -9,18 +9,18 @@
 
 namespace winnow::comm {
 
-/// Which of the numbers 0 .. size-1 is due next: each has one time or none. Ties go to the lowest
-/// number. A heap of four children a node that knows where each number stands; it allocates only
-/// when it is made.
+/// Which of the numbers 0 .. size-1 is due next; each has one time or none. Ties go to the lowest
+/// number. A heap with four children per node that knows where each number stands; only the
+/// constructor allocates.
 class Timetable {
  public:
   explicit Timetable(std::size_t size) : place_(size) { heap_.reserve(size); }
 
   bool empty() const { return heap_.empty(); }
-  double time() const { return heap_.front().time; }             ///< of the next one
-  std::uint32_t number() const { return heap_.front().number; }  ///< the next one
+  double time() const { return heap_.front().time; }             ///< of the next number
+  std::uint32_t number() const { return heap_.front().number; }  ///< the next number
 
-  /// Gives `number` this time instead of the one it has, if any.
+  /// Sets the time of `number`, replacing the old one if any.
   void set(std::uint32_t number, double time) {
     if (place_[number] == 0) {
       heap_.push_back({time, number});
@@ -90,7 +90,7 @@ class Timetable {
   }
 
   std::vector<Entry> heap_;
-  std::vector<std::uint32_t> place_;  // 1 + where a number stands in the heap, 0 for nowhere
+  std::vector<std::uint32_t> place_;  // 1 + a number's place in the heap; 0 if it is not there
 };
 
 }  // namespace winnow::comm

@@ -10,11 +10,11 @@
 
 namespace train::cuda {
 
-// Kernels as kernels/cuda/simt.hpp has them. Matrices lie column after column.
+// Kernels in the style of kernels/cuda/simt.hpp. Matrices are column-major.
 
 namespace simt = winnow::simt;
 
-/// Calls each(i) for the i below `count` that are this thread's of the grid.
+/// Calls each(i) for this thread's share of the i below `count`.
 template <class Each>
 WINNOW_DEVICE void for_each(std::uint64_t count, const Each& each) {
   for (std::uint64_t i = simt::grid_thread(); i < count; i += simt::grid_threads()) each(i);
@@ -41,8 +41,8 @@ struct TakeColumns {
   }
 };
 
-/// Column s of `to` is the sum of those columns of `from` whose symbol is s. A thread sums for one
-/// element, so the order is that of the columns; threads of one column take the same branches.
+/// Column s of `to` is the sum of the columns of `from` whose symbol is s. One thread sums one
+/// element, in column order; threads of one column take the same branches.
 struct SumColumns {
   using Task = ColumnsTask;
   struct Shared {};
@@ -91,11 +91,11 @@ struct AddBias {
 
 struct ReluTask {
   float* x;
-  float* gradient;  ///< of ReluBackward
+  float* gradient;  ///< for ReluBackward
   std::uint64_t count;
 };
 
-/// Leaves a NaN as it is.
+/// Passes NaN through.
 struct Relu {
   using Task = ReluTask;
   struct Shared {};
@@ -119,14 +119,14 @@ struct ReluBackward {
 };
 
 struct SoftmaxTask {
-  float* scores;  ///< then probabilities
+  float* scores;  ///< become probabilities
   const std::uint8_t* targets;
   std::uint64_t rows, columns;
   double* losses;
-  float* gradient;  ///< of SoftmaxBackward
+  float* gradient;  ///< for SoftmaxBackward
 };
 
-/// A warp to each column: a lane takes every kLanes-th row, and what it reads of scores nobody else
+/// One warp per column: a lane takes every kLanes-th row, and reads only scores that no other lane
 /// writes.
 struct Softmax {
   using Task = SoftmaxTask;

@@ -8,9 +8,9 @@
 
 namespace train::cuda {
 
-// The operations of Device on device memory, but for products: each is enqueued on exec.stream. One
-// rounding an operation, and sums in the order of columns, as on the host; but for softmax, whose
-// sums and maxima are those of a warp's lanes, and whose exponentials are the device's own.
+// The operations of Device on device memory, except products; each is enqueued on exec.stream. Each
+// operation rounds once, and sums run in column order, as on the host. Exception: softmax sums and
+// takes maxima over a warp's lanes, and uses the device's own exponential.
 
 using Matrix = MatrixView<float>;
 using Symbols = std::span<const std::uint8_t>;
@@ -26,7 +26,7 @@ void softmax_backward(const winnow::Exec& exec, Matrix probabilities, Symbols ta
                       Matrix gradient);
 void scale(const winnow::Exec& exec, std::span<float> values, float factor);
 
-/// Velocity and parameters are as long as the updates.
+/// Velocity, parameters and updates have equal length.
 struct MomentumStep {
   float momentum;
   std::span<const float> updates;

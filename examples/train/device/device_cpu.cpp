@@ -8,8 +8,8 @@
 #include "train/device/device.hpp"
 #include "train/sgd.hpp"
 
-// The only file that includes Eigen: it alone is compiled for the instruction set of this machine,
-// on which the sizes and alignment of Eigen's types depend.
+// The only file that includes Eigen, and the only one compiled for this machine's instruction set:
+// sizes and alignment of Eigen's types depend on it.
 
 namespace train {
 
@@ -89,7 +89,7 @@ class CpuDevice final : public Device<Scalar> {
     d /= static_cast<Scalar>(d.cols());
   }
 
-  // Parameters are updated elsewhere, so that the ranks' bits do not depend on the machine.
+  // Another file updates parameters, so that the ranks' bits do not depend on the machine.
   void scale(std::span<Scalar> values, Scalar factor) override { train::scale(values, factor); }
   void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
                      Scalar* parameters) override {
@@ -102,7 +102,7 @@ class CpuDevice final : public Device<Scalar> {
   using Vector = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
   using VectorMap = Eigen::Map<Vector>;
 
-  // Of all memory: the order of Eigen's sums goes by it.
+  // For all memory: the order of Eigen's sums depends on it.
   static constexpr std::align_val_t kAlignment{64};
 
   static Map map(const Matrix& view) {

@@ -22,8 +22,8 @@ void expect_success(cublasStatus_t status, const char* call) {
   throw winnow::CudaError(std::string(cublasGetStatusString(status)) + " (from " + call + ")");
 }
 
-/// All of it on one stream, of the device that is current. The streams of Winnow's own transports
-/// wait for this one where they must.
+/// Everything runs on one stream of the current device. The streams of Winnow's own transports wait
+/// for it if they must.
 class CudaDevice final : public Device<float> {
  public:
   CudaDevice() {
@@ -31,7 +31,7 @@ class CudaDevice final : public Device<float> {
     expect_success(cublasCreate(&products), "cublasCreate");
     products_.reset(products);
     expect_success(cublasSetStream(products, stream_.get()), "cublasSetStream");
-    // Float32 as the host has it: no TF32, nor anything else that is faster and less exact.
+    // Float32 as on the host: no TF32, nor anything else that is faster and less exact.
     expect_success(cublasSetMathMode(products, CUBLAS_PEDANTIC_MATH), "cublasSetMathMode");
   }
 

@@ -17,7 +17,7 @@ namespace {
 using namespace tests;
 using compress::Header;
 
-/// Rank 0 of two; what the other one says is given.
+/// Rank 0 of two; the test gives the other rank's message.
 class OtherSays final : public Transport {
  public:
   explicit OtherSays(Bytes message) : message_(std::move(message)) {}
@@ -42,7 +42,7 @@ class OtherSays final : public Transport {
   std::vector<std::byte> sent_;
 };
 
-/// What the golden agreement says.
+/// The header of the golden agreement message.
 Header first_call() {
   Header header = gradient_header(25600000, 256000);
   header.epoch = 0;

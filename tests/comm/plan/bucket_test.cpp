@@ -66,7 +66,7 @@ TEST(Bucket, EveryParameterKeepsItsShare) {
   EXPECT_EQ(part.pieces[2].base, 320U);  // pieces begin at multiples of 64
 }
 
-// What each rank keeps for the owners of a shared-out part, and what they keep of the sums.
+// Every element has an owner, who keeps its share of the sums.
 TEST(Bucket, OwnersShareEveryElement) {
   constexpr int kRanks = 3;
   const Segment segments[] = {{.elements = untouched(100), .id = 1},

@@ -110,7 +110,7 @@ TEST(Planner, OneRankOnEveryNodeLeavesTheScheduleBetweenThem) {
   }
 }
 
-// Twice the time on links of half the speed, where they are what counts.
+// Half the speed takes twice the time on the links that dominate.
 TEST(Planner, SecondsFollowTheSlowestLevel) {
   const Topology topology = Topology::uniform(4, 2);
   const auto made = compress::make_compressor("topk:0.01");
@@ -130,7 +130,7 @@ TEST(Planner, SecondsFollowTheSlowestLevel) {
   }
 }
 
-// What a simulation of the messages says, which knows ports and does not add up.
+// Compares with a simulation of the messages, which models ports instead of adding up.
 TEST(Planner, RanksThatShareAPortWaitForEachOther) {
   const auto made = compress::make_compressor("topk:0.01");
   const auto expect_simulated = [&](const Topology& topology, const char* links) {
@@ -177,9 +177,9 @@ TEST(Planner, PartsAreShortBetweenNodesAlone) {
   EXPECT_EQ(part("gather", Topology::uniform(1, 8)), Options::kMaxPart);
   EXPECT_EQ(part("gather", Topology::uniform(8, 1)), 1U << 20);
   EXPECT_EQ(part("dense", Topology::uniform(8, 1)), Options::kMaxPart);
-  // A message to each owner of 64: of more than 16 KiB where a part has 2^25 elements.
+  // A message to each of 64 owners exceeds 16 KiB only in parts of 2^25 elements.
   EXPECT_EQ(part("balanced", Topology::uniform(64, 1)), 1U << 25);
-  // A quarter of the part on each rail.
+  // Each rail carries a quarter of the part.
   EXPECT_EQ(part("two_level:gather", Topology::uniform(4, 4)), 1U << 21);
 }
 
@@ -200,7 +200,7 @@ TEST(Planner, BucketsBetweenNodesTravelInParts) {
   EXPECT_EQ(plan(hosts, 1'000'000'000).parts.size(), 1U);
 }
 
-// What a residual is confined to, where gradients are added inside nodes.
+// A residual may be confined to a node's shards, so the plan must name the nodes.
 TEST(Planner, APlanInTwoLevelsNamesTheNodes) {
   const auto made = compress::make_compressor("topk:0.01");
   std::vector<float> elements(100'000);
@@ -218,8 +218,7 @@ TEST(Planner, APlanInTwoLevelsNamesTheNodes) {
   EXPECT_EQ(plan("gather", halves), plan("gather", dealt));
 }
 
-// What is known of a parameter outlives the plans of other buckets, whatever length their parts
-// have.
+// A parameter's pieces outlive the plans of other buckets, whatever the length of their parts.
 TEST(Planner, AParameterKeepsItsPieces) {
   const auto made = compress::make_compressor("topk:0.01");
   const Topology hosts = Topology::uniform(4, 1);
@@ -235,7 +234,7 @@ TEST(Planner, AParameterKeepsItsPieces) {
   for (const auto& part : alone.parts) part.part.pieces.front().state->soil();
   const compress::PieceState* const before = parameters.at(1).pieces.data();
 
-  // Whole, and where the plan is refused.
+  // For a whole bucket, and for a refused plan.
   for (const char* schedule : {"dense", "gather", "least_bytes"}) {
     const comm::Bucket together = plan(two, {.schedule = schedule, .max_part = 4'000'000});
     std::size_t pieces = 0;

@@ -38,7 +38,7 @@ TEST(Probe, WithinANodeLinksBetweenNodesKeepTheDefault) {
   }
 }
 
-// Nodes of unequal sizes: those of several ranks measure within, their first ranks between.
+// Nodes of unequal sizes: ranks of larger nodes measure within, first ranks measure between.
 TEST(Probe, BetweenNodesTheirFirstRanksMeasure) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -67,7 +67,7 @@ TEST(Probe, TheRingServesFromWhereItWinsAllRaces) {
   EXPECT_EQ(comm::ring_from({}), LinkModel::kNever);
 }
 
-/// Says that its allreduce is native, and counts what it is asked for.
+/// Claims a native allreduce and counts its calls.
 class NativeTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -95,7 +95,7 @@ TEST(Probe, RacesTheRingAgainstANativeAllReduce) {
       transport.all_gather(exec, std::as_bytes(std::span(&mine, 1)),
                            std::as_writable_bytes(std::span(all)), Deadline::never());
       EXPECT_EQ(mine, all.front());
-      // On buckets of 1 and 4 MiB, for which this link has the time; a slow machine ends after one.
+      // This link has time only for buckets of 1 and 4 MiB; a slow machine stops after one.
       EXPECT_TRUE(mine == 1 << 20 || mine == 1 << 22 || mine == LinkModel::kNever) << mine;
       const int raced = transport.calls;
       EXPECT_TRUE(inner->size() == 1 ? raced == 0 : raced == 3 || raced == 6) << raced;

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Where predictions are close, `auto` tries a compressed plan and the dense one out: which of them
-// is the faster is up to the machine; that all ranks take the same, and lose nothing, is not.
+// If predictions are close, `auto` tries a compressed and the dense plan. The machine decides which
+// is faster; but all ranks must take the same one and lose nothing.
 #include "comm/plan/trial.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using comm::Trial;
 constexpr int kTimed = 3;
 constexpr std::size_t kCallsOfAPlan = Trial::kSettling + kTimed;
 
-/// The reason of the plan that a trial ends with whose calls take `seconds(rank, plan, call)`.
+/// The reason of the plan chosen by a trial whose calls take `seconds(rank, plan, call)`.
 template <class Seconds>
 std::string settle(Transport& transport, const Seconds& seconds) {
   Bucket first, second;
@@ -48,8 +48,8 @@ std::string settle(Transport& transport, const Seconds& seconds) {
 TEST(Trial, EveryRankStaysWithThePlanOfTheLesserMedian) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      // Ranks that wait for the last take longer; calls that settle do not count, nor one that is
-      // disturbed.
+      // Ranks that wait for the last take longer. Settling calls and one disturbed call do not
+      // count.
       const auto seconds = [&](double compressed, double dense) {
         return [=](int rank, std::size_t plan, std::size_t call) {
           if (call < Trial::kSettling) return plan == 0 ? 100.0 : 0.0;
@@ -68,7 +68,7 @@ TEST(Trial, EveryRankStaysWithThePlanOfTheLesserMedian) {
   }
 }
 
-/// For 100,000 elements of few ranks `auto` predicts 0.3 to 0.6 of dense's time on such links.
+/// `auto` predicts 0.3 to 0.6 of dense's time for 100,000 elements of few ranks on such links.
 constexpr const char* kClose = "intra=1us,2GB/s+inter=1us,2GB/s+pass=10GB/s";
 constexpr std::uint64_t kCount = 100'000;
 
@@ -79,7 +79,7 @@ Options close_options() {
 TEST(Trial, OfAutoTakesBothWaysAndLosesNothing) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      if (transport->size() == 1) return;  // which is dense
+      if (transport->size() == 1) return;  // one rank is always dense
       AllReducer reducer(transport, close_options());
       const auto seed = static_cast<float>(transport->rank() + 1);
       std::vector<float> values(kCount), applied(kCount), given(kCount);
@@ -113,7 +113,7 @@ TEST(Trial, OfAutoTakesBothWaysAndLosesNothing) {
       EXPECT_EQ(bucket.totals.schedule, schedules.back());
       EXPECT_EQ(bucket.totals.calls, kCalls);
 
-      // All that any rank gave is in the sums or in a residual.
+      // Everything that any rank contributed is in the sums or in a residual.
       std::vector<float> left(reducer.residual(0).begin(), reducer.residual(0).end());
       AllReducer plain(transport, {.compressor = "none", .op = ReduceOp::sum});
       plain.all_reduce(given, 1);
@@ -137,7 +137,7 @@ TEST(Trial, IsNotMadeWhereNoneIsAskedFor) {
   });
 }
 
-/// Its all_gather fails where it is told to.
+/// Its all_gather fails on request.
 class FailingTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -151,7 +151,7 @@ class FailingTransport final : public ForwardingTransport {
 
 TEST(Trial, ThatCannotBeSettledLosesNothing) {
   run_ranks(2, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
-    if (transports[0]->size() == 1) return;  // which is dense
+    if (transports[0]->size() == 1) return;  // one rank is always dense
     const auto transport = std::make_shared<FailingTransport>(transports[0]);
     AllReducer reducer(transport, close_options());
     std::vector<float> values(kCount);
@@ -160,7 +160,7 @@ TEST(Trial, ThatCannotBeSettledLosesNothing) {
       std::ranges::fill(values, 1.0F);
       reducer.all_reduce(values, 0);
     }
-    // Nobody fails before all have done the calls of the trial.
+    // Nobody fails before all have made the calls of the trial.
     std::byte here{};
     std::vector<std::byte> all(static_cast<std::size_t>(transport->size()));
     transports[1]->all_gather({}, {&here, 1}, all, Deadline::never());

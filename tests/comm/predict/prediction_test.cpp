@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What a prediction says, against what schedules promise and against closed forms.
+// Predictions against the costs that schedules state, and against closed forms.
 #include "comm/predict/prediction.hpp"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(Prediction, SendsTheBytesOfTheCostRow) {
   }
 }
 
-// Gradients travel whole in nodes; between them and back, as the schedule between nodes has it.
+// Whole gradients travel within nodes; between nodes the inner schedule's bytes do.
 TEST(Prediction, TwoLevelsSendTheBytesOfTheCostRow) {
   for (const comm::Schedule& schedule : comm::schedules()) {
     if (schedule.inner == nullptr) continue;
@@ -120,7 +120,7 @@ TEST(Prediction, CountsRoundsAndIsDeterministic) {
   EXPECT_EQ(one.seconds, two.seconds);
 }
 
-// Parts hide what takes less time, passes or messages, behind what takes more.
+// The longer of passes and messages hides the shorter one of other parts.
 TEST(Prediction, PartsOverlap) {
   for (const char* name : {"gather", "balanced"}) {
     for (const char* links : {"inter=0us,1Gbit/s pass=20GB/s", "inter=0us,4Gbit/s pass=5GB/s"}) {
@@ -151,7 +151,7 @@ TEST(Prediction, BucketsTravelInThePartsOfACall) {
   EXPECT_EQ(predict(what).parts, 1U);
 }
 
-// Nothing is added up inside nodes that have one rank each.
+// Nodes of one rank have nothing to add up.
 TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
   for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
     const std::string named = std::string("two_level:") + inner;

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What a caller sees beside the laws: plans, exemptions, switches, wrong use, Stats.
+// The caller's view besides the laws: plans, exemptions, switches, wrong use, Stats.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -68,7 +68,7 @@ TEST(Dense, SumsAndAverages) {
   }
 }
 
-// What auto measures differs from run to run, and the schedule with it; not from rank to rank.
+// Measured links and the schedule vary from run to run, but not from rank to rank.
 TEST(Plan, AutoMeasuresTheLinksAndRanksAgree) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -131,7 +131,7 @@ TEST(Plan, BytesDecideWhereAsked) {
   }
 }
 
-// One schedule serves all parts of a bucket, whatever is cheapest for a short last one.
+// One schedule serves all parts of a bucket, even if another is cheaper for a short last part.
 TEST(Plan, AShortLastPartDoesNotDecide) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -168,7 +168,7 @@ TEST(Plan, ExemptParametersTravelDense) {
   }
 }
 
-// A parameter with a residual whose next bucket goes dense: the residual travels along, once.
+// If a parameter with a residual travels dense next, the residual travels along, once.
 TEST(Plan, TheFirstDenseCallFlushesTheResidual) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -223,8 +223,8 @@ TEST(Usage, OptionsThatDifferAreAnErrorOnEveryRank) {
           [&] { const AllReducer reducer(transport, {.exempt = {odd ? "layer norm*" : "*"}}); });
       EXPECT_NE(pattern.find(odd ? "blanks" : "rank 1"), std::string::npos) << pattern;
       EXPECT_NE(wrong.find(odd ? "did you mean 'topk'" : "rank 1"), std::string::npos) << wrong;
-      // Threads, what is printed and where residuals of a device lie may differ, and the transport
-      // is as good as before.
+      // Threads, printing and the place of a device's residuals may differ, and the transport is
+      // still usable.
       AllReducer reducer(
           transport, {.links = kGivenLinks,
                       .threads = odd ? 2 : 1,
@@ -266,8 +266,7 @@ TEST(Usage, BucketsThatDifferAreAnErrorOnEveryRank) {
   }
 }
 
-// Which tensors are exempt is not in the ids: ranks that name them differently would sum one
-// tensor with another.
+// Ids do not tell which tensors are exempt: ranks that disagree would sum one tensor with another.
 TEST(Usage, ExemptionsThatDifferAreAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -310,7 +309,7 @@ TEST(Usage, ABucketThatIsWrongByItselfIsAnErrorOnEveryRank) {
       const Segment twice[] = {{.elements = values, .id = 1}, {.elements = more, .id = 1}};
       EXPECT_NE(usage_error([&] { reducer.all_reduce(twice); }).find("twice"), std::string::npos);
       reducer.all_reduce(values, 5);
-      // One rank's change of mind is everybody's error.
+      // One rank's changed mind is an error on every rank.
       const bool odd = transport->rank() == 0;
       const auto changed = usage_error([&] { reducer.all_reduce(more, odd ? 5 : 6); });
       EXPECT_NE(changed.find(odd ? "had 10 elements and now has 11" : "rank 0"), std::string::npos)

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Calls in flight, with a thread of the AllReducer's own and without.
+// Calls in flight, with and without the AllReducer's own thread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace winnow::tests {
 namespace {
 
-/// Who runs calls in flight: a thread, where the transport allows one, or whoever waits.
+/// Who runs calls in flight: a thread, if the transport allows one, or the waiter.
 enum class Runner { thread, waiter };
 
 class ChosenRunner final : public ForwardingTransport {
@@ -115,7 +115,7 @@ TEST_P(Async, ErrorsComeOutOfTheWaitOfTheirCall) {
     Work third = reducer.all_reduce_async(more, 3);
     EXPECT_NO_THROW(third.wait());
     EXPECT_THROW(second.wait(), UsageError);
-    EXPECT_NO_THROW(second.wait());  // said once
+    EXPECT_NO_THROW(second.wait());  // reported only once
     EXPECT_NO_THROW(first.wait());
     for (const float value : bad) EXPECT_EQ(value, 3.0F);
   });

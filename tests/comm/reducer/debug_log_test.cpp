@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Which lines each level of Options::debug writes, and that each is one write.
+// The lines of each level of Options::debug; each is one write.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace winnow::tests {
 namespace {
 
-/// Lines that hold `part`.
+/// Counts lines that contain `part`.
 std::ptrdiff_t lines_with(const std::vector<std::string>& lines, std::string_view part) {
   return std::ranges::count_if(
       lines, [&](const std::string& line) { return line.find(part) != std::string::npos; });
@@ -68,7 +68,7 @@ TEST(DebugLog, WritesTheLinesOfItsLevel) {
   }
 }
 
-// What the plan says of bytes and coding is what calls then do, where the support decides nothing.
+// If the support decides nothing, calls send the bytes and codings that the plan states.
 TEST(DebugLog, ThePlanIsWhatCallsDo) {
   for (const int ranks : rank_counts()) {
     for (const char* schedule : {"gather", "balanced", "dense"}) {

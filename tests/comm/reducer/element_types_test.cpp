@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of 16 bits: what is summed, kept and rounded is what a float32 gradient of the same
-// numbers gives.
+// 16-bit gradients: sums, residuals and rounded results equal those of a float32 gradient of the
+// same numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ std::vector<float> widened(ElementType type, const std::vector<std::uint16_t>& h
   return values;
 }
 
-// A bucket of halves, one bias among them in float32, against the same bucket in float32.
+// A bucket of 16-bit elements with one float32 bias, against the same bucket in float32.
 TEST_P(Halves, EqualFloatsRoundedOnce) {
   const Case c = GetParam();
   const ElementType type = c.type;
@@ -85,7 +85,7 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
   }
 }
 
-// Law 7: poison also where a sum is finite and its rounding is not.
+// Law 7: poison also if a sum is finite but its rounding is not.
 class HalvesOverflow : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(GatherSchedules, HalvesOverflow, testing::Values("gather"));
 INSTANTIATE_TEST_SUITE_P(Schedules, HalvesOverflow,

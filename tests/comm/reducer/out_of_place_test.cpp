@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Segments with an input: what comes out, waits and is counted is what the same call in place
-// gives, and the input stays as it is.
+// Segments with an input: results, residuals and Stats equal those of the call in place, and the
+// input is only read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -90,8 +90,8 @@ std::vector<Tensor> make_tensors(ElementType type, int rank, int step) {
   return tensors;
 }
 
-// Every other parameter, and on odd ranks every other step, stays in place: inputs are each rank's
-// own affair.
+// Every other parameter stays in place, and on odd ranks every other step: each rank chooses for
+// itself.
 TEST_P(OutOfPlace, EqualsInPlace) {
   const Case c = GetParam();
   for (const int ranks : rank_counts()) {
@@ -145,7 +145,7 @@ TEST_P(OutOfPlace, EqualsInPlace) {
   }
 }
 
-// As people call MPI_Allreduce: a const tensor in, another one out.
+// Called like MPI_Allreduce: a const tensor in, another one out.
 TEST(OutOfPlaceCall, TakesWhatIsConst) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
@@ -201,14 +201,14 @@ TEST(OutOfPlaceUsage, AWrongInputIsAnErrorOnEveryRank) {
         std::ranges::fill(out, 0.0F);
         reducer.all_reduce(out, 1);
       }
-      // One rank's mistake is everybody's error.
+      // One rank's mistake is an error on every rank.
       std::vector<float> fresh(900, 2.0F);
       const bool odd = transport->rank() == 0;
       const auto error = usage_error(
           [&] { odd ? reducer.all_reduce(few, fresh, 7) : reducer.all_reduce(fresh, 7); });
       EXPECT_NE(error.find(odd ? "another count" : "rank 0"), std::string::npos) << error;
       EXPECT_EQ(fresh, std::vector<float>(900, 2.0F));
-      // Memory that only touches is apart.
+      // Adjacent memory does not overlap.
       std::vector<float> halves(2000, 1.0F);
       reducer.all_reduce(std::span(halves).first(1000), std::span(halves).last(1000), 9);
       EXPECT_EQ(halves[999], 1.0F);

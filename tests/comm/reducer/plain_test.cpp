@@ -28,7 +28,7 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(60));
 }
 
-/// From -7 to 7, so that the product of 7 ranks is exact in float32; of integers any.
+/// From -7 to 7, so that the product over 7 ranks is exact in float32; integers take any value.
 template <class T>
 T element(int rank, std::uint64_t i) {
   std::uint64_t hash =
@@ -46,7 +46,7 @@ std::vector<T> elements_of(int rank, std::uint64_t count) {
   return elements;
 }
 
-/// What ReduceOp's text says, in arithmetic that cannot round or overflow.
+/// ReduceOp's definition, in arithmetic that cannot round or overflow.
 template <class T>
 T expected(ReduceOp op, int ranks, std::uint64_t i) {
   using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
@@ -151,7 +151,7 @@ TYPED_TEST(Typed, ABucketIsReducedInPlaceAndScattered) {
   }
 }
 
-// The transport's bytes are those of Stats: a ring of elements of this size.
+// Stats count the transport's bytes: a ring of elements of this size.
 TYPED_TEST(Typed, BytesOnTheWireAreThoseOfTheElements) {
   using T = TypeParam;
   for (const int ranks : rank_counts()) {
@@ -169,7 +169,7 @@ TYPED_TEST(Typed, BytesOnTheWireAreThoseOfTheElements) {
   }
 }
 
-// One NaN for any, -0 below 0: the same bits on every rank, whoever has them.
+// Any NaN becomes one NaN, and -0 is below 0: equal bits on every rank, whichever rank has them.
 template <class T>
 void expect_ordered_zeros_and_nans() {
   constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();
@@ -181,7 +181,7 @@ void expect_ordered_zeros_and_nans() {
       const Exec exec{.workspace = &workspace};
       for (const bool ring : {false, true}) {
         for (const ReduceOp op : {ReduceOp::minimum, ReduceOp::maximum}) {
-          // Rank r has what is rare in the chunk of the ring that rank r + 1 completes.
+          // Rank r has the rare value in the ring chunk that rank r + 1 completes.
           std::vector<T> values(2 * static_cast<std::size_t>(size),
                                 op == ReduceOp::minimum ? T{0} : -T{0});
           const auto own = 2 * static_cast<std::size_t>((transport->rank() + 1) % size);
@@ -278,7 +278,7 @@ TEST(Plain, ResultsAreMeasuredInTheirOwnType) {
   }
 }
 
-// What waits to be sent goes on waiting, and the sum goes on as if nothing had been between.
+// Residuals wait, and compressed sums continue as if no plain call had come between.
 TEST(Plain, ResidualsAreLeftAlone) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, 2, [](std::span<std::shared_ptr<Transport>> transports) {
@@ -296,7 +296,7 @@ TEST(Plain, ResidualsAreLeftAlone) {
           between.all_reduce(x, 1, op);
         }
         std::vector<double> other(7, 1.0);
-        between.all_reduce(other, 1);  // another tensor, as far as this goes
+        between.all_reduce(other, 1);  // a different tensor with the same id
         EXPECT_TRUE(same_bits(between.residual(1), before));
         EXPECT_TRUE(same_bits(between.residual(1), plain.residual(1)));
       }

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What Stats says is so: sums, measures against plain loops, and the table.
+// Checks Stats: sums, measured values against plain loops, and the table.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -39,7 +39,7 @@ void expect_equal_on_all_ranks(Transport& transport, std::uint64_t value) {
 }
 
 class Measured : public testing::TestWithParam<const char*> {
-  const RecordedErrors tables_;  // of no interest here
+  const RecordedErrors tables_;  // ignored here
 };
 
 TEST_P(Measured, IsWhatPlainLoopsSay) {
@@ -205,7 +205,7 @@ TEST(Stats, WhatIsNotMeasuredSaysSo) {
   for (const int ranks : rank_counts()) {
     const RecordedErrors tables;
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      // Which ranks measure, print or log is each rank's own affair.
+      // Each rank decides for itself whether to measure, print or log.
       AllReducer reducer(transport, {.schedule = "gather",
                                      .min_bytes = 0,
                                      .stats = transport->rank() == 1 ? 2 : 0,
@@ -290,7 +290,7 @@ TEST(Stopwatch, LeavesOutWhatTheInnerStageCounts) {
   EXPECT_GE(whole, -1e6);
 }
 
-/// A bucket of which half travels compressed, and one that goes dense.
+/// A bucket that travels half compressed, and one that goes dense.
 std::vector<BucketStats> example() {
   return {
       {.id = 0x1234,

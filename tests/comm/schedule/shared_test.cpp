@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What `shared` says beyond the laws: bytes, turns, and what is left at its support.
+// `shared` beyond the laws: bytes, turns, and residuals at its support.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,8 +45,8 @@ comm::CostShape shape(int ranks, const std::string& compressor) {
           .codings = made->codings()};
 }
 
-// 1 % of 4,194,304 elements on 4 ranks, by real messages: what a rank sends is the cost row's, and
-// as few as were promised.
+// 1 % of 4,194,304 elements on 4 ranks, with real messages: a rank sends the bytes of the cost row,
+// which are as few as promised.
 TEST(SharedBytes, OfFourRanksAreFew) {
   struct Case {
     const char* compressor;
@@ -71,7 +71,7 @@ TEST(SharedBytes, OfFourRanksAreFew) {
         const std::uint64_t before = transport->bytes_sent();
         reducer.all_reduce(gradient, 1);
         EXPECT_EQ(reducer.last().wire_bytes, promised);
-        // The first call compares what the ranks are about to do, in headers.
+        // The first call compares plans, in headers.
         EXPECT_EQ(transport->bytes_sent() - before, promised + (step == 0 ? 3 * 64 : 0));
       }
     });
@@ -93,8 +93,8 @@ TEST(SharedBytes, GrowByTwoPercentFrom4To64Ranks) {
   EXPECT_LE(bytes(64), 1.02 * bytes(4));
 }
 
-// Rank r's gradient is large at place r of each unit and zero elsewhere, so that results show who
-// picked. Several buckets in turn: the calls of one are what counts.
+// Rank r's gradient is large at place r of each unit and zero elsewhere, so results show who
+// picked. Several buckets take turns: each counts its own calls.
 TEST(Shared, EveryRankPicksInEachUnitInTurn) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const std::uint64_t buckets : {1U, 4U}) {
@@ -125,8 +125,8 @@ TEST(Shared, EveryRankPicksInEachUnitInTurn) {
   }
 }
 
-// With float32 values nothing waits where a sum was made, on any rank, and exactly k positions are
-// made sums of.
+// With float32 values no rank keeps a residual where a sum was made, and exactly k positions get
+// sums.
 TEST(Shared, NothingIsLeftAtTheSupport) {
   for (const int ranks : {1, 2, 3, 7}) {
     run_simulated(ranks, [&](const std::shared_ptr<SimulatedTransport>& transport) {
@@ -148,7 +148,7 @@ TEST(Shared, NothingIsLeftAtTheSupport) {
   }
 }
 
-// Nor between nodes, on any rank of any: k of the node sums of each rail.
+// Likewise between nodes, on every rank: k of the node sums of each rail.
 TEST(Shared, NothingIsLeftAtTheSupportInTwoLevels) {
   for (const char* text : {"1x3", "2x2", "3,1,2", "4x2"}) {
     SCOPED_TRACE(text);
@@ -172,7 +172,7 @@ TEST(Shared, NothingIsLeftAtTheSupportInTwoLevels) {
   }
 }
 
-// What was taken comes back bit for bit, though values travelled coded.
+// Put-back restores what was taken bit for bit, though values travelled coded.
 TEST(Shared, AnOverflowingCodedSumIsPutBack) {
   for (const char* compressor : {"topk:0.01,int8", "int8", "topk:0.01"}) {
     run_simulated(3, [&](const std::shared_ptr<SimulatedTransport>& transport) {
@@ -187,7 +187,7 @@ TEST(Shared, AnOverflowingCodedSumIsPutBack) {
   }
 }
 
-// Sums of nodes are finite, and that of both is not: the ranks that only hear of it say so too.
+// Each node's sum is finite, but their total is not: ranks that only hear of it report it, too.
 TEST(Shared, AnOverflowBetweenNodesIsPutBack) {
   for (const char* compressor : {"topk:0.01,int8", "int8", "topk:0.01"}) {
     const auto body = [&](const std::shared_ptr<SimulatedTransport>& transport) {
@@ -203,7 +203,7 @@ TEST(Shared, AnOverflowBetweenNodesIsPutBack) {
   }
 }
 
-/// Loses the last bytes of the message that it sends next, where it is armed.
+/// Truncates the next message that it sends, once armed.
 class ShorteningTransport final : public ForwardingTransport {
  public:
   using ForwardingTransport::ForwardingTransport;
@@ -215,7 +215,7 @@ class ShorteningTransport final : public ForwardingTransport {
   int sends_left = 0;
 };
 
-// Values without a header are as many as the support has.
+// Values without a header are exactly as many as their support.
 TEST(Shared, ValuesOfAnotherSizeAreRefused) {
   for (const int number : {2, 3}) {  // the contribution, the sum
     run_simulated(2, [&](const std::shared_ptr<SimulatedTransport>& transport) {
@@ -249,7 +249,7 @@ void expect_no_turn_allocates(const std::shared_ptr<SimulatedTransport>& transpo
   }
 }
 
-// Room for the largest of all turns is taken in the first: of many sizes, some just fill a block.
+// The first call allocates for the largest of all turns; some of the many sizes just fill a block.
 TEST(Shared, NoTurnAllocates) {
   for (const int ranks : {2, 3, 5}) {
     for (std::uint64_t count = 100; count < 12000; count += 97) {
@@ -273,7 +273,7 @@ TEST(Shared, NoTurnAllocatesInTwoLevels) {
   }
 }
 
-// Each position of a part has one owner, and no owner has more of a piece than is said.
+// Each position of a part has one owner, and no owner has more of a piece than most_for says.
 TEST(Shared, OwnersInTurnHaveEveryPositionOnce) {
   const auto compressor = compress::make_compressor("topk:0.1");
   for (const std::uint32_t owners : {1U, 2U, 3U, 7U, 64U}) {
@@ -308,7 +308,7 @@ TEST(Shared, OwnersInTurnHaveEveryPositionOnce) {
   }
 }
 
-// One rank's choice of what all apply is nobody's default.
+// A selection that one rank makes for all is never a default.
 TEST(Shared, IsTakenByNameAlone) {
   for (const char* name : {"auto", "least_bytes", "two_level"}) {
     for (const comm::Schedule* schedule : comm::find_schedules(name)) {

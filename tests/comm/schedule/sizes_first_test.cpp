@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What schedules send where sizes do not travel with messages: sizes first where the support
-// decides them, and nothing more where (count, k) do.
+// Messages of schedules if sizes do not travel: sizes go first where the support decides them, and
+// nothing more is sent where (count, k) do.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace winnow::tests {
 namespace {
 
-/// Counts what is sent; whether sizes travel, it is told.
+/// Counts what is sent; the test decides whether sizes travel.
 class CountingTransport final : public ForwardingTransport {
  public:
   CountingTransport(std::shared_ptr<Transport> inner, bool sizes_travel)
@@ -43,7 +43,7 @@ struct Sent {
   std::uint64_t messages, starts, bytes, wire_bytes;
 };
 
-/// What this rank sends in the second call of a bucket of one part.
+/// This rank's traffic in the second call of a bucket in one part.
 Sent second_call(const std::shared_ptr<Transport>& inner, const Options& options,
                  bool sizes_travel) {
   const auto transport = std::make_shared<CountingTransport>(inner, sizes_travel);
@@ -61,7 +61,7 @@ Sent second_call(const std::shared_ptr<Transport>& inner, const Options& options
 struct Case {
   const char* compressor;
   const char* schedule;
-  std::uint64_t rounds_of_sizes;  ///< of those to each other rank
+  std::uint64_t rounds_of_sizes;  ///< of rounds that send sizes to every other rank
 };
 
 class SizesFirst : public testing::TestWithParam<Case> {};
@@ -94,23 +94,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"topk:0.01,int8", "shared", 0}, Case{"int4", "doubling", 0}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// Of 3 ranks: 0 has guest 1, and exchanges the sum of two ranks for the gradient of rank 2.
+// 3 ranks: rank 0 has guest 1, and exchanges the sum of two ranks for the gradient of rank 2.
 TEST(SizesFirst, TravelWithUnionsAlone) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     if (transport->size() != 3) return;
     const Options options{.compressor = "topk:0.01", .schedule = "doubling", .min_bytes = 0};
     const Sent with = second_call(transport, options, true);
     const Sent without = second_call(transport, options, false);
-    // 0 sends the sum of two ranks to 2, and of three to 1; the others send their gradients.
+    // Rank 0 sends the sum of two ranks to 2 and that of three to 1; the others send their
+    // gradients.
     const std::uint64_t unions = transport->rank() == 0 ? 2 : 0;
     EXPECT_EQ(without.messages - with.messages, unions);
     EXPECT_EQ(without.bytes - with.bytes, 8 * unions);
-    // A rank that receives a union stops for its size too.
+    // A rank that receives a union also stops for its size.
     EXPECT_EQ(without.starts - with.starts, transport->rank() == 0 ? 2U : 1U);
   });
 }
 
-/// Says of rank 0's messages that they are longer than they are.
+/// Overstates the length of rank 0's messages.
 class LyingTransport final : public ForwardingTransport {
  public:
   explicit LyingTransport(std::shared_ptr<Transport> inner)
@@ -144,7 +145,7 @@ TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
     } catch (const CommError& error) {
       text = error.what();
     }
-    // Who did not see it heard of it by an abort.
+    // Ranks that did not see it learnt of it by an abort.
     EXPECT_NE(text.find("rank 0 has a message of 1099511627776 bytes"), std::string::npos) << text;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       EXPECT_EQ(gradient[i], 0.0F);

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What only a schedule in two levels does: residuals that lie outside of what a rank serves, bytes
-// that stay within nodes, and when it is chosen.
+// Special to two levels: residuals outside of what a rank serves, bytes that stay within nodes, and
+// when the planner chooses them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 const std::vector<Parameter> kParameters = {{1, 5000}, {3, 2001}};
 
-// A call that is poisoned leaves every rank's gradient with the rank, where others serve it: the
+// A poisoned call leaves each gradient with its own rank, also where another rank serves it. The
 // next call sends it, and no rank keeps anything of what it does not serve.
 TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
@@ -50,8 +50,8 @@ TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
   });
 }
 
-// The same where the residual comes from another schedule's calls of the same parameters: those of
-// a bucket that is too small to be compressed by itself would be dense.
+// Likewise if the residual comes from another schedule's calls of the same parameters: a bucket too
+// small to be compressed alone would be dense.
 TEST(TwoLevel, ParametersMayChangeTheirBucket) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
     Reducer reducer(transport, {.compressor = "topk:0.1",
@@ -78,7 +78,7 @@ TEST(TwoLevel, ParametersMayChangeTheirBucket) {
     for (const auto& parameter : all) {
       for (const float left : reducer.residual(parameter.id)) in -= left;
     }
-    // Of all ranks: their gradients are the same, their residuals are not.
+    // Over all ranks: their gradients are equal, their residuals are not.
     std::vector<double> left(static_cast<std::size_t>(transport->size()));
     Workspace workspace;
     transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(&in, 1)),
@@ -121,7 +121,7 @@ TEST_P(FewElements, MayBeLessThanRails) {
   });
 }
 
-/// One rank of simulated ones: its results and residuals after some steps, and what it sent.
+/// One simulated rank after some steps: its results, its residuals, and what it sent.
 struct Ended {
   std::vector<float> results, residual;
   std::uint64_t bytes, allocations;
@@ -148,8 +148,8 @@ std::vector<Ended> run_steps(const Topology& topology, const Options& options) {
   return ended;
 }
 
-// With a rank a node it is the schedule between nodes: the same bits and bytes, and no scratch for
-// copies of the gradient. A node of two among them makes it itself again.
+// With one rank per node it is the schedule between nodes: the same bits and bytes, and no scratch
+// for copies of the gradient. A single node of two ranks makes it two-level again.
 TEST(TwoLevel, IsFlatWithOneRankOnEveryNode) {
   for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
     SCOPED_TRACE(inner);
@@ -198,7 +198,7 @@ TEST(TwoLevel, StatsCountWhatLeavesTheNode) {
           EXPECT_EQ(stats.network_bytes, stats.wire_bytes);
         }
         if (std::string_view(schedule) != "two_level:gather") continue;
-        // One message of a shard to each other node, for each rail.
+        // For each rail, one message of a shard to each other node.
         const comm::Schedule& inner = comm::find_schedule("gather");
         std::uint64_t expected = 0;
         const auto compressor = compress::make_compressor("topk:0.01");
@@ -216,7 +216,7 @@ TEST(TwoLevel, StatsCountWhatLeavesTheNode) {
   }
 }
 
-// Where messages are long: short ones are not worth the gradients that travel within nodes.
+// For long messages only: short ones do not pay for the gradients that travel within nodes.
 TEST(TwoLevel, TheFewestBytesAreItsWhereItSparesTheNetwork) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
     for (const char* compressor : {"int8", "topk:0.001"}) {

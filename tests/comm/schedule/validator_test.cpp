@@ -1,10 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule of the table, under AllReducer, at every number of ranks up to 64, over simulated
-// ranks: it ends, every message sent is received, every contribution is summed exactly once, all
-// ranks hold the same bits, those of the documented tree, and the busiest rank sends the bytes that
-// the schedule's cost says. A new line of the table is tested without a change here; for its tree
-// add one to expected_sums.
+// Every schedule of the table, under AllReducer, with up to 64 simulated ranks: it ends; every
+// message sent is received; every contribution is summed exactly once; all ranks hold the same
+// bits, those of the documented tree; and the busiest rank sends the bytes of the schedule's cost.
+// A new line of the table is tested without a change here; for its tree add one line to
+// expected_sums.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ using Gradients = std::vector<std::vector<std::vector<float>>>;  // [rank][param
 
 const std::vector<Parameter> kParameters = {{21, 1301}, {22, 1}, {23, 0}, {24, 200}};
 
-/// Ranks dealt out to nodes in one of several shapes, unequal ones too.
+/// Distributes ranks over nodes in one of several shapes, including unequal ones.
 Topology shape_of(int ranks) {
   if (ranks % 4 == 0) return Topology::uniform(ranks / 4, 4);
   if (ranks % 4 == 1) return Topology::uniform(1, ranks);
@@ -44,7 +44,8 @@ Topology shape_of(int ranks) {
 
 constexpr int kMostRanks = kSanitized ? 17 : 64;
 
-/// With every compressor; others with one, for the work grows with the square of the ranks.
+/// Tests every compressor; other topologies get one, since the work grows with the square of the
+/// ranks.
 bool is_thorough(const Topology& topology) {
   constexpr std::array kLarge = {24, 31, 32, 33, 47, 63, 64};  // mostly about powers of two
   return topology.ranks() <= 17 || std::ranges::find(kLarge, topology.ranks()) != kLarge.end();
@@ -58,7 +59,7 @@ std::vector<Topology> shapes() {
   return all;
 }
 
-/// What all ranks are left with after some steps.
+/// All ranks' state after some steps.
 struct Outcome {
   std::vector<Gradients> results;           // [step]
   Gradients residuals;                      // empty where a parameter has none
@@ -115,8 +116,8 @@ class Validator : public testing::TestWithParam<std::string_view> {
   }
 };
 
-// A whole number other than 0, or, where `sparse`, mostly 0: sums of a few steps of 64 ranks are
-// exact in float32, whatever their order, and one contribution too many or too few shows.
+// A whole number other than 0, or, if `sparse`, mostly 0. Sums over a few steps of 64 ranks are
+// exact in float32 in any order, so one contribution too many or too few shows.
 float whole_number(std::uint64_t rank, std::uint64_t step, std::uint64_t i, bool sparse) {
   std::uint64_t hash = (i + 1) * 0x9E3779B97F4A7C15U + rank * 0xD6E8FEB86659FD93U + step;
   hash = (hash ^ hash >> 32) * 0xBF58476D1CE4E5B9U;
@@ -133,7 +134,7 @@ TEST_P(Validator, SumsEveryContributionExactlyOnce) {
     for (const char* compressor : {"none", "topk:0.02"}) {
       SCOPED_TRACE(compressor);
       std::vector<Gradients> steps(kSteps, Gradients(static_cast<std::size_t>(topology.ranks())));
-      std::vector<std::vector<double>> left;  // by parameter: what went in and has not come out
+      std::vector<std::vector<double>> left;  // by parameter: sent but not yet received
       for (const Parameter& parameter : kParameters) left.emplace_back(parameter.count);
       for (std::size_t step = 0; step < kSteps; ++step) {
         for (std::size_t rank = 0; rank < steps[step].size(); ++rank) {
@@ -166,7 +167,7 @@ TEST_P(Validator, SumsEveryContributionExactlyOnce) {
         EXPECT_TRUE(lost == left[p].end())
             << "parameter " << p << " element " << lost - left[p].begin() << " lacks " << *lost;
       }
-      // Density 1 leaves nothing behind; else this would prove less than it says.
+      // Density 1 leaves nothing behind; otherwise this would prove less than it says.
       const bool lossless = GetParam() == "dense" || std::string(compressor) == "none";
       if (lossless || topology.ranks() > 1) {
         EXPECT_EQ(anything_left, !lossless);
@@ -175,8 +176,8 @@ TEST_P(Validator, SumsEveryContributionExactlyOnce) {
   }
 }
 
-/// The ring's sum over ranks of one bucket, whose parameters lie one after another: chunk c in the
-/// order c+1, c+2, ..., c.
+/// The ring's sum over ranks of one bucket of adjacent parameters: chunk c in the order c+1, c+2,
+/// ..., c.
 std::vector<std::vector<float>> ring_sum(const Gradients& gradients,
                                          const std::vector<Parameter>& bucket) {
   std::vector<std::uint64_t> bases;
@@ -206,7 +207,7 @@ std::vector<std::vector<float>> ring_sum(const Gradients& gradients,
   return sums;
 }
 
-/// By step, the sum of a schedule whose tree this test knows; empty for others.
+/// Sums by step, for a schedule whose tree this test knows; otherwise empty.
 std::vector<std::vector<std::vector<float>>> expected_sums(std::string_view schedule,
                                                            const Topology& topology, double density,
                                                            const std::vector<Gradients>& steps) {
@@ -267,9 +268,9 @@ comm::CostShape cost_shape(const Topology& topology, std::uint64_t count,
           .overlap = overlap};
 }
 
-/// What makes the cost exact: each unit of 64 positions has 4 that are large, in the sums of nodes
-/// too, and each owner as many units. Ranks (or nodes) that follow each other have no position in
-/// common until all have been named.
+/// A support for which the cost is exact: each unit of 64 positions has 4 large elements, also in
+/// node sums, and each owner has as many units. Neighbouring ranks (or nodes) share no position
+/// until all have been used.
 struct Even {
   Even(const Topology& topology, bool two_level) {
     const int owners = two_level ? topology.nodes() * topology.rails() : topology.ranks();
@@ -322,8 +323,8 @@ TEST_P(Validator, TheBusiestNodeSendsTheBytesOfTheCost) {
   }
 }
 
-// Where it is not spread evenly, what gather sends does not depend on it; owners differ by a unit,
-// and random supports, and their unions, by a few elements.
+// For uneven supports, gather sends the same; owners differ by a unit, and random supports and
+// their unions by a few elements.
 TEST_P(Validator, TheCostIsCloseForAnySupport) {
   const Parameter parameter{31, 20011};
   for (const int ranks : {2, 3, 7, 16}) {

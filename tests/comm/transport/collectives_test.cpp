@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The collectives of a transport, its subsets and what discover() makes of it.
+// A transport's collectives, its subsets, and discover().
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ void for_each_size(const tests::RankBody& body) {
   }
 }
 
-// Element i of a rank: 24 bits of a hash at a scale, 2^-24 to 2^-18, that differs between ranks, so
-// that a sum of three or more depends on its order.
+// Element i of a rank: 24 bits of a hash times a scale of 2^-24 to 2^-18 that differs between
+// ranks, so that a sum of three or more depends on its order.
 float element(unsigned rank, std::uint64_t i) {
   std::uint64_t hash = (i + 1) * 0x9E3779B97F4A7C15u + rank * std::uint64_t{0xD6E8FEB8};
   hash = (hash ^ (hash >> 32)) * 0xBF58476D1CE4E5B9u;
@@ -37,7 +37,7 @@ float element(unsigned rank, std::uint64_t i) {
   return static_cast<float>(mantissa) * std::bit_cast<float>((103u + (rank * 5u) % 7u) << 23);
 }
 
-// The same of the rank at a place of `members`, counted round and round.
+// Element i of the rank at a place of `members`, modulo their number.
 float element_of(const std::vector<int>& members, int place, std::uint64_t i) {
   return element(static_cast<unsigned>(members[static_cast<std::size_t>(place) % members.size()]),
                  i);
@@ -49,7 +49,7 @@ std::vector<float> gradient(int rank, std::uint64_t count) {
   return elements;
 }
 
-// The sum that transport.hpp documents: chunk c in the order c+1, c+2, ..., c. `members` are the
+// The sum documented in transport.hpp: chunk c in the order c+1, c+2, ..., c. `members` are the
 // ranks whose gradients are summed, in ring order.
 std::vector<float> ring_sum(const std::vector<int>& members, std::uint64_t count) {
   const int size = static_cast<int>(members.size());
@@ -118,7 +118,8 @@ TEST(Collectives, TheRingSumsInItsDocumentedOrder) {
       const std::uint64_t before = transport->bytes_sent();
       transport->Transport::all_reduce(exec, elements, ReduceOp::sum, soon());
       expect_same_bits(elements, ring_sum(first_ranks(transport->size()), count));
-      // Every chunk but the own one in the first half, but the next rank's in the second.
+      // In the first half every chunk but the own one; in the second every chunk but the next
+      // rank's.
       const auto left_out = [&](int chunk) {
         const Chunk c = ring_chunk(count, chunk, transport->size());
         return c.end - c.begin;
@@ -147,7 +148,7 @@ TEST(Collectives, ReduceScatterLeavesTheOwnChunk) {
   });
 }
 
-// A native sum may take any order; its error is bounded by that of the longest chain.
+// A native sum may take any order; the longest chain bounds its error.
 TEST(Collectives, TheTransportsOwnSumIsClose) {
   for_each_size([](auto transport) {
     Workspace workspace;
@@ -221,7 +222,7 @@ TEST(Collectives, ARingThatWaitsForAnAbsentRankEndsAtItsDeadline) {
   });
 }
 
-// Sums over `members` of the transport, which name this rank, in that order.
+// Sums over `members` of the transport, in that order; they include this rank.
 void expect_subset_sums(Transport& transport, const std::vector<int>& members) {
   Workspace workspace;
   const Exec exec{.workspace = &workspace};
@@ -267,7 +268,7 @@ TEST(Subset, OfASubset) {
     std::rotate(members.begin(), members.begin() + 1, members.end());
     const auto rotated = transport->subset(members);
     if (rotated->rank() == 0) return;
-    // All of `rotated` but its rank 0, which is rank 1 of the transport (or 0 of one rank).
+    // `rotated` without its rank 0, which is rank 1 of the transport (or 0 if there is one rank).
     std::vector<int> rest = first_ranks(rotated->size());
     rest.erase(rest.begin());
     const auto subset = rotated->subset(rest);
@@ -319,7 +320,7 @@ TEST(Subset, RefusesWhatIsNoGroupOfThisRank) {
   });
 }
 
-/// A transport whose ranks are dealt out to two nodes.
+/// A transport whose ranks are on two nodes.
 class TwoNodes final : public Transport {
  public:
   explicit TwoNodes(Transport& inner) : inner_(inner) {}

@@ -74,7 +74,7 @@ TEST_F(IdFiles, ReadersMayComeFirst) {
   for (const Bytes& id : ids) EXPECT_EQ(id, id_of(2));
 }
 
-// A file that an earlier job left is not taken for this one's, and is replaced.
+// An earlier job's file is not mistaken for this job's, and is replaced.
 TEST_F(IdFiles, AnOldFileIsNotRead) {
   IdFile(path(), 7).write(id_of(3));
   const IdFile file(path(), 8);

@@ -4,8 +4,8 @@
 #
 # usage: killed_rank_test.sh RANKS PROGRAM MPIRUN [OPTION OF MPIRUN]...
 #
-# Runs PROGRAM, whose last rank kills itself, on RANKS ranks: all others must finish. What mpirun
-# makes of the killed one, in messages and exit status, differs between versions.
+# Runs PROGRAM, whose last rank kills itself, on RANKS ranks; all others must finish. mpirun's
+# messages and exit status for the killed rank differ between versions.
 set -uo pipefail
 ranks=$1 program=$2
 shift 2

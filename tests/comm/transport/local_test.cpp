@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What ranks as threads promise beyond the contract of all transports.
+// Promises of ranks as threads beyond those of all transports.
 #include "comm/transport/local/local.hpp"
 
 #include <gtest/gtest.h>
@@ -81,14 +81,14 @@ TEST(Local, MessagesOfARankThatIsGoneAreNotRead) {
     transports[0]->send(message, 1);
     (void)transports[0]->start({});
     transports[0].reset();
-  }  // where a sanitizer would see a read of it
+  }  // a sanitizer would now see a read of it
   Bytes buffer(1000);
   transports[1]->recv(buffer, 0, nullptr);
   EXPECT_NE(thrown_by([&] { wait_for_all(*transports[1]); }).find("rank 0 is gone"),
             std::string::npos);
 }
 
-// A sender may leave in the middle of a copy, and then free what it sent.
+// A sender may leave in the middle of a copy and then free its buffer.
 TEST(Local, ASenderThatLeavesLetsACopyEnd) {
   for (int round = 0; round < 20; ++round) {
     auto transports = local_transports(2);
@@ -142,7 +142,7 @@ TEST(Local, TransportsMayDieInAnyOrder) {
   }
 }
 
-// Strict ranks. Rank `rank` sends a message to `peer`, or receives one, with a start of its own.
+// Strict ranks. Rank `rank` sends a message to `peer`, or receives one, with its own start.
 class StrictRanks {
  public:
   explicit StrictRanks(int size)
@@ -157,7 +157,8 @@ class StrictRanks {
     of(rank).recv(received_.emplace_back(sent_.size()), peer, nullptr);
     return start(rank);
   }
-  // Waits on all ranks at once for all that they started; whether each came to its end: + or -.
+  // Waits on all ranks at once for everything they started; returns + or - for each: did it
+  // complete?
   std::string wait(std::chrono::milliseconds most) {
     std::vector<std::thread> threads;
     std::string ends(transports_.size(), '-');

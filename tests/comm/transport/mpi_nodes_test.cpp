@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What travels between nodes: MPI is made to say that ranks 2 n and 2 n + 1 share a node, and its
-// sends are watched. Messages arrive whole, in pieces as long as chunk_bytes says or, where it says
-// nothing, short ones to another node and one to the same.
+// Traffic between nodes: MPI is made to report that ranks 2 n and 2 n + 1 share a node, and the
+// test watches its sends. Messages arrive whole; their pieces are as long as chunk_bytes, or by
+// default short to another node and single within a node.
 #include <mpi.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@ constexpr std::size_t kShort = std::size_t{60} << 10;
 constexpr std::size_t kSizes[] = {0,          1,          kShort - 1,     kShort,
                                   kShort + 1, 2 * kShort, 20 * kShort + 7};
 
-constexpr std::size_t kWindow = 16;  // every so many full pieces, a send is synchronous
+constexpr std::size_t kWindow = 16;  // the send of every kWindow-th full piece is synchronous
 
-/// What one rank sent another.
+/// One rank's traffic to another.
 struct Sent {
   std::size_t longest = 0;  // bytes of a send
   std::size_t sends = 0, synchronous = 0;
@@ -34,7 +34,7 @@ std::vector<std::byte> message_of(int from, int to, std::size_t bytes) {
   return message;
 }
 
-/// Whether every message of `bytes` bytes came to every rank as it was sent.
+/// Whether every message of `bytes` bytes reached every rank intact.
 bool arrives(winnow::Transport& transport, std::size_t bytes) {
   const int rank = transport.rank(), size = transport.size();
   std::vector<std::vector<std::byte>> out, in;
@@ -64,7 +64,7 @@ bool expect(int rank, int peer, const char* what, std::size_t found, std::size_t
   return false;
 }
 
-/// `chunk_bytes` as mpi_transport() takes them; the longest piece of a lane follows from them.
+/// Checks the longest piece of each lane; `chunk_bytes` as for mpi_transport().
 bool messages_are_cut(int rank, int size, std::size_t chunk_bytes) {
   const auto transport = winnow::mpi_transport(MPI_COMM_WORLD, chunk_bytes);
   if (transport->node() != rank / 2 * 2) return false;
@@ -133,7 +133,7 @@ void take_note(int peer, int count, bool synchronous) {
 
 }  // namespace
 
-// These stand before those of MPI, which has them as PMPI_ too.
+// These replace MPI's own functions, which also exist as PMPI_*.
 extern "C" int MPI_Comm_split_type(MPI_Comm communicator, int, int key, MPI_Info, MPI_Comm* node) {
   int rank = 0;
   PMPI_Comm_rank(communicator, &rank);

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What simulated ranks promise beyond the contract of all transports: times with a closed form, the
-// same ones in every run, and an error for whatever would hang or get lost.
+// Promises of simulated ranks beyond those of all transports: times with a closed form, equal in
+// every run, and an error for whatever would hang or get lost.
 #include "comm/transport/simulated/simulated.hpp"
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@ using Bytes = std::vector<std::byte>;
 using Rank = std::shared_ptr<SimulatedTransport>;
 using Times = std::vector<double>;
 
-// Small whole numbers, so that times are exact: between nodes 3 s and 1 B/s a node, inside 1 s and
-// 4 B/s a rank.
+// Small whole numbers, so that times are exact: 3 s and 1 B/s per node between nodes, 1 s and 4 B/s
+// per rank within.
 SimulatedWorld world_of(std::string_view topology, std::string_view links = "") {
   const std::string all = "inter=3s,1B/s intra=1s,4B/s";
   return {.topology = Topology::parse(topology),
@@ -34,7 +34,7 @@ void wait_for_all(Transport& transport) {
   transport.wait(transport.start({}), Deadline::never());
 }
 
-/// One message of `message_bytes` from each first to its second.
+/// Sends one message of `message_bytes` from each first to its second.
 SimulatedResult send_between(const SimulatedWorld& world, std::size_t message_bytes,
                              const std::vector<std::pair<int, int>>& messages) {
   return world.run([&](const Rank& rank) {
@@ -63,7 +63,7 @@ bool contains(const std::string& text, std::string_view part) {
 
 TEST(SimulatedTime, OfAMessageIsLatencyAndTransfer) {
   const SimulatedResult between = send_between(world_of("2x1"), 100, {{0, 1}});
-  EXPECT_EQ(between.seconds, (Times{100, 103}));  // the sender has done when the last byte left
+  EXPECT_EQ(between.seconds, (Times{100, 103}));  // the sender is done when the last byte has left
   EXPECT_EQ(between.transfers, (std::vector{SimulatedTransfer{0, 1, 100, 0, 103}}));
   EXPECT_EQ(send_between(world_of("1x2"), 100, {{0, 1}}).seconds, (Times{25, 26}));
   EXPECT_EQ(send_between(world_of("2x1"), 0, {{0, 1}}).seconds, (Times{0, 3}));
@@ -90,10 +90,10 @@ TEST(SimulatedTime, RanksThatShareAnUplinkTakeTurns) {
 TEST(SimulatedTime, IncastIsSerial) {
   EXPECT_EQ(send_between(world_of("4x1"), 100, {{1, 0}, {2, 0}, {3, 0}}).seconds,
             (Times{303, 100, 100, 100}));
-  // To different ranks of one node too.
+  // Also to different ranks of one node.
   EXPECT_EQ(send_between(world_of("2,1,1"), 100, {{2, 0}, {3, 1}}).seconds,
             (Times{103, 203, 100, 100}));
-  // Inside a node a rank has a port of its own.
+  // Within a node each rank has its own port.
   EXPECT_EQ(send_between(world_of("1x4"), 100, {{1, 0}, {2, 0}, {3, 2}}).seconds,
             (Times{51, 25, 26, 25}));
   const SimulatedWorld one_memory = world_of("1x4", "intra=1s,4B/s,per-node");
@@ -163,7 +163,7 @@ TEST(SimulatedTime, OfTheRingIsItsFormula) {
 
 /// Every rank sends `message_bytes` to every other one; rank r begins with r + 1.
 void all_to_all(Transport& transport, std::uint64_t message_bytes) {
-  // Address space that nothing may touch.
+  // Address space that must not be touched.
   auto* nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
   const int size = transport.size(), rank = transport.rank();
   for (int distance = 1; distance < size; ++distance) {
@@ -187,7 +187,7 @@ TEST(SimulatedTime, OfAnAllToAllAmongManyIsItsFormula) {
   for (const std::uint64_t messages : result.messages_sent) EXPECT_EQ(messages, kRanks - 1U);
 }
 
-/// What the rank of a random program has at its end, and when.
+/// A rank's state at the end of a random program, and the time.
 struct Outcome {
   SimulatedResult result;
   std::vector<Bytes> received;
@@ -339,7 +339,7 @@ TEST(SimulatedError, ARankThatThrowsIsNamedAndItsErrorRethrown) {
   EXPECT_TRUE(contains(text, "rank 1, which is gone: no gradient")) << text;
 }
 
-// A sanitizer would see a read of what a rank took with it.
+// A sanitizer would see a read of freed memory.
 TEST(SimulatedError, MemoryOfARankThatIsGoneIsNotTouched) {
   EXPECT_NE(thrown_by([] {
               (void)world_of("2x1").run([](const Rank& rank) {
@@ -379,7 +379,7 @@ TEST(SimulatedError, BothRanksLearnThatAMessageIsTooLong) {
 }
 
 TEST(SimulatedError, MessagesThatNobodyReceivedAreAnError) {
-  // Left for good, not begun to leave, and not started.
+  // Has left entirely, has not begun to leave, has not been started.
   for (const double seconds : {50.0, 0.0, -1.0}) {
     const std::string text = thrown_by([&] {
       (void)world_of("3x1").run([&](const Rank& rank) {

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What every transport promises: order, sizes, tickets, errors, and no allocation after a while.
-// The collectives are in collectives_test.cpp.
+// Promises of every transport: order, sizes, tickets, errors, and no allocation after warm-up. The
+// collectives are in collectives_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(60));
 }
 
-// Message `number` from one rank to another: all three can be told from its bytes.
+// Message `number` from one rank to another; its bytes identify all three.
 Bytes pattern(int from, int to, int number, std::size_t size) {
   Bytes bytes(size);
   std::uint32_t state = static_cast<std::uint32_t>(from * 7919 + to * 104729 + number * 1299709);
@@ -62,9 +62,8 @@ void expect_unusable(Transport& transport) {
   EXPECT_THROW(transport.wait({}, soon()), CommError);
 }
 
-// Every rank exchanges messages of `sizes` with every other one; `slack` is room that buffers have
-// beyond the message, where sizes travel; `per_ticket` how many messages a peer gets with one
-// start.
+// Every rank exchanges messages of `sizes` with every other one. `slack`: extra bytes of receive
+// buffers, if sizes travel. `per_ticket`: messages to each peer per start.
 void exchange_all(Transport& transport, const std::vector<std::size_t>& sizes, std::size_t slack,
                   std::size_t per_ticket) {
   const int size = transport.size(), rank = transport.rank();
@@ -129,7 +128,7 @@ TEST(Transport, AMessageMaySpanMegabytes) {
   });
 }
 
-// Sizes and grouping drawn at random, the same on both ends; all waits at random depth.
+// Random sizes and grouping, equal at both ends; waits at random depth.
 TEST(Transport, RandomTrafficArrives) {
   for_each_size([](auto transport) {
     std::mt19937 random(12345);
@@ -141,9 +140,9 @@ TEST(Transport, RandomTrafficArrives) {
   });
 }
 
-// The answer is sent only after wait for the question's ticket has returned, though the receipt of
-// the answer is under way already. Not where a start ends before the next one begins: rank 1 would
-// wait for a message behind one that waits for it.
+// Rank 1 answers only after wait has returned for the question's ticket, though the receipt of the
+// answer is already under way. Not for transports where a start must end before the next one
+// begins: rank 1 would wait for a message behind one that waits for it.
 TEST(Transport, WaitIgnoresLaterTickets) {
   for_each_size([](auto transport) {
     const int rank = transport->rank();
@@ -233,7 +232,7 @@ TEST(Transport, ADeadlineEndsAWaitForAMessageThatNeverComes) {
     const Ticket ticket = transport->start({});
     const std::string said =
         thrown_by([&] { transport->wait(ticket, Deadline::after(std::chrono::milliseconds(20))); });
-    // A peer whose deadline passed first may have told of its own.
+    // A peer whose deadline passed first may have aborted.
     const bool named = said.find("rank " + std::to_string(peer)) != std::string::npos;
     EXPECT_TRUE(named || said.find("aborted: ") != std::string::npos) << said;
     expect_unusable(*transport);
@@ -288,7 +287,7 @@ TEST(Transport, AbortTakesLongReasons) {
   });
 }
 
-// Also shorter ones, where sizes do not travel.
+// Also shorter ones, if sizes do not travel.
 TEST(Transport, RefusesMessagesThatDoNotFitTheirBuffer) {
   struct Case {
     std::size_t message, buffer;
@@ -302,7 +301,7 @@ TEST(Transport, RefusesMessagesThatDoNotFitTheirBuffer) {
       const Bytes message(c.message);
       Bytes buffer(c.buffer + 1000, kUntouched), answer(1);
       if (rank == 1) {
-        // Notices on its own, or when the receiver aborts.
+        // Notices by itself, or when the receiver aborts.
         EXPECT_THROW(
             {
               transport->send(message, 0);
