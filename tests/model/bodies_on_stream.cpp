@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -40,17 +41,119 @@ void launch(const Exec& exec, Body body) {
   WINNOW_CUDA_TRY(tests::launch_kernel(stream_of(exec), run));
 }
 
-/// An operation as a kernel that takes its arguments by value.
+// A kernel takes its arguments by value. So does each launch here, and it copies lists in host
+// memory, which the host may change behind it. What they name is in device memory.
+
+template <class Arg>
+class Held {
+ public:
+  explicit Held(const Arg& arg) : arg_(arg) {}
+  const Arg& get() const { return arg_; }
+
+ private:
+  Arg arg_;
+};
+
+template <class T>
+class HeldList {
+ public:
+  explicit HeldList(std::span<const T> list) : list_(list.begin(), list.end()) {}
+  std::span<const T> get() const { return list_; }
+
+ private:
+  std::vector<T> list_;
+};
+template <>
+class Held<std::span<const std::span<const std::byte>>>
+    : public HeldList<std::span<const std::byte>> {
+  using HeldList::HeldList;
+};
+template <>
+class Held<std::span<const DecodeJob>> : public HeldList<DecodeJob> {
+  using HeldList::HeldList;
+};
+
+/// A job with a list that `list_of(job)` names.
+template <class Job, auto list_of>
+class HeldJob {
+ public:
+  explicit HeldJob(const Job& job) : job_(job), list_(list_of(job_)) {}
+  Job get() const {
+    Job job = job_;
+    list_of(job) = list_.get();
+    return job;
+  }
+
+ private:
+  using List = std::remove_reference_t<decltype(list_of(std::declval<Job&>()))>;
+  Job job_;
+  HeldList<std::remove_const_t<typename List::element_type>> list_;
+};
+constexpr auto kMessages = [](auto& job) -> auto& { return job.messages; };
+constexpr auto kTerms = [](auto& job) -> auto& { return job.terms.host; };
+constexpr auto kPieces = [](auto& job) -> auto& { return job.pieces.host; };
+
+template <>
+class Held<CheckHeadersJob> : public HeldJob<CheckHeadersJob, kMessages> {
+  using HeldJob::HeldJob;
+};
+template <>
+class Held<JudgeMessagesJob> : public HeldJob<JudgeMessagesJob, kMessages> {
+  using HeldJob::HeldJob;
+};
+template <>
+class Held<OrderedSumJob> : public HeldJob<OrderedSumJob, kTerms> {
+  using HeldJob::HeldJob;
+};
+template <>
+class Held<SelectSumsJob> : public HeldJob<SelectSumsJob, kTerms> {
+  using HeldJob::HeldJob;
+};
+template <>
+class Held<KeepSumsJob> : public HeldJob<KeepSumsJob, kTerms> {
+  using HeldJob::HeldJob;
+};
+template <>
+class Held<OwnedJob> : public HeldJob<OwnedJob, kPieces> {
+  using HeldJob::HeldJob;
+};
+template <>
+class Held<FeedbackQuantizeJob> {
+ public:
+  explicit Held(const FeedbackQuantizeJob& job) : job_(job), out_(job.out) {}
+  FeedbackQuantizeJob get() const {
+    FeedbackQuantizeJob job = job_.get();
+    job.out = out_.get();
+    if (job.key_there != nullptr) job.key = *job.key_there;
+    return job;
+  }
+
+ private:
+  HeldJob<FeedbackQuantizeJob, kPieces> job_;
+  HeldList<std::span<std::byte>> out_;
+};
+
+/// An operation as a kernel.
 template <auto operation>
 struct OnStream;
 template <class... Args, void (*Bodies::*operation)(const Exec&, Args...)>
 struct OnStream<operation> {
   static void enqueue(const Exec& exec, Args... args) {
-    launch(exec, [held = std::tuple<std::decay_t<Args>...>(args...)](const Exec& host) {
-      std::apply([&](const auto&... each) { (kCpu.*operation)(host, each...); }, held);
+    launch(exec, [held = std::tuple<Held<std::decay_t<Args>>...>(
+                      Held<std::decay_t<Args>>(args)...)](const Exec& host) {
+      std::apply([&](const auto&... each) { (kCpu.*operation)(host, each.get()...); }, held);
     });
   }
 };
+
+/// Bodies take their scratch from the host.
+template <class... Args>
+std::size_t no_scratch(const Exec&, Args...) {
+  return 0;
+}
+
+/// Launches copy the terms themselves.
+void keep_terms(const Exec&, PlacedTerms&) {}
 
 // The runtime copies and clears memory, unless a condition turns that into kernels.
 
@@ -78,26 +181,56 @@ void enqueue_list(const Exec& exec, std::span<std::byte> to, std::span<const std
 }  // namespace
 
 constinit const Bodies kCuda{
+    .add_owned = OnStream<&Bodies::add_owned>::enqueue,
     .all_finite = OnStream<&Bodies::all_finite>::enqueue,
     .average = OnStream<&Bodies::average>::enqueue,
+    .bitmap_decode = OnStream<&Bodies::bitmap_decode>::enqueue,
+    .check_headers = OnStream<&Bodies::check_headers>::enqueue,
+    .check_values = OnStream<&Bodies::check_values>::enqueue,
+    .checksums = OnStream<&Bodies::checksums>::enqueue,
     .copy = enqueue_copy,
     .dequantize = OnStream<&Bodies::dequantize>::enqueue,
+    .eliasfano_decode = OnStream<&Bodies::eliasfano_decode>::enqueue,
+    .end_call = OnStream<&Bodies::end_call>::enqueue,
     .feedback_add = OnStream<&Bodies::feedback_add>::enqueue,
     .feedback_keep = OnStream<&Bodies::feedback_keep>::enqueue,
+    .feedback_quantize = OnStream<&Bodies::feedback_quantize>::enqueue,
+    .feedback_select = OnStream<&Bodies::feedback_select>::enqueue,
+    .feedback_select_scratch = no_scratch,
+    .feedback_threshold = OnStream<&Bodies::feedback_threshold>::enqueue,
+    .feedback_threshold_scratch = no_scratch,
     .fill = OnStream<&Bodies::fill>::enqueue,
     .fits = OnStream<&Bodies::fits>::enqueue,
     .from_ordered = OnStream<&Bodies::from_ordered>::enqueue,
+    .judge_messages = OnStream<&Bodies::judge_messages>::enqueue,
+    .keep_sums = OnStream<&Bodies::keep_sums>::enqueue,
+    .merge = OnStream<&Bodies::merge>::enqueue,
     .narrow = OnStream<&Bodies::narrow>::enqueue,
+    .ordered_sum = OnStream<&Bodies::ordered_sum>::enqueue,
+    .place_terms = keep_terms,
+    .positions_of = OnStream<&Bodies::positions_of>::enqueue,
     .put = OnStream<&Bodies::put>::enqueue,
     .put_back = OnStream<&Bodies::put_back>::enqueue,
     .quantize = OnStream<&Bodies::quantize>::enqueue,
+    .raw32_decode = OnStream<&Bodies::raw32_decode>::enqueue,
     .reduce = OnStream<&Bodies::reduce>::enqueue,
     .residual_add = OnStream<&Bodies::residual_add>::enqueue,
     .scale = OnStream<&Bodies::scale>::enqueue,
+    .seal = OnStream<&Bodies::seal>::enqueue,
+    .seal_bitmap = OnStream<&Bodies::seal_bitmap>::enqueue,
+    .seal_eliasfano = OnStream<&Bodies::seal_eliasfano>::enqueue,
+    .seal_raw32 = OnStream<&Bodies::seal_raw32>::enqueue,
+    .select_sums = OnStream<&Bodies::select_sums>::enqueue,
+    .select_sums_scratch = no_scratch,
+    .split_by_owner = OnStream<&Bodies::split_by_owner>::enqueue,
+    .split_scratch = no_scratch,
     .store = enqueue_list,
+    .store_owned = OnStream<&Bodies::store_owned>::enqueue,
     .take = OnStream<&Bodies::take>::enqueue,
+    .take_owned = OnStream<&Bodies::take_owned>::enqueue,
     .to_ordered = OnStream<&Bodies::to_ordered>::enqueue,
     .widen = OnStream<&Bodies::widen>::enqueue,
+    .write_owned = OnStream<&Bodies::write_owned>::enqueue,
     .zero = enqueue_zeros,
 };
 
