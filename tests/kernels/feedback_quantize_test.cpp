@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <vector>
 #include <winnow/error.hpp>
 
 #include "kernels/value_coding.hpp"
+#include "tests/harness/kernel_place.hpp"
+#include "tests/kernels/cases/quantize_cases.hpp"
 #include "tests/kernels/inputs.hpp"
-#include "tests/kernels/targets.hpp"
 #include "tests/kernels/value_formats.hpp"
 
 namespace winnow::tests {
@@ -18,112 +21,87 @@ using kernels::Partition;
 using kernels::RandomKey;
 using kernels::ValueFormat;
 
-constexpr RandomKey kKey{.seed = 77, .call = 5, .rank = 2, .stage = 1000};
 constexpr std::uint32_t kNobody = 0xffffffff;
 
-/// Where pieces lie: base and size, and the whole.
-struct Pieces {
-  std::vector<std::pair<std::uint64_t, std::size_t>> at;
-  std::uint64_t count;
-};
-
-/// One piece of everything; many with and without gaps, some shorter than a unit, one empty.
-std::vector<Pieces> all_pieces() {
-  std::vector<Pieces> all;
-  for (const std::size_t count : {0u, 1u, 63u, 64u, 65u, 255u, 257u, 4097u, 9000u}) {
-    all.push_back({{{0, count}}, count});
-  }
-  all.push_back(
-      {{{0, 100}, {128, 1}, {192, 64}, {256, 65}, {1024, 0}, {1024, 3000}, {4096, 1234}}, 5330});
-  all.push_back({{{64, 7000}, {7104, 63}, {20'032, 68}}, 20'100});
-  all.push_back({{{640, 5000}}, 30'001});
-  return all;
-}
-
-struct State {
-  std::vector<std::vector<float>> gradient, residual;  // by piece
-  std::vector<Coded> out;                              // by owner
-  std::vector<float> own;
-  bool finite = false;
-};
-
 struct Step {
-  Pieces pieces;
-  Partition partition;
-  std::uint32_t self;
-  float decay;
+  QuantizeCase c;
   ValueFormat format;
+  float decay = 0.875F;
 };
 
-State begin(const Step& step, Input input) {
-  State state;
-  for (std::size_t p = 0; p < step.pieces.at.size(); ++p) {
-    const auto seed = static_cast<std::uint32_t>(2 * p);
-    state.gradient.push_back(make_input(input, step.pieces.at[p].second, seed));
-    state.residual.push_back(make_input(Input::normal, step.pieces.at[p].second, seed + 1));
-  }
-  for (std::uint32_t o = 0; o < step.partition.owners(); ++o) {
-    state.out.emplace_back(step.format, o == step.self ? 0 : step.partition.local_count(o));
-  }
-  if (step.self < step.partition.owners()) state.own.resize(step.partition.local_count(step.self));
-  return state;
-}
-
-State run(const Step& step, State state, const Exec& exec) {
+/// The step on a place; `key_there` is what it finds in memory, where not null.
+void run_on(const Exec& exec, const Step& step, QuantizeState& state,
+            const RandomKey* key_there = nullptr) {
+  const QuantizeCase& c = step.c;
+  const Workspace::Scope scope(kernels::scratch_of(exec));
+  std::vector<OnPlace<float>> gradient, residual;
+  std::vector<OnPlace<std::byte>> out;
   std::vector<FeedbackPiece> pieces;
-  for (std::size_t p = 0; p < step.pieces.at.size(); ++p) {
-    pieces.push_back({state.gradient[p], state.residual[p], step.pieces.at[p].first});
+  std::vector<std::span<std::byte>> messages;
+  for (std::size_t p = 0; p < c.at.size(); ++p) {
+    gradient.emplace_back(exec, state.gradient[p]);
+    residual.emplace_back(exec, state.residual[p]);
+    pieces.push_back({gradient[p].span().subspan(c.offset), residual[p].span(), c.at[p].first});
   }
-  std::vector<std::span<std::byte>> out;
-  for (Coded& coded : state.out) out.push_back(coded.span());
-  Workspace workspace;
-  Exec with_workspace = exec;
-  with_workspace.workspace = &workspace;
-  std::uint32_t not_finite = 0;
-  kernels::feedback_quantize(with_workspace, {.pieces = kernels::place<FeedbackPiece>(exec, pieces),
-                                              .decay = step.decay,
-                                              .partition = step.partition,
-                                              .self = step.self,
-                                              .format = step.format,
-                                              .key = kKey,
-                                              .out = out,
-                                              .own = state.own,
-                                              .not_finite = &not_finite});
-  state.finite = not_finite == 0;
-  return state;
+  for (const std::span<std::byte> message : state.messages()) {
+    messages.push_back(out.emplace_back(exec, message).span());
+  }
+  OnPlace<float> own(exec, state.own);
+  OnPlace<std::uint32_t> not_finite(exec, 1);
+  kernels::feedback_quantize(exec, {.pieces = kernels::place<FeedbackPiece>(exec, pieces),
+                                    .decay = step.decay,
+                                    .partition = c.partition(),
+                                    .self = c.self,
+                                    .format = step.format,
+                                    .key = key_there == nullptr ? kQuantizeKey : RandomKey{},
+                                    .out = messages,
+                                    .own = own.span(),
+                                    .not_finite = not_finite.data(),
+                                    .key_there = key_there});
+  for (std::size_t p = 0; p < c.at.size(); ++p) {
+    state.gradient[p] = gradient[p].download();
+    state.residual[p] = residual[p].download();
+  }
+  for (std::size_t owner = 0; owner < out.size(); ++owner) {
+    std::ranges::copy(out[owner].download(), state.out[owner].span().begin());
+  }
+  state.own = own.download();
+  state.finite = not_finite.download().front() == 0;
 }
 
 /// The same in plain loops over positions, with quantize.
-State specified(const Step& step, State state) {
-  const Partition& partition = step.partition;
-  std::vector<std::vector<float>> acc(partition.owners());
-  std::vector<std::vector<float*>> residual(partition.owners());
-  for (std::uint32_t o = 0; o < partition.owners(); ++o) {
+QuantizeState specified(const Step& step, QuantizeState state,
+                        const RandomKey& key = kQuantizeKey) {
+  const QuantizeCase& c = step.c;
+  const Partition partition = c.partition();
+  std::vector<std::vector<float>> acc(c.owners);
+  std::vector<std::vector<float*>> residual(c.owners);
+  for (std::uint32_t o = 0; o < c.owners; ++o) {
     acc[o].resize(partition.local_count(o));
     residual[o].resize(partition.local_count(o));
   }
-  state.finite = true;
-  for (std::size_t p = 0; p < step.pieces.at.size(); ++p) {
-    for (std::size_t i = 0; i < step.pieces.at[p].second; ++i) {
-      const std::uint64_t position = step.pieces.at[p].first + i;
+  for (std::size_t p = 0; p < c.at.size(); ++p) {
+    for (std::size_t i = 0; i < c.at[p].second; ++i) {
+      const std::uint64_t position = c.at[p].first + i;
       const std::uint32_t owner = partition.owner_of_unit(position / Partition::kUnit);
       const float kept = step.decay * state.residual[p][i];
-      const float sum = state.gradient[p][i] + kept;
+      const float sum = state.gradient[p][c.offset + i] + kept;
       const bool finite = std::isfinite(sum);
       state.finite = state.finite && finite;
       const std::uint64_t local = partition.local(position);
-      acc[owner][local] = finite || owner == step.self ? sum : 0;
+      acc[owner][local] = finite || owner == c.self ? sum : 0;
       if (finite) residual[owner][local] = &state.residual[p][i];
     }
   }
-  for (std::uint32_t o = 0; o < partition.owners(); ++o) {
-    if (o == step.self) {
+  for (std::uint32_t o = 0; o < c.owners; ++o) {
+    if (o == c.self) {
       state.own = acc[o];
       continue;
     }
-    RandomKey key = kKey;
-    key.stage += o;
-    quantize({.place = Place::reference}, step.format, key, acc[o], state.out[o].span());
+    RandomKey of_owner = key;
+    of_owner.stage += o;
+    kernels::quantize({.place = Place::reference}, step.format, of_owner, acc[o],
+                      state.out[o].span());
     for (std::size_t i = 0; i < acc[o].size(); ++i) {
       if (residual[o][i] != nullptr) *residual[o][i] = acc[o][i];
     }
@@ -131,128 +109,185 @@ State specified(const Step& step, State state) {
   return state;
 }
 
-void expect_equal(const State& got, const State& expected) {
+void expect_equal(const QuantizeState& got, const QuantizeState& expected) {
   EXPECT_EQ(got.finite, expected.finite);
   EXPECT_TRUE(got.out == expected.out);
-  EXPECT_TRUE(same_bits(got.own, expected.own));
+  EXPECT_TRUE(same_bits_or_nan(got.own, expected.own));
   for (std::size_t p = 0; p < got.residual.size(); ++p) {
     EXPECT_TRUE(same_bits(got.gradient[p], expected.gradient[p])) << "piece " << p;
     EXPECT_TRUE(same_bits(got.residual[p], expected.residual[p])) << "piece " << p;
   }
 }
 
-/// Runs both bodies on every target and with several threads.
-void expect_specified(const Step& step, Input input) {
-  const State before = begin(step, input);
-  const State expected = specified(step, before);
-  expect_equal(run(step, before, {.place = Place::reference}), expected);
-  for_each_target([&] {
-    for (const int threads : {1, 3}) {
-      SCOPED_TRACE(threads);
-      expect_equal(run(step, before, {.threads = threads}), expected);
+/// Each step by every body.
+void expect_specified(const std::vector<Step>& steps) {
+  std::vector<QuantizeState> expected;
+  for (const Step& step : steps) expected.push_back(specified(step, begin(step.c, step.format)));
+  for_each_body([&](const Exec& exec) {
+    for (std::size_t s = 0; s < steps.size(); ++s) {
+      SCOPED_TRACE(described(steps[s].c, steps[s].format));
+      QuantizeState got = begin(steps[s].c, steps[s].format);
+      run_on(exec, steps[s], got);
+      expect_equal(got, expected[s]);
     }
   });
 }
 
-TEST(FeedbackQuantize, EveryFormatIsAsSpecified) {
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    for (const Pieces& pieces : all_pieces()) {
-      SCOPED_TRACE(pieces.count);
-      expect_specified({pieces, Partition(1, pieces.count), kNobody, 1, format}, Input::normal);
-      expect_specified({pieces, Partition(3, pieces.count), 1, 0.75f, format}, Input::normal);
-    }
-  }
+/// Longer ones than piece_lists, with and without gaps.
+std::vector<QuantizeCase> long_lists() {
+  return {{.at = {{0, 9000}}, .count = 9000},
+          {.at = {{64, 7000}, {7104, 63}, {20'032, 68}}, .count = 20'100},
+          {.at = {{640, 5000}}, .count = 30'001}};
 }
 
-TEST(FeedbackQuantize, EveryPartitionIsAsSpecified) {
+TEST(FeedbackQuantize, EveryFormatIsAsSpecifiedAtAwkwardSizes) {
+  std::vector<Step> steps;
   for (const ValueFormat& format : all_formats()) {
-    if (format.block != format.coding->default_block) continue;
-    SCOPED_TRACE(name_of(format));
-    for (const std::uint32_t owners : {1u, 2u, 4u, 7u}) {
-      for (const std::uint32_t self : {kNobody, 0u, owners - 1}) {
-        SCOPED_TRACE(std::to_string(owners) + " owners, self " + std::to_string(self));
-        for (const Pieces& pieces : {all_pieces()[9], all_pieces()[10]}) {
-          expect_specified({pieces, Partition(owners, pieces.count), self, 1, format},
-                           Input::cauchy);
-        }
-      }
+    for (QuantizeCase c : awkward_sizes()) {
+      steps.push_back({c, format});
+      c.owners = 3;
+      c.self = 1;
+      steps.push_back({c, format, 0.75F});
     }
   }
+  expect_specified(steps);
+}
+
+TEST(FeedbackQuantize, LongMessagesAreAsSpecified) {
+  const std::size_t count = many(1 << 17);
+  std::vector<Step> steps;
+  for (const ValueFormat& format : default_formats()) {
+    steps.push_back({{.at = {{0, count}}, .count = count}, format});
+    for (const QuantizeCase& c : long_lists()) steps.push_back({c, format, 1});
+  }
+  expect_specified(steps);
+}
+
+TEST(FeedbackQuantize, EveryListOfPiecesIsAsSpecified) {
+  std::vector<Step> steps;
+  for (const ValueFormat& format : all_formats()) {
+    for (const QuantizeCase& c : piece_lists()) steps.push_back({c, format});
+  }
+  expect_specified(steps);
 }
 
 TEST(FeedbackQuantize, EveryInputIsAsSpecified) {
-  const Pieces pieces = all_pieces()[9];
-  for (const ValueFormat& format : all_formats()) {
-    if (format.block != format.coding->default_block) continue;
-    SCOPED_TRACE(name_of(format));
-    for (const Input input : {Input::all_equal, Input::all_zero, Input::denormal, Input::not_finite,
-                              Input::mostly_not_finite}) {
-      SCOPED_TRACE(input);
-      expect_specified({pieces, Partition(1, pieces.count), kNobody, 1, format}, input);
-      expect_specified({pieces, Partition(4, pieces.count), 2, 1, format}, input);
+  std::vector<Step> steps;
+  for (const ValueFormat& format : default_formats()) {
+    for (QuantizeCase c : piece_lists()) {
+      for (const Input input : {Input::cauchy, Input::all_equal, Input::all_zero, Input::denormal,
+                                Input::not_finite, Input::mostly_not_finite}) {
+        c.input = input;
+        steps.push_back({c, format});
+      }
     }
   }
+  expect_specified(steps);
+}
+
+TEST(FeedbackQuantize, EveryPartitionIsAsSpecified) {
+  std::vector<Step> steps;
+  for (const ValueFormat& format : default_formats()) {
+    for (QuantizeCase c : shared_pieces()) {
+      c.input = c.owners == 3 ? Input::not_finite : Input::cauchy;
+      steps.push_back({c, format});
+    }
+  }
+  expect_specified(steps);
+}
+
+TEST(FeedbackQuantize, MisalignedGradientsAndLongBlocksAreAsSpecified) {
+  std::vector<Step> steps;
+  for (ValueFormat format : default_formats()) {
+    for (std::size_t offset = 1; offset < 4; ++offset) {
+      steps.push_back({{.at = {{0, 3001}}, .count = 3001, .offset = offset}, format});
+    }
+    if (format.block == 0) continue;
+    format.block = 65536;
+    steps.push_back({{.at = {{64, 140'000}}, .count = 140'100}, format});
+  }
+  expect_specified(steps);
 }
 
 TEST(FeedbackQuantize, OneElementThatIsNotFiniteKeepsItsResidualAlone) {
   constexpr std::size_t kCount = 5000;
-  for (const std::size_t bad : {std::size_t{0}, std::size_t{777}, kCount - 1}) {
-    for (const ValueFormat& format : all_formats()) {
-      const Pieces pieces{{{0, kCount}}, kCount};
-      const Step step{pieces, Partition(1, kCount), kNobody, 1, format};
-      State before = begin(step, Input::normal);
-      before.gradient[0][bad] = std::numeric_limits<float>::infinity();
-      const State after = run(step, before, {});
-      EXPECT_FALSE(after.finite);
-      EXPECT_EQ(after.residual[0][bad], before.residual[0][bad]);
-      expect_equal(after, specified(step, before));
+  for_each_body([&](const Exec& exec) {
+    for (const std::size_t bad : {std::size_t{0}, std::size_t{777}, kCount - 1}) {
+      for (const ValueFormat& format : default_formats()) {
+        const Step step{{.at = {{0, kCount}}, .count = kCount}, format};
+        QuantizeState before = begin(step.c, format);
+        before.gradient[0][bad] = std::numeric_limits<float>::infinity();
+        QuantizeState after = before;
+        run_on(exec, step, after);
+        EXPECT_FALSE(after.finite);
+        EXPECT_EQ(after.residual[0][bad], before.residual[0][bad]);
+        expect_equal(after, specified(step, before));
+      }
     }
-  }
+  });
 }
 
 /// A residual decides no more than its value: what is sent and what is kept make up what there was.
 TEST(FeedbackQuantize, NothingIsLost) {
   constexpr std::size_t kCount = 5000;
-  for (const ValueFormat& format : all_formats()) {
-    const Pieces pieces{{{0, kCount}}, kCount};
-    const Step step{pieces, Partition(1, kCount), kNobody, 1, format};
-    const State before = begin(step, Input::normal);
-    State after = run(step, before, {});
-    std::vector<float> decoded(kCount);
-    dequantize({}, format, kCount, after.out[0].span(), 0, decoded);
-    std::size_t lost = 0;
-    for (std::size_t i = 0; i < kCount; ++i) {
-      const float acc = before.gradient[0][i] + before.residual[0][i];
-      lost += after.residual[0][i] != acc - decoded[i];
+  for_each_body([&](const Exec& exec) {
+    for (const ValueFormat& format : all_formats()) {
+      const Step step{{.at = {{0, kCount}}, .count = kCount}, format, 1};
+      const QuantizeState before = begin(step.c, format);
+      QuantizeState after = before;
+      run_on(exec, step, after);
+      std::vector<float> decoded(kCount);
+      kernels::dequantize({}, format, kCount, after.out[0].span(), 0, decoded);
+      std::size_t lost = 0;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const float acc = before.gradient[0][i] + before.residual[0][i];
+        lost += after.residual[0][i] != acc - decoded[i];
+      }
+      EXPECT_EQ(lost, 0u) << name_of(format);
     }
-    EXPECT_EQ(lost, 0u) << name_of(format);
-  }
+  });
+}
+
+/// A step rounds by the key that stands in memory when it runs, whatever the argument was.
+TEST(FeedbackQuantize, AKeyInMemoryIsReadByEachStep) {
+  for_each_body([](const Exec& exec) {
+    RandomKey key = kQuantizeKey;
+    for (const ValueFormat& format : default_formats()) {
+      if (format.rounding == kernels::Rounding::nearest) continue;
+      SCOPED_TRACE(name_of(format));
+      Step step{piece_lists()[0], format};
+      step.c.owners = 3;
+      QuantizeState state = begin(step.c, format), expected = state;
+      OnPlace<RandomKey> there(exec, 1);
+      for (int i = 0; i < 2; ++i) {
+        ++key.call;
+        there.upload({&key, 1});
+        run_on(exec, step, state, there.data());
+        expected = specified(step, expected, key);
+        EXPECT_TRUE(state.out == expected.out) << "step " << i;
+      }
+    }
+  });
 }
 
 TEST(FeedbackQuantize, TakesNoMemoryPastTheFirstStep) {
-  const ValueFormat format = all_formats().back();
-  std::vector<float> gradient(20'000, 1), residual(20'000);
-  const FeedbackPiece piece{gradient, residual, 0};
-  const Partition partition(1, gradient.size());
-  Coded coded(format, gradient.size());
-  const std::span<std::byte> out[] = {coded.span()};
-  Workspace workspace;
-  const Exec exec{.threads = 2, .workspace = &workspace};
-  const auto step = [&] {
-    std::uint32_t not_finite = 0;
-    kernels::feedback_quantize(exec, {.pieces = kernels::place<FeedbackPiece>(exec, {&piece, 1}),
-                                      .partition = partition,
-                                      .format = format,
-                                      .key = kKey,
-                                      .out = out,
-                                      .not_finite = &not_finite});
-  };
-  step();
-  const auto allocations = workspace.allocations();
-  EXPECT_LE(workspace.capacity(), std::size_t{256} << 10);
-  for (int i = 0; i < 3; ++i) step();
-  EXPECT_EQ(workspace.allocations(), allocations);
+  const Step step{{.at = {{0, 20'000}}, .count = 20'000}, all_formats().back()};
+  for_each_body([&](const Exec& exec) {
+    if (exec.place == Place::reference) return;
+    Workspace workspace;
+    Exec own = exec;
+    own.workspace = &workspace;
+    const auto allocations = [&] {
+      return workspace.allocations() +
+             (exec.device_workspace != nullptr ? exec.device_workspace->allocations() : 0);
+    };
+    QuantizeState state = begin(step.c, step.format);
+    run_on(own, step, state);
+    EXPECT_LE(workspace.capacity(), std::size_t{256} << 10);
+    const auto before = allocations();
+    for (int i = 0; i < 3; ++i) run_on(own, step, state);
+    EXPECT_EQ(allocations(), before);
+  });
 }
 
 TEST(FeedbackQuantize, RefusesWrongUse) {

@@ -5,15 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <limits>
+#include <vector>
 #include <winnow/error.hpp>
 
-#include "kernels/arithmetic/philox.hpp"
+#include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/answers.hpp"
+#include "tests/kernels/cases/check_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
 #include "tests/kernels/inputs.hpp"
-#include "tests/kernels/targets.hpp"
 #include "tests/kernels/value_formats.hpp"
 
 namespace winnow::tests {
@@ -25,8 +26,6 @@ using kernels::value_bytes;
 using kernels::ValueFormat;
 
 constexpr Exec kReference{.place = Place::reference};
-constexpr float kLargest = std::numeric_limits<float>::max();
-constexpr std::size_t kCounts[] = {0, 1, 2, 63, 64, 65, 255, 257, 4097, 12'345};
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
 enum Id { float32 = 1, bf16, fp16, int8, int4, sign };
@@ -41,18 +40,39 @@ struct Outcome {
   std::vector<float> error, decoded;
 };
 
-Outcome run(const Exec& exec, const ValueFormat& format, const std::vector<float>& values,
-            const RandomKey& key = kKey) {
-  Outcome out{Coded(format, values.size()), values, std::vector<float>(values.size())};
-  quantize(exec, format, key, out.error, out.coded.span());
-  dequantize(exec, format, values.size(), out.coded.span(), 0, out.decoded);
+std::vector<float> decoded_on(const Exec& exec, const ValueFormat& format, std::size_t k,
+                              Coded coded, std::size_t begin, std::size_t size) {
+  OnPlace<std::byte> there(exec, coded.span());
+  OnPlace<float> out(exec, size + begin % 4);  // off the alignment of vectors
+  kernels::dequantize(exec, format, k, there.span(), begin, out.span().subspan(begin % 4));
+  std::vector<float> values = out.download();
+  values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(begin % 4));
+  return values;
+}
+
+Outcome run_on(const Exec& exec, const ValueFormat& format, const std::vector<float>& values) {
+  Outcome out{Coded(format, values.size()), {}, {}};
+  OnPlace<float> there(exec, values);
+  OnPlace<std::byte> coded(exec, out.coded.span());
+  kernels::quantize(exec, format, kKey, there.span(), coded.span());
+  std::ranges::copy(coded.download(), out.coded.span().begin());
+  out.error = there.download();
+  out.decoded = decoded_on(exec, format, values.size(), out.coded, 0, values.size());
   return out;
 }
 
-float scale_of(Outcome& out, std::size_t block = 0) {
-  float scale;
-  std::memcpy(&scale, out.coded.span().data() + block * sizeof scale, sizeof scale);
-  return scale;
+bool accepts_on(const Exec& exec, const ValueFormat& format, std::uint64_t k,
+                std::span<const std::byte> coded) {
+  OnPlace<std::byte> there(exec, coded);
+  OnPlace<std::uint32_t> refused(exec, 1);
+  kernels::check_values(exec, {format, k, there.span(), refused.data()});
+  return refused.download().front() == 0;
+}
+
+void expect_equal(const Outcome& got, const Outcome& expected) {
+  EXPECT_TRUE(got.coded == expected.coded);
+  EXPECT_TRUE(same_bits(got.error, expected.error));
+  EXPECT_TRUE(same_bits(got.decoded, expected.decoded));
 }
 
 TEST(ValueCoding, TableHasTheCodingsByTheirId) {
@@ -77,318 +97,99 @@ TEST(ValueCoding, BytesArePaddedScalesAndPaddedCodes) {
             std::uint64_t{1} << 58);
 }
 
-TEST(ValueCoding, EqualsReferenceOnEveryTarget) {
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    for (const Values kind : kValues) {
-      for (const std::size_t count : kCounts) {
-        const std::vector<float> values = make_values(kind, count, 1);
-        Outcome expected = run(kReference, format, values);
-        EXPECT_TRUE(are_sound_values(kReference, format, count, expected.coded.span()));
-        for_each_target([&] {
-          for (const int threads : {1, 3}) {
-            const Exec exec{.threads = threads};
-            Outcome out = run(exec, format, values);
-            EXPECT_TRUE(out.coded == expected.coded) << count << ' ' << static_cast<int>(kind);
-            EXPECT_TRUE(same_bits(out.error, expected.error)) << count;
-            EXPECT_TRUE(same_bits(out.decoded, expected.decoded)) << count;
-            EXPECT_TRUE(are_sound_values(exec, format, count, out.coded.span())) << count;
-          }
-        });
-      }
-    }
-  }
-}
-
-/// error = fl(value - decoded), finite, and within a step (stochastic) or half of one (nearest).
-TEST(ValueCoding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    const bool nearest = format.rounding == Rounding::nearest;
-    for (const Values kind : kValues) {
-      const std::vector<float> values = make_values(kind, 4097, 2);
-      Outcome out = run({}, format, values);
-      std::size_t wrong = 0, beyond = 0;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const float x = values[i], y = out.decoded[i];
-        wrong += !std::isfinite(y) || !std::isfinite(out.error[i]) || out.error[i] != x - y;
-        double step = 0;
-        switch (format.coding->id) {
-          case float32:
-            wrong += std::bit_cast<std::uint32_t>(x) != std::bit_cast<std::uint32_t>(y);
-            wrong += std::bit_cast<std::uint32_t>(out.error[i]) != 0;
-            break;
-          case bf16:
-            step = std::ldexp(1.0, std::max(std::ilogb(x), -126) - 7);
-            break;
-          case fp16:
-            if (std::fabs(x) > 65504) {
-              wrong += y != std::copysign(65504.0f, x);
-              continue;
-            }
-            step = std::ldexp(1.0, std::max(std::ilogb(x), -14) - 10);
-            break;
-          case sign:
-            EXPECT_EQ(std::fabs(y), scale_of(out, i / format.block));
-            EXPECT_EQ(std::signbit(y), std::signbit(x));
-            continue;
-          default: {
-            const float scale = scale_of(out, i / format.block);
-            if (scale == 0) {  // everything stays in the error
-              wrong += y != 0 || out.error[i] != x;
-              continue;
-            }
-            step = scale;
-          }
-        }
-        // In double: what rounding x * inverse and the decoded value adds is below 2^-14 of a step.
-        const double error = std::fabs(static_cast<double>(x) - static_cast<double>(y));
-        const bool saturated = format.coding->id == bf16 && std::fabs(x) > 0x1.fep127f;
-        beyond += !saturated && error > step * (nearest ? 0.5 : 1.0) * (1 + 0x1p-14);
-      }
-      EXPECT_EQ(wrong, 0u) << static_cast<int>(kind);
-      EXPECT_EQ(beyond, 0u) << static_cast<int>(kind);
-    }
-  }
-}
-
-#ifdef __FLT16_MAX__
-/// Against the compiler's own conversion.
-TEST(ValueCoding, Fp16IsBinary16) {
-  std::vector<float> values = make_values(Values::any_bits, 100'000, 3);
-  for (std::size_t i = 0; i < values.size(); ++i) {  // most of them in range
-    if (i % 8 != 0)
-      values[i] = std::ldexp(std::frexp(values[i], std::array<int, 1>{}.data()),
-                             static_cast<int>(i % 44) - 27);
-  }
-  const Outcome out = run({}, make_format(fp16), values);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const float limited = std::clamp(values[i], -65504.0f, 65504.0f);
-    ASSERT_EQ(out.decoded[i], static_cast<float>(static_cast<_Float16>(limited))) << values[i];
-  }
-}
-#endif
-
-TEST(ValueCoding, EveryFiniteCodeOf16BitsIsAFixedPoint) {
-  for (const Id id : {bf16, fp16}) {
-    for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-      const ValueFormat format = make_format(id, rounding);
-      const std::uint32_t finite = id == bf16 ? 0x7f80 : 0x7c00;
-      Coded coded(format, 2 * finite);
-      for (std::uint32_t i = 0; i < 2 * finite; ++i) {
-        const auto code = static_cast<std::uint16_t>(i / 2 | i % 2 << 15);
-        std::memcpy(coded.span().data() + 2 * i, &code, 2);
-      }
-      std::vector<float> values(2 * finite);
-      dequantize({}, format, values.size(), coded.span(), 0, values);
-      const Outcome out = run({}, format, values);
-      EXPECT_TRUE(out.coded == coded);
-    }
-  }
-}
-
-TEST(ValueCoding, RoundsTiesToEven) {
-  const auto decoded = [](Id id, std::vector<float> values) {
-    return run({}, make_format(id), values).decoded;
+TEST(ValueCoding, EqualsReferenceAtAwkwardSizes) {
+  struct Case {
+    ValueFormat format;
+    Values kind;
+    std::vector<float> values;
+    Outcome expected;
   };
-  EXPECT_EQ(decoded(bf16, {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f}),
-            (std::vector<float>{1, 1 + 0x1p-6f, -1}));
-  EXPECT_EQ(decoded(fp16, {1 + 0x1p-11f, 1 + 0x3p-11f, 0x1p-25f, 0x3p-25f, -0x1p-25f}),
-            (std::vector<float>{1, 1 + 0x1p-9f, 0, 0x1p-23f, 0}));
-}
-
-TEST(ValueCoding, SaturatesAtTheLargestFiniteNumber) {
-  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-    const std::vector<float> values{kLargest, -kLargest, 65504, 65519, -65520, 65536};
-    EXPECT_EQ(run({}, make_format(fp16, rounding), values).decoded,
-              (std::vector<float>{65504, -65504, 65504, 65504, -65504, 65504}));
-    EXPECT_EQ(run({}, make_format(bf16, rounding), {kLargest, -kLargest}).decoded,
-              (std::vector<float>{0x1.fep127f, -0x1.fep127f}));
-  }
-}
-
-TEST(ValueCoding, LevelsReachTheLargestMagnitude) {
-  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-    for (const Id id : {int8, int4}) {
-      for (const float largest : {kLargest, 1.0f, 3.0f, 0x1.fffffep-1f, 1e-30f}) {
-        Outcome out = run({}, make_format(id, rounding), {largest, -largest, 0, largest / 3});
-        const float levels = id == int8 ? 127 : 7;
-        EXPECT_NEAR(scale_of(out) / largest * levels, 1, 0x1p-22);
-        EXPECT_EQ(out.decoded[0], levels * scale_of(out));
-        EXPECT_TRUE(std::isfinite(out.decoded[0]));
-        EXPECT_EQ(out.decoded[2], 0);
+  std::vector<Case> cases;
+  for (const ValueFormat& format : all_formats()) {
+    for (const Values kind : kValues) {
+      for (const std::size_t count : {0U, 1U, 2U, 33U, 63U, 64U, 65U, 255U, 257U, 4097U, 12'345U}) {
+        const std::vector<float> values = make_values(kind, count, 1);
+        cases.push_back({format, kind, values, run_on(kReference, format, values)});
       }
     }
   }
+  for_each_body([&](const Exec& exec) {
+    for (Case& c : cases) {
+      SCOPED_TRACE(testing::Message() << name_of(c.format) << ", " << c.values.size()
+                                      << " values of kind " << static_cast<int>(c.kind));
+      expect_equal(run_on(exec, c.format, c.values), c.expected);
+      EXPECT_TRUE(accepts_on(exec, c.format, c.values.size(), c.expected.coded.span()));
+    }
+  });
 }
 
-TEST(ValueCoding, TinyScalesLeaveEverythingInTheError) {
-  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-    for (const Id id : {int8, int4}) {
-      for (const float largest : {0x1p-149f, 0x1p-126f, 0x1.8p-124f}) {
-        const std::vector<float> values{largest, -largest, largest / 2};
-        Outcome out = run({}, make_format(id, rounding), values);
-        EXPECT_EQ(std::bit_cast<std::uint32_t>(scale_of(out)), 0u);
-        EXPECT_EQ(out.decoded, std::vector<float>(3));
-        EXPECT_EQ(bits_of(out.error), bits_of(values));
-      }
-    }
-  }
-}
-
-TEST(ValueCoding, SignTakesTheMeanOfEachBlock) {
-  std::vector<float> values(512 + 3, -2);
-  values[512] = 1;
-  values[513] = -0.0f;
-  values[514] = -8;
-  Outcome out = run({}, make_format(sign), values);
-  EXPECT_EQ(scale_of(out, 0), 2);
-  EXPECT_EQ(scale_of(out, 1), 3);
-  EXPECT_EQ(out.decoded[0], -2);
-  EXPECT_EQ(out.decoded[512], 3);
-  EXPECT_EQ(out.decoded[513], -3);
-  EXPECT_EQ(out.error[514], -5);
-  Outcome largest = run({}, make_format(sign), std::vector<float>(5, kLargest));
-  EXPECT_NEAR(scale_of(largest) / kLargest, 1, 0x1p-22);
-  Outcome spread = run({}, make_format(sign), {kLargest, kLargest, 0, 0});
-  EXPECT_EQ(scale_of(spread), kLargest / 2);
-}
-
-/// x * inverse of a block's largest is a little above the highest level, so among many values there
-/// are random numbers that carry it to the next, and have to be stopped.
-TEST(ValueCoding, StochasticRoundingStaysWithinTheLevels) {
-  constexpr std::size_t kCount = 2'000'000;
-  for (const Id id : {int8, int4}) {
-    const ValueFormat format = make_format(id, Rounding::stochastic);
-    const float levels = id == int8 ? 127 : 7;
-    std::size_t carried = 0;
-    for (const float x : {1.0f, -1.0f}) {
-      for_each_target([&] {
-        Outcome out = run({}, format, std::vector<float>(kCount, x));
-        EXPECT_TRUE(are_sound_values({}, format, kCount, out.coded.span()));
-        const float scale = scale_of(out);
-        const float level = x * (1 / scale);
-        for (std::size_t v = 0; x > 0 && v < kCount; ++v) {
-          const float u = static_cast<float>(kernels::random_word(kKey, v) >> 8) * 0x1p-24f;
-          if (level + u < levels + 1) continue;
-          ++carried;
-          EXPECT_EQ(out.decoded[v], levels * scale);
-        }
-      });
-    }
-    EXPECT_GT(carried, 0u) << format.coding->name;
-  }
-}
-
-/// Over many calls the mean of what is decoded is the value, within five standard deviations.
-TEST(ValueCoding, StochasticRoundingIsUnbiased) {
-  constexpr std::size_t kCount = 256, kCalls = 4000;
-  for (const Id id : {bf16, fp16, int8, int4}) {
-    const ValueFormat format = make_format(id, Rounding::stochastic);
-    std::vector<float> values = make_values(Values::normal, kCount, 5);
-    if (id == fp16) {
-      for (std::size_t i = 0; i < kCount; i += 2) values[i] *= 0x1p-22f;  // subnormal codes
-    }
-    std::vector<double> mean(kCount), low(kCount, kLargest), high(kCount, -kLargest);
-    for (std::uint64_t call = 0; call < kCalls; ++call) {
-      const Outcome out = run({}, format, values, {.seed = 1, .call = call});
-      for (std::size_t i = 0; i < kCount; ++i) {
-        const double y = static_cast<double>(out.decoded[i]);
-        mean[i] += y / kCalls;
-        low[i] = std::min(low[i], y);
-        high[i] = std::max(high[i], y);
-      }
-    }
-    std::size_t biased = 0, constant = 0;
-    for (std::size_t i = 0; i < kCount; ++i) {
-      // A step times sqrt(p (1 - p)) <= 1/2 is the deviation of one; and a little for the largest
-      // value of a block, which is clamped.
-      const double step = high[i] - low[i];
-      const double bound = 2.5 * step / std::sqrt(static_cast<double>(kCalls)) +
-                           1e-6 * std::fabs(static_cast<double>(values[i]));
-      biased += std::fabs(mean[i] - static_cast<double>(values[i])) > bound;
-      constant += step == 0;
-    }
-    EXPECT_EQ(biased, 0u) << format.coding->name;
-    EXPECT_LE(constant, kCount / 16) << format.coding->name;
-  }
-}
-
-TEST(ValueCoding, RandomNumbersDependOnRankCallStageAndSeed) {
-  const ValueFormat format = make_format(int4, Rounding::stochastic);
-  const std::vector<float> values = make_values(Values::normal, 1000, 6);
-  const Outcome first = run({}, format, values);
-  EXPECT_TRUE(run({}, format, values).coded == first.coded);
-  for (const int field : {0, 1, 2, 3}) {
-    RandomKey key = kKey;
-    if (field == 0) ++key.seed;
-    if (field == 1) ++key.call;
-    if (field == 2) ++key.rank;
-    if (field == 3) ++key.stage;
-    EXPECT_FALSE(run({}, format, values, key).coded == first.coded) << field;
-  }
+TEST(ValueCoding, ChecksEqualReference) {
+  for_each_body([](const Exec& exec) {
+    expect_checks_equal_reference(
+        [&](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
+          return accepts_on(exec, format, k, coded);
+        });
+  });
 }
 
 TEST(ValueCoding, AnyPartDecodesAsTheWhole) {
   constexpr std::size_t kCount = 9000;
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    Outcome out = run({}, format, make_values(Values::normal, kCount, 7));
-    for_each_target([&] {
-      for (const std::size_t begin : {0u, 1u, 63u, 64u, 130u, 511u, 4096u, 8999u}) {
-        for (const std::size_t size : {0u, 1u, 2u, 63u, 64u, 65u, 300u, 8500u}) {
+  for_each_body([](const Exec& exec) {
+    for (const ValueFormat& format : all_formats()) {
+      SCOPED_TRACE(name_of(format));
+      const Outcome out = run_on(kReference, format, make_values(Values::normal, kCount, 7));
+      for (const std::size_t begin : {0U, 1U, 63U, 64U, 130U, 511U, 4096U, 8999U}) {
+        for (const std::size_t size : {0U, 1U, 2U, 63U, 64U, 65U, 300U, 8500U}) {
           if (begin + size > kCount) continue;
-          std::vector<float> part(size);
-          dequantize({.threads = 2}, format, kCount, out.coded.span(), begin, part);
           const auto whole = std::span<const float>(out.decoded).subspan(begin, size);
-          EXPECT_TRUE(same_bits(part, whole)) << begin << ' ' << size;
+          EXPECT_TRUE(same_bits(decoded_on(exec, format, kCount, out.coded, begin, size), whole))
+              << begin << ' ' << size;
         }
       }
-    });
-  }
+    }
+  });
 }
 
 TEST(ValueCoding, ChecksRefuseWhatIsNeverWritten) {
   constexpr std::size_t kCount = 1001;
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    const Outcome good = run({}, format, make_values(Values::normal, kCount, 8));
-    const auto refused = [&](std::size_t byte, std::byte flip, std::byte keep = std::byte{0xff}) {
-      Coded bad = good.coded;
-      bad.span()[byte] = (bad.span()[byte] & keep) ^ flip;
-      EXPECT_FALSE(are_sound_values(kReference, format, kCount, bad.span())) << byte;
-      for_each_target([&] {
-        EXPECT_FALSE(are_sound_values({.threads = 2}, format, kCount, bad.span())) << byte;
-      });
-    };
-    const std::uint32_t bits = format.coding->bits;
-    const std::size_t scales = format.block == 0 ? 0 : (kCount + format.block - 1) / format.block;
-    const std::size_t codes = (4 * scales + 7) / 8 * 8, end = codes + (kCount * bits + 7) / 8;
-    const std::size_t bytes = value_bytes(format, kCount);
-    constexpr std::byte kOne{1}, kHigh{0x80}, kNone{0};
-    if (end < bytes) refused(end, kOne);
-    if (end < bytes) refused(bytes - 1, kHigh);
-    if (kCount * bits % 8 != 0) refused(end - 1, kHigh);
-    if (4 * scales < codes) refused(codes - 1, kHigh);
-    for (std::size_t s = 0; s < scales; ++s) refused(4 * s + 3, kHigh);  // negative
-    if (bits == 8) {
-      for (const std::size_t i : {codes, codes + 400, end - 1}) refused(i, kHigh, kNone);
-    } else if (bits == 4) {
-      for (const std::size_t i : {codes, codes + 400}) {
-        refused(i, std::byte{0x08}, kNone);
-        refused(i, std::byte{0x81}, kNone);
+  for_each_body([](const Exec& exec) {
+    for (const ValueFormat& format : all_formats()) {
+      SCOPED_TRACE(name_of(format));
+      const Outcome good = run_on(kReference, format, make_values(Values::normal, kCount, 8));
+      const auto refused = [&](std::size_t byte, std::byte flip, std::byte keep = std::byte{0xff}) {
+        Coded bad = good.coded;
+        bad.span()[byte] = (bad.span()[byte] & keep) ^ flip;
+        EXPECT_FALSE(accepts_on(exec, format, kCount, bad.span())) << byte;
+      };
+      const std::uint32_t bits = format.coding->bits;
+      const std::size_t scales = format.block == 0 ? 0 : (kCount + format.block - 1) / format.block;
+      const std::size_t codes = (4 * scales + 7) / 8 * 8, end = codes + (kCount * bits + 7) / 8;
+      const std::size_t bytes = value_bytes(format, kCount);
+      constexpr std::byte kOne{1}, kHigh{0x80}, kNone{0};
+      if (end < bytes) refused(end, kOne);
+      if (end < bytes) refused(bytes - 1, kHigh);
+      if (kCount * bits % 8 != 0) refused(end - 1, kHigh);
+      if (4 * scales < codes) refused(codes - 1, kHigh);
+      for (std::size_t s = 0; s < scales; ++s) refused(4 * s + 3, kHigh);  // negative
+      if (bits == 8) {
+        for (const std::size_t i : {codes, codes + 400, end - 1}) refused(i, kHigh, kNone);
+      } else if (bits == 4) {
+        for (const std::size_t i : {codes, codes + 400}) {
+          refused(i, std::byte{0x08}, kNone);
+          refused(i, std::byte{0x81}, kNone);
+        }
+        refused(end - 1, std::byte{0x08}, kNone);
       }
-      refused(end - 1, std::byte{0x08}, kNone);
+      for (const float scale :
+           {std::numeric_limits<float>::infinity(), -0.0f, -1.0f,
+            std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()}) {
+        if (scales == 0 || (bits == 1 && scale == std::numeric_limits<float>::max())) continue;
+        Coded bad = good.coded;
+        std::memcpy(bad.span().data() + 4 * (scales - 1), &scale, sizeof scale);
+        EXPECT_FALSE(accepts_on(exec, format, kCount, bad.span())) << scale;
+      }
     }
-    for (const float scale : {std::numeric_limits<float>::infinity(), -0.0f, -1.0f,
-                              std::numeric_limits<float>::quiet_NaN(), kLargest}) {
-      if (scales == 0 || (bits == 1 && scale == kLargest)) continue;
-      Coded bad = good.coded;
-      std::memcpy(bad.span().data() + 4 * (scales - 1), &scale, sizeof scale);
-      EXPECT_FALSE(are_sound_values(kReference, format, kCount, bad.span())) << scale;
-      EXPECT_FALSE(are_sound_values({}, format, kCount, bad.span())) << scale;
-    }
-  }
+  });
 }
 
 TEST(ValueCoding, RefusesWrongUse) {
@@ -396,7 +197,7 @@ TEST(ValueCoding, RefusesWrongUse) {
   Coded coded(make_format(int8), 100);
   ValueFormat format = make_format(int8);
   const auto attempt = [&](const ValueFormat& f, std::span<std::byte> out) {
-    quantize({}, f, kKey, values, out);
+    kernels::quantize({}, f, kKey, values, out);
   };
   EXPECT_THROW(attempt(format, coded.span().first(104)), UsageError);
   EXPECT_THROW(attempt(format, Coded(format, 120).span().subspan(4, 112)), UsageError);
@@ -407,22 +208,28 @@ TEST(ValueCoding, RefusesWrongUse) {
   EXPECT_THROW(value_bytes({make_format(bf16).coding, 64}, 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(sign, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(float32, Rounding::stochastic), 100), UsageError);
-  EXPECT_THROW(dequantize({}, format, 100, coded.span(), 1, values), UsageError);
-  EXPECT_THROW(are_sound_values({}, format, 1000, coded.span()), UsageError);
+  EXPECT_THROW(kernels::dequantize({}, format, 100, coded.span(), 1, values), UsageError);
+  std::uint32_t refused = 0;
+  EXPECT_THROW(kernels::check_values({}, {format, 1000, coded.span(), &refused}), UsageError);
+  EXPECT_THROW(kernels::check_values({}, {format, 100, coded.span(), nullptr}), UsageError);
+  for (const ValueFormat& sound : all_formats()) {
+    ValueFormat wrong = sound;
+    wrong.block = 3;
+    Coded message(sound, 100);
+    EXPECT_THROW(kernels::check_values({}, {wrong, 100, message.span(), &refused}), UsageError);
+  }
 }
 
 TEST(ValueCoding, DoesNotDependOnTheCallersFloatMode) {
-  for (const ValueFormat& format : all_formats()) {
-    const std::vector<float> values = make_values(Values::denormal, 1000, 9);
-    const Outcome expected = run(kReference, format, values);
-    for_each_target([&] {
+  for_each_body([](const Exec& exec) {
+    for (const ValueFormat& format : all_formats()) {
+      SCOPED_TRACE(name_of(format));
+      const std::vector<float> values = make_values(Values::denormal, 1000, 9);
+      const Outcome expected = run_on(kReference, format, values);
       const FlushToZero flush;
-      const Outcome out = run({}, format, values);
-      EXPECT_TRUE(out.coded == expected.coded) << name_of(format);
-      EXPECT_EQ(bits_of(out.error), bits_of(expected.error)) << name_of(format);
-      EXPECT_EQ(bits_of(out.decoded), bits_of(expected.decoded)) << name_of(format);
-    });
-  }
+      expect_equal(run_on(exec, format, values), expected);
+    }
+  });
 }
 
 }  // namespace

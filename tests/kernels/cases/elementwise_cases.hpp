@@ -304,25 +304,4 @@ inline void expect_take_equals_reference(const TakeBody& body) {
   }
 }
 
-using ChecksumsBody =
-    std::function<std::vector<std::uint64_t>(std::span<const std::span<const std::byte>>)>;
-
-/// Of messages of different sizes, empty ones and half words among them, up to several steps of a
-/// grid; more than one launch takes.
-inline void expect_lists_of_checksums_equal_reference(const ChecksumsBody& body) {
-  std::mt19937_64 random(3);
-  std::vector<std::uint64_t> memory(3000);
-  for (std::uint64_t& word : memory) word = random();
-  for (const std::size_t count : {0U, 1U, 2U, 31U, 33U, 300U}) {
-    std::vector<std::span<const std::byte>> messages;
-    std::vector<std::uint64_t> expected;
-    for (std::size_t m = 0; m < count; ++m) {
-      const std::size_t words = m % 7 == 3 ? 0 : 5 * m % 97 + (m % 50 == 1 ? 5001 : 0);
-      messages.push_back(std::as_bytes(std::span(memory)).subspan(8 * m, 4 * words));
-      expected.push_back(checksum_of(kByReference, messages.back()));
-    }
-    EXPECT_EQ(body(messages), expected);
-  }
-}
-
 }  // namespace winnow::tests

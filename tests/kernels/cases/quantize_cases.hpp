@@ -16,8 +16,7 @@
 
 namespace winnow::tests {
 
-// Cases of feedback_quantize for bodies that run on a device, or on the model of one: what they
-// must leave is what the reference leaves.
+// Cases of feedback_quantize, and what the reference leaves of them.
 
 inline constexpr kernels::RandomKey kQuantizeKey{
     .seed = 77, .call = (1ULL << 33) + 5, .rank = 2, .stage = 1000};
@@ -99,11 +98,15 @@ inline void quantize_by_reference(const QuantizeCase& c, const kernels::ValueFor
   quantize_by_reference_with(kQuantizeKey, c, format, decay, state);
 }
 
+inline testing::Message described(const QuantizeCase& c, const kernels::ValueFormat& format) {
+  return testing::Message() << name_of(format) << ", " << c.count << " values of " << c.at.size()
+                            << " pieces, " << c.input << ", +" << c.offset << ", " << c.owners
+                            << " owners";
+}
+
 inline void expect_equals_reference(const QuantizeCase& c, const kernels::ValueFormat& format,
                                     const QuantizeBody& body) {
-  SCOPED_TRACE(testing::Message() << name_of(format) << ", " << c.count << " values of "
-                                  << c.at.size() << " pieces, " << c.input << ", +" << c.offset
-                                  << ", " << c.owners << " owners");
+  SCOPED_TRACE(described(c, format));
   constexpr float kDecay = 0.875F;
   QuantizeState got = begin(c, format), expected = begin(c, format);
   body(c, format, kDecay, got);

@@ -133,22 +133,6 @@ TEST_F(ElementwiseOnDevice, TakeAndPutEqualReference) {
        }});
 }
 
-TEST_F(ElementwiseOnDevice, ListsOfChecksumsEqualReference) {
-  const Stream stream;
-  expect_lists_of_checksums_equal_reference(
-      [&](std::span<const std::span<const std::byte>> messages) {
-        std::vector<std::unique_ptr<OnDevice<std::byte>>> memory;
-        std::vector<std::span<const std::byte>> device;
-        for (const std::span<const std::byte> message : messages) {
-          memory.push_back(std::make_unique<OnDevice<std::byte>>(message, stream));
-          device.emplace_back(memory.back()->span());
-        }
-        const DeviceZeros<std::uint64_t> sums(messages.size(), stream);
-        kernels::checksums(stream.exec(), device, sums.data());
-        return sums.download(stream);
-      });
-}
-
 TEST_F(ElementwiseOnDevice, ZeroLeavesZeros) {
   const Stream stream;
   const DeviceArray<float> elements(1000);

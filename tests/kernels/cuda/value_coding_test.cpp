@@ -7,11 +7,9 @@
 #include <algorithm>
 #include <deque>
 #include <vector>
-#include <winnow/error.hpp>
 
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
-#include "tests/kernels/cases/check_cases.hpp"
 #include "tests/kernels/cases/quantize_cases.hpp"
 
 namespace winnow::tests {
@@ -46,21 +44,17 @@ struct OnDevice {
     device_pieces.upload(pieces, stream);
   }
 
-  /// The key is `by_value`, or else the one in device memory.
-  void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream,
-            bool by_value = true) {
+  void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream) {
     kernels::zero(stream.exec(), std::as_writable_bytes(not_finite.span()));
-    kernels::feedback_quantize(stream.exec(),
-                               {.pieces = {pieces, device_pieces.data()},
-                                .decay = decay,
-                                .partition = c.partition(),
-                                .self = c.self,
-                                .format = format,
-                                .key = by_value ? kQuantizeKey : kernels::RandomKey{},
-                                .out = messages,
-                                .own = own.span(),
-                                .not_finite = not_finite.data(),
-                                .key_there = by_value ? nullptr : key.data()});
+    kernels::feedback_quantize(stream.exec(), {.pieces = {pieces, device_pieces.data()},
+                                               .decay = decay,
+                                               .partition = c.partition(),
+                                               .self = c.self,
+                                               .format = format,
+                                               .out = messages,
+                                               .own = own.span(),
+                                               .not_finite = not_finite.data(),
+                                               .key_there = key.data()});
   }
 
   void download(QuantizeState& state, const Stream& stream) const {
@@ -76,63 +70,7 @@ struct OnDevice {
   }
 };
 
-void quantize_on_device(const QuantizeCase& c, const ValueFormat& format, float decay,
-                        QuantizeState& state) {
-  const Stream stream;
-  OnDevice device(c, state, stream);
-  device.step(c, format, decay, stream);
-  device.download(state, stream);
-}
-
 class FeedbackQuantizeOnDevice : public DeviceTest {};
-
-TEST_F(FeedbackQuantizeOnDevice, EveryFormatEqualsReferenceAtAwkwardSizes) {
-  for (const ValueFormat& format : all_formats()) {
-    for (const QuantizeCase& c : awkward_sizes()) {
-      expect_equals_reference(c, format, quantize_on_device);
-    }
-  }
-}
-
-TEST_F(FeedbackQuantizeOnDevice, LargeMessagesEqualReference) {
-  const std::size_t count = large(kLargeSize);
-  for (const ValueFormat& format : all_formats()) {
-    expect_equals_reference({.at = {{0, count}}, .count = count}, format, quantize_on_device);
-  }
-}
-
-TEST_F(FeedbackQuantizeOnDevice, EveryListOfPiecesAndInputEqualsReference) {
-  for (const ValueFormat& format : all_formats()) {
-    for (QuantizeCase c : piece_lists()) {
-      for (const Input input : {Input::normal, Input::cauchy, Input::all_equal, Input::all_zero,
-                                Input::denormal, Input::not_finite, Input::mostly_not_finite}) {
-        c.input = input;
-        expect_equals_reference(c, format, quantize_on_device);
-      }
-    }
-  }
-}
-
-TEST_F(FeedbackQuantizeOnDevice, SeveralOwnersEqualReference) {
-  for (const ValueFormat& format : default_formats()) {
-    for (QuantizeCase c : shared_pieces()) {
-      c.input = c.owners == 3 ? Input::not_finite : Input::cauchy;
-      expect_equals_reference(c, format, quantize_on_device);
-    }
-  }
-}
-
-TEST_F(FeedbackQuantizeOnDevice, MisalignedGradientsAndLongBlocksEqualReference) {
-  for (ValueFormat format : default_formats()) {
-    for (std::size_t offset = 1; offset < 4; ++offset) {
-      expect_equals_reference({.at = {{0, 3001}}, .count = 3001, .offset = offset}, format,
-                              quantize_on_device);
-    }
-    if (format.block == 0) continue;
-    format.block = 65536;
-    expect_equals_reference({.at = {{64, 140'000}}, .count = 140'100}, format, quantize_on_device);
-  }
-}
 
 /// A replay is another step: the same kernels on what the last one left, by another key.
 TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
@@ -142,7 +80,7 @@ TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
     const QuantizeCase c = piece_lists()[0];
     QuantizeState state = begin(c, format), expected = begin(c, format);
     OnDevice device(c, state, stream);
-    const Graph graph(stream, [&] { device.step(c, format, 1, stream, false); });
+    const Graph graph(stream, [&] { device.step(c, format, 1, stream); });
     kernels::RandomKey key = kQuantizeKey;
     for (int step = 0; step < 2; ++step) {
       ++key.call;
@@ -156,64 +94,6 @@ TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
       EXPECT_TRUE(same_bits(state.residual[p], expected.residual[p]));
     }
   }
-}
-
-/// Through the dispatch of kernels::quantize.
-TEST_F(FeedbackQuantizeOnDevice, QuantizeEqualsReference) {
-  const Stream stream;
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{4097}}) {
-      std::vector<float> values = make_values(Values::cauchy, count, 3);
-      Coded expected(format, count), got(format, count);
-      DeviceArray<float> device_values(count);
-      DeviceArray<std::byte> out(got.span().size());
-      device_values.upload(values, stream);
-      kernels::quantize({.place = Place::cuda, .stream = stream.get()}, format, kQuantizeKey,
-                        device_values.span(), out.span());
-      kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, expected.span());
-      const std::vector<std::byte> bytes = out.download(stream);
-      std::copy(bytes.begin(), bytes.end(), got.span().begin());
-      EXPECT_TRUE(got == expected);
-      EXPECT_TRUE(same_bits(device_values.download(stream), values));
-    }
-  }
-}
-
-/// Through the dispatch of kernels::dequantize, whole and from the middle on.
-TEST_F(FeedbackQuantizeOnDevice, DequantizeEqualsReference) {
-  const Stream stream;
-  for (const ValueFormat& format : all_formats()) {
-    SCOPED_TRACE(name_of(format));
-    for (const std::size_t count : {0U, 1U, 33U, 4097U}) {
-      std::vector<float> values = make_values(Values::cauchy, count, 3);
-      Coded coded(format, count);
-      kernels::quantize({.place = Place::reference}, format, kQuantizeKey, values, coded.span());
-      DeviceArray<std::byte> in(coded.span().size());
-      in.upload(coded.span(), stream);
-      for (const std::size_t begin : {std::size_t{0}, count / 3}) {
-        std::vector<float> expected(count - begin);
-        kernels::dequantize({.place = Place::reference}, format, count, coded.span(), begin,
-                            expected);
-        DeviceArray<float> out(expected.size());
-        kernels::dequantize({.place = Place::cuda, .stream = stream.get()}, format, count,
-                            in.span(), begin, out.span());
-        EXPECT_TRUE(same_bits(out.download(stream), expected));
-      }
-    }
-  }
-}
-
-TEST_F(FeedbackQuantizeOnDevice, ChecksEqualReference) {
-  const Stream stream;
-  expect_checks_equal_reference(
-      [&](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
-        const DeviceArray<std::byte> in(coded.size());
-        const DeviceZeros<std::uint32_t> refused(1, stream);
-        in.upload(coded, stream);
-        kernels::check_values(stream.exec(), {format, k, in.span(), refused.data()});
-        return refused.download(stream)[0] == 0;
-      });
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/take.cuh"
@@ -113,23 +112,6 @@ TEST_P(ElementwiseOnModel, TakeAndPutEqualReference) {
          machine_.launch<kernels::cuda::Put>(kBlocks, {elements.data(), base, list.index.data(),
                                                        list.value.data(), list.index.size()});
        }});
-}
-
-TEST_P(ElementwiseOnModel, ListsOfChecksumsEqualReference) {
-  for (const unsigned blocks_each : {1U, 3U}) {
-    expect_lists_of_checksums_equal_reference(
-        [&](std::span<const std::span<const std::byte>> messages) {
-          std::vector<std::uint64_t> sums(messages.size());
-          kernels::cuda::for_each_checksums_task(
-              messages, sums.data(),
-              [&](const kernels::cuda::ChecksumsTask& task, std::uint64_t pairs) {
-                EXPECT_TRUE(std::ranges::all_of(std::span(task.of).first(task.count),
-                                                [&](const auto& of) { return of.pairs <= pairs; }));
-                machine_.launch<kernels::cuda::Checksums>(blocks_each * task.count, task);
-              });
-          return sums;
-        });
-  }
 }
 
 TEST(ElementwiseModel, OnlyHalvesAreHalves) {

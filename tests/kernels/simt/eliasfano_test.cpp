@@ -58,7 +58,7 @@ TEST_P(EliasFanoOnModel, RoundTripsAndEqualsReference) {
 }
 
 TEST_P(EliasFanoOnModel, RoundTripsEveryNumberOfLowBits) {
-  expect_all_low_bits(on(machine_));
+  expect_all_low_bits(on(machine_), std::vector<std::uint64_t>{1, 7, 64, 99});
 }
 
 TEST_P(EliasFanoOnModel, RefusesWhatTheReferenceRefuses) {

@@ -90,20 +90,6 @@ TEST_P(IndicesOnModel, RefuseWhatTheHostRefuses) {
   expect_refusals(bitmap_on(machine_));
 }
 
-/// The last position that there is.
-TEST(IndicesModel, Raw32ReachesTheLastPosition) {
-  Machine machine;
-  expect_round_trip(4294967295, {0, 1, 4294967293, 4294967294}, raw32_on(machine));
-}
-
-/// A bitmap without words has no ones: not even its first tile is there to count them.
-TEST(IndicesModel, AnEmptyBitmapNamesNothing) {
-  Machine machine;
-  std::vector<std::uint32_t> one(1);
-  EXPECT_TRUE(decode_bitmap(machine, 0, {}, {}));
-  EXPECT_FALSE(decode_bitmap(machine, 0, {}, one));
-}
-
 /// Without any one of its barriers the decoder goes wrong in some order.
 TEST(IndicesModel, EveryBarrierOfTheBitmapIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/kernels/cases/checksum_cases.hpp"
 #include "tests/kernels/cases/message_header_cases.hpp"
 #include "tests/kernels/simt/seal_on.hpp"
 #include "tests/model/machine.hpp"
@@ -98,6 +99,24 @@ TEST_P(MessageHeaderOnModel, PaddingBecomesZero) {
     const std::uint64_t told = std::exchange(header.checksum, 0);
     std::memcpy(bytes.data(), &header, sizeof header);
     EXPECT_EQ(told, checksum_of({}, bytes));
+  }
+}
+
+TEST_P(MessageHeaderOnModel, ListsOfChecksumsEqualReference) {
+  for (const unsigned blocks_each : {1U, 3U}) {
+    expect_lists_of_checksums_equal_reference(
+        [&](std::span<const std::uint64_t> memory, std::span<const SummedPart> parts) {
+          std::vector<std::span<const std::byte>> messages;
+          for (const SummedPart& part : parts) messages.push_back(part.of(memory));
+          std::vector<std::uint64_t> sums(messages.size());
+          for_each_checksums_task(
+              messages, sums.data(), [&](const ChecksumsTask& task, std::uint64_t pairs) {
+                EXPECT_TRUE(std::ranges::all_of(std::span(task.of).first(task.count),
+                                                [&](const auto& of) { return of.pairs <= pairs; }));
+                machine_.launch<Checksums>(blocks_each * task.count, task);
+              });
+          return sums;
+        });
   }
 }
 

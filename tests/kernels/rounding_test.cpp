@@ -1,0 +1,284 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/arithmetic/philox.hpp"
+#include "kernels/value_coding.hpp"
+#include "tests/kernels/answers.hpp"
+#include "tests/kernels/inputs.hpp"
+#include "tests/kernels/targets.hpp"
+#include "tests/kernels/value_formats.hpp"
+
+// What codings make of values, as numbers: on the host, whose bits those of other places are.
+
+namespace winnow::tests {
+namespace {
+
+using kernels::RandomKey;
+using kernels::Rounding;
+using kernels::ValueFormat;
+
+constexpr float kLargest = std::numeric_limits<float>::max();
+constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
+
+enum Id { float32 = 1, bf16, fp16, int8, int4, sign };
+
+ValueFormat make_format(Id id, Rounding rounding = Rounding::nearest) {
+  const kernels::ValueCoding& coding = kernels::value_codings()[static_cast<std::size_t>(id) - 1];
+  return {&coding, coding.default_block, rounding};
+}
+
+struct Outcome {
+  Coded coded;
+  std::vector<float> error, decoded;
+};
+
+Outcome run(const Exec& exec, const ValueFormat& format, const std::vector<float>& values,
+            const RandomKey& key = kKey) {
+  Outcome out{Coded(format, values.size()), values, std::vector<float>(values.size())};
+  quantize(exec, format, key, out.error, out.coded.span());
+  dequantize(exec, format, values.size(), out.coded.span(), 0, out.decoded);
+  return out;
+}
+
+float scale_of(Outcome& out, std::size_t block = 0) {
+  float scale;
+  std::memcpy(&scale, out.coded.span().data() + block * sizeof scale, sizeof scale);
+  return scale;
+}
+
+/// error = fl(value - decoded), finite, and within a step (stochastic) or half of one (nearest).
+TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
+  for (const ValueFormat& format : all_formats()) {
+    SCOPED_TRACE(name_of(format));
+    const bool nearest = format.rounding == Rounding::nearest;
+    for (const Values kind : kValues) {
+      const std::vector<float> values = make_values(kind, 4097, 2);
+      Outcome out = run({}, format, values);
+      std::size_t wrong = 0, beyond = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float x = values[i], y = out.decoded[i];
+        wrong += !std::isfinite(y) || !std::isfinite(out.error[i]) || out.error[i] != x - y;
+        double step = 0;
+        switch (format.coding->id) {
+          case float32:
+            wrong += std::bit_cast<std::uint32_t>(x) != std::bit_cast<std::uint32_t>(y);
+            wrong += std::bit_cast<std::uint32_t>(out.error[i]) != 0;
+            break;
+          case bf16:
+            step = std::ldexp(1.0, std::max(std::ilogb(x), -126) - 7);
+            break;
+          case fp16:
+            if (std::fabs(x) > 65504) {
+              wrong += y != std::copysign(65504.0f, x);
+              continue;
+            }
+            step = std::ldexp(1.0, std::max(std::ilogb(x), -14) - 10);
+            break;
+          case sign:
+            EXPECT_EQ(std::fabs(y), scale_of(out, i / format.block));
+            EXPECT_EQ(std::signbit(y), std::signbit(x));
+            continue;
+          default: {
+            const float scale = scale_of(out, i / format.block);
+            if (scale == 0) {  // everything stays in the error
+              wrong += y != 0 || out.error[i] != x;
+              continue;
+            }
+            step = scale;
+          }
+        }
+        // In double: what rounding x * inverse and the decoded value adds is below 2^-14 of a step.
+        const double error = std::fabs(static_cast<double>(x) - static_cast<double>(y));
+        const bool saturated = format.coding->id == bf16 && std::fabs(x) > 0x1.fep127f;
+        beyond += !saturated && error > step * (nearest ? 0.5 : 1.0) * (1 + 0x1p-14);
+      }
+      EXPECT_EQ(wrong, 0u) << static_cast<int>(kind);
+      EXPECT_EQ(beyond, 0u) << static_cast<int>(kind);
+    }
+  }
+}
+
+#ifdef __FLT16_MAX__
+/// Against the compiler's own conversion.
+TEST(Rounding, Fp16IsBinary16) {
+  std::vector<float> values = make_values(Values::any_bits, 100'000, 3);
+  for (std::size_t i = 0; i < values.size(); ++i) {  // most of them in range
+    if (i % 8 != 0)
+      values[i] = std::ldexp(std::frexp(values[i], std::array<int, 1>{}.data()),
+                             static_cast<int>(i % 44) - 27);
+  }
+  const Outcome out = run({}, make_format(fp16), values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float limited = std::clamp(values[i], -65504.0f, 65504.0f);
+    ASSERT_EQ(out.decoded[i], static_cast<float>(static_cast<_Float16>(limited))) << values[i];
+  }
+}
+#endif
+
+TEST(Rounding, EveryFiniteCodeOf16BitsIsAFixedPoint) {
+  for (const Id id : {bf16, fp16}) {
+    for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+      const ValueFormat format = make_format(id, rounding);
+      const std::uint32_t finite = id == bf16 ? 0x7f80 : 0x7c00;
+      Coded coded(format, 2 * finite);
+      for (std::uint32_t i = 0; i < 2 * finite; ++i) {
+        const auto code = static_cast<std::uint16_t>(i / 2 | i % 2 << 15);
+        std::memcpy(coded.span().data() + 2 * i, &code, 2);
+      }
+      std::vector<float> values(2 * finite);
+      dequantize({}, format, values.size(), coded.span(), 0, values);
+      const Outcome out = run({}, format, values);
+      EXPECT_TRUE(out.coded == coded);
+    }
+  }
+}
+
+TEST(Rounding, RoundsTiesToEven) {
+  const auto decoded = [](Id id, std::vector<float> values) {
+    return run({}, make_format(id), values).decoded;
+  };
+  EXPECT_EQ(decoded(bf16, {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f}),
+            (std::vector<float>{1, 1 + 0x1p-6f, -1}));
+  EXPECT_EQ(decoded(fp16, {1 + 0x1p-11f, 1 + 0x3p-11f, 0x1p-25f, 0x3p-25f, -0x1p-25f}),
+            (std::vector<float>{1, 1 + 0x1p-9f, 0, 0x1p-23f, 0}));
+}
+
+TEST(Rounding, SaturatesAtTheLargestFiniteNumber) {
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+    const std::vector<float> values{kLargest, -kLargest, 65504, 65519, -65520, 65536};
+    EXPECT_EQ(run({}, make_format(fp16, rounding), values).decoded,
+              (std::vector<float>{65504, -65504, 65504, 65504, -65504, 65504}));
+    EXPECT_EQ(run({}, make_format(bf16, rounding), {kLargest, -kLargest}).decoded,
+              (std::vector<float>{0x1.fep127f, -0x1.fep127f}));
+  }
+}
+
+TEST(Rounding, LevelsReachTheLargestMagnitude) {
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+    for (const Id id : {int8, int4}) {
+      for (const float largest : {kLargest, 1.0f, 3.0f, 0x1.fffffep-1f, 1e-30f}) {
+        Outcome out = run({}, make_format(id, rounding), {largest, -largest, 0, largest / 3});
+        const float levels = id == int8 ? 127 : 7;
+        EXPECT_NEAR(scale_of(out) / largest * levels, 1, 0x1p-22);
+        EXPECT_EQ(out.decoded[0], levels * scale_of(out));
+        EXPECT_TRUE(std::isfinite(out.decoded[0]));
+        EXPECT_EQ(out.decoded[2], 0);
+      }
+    }
+  }
+}
+
+TEST(Rounding, TinyScalesLeaveEverythingInTheError) {
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+    for (const Id id : {int8, int4}) {
+      for (const float largest : {0x1p-149f, 0x1p-126f, 0x1.8p-124f}) {
+        const std::vector<float> values{largest, -largest, largest / 2};
+        Outcome out = run({}, make_format(id, rounding), values);
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(scale_of(out)), 0u);
+        EXPECT_EQ(out.decoded, std::vector<float>(3));
+        EXPECT_EQ(bits_of(out.error), bits_of(values));
+      }
+    }
+  }
+}
+
+TEST(Rounding, SignTakesTheMeanOfEachBlock) {
+  std::vector<float> values(512 + 3, -2);
+  values[512] = 1;
+  values[513] = -0.0f;
+  values[514] = -8;
+  Outcome out = run({}, make_format(sign), values);
+  EXPECT_EQ(scale_of(out, 0), 2);
+  EXPECT_EQ(scale_of(out, 1), 3);
+  EXPECT_EQ(out.decoded[0], -2);
+  EXPECT_EQ(out.decoded[512], 3);
+  EXPECT_EQ(out.decoded[513], -3);
+  EXPECT_EQ(out.error[514], -5);
+  Outcome largest = run({}, make_format(sign), std::vector<float>(5, kLargest));
+  EXPECT_NEAR(scale_of(largest) / kLargest, 1, 0x1p-22);
+  Outcome spread = run({}, make_format(sign), {kLargest, kLargest, 0, 0});
+  EXPECT_EQ(scale_of(spread), kLargest / 2);
+}
+
+/// x * inverse of a block's largest is a little above the highest level, so among many values there
+/// are random numbers that carry it to the next, and have to be stopped.
+TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
+  constexpr std::size_t kCount = 2'000'000;
+  for (const Id id : {int8, int4}) {
+    const ValueFormat format = make_format(id, Rounding::stochastic);
+    const float levels = id == int8 ? 127 : 7;
+    std::size_t carried = 0;
+    for (const float x : {1.0f, -1.0f}) {
+      for_each_target([&] {
+        Outcome out = run({}, format, std::vector<float>(kCount, x));
+        EXPECT_TRUE(are_sound_values({}, format, kCount, out.coded.span()));
+        const float scale = scale_of(out);
+        const float level = x * (1 / scale);
+        for (std::size_t v = 0; x > 0 && v < kCount; ++v) {
+          const float u = static_cast<float>(kernels::random_word(kKey, v) >> 8) * 0x1p-24f;
+          if (level + u < levels + 1) continue;
+          ++carried;
+          EXPECT_EQ(out.decoded[v], levels * scale);
+        }
+      });
+    }
+    EXPECT_GT(carried, 0u) << format.coding->name;
+  }
+}
+
+/// Over many calls the mean of what is decoded is the value, within five standard deviations.
+TEST(Rounding, StochasticRoundingIsUnbiased) {
+  constexpr std::size_t kCount = 256, kCalls = 4000;
+  for (const Id id : {bf16, fp16, int8, int4}) {
+    const ValueFormat format = make_format(id, Rounding::stochastic);
+    std::vector<float> values = make_values(Values::normal, kCount, 5);
+    if (id == fp16) {
+      for (std::size_t i = 0; i < kCount; i += 2) values[i] *= 0x1p-22f;  // subnormal codes
+    }
+    std::vector<double> mean(kCount), low(kCount, kLargest), high(kCount, -kLargest);
+    for (std::uint64_t call = 0; call < kCalls; ++call) {
+      const Outcome out = run({}, format, values, {.seed = 1, .call = call});
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const double y = static_cast<double>(out.decoded[i]);
+        mean[i] += y / kCalls;
+        low[i] = std::min(low[i], y);
+        high[i] = std::max(high[i], y);
+      }
+    }
+    std::size_t biased = 0, constant = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      // A step times sqrt(p (1 - p)) <= 1/2 is the deviation of one; and a little for the largest
+      // value of a block, which is clamped.
+      const double step = high[i] - low[i];
+      const double bound = 2.5 * step / std::sqrt(static_cast<double>(kCalls)) +
+                           1e-6 * std::fabs(static_cast<double>(values[i]));
+      biased += std::fabs(mean[i] - static_cast<double>(values[i])) > bound;
+      constant += step == 0;
+    }
+    EXPECT_EQ(biased, 0u) << format.coding->name;
+    EXPECT_LE(constant, kCount / 16) << format.coding->name;
+  }
+}
+
+TEST(Rounding, RandomNumbersDependOnRankCallStageAndSeed) {
+  const ValueFormat format = make_format(int4, Rounding::stochastic);
+  const std::vector<float> values = make_values(Values::normal, 1000, 6);
+  const Outcome first = run({}, format, values);
+  EXPECT_TRUE(run({}, format, values).coded == first.coded);
+  for (const int field : {0, 1, 2, 3}) {
+    RandomKey key = kKey;
+    if (field == 0) ++key.seed;
+    if (field == 1) ++key.call;
+    if (field == 2) ++key.rank;
+    if (field == 3) ++key.stage;
+    EXPECT_FALSE(run({}, format, values, key).coded == first.coded) << field;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::tests
