@@ -8,7 +8,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <utility>
 
 #include "kernels/cpu/parallel.hpp"
@@ -17,8 +16,8 @@
 //
 //   stretch  of values for each local number: elements of one piece that follow each other there
 //            and by local number, within one unit or, with one owner, as long as the piece
-//   chunk    of a list: entries whose elements, each in a cache line of its own, are fetched
-//            together
+//   chunk    of a list: entries of one piece, whose elements, each in a cache line of its own, are
+//            fetched ahead
 //   tile     of coded values: decoded together
 
 namespace winnow::kernels::cpu {
@@ -26,7 +25,13 @@ namespace winnow::kernels::cpu {
 namespace {
 
 constexpr std::uint64_t kUnit = Partition::kUnit;
-constexpr std::size_t kChunk = 128, kTile = 4096;
+constexpr std::size_t kChunk = 1024, kTile = 4096;
+constexpr std::uint64_t kGroupsAhead = 2;  // units lie too far apart for the machine to foresee
+
+void fetch_unit(const float* unit) {
+  constexpr std::uint64_t kCacheLine = 16;
+  for (std::uint64_t i = 0; i < kUnit; i += kCacheLine) __builtin_prefetch(unit + i, 1);
+}
 
 /// Values from some place on, decoded as they are asked for in ascending order.
 class Values {
@@ -53,6 +58,31 @@ class Values {
   std::uint64_t all_, begin_ = 0, end_ = 0;
 };
 
+/// Entries of a list from `first` on, all in one piece.
+struct Chunk {
+  static constexpr std::size_t kAhead = 32;  // entries: covers the latency of memory
+
+  std::uint64_t first;
+  std::size_t size;
+  float* elements;
+  std::array<std::uint64_t, kChunk> offset;
+
+  /// Calls each(element, its place in the chunk), fetching elements ahead.
+  template <class Each>
+  void walk(const Each& each) const {
+    for (std::size_t i = 0; i < std::min(kAhead, size); ++i) {
+      __builtin_prefetch(elements + offset[i], 1);
+    }
+    const std::size_t ahead = size - std::min(size, kAhead);
+    std::size_t i = 0;
+    for (; i < ahead; ++i) {
+      __builtin_prefetch(elements + offset[i + kAhead], 1);
+      each(elements[offset[i]], i);
+    }
+    for (; i < size; ++i) each(elements[offset[i]], i);
+  }
+};
+
 /// Values [begin, end) of a job: those of one thread. `begin` is a multiple of 64.
 struct Share {
   const Exec& exec;
@@ -64,7 +94,7 @@ struct Share {
   /// Calls each(elements, first value, how many) for the stretches.
   template <class Each>
   void for_each_stretch(const Each& each) const {
-    const Partition& partition = job.partition;
+    const Partition partition = job.partition;
     const std::uint64_t owners = partition.owners();
     for (const PlacedSpan& piece : job.pieces.host) {
       float* const elements = piece.elements.data();
@@ -78,38 +108,45 @@ struct Share {
         const std::uint64_t unit = partition.unit_of(job.owner, group) * kUnit;
         const std::uint64_t local = group * kUnit;
         if (local * owners >= to || local >= end) break;
+        const std::uint64_t ahead = partition.unit_of(job.owner, group + kGroupsAhead) * kUnit;
+        if (ahead >= from && ahead + kUnit <= to) fetch_unit(elements + (ahead - from));
         if (unit < from || unit >= to) continue;
         each(elements + (unit - from), local, std::min({kUnit, to - unit, end - local}));
       }
     }
   }
 
-  /// Calls each(elements, first value) for the chunks; an element is null where a position is of
-  /// no piece.
-  template <class Each>
-  void for_each_chunk(const Each& each) const {
-    std::array<float*, kChunk> place;
+  /// Calls each(chunk) for the chunks, and none(first entry, end) for the entries between them,
+  /// whose positions are of no piece.
+  template <class Each, class None>
+  void for_each_chunk(const Each& each, const None& none) const {
+    const Partition partition = job.partition;
+    const std::uint32_t owner = job.owner;
     const std::uint32_t* const index = job.values.index.data();
-    auto piece = job.pieces.host.begin();
-    std::uint64_t group = std::numeric_limits<std::uint64_t>::max(), unit = 0;
-    for (std::uint64_t j = begin; j < end; j += kChunk) {
-      const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kChunk, end - j));
-      for (std::size_t i = 0; i < size; ++i) {
-        const std::uint64_t local = index[j + i];
-        if (local / kUnit != group) {
-          group = local / kUnit;
-          unit = job.partition.unit_of(job.owner, group) * kUnit;
+    const auto find = [&](std::uint64_t from, std::uint64_t local) {
+      return static_cast<std::uint64_t>(std::lower_bound(index + from, index + end, local) - index);
+    };
+    Chunk chunk;
+    std::uint64_t j = begin;
+    for (const PlacedSpan& piece : job.pieces.host) {
+      const std::uint64_t first = find(j, partition.local_before(owner, piece.base));
+      const std::uint64_t last =
+          find(first, partition.local_before(owner, piece.base + piece.elements.size()));
+      if (j < first) none(j, first);
+      chunk.elements = piece.elements.data();
+      for (chunk.first = first; chunk.first < last; chunk.first += chunk.size) {
+        chunk.size = static_cast<std::size_t>(std::min<std::uint64_t>(kChunk, last - chunk.first));
+        const std::uint32_t* const local = index + chunk.first;
+        for (std::size_t i = 0; i < chunk.size; ++i) {
+          chunk.offset[i] = partition.owners() == 1
+                                ? local[i] - piece.base
+                                : partition.position(owner, local[i]) - piece.base;
         }
-        const std::uint64_t position = unit + local % kUnit;
-        while (piece != job.pieces.host.end() && position >= piece->base + piece->elements.size()) {
-          ++piece;
-        }
-        const bool is_there = piece != job.pieces.host.end() && position >= piece->base;
-        place[i] = is_there ? piece->elements.data() + (position - piece->base) : nullptr;
-        __builtin_prefetch(place[i], 1);
+        each(chunk);
       }
-      each(std::span<float* const>(place.data(), size), j);
+      j = last;
     }
+    if (j < end) none(j, end);
   }
 
   /// Calls each(element, value) for all values that go somewhere.
@@ -117,19 +154,20 @@ struct Share {
   void for_each(const Each& each) const {
     Values values(exec, job.values, end);
     if (is_list()) {
-      for_each_chunk([&](std::span<float* const> place, std::uint64_t j) {
-        const float* const value = values.from(j, place.size()).data();
-        for (std::size_t i = 0; i < place.size(); ++i) {
-          if (place[i] != nullptr) each(*place[i], value[i]);
-        }
-      });
+      for_each_chunk(
+          [&](const Chunk& chunk) {
+            const float* const value = values.from(chunk.first, chunk.size).data();
+            chunk.walk([&](float& element, std::size_t i) { each(element, value[i]); });
+          },
+          [](std::uint64_t, std::uint64_t) {});
       return;
     }
     for_each_stretch([&](float* elements, std::uint64_t j, std::uint64_t size) {
       for (std::uint64_t at = 0; at < size;) {
         const auto value = values.from(j + at, std::min(kUnit, size - at));
         const std::uint64_t here = std::min<std::uint64_t>(value.size(), size - at);
-        for (std::uint64_t i = 0; i < here; ++i) each(elements[at + i], value[i]);
+        float* const to = elements + at;
+        for (std::uint64_t i = 0; i < here; ++i) each(to[i], value[i]);
         at += here;
       }
     });
@@ -176,11 +214,15 @@ void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint3
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
   for_each_share(exec, job, [&](const Share& share) {
     if (share.is_list()) {
-      share.for_each_chunk([&](std::span<float* const> place, std::uint64_t j) {
-        for (std::size_t i = 0; i < place.size(); ++i) {
-          taken[j + i] = place[i] != nullptr ? std::exchange(*place[i], 0.0F) : 0;
-        }
-      });
+      share.for_each_chunk(
+          [&](const Chunk& chunk) {
+            float* const to = taken.data() + chunk.first;
+            chunk.walk(
+                [&](float& element, std::size_t i) { to[i] = std::exchange(element, 0.0F); });
+          },
+          [&](std::uint64_t first, std::uint64_t last) {
+            std::ranges::fill(taken.subspan(first, last - first), 0.0F);
+          });
       return;
     }
     std::ranges::fill(taken.subspan(share.begin, share.end - share.begin), 0.0F);
