@@ -6,236 +6,336 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <optional>
 #include <random>
 #include <vector>
+#include <winnow/error.hpp>
 
-#include "kernels/put_back.hpp"
+#include "tests/harness/kernel_place.hpp"
+#include "tests/kernels/around.hpp"
+#include "tests/kernels/cases/add_cases.hpp"
+#include "tests/kernels/cases/terms_on_place.hpp"
 #include "tests/kernels/float_modes.hpp"
-#include "tests/kernels/inputs.hpp"
-#include "tests/kernels/supports.hpp"
 
-// The cpu body gives the reference's bits for any number of threads, at awkward sizes and supports.
-
-namespace winnow::kernels {
+namespace winnow::tests {
 namespace {
 
-using namespace tests;
-
-constexpr Exec kReference{.place = Place::reference};
-
-struct Lists {
-  std::vector<std::vector<std::uint32_t>> index;
-  std::vector<std::vector<float>> value;
-  std::vector<SparseView> views() const {
-    std::vector<SparseView> views;
-    for (std::size_t p = 0; p < index.size(); ++p) views.push_back({index[p], value[p]});
-    return views;
-  }
-};
+using kernels::OrderedSumJob;
+using kernels::PlacedTerms;
+using kernels::Term;
 
 /// Values whose sums round, so that another order of addition gives other bits; denormals and
 /// negative zeros among them.
 float awkward_value(std::mt19937& random) {
   switch (random() % 8) {
     case 0:
-      return -0.0f;
+      return -0.0F;
     case 1:
       return std::bit_cast<float>(static_cast<std::uint32_t>(random() % 0x7fffff));
     case 2:
-      return 1e8f;
+      return 1e8F;
     case 3:
-      return -1e8f;
+      return -1e8F;
     default:
-      return static_cast<float>(random()) / 3e9f - 0.7f;
+      return static_cast<float>(random()) / 3e9F - 0.7F;
   }
 }
 
-Lists make_lists(std::size_t number, Support support, std::uint32_t count, std::uint32_t base) {
-  Lists lists;
+/// `number` lists of positions from `base` on.
+std::vector<SumList> awkward_lists(std::size_t number, Support support, std::uint32_t count,
+                                   std::uint32_t base = 0) {
+  std::vector<SumList> lists(number);
   for (std::uint32_t p = 0; p < number; ++p) {
     std::mt19937 random(p + 77);
-    auto index = make_support(support, count, p);
-    std::vector<float> value(index.size());
-    for (float& v : value) v = awkward_value(random);
-    for (std::uint32_t& i : index) i += base;
-    lists.index.push_back(std::move(index));
-    lists.value.push_back(std::move(value));
+    lists[p].index = make_support(support, count, p);
+    lists[p].value.resize(lists[p].index.size());
+    for (float& v : lists[p].value) v = awkward_value(random);
+    for (std::uint32_t& i : lists[p].index) i += base;
   }
   return lists;
 }
 
-/// ordered_sum of lists to a sum of zeros. Returns whether all sums are finite.
-bool add_to(const Exec& exec, std::span<float> sum, std::uint32_t base,
-            std::span<const SparseView> lists, float factor) {
-  std::vector<Term> terms;
-  for (const SparseView& list : lists) terms.push_back({.index = list.index, .value = list.value});
-  std::uint32_t not_finite = 0;
-  ordered_sum(exec, {.terms = {terms},
-                     .begin = base,
-                     .sum = sum,
-                     .factor = factor,
-                     .not_finite = &not_finite,
-                     .sum_is_zero = true});
-  return not_finite == 0;
+/// Positions [begin, end) of a sum.
+struct Range {
+  std::uint64_t begin = 0, end = 0;
+  std::uint64_t size() const { return end - begin; }
+};
+
+struct Sum {
+  std::vector<float> sum;
+  bool finite = true;
+};
+
+/// The sum of terms that lie in the memory of exec.place; what lies around it stays as it is.
+Sum sum_of(const Exec& exec, const PlacedTerms& terms, Range range, float factor,
+           bool sum_is_zero) {
+  const std::vector<float> before(range.size() + 2 * kAround, sum_is_zero ? 0.0F : 5.0F);
+  OnPlace<float> there(exec, before);
+  OnPlace<std::uint32_t> not_finite(exec, 1);
+  kernels::ordered_sum(exec, {.terms = terms,
+                              .begin = range.begin,
+                              .sum = inside(there.span()),
+                              .factor = factor,
+                              .not_finite = not_finite.data(),
+                              .sum_is_zero = sum_is_zero});
+  std::vector<float> all = there.download();
+  EXPECT_TRUE(std::equal(all.begin(), all.begin() + kAround, before.begin()));
+  EXPECT_TRUE(std::equal(all.end() - kAround, all.end(), before.begin()));
+  const auto sum = inside(std::span(all));
+  return {{sum.begin(), sum.end()}, not_finite.download()[0] == 0};
 }
 
-std::vector<float> start_values(std::uint32_t count) {
-  std::mt19937 random(5);
-  std::vector<float> sum(count);
-  for (float& s : sum) s = awkward_value(random);
-  return sum;
+Sum sum_of(const Exec& exec, std::span<const SumList> lists, Range range, float factor,
+           bool sum_is_zero) {
+  const TermsOnPlace terms(exec, lists);
+  return sum_of(exec, {terms.span()}, range, factor, sum_is_zero);
 }
 
-TEST(OrderedSumOfLists, EqualsReference) {
-  for (const std::uint32_t count : kSupportCounts) {
-    for (const Support support : kSupports) {
-      for (const std::size_t number : {1u, 2u, 4u, 7u}) {
-        // Seven dense lists of a million take seconds and no path that two do not.
-        if (support == Support::dense && count > 1000000 && number > 2) continue;
-        SCOPED_TRACE(describe(support, count) + ", lists " + std::to_string(number));
-        const std::uint32_t base = count % 2 == 0 ? 0 : 4000000000u;
-        const Lists lists = make_lists(number, support, count, base);
-        for (const float factor : {1.0f, 1.0f / 3}) {
-          std::vector<float> expected(count);
-          const bool finite = add_to(kReference, expected, base, lists.views(), factor);
-          for (const int threads : {1, 2, 3}) {
-            std::vector<float> sum(count);
-            EXPECT_EQ(add_to(Exec{.threads = threads}, sum, base, lists.views(), factor), finite);
-            EXPECT_TRUE(same_bits(sum, expected)) << "threads " << threads;
+Sum sum_by_reference(std::span<const SumList> lists, Range range, float factor) {
+  return sum_of({.place = Place::reference}, lists, range, factor, false);
+}
+
+/// Lists that are summed into zeros, in a range of their positions.
+void expect_lists_equal_reference(const Exec& exec, std::span<const SumList> lists, Range range,
+                                  float factor, const Sum& expected) {
+  const Sum got = sum_of(exec, lists, range, factor, true);
+  EXPECT_EQ(got.finite, expected.finite);
+  EXPECT_TRUE(same_bits(got.sum, expected.sum));
+}
+
+TEST(OrderedSum, EqualsReference) {
+  for_each_body([](const Exec& exec) {
+    expect_all_sums_equal_reference([&](std::span<const SumList> lists, std::uint64_t begin,
+                                        std::span<float> sum, float factor) {
+      const Sum got = sum_of(exec, lists, {begin, begin + sum.size()}, factor, false);
+      std::ranges::copy(got.sum, sum.begin());
+      return got.finite;
+    });
+  });
+}
+
+/// Also where the sum is said to be zero, which lists alone can make use of.
+TEST(OrderedSum, OfCodedTermsEqualsReference) {
+  for_each_body([](const Exec& exec) {
+    bool is_zero = false;
+    expect_coded_sums_equal_reference([&](std::span<const SumList> lists, std::uint64_t begin,
+                                          std::span<float> sum, float factor) {
+      is_zero = !is_zero;
+      const Sum got = sum_of(exec, lists, {begin, begin + sum.size()}, factor, is_zero);
+      std::ranges::copy(got.sum, sum.begin());
+      return got.finite;
+    });
+  });
+}
+
+/// Where the list has entries before the range, and behind it, they are left out.
+TEST(OrderedSum, OfListsIntoZerosEqualsReference) {
+  for_each_body([](const Exec& exec) {
+    for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
+      for (const Support support : kSupports) {
+        for (const std::size_t number : {1U, 2U, 4U, 7U}) {
+          SCOPED_TRACE(describe(support, count) + ", lists " + std::to_string(number));
+          const std::uint32_t base = count % 2 == 0 ? 0 : 4'000'000'000U;
+          const std::vector<SumList> lists = awkward_lists(number, support, count, base);
+          const std::uint64_t end = std::uint64_t{base} + count;
+          for (const Range range : {Range{base, end}, Range{base + count / 3, end - count / 3}}) {
+            for (const float factor : {1.0F, 1.0F / 3}) {
+              expect_lists_equal_reference(exec, lists, range, factor,
+                                           sum_by_reference(lists, range, factor));
+            }
           }
         }
       }
     }
-  }
+  });
 }
 
-// More lists than a tile remembers the stretches of.
-TEST(OrderedSumOfLists, EqualsReferenceForManyLists) {
-  const std::uint32_t count = (1 << 17) + 5;
-  const Lists lists = make_lists(70, Support::random, count, 9);
-  std::vector<float> expected(count), sum(count);
-  EXPECT_TRUE(add_to(kReference, expected, 9, lists.views(), 0.1f));
-  EXPECT_TRUE(add_to(Exec{.threads = 2}, sum, 9, lists.views(), 0.1f));
-  EXPECT_TRUE(same_bits(sum, expected));
-}
-
-// The formula of the declaration, element by element, without the reference body.
-TEST(OrderedSumOfLists, IsTheDeclaredFormula) {
-  for (const Place place : {Place::reference, Place::cpu}) {
-    const std::uint32_t count = 40000;
-    const Lists lists = make_lists(4, Support::random, count, 0);
-    std::vector<float> sum(count);
-    auto expected = sum;
-    add_to(Exec{.place = place}, sum, 0, lists.views(), 0.25f);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      bool carried = false;
-      for (std::size_t p = 0; p < 4; ++p) {
-        const auto at = std::lower_bound(lists.index[p].begin(), lists.index[p].end(), i);
-        if (at == lists.index[p].end() || *at != i) continue;
-        expected[i] += lists.value[p][static_cast<std::size_t>(at - lists.index[p].begin())];
-        carried = true;
-      }
-      if (carried) expected[i] *= 0.25f;
+/// Several tiles, each with entries for several threads; more lists than a tile remembers.
+TEST(OrderedSum, OfLargeListsIntoZerosEqualsReference) {
+  struct Case {
+    std::vector<SumList> lists;
+    Range range;
+    Sum expected;
+  };
+  std::vector<Case> cases;
+  const auto make = [&](std::size_t number, Support support, std::size_t count) {
+    const auto positions = static_cast<std::uint32_t>(many(count));
+    Case& c = cases.emplace_back();
+    c.lists = awkward_lists(number, support, positions, 9);
+    c.range = {positions / 5, 9 + positions - positions / 7};
+    c.expected = sum_by_reference(c.lists, c.range, 0.1F);
+  };
+  for_each_body([&](const Exec& exec) {
+    if (cases.empty()) {
+      make(1, Support::dense, kLargeSize);
+      make(2, Support::dense, kLargeSize);
+      make(4, Support::random, kLargeSize);
+      make(7, Support::clustered, kLargeSize);
+      make(70, Support::random, (1U << 17) + 5);
     }
-    EXPECT_TRUE(same_bits(sum, expected));
+    for (const Case& c : cases) {
+      SCOPED_TRACE(c.lists.size());
+      expect_lists_equal_reference(exec, c.lists, c.range, 0.1F, c.expected);
+    }
+  });
+}
+
+/// The formula of the declaration, element by element, without the reference body.
+TEST(OrderedSum, IsTheDeclaredFormula) {
+  const std::uint32_t count = 40'000;
+  std::vector<SumList> terms = awkward_lists(4, Support::random, count);
+  for (const bool are_lists : {true, false}) {
+    if (!are_lists) terms.push_back({.index = {}, .value = make_input(Input::cauchy, count, 3)});
+    std::vector<float> expected(count);
+    for (const SumList& term : terms) {
+      for (std::uint32_t j = 0; j < term.value.size(); ++j) {
+        expected[term.index.empty() ? j : term.index[j]] += term.value[j];
+      }
+    }
+    for (float& x : expected) x *= 0.25F;
+    for_each_body([&](const Exec& exec) {
+      for (const bool is_zero : {false, true}) {
+        EXPECT_TRUE(same_bits(sum_of(exec, terms, {0, count}, 0.25F, is_zero).sum, expected));
+      }
+    });
   }
 }
 
-// Each position is a power of two times its rank's number: every sum has a closed form.
-TEST(OrderedSumOfLists, HasClosedForm) {
+/// A position is its number times the ranks that name it: every sum has a closed form.
+TEST(OrderedSum, HasClosedForm) {
   const std::uint32_t count = 5000;
-  for (const std::uint32_t ranks : {1u, 2u, 4u, 7u}) {
-    Lists lists;
+  for (const std::uint32_t ranks : {1U, 2U, 4U, 7U}) {
+    std::vector<SumList> lists(ranks);
     for (std::uint32_t p = 0; p < ranks; ++p) {
-      lists.index.emplace_back();
-      lists.value.emplace_back();
       for (std::uint32_t i = p; i < count; i += p + 1) {
-        lists.index[p].push_back(i);
-        lists.value[p].push_back(static_cast<float>(i * (p + 1)));
+        lists[p].index.push_back(i);
+        lists[p].value.push_back(static_cast<float>(i * (p + 1)));
       }
     }
-    std::vector<float> sum(count);
-    EXPECT_TRUE(add_to(Exec{.threads = 2}, sum, 0, lists.views(), 0.5f));
-    for (std::uint32_t i = 0; i < count; ++i) {
-      std::uint32_t weight = 0;
-      for (std::uint32_t p = 0; p < ranks; ++p) {
-        weight += i >= p && (i - p) % (p + 1) == 0 ? p + 1 : 0;
+    for_each_body([&](const Exec& exec) {
+      const Sum got = sum_of(exec, lists, {0, count}, 0.5F, true);
+      EXPECT_TRUE(got.finite);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        std::uint32_t weight = 0;
+        for (std::uint32_t p = 0; p < ranks; ++p) {
+          weight += i >= p && (i - p) % (p + 1) == 0 ? p + 1 : 0;
+        }
+        ASSERT_EQ(got.sum[i], static_cast<float>(i * weight) / 2) << i;
       }
-      ASSERT_EQ(sum[i], static_cast<float>(i * weight) / 2) << i;
-    }
+    });
   }
 }
 
-TEST(OrderedSumOfLists, SaysWhetherSumsAreFinite) {
+TEST(OrderedSum, AddsInTheOrderOfTerms) {
+  const SumList big{{}, std::vector<float>(100, 1e8F)}, minus{{}, std::vector<float>(100, -1e8F)};
+  const SumList small{{}, std::vector<float>(100, 1.0F)};
+  for_each_body([&](const Exec& exec) {
+    const std::vector<SumList> last = {big, minus, small}, first = {small, big, minus};
+    EXPECT_EQ(sum_of(exec, last, {0, 100}, 1, false).sum[50], 1.0F);
+    EXPECT_EQ(sum_of(exec, first, {0, 100}, 1, false).sum[50], 0.0F);
+  });
+}
+
+TEST(OrderedSum, SaysWhetherSumsAreFinite) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kMax = std::numeric_limits<float>::max();
   struct Case {
-    float start, value;
-    float factor;
+    float first, second, factor;
     bool finite;
   };
   const Case cases[] = {{0, kInf, 1, false},       {0, -kInf, 1, false},   {0, kNan, 1, false},
                         {kMax, kMax, 1, false},    {kInf, 1, 1, false},    {kInf, -kInf, 1, false},
                         {kMax, 0, 1, true},        {-kMax, kMax, 1, true}, {kMax, 0, 2, false},
-                        {kMax, kMax, 0.5f, false}, {0, kInf, 0, false},    {1, 1, 0, true}};
-  const std::uint32_t count = 70000;
-  for (const Case& c : cases) {
-    for (const std::size_t number : {1u, 2u}) {
-      for (const std::uint32_t place : {0u, 40000u, count - 1}) {
-        for (const Place body : {Place::reference, Place::cpu}) {
-          SCOPED_TRACE(testing::Message() << c.start << " + " << c.value << ", times " << c.factor
-                                          << " at " << place << ", lists " << number);
-          std::vector<float> sum(count);
-          Lists lists = make_lists(number, Support::dense, count, 0);
-          for (auto& value : lists.value) std::fill(value.begin(), value.end(), 0.0f);
-          lists.value[0][place] = c.start;
-          lists.value[number - 1][place] += c.value;
-          const Exec exec{.place = body, .threads = 3};
-          EXPECT_EQ(add_to(exec, sum, 0, lists.views(), c.factor), c.finite);
+                        {kMax, kMax, 0.5F, false}, {0, kInf, 0, false},    {1, 1, 0, true}};
+  const std::uint32_t count = 70'000;
+  std::vector<SumList> lists(2);
+  for (SumList& list : lists) {
+    for (std::uint32_t i = 0; i < count; i += 7) list.index.push_back(i);
+    list.value.resize(list.index.size());
+  }
+  for_each_body([&](const Exec& exec) {
+    for (const Case& c : cases) {
+      for (const std::size_t entry :
+           {std::size_t{0}, std::size_t{6000}, lists[0].index.size() - 1}) {
+        SCOPED_TRACE(testing::Message() << c.first << " + " << c.second << ", times " << c.factor
+                                        << ", entry " << entry);
+        lists[0].value[entry] = c.first;
+        lists[1].value[entry] = c.second;
+        for (const bool is_zero : {false, true}) {
+          EXPECT_EQ(sum_of(exec, lists, {0, count}, c.factor, is_zero).finite, c.finite);
+        }
+        lists[0].value[entry] = c.first + c.second;
+        EXPECT_EQ(sum_of(exec, std::span(lists).first(1), {0, count}, c.factor, true).finite,
+                  c.finite);
+        lists[0].value[entry] = lists[1].value[entry] = 0;
+      }
+    }
+  });
+}
+
+/// Placed once, or not at all, few and many.
+TEST(OrderedSum, PlacedTermsServeSeveralSums) {
+  for (const std::size_t number : {3U, 16U, 17U, 100U}) {
+    const std::vector<SumList> lists = make_lists(number, 9000, Input::cauchy);
+    const Range ranges[] = {{0, 5000}, {5000, 9000}};
+    const Sum expected[] = {sum_by_reference(lists, ranges[0], 0.5F),
+                            sum_by_reference(lists, ranges[1], 0.5F)};
+    for_each_body([&](const Exec& exec) {
+      const TermsOnPlace terms(exec, lists);
+      for (const PlacedTerms& placed :
+           {PlacedTerms{terms.span()}, kernels::place_terms(exec, terms.span()),
+            kernels::place_terms_to_sum(exec, terms.span())}) {
+        for (const int half : {0, 1}) {
+          const Sum got = sum_of(exec, placed, ranges[half], 0.5F, false);
+          EXPECT_TRUE(same_bits(got.sum, expected[half].sum)) << number << " terms";
         }
       }
-    }
+    });
   }
 }
 
-TEST(PutBack, EqualsReference) {
-  for (const std::uint32_t count : kSupportCounts) {
-    for (const Support support : kSupports) {
-      SCOPED_TRACE(describe(support, count));
-      const Lists lists = make_lists(1, support, count, 1000);
-      auto expected = start_values(count);
-      put_back(kReference, expected, 1000, lists.views()[0]);
-      for (const int threads : {1, 2, 3}) {
-        auto sum = start_values(count);
-        put_back(Exec{.threads = threads}, sum, 1000, lists.views()[0]);
-        EXPECT_TRUE(same_bits(sum, expected)) << "threads " << threads;
-      }
-    }
-  }
+TEST(OrderedSum, NeedsNoWordForItsAnswer) {
+  for_each_body([](const Exec& exec) {
+    OnPlace<float> huge(exec, std::vector<float>(100, 3e38F)), sum(exec, 100);
+    const std::vector<Term> terms(2, {.value = huge.span()});
+    kernels::ordered_sum(exec, {.terms = {terms}, .sum = sum.span()});
+    EXPECT_EQ(sum.download()[99], std::numeric_limits<float>::infinity());
+  });
 }
 
-TEST(OrderedSumOfLists, KeepsDenormalsAndTheCallersMode) {
-  const std::uint32_t count = 40000;
+TEST(OrderedSum, RefusesTermsOfWrongSizes) {
+  std::vector<float> values(100), sum(100);
+  const std::vector<std::uint32_t> index(99);
+  const std::vector<Term> whole = {{.value = values}};
+  const std::vector<Term> list = {{.index = index, .value = values}};
+  EXPECT_THROW(kernels::ordered_sum({}, {.terms = {whole}, .begin = 1, .sum = sum}), UsageError);
+  EXPECT_THROW(kernels::ordered_sum({}, {.terms = {list}, .sum = sum}), UsageError);
+}
+
+TEST(OrderedSum, KeepsDenormalsAndTheCallersMode) {
+  const std::uint32_t count = 40'000;
   const float denormal = std::numeric_limits<float>::denorm_min();
-  for (const Place place : {Place::reference, Place::cpu}) {
-    for (const int threads : {1, 2}) {
-      Lists lists = make_lists(2, Support::dense, count, 0);
-      for (auto& value : lists.value) std::fill(value.begin(), value.end(), denormal);
-      std::vector<float> sum(count);
+  std::vector<SumList> lists(2, make_list(Support::dense, count, 0, Input::all_zero));
+  for (SumList& list : lists) std::ranges::fill(list.value, denormal);
+  for_each_body([&](const Exec& exec) {
+    const TermsOnPlace terms(exec, lists);
+    for (const bool is_zero : {false, true}) {
+      OnPlace<float> sum(exec, count);
       {
         const FlushToZero mode;
         const std::uint32_t before = FlushToZero::read();
-        add_to(Exec{.place = place, .threads = threads}, sum, 0, lists.views(), 1);
+        kernels::ordered_sum(exec,
+                             {.terms = {terms.span()}, .sum = sum.span(), .sum_is_zero = is_zero});
         EXPECT_EQ(FlushToZero::read(), before);
       }
-      EXPECT_EQ(std::count(sum.begin(), sum.end(), 2 * denormal), count);
+      EXPECT_EQ(std::ranges::count(sum.download(), 2 * denormal), count);
     }
-  }
+  });
 }
 
 }  // namespace
-}  // namespace winnow::kernels
+}  // namespace winnow::tests

@@ -84,6 +84,8 @@ struct SumsJob {
   std::vector<std::vector<float>> value;
 };
 
+inline constexpr std::size_t kAllRoom = std::numeric_limits<std::size_t>::max();
+
 /// What the pass before listed of a job's own elements: those that reach a bound, as far as there
 /// is room.
 struct OwnList {
@@ -108,6 +110,7 @@ struct OwnList {
 };
 
 struct SumsOutcome {
+  SumsOutcome() = default;
   SumsOutcome(const SumsJob& job, std::size_t k)
       : index(k), touched(job.most()), value(k), sum(job.most()) {}
   std::vector<std::uint32_t> index, touched;
@@ -115,60 +118,63 @@ struct SumsOutcome {
   kernels::SelectResult result{};
 };
 
-inline constexpr std::size_t kAllRoom = std::numeric_limits<std::size_t>::max();
-
-/// `bound`: what the pass before listed by, where it was learnt for k; `room` for its list.
-inline SumsOutcome select_sums_on_host(const SumsJob& job, const Exec& exec, std::size_t k,
-                                       kernels::SelectBound& bound, std::size_t room = kAllRoom) {
+/// By the reference, which needs no list.
+inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
   Workspace workspace;
-  Exec with_workspace = exec;
-  with_workspace.workspace = &workspace;
-  kernels::OwnedSums owned = job.owned();
-  OwnList list(job, bound.k == k ? bound.bound : std::numeric_limits<float>::infinity(), room);
-  const kernels::SelectResult fed = list.said();
-  owned.own.index = list.index;
-  owned.own.value = list.value;
-  SumsOutcome out(job, k);
+  const Exec exec{.place = Place::reference, .workspace = &workspace};
   const auto terms = job.terms();
+  const kernels::SelectResult fed{};
+  kernels::SelectBound unused;
+  SumsOutcome out(job, k);
   std::uint64_t touched_count = 0;
-  kernels::select_sums(with_workspace, {.owned = owned,
-                                        .fed = &fed,
-                                        .terms = {terms},
-                                        .out = {out.index, out.value, out.touched, out.sum},
-                                        .touched_count = &touched_count,
-                                        .state = &bound,
-                                        .result = &out.result});
+  kernels::select_sums(exec, {.owned = job.owned(),
+                              .fed = &fed,
+                              .terms = {terms},
+                              .out = {out.index, out.value, out.touched, out.sum},
+                              .touched_count = &touched_count,
+                              .state = &unused,
+                              .result = &out.result});
   out.touched.resize(touched_count);
   out.sum.resize(touched_count);
   return out;
 }
 
-/// The same of all sums that reach a bound, by which the pass before listed.
-inline SumsOutcome keep_sums_on_host(const SumsJob& job, const Exec& exec, float bound) {
+/// The same of all sums that reach a bound.
+inline SumsOutcome keep_sums_by_reference(const SumsJob& job, float bound) {
   Workspace workspace;
-  Exec with_workspace = exec;
-  with_workspace.workspace = &workspace;
-  kernels::OwnedSums owned = job.owned();
-  owned.most = job.count();
+  const Exec exec{.place = Place::reference, .workspace = &workspace};
+  const auto terms = job.terms();
   OwnList list(job, bound, job.count());
   const kernels::SelectResult fed = list.said();
+  kernels::OwnedSums owned = job.owned();
   owned.own.index = list.index;
   owned.own.value = list.value;
+  owned.most = job.count();
   SumsOutcome out(job, job.count());
-  const auto terms = job.terms();
+  out.touched.resize(job.count());
+  out.sum.resize(job.count());
   std::uint64_t kept = 0, touched_count = 0;
-  kernels::keep_sums(with_workspace, {.owned = owned,
-                                      .fed = &fed,
-                                      .terms = {terms},
-                                      .out = {out.index, out.value, out.touched, out.sum},
-                                      .kept = &kept,
-                                      .touched_count = &touched_count,
-                                      .result = &out.result});
+  kernels::keep_sums(exec, {.owned = owned,
+                            .fed = &fed,
+                            .terms = {terms},
+                            .out = {out.index, out.value, out.touched, out.sum},
+                            .kept = &kept,
+                            .touched_count = &touched_count,
+                            .result = &out.result});
   out.index.resize(kept);
   out.value.resize(kept);
   out.touched.resize(touched_count);
   out.sum.resize(touched_count);
   return out;
+}
+
+/// Makes some of the first rank's values the negative of acc, so that sums are 0.
+inline void cancel_some(SumsJob& job) {
+  for (std::size_t j = 0; j < job.value[0].size(); j += 3) {
+    const std::uint64_t at = job.partition.position(job.self, job.index[0][j]) - job.base;
+    if (job.index[0][j] < job.begin || at >= job.residual.size()) continue;
+    job.value[0][j] = -job.residual[at];
+  }
 }
 
 inline void expect_equal(const SumsOutcome& got, const SumsOutcome& expected) {

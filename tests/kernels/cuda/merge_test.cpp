@@ -51,37 +51,7 @@ struct OnDevice {
   }
 };
 
-MergeBody merge_on(const Stream& stream) {
-  return [&stream](const MergeList& first, const MergeList& second) {
-    OnDevice device(first, second, stream);
-    device.merge(stream);
-    return device.download(stream);
-  };
-}
-
 class MergeOnDevice : public DeviceTest {};
-
-TEST_F(MergeOnDevice, EqualsReferenceAtAwkwardSizes) {
-  const Stream stream;
-  for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
-    expect_merges(count, merge_on(stream));
-  }
-}
-
-TEST_F(MergeOnDevice, LargeListsEqualReference) {
-  const Stream stream;
-  expect_merges(static_cast<std::uint32_t>(large((1U << 20) + 7)), merge_on(stream));
-}
-
-TEST_F(MergeOnDevice, PairsStayTogether) {
-  const Stream stream;
-  expect_pairs_stay_together(merge_on(stream));
-}
-
-TEST_F(MergeOnDevice, UnequalListsEqualReference) {
-  const Stream stream;
-  expect_unequal_lists_merge(merge_on(stream));
-}
 
 TEST_F(MergeOnDevice, AGraphReplays) {
   const Stream stream;

@@ -97,54 +97,7 @@ struct OnDevice {
   }
 };
 
-SumsOutcome by_reference(const SumsJob& job, std::size_t k) {
-  SelectBound unused;
-  return select_sums_on_host(job, {.place = Place::reference}, k, unused);
-}
-
 class SelectSumsOnDevice : public DeviceTest {};
-
-/// No bound, one that was carried, one that is too high, and one whose list finds no room.
-void expect_equal_with_any_bound(Input input, std::size_t count, std::uint32_t owners) {
-  const SumsJob job(input, count, owners, 6400, 40);
-  if (job.count() == 0) return;
-  SCOPED_TRACE(testing::Message() << input << ", " << count << " elements, " << owners
-                                  << " owners");
-  const Stream stream;
-  const std::size_t k = job.count() / 100 + 1;
-  const SumsOutcome expected = by_reference(job, k);
-  const auto run = [&](SelectBound& bound, std::size_t room) {
-    const OnDevice device(job, k, room, stream);
-    device.list(bound, k, stream);
-    device.step(stream);
-    expect_equal(device.download(bound, stream), expected);
-  };
-  SelectBound bound;
-  run(bound, kAllRoom);
-  run(bound, kAllRoom);
-  bound.bound *= 4;
-  run(bound, kAllRoom);
-  bound.bound = 0;
-  run(bound, 3);
-}
-
-constexpr Input kSumInputs[] = {Input::normal,   Input::cauchy,    Input::all_equal,
-                                Input::all_zero, Input::ascending, Input::denormal,
-                                Input::ties};
-
-TEST_F(SelectSumsOnDevice, EqualsReferenceWithAnyBound) {
-  for (const Input input : kSumInputs) {
-    for (const std::size_t count : {1U, 65U, 9001U}) {
-      for (const std::uint32_t owners : {1U, 2U, 7U}) {
-        expect_equal_with_any_bound(input, count, owners);
-      }
-    }
-  }
-}
-
-TEST_F(SelectSumsOnDevice, LargeOnesEqualReference) {
-  for (const Input input : kSumInputs) expect_equal_with_any_bound(input, large(kLargeSize), 3);
-}
 
 /// A replay finds the list, the residual and the bound of its step.
 TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
@@ -162,7 +115,7 @@ TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
     device.list(bound, kSelected, stream);
     graph.launch(stream);
     const SumsOutcome got = device.download(bound, stream);
-    expect_equal(got, by_reference(job, kSelected));
+    expect_equal(got, select_sums_by_reference(job, kSelected));
     EXPECT_EQ(got.result.passes, step == 0 ? 2U : 1U);
     EXPECT_EQ(bound.k, kSelected);
     graph.launch(stream);  // of the same list, by a bound that is not the carried one any more

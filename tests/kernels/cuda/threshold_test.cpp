@@ -1,16 +1,14 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Selection by a bound, of gradients and of sums.
+// Selection by a bound.
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <vector>
 
 #include "kernels/feedback_select.hpp"
-#include "kernels/select_sums.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
-#include "tests/kernels/cases/sums_cases.hpp"
 #include "tests/kernels/cases/threshold_cases.hpp"
 
 namespace winnow::tests {
@@ -134,87 +132,6 @@ TEST_F(ThresholdOnDevice, AGraphReplaysPasses) {
     const ThresholdOutcome expected = expected_of(job);
     expect_equal(device.download(stream), expected);
     job.residual = expected.residual;
-  }
-}
-
-/// One parameter's sums, kept behind what the list has.
-SumsOutcome keep_on_device(const SumsJob& job, float bound) {
-  const Stream stream;
-  const auto count = static_cast<std::size_t>(job.count());
-  const OwnList own(job, bound, count);
-  std::deque<DeviceArray<std::uint32_t>> term_index;
-  std::deque<DeviceArray<float>> term_value;
-  std::vector<kernels::Term> terms;
-  for (std::size_t r = 0; r < job.index.size(); ++r) {
-    term_index.emplace_back(job.index[r].size()).upload(job.index[r], stream);
-    term_value.emplace_back(job.value[r].size()).upload(job.value[r], stream);
-    terms.push_back({.index = term_index[r].span(), .value = term_value[r].span()});
-  }
-  const DeviceArray<float> residual(job.residual.size()), own_value(count), sum(count);
-  const DeviceArray<std::uint32_t> own_index(count), touched(count);
-  const DeviceArray<std::uint64_t> touched_count(1);
-  const DeviceArray<SelectResult> fed(1), result(1);
-  residual.upload(job.residual, stream);
-  own_index.upload(own.index, stream);
-  own_value.upload(own.value, stream);
-  const SelectResult said = own.said();
-  fed.upload({&said, 1}, stream);
-  const DeviceList list(count);
-  list.begin(stream);
-  kernels::OwnedSums owned = job.owned();
-  owned.own.index = own_index.span();
-  owned.own.value = own_value.span();
-  owned.residual = residual.span();
-  owned.most = count;
-  Workspace workspace, device_workspace(kernels::cuda::kDeviceMemory);
-  Exec exec = stream.exec();
-  exec.workspace = &workspace;
-  exec.device_workspace = &device_workspace;
-  kernels::keep_sums(exec,
-                     {.owned = owned,
-                      .fed = fed.data(),
-                      .terms = {terms},
-                      .out = {list.index.span(), list.value.span(), touched.span(), sum.span()},
-                      .kept = list.kept.data(),
-                      .touched_count = touched_count.data(),
-                      .result = result.data()});
-  SumsOutcome out(job, 0);
-  list.download(out.index, out.value, stream);
-  out.touched = touched.download(stream);
-  out.sum = sum.download(stream);
-  out.touched.resize(touched_count.download(stream)[0]);
-  out.sum.resize(out.touched.size());
-  out.result = result.download(stream)[0];
-  return out;
-}
-
-void expect_sums_equal_reference(Input input, std::size_t count, std::uint32_t owners) {
-  const SumsJob job(input, count, owners, 6400, 40);
-  if (job.count() == 0) return;
-  for (const float bound : kThresholds) {
-    SCOPED_TRACE(testing::Message() << input << ", " << count << " elements, " << owners
-                                    << " owners, bound " << bound);
-    const SumsOutcome expected = keep_sums_on_host(job, {.place = Place::reference}, bound);
-    const SumsOutcome got = keep_on_device(job, bound);
-    expect_equal(got, expected);
-    EXPECT_EQ(got.result.candidates, expected.index.size());
-  }
-}
-
-TEST_F(ThresholdOnDevice, SumsEqualReference) {
-  for (const Input input : {Input::normal, Input::all_equal, Input::all_zero, Input::mostly_zero,
-                            Input::denormal, Input::ties}) {
-    for (const std::size_t count : {1U, 65U, 9001U}) {
-      for (const std::uint32_t owners : {1U, 2U, 7U}) {
-        expect_sums_equal_reference(input, count, owners);
-      }
-    }
-  }
-}
-
-TEST_F(ThresholdOnDevice, SumsOfLargeOnesEqualReference) {
-  for (const Input input : {Input::normal, Input::all_equal, Input::mostly_zero}) {
-    expect_sums_equal_reference(input, large(kLargeSize), 3);
   }
 }
 

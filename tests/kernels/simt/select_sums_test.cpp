@@ -9,14 +9,12 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/sums_cases.hpp"
-#include "tests/kernels/value_formats.hpp"
 #include "tests/model/in_a_child.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
@@ -42,10 +40,9 @@ constexpr std::uint32_t kUnwritten = 0xdeadbeef;
 struct OnModel {
   Machine& machine;
   unsigned blocks = 3;
-  std::optional<float> listed_by = {};  // else by the carried bound
-  std::size_t most = kAllRoom;          // elements that terms are said to name
-  int kernels = 0;                      // launched
-  int barriers = 0;                     // that a thread met in kernel number `watched`
+  std::size_t most = kAllRoom;  // elements that terms are said to name
+  int kernels = 0;              // launched
+  int barriers = 0;             // that a thread met in kernel number `watched`
   int watched = -1;
   int skipped = -1;  // barrier of that kernel
 
@@ -58,12 +55,8 @@ struct OnModel {
                          SelectBound& bound, std::size_t room) {
     const std::vector<DeviceTerm> there = place(job, terms);
     const float carried = bound.k == k ? bound.bound : std::numeric_limits<float>::infinity();
-    OwnList list(job, listed_by.value_or(carried), room);
-    const SelectResult fed{.finite = true,
-                           .candidates = 0,
-                           .passes = 1,
-                           .listed = list.listed,
-                           .listed_by = listed_by.value_or(carried)};
+    OwnList list(job, carried, room);
+    const SelectResult fed = list.said();
     SumsOutcome out(job, k);
     std::ranges::fill(out.touched, kUnwritten);
     kernels::OwnedSums owned = job.owned();
@@ -103,11 +96,6 @@ struct OnModel {
   }
 };
 
-SumsOutcome by_reference(const SumsJob& job, std::size_t k) {
-  SelectBound unused;
-  return select_sums_on_host(job, {.place = Place::reference}, k, unused);
-}
-
 class SelectSumsOnModel : public testing::TestWithParam<Input> {};
 INSTANTIATE_TEST_SUITE_P(Inputs, SelectSumsOnModel,
                          testing::Values(Input::normal, Input::all_equal, Input::all_zero,
@@ -127,7 +115,7 @@ TEST_P(SelectSumsOnModel, EqualsReferenceWithAnyBound) {
           SCOPED_TRACE(testing::Message() << job.count() << " of " << count << " elements, "
                                           << owners << " owners, 1 of " << every << ", k " << k);
           OnModel run{machines[turn++ % machines.size()]};
-          const SumsOutcome expected = by_reference(job, k);
+          const SumsOutcome expected = select_sums_by_reference(job, k);
           SelectBound bound;
           expect_equal(run(job, k, bound), expected);
           const SumsOutcome carried = run(job, k, bound);
@@ -143,43 +131,6 @@ TEST_P(SelectSumsOnModel, EqualsReferenceWithAnyBound) {
   }
 }
 
-TEST(SelectSumsModel, LearnsWhatTheHostLearnsAndReadsOnlyWhatMatters) {
-  Machine machine({.pick = SimtOrder::Pick::random, .seed = 2, .resident = 3});
-  const SumsJob job(Input::normal, 40'000, 3, 0, 30);
-  SelectBound device, host;
-  for (int step = 0; step < 4; ++step) {
-    const SelectResult got = OnModel{machine}(job, 200, device).result;
-    const SelectResult expected = select_sums_on_host(job, {}, 200, host).result;
-    EXPECT_EQ(got.passes, step == 0 ? 2U : 1U);
-    EXPECT_EQ(got.passes, expected.passes);
-    EXPECT_EQ(got.candidates, expected.candidates);
-    EXPECT_EQ(device.bound, host.bound);
-    EXPECT_EQ(device.margin, host.margin);
-    EXPECT_EQ(device.k, host.k);
-  }
-}
-
-/// A step that is replayed alone finds the list of the step before, and a bound that was learnt
-/// since.
-TEST(SelectSumsModel, AListThatIsReadAgainKeepsItsBound) {
-  Machine machine({.pick = SimtOrder::Pick::random, .seed = 4, .resident = 3});
-  const SumsJob job(Input::normal, 20'000, 3, 6400, 10);
-  constexpr std::size_t kSelected = 300;
-  const SumsOutcome expected = by_reference(job, kSelected);
-  for (const float by : {1.5F, 3.5F}) {  // the second serves too few
-    OnModel run{machine};
-    run.listed_by = by;
-    SelectBound bound{.bound = by, .margin = 0.03F, .k = kSelected};
-    for (int times = 0; times < 3; ++times) {
-      const SumsOutcome got = run(job, kSelected, bound);
-      expect_equal(got, expected);
-      EXPECT_EQ(got.result.passes, by < 3 ? 1U : 2U);
-      EXPECT_FALSE(got.result.overflow);
-      bound.bound /= 2;
-    }
-  }
-}
-
 /// Terms that name more than was said: what finds room is written, the result says so, and no bound
 /// is learnt. With little room for candidates too, they do not serve.
 TEST(SelectSumsModel, TermsThatNameMoreThanWasSaidAreTold) {
@@ -188,7 +139,7 @@ TEST(SelectSumsModel, TermsThatNameMoreThanWasSaidAreTold) {
     for (const Input input : {Input::normal, Input::all_zero}) {
       const SumsJob job(input, 20'000, 2, 6400, 3);
       constexpr std::size_t kSelected = 10, kMost = 50;
-      const SumsOutcome expected = by_reference(job, kSelected);
+      const SumsOutcome expected = select_sums_by_reference(job, kSelected);
       ASSERT_GT(expected.touched.size(), kMost);
       OnModel run{machine};
       run.most = kMost;
@@ -200,30 +151,6 @@ TEST(SelectSumsModel, TermsThatNameMoreThanWasSaidAreTold) {
       EXPECT_TRUE(same_bits(got.sum, std::span(expected.sum).first(kMost)));
       EXPECT_EQ(bound.bound, 0.5F);
     }
-  }
-}
-
-TEST(SelectSumsModel, CodedTermsAreDecoded) {
-  Machine machine;
-  SumsJob job(Input::normal, 20'000, 3, 6400, 7);
-  for (const kernels::ValueFormat& format : all_formats()) {
-    if (format.block != format.coding->default_block) continue;
-    SCOPED_TRACE(name_of(format));
-    std::vector<kernels::Term> terms = job.terms();
-    SumsJob decoded = job;
-    std::vector<Coded> coded;
-    for (std::size_t r = 0; r < terms.size(); ++r) {
-      std::vector<float> values = job.value[r];
-      const std::size_t k = values.size();
-      coded.emplace_back(format, k);
-      if (r == job.self) continue;
-      const std::span<std::byte> bytes = coded.back().span();
-      kernels::quantize({.place = Place::reference}, format, {}, values, bytes);
-      kernels::dequantize({.place = Place::reference}, format, k, bytes, 0, decoded.value[r]);
-      terms[r] = {.index = job.index[r], .format = format, .coded = bytes, .count = k};
-    }
-    SelectBound bound;
-    expect_equal(OnModel{machine}(job, terms, 90, bound, kAllRoom), by_reference(decoded, 90));
   }
 }
 
@@ -285,7 +212,7 @@ TEST(SelectSumsModel, EveryBarrierIsNeeded) {
   for (const std::uint32_t self : {0U, 1U}) {
     const SumsJob job(Input::normal, 30'000, 4, 6400, 3, self);
     const SelectBound carried{.bound = 3, .margin = 0.03F, .k = kSelected};
-    const SumsOutcome expected = by_reference(job, kSelected);
+    const SumsOutcome expected = select_sums_by_reference(job, kSelected);
     const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
       Machine machine(order);
       OnModel run{machine, 2};
@@ -318,6 +245,125 @@ TEST(SelectSumsModel, EveryBarrierIsNeeded) {
                                       }))
           << "owner " << self << ", barrier " << skipped << " of " << barriers;
     }
+  }
+}
+
+constexpr std::size_t kBefore = 3;  // elements that are in a list already
+
+/// A list of `room` places, some of which are taken.
+struct List {
+  std::vector<std::uint32_t> index;
+  std::vector<float> value;
+  std::uint64_t kept = kBefore;
+
+  explicit List(std::size_t room) : index(kBefore + room, 77), value(kBefore + room, 77) {}
+
+  /// Takes out what was there before, which is as it was.
+  void give(std::vector<std::uint32_t>& indices, std::vector<float>& values) const {
+    ASSERT_GE(kept, kBefore);
+    ASSERT_LE(kept, index.size());
+    const auto from = static_cast<std::ptrdiff_t>(kBefore), to = static_cast<std::ptrdiff_t>(kept);
+    const auto is_untouched = [](auto x) { return x == 77; };
+    EXPECT_TRUE(std::all_of(index.begin(), index.begin() + from, is_untouched));
+    EXPECT_TRUE(std::all_of(value.begin(), value.begin() + from, is_untouched));
+    EXPECT_TRUE(std::all_of(index.begin() + to, index.end(), is_untouched));
+    EXPECT_TRUE(std::all_of(value.begin() + to, value.end(), is_untouched));
+    indices = {index.begin() + from, index.begin() + to};
+    values = {value.begin() + from, value.begin() + to};
+  }
+};
+
+constexpr float kBounds[] = {std::numeric_limits<float>::denorm_min(), 0.75F, 2,
+                             std::numeric_limits<float>::infinity()};
+
+struct KeepOnModel {
+  Machine& machine;
+
+  SumsOutcome operator()(const SumsJob& job, float bound) {
+    const std::vector<kernels::Term> terms = job.terms();
+    const std::vector<DeviceTerm> there = place(job, terms);
+    OwnList own(job, bound, job.count());
+    const SelectResult fed = own.said();
+    List list(job.count());
+    SumsOutcome out(job, 0);
+    out.touched.resize(job.count());
+    out.sum.resize(job.count());
+    kernels::OwnedSums owned = job.owned();
+    owned.own.index = own.index;
+    owned.own.value = own.value;
+    owned.own.bound = -1;  // not looked at
+    owned.most = job.count();
+    std::uint64_t touched_count = 77;
+    const kernels::cuda::SumsScratch layout(owned, terms.size());
+    Scratch scratch(layout.bytes);
+    std::memset(scratch.span().data(), 0, layout.select.zeroed);
+    const auto task =
+        kernels::cuda::make_keep_task({.owned = owned,
+                                       .fed = &fed,
+                                       .terms = {terms},
+                                       .out = {list.index, list.value, out.touched, out.sum},
+                                       .kept = &list.kept,
+                                       .touched_count = &touched_count,
+                                       .result = &out.result},
+                                      there.data(), scratch.span().data());
+    kernels::cuda::for_each_keep_kernel(task, [&](auto kernel, std::uint64_t pieces) {
+      const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(pieces, 3));
+      machine.launch<decltype(kernel)>(blocks, task);
+    });
+    EXPECT_LE(touched_count, out.touched.size());
+    out.touched.resize(std::min<std::size_t>(touched_count, out.touched.size()));
+    out.sum.resize(out.touched.size());
+    if (out.result.finite) {
+      list.give(out.index, out.value);
+    } else {
+      EXPECT_EQ(list.kept, kBefore);
+    }
+    return out;
+  }
+};
+
+class KeepSumsOnModel : public testing::TestWithParam<Input> {};
+INSTANTIATE_TEST_SUITE_P(Inputs, KeepSumsOnModel,
+                         testing::Values(Input::normal, Input::all_equal, Input::all_zero,
+                                         Input::mostly_zero, Input::denormal, Input::ties));
+
+TEST_P(KeepSumsOnModel, EqualsReferenceInAnyOrder) {
+  std::deque<Machine> machines;
+  std::size_t turn = 0;
+  for (const SimtOrder& order : simt_orders()) machines.emplace_back(order);
+  for (const std::size_t count : {1U, 65U, 9001U}) {
+    for (const std::uint32_t owners : {1U, 2U, 4U}) {
+      for (const unsigned every : {1U, 40U}) {
+        SumsJob job(GetParam(), count, owners, 6400, every);
+        if (job.count() == 0) continue;
+        cancel_some(job);
+        for (const float bound : kBounds) {
+          SCOPED_TRACE(testing::Message()
+                       << job.count() << " of " << count << " elements, " << owners
+                       << " owners, 1 of " << every << ", bound " << bound);
+          const SumsOutcome expected = keep_sums_by_reference(job, bound);
+          const SumsOutcome got = KeepOnModel{machines[turn++ % machines.size()]}(job, bound);
+          expect_equal(got, expected);
+          EXPECT_EQ(got.result.candidates, expected.index.size());
+        }
+      }
+    }
+  }
+}
+
+/// Sums that are not finite are told, and nothing of this parameter is kept.
+TEST(KeepSumsModel, AnOverflowIsToldAndNothingIsKept) {
+  for (const SimtOrder& order : simt_orders()) {
+    Machine machine(order);
+    SumsJob job(Input::normal, 20'000, 2, 6400, 50);
+    const auto entry = std::ranges::lower_bound(job.index[0], job.begin) - job.index[0].begin();
+    const auto j = static_cast<std::size_t>(entry);
+    const float most = std::numeric_limits<float>::max();
+    job.value[0][j] = most;
+    job.residual[job.partition.position(job.self, job.index[0][j]) - job.base] = most;
+    const SumsOutcome out = KeepOnModel{machine}(job, 0.5F);
+    EXPECT_FALSE(out.result.finite);
+    EXPECT_EQ(out.result.candidates, 0U);
   }
 }
 

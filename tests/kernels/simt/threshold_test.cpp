@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Selection by a bound, of gradients and of sums.
+// Selection by a bound.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,9 +15,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/feedback_select.cuh"
-#include "kernels/cuda/select_sums.cuh"
 #include "tests/harness/sanitized.hpp"
-#include "tests/kernels/cases/sums_cases.hpp"
 #include "tests/kernels/cases/threshold_cases.hpp"
 #include "tests/model/in_a_child.hpp"
 #include "tests/model/machine.hpp"
@@ -28,7 +26,6 @@ namespace winnow::tests {
 namespace {
 
 using kernels::SelectResult;
-using kernels::cuda::DeviceTerm;
 using kernels::cuda::SelectScratch;
 
 constexpr std::size_t kBefore = 3;  // elements that are in a list already
@@ -148,132 +145,6 @@ TEST(ThresholdModel, AFullListLosesNothing) {
   }
 }
 
-template <class Make>
-void expect_refused(const Make& make, const std::string& why) {
-  EXPECT_THAT(make, testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
-}
-
-/// Terms in the memory of the model. The one of the owner itself is not to be read.
-std::vector<DeviceTerm> place(const SumsJob& job, std::span<const kernels::Term> terms) {
-  std::vector<DeviceTerm> there(terms.size());
-  std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
-  there[job.self] = {.values = {}, .count = 99, .is_list = true, .index = nullptr};
-  return there;
-}
-
-struct KeepOnModel {
-  Machine& machine;
-  Watch watch = {};
-
-  SumsOutcome operator()(const SumsJob& job, float bound) {
-    const std::vector<kernels::Term> terms = job.terms();
-    const std::vector<DeviceTerm> there = place(job, terms);
-    OwnList own(job, bound, job.count());
-    const SelectResult fed{
-        .finite = true, .candidates = 0, .passes = 1, .listed = own.listed, .listed_by = bound};
-    List list(job.count());
-    SumsOutcome out(job, 0);
-    out.touched.resize(job.count());
-    out.sum.resize(job.count());
-    kernels::OwnedSums owned = job.owned();
-    owned.own.index = own.index;
-    owned.own.value = own.value;
-    owned.own.bound = -1;  // not looked at
-    owned.most = job.count();
-    std::uint64_t touched_count = 77;
-    const kernels::cuda::SumsScratch layout(owned, terms.size());
-    Scratch scratch(layout.bytes);
-    std::memset(scratch.span().data(), 0, layout.select.zeroed);
-    const auto task =
-        kernels::cuda::make_keep_task({.owned = owned,
-                                       .fed = &fed,
-                                       .terms = {terms},
-                                       .out = {list.index, list.value, out.touched, out.sum},
-                                       .kept = &list.kept,
-                                       .touched_count = &touched_count,
-                                       .result = &out.result},
-                                      there.data(), scratch.span().data());
-    watch.kernels = 0;
-    kernels::cuda::for_each_keep_kernel(task, [&](auto kernel, std::uint64_t pieces) {
-      const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(pieces, 3));
-      watch.launch<decltype(kernel)>(machine, blocks, task);
-    });
-    EXPECT_LE(touched_count, out.touched.size());
-    out.touched.resize(std::min<std::size_t>(touched_count, out.touched.size()));
-    out.sum.resize(out.touched.size());
-    if (out.result.finite) {
-      list.give(out.index, out.value);
-    } else {
-      EXPECT_EQ(list.kept, kBefore);
-    }
-    return out;
-  }
-};
-
-class KeepSumsOnModel : public testing::TestWithParam<Input> {};
-INSTANTIATE_TEST_SUITE_P(Inputs, KeepSumsOnModel,
-                         testing::Values(Input::normal, Input::all_equal, Input::all_zero,
-                                         Input::mostly_zero, Input::denormal, Input::ties));
-
-TEST_P(KeepSumsOnModel, EqualsReferenceInAnyOrder) {
-  std::deque<Machine> machines;
-  std::size_t turn = 0;
-  for (const SimtOrder& order : simt_orders()) machines.emplace_back(order);
-  for (const std::size_t count : {1U, 65U, 9001U}) {
-    for (const std::uint32_t owners : {1U, 2U, 4U}) {
-      for (const unsigned every : {1U, 40U}) {
-        SumsJob job(GetParam(), count, owners, 6400, every);
-        if (job.count() == 0) continue;
-        for (std::size_t j = 0; j < job.value[0].size(); j += 3) {  // some cancel
-          const std::uint64_t at = job.partition.position(job.self, job.index[0][j]) - job.base;
-          if (job.index[0][j] < job.begin || at >= job.residual.size()) continue;
-          job.value[0][j] = -job.residual[at];
-        }
-        for (const float bound : kThresholds) {
-          SCOPED_TRACE(testing::Message()
-                       << job.count() << " of " << count << " elements, " << owners
-                       << " owners, 1 of " << every << ", bound " << bound);
-          const SumsOutcome expected = keep_sums_on_host(job, {.place = Place::reference}, bound);
-          const SumsOutcome got = KeepOnModel{machines[turn++ % machines.size()]}(job, bound);
-          expect_equal(got, expected);
-          EXPECT_EQ(got.result.candidates, expected.index.size());
-        }
-      }
-    }
-  }
-}
-
-/// Sums that are not finite are told, and nothing of this parameter is kept.
-TEST(KeepSumsModel, AnOverflowIsToldAndNothingIsKept) {
-  for (const SimtOrder& order : simt_orders()) {
-    Machine machine(order);
-    SumsJob job(Input::normal, 20'000, 2, 6400, 50);
-    const auto entry = std::ranges::lower_bound(job.index[0], job.begin) - job.index[0].begin();
-    const auto j = static_cast<std::size_t>(entry);
-    const float most = std::numeric_limits<float>::max();
-    job.value[0][j] = most;
-    job.residual[job.partition.position(job.self, job.index[0][j]) - job.base] = most;
-    const SumsOutcome out = KeepOnModel{machine}(job, 0.5F);
-    EXPECT_FALSE(out.result.finite);
-    EXPECT_EQ(out.result.candidates, 0U);
-  }
-}
-
-bool equal(const ThresholdOutcome& got, const ThresholdOutcome& expected) {
-  for (std::size_t p = 0; p < expected.result.size(); ++p) {
-    const SelectResult &a = got.result[p], &b = expected.result[p];
-    if (!same_bits(got.gradient[p], expected.gradient[p]) ||
-        !same_bits(got.residual[p], expected.residual[p]) ||
-        got.own_index[p] != expected.own_index[p] ||
-        !same_bits(got.own_value[p], expected.own_value[p]) || a.finite != b.finite ||
-        a.candidates != b.candidates || a.listed != b.listed) {
-      return false;
-    }
-  }
-  return got.index == expected.index && same_bits(got.value, expected.value);
-}
-
-/// Without any one of its barriers a pass goes wrong, or stops, in some order.
 TEST(ThresholdModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
   const ThresholdJob jobs[] = {{Input::not_finite, 9000, 0, 0.75F},
