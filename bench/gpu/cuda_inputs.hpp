@@ -45,9 +45,8 @@ struct CudaInputs {
   CudaInputs(cudaStream_t on, std::size_t elements, double density, std::size_t l2_bytes);
 
   const Set& set(std::size_t round) const { return sets[round % sets.size()]; }
-  Exec exec() const { return stream.exec(); }
-  /// For operations that take scratch.
-  Exec exec_with_scratch() const {
+  /// Of the stream, with workspaces for scratch.
+  Exec exec() const {
     Exec exec = stream.exec();
     exec.workspace = &workspace;
     exec.device_workspace = &device_workspace;

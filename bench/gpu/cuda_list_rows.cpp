@@ -164,11 +164,11 @@ struct Union {
 void add_merge(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const auto room = std::make_shared<Union>(in);
   rows.push_back({"merge of 2", static_cast<double>(32 * in.k), [&in, lists, room](auto) {
-                    kernels::merge(in.exec_with_scratch(), {.first = lists->list(0),
-                                                            .second = lists->list(1),
-                                                            .index = room->index.span(),
-                                                            .value = room->value.span(),
-                                                            .size = room->size.data()});
+                    kernels::merge(in.exec(), {.first = lists->list(0),
+                                               .second = lists->list(1),
+                                               .index = room->index.span(),
+                                               .value = room->value.span(),
+                                               .size = room->size.data()});
                   }});
 }
 

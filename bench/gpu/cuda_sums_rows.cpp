@@ -41,7 +41,7 @@ struct Sums {
       fill(term_value.emplace_back(sent).span(), r, in.stream);
       terms.push_back({.index = term_index.back().span(), .value = term_value.back().span()});
     }
-    placed = kernels::place_terms(in.exec_with_scratch(), terms);
+    placed = kernels::place_terms(in.exec(), terms);
   }
 
   std::size_t most() const { return std::min((kRanks - 1) * sent, count); }
@@ -74,7 +74,7 @@ struct Sums {
 
   void step(const CudaInputs& in, std::size_t round) const {
     const auto& s = in.set(round);
-    kernels::select_sums(in.exec_with_scratch(),
+    kernels::select_sums(in.exec(),
                          {.owned = owned(),
                           .fed = fed.data(),
                           .terms = placed,
@@ -126,14 +126,13 @@ struct KeptSums {
   }
 
   void step(const CudaInputs& in, std::size_t round) const {
-    kernels::keep_sums(in.exec_with_scratch(),
-                       {.owned = owned(),
-                        .fed = sums->fed.data(),
-                        .terms = sums->placed,
-                        .out = {index.span(), value.span(), touched.span(), sum.span()},
-                        .kept = kept.data(),
-                        .touched_count = touched_count.data(),
-                        .result = in.set(round).result.data()});
+    kernels::keep_sums(in.exec(), {.owned = owned(),
+                                   .fed = sums->fed.data(),
+                                   .terms = sums->placed,
+                                   .out = {index.span(), value.span(), touched.span(), sum.span()},
+                                   .kept = kept.data(),
+                                   .touched_count = touched_count.data(),
+                                   .result = in.set(round).result.data()});
   }
 
   std::shared_ptr<const Sums> sums;

@@ -4,6 +4,8 @@
 // under the model of CUDA's rules for streams, memory, captures and conditions. It tests the host's
 // side of device code without the slow SIMT machine, which tests the kernels themselves. This table
 // replaces the library's.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <tuple>
@@ -124,7 +126,6 @@ class Held<FeedbackQuantizeJob> {
   FeedbackQuantizeJob get() const {
     FeedbackQuantizeJob job = job_.get();
     job.out = out_.get();
-    if (job.key_there != nullptr) job.key = *job.key_there;
     return job;
   }
 
@@ -145,6 +146,17 @@ struct OnStream<operation> {
     });
   }
 };
+
+/// Device kernels code values that are not finite as something that a decoder takes. The host's do
+/// not: their callers clear such values first.
+void enqueue_quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
+                      std::span<float> values, std::span<std::byte> out) {
+  launch(exec, [=](const Exec& host) {
+    const auto is_finite = [](float value) { return std::isfinite(value); };
+    if (!std::ranges::all_of(values, is_finite)) std::ranges::fill(values, 0.0F);
+    kCpu.quantize(host, format, key, values, out);
+  });
+}
 
 /// Bodies take their scratch from the host.
 template <class... Args>
@@ -211,7 +223,7 @@ constinit const Bodies kCuda{
     .positions_of = OnStream<&Bodies::positions_of>::enqueue,
     .put = OnStream<&Bodies::put>::enqueue,
     .put_back = OnStream<&Bodies::put_back>::enqueue,
-    .quantize = OnStream<&Bodies::quantize>::enqueue,
+    .quantize = enqueue_quantize,
     .raw32_decode = OnStream<&Bodies::raw32_decode>::enqueue,
     .reduce = OnStream<&Bodies::reduce>::enqueue,
     .residual_add = OnStream<&Bodies::residual_add>::enqueue,

@@ -145,6 +145,21 @@ TEST(ThresholdModel, AFullListLosesNothing) {
   }
 }
 
+bool equal(const ThresholdOutcome& got, const ThresholdOutcome& expected) {
+  for (std::size_t p = 0; p < expected.result.size(); ++p) {
+    const SelectResult &a = got.result[p], &b = expected.result[p];
+    if (!same_bits(got.gradient[p], expected.gradient[p]) ||
+        !same_bits(got.residual[p], expected.residual[p]) ||
+        got.own_index[p] != expected.own_index[p] ||
+        !same_bits(got.own_value[p], expected.own_value[p]) || a.finite != b.finite ||
+        a.candidates != b.candidates || a.listed != b.listed) {
+      return false;
+    }
+  }
+  return got.index == expected.index && same_bits(got.value, expected.value);
+}
+
+/// Without any one of its barriers a pass goes wrong, or stops, in some order.
 TEST(ThresholdModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
   const ThresholdJob jobs[] = {{Input::not_finite, 9000, 0, 0.75F},
