@@ -20,8 +20,8 @@
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
-#include "tests/harness/nccl_ranks.hpp"
 #include "tests/model/cuda_model.hpp"
 
 namespace winnow::tests {

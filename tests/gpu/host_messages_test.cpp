@@ -24,8 +24,8 @@
 #include "comm/schedule/exchange.hpp"
 #include "comm/transport/bridge/carrier.hpp"
 #include "comm/transport/local/local.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
-#include "tests/harness/nccl_ranks.hpp"
 
 namespace winnow::tests {
 namespace {

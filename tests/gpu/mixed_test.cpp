@@ -23,10 +23,10 @@
 #include <winnow/topology.hpp>
 
 #include "compress/compressor.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/gate.hpp"
-#include "tests/harness/nccl_ranks.hpp"
 #include "tests/harness/reducer.hpp"
 #include "tests/laws/reference.hpp"
 

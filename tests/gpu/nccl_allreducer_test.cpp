@@ -23,9 +23,9 @@
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/reduce.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
-#include "tests/harness/nccl_ranks.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {

@@ -9,7 +9,7 @@
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
 
-#include "tests/harness/nccl_ranks.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/model/nccl_model.hpp"
 
 namespace winnow::tests {

@@ -26,9 +26,9 @@
 #include "kernels/arithmetic/reduce.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/reduce.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
-#include "tests/harness/nccl_ranks.hpp"
 
 namespace winnow::tests {
 namespace {

@@ -36,7 +36,7 @@
 #include <vector>
 
 #include "kernels/reduce.hpp"
-#include "tests/harness/nccl_ranks.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/model/cuda_model.hpp"
 
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
-#include "tests/harness/nccl_ranks.hpp"
 
 namespace winnow::tests {
 namespace {
