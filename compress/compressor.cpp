@@ -279,6 +279,7 @@ std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& co
 
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self) {
   part.partition = Partition(owners, part.count);
+  part.places.reserve(part.pieces.size());
   become_owner(part, compressor, self);
   part.owner_k.assign(self == Part::kNobody ? 0 : owners, 0);
   part.k = part.most_k = 0;

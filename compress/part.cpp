@@ -7,7 +7,6 @@
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
-#include "kernels/put_back.hpp"
 #include "kernels/split.hpp"
 
 namespace winnow::compress {
@@ -26,9 +25,11 @@ kernels::SparseView to_positions(const Exec& exec, const Part& part, std::uint32
   return {position, message.value};
 }
 
+/// Takes no memory on the host, so that putting back cannot fail for want of it.
 template <class Elements>
 Placed<PlacedSpan> place(const Exec& exec, const Part& part, const Elements& elements_of) {
-  const auto spans = exec.workspace->take<PlacedSpan>(part.pieces.size());
+  part.places.resize(part.pieces.size());
+  const std::span<PlacedSpan> spans = part.places;
   std::ranges::transform(part.pieces, spans.begin(), [&](const Piece& piece) {
     return PlacedSpan{elements_of(piece), piece.base};
   });

@@ -8,8 +8,8 @@
 namespace winnow::kernels {
 
 // Error feedback alone, where all of acc is sent or none of it: acc = gradient + decay * residual,
-// as feedback (arithmetic.hpp) has it. Equal sizes, no overlap; 12 bytes an element. The same bits
-// at every place, but for those of a NaN.
+// as feedback (arithmetic/feedback.hpp) has it. Equal sizes, no overlap; 12 bytes an element. The
+// same bits at every place, but for those of a NaN.
 
 /// elements[i] = acc of it and residual[i].
 void feedback_add(const Exec& exec, std::span<float> elements, std::span<const float> residual,

@@ -215,6 +215,7 @@ bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
 
 /// Whether the sums of the parts from `first` on are finite.
 bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
+  if (first == exchanges.size()) return true;  // no answer to wait for
   const auto look = [&](std::uint32_t* not_finite) {
     for (const Exchange& exchange : std::span(exchanges).subspan(first)) {
       kernels::all_finite(exec, exchange.sum, not_finite);

@@ -209,8 +209,4 @@ void judge_on_device(const Exec& exec, std::span<const Incoming> incoming, const
   kernels::judge_messages(exec, {.messages = found, .layout = kHeaderLayout, .status = &verdict});
 }
 
-kernels::cuda::DeviceTerm device_term(const MessageView& message) {
-  return kernels::cuda::device_term(term(message));
-}
-
 }  // namespace winnow::compress

@@ -8,7 +8,6 @@
 
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
-#include "kernels/cuda/terms.hpp"
 #include "kernels/seal.hpp"
 
 namespace winnow::compress {
@@ -33,8 +32,5 @@ std::uint16_t open_on_device(const Exec& exec, std::span<const Incoming> incomin
 /// What Compressor::open_unseen does.
 void judge_on_device(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
                      std::span<MessageView> views, kernels::CallStatus& verdict);
-
-/// What an opened message adds to a sum.
-kernels::cuda::DeviceTerm device_term(const MessageView& message);
 
 }  // namespace winnow::compress

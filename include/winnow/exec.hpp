@@ -11,13 +11,13 @@ namespace winnow {
 /// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream.
 enum class Place { cpu, reference, cuda };
 
-/// A condition that only the device knows: kernels do their work if it holds, and nothing
-/// otherwise. The words do not change while such a kernel runs.
+/// Operations do their work if a condition holds, and nothing otherwise; on a device each kernel
+/// looks when it runs. The words do not change while it runs.
 struct Condition {
-  const std::uint32_t* words =
-      nullptr;  ///< in the memory of Exec::place; null: the condition holds
+  /// In the memory of Exec::place; null: the condition holds.
+  const std::uint32_t* words = nullptr;
   std::uint32_t count = 0;
-  bool any = true;  ///< true: holds if any word is not 0; false: holds if all are not 0
+  bool any = true;  ///< true: holds if any word is not 0; false: holds if all words are 0
 };
 
 /// How work runs. Every kernel and transport call takes one. A view; owns nothing.
@@ -30,7 +30,7 @@ struct Exec {
   Workspace* device_workspace = nullptr;  ///< device scratch, if place is cuda
   Workspace* pinned_workspace = nullptr;  ///< page-locked host scratch, if place is cuda, for
                                           ///< copies that run while the host goes on
-  Condition condition = {};               ///< for kernels on the stream
+  Condition condition = {};               ///< of operations on elements
 };
 
 }  // namespace winnow

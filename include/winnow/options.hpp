@@ -13,7 +13,7 @@
 namespace winnow {
 
 /// Where residuals of buckets in device memory lie. They take 4 bytes for each element that travels
-/// compressed, or in a part with such elements.
+/// compressed, or in a bucket with such elements.
 enum class ResidualMemory : std::uint8_t {
   device,
   pinned_host,  ///< page-locked host memory, which kernels access over the bus: 8 bytes an element

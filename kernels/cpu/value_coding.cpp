@@ -66,7 +66,9 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
 }
 
 void check_values(const Exec& exec, const CheckValuesJob& job) {
-  const auto& [format, k, coded, refused] = job;
+  const ValueFormat& format = job.format;
+  const std::uint64_t k = job.k;
+  const std::span<const std::byte> coded = job.coded;
   const ValueLayout layout(format, k);
   const CodingBody body = body_of(*format.coding);
   const std::byte* const codes = coded.data() + layout.scale_bytes;
@@ -93,7 +95,7 @@ void check_values(const Exec& exec, const CheckValuesJob& job) {
       }
     });
   }
-  if (!all_valid.load(std::memory_order_relaxed)) *refused = 1;
+  if (!all_valid.load(std::memory_order_relaxed)) *job.refused = 1;
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

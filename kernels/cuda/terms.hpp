@@ -9,7 +9,7 @@
 
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
-#include "kernels/cuda/aligned.hpp"
+#include "kernels/dispatch/expect_message.hpp"
 #include "kernels/terms.hpp"
 
 namespace winnow::kernels::cuda {

@@ -104,8 +104,10 @@ Body& body_of(const Exec& exec, Body* Bodies::*operation) {
   const Bodies& bodies = exec.place == Place::cuda  ? kCuda
                          : exec.place == Place::cpu ? kCpu
                                                     : kReference;
-  WINNOW_EXPECTS(bodies.*operation != nullptr,
-                 "this Winnow was built without CUDA; pass host memory and Place::cpu");
+  WINNOW_EXPECTS(
+      bodies.*operation != nullptr,
+      "this Winnow was built without CUDA, or without code for devices; pass host memory "
+      "and Place::cpu");
   return *(bodies.*operation);
 }
 

@@ -101,7 +101,9 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
 }
 
 void check_values(const Exec&, const CheckValuesJob& job) {
-  const auto& [format, k, coded, refused] = job;
+  const ValueFormat& format = job.format;
+  const std::uint64_t k = job.k;
+  const std::span<const std::byte> coded = job.coded;
   const ValueLayout layout(format, k);
   const std::uint32_t bits = format.coding->bits;
   const std::byte* const codes = coded.data() + layout.scale_bytes;
@@ -124,7 +126,7 @@ void check_values(const Exec&, const CheckValuesJob& job) {
   if (last_bits != 0) {
     valid = valid && is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits));
   }
-  if (!valid) *refused = 1;
+  if (!valid) *job.refused = 1;
 }
 
 void dequantize(const Exec&, const ValueFormat& format, std::uint64_t k,

@@ -58,6 +58,7 @@ std::string text_of(const Bits& bits) {
 Digests read_file() {
   Digests digests;
   std::ifstream file(file_name());
+  EXPECT_TRUE(file || is_update()) << "no file " << file_name();
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line.starts_with('#')) continue;
     std::istringstream words(line);

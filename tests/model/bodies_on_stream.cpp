@@ -176,6 +176,7 @@ void enqueue_copy(const Exec& exec, std::span<std::byte> to, std::span<const std
         cudaMemcpyAsync(to.data(), from.data(), to.size(), cudaMemcpyDefault, stream_of(exec)));
     return;
   }
+  WINNOW_EXPECTS(to.size() % sizeof(float) == 0, "a copy of bytes takes no condition");
   OnStream<&Bodies::copy>::enqueue(exec, to, from);
 }
 

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -33,6 +36,9 @@ TEST(Dispatch, ConditionsHoldOnTheHostToo) {
 
 TEST(Dispatch, ABuildWithoutCudaSaysSo) {
   if (kernels::kCuda.scale != nullptr) GTEST_SKIP() << "this build has CUDA";
+  const auto bodies = std::as_bytes(std::span(&kernels::kCuda, 1));
+  EXPECT_TRUE(std::ranges::all_of(bodies, [](std::byte byte) { return byte == std::byte{}; }));
+  EXPECT_THROW((void)kernels::feedback_select_scratch({.place = Place::cuda}, 1, 1), UsageError);
   std::vector<float> elements{1, 2};
   EXPECT_THAT([&] { kernels::scale({.place = Place::cuda}, elements, 2); },
               testing::ThrowsMessage<UsageError>(testing::HasSubstr("built without CUDA")));
