@@ -449,8 +449,9 @@ TEST(FeedbackSelectJob, IndicesCountFromTheBase) {
 
 /// Where zeros are not asked for, the gradient is zeros or stays, but for marks.
 TEST(FeedbackSelectJob, AnUnspecifiedGradientIsOnlyMarked) {
-  const SelectCase step(first_step(Input::not_finite, 9000, 300));
-  const auto& [given, expected] = step;
+  const SelectCase both(first_step(Input::not_finite, 9000, 300));
+  const SelectStep& given = both.step;
+  const SelectOutcome& expected = both.expected;
   for (const float bound_of_step : {1.0F, 1e9F}) {
     for_each_body([&](const Exec& exec) {
       SelectBound bound{.bound = bound_of_step, .margin = 0, .k = 300};
