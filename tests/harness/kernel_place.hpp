@@ -18,8 +18,8 @@ namespace winnow::tests {
 // (host_bodies.cpp), or on a device, a GPU or its model (device_bodies.cpp).
 
 /// Calls `body` for each way to run an operation: on the host the reference, then the SIMD bodies
-/// on every Highway target with 1, 2 and 3 threads; on a device once. The Exec has all workspaces.
-/// Skips the test if there is no device.
+/// on every Highway target (the widest under a sanitizer) with 1, 2 and 3 threads; on a device
+/// once. The Exec has all workspaces. Skips the test if there is no device.
 void for_each_body(const std::function<void(const Exec& exec)>& body);
 
 /// A large count: `most`, or fewer on the model of a device.
