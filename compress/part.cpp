@@ -25,11 +25,17 @@ kernels::SparseView to_positions(const Exec& exec, const Part& part, std::uint32
   return {position, message.value};
 }
 
-/// Takes no memory on the host, so that putting back cannot fail for want of it.
+/// Takes no memory on the host, so that putting back cannot fail for want of it: the list is the
+/// part's own, and good until the next one is made.
 template <class Elements>
 Placed<PlacedSpan> place(const Exec& exec, const Part& part, const Elements& elements_of) {
-  part.places.resize(part.pieces.size());
-  const std::span<PlacedSpan> spans = part.places;
+  std::span<PlacedSpan> spans;
+  if (exec.place == Place::cuda) {
+    spans = exec.workspace->take<PlacedSpan>(part.pieces.size());
+  } else {
+    part.places.resize(part.pieces.size());
+    spans = part.places;
+  }
   std::ranges::transform(part.pieces, spans.begin(), [&](const Piece& piece) {
     return PlacedSpan{elements_of(piece), piece.base};
   });

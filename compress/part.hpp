@@ -85,7 +85,8 @@ struct Part {
   bool any_k = false;  ///< how many are kept is up to the support: all of the above, which count
                        ///< every position, are bounds
   float bound = 0;     ///< where any_k, the least magnitude that is kept
-  /// Where the pieces lie, as operations are told: room that share_out makes, for one at a time.
+  /// Where the pieces lie, as operations of the host are told: room that share_out makes, for one
+  /// list at a time.
   mutable std::vector<kernels::PlacedSpan> places = {};
 
   /// The most positions of a piece that any one owner has.
