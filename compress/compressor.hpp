@@ -7,11 +7,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
 #include "compress/part.hpp"
+#include "compress/selection.hpp"
 #include "kernels/call_status.hpp"
 #include "kernels/terms.hpp"
 
@@ -23,23 +24,22 @@ struct EncodeJob {
   float decay = 1;
   Header header;                     ///< of every message, but for count, k, codings and poison
   kernels::RandomKey random;         ///< the message to owner o takes stage random.stage + o
-  double* encode_seconds = nullptr;  ///< grows by what follows the selection, or the fused pass of
-                                     ///< a compressor that keeps everything; null: not counted
-  double* add_seconds = nullptr;     ///< grows by the adding of what other ranks sent
+  double* encode_seconds = nullptr;  ///< grows by what follows the selection, or the fused pass if
+                                     ///< everything is kept; null: not counted
+  double* add_seconds = nullptr;     ///< grows by adding what other ranks sent
 };
 
-/// What encode leaves. messages[o], for owner o, is room for
+/// What encode leaves. messages[o], for owner o, is a buffer of
 /// message_room(local_count(o), most_for(o)) bytes before and the message after; that of
 /// Part::self stays as it is.
 struct Outbox {
   std::span<std::span<std::byte>> messages;
-  Owned owned = {};        ///< what encode knows of the positions of Part::self
-  bool finite = true;      ///< whether every acc was; where not, messages carry Header::kPoison
+  Owned owned = {};
   std::uint64_t kept = 0;  ///< elements chosen for messages
-  /// On a device, if not null: the one message, for all, becomes this as if it had been opened, and
-  /// the verdict is told of its poison.
+  /// If not null, becomes the one message, for all, as if it had been opened, and `status` learns
+  /// of its poison.
   MessageView* opened = nullptr;
-  kernels::CallStatus* verdict = nullptr;
+  kernels::CallStatus* status = nullptr;
 };
 
 /// Where Compressor::add writes. `message`, if not empty, has message_bytes(k, k, codings()) bytes
@@ -49,109 +49,101 @@ struct Addition {
   std::span<std::byte> message;
 };
 
-/// A message that came, or this rank's own, to be opened.
-struct Incoming {
-  std::span<const std::byte> message;
-  Expected expected;
-  int sender;
-};
-
-/// What a schedule ended with: the sums of owners where it is shared_out, else messages for all, in
+/// What a schedule ended with: the sums of owners if it is shared_out, else messages for all, in
 /// their order.
 struct Outcome {
   std::span<const MessageView> messages;
   bool shared_out = false;
   float factor = 1;
-  bool zeroed = false;  ///< the elements are as encode left them; else they may hold anything: in
-                        ///< host memory they are set to zero first
-  /// On a device, if not null: by it nothing is written where a message may not be read, and to it
-  /// goes whether the sums are finite.
-  kernels::CallStatus* verdict = nullptr;
+  bool fed = false;  ///< the elements are as encode left them; else they may hold anything
+  /// If not null: nothing is written if it says that a message may not be read, and it learns
+  /// whether the sums are finite.
+  kernels::CallStatus* status = nullptr;
 };
 
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
-/// feedback with what is not sent. Stateless: what is carried lies in the Part's ParameterStates.
+/// feedback with what is not sent. Stateless: what is carried from step to step lies in the Part's
+/// ParameterStates.
+///
+/// Parts and messages lie in the memory of exec.place. On a device, work is enqueued on
+/// exec.stream; the host waits for it only to read an answer: once in open_all and write_outcome
+/// (not if they are given a CallStatus), once more in open_all if a k is unknown, in encode to
+/// several owners, in merge of two lists and, if variable_k, in encode and encode_sums. Scratch is
+/// of the workspaces of `exec`, and lives until the caller's Scopes end.
 class Compressor {
  public:
-  explicit Compressor(const Codings& codings) : codings_(codings) {}
+  Compressor(Choice choice, const Codings& codings)
+      : choice_(std::move(choice)), codings_(codings) {}
   virtual ~Compressor() = default;
 
   const Codings& codings() const { return codings_; }
-  /// Whether it keeps everything exactly, so that a dense schedule does the same for less.
-  bool lossless() const { return everything() && codings_.exact(); }
-
   /// The specification in its canonical form, e.g. "topk:0.01,int8".
-  virtual std::string name() const;
-  /// Whether it keeps every element of any parameter.
-  virtual bool everything() const = 0;
-  /// k: elements kept of `count` elements of a parameter.
-  virtual std::uint64_t kept(std::uint64_t count) const = 0;
-  /// Whether k is only the most that may be kept, and messages say how many there are.
-  virtual bool any_k() const { return false; }
-  /// Of such a compressor: every acc of this magnitude or more is kept, and no other.
-  virtual float bound() const { return 0; }
+  std::string name() const;
+  /// Whether every element travels.
+  bool keeps_all() const { return selection().keeps_all; }
+  /// Whether every element travels exactly, so that a dense schedule does the same for less.
+  bool lossless() const { return keeps_all() && codings_.exact(); }
+  /// k: elements kept of `count` elements of a parameter; if variable_k, the most.
+  std::uint64_t kept(std::uint64_t count) const {
+    return selection().kept(choice_.argument, count);
+  }
+  /// Whether the gradient decides how many elements are kept, and messages say so.
+  bool variable_k() const { return selection().variable_k; }
+
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
-  /// and leaves the rest in the residuals. The elements become zero where not everything is kept;
-  /// where it is, they stay (in device memory they are undefined then and there: write_outcome
-  /// writes them all). Outbox::owned is taken from exec.workspace.
-  virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const = 0;
+  /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
+  /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
+  /// fails before it changes anything.
+  virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
-  /// room for message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what
-  /// is left for keep_left. Returns the message. The residuals stay. The message carries
-  /// Header::kPoison where job.header does or a sum is not finite. job.random names its random
-  /// numbers.
+  /// message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what is left
+  /// for keep_left. Returns the message. The residuals stay. The message carries Header::kPoison if
+  /// job.header does or if an acc of this rank or a sum is not finite.
   virtual std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
                                            std::span<const MessageView> contributions, Owned& owned,
-                                           std::span<std::byte> out) const = 0;
+                                           std::span<std::byte> out) const;
 
   // For schedules that agree on a support before values travel.
 
-  /// Error feedback in one pass over memory, after which residuals hold acc and the elements are
-  /// zero, and the support that Part::self picks from this rank's acc: its owner_k[self] largest.
-  /// Writes a message of message_bytes(local_count(self), owner_k[self],
-  /// codings().without_values()) bytes, with Header::kPoison where job.header has it or an acc is
-  /// not finite. Takes no more scratch in one turn than in another. Throws UsageError where any_k:
-  /// ranks could not know how many values follow.
-  virtual void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const = 0;
-  /// Moves acc at taken.index out of the residuals into taken.value. Where there is room, `out`
-  /// (message_bytes(k, k, codings()) for k values) becomes a message of them, and what the coding
-  /// misses goes back into the residuals.
-  virtual void take(const Exec& exec, const EncodeJob& job, Taken& taken,
+  /// Error feedback in one pass over memory, after which residuals hold acc, and the support that
+  /// Part::self picks from this rank's acc: its owner_k[self] largest. Writes a message of
+  /// message_bytes(local_count(self), owner_k[self], codings().without_values()) bytes, with
+  /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
+  /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.
+  virtual void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const;
+  /// Moves acc at taken.index out of the residuals into taken.value. If `out` is not empty
+  /// (message_bytes(k, k, codings()) for k values), it becomes a message of them, and what the
+  /// coding misses goes back into the residuals.
+  virtual void take(const Exec& exec, const EncodeJob& job, const Owned& owned, const Taken& taken,
                     std::span<std::byte> out) const;
-  /// Moves taken.value back, over what the residuals hold there: undoes take.
-  virtual void put(const Exec& exec, const Part& part, const Taken& taken) const;
-  /// Sums terms of as many values in their order: out.sum[i] = ((0 + terms[0][i]) + terms[1][i]) +
-  /// ...; where there is room, codes the sums, with Header::kPoison where one is not finite, and
-  /// leaves in out.sum what the coding misses.
+  /// Sums terms of equally many values in their order: out.sum[i] = ((0 + terms[0][i]) +
+  /// terms[1][i]) + ...; codes the sums if there is a message to write, with Header::kPoison if one
+  /// is not finite, and leaves in out.sum what the coding misses.
   virtual void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
                    const Addition& out) const;
 
-  /// The sum whose values travelled in a message of their own, at the positions of its support:
-  /// with the flags of both, and no bytes until it is packed.
-  virtual MessageView place_values(const Exec& exec, const MessageView& support,
-                                   const MessageView& values) const;
-
-  /// Room for a message, from scratch of the place. This and open are here for compressors that
-  /// only count bytes: schedules touch messages by them alone.
+  /// A buffer for a message. Schedules touch messages only through this class, so that one that
+  /// only counts bytes can stand in.
   virtual std::span<std::byte> room(const Exec& exec, std::size_t bytes) const;
-  /// compress::open with the codings of this compressor: partial_codings of them for a partial,
-  /// and none of values for a support.
-  virtual MessageView open(const Exec& exec, std::span<const std::byte> message,
-                           const Expected& expected, int sender) const;
-  /// Opens all of them, which are of one kind, into as many views. Returns the flags of all headers
-  /// together, on which ranks agree. On a device waits for it once.
+  /// compress::open_all with the codings of this compressor: partial_codings for a partial, and no
+  /// value coding for a support.
   virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
-                                 std::span<MessageView> views) const;
-  /// The same of messages of fixed sizes on a device, which the host does not wait for: what is to
-  /// be said of them goes to the verdict, by their senders. By that alone may be known whether what
-  /// the views name can be read.
-  virtual void open_unseen(const Exec& exec, std::span<const Incoming> incoming,
-                           std::span<MessageView> views, kernels::CallStatus& verdict) const;
-  /// compress::merge and compress::pack with the codings of this compressor: a lossy one is applied
-  /// once, by the sender whose residual keeps what it misses.
+                                 std::span<MessageView> views,
+                                 kernels::CallStatus* call = nullptr) const;
+  /// Opens one message.
+  MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
+                   int sender) const;
+  /// The sum of two messages, each a gradient or a partial sum: first + second where both name a
+  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both. It
+  /// carries the union, or every position if that travels in no more bytes; its `bytes` are empty
+  /// until it is packed. Takes the same scratch whatever the messages carry. A lossy coding is
+  /// applied once, by the sender whose residual keeps what it misses.
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                             const MessageView& second) const;
+  /// Writes a sum that is in no message yet, as merge and join_values return them, to the first
+  /// bytes of `out`, room for most_bytes of the most that it may carry, and points its `bytes`
+  /// there. Values that came coded stay as they came.
   virtual void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
 
   // For schedules in which gradients travel whole within a node.
@@ -162,36 +154,26 @@ class Compressor {
   virtual void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
                              std::span<float> sum) const;
   /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
-  /// all are finite; true where a verdict says so.
+  /// all are finite; true if a status learns that.
   virtual bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
-  /// residual += message to `owner`: undoes what encode took.
-  virtual void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
-                        const MessageView& message) const;
-  /// compress::keep_left and compress::put_back_own.
-  virtual void keep_left(const Exec& exec, const Part& part, const Owned& owned) const;
-  virtual void put_back_own(const Exec& exec, const Part& part, const Owned& owned) const;
 
  protected:
-  /// Those of messages of a kind.
-  Codings codings_of(Header::Kind kind) const;
-  /// The selection's own part of the name, e.g. "topk:0.01".
-  virtual std::string selection() const = 0;
+  const Choice& choice() const { return choice_; }
 
  private:
+  const Selection& selection() const { return *choice_.selection; }
+  /// Those of messages of a kind.
+  Codings codings_of(Header::Kind kind) const;
+
+  Choice choice_;
   Codings codings_;
 };
 
-/// A line of the table of selections.
-struct SelectionEntry {
-  std::string_view name;
-  std::string_view grammar;  ///< how it is written, for messages and --help
-  std::unique_ptr<Compressor> (*make)(std::string_view argument, const Codings& codings);
-};
-std::span<const SelectionEntry> selections();
+std::span<const Selection* const> selections();
 
 /// Parses SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX], e.g. "topk:0.01",
-/// "topk:0.01,int8:block=128:stochastic,bitmap" or, of every element, "int4". Throws UsageError; an
-/// unknown word names the nearest known one.
+/// "topk:0.01,int8:block=128:stochastic,bitmap" or, for every element, "int4". Throws UsageError;
+/// for an unknown word it names the nearest known one.
 std::unique_ptr<Compressor> make_compressor(std::string_view specification);
 
 /// The most bytes that a message can have which carries k or fewer of count elements.

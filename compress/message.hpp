@@ -9,7 +9,9 @@
 #include <winnow/exec.hpp>
 
 #include "compress/index/index_coding.hpp"
+#include "kernels/call_status.hpp"
 #include "kernels/message_header.hpp"
+#include "kernels/seal.hpp"
 #include "kernels/terms.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -76,13 +78,11 @@ struct Expected {
   Expected(const Header& expected, std::uint64_t least) : header(expected), least_k(least) {}
 };
 
-/// A message that was found sound, opened: views of its bytes, and of indices and values decoded
-/// in scratch.
+/// A message that was found sound, opened: views of its bytes, and of indices decoded in scratch.
 struct MessageView {
   Header header;
-  std::span<const std::uint32_t> index;   ///< empty where k == count: positions 0, 1, ..., k-1
-  std::span<const float> value;           ///< empty where k == count and values are coded, and
-                                          ///< where there are none
+  std::span<const std::uint32_t> index;   ///< empty if k == count: positions 0, 1, ..., k-1
+  std::span<const float> value;           ///< empty if values are coded, or if there are none
   kernels::ValueFormat format;            ///< of `coded`
   std::span<const std::byte> coded;       ///< the value part
   std::span<const std::byte> bytes = {};  ///< all of it, as it travelled
@@ -130,15 +130,34 @@ inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header
 /// The header that seal writes, but for the checksum, which is 0.
 Header complete(Header header, const Codings& codings = {});
 
-/// Completes a message whose value part has been written: codes `index` (ignored where k ==
-/// count), writes the header with its codings and the checksum.
-void seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
-          std::span<std::byte> out, const Codings& codings = {});
+/// Completes a message whose value part has been written: codes `index` (ignored if k == count),
+/// writes the header with its codings, Header::kPoison if a source says so when the work runs, and
+/// the checksum. `status`, if not null, learns of the poison. Returns what opening the message
+/// would give, with `index` as its indices and without flags of the sources.
+MessageView seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
+                 std::span<std::byte> out, const Codings& codings = {},
+                 const kernels::PoisonSources& poison = {}, kernels::CallStatus* status = nullptr);
 
-/// Opens the message that `sender` sent. Trusts no byte of it: throws UsageError where the sound
-/// header says that the sender does something else than `expected` (options, bucket, call), and
-/// CommError for an agreement and for anything that `seal` would not have written. Takes indices
-/// and values from exec.workspace: as much whatever k the message has, of those expected.
+/// A message that arrived, or this rank's own, to be opened.
+struct Incoming {
+  std::span<const std::byte> message;
+  Expected expected;
+  int sender;
+};
+
+/// Opens messages of one kind, in the memory of exec.place, into as many views: checks every byte
+/// and decodes indices, into scratch of that memory, as much whatever k a message has of those
+/// expected. Values stay as they travelled. Returns the flags of all headers together; reads them
+/// once, and before that the headers if a k is unknown (Expected::at_most). Throws UsageError if a
+/// sound header shows that the sender does something else than expected (options, bucket, call),
+/// and CommError for an agreement and for anything that `seal` would not have written.
+///
+/// With `call`, reads nothing and throws nothing: the status learns what the flags and errors would
+/// say, and only it tells whether the views may be read. Every k must be known.
+std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
+                       std::span<MessageView> views, kernels::CallStatus* call = nullptr);
+
+/// Opens one message.
 MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                  int sender, const Codings& codings = {});
 

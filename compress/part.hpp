@@ -82,12 +82,8 @@ struct Part {
   kernels::Partition partition{1, 0};       ///< one owner: a message is for all ranks
   std::uint32_t self = kNobody;             ///< the owner that this rank is
   std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
-  bool any_k = false;  ///< how many are kept is up to the support: all of the above, which count
-                       ///< every position, are bounds
-  float bound = 0;     ///< where any_k, the least magnitude that is kept
-  /// Where the pieces lie, as operations of the host are told: room that share_out makes, for one
-  /// list at a time.
-  mutable std::vector<kernels::PlacedSpan> places = {};
+  bool variable_k = false;  ///< the gradient decides how many are kept: all of the above, which
+                            ///< count every position, are bounds
 
   /// The most positions of a piece that any one owner has.
   std::uint64_t most_owned(const Piece& piece) const {
@@ -102,35 +98,28 @@ struct Part {
   }
   /// A message of which this header says how much is kept.
   Expected expect(const Header& header) const {
-    return any_k ? Expected::at_most(header) : Expected(header);
+    return variable_k ? Expected::at_most(header) : Expected(header);
   }
 };
 
-/// What goes with an Owned of parts in device memory, and lies there.
-struct DeviceOwned {
-  kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
-  /// Of the passes of encode, one a piece, and then of those of encode_sums, where every position
-  /// is sent.
-  std::span<std::uint32_t> not_finite = {};
-  std::span<std::uint64_t> touched_counts = {};  ///< how many of Owned::touched a piece has, each
-                                                 ///< with the room that it has in Owned::listed
-};
-
-/// What a rank holds of the positions that it sums itself, from encode to the end of the call:
-/// views of scratch. By local number.
+/// What a rank holds to end the call: views of scratch. Local numbers are of Part::self.
 struct Owned {
-  // Where every position is sent: acc, which is nowhere else, and what is left of the sums.
+  kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
+
+  // If every position is sent: acc, which is nowhere else, what is left of the sums, and words that
+  // are not 0 if an acc or a sum is not finite.
   std::span<float> acc = {};
   std::span<float> left = {};
-  // Where some are chosen acc is in the residuals: what encode listed of each piece, the sums that
-  // are not acc, and what is left of the chosen ones.
+  std::span<std::uint32_t> not_finite = {};
+
+  // If some are chosen, acc is in the residuals. By piece: what encode listed, and the results of
+  // its passes; behind these the results of the passes of encode_sums.
   std::span<kernels::OwnedSums> listed = {};
-  /// Of the passes of encode, one a piece, and then of those of encode_sums; in the memory of the
-  /// part's place.
   std::span<kernels::SelectResult> results = {};
+  /// Sums that are not acc. A piece has room for OwnedSums::most of them, and says how many it has.
   kernels::SparseView touched = {};
-  kernels::SparseView chosen = {};
-  DeviceOwned device = {};
+  std::span<std::uint64_t> touched_counts = {};
+  kernels::SparseView chosen = {};  ///< what is left of the chosen sums
 };
 
 /// What a rank has taken out of its residuals at the support that `owner` names: views of scratch.
@@ -141,20 +130,10 @@ struct Taken {
   std::span<float> value = {};                ///< acc there, by place in the support
 };
 
-/// Where the elements or the residuals of the pieces lie, as bodies of exec.place are told: scratch
-/// of exec.workspace, and on a device of exec.device_workspace too.
+/// Where the elements or the residuals of the pieces lie, as bodies of exec.place are told:
+/// scratch.
 kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
 kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
-
-/// elements = the sum of messages for all ranks in their order, times `factor`. Where a message
-/// carries chosen elements, the elements must be zero before. Returns whether all sums are finite.
-bool add_messages(const Exec& exec, const Part& part, std::span<const MessageView> messages,
-                  float factor);
-
-/// elements = the owners' sums, times `factor`: sums[o] is what owner o sent. Where messages carry
-/// chosen elements, the elements must be zero before. Returns whether all are finite.
-bool write_sums(const Exec& exec, const Part& part, std::span<const MessageView> sums,
-                float factor);
 
 /// Allocates the residual of a piece's parameter, and what else lies beside it, where there is
 /// none.
@@ -164,27 +143,25 @@ void make_residual(const Exec& exec, const Piece& piece);
 /// elsewhere. Allocates the residual where there is none. The elements stay as they are.
 void keep(const Exec& exec, const Piece& piece, float decay);
 
+// What follows takes no memory, so that it cannot fail for want of it. `owned.residuals` is set.
+
 /// residual += what a message to `owner` carries: undoes what encode took.
-void put_back(const Exec& exec, const Part& part, std::uint32_t owner, const kernels::Term& values);
-inline void put_back(const Exec& exec, const Part& part, std::uint32_t owner,
-                     const MessageView& message) {
-  put_back(exec, part, owner, term(message));
-}
+void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
+              const MessageView& message);
 
-/// What kernels::take_owned needs to take the residuals at taken.index, and kernels::store_owned to
-/// undo it: scratch, as of place_residuals.
-kernels::OwnedJob taken_job(const Exec& exec, const Part& part, const Taken& taken);
+/// residual = acc where it is finite, at the positions of Part::self: undoes what encode took.
+void put_back_own(const Exec& exec, const Part& part, const Owned& owned);
 
-/// The residuals at taken.index = taken.value: undoes a take. On a device ends with a wait.
-void put(const Exec& exec, const Part& part, const Taken& taken);
+/// The job that takes the residuals at taken.index, or puts them back.
+kernels::OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& taken);
 
-/// Zeros at local numbers of Part::self that belong to no piece.
-void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);
+/// The residuals at taken.index = taken.value: undoes a take. Waits for a device.
+void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& taken);
 
 /// residual = what is left of the sums, at the positions of Part::self.
 void keep_left(const Exec& exec, const Part& part, const Owned& owned);
 
-/// residual = acc where it is finite, at the positions of Part::self: undoes what encode took.
-void put_back_own(const Exec& exec, const Part& part, const Owned& owned);
+/// Zeros at local numbers of Part::self that belong to no piece.
+void clear_own_gaps(const Exec& exec, const Part& part, std::span<float> local);
 
 }  // namespace winnow::compress

@@ -5,10 +5,43 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
+
+namespace {
+
+using kernels::SparseView;
+
+/// The list that a message carries, its values decoded into `room` if they are coded.
+SparseView list_of(const Exec& exec, const MessageView& message, std::span<float> room) {
+  if (message.value.size() == message.index.size()) return {message.index, message.value};
+  const auto value = room.first(message.index.size());
+  kernels::dequantize(exec, message.format, value.size(), message.coded, 0, value);
+  return {message.index, value};
+}
+
+/// Makes `sum` the union of two lists; the spans have room for both.
+void merge_lists(const Exec& exec, const MessageView& first, const MessageView& second,
+                 std::span<std::uint32_t> index, std::span<float> value, MessageView& sum) {
+  Workspace& scratch = kernels::scratch_of(exec);
+  const Workspace::Scope scope(scratch);
+  const auto decoded = scratch.take<float>(value.size());
+  const auto size = scratch.take<std::uint64_t>(1);
+  kernels::merge(exec, {.first = list_of(exec, first, decoded),
+                        .second = list_of(exec, second, decoded.subspan(first.index.size())),
+                        .index = index,
+                        .value = value,
+                        .size = size.data()});
+  sum.header.k = kernels::read(exec, size.data());
+  sum.index = index.first(sum.header.k);
+  sum.value = value.first(sum.header.k);
+}
+
+}  // namespace
 
 Codings partial_codings(const Codings& codings) {
   return {.index = codings.index};
@@ -35,47 +68,40 @@ std::size_t most_bytes(const Header& header, const Codings& codings) {
 
 MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                   const MessageView& second, const Codings& codings) {
-  Workspace& workspace = *exec.workspace;
+  Workspace& scratch = kernels::scratch_of(exec);
   const Codings exact = partial_codings(codings);
   const std::uint64_t count = header.count;
   MessageView sum{.header = header, .index = {}, .value = {}, .format = exact.value, .coded = {}};
   sum.header.flags |= first.header.flags | second.header.flags;
   // Two lists are merged before it is known how long their union is.
   const std::uint64_t room = header.k < count ? header.k : 2 * count;
-  const auto index = workspace.take<std::uint32_t>(room);
-  const auto value = workspace.take<float>(room);
-  const auto all = workspace.take<float>(header.k < count ? 0 : count);
+  const auto index = scratch.take<std::uint32_t>(room);
+  const auto value = scratch.take<float>(room);
+  const auto all = scratch.take<float>(header.k < count ? 0 : count);
   std::array terms{term(first), term(second)};
+  std::span<const kernels::Term> added(terms);
   if (!first.carries_all() && !second.carries_all()) {
-    kernels::merge(exec, {.first = {first.index, first.value},
-                          .second = {second.index, second.value},
-                          .index = index,
-                          .value = value,
-                          .size = &sum.header.k});
-    sum.index = index.first(sum.header.k);
-    sum.value = value.first(sum.header.k);
+    merge_lists(exec, first, second, index, value, sum);
     if (shortest_k(count, sum.header.k, exact) != count) return sum;
-    terms = {term(sum), {}};
+    terms[0] = term(sum);
+    added = added.first(1);
   }
   // What is not finite is found in the result.
-  kernels::ordered_sum(exec, {.terms = {terms}, .sum = all});
+  kernels::ordered_sum(exec, {.terms = {added}, .sum = all});
   sum.header.k = count;
   sum.index = {};
   sum.value = all;
   return sum;
 }
 
-void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& codings) {
+void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& written) {
   const Header& header = sum.header;
-  const bool partial = header.kind == Header::Kind::partial;
-  const Codings written = partial ? partial_codings(codings) : codings;
   const auto message = out.first(message_bytes(header.count, header.k, written));
   const auto value_part = lay_out(header.count, header.k, message, written).value_part;
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
-  const auto padding = value_part.subspan(values.size());
-  std::ranges::copy(values, value_part.begin());
-  std::ranges::fill(padding, std::byte{0});
-  seal(exec, header, sum.index, message, written);
+  kernels::copy(exec, value_part.first(values.size()), values);
+  kernels::zero(exec, value_part.subspan(values.size()));
+  (void)seal(exec, header, sum.index, message, written);
   sum.bytes = message;
 }
 

@@ -26,17 +26,9 @@ std::size_t most_bytes(const Header& header, const Codings& codings);
 /// them would take.
 std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
 
-/// The sum of two messages, each a gradient or a partial sum, first + second where both say
-/// something: of `header`, whose k is the most that it may carry, with the flags of both. It
-/// carries their union, or every position where that travels in no more bytes; its `bytes` are
-/// empty until it is packed. Views scratch from exec.workspace, as much whatever the messages
-/// carry.
+/// Compressor::merge and Compressor::pack; `written` are the codings of the packed message.
 MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                   const MessageView& second, const Codings& codings);
-
-/// Writes a sum that is in no message yet, as merge and place_values return them, to the first
-/// bytes of `out`, room for most_bytes of the most that it may carry, and points its `bytes` there.
-/// Values that came coded stay as they came.
-void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& codings);
+void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& written);
 
 }  // namespace winnow::compress

@@ -5,42 +5,77 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <winnow/exec.hpp>
 
-#include "compress/compressor.hpp"
+#include "compress/message.hpp"
+#include "compress/part.hpp"
+#include "kernels/feedback_select.hpp"
+#include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
 
-inline constexpr std::size_t kSpareCandidates = 4096;  // beside 2k
+struct Choice;
 
-/// Candidates that are expected among `count` positions that compete for k places, at most.
-std::size_t list_room(std::size_t count, std::size_t k);
+/// The pass over one piece. Spans and words lie in the memory of exec.place.
+struct FeedJob {
+  double argument = 0;  ///< Choice::argument
+  kernels::FeedbackSpans spans = {};
+  std::uint32_t base = 0;  ///< position of the piece's first element
+  /// Room for the piece's k elements; if Selection::variable_k, a list that the pieces fill one
+  /// after the other.
+  std::span<std::uint32_t> index = {};
+  std::span<float> value = {};
+  std::uint64_t* kept = nullptr;  ///< if variable_k: entries of the list, which grow
+  Bounds* bounds = nullptr;       ///< of the piece
+  kernels::SelectResult* result = nullptr;
+};
 
-/// Elements of this rank's own that other ranks can name, at most.
-std::uint64_t most_touched(const Part& part);
+/// The selection among the sums of one piece that this rank owns, likewise.
+struct PickJob {
+  kernels::OwnedSums owned = {};               ///< with what the pass listed
+  const kernels::SelectResult* fed = nullptr;  ///< the result of the pass
+  kernels::PlacedTerms terms = {};             ///< what other ranks sent, as lists by local number
+  kernels::SumLists out = {};                  ///< index and value as in FeedJob
+  std::uint64_t* kept = nullptr;
+  std::uint64_t* touched_count = nullptr;  ///< becomes how many of out.touched there are
+  Bounds* bounds = nullptr;
+  kernels::SelectResult* result = nullptr;
+};
 
-/// Room for `listed` candidates of what this rank owns of a piece, of whose elements others name
-/// `most`.
-kernels::OwnedSums take_list(Workspace& workspace, const Part& part, const Piece& piece,
-                             std::size_t listed, std::uint64_t most);
+/// A line of the table of selections: which elements of a gradient travel. To add one, write its
+/// file and put its row into the table in specification.cpp.
+struct Selection {
+  std::string_view name;
+  std::string_view grammar;  ///< how it is written, for messages and --help
+  /// Reads what follows the name. Throws UsageError, also for value codings that the selection
+  /// cannot take.
+  Choice (*parse)(std::string_view argument, const Codings& codings);
+  bool keeps_all = false;   ///< every element travels; there is no pass of its own
+  bool variable_k = false;  ///< the gradient decides how many elements are kept
+  /// Elements kept of `count`; if variable_k, the most.
+  std::uint64_t (*kept)(double argument, std::uint64_t count) = nullptr;
+  /// Error feedback and selection in one pass.
+  void (*feed)(const Exec& exec, const FeedJob& job) = nullptr;
+  /// The most scratch that `feed` takes, in bytes, if k of `count` elements are kept and `listed`
+  /// own ones may be listed.
+  std::size_t (*feed_scratch)(const Exec& exec, std::size_t count, std::size_t k,
+                              std::size_t listed) = nullptr;
+  /// Adds the terms to the sums that this rank owns, and selects among them.
+  void (*pick)(const Exec& exec, const PickJob& job) = nullptr;
+};
 
-/// The rest of Compressor::encode for a compressor that has selected elements: `index` are their
-/// positions in the part, ascending, `value` what acc was there; both are scratch. Writes a message
-/// per owner; what a coding misses goes into the residuals, which are zero at these positions.
-/// Where Part::any_k, a message carries every position if that is no longer, 0 where nothing was
-/// selected.
-void seal_selected(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                   std::span<std::uint32_t> index, std::span<float> value, Outbox& out);
+/// A selection with its argument.
+struct Choice {
+  const Selection* selection;
+  double argument;
+  std::string name;  ///< canonical, e.g. "topk:0.01"
+};
 
-/// The rest of Compressor::encode_sums: `index` are local numbers, ascending, `value` what the
-/// sums were there; what the coding misses is left in `value`. Returns the message.
-std::span<std::byte> seal_selected_sums(const Exec& exec, const Codings& codings,
-                                        const EncodeJob& job, std::span<const std::uint32_t> index,
-                                        std::span<float> value, std::span<std::byte> out);
+extern const Selection kNone, kTopK, kThreshold;
 
-/// Contributions as lists by local number; those that carry every position are decoded. Takes the
-/// same memory whether they do or not.
-std::span<const kernels::Term> as_lists(const Exec& exec, const Part& part,
-                                        std::span<const MessageView> contributions);
+/// The choice of every element, under another selection's name.
+Choice choose_everything(std::string name);
 
 }  // namespace winnow::compress

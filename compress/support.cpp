@@ -1,71 +1,137 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+// Supports on which ranks agree before values travel.
 #include "compress/support.hpp"
 
 #include <algorithm>
+#include <winnow/error.hpp>
 
+#include "compress/lists.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
 
 namespace winnow::compress {
+
 namespace {
+
+using kernels::SelectResult;
+
+/// Takes nothing out of a piece: residual = acc, and elements of `own` that reach the piece's bound
+/// are listed.
+void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
+               const kernels::OwnUnits& own, SelectResult* result) {
+  Bounds* const bounds = piece.state->bounds;
+  kernels::feedback_select(exec, {.spans = {piece.elements, piece.residual(), job.decay, own},
+                                  .base = piece.base,
+                                  .state = &bounds->bound,
+                                  .result = result,
+                                  .own_bound = &bounds->sum_bound.bound,
+                                  .gradient_after = kernels::GradientAfter::fed});
+  piece.state->soil();
+}
+
+/// Terms that name nothing, one for each owner.
+kernels::PlacedTerms no_terms(const Exec& exec, std::size_t owners) {
+  const auto terms = exec.workspace->take<kernels::Term>(owners);
+  std::ranges::fill(terms, kernels::Term());
+  return kernels::place_terms(exec, terms);
+}
 
 /// Codes values into a message that carries them all; what the coding misses is left in `value`.
 void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                 std::span<float> value, std::span<std::byte> out) {
+                 std::span<float> value, std::span<std::byte> out,
+                 std::span<const std::uint32_t> not_finite = {}) {
   Header header = job.header;
   header.count = header.k = value.size();
+  clear_poisoned(exec, {}, not_finite, value);
   kernels::quantize(exec, codings.value, job.random, value,
                     lay_out(header.count, header.k, out, codings).value_part);
-  seal(exec, header, {}, out, codings);
+  (void)seal(exec, header, {}, out, codings, {.words = not_finite});
 }
 
 }  // namespace
 
-void seal_support(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                  std::span<const std::uint32_t> index, std::span<std::byte> out) {
+void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const {
+  WINNOW_EXPECTS(!variable_k(), name() + " picks no support of a known size; take topk");
+  const Part& part = job.part;
+  Workspace& scratch = kernels::scratch_of(exec);
+  const kernels::ScratchScope scope(exec);
+  // Room for what any owner picks: which one this rank is changes from call to call.
+  const std::size_t most = keeps_all() ? 0 : std::ranges::max(part.owner_k);
+  const std::size_t picked = keeps_all() ? 0 : part.owner_k[part.self];
+  const auto index = scratch.take<std::uint32_t>(most).first(picked);
+  const auto value = scratch.take<float>(most).first(picked);
+  const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
+  const auto touched_count = scratch.take<std::uint64_t>(1);
+  const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
+  std::size_t at = 0, end = 0;
+  for (const Piece& piece : part.pieces) {
+    const Workspace::Scope of_piece(scratch);
+    SelectResult* const fed = &results[end++];
+    if (keeps_all()) {
+      feed_back(exec, job, piece, {}, fed);
+      continue;
+    }
+    const std::size_t most_own = part.most_owned(piece), most_k = kept(most_own);
+    const auto own = take_own_list(exec, part, piece, list_room(most_own, most_k), 0);
+    auto largest = own;
+    largest.count = most_own;
+    scratch.reserve(std::max(
+        kernels::feedback_select_scratch(exec, piece.elements.size(), 0, own.own.index.size()),
+        kernels::select_sums_scratch(exec, largest, most_k, part.partition.owners())));
+    feed_back(exec, job, piece, piece.own_count > 0 ? own.own : kernels::OwnUnits{}, fed);
+    if (piece.own_k == 0) continue;
+    choice_.selection->pick(
+        exec, {.owned = own,
+               .fed = fed,
+               .terms = terms,
+               .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}},
+               .touched_count = touched_count.data(),
+               .bounds = piece.state->bounds,
+               .result = &results[end++]});
+    at += piece.own_k;
+  }
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
-  header.count = job.part.partition.local_count(job.part.self);
-  header.k = job.part.owner_k[job.part.self];
-  seal(exec, header, index, out, codings.without_values());
+  header.count = part.partition.local_count(part.self);
+  header.k = part.owner_k[part.self];
+  (void)seal(exec, header, index, out, codings_.without_values(), {.results = results.first(end)});
 }
 
-void take_values(const Exec& exec, const Codings& codings, const EncodeJob& job, Taken& taken,
-                 std::span<std::byte> out) {
-  const Workspace::Scope scope(*exec.workspace);
-  kernels::OwnedJob owned = taken_job(exec, job.part, taken);
-  const auto missed = exec.workspace->take<float>(out.empty() ? 0 : taken.value.size());
-  kernels::take_owned(exec, owned, taken.value);  // what may fail for want of memory is done
+void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned,
+                      const Taken& taken, std::span<std::byte> out) const {
+  Workspace& scratch = kernels::scratch_of(exec);
+  const Workspace::Scope scope(scratch);
+  kernels::OwnedJob residuals = taken_job(job.part, owned, taken);
+  const auto missed = scratch.take<float>(out.empty() ? 0 : taken.value.size());
+  kernels::take_owned(exec, residuals, taken.value);  // now all memory has been taken
   if (out.empty()) return;
-  std::ranges::copy(taken.value, missed.begin());
-  seal_values(exec, codings, job, missed, out);
-  owned.values.value = missed;
-  kernels::store_owned(exec, owned);
+  kernels::copy(exec, missed, taken.value);
+  seal_values(exec, codings_, job, missed, out);
+  residuals.values.value = missed;
+  kernels::store_owned(exec, residuals);
 }
 
-void add_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                std::span<const MessageView> terms, const Addition& out) {
-  EncodeJob sealed = job;
+void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
+                     const Addition& out) const {
+  const kernels::ScratchScope scope(exec);
+  const auto not_finite = kernels::take_zeros<std::uint32_t>(exec, 1);
   {
     const kernels::Stopwatch watch(job.add_seconds);
-    const Workspace::Scope scope(*exec.workspace);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
     std::ranges::transform(terms, in_order.begin(), term);
-    std::uint32_t not_finite = 0;
-    kernels::ordered_sum(exec, {.terms = {in_order}, .sum = out.sum, .not_finite = &not_finite});
+    kernels::ordered_sum(exec,
+                         {.terms = {in_order}, .sum = out.sum, .not_finite = not_finite.data()});
     if (out.message.empty()) return;
-    if (not_finite != 0) {
-      sealed.header.flags |= Header::kPoison;
-      std::ranges::fill(out.sum, 0.0F);
-    }
   }
-  // Where the support is every position, gaps travel too, and a sign, say, is never 0.
+  // If the support is every position, gaps travel too, and a sign, say, is never 0.
   if (out.sum.size() == job.part.partition.local_count(job.part.self)) {
     clear_own_gaps(exec, job.part, out.sum);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
-  seal_values(exec, codings, sealed, out.sum, out.message);
+  seal_values(exec, codings_, job, out.sum, out.message, not_finite);
 }
 
 MessageView join_values(const MessageView& support, const MessageView& values) {
@@ -77,14 +143,6 @@ MessageView join_values(const MessageView& support, const MessageView& values) {
   joined.format = values.format;
   joined.coded = values.coded;
   return joined;
-}
-
-MessageView decode_values(const Exec& exec, MessageView message) {
-  if (message.carries_all() || !message.value.empty() || message.coded.empty()) return message;
-  const auto decoded = exec.workspace->take<float>(message.header.k);
-  kernels::dequantize(exec, message.format, decoded.size(), message.coded, 0, decoded);
-  message.value = decoded;
-  return message;
 }
 
 }  // namespace winnow::compress

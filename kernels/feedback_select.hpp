@@ -61,10 +61,12 @@ struct SelectResult {
                              ///< for; nothing of this is right, the call is repeated dense
 };
 
-/// What a pass leaves in the gradient. On a device zeros cost 4 bytes an element more.
+/// What a pass leaves in the gradient.
 enum class GradientAfter : std::uint8_t {
   zero,
-  unspecified,  ///< zeros, or as it was, but NaN where acc is not finite
+  fed,  ///< what ordered_sum can write its sums over (OrderedSumJob::sum_is_fed): on the host
+        ///< zeros; on a device, where zeros cost 4 bytes an element more, anything, but NaN where
+        ///< acc is not finite
 };
 
 /// What feedback_select works on: memory of exec.place.

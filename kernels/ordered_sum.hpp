@@ -17,8 +17,9 @@ struct OrderedSumJob {
   float factor = 1;
   /// If not null, becomes 1 where some sum is not finite, and stays as it is elsewhere.
   std::uint32_t* not_finite = nullptr;
-  /// All of `sum` reads zero before, so that a body may write only what terms name.
-  bool sum_is_zero = false;
+  /// `sum` is as a pass with GradientAfter::fed left it: on the host all zeros, so that a body may
+  /// write only what terms name.
+  bool sum_is_fed = false;
 };
 
 /// Writes positions [begin, begin + sum.size()) of the sum of the terms in their order, times

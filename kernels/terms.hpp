@@ -50,14 +50,17 @@ struct PlacedTerms {
 /// As many terms travel with a launch of ordered_sum.
 inline constexpr std::size_t kTermsInALaunch = 16;
 
-/// Makes terms known to the bodies of exec.place, for several operations. On the host nothing is to
-/// be done. On a device they travel with launches, as `store` has it, and are scratch of
-/// exec.device_workspace; the host's list stays, for operations look at it, too. UsageError where a
-/// term's parts do not fit together.
-PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms);
+/// Makes terms known to the bodies of exec.place, for several operations. On the host, lists with
+/// coded values are decoded once, into scratch of exec.workspace: room for `most` values (or for
+/// the list, if that is longer) is taken for each term, so that a caller who passes the same `most`
+/// in each step takes the same scratch. On a device terms travel with launches, like the list of
+/// `store`, and become scratch of exec.device_workspace; operations also look at the host's list,
+/// which must stay. UsageError if the parts of a term do not fit together.
+PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t most = 0);
 
-/// The same for operations that are ordered_sum, each of which takes up to kTermsInALaunch terms
-/// along: only more of them are placed.
-PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms);
+/// Likewise if all these operations are ordered_sum, which on a device carries up to
+/// kTermsInALaunch terms with its launch: only longer lists are placed there.
+PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms,
+                               std::uint64_t most = 0);
 
 }  // namespace winnow::kernels

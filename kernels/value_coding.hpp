@@ -57,8 +57,7 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
 
 /// What feedback_quantize works on. Spans and words lie in the memory of exec.place.
 struct FeedbackQuantizeJob {
-  /// Ascend by base; positions between them are gaps, whose acc is 0. A device reads the only piece
-  /// of one from `host`, so that `there` may be null then.
+  /// Ascend by base; positions between them are gaps, whose acc is 0.
   Placed<FeedbackPiece> pieces = {};
   float decay = 1;
   Partition partition{1, 0};

@@ -85,7 +85,7 @@ struct Selection {
                                          .value = value.span().first(k),
                                          .state = s.state.data(),
                                          .result = s.result.data(),
-                                         .gradient_after = kernels::GradientAfter::unspecified});
+                                         .gradient_after = kernels::GradientAfter::fed});
   }
 
   static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
@@ -152,7 +152,7 @@ void add_threshold(const CudaInputs& in, Rows& rows) {
                                  .value = list->value.span(),
                                  .kept = list->kept.data(),
                                  .result = s.result.data(),
-                                 .gradient_after = kernels::GradientAfter::unspecified});
+                                 .gradient_after = kernels::GradientAfter::fed});
   };
   const auto forget = [&in, list](std::size_t round) {
     clear_residual(in, round);

@@ -36,7 +36,7 @@ void ordered_sum(benchmark::State& state) {
                                                              .sum = sum.span(),
                                                              .factor = 1.0F / kLists,
                                                              .not_finite = &not_finite,
-                                                             .sum_is_zero = true});
+                                                             .sum_is_fed = true});
                                benchmark::DoNotOptimize(not_finite);
                              }});
   state.counters["ns_per_kept"] = 1e9 * seconds / static_cast<double>(kept);

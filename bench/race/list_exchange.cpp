@@ -18,14 +18,23 @@ using compress::MessageView;
 constexpr std::size_t kLists = 4;  // per rank, so that no round meets the previous round's list
 constexpr int kSettling = 8;       // untimed rounds
 
+constexpr compress::Selection kGiven{
+    .name = "given",
+    .grammar = {},
+    .parse = nullptr,
+    .kept = [](double size, std::uint64_t) { return static_cast<std::uint64_t>(size); },
+};
+
 /// A compressor whose selection is made in advance: float32 values and raw32 indices.
 class Given final : public compress::Compressor {
  public:
   explicit Given(kernels::SparseView list)
-      : Compressor(compress::make_compressor("topk:0.5,raw32")->codings()), list_(list) {}
+      : Compressor({.selection = &kGiven,
+                    .argument = static_cast<double>(list.index.size()),
+                    .name = "given"},
+                   {.index = &compress::kRaw32Coding}),
+        list_(list) {}
 
-  bool everything() const override { return false; }
-  std::uint64_t kept(std::uint64_t) const override { return list_.index.size(); }
   void encode(const Exec& exec, const compress::EncodeJob& job,
               compress::Outbox& out) const override {
     MessageView list{.header = job.header,
@@ -33,21 +42,11 @@ class Given final : public compress::Compressor {
                      .value = list_.value,
                      .format = codings().value,
                      .coded = {}};
-    compress::pack(exec, list, out.messages.front(), codings());
+    pack(exec, list, out.messages.front());
     out.kept = list.header.k;
-  }
-  std::span<std::byte> encode_sums(const Exec&, const compress::EncodeJob&,
-                                   std::span<const MessageView>, compress::Owned&,
-                                   std::span<std::byte>) const override {
-    fail_usage("lists that are given have no owners");
-  }
-  void select(const Exec&, const compress::EncodeJob&, std::span<std::byte>) const override {
-    fail_usage("lists that are given are selected already");
   }
 
  private:
-  std::string selection() const override { return "given"; }
-
   kernels::SparseView list_;
 };
 

@@ -158,7 +158,7 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
       "schedule=" + options.schedule + (flat ? ", one rank on every node" : "");
   if (candidates.size() == 1) {
     const Schedule& only = *candidates.front();
-    WINNOW_EXPECTS(!only.fixed_k || !compressor.any_k(),
+    WINNOW_EXPECTS(!only.fixed_k || !compressor.variable_k(),
                    "schedule=" + options.schedule +
                        " needs to know how many elements travel, which " + compressor.name() +
                        " leaves to the gradient; take topk, or another schedule");
@@ -167,7 +167,7 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
   if (options.schedule == "auto" && compressor.lossless()) {
     return {&find_schedule("dense"), compressor.name() + " sends everything"};
   }
-  if (options.schedule != "two_level" && compressor.any_k()) {
+  if (options.schedule != "two_level" && compressor.variable_k()) {
     return {&find_schedule("dense"), "how many elements " + compressor.name() +
                                          " keeps is up to the gradient: name a schedule for it"};
   }

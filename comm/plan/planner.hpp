@@ -54,9 +54,9 @@ struct Choice {
 /// Applies Options::schedule to a bucket whose parts have `shapes`. "auto" takes the fastest
 /// schedule, but dense unless another is clearly faster (models err) or World::trials allows a
 /// trial. "two_level" takes the fastest of the two-level schedules. "least_bytes" takes the fewest
-/// bytes from the busiest rank, with extra weight on bytes that leave a node. If any_k, "auto" and
-/// "least_bytes" take dense, since nobody knows in advance how much would travel. Depends only on
-/// its arguments. Throws UsageError if the named schedule cannot take what the compressor keeps.
+/// bytes from the busiest rank, with extra weight on bytes that leave a node. If variable_k, "auto"
+/// and "least_bytes" take dense, since nobody knows in advance how much would travel. Depends only
+/// on its arguments. Throws UsageError if the named schedule cannot take what the compressor keeps.
 Choice choose_schedule(const Options& options, std::span<const CostShape> shapes,
                        const World& world, const compress::Compressor& compressor);
 

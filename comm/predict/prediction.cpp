@@ -167,9 +167,9 @@ void call(const Tally& tally, SimulatedTransport& rank) {
 
 Prediction predict(const Scenario& scenario) {
   const auto compressor = compress::make_compressor(scenario.compressor);
-  WINNOW_EXPECTS(!compressor->any_k(), "how many elements " + scenario.compressor +
-                                           " keeps is up to the gradient; take topk with the "
-                                           "density that is expected of it");
+  WINNOW_EXPECTS(!compressor->variable_k(), "how many elements " + scenario.compressor +
+                                                " keeps is up to the gradient; take topk with the "
+                                                "density that is expected of it");
   WINNOW_EXPECTS(scenario.count > 0 && scenario.count <= Options::kMaxPart,
                  "a prediction takes from 1 to " + std::to_string(Options::kMaxPart) +
                      " elements, not " + std::to_string(scenario.count));

@@ -35,7 +35,7 @@ std::span<float> Nowhere::floats(std::size_t count) const {
 
 /// Bytes that coding or decoding k elements moves.
 double SizeOnly::entries(std::uint64_t k) const {
-  return everything() ? 0 : kCoded * static_cast<double>(k);
+  return keeps_all() ? 0 : kCoded * static_cast<double>(k);
 }
 
 void SizeOnly::encode(const Exec&, const compress::EncodeJob& job, compress::Outbox& out) const {
@@ -45,13 +45,13 @@ void SizeOnly::encode(const Exec&, const compress::EncodeJob& job, compress::Out
   const std::uint64_t own = shared ? part.partition.local_count(part.self) : 0;
   const std::uint64_t foreign = part.count - own;
   std::uint64_t k_left = part.k, foreign_left = foreign;
-  double bytes = (everything() ? kQuantizePass : kSelectPass) * static_cast<double>(part.count) +
+  double bytes = (keeps_all() ? kQuantizePass : kSelectPass) * static_cast<double>(part.count) +
                  entries(part.k);
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     if (owner == part.self) continue;
     const std::uint64_t count = part.partition.local_count(owner);
     std::uint64_t k = count;
-    if (!everything()) {
+    if (!keeps_all()) {
       // Each owner takes its share of what is left, so that the shares add up.
       k = foreign_left == 0 ? 0 : k_left * count / foreign_left;
       k_left -= k;
@@ -71,7 +71,7 @@ std::span<std::byte> SizeOnly::encode_sums(const Exec&, const compress::EncodeJo
   const compress::Part& part = job.part;
   const auto count = static_cast<double>(part.partition.local_count(part.self));
   double bytes = entries(part.owner_k[part.self]) + static_cast<double>(out.size());
-  if (everything()) {
+  if (keeps_all()) {
     // acc and the rest of the sums once each, and about one byte per received element.
     bytes += (3 * sizeof(float) + static_cast<double>(contributions.size())) * count;
   } else {
@@ -87,9 +87,9 @@ void SizeOnly::select(const Exec&, const compress::EncodeJob& job, std::span<std
              entries(job.part.owner_k[job.part.self]) + static_cast<double>(out.size()));
 }
 
-void SizeOnly::take(const Exec&, const compress::EncodeJob&, compress::Taken& taken,
-                    std::span<std::byte> out) const {
-  const double value = everything() ? 3 * sizeof(float) : kScattered + kCoded;
+void SizeOnly::take(const Exec&, const compress::EncodeJob&, const compress::Owned&,
+                    const compress::Taken& taken, std::span<std::byte> out) const {
+  const double value = keeps_all() ? 3 * sizeof(float) : kScattered + kCoded;
   rank_.pass(value * static_cast<double>(taken.value.size()) + static_cast<double>(out.size()));
 }
 
@@ -105,14 +105,19 @@ std::span<std::byte> SizeOnly::room(const Exec&, std::size_t bytes) const {
   return nowhere_.bytes(bytes);
 }
 
-compress::MessageView SizeOnly::open(const Exec&, std::span<const std::byte> message,
-                                     const compress::Expected& expected, int) const {
-  compress::MessageView view{.header = expected.header,
-                             .index = {},
-                             .value = {},
-                             .format = {},
-                             .coded = {},
-                             .bytes = message};
+std::uint16_t SizeOnly::open_all(const Exec&, std::span<const compress::Incoming> incoming,
+                                 std::span<compress::MessageView> views,
+                                 kernels::CallStatus*) const {
+  std::ranges::transform(incoming, views.begin(), [this](const compress::Incoming& message) {
+    return open_one(message.message, message.expected.header);
+  });
+  return 0;
+}
+
+compress::MessageView SizeOnly::open_one(std::span<const std::byte> message,
+                                         const compress::Header& header) const {
+  compress::MessageView view{
+      .header = header, .index = {}, .value = {}, .format = {}, .coded = {}, .bytes = message};
   std::uint64_t& k = view.header.k;
   if (view.header.kind != compress::Header::Kind::partial) return view;
   // The fewest elements whose message has that many bytes.
@@ -156,7 +161,7 @@ bool SizeOnly::write_outcome(const Exec&, const compress::Part& part,
                              const compress::Outcome& outcome) const {
   std::uint64_t k = 0;
   for (const compress::MessageView& message : outcome.messages) k += message.header.k;
-  if (!everything()) rank_.pass(sizeof(float) * static_cast<double>(part.count));
+  if (!keeps_all()) rank_.pass(sizeof(float) * static_cast<double>(part.count));
   write(part.count, k);
   return true;
 }
@@ -166,8 +171,8 @@ void SizeOnly::write_sum(std::uint64_t count) const {
 }
 
 void SizeOnly::write(std::uint64_t count, std::uint64_t k) const {
-  rank_.pass(everything() ? sizeof(float) * static_cast<double>(count) + static_cast<double>(k)
-                          : (kScattered + kCoded) * static_cast<double>(k));
+  rank_.pass(keeps_all() ? sizeof(float) * static_cast<double>(count) + static_cast<double>(k)
+                         : (kScattered + kCoded) * static_cast<double>(k));
 }
 
 }  // namespace winnow::comm

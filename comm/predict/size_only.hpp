@@ -35,11 +35,8 @@ class SizeOnly final : public compress::Compressor {
  public:
   /// `specification` as in Options::compressor. The others must outlive it.
   SizeOnly(std::string_view specification, SimulatedTransport& rank, const Nowhere& nowhere)
-      : SizeOnly(compress::make_compressor(specification), rank, nowhere) {}
+      : Compressor(*compress::make_compressor(specification)), rank_(rank), nowhere_(nowhere) {}
 
-  std::string name() const override { return real_->name(); }
-  bool everything() const override { return real_->everything(); }
-  std::uint64_t kept(std::uint64_t count) const override { return real_->kept(count); }
   void encode(const Exec& exec, const compress::EncodeJob& job,
               compress::Outbox& out) const override;
   std::span<std::byte> encode_sums(const Exec& exec, const compress::EncodeJob& job,
@@ -47,14 +44,15 @@ class SizeOnly final : public compress::Compressor {
                                    compress::Owned& owned, std::span<std::byte> out) const override;
   void select(const Exec& exec, const compress::EncodeJob& job,
               std::span<std::byte> out) const override;
-  void take(const Exec& exec, const compress::EncodeJob& job, compress::Taken& taken,
-            std::span<std::byte> out) const override;
+  void take(const Exec& exec, const compress::EncodeJob& job, const compress::Owned& owned,
+            const compress::Taken& taken, std::span<std::byte> out) const override;
   void add(const Exec& exec, const compress::EncodeJob& job,
            std::span<const compress::MessageView> terms,
            const compress::Addition& out) const override;
   std::span<std::byte> room(const Exec& exec, std::size_t bytes) const override;
-  compress::MessageView open(const Exec& exec, std::span<const std::byte> message,
-                             const compress::Expected& expected, int sender) const override;
+  std::uint16_t open_all(const Exec& exec, std::span<const compress::Incoming> incoming,
+                         std::span<compress::MessageView> views,
+                         kernels::CallStatus* call) const override;
   compress::MessageView merge(const Exec& exec, const compress::Header& header,
                               const compress::MessageView& first,
                               const compress::MessageView& second) const override;
@@ -70,16 +68,11 @@ class SizeOnly final : public compress::Compressor {
   /// Takes the time of writing a sum of all elements.
   void write_sum(std::uint64_t count) const;
 
- protected:
-  std::string selection() const override { return real_->name(); }
-
  private:
-  SizeOnly(std::unique_ptr<compress::Compressor> real, SimulatedTransport& rank,
-           const Nowhere& nowhere)
-      : Compressor(real->codings()), real_(std::move(real)), rank_(rank), nowhere_(nowhere) {}
+  compress::MessageView open_one(std::span<const std::byte> message,
+                                 const compress::Header& header) const;
   double entries(std::uint64_t k) const;
 
-  std::unique_ptr<compress::Compressor> real_;
   SimulatedTransport& rank_;
   const Nowhere& nowhere_;
 };

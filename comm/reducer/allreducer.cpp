@@ -16,7 +16,6 @@
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
-#include "compress/device/device.hpp"
 
 namespace winnow {
 namespace {
@@ -66,7 +65,6 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     options = Options::parse(given.to_string());
     compressor = compress::make_compressor(options.compressor);
     if (exec.place == Place::cuda) {
-      compressor = compress::on_device(std::move(compressor));
       ends = std::make_shared<comm::CallEnds>(exec, patience());
       if (options.stats > 0) clock = std::make_unique<kernels::StreamClock>(exec);
     }

@@ -202,7 +202,7 @@ bool AllReducer::Impl::reduce(const Bucket& bucket) {
     if (schedules[i]->write != nullptr) schedules[i]->write(exchanges[i], exec);
   }
   for (const Exchange& exchange : std::span(exchanges).first(bucket.compressed)) {
-    compressor->keep_left(exec, exchange.part, exchange.owned);
+    compress::keep_left(exec, exchange.part, exchange.owned);
   }
   return true;
 }

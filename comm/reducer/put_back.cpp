@@ -18,7 +18,7 @@ void put_back_messages(const Exchange& exchange, const Exec& exec) {
   for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
     if (owner == part.self) continue;
     if (!exchange.opened.empty()) {
-      exchange.compressor.put_back(exec, part, owner, exchange.opened[owner]);
+      compress::put_back(exec, part, exchange.owned, owner, exchange.opened[owner]);
       continue;
     }
     Header header = exchange.header;
@@ -29,9 +29,9 @@ void put_back_messages(const Exchange& exchange, const Exec& exec) {
     }
     const auto message = exchange.compressor.open(
         exec, exchange.own[owner], compress::Expected::at_most(header), exchange.world.rank());
-    exchange.compressor.put_back(exec, part, owner, message);
+    compress::put_back(exec, part, exchange.owned, owner, message);
   }
-  exchange.compressor.put_back_own(exec, part, exchange.owned);
+  compress::put_back_own(exec, part, exchange.owned);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ void put_back(const Exchange& exchange, const Exec& exec, float fill) {
   }
   if (exchange.in_residuals) {
     for (const compress::Taken& taken : exchange.taken) {
-      exchange.compressor.put(exec, exchange.part, taken);
+      compress::put(exec, exchange.part, exchange.owned, taken);
     }
   } else if (!exchange.own.empty()) {
     put_back_messages(exchange, exec);

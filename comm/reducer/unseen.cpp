@@ -38,7 +38,7 @@ bool may_go_unseen(const Bucket& bucket) {
     });
   };
   return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return part.schedule->unseen && !part.part.any_k && decides_nothing(part);
+    return part.schedule->unseen && !part.part.variable_k && decides_nothing(part);
   });
 }
 
@@ -82,7 +82,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   if (bucket == nullptr) {
     return cannot + "the first calls of a bucket plan and allocate; make some before the capture";
   }
-  if (bucket->compressed > 0 && compressor.any_k()) {
+  if (bucket->compressed > 0 && compressor.variable_k()) {
     return cannot + "the host waits for the device to hear how many elements " + compressor.name() +
            " keeps; topk keeps as many in each call";
   }

@@ -20,7 +20,7 @@ namespace winnow::comm {
 // of it takes effect.
 
 /// Whether a bucket in device memory may be reduced so: all its parts have Schedule::unseen, none
-/// has Part::any_k, and no dense part has a residual to clear that depends on the sum.
+/// has Part::variable_k, and no dense part has a residual to clear that depends on the sum.
 bool may_go_unseen(const Bucket& bucket);
 
 /// A call and its parts, in order.

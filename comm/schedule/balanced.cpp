@@ -31,8 +31,8 @@ class Balanced {
   void contribute() {
     const auto own = rooms(
         exchange_, [this](std::uint32_t owner) { return owner == self() ? 0 : room_for(owner); });
-    poisoned_ = !encode_gradient(exchange_, Header::Kind::contribution, own) ||
-                (exchange_.header.flags & Header::kPoison) != 0;
+    encode_gradient(exchange_, Header::Kind::contribution, own);
+    poisoned_ = (exchange_.header.flags & Header::kPoison) != 0;
     contributions_ = rooms(exchange_, [this](std::uint32_t) { return room_for(self()); });
     enqueue_all_to_all(exchange_, own, contributions_, received_,
                        message_size(exchange_, Header::Kind::contribution));
@@ -74,8 +74,8 @@ class Balanced {
   /// Bytes of the longest message that a rank may send to an owner.
   std::size_t room_for(std::uint32_t owner) const {
     const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
-    return exchange_.compressor.everything() ? compress::message_bytes(count, most_k, codings_)
-                                             : compress::message_room(count, most_k, codings_);
+    return exchange_.compressor.keeps_all() ? compress::message_bytes(count, most_k, codings_)
+                                            : compress::message_room(count, most_k, codings_);
   }
 
   /// Opens what other ranks keep of the positions that this rank sums.
@@ -85,7 +85,7 @@ class Balanced {
     expected.kind = Header::Kind::contribution;
     expected.count = local_count(self());
     expected.k = part_.most_for(self());
-    const compress::Expected contribution = exchange_.compressor.everything()
+    const compress::Expected contribution = exchange_.compressor.keeps_all()
                                                 ? compress::Expected(expected)
                                                 : compress::Expected::at_most(expected);
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
@@ -119,7 +119,7 @@ class Balanced {
                                           .add_seconds = &exchange_.stats.add_seconds},
                                          views_, exchange_.owned, room);
     exchange_.stats.kept +=
-        part_.any_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
+        part_.variable_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
     return message;
   }
 
@@ -131,7 +131,7 @@ class Balanced {
   std::span<std::uint64_t> received_;
   std::span<MessageView> views_;
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
-  bool poisoned_ = false;                                 // as far as this rank knows
+  bool poisoned_ = false;                                 // by the headers that came
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ class Doubling {
   void encode() {
     const auto own = workspace_.take<std::span<std::byte>>(1);
     own[0] = room_for(1);
-    (void)encode_gradient(exchange_, Header::Kind::gradient, own);
+    encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.stats.add_seconds);
     sum_ = compressor_.open(exchange_.exec, own[0], expected(1), self_);
     ranks_in_sum_ = 1;

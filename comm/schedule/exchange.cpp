@@ -19,10 +19,10 @@ void count_sent(Exchange& exchange, int peer, std::uint64_t bytes) {
 }
 
 MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
-  if (exchange.compressor.any_k()) return MessageSize::open;
+  if (exchange.compressor.variable_k()) return MessageSize::open;
   // With other compressors the support decides how many elements an owner gets and a union has.
   const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
-  return by_support && !exchange.compressor.everything() ? MessageSize::open : MessageSize::fixed;
+  return by_support && !exchange.compressor.keeps_all() ? MessageSize::open : MessageSize::fixed;
 }
 
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {
@@ -43,13 +43,13 @@ void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint6
   }
 }
 
-bool encode_gradient(Exchange& exchange, Header::Kind kind,
+void encode_gradient(Exchange& exchange, Header::Kind kind,
                      std::span<std::span<std::byte>> messages, compress::MessageView* opened) {
   Stats& stats = exchange.stats;
   const Stopwatch watch(&stats.select_seconds, &stats.encode_seconds);
   Header header = exchange.header;
   header.kind = kind;
-  compress::Outbox out{.messages = messages, .opened = opened, .verdict = exchange.verdict};
+  compress::Outbox out{.messages = messages, .opened = opened, .status = exchange.verdict};
   exchange.compressor.encode(exchange.exec,
                              {.part = exchange.part,
                               .decay = exchange.decay,
@@ -60,7 +60,6 @@ bool encode_gradient(Exchange& exchange, Header::Kind kind,
   exchange.own = out.messages;
   exchange.owned = out.owned;
   stats.kept += out.kept;
-  return out.finite;
 }
 
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,

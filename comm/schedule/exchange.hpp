@@ -95,9 +95,9 @@ std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& byt
 }
 
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
-/// Exchange::own. Returns whether every acc was finite. If `opened` is not null, it and
-/// Exchange::verdict get the one open message, by Outbox::opened.
-bool encode_gradient(Exchange& exchange, compress::Header::Kind kind,
+/// Exchange::own. If `opened` is not null, it becomes the one message, opened, and
+/// Exchange::verdict learns of its poison.
+void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages,
                      compress::MessageView* opened = nullptr);
 

@@ -33,8 +33,8 @@ void open_others_unseen(Exchange& exchange, std::span<compress::Incoming> incomi
   const auto self = static_cast<std::ptrdiff_t>(self_rank);
   std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
   const auto others = exchange.exec.workspace->take<compress::MessageView>(views.size() - 1);
-  exchange.compressor.open_unseen(exchange.exec, incoming.first(others.size()), others,
-                                  *exchange.verdict);
+  (void)exchange.compressor.open_all(exchange.exec, incoming.first(others.size()), others,
+                                     exchange.verdict);
   std::copy_n(others.begin(), self_rank, views.begin());
   std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
 }
@@ -51,8 +51,8 @@ Rounds run_gather(Exchange& exchange) {
   const auto messages = rooms(exchange, [size](std::uint32_t) { return size; });
   const auto views = workspace.take<compress::MessageView>(ranks);
   const bool unseen = exchange.verdict != nullptr;
-  (void)encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),
-                        unseen ? &views[self] : nullptr);
+  encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),
+                  unseen ? &views[self] : nullptr);
   const auto received = workspace.take<std::uint64_t>(ranks);
   enqueue_all_gather(exchange, messages, received, message_size(exchange, Header::Kind::gradient));
   co_await world.start(exchange.exec);

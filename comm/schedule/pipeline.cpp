@@ -50,8 +50,8 @@ bool write_outcome(Exchange& exchange) {
       {.messages = shared_out ? exchange.sums : exchange.messages,
        .shared_out = shared_out,
        .factor = exchange.factor,
-       .zeroed = true,
-       .verdict = exchange.verdict});
+       .fed = true,
+       .status = exchange.verdict});
 }
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,

@@ -52,7 +52,7 @@ struct Schedule {
   /// owner; `partial`, a single one (still a gradient if there is one rank).
   compress::Header::Kind outcome = compress::Header::Kind::gradient;
   bool by_name = false;  ///< chosen only by name: it selects other elements than the rest
-  bool fixed_k = false;  ///< does not take any_k compressors
+  bool fixed_k = false;  ///< does not take variable_k compressors
   /// On a device, runs stream-ordered if Exchange::verdict is set: it needs no answer from there.
   bool unseen = false;
 };

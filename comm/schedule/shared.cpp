@@ -48,6 +48,7 @@ class Shared {
         taken_(workspace_.take<Taken>(ranks_)) {
     for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
     compress::become_owner(part_, compressor_, owner_of(self_));
+    exchange_.owned.residuals = compress::place_residuals(exchange_.exec, part_);
   }
 
   /// Starts round 1: sends this rank's picks to all.
@@ -113,8 +114,7 @@ class Shared {
     const std::uint16_t flags = open_values(Header::Kind::sum, values);
     exchange_.poisoned |= (flags & Header::kPoison) != 0;
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
-      supports_[owner] =
-          compressor_.place_values(exchange_.exec, supports_[owner], values[rank_of(owner)]);
+      supports_[owner] = compress::join_values(supports_[owner], values[rank_of(owner)]);
       exchange_.stats.kept += part_.owner_k[owner];
     }
     exchange_.sums = supports_;
@@ -170,7 +170,8 @@ class Shared {
     std::span<std::byte> coded;
     if (!codings_.exact()) message = room(values_bytes(k, codings_));
     if (!codings_.exact() && rank_of(owner) != self_) coded = message;
-    compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), taken, coded);
+    compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), exchange_.owned,
+                     taken, coded);
     taken_[owner] = taken;  // only now: a failed call puts back what has been taken
   }
 

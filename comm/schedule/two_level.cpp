@@ -429,7 +429,7 @@ void write_two_level(Exchange& exchange, const Exec& exec) {
   for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.shards->of_rail[rail];
     if (exchange.rails->transport(rail) != nullptr) {
-      exchange.compressor.keep_left(exec, shard.part, shard.owned);
+      compress::keep_left(exec, shard.part, shard.owned);
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {

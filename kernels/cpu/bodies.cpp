@@ -13,6 +13,7 @@ decltype(kernels::raw32_decode) raw32_decode;
 decltype(kernels::seal) seal;
 decltype(kernels::seal_bitmap) seal_bitmap;
 decltype(kernels::seal_raw32) seal_raw32;
+void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
 }  // namespace reference
 
 namespace cpu {
@@ -40,7 +41,6 @@ decltype(kernels::narrow) narrow;
 decltype(kernels::ordered_sum) ordered_sum;
 decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
-decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
 decltype(kernels::reduce) reduce;
 decltype(kernels::residual_add) residual_add;
@@ -87,10 +87,9 @@ constinit const Bodies kCpu{
     .merge = cpu::merge,
     .narrow = cpu::narrow,
     .ordered_sum = cpu::ordered_sum,
-    .place_terms = nullptr,
+    .place_terms = reference::place_terms,
     .positions_of = cpu::positions_of,
     .put = cpu::put,
-    .put_back = cpu::put_back,
     .quantize = cpu::quantize,
     .raw32_decode = reference::raw32_decode,
     .reduce = cpu::reduce,

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/add_lists.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/memory_ops.hpp"
 
 // The compiler's own vectors do here: a tile is in the first-level cache, and the pass over memory
 // is what takes time.
@@ -55,6 +56,14 @@ bool store(const Tile& tile, float factor, float* sum, std::size_t size) {
   return largest < 0x7f800000u;
 }
 
+/// Whether lists have so few entries that adding them one by one beats a pass over all sums.
+bool is_sparse(std::span<const Term> lists, std::span<const float> sum) {
+  constexpr std::size_t kElementsPerEntry = 16;
+  std::size_t entries = 0;
+  for (const Term& list : lists) entries += list.index.size();
+  return entries <= sum.size() / kElementsPerEntry;
+}
+
 /// Sums terms of any form, tile by tile. Returns whether every sum is finite.
 bool add_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t begin,
                std::span<float> sum, float factor) {
@@ -89,8 +98,10 @@ bool add_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t begi
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
   const std::span<const Term> terms = job.terms.host;
   const auto is_plain_list = [](const Term& term) { return term.is_list() && !term.is_coded(); };
-  const auto add =
-      job.sum_is_zero && std::ranges::all_of(terms, is_plain_list) ? add_lists : add_terms;
+  const bool by_entry =
+      std::ranges::all_of(terms, is_plain_list) && (job.sum_is_fed || is_sparse(terms, job.sum));
+  if (by_entry && !job.sum_is_fed) kernels::fill(exec, job.sum, 0);
+  const auto add = by_entry ? add_lists : add_terms;
   const bool finite = add(exec, terms, job.begin, job.sum, job.factor);
   if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
 }

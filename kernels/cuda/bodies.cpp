@@ -31,10 +31,9 @@ decltype(kernels::keep_sums) keep_sums;
 decltype(kernels::merge) merge;
 decltype(kernels::narrow) narrow;
 decltype(kernels::ordered_sum) ordered_sum;
-void place_terms(const Exec&, PlacedTerms&);
+void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
 decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
-decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
 decltype(kernels::raw32_decode) raw32_decode;
 decltype(kernels::reduce) reduce;
@@ -88,7 +87,6 @@ constinit const Bodies kCuda{
     .place_terms = cuda::place_terms,
     .positions_of = cuda::positions_of,
     .put = cuda::put,
-    .put_back = cuda::put_back,
     .quantize = cuda::quantize,
     .raw32_decode = cuda::raw32_decode,
     .reduce = cuda::reduce,

@@ -15,6 +15,7 @@ namespace winnow::kernels::cuda {
 struct OwnedTask {
   Partition partition;
   std::uint32_t owner;
+  PlacedSpan only;  ///< if there is a single piece
   const PlacedSpan* pieces;
   std::uint32_t piece_count;
   DeviceTerm values;
@@ -30,6 +31,13 @@ struct OwnedTask {
     const std::uint64_t local = values.is_list ? values.index[j] : j;
     const std::uint64_t position =
         partition.owners() == 1 ? local : partition.position(owner, local);
+    const PlacedSpan piece = piece_count == 1 ? only : piece_of(position);
+    const std::uint64_t offset = position - piece.base;
+    return position >= piece.base && offset < piece.elements.size() ? piece.elements.data() + offset
+                                                                    : nullptr;
+  }
+  /// The last of several pieces that begins at a position or before it; else an empty one.
+  WINNOW_DEVICE PlacedSpan piece_of(std::uint64_t position) const {
     std::uint32_t low = 0, high = piece_count;  // the first that begins behind it
     while (low < high) {
       const std::uint32_t middle = low + (high - low) / 2;
@@ -39,10 +47,7 @@ struct OwnedTask {
         high = middle;
       }
     }
-    if (low == 0) return nullptr;
-    const PlacedSpan& piece = pieces[low - 1];
-    const std::uint64_t offset = position - piece.base;
-    return offset < piece.elements.size() ? piece.elements.data() + offset : nullptr;
+    return low == 0 ? PlacedSpan{} : pieces[low - 1];
   }
   /// Calls body(element, value) for this thread's share of them. No position is named twice.
   template <class Body>
@@ -111,6 +116,7 @@ struct TakeOwned {
 inline OwnedTask make_owned_task(const OwnedJob& job) {
   return {.partition = job.partition,
           .owner = job.owner,
+          .only = job.pieces.host.size() == 1 ? job.pieces.host.front() : PlacedSpan{},
           .pieces = job.pieces.there,
           .piece_count = static_cast<std::uint32_t>(job.pieces.host.size()),
           .values = device_term(job.values),

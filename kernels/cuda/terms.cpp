@@ -9,8 +9,8 @@
 
 namespace winnow::kernels::cuda {
 
-/// Sets terms.there.
-void place_terms(const Exec& exec, PlacedTerms& terms) {
+/// Sets terms.there. Kernels decode values as they go.
+void place_terms(const Exec& exec, PlacedTerms& terms, std::uint64_t) {
   WINNOW_EXPECTS(exec.workspace != nullptr, "terms on their way to a device need Exec::workspace");
   const auto there = scratch_of(exec).take<DeviceTerm>(terms.host.size());
   const Workspace::Scope scope(*exec.workspace);

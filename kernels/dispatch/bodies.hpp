@@ -21,7 +21,6 @@
 #include "kernels/message_header.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/owned.hpp"
-#include "kernels/put_back.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/residual_add.hpp"
 #include "kernels/seal.hpp"
@@ -62,10 +61,9 @@ struct Bodies {
   decltype(kernels::merge)* merge;
   decltype(kernels::narrow)* narrow;
   decltype(kernels::ordered_sum)* ordered_sum;
-  void (*place_terms)(const Exec&, PlacedTerms&);  ///< null on the host
+  void (*place_terms)(const Exec&, PlacedTerms&, std::uint64_t most);
   decltype(kernels::positions_of)* positions_of;
   decltype(kernels::put)* put;
-  decltype(kernels::put_back)* put_back;
   decltype(kernels::quantize)* quantize;
   decltype(kernels::raw32_decode)* raw32_decode;
   decltype(kernels::reduce)* reduce;

@@ -6,15 +6,15 @@
 
 namespace winnow::kernels {
 
-PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms) {
+PlacedTerms place_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t most) {
   PlacedTerms placed{.host = terms};
-  if (exec.place == Place::cuda) dispatch(exec, &Bodies::place_terms, placed);
+  dispatch(exec, &Bodies::place_terms, placed, most);
   return placed;
 }
 
-PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms) {
-  if (terms.size() <= kTermsInALaunch) return {.host = terms};
-  return place_terms(exec, terms);
+PlacedTerms place_terms_to_sum(const Exec& exec, std::span<const Term> terms, std::uint64_t most) {
+  const bool fits_launch = exec.place == Place::cuda && terms.size() <= kTermsInALaunch;
+  return fits_launch ? PlacedTerms{.host = terms} : place_terms(exec, terms, most);
 }
 
 }  // namespace winnow::kernels

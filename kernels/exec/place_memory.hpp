@@ -81,6 +81,16 @@ class TimedMark {
   std::unique_ptr<void, Destroy> event_;
 };
 
+/// At its end, gives back all scratch that was taken since its start: in the memory of exec.place,
+/// and the host's lists.
+class ScratchScope {
+ public:
+  explicit ScratchScope(const Exec& exec) : lists_(*exec.workspace), data_(scratch_of(exec)) {}
+
+ private:
+  Workspace::Scope lists_, data_;
+};
+
 /// Takes scratch of the place, and enqueues zeros there.
 template <class T>
 std::span<T> take_zeros(const Exec& exec, std::size_t count) {
@@ -93,15 +103,22 @@ std::span<T> take_zeros(const Exec& exec, std::size_t count) {
 template <class T>
 struct Placed {
   std::span<const T> host;
-  const T* there;  ///< `host` itself on the host; a copy in scratch of the device elsewhere
+  const T* there;  ///< `host` itself on the host; on a device a copy in its scratch, or null if the
+                   ///< list has one entry, which travels with the launch
+
+  /// A part of the list.
+  Placed subspan(std::size_t begin, std::size_t count) const {
+    return {host.subspan(begin, count), there == nullptr ? nullptr : there + begin};
+  }
 };
 
-/// Makes a list known to the bodies of exec.place. On a device the copy travels with the launches,
-/// as `store` has it, and is scratch of exec.device_workspace; the host's list may change at once.
+/// Makes a list known to the bodies of exec.place; it must stay. On a device the copy travels with
+/// launches, like the list of `store`, and becomes scratch of exec.device_workspace.
 template <class T>
 Placed<T> place(const Exec& exec, std::span<const T> list) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (exec.place != Place::cuda) return {list, list.data()};
+  if (list.size() == 1) return {list, nullptr};
   const auto there = scratch_of(exec).take<T>(list.size());
   store(exec, std::as_writable_bytes(there), std::as_bytes(list));
   return {list, there.data()};

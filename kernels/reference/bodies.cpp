@@ -5,6 +5,7 @@
 namespace winnow::kernels {
 
 namespace reference {
+void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 decltype(kernels::add_owned) add_owned;
 decltype(kernels::all_finite) all_finite;
 decltype(kernels::average) average;
@@ -12,7 +13,6 @@ decltype(kernels::bitmap_decode) bitmap_decode;
 decltype(kernels::check_headers) check_headers;
 decltype(kernels::check_values) check_values;
 decltype(kernels::checksums) checksums;
-void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 decltype(kernels::dequantize) dequantize;
 decltype(kernels::eliasfano_decode) eliasfano_decode;
 decltype(kernels::end_call) end_call;
@@ -33,7 +33,6 @@ decltype(kernels::narrow) narrow;
 decltype(kernels::ordered_sum) ordered_sum;
 decltype(kernels::positions_of) positions_of;
 decltype(kernels::put) put;
-decltype(kernels::put_back) put_back;
 decltype(kernels::quantize) quantize;
 decltype(kernels::raw32_decode) raw32_decode;
 decltype(kernels::reduce) reduce;
@@ -55,6 +54,7 @@ decltype(kernels::to_ordered) to_ordered;
 decltype(kernels::widen) widen;
 decltype(kernels::write_owned) write_owned;
 decltype(kernels::zero) zero;
+void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
 }  // namespace reference
 
 constinit const Bodies kReference{
@@ -84,10 +84,9 @@ constinit const Bodies kReference{
     .merge = reference::merge,
     .narrow = reference::narrow,
     .ordered_sum = reference::ordered_sum,
-    .place_terms = nullptr,
+    .place_terms = reference::place_terms,
     .positions_of = reference::positions_of,
     .put = reference::put,
-    .put_back = reference::put_back,
     .quantize = reference::quantize,
     .raw32_decode = reference::raw32_decode,
     .reduce = reference::reduce,

@@ -107,8 +107,7 @@ TEST(Message, RefusesWhatItCannotCarry) {
   EXPECT_THROW(open(Exec{}, message.span(), gradient_header(100, 7), 0), UsageError);
 }
 
-// What a device's workspace gives would be written by the host.
-TEST(Message, IsSealedAndOpenedByTheHostAlone) {
+TEST(Message, NeedsTheWorkspacesOfItsPlace) {
   const MemorySource nobodys{.allocate = [](std::size_t) -> std::byte* { throw std::bad_alloc(); },
                              .release = [](std::byte*) noexcept {},
                              .is_device = true};
@@ -191,7 +190,7 @@ TEST(Message, CarriesTheIndexCodingAskedFor) {
   }
 }
 
-TEST(Message, DecodesCodedValues) {
+TEST(Message, ItsCodedValuesAreDecodedForASum) {
   const Header header = gradient_header(1000, 130);
   for (const std::string_view name : {"bf16", "fp16", "int8", "int4", "sign"}) {
     const Codings codings = codings_of(name);
@@ -202,9 +201,13 @@ TEST(Message, DecodesCodedValues) {
     Workspace workspace;
     const Workspace::Scope scope(workspace);
     const auto view = open(Exec{.workspace = &workspace}, message.span(), header, kSender, codings);
-    ASSERT_EQ(view.value.size(), 130U);
+    EXPECT_TRUE(view.value.empty());
+    const kernels::Term list = term(view);
+    const auto placed = kernels::place_terms(Exec{.workspace = &workspace}, {&list, 1});
+    const std::span<const float> value = placed.host.front().value;
+    ASSERT_EQ(value.size(), 130U);
     for (std::size_t i = 0; i < 130; ++i) {
-      EXPECT_EQ(ramp(130)[i] - view.value[i], errors[i]) << name << " " << i;
+      EXPECT_EQ(ramp(130)[i] - value[i], errors[i]) << name << " " << i;
     }
   }
 }

@@ -80,7 +80,7 @@ Sum sum_of(const Exec& exec, const PlacedTerms& terms, Range range, float factor
                               .sum = inside(there.span()),
                               .factor = factor,
                               .not_finite = not_finite.data(),
-                              .sum_is_zero = sum_is_zero});
+                              .sum_is_fed = sum_is_zero});
   std::vector<float> all = there.download();
   EXPECT_TRUE(std::equal(all.begin(), all.begin() + kAround, before.begin()));
   EXPECT_TRUE(std::equal(all.end() - kAround, all.end(), before.begin()));
@@ -329,7 +329,7 @@ TEST(OrderedSum, KeepsDenormalsAndTheCallersMode) {
         const FlushToZero mode;
         const std::uint32_t before = FlushToZero::read();
         kernels::ordered_sum(exec,
-                             {.terms = {terms.span()}, .sum = sum.span(), .sum_is_zero = is_zero});
+                             {.terms = {terms.span()}, .sum = sum.span(), .sum_is_fed = is_zero});
         EXPECT_EQ(FlushToZero::read(), before);
       }
       EXPECT_EQ(std::ranges::count(sum.download(), 2 * denormal), count);

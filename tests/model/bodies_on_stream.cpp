@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -165,7 +166,31 @@ std::size_t no_scratch(const Exec&, Args...) {
 }
 
 /// Launches copy the terms themselves.
-void keep_terms(const Exec&, PlacedTerms&) {}
+void keep_terms(const Exec&, PlacedTerms&, std::uint64_t) {}
+
+/// A device leaves the gradient as it was where it need not be zero, but NaN where acc is not
+/// finite.
+template <auto operation, class Job>
+void enqueue_feedback(const Exec& exec, const Job& job) {
+  launch(exec, [=](const Exec& host) {
+    const auto& [gradient, residual, decay, own] = job.spans;
+    const std::vector<float> before(gradient.begin(), gradient.end());
+    std::vector<float> acc = before;
+    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += decay * residual[i];
+    (kCpu.*operation)(host, job);
+    if (job.gradient_after == GradientAfter::zero) return;
+    for (std::size_t i = 0; i < acc.size(); ++i) {
+      gradient[i] = std::isfinite(acc[i]) ? before[i] : std::numeric_limits<float>::quiet_NaN();
+    }
+  });
+}
+
+/// So the sums cannot rely on zeros.
+void enqueue_sum(const Exec& exec, const OrderedSumJob& job) {
+  OrderedSumJob dense = job;
+  dense.sum_is_fed = false;
+  OnStream<&Bodies::ordered_sum>::enqueue(exec, dense);
+}
 
 // The runtime copies and clears memory, unless a condition turns that into kernels.
 
@@ -208,9 +233,9 @@ constinit const Bodies kCuda{
     .feedback_add = OnStream<&Bodies::feedback_add>::enqueue,
     .feedback_keep = OnStream<&Bodies::feedback_keep>::enqueue,
     .feedback_quantize = OnStream<&Bodies::feedback_quantize>::enqueue,
-    .feedback_select = OnStream<&Bodies::feedback_select>::enqueue,
+    .feedback_select = enqueue_feedback<&Bodies::feedback_select, FeedbackSelectJob>,
     .feedback_select_scratch = no_scratch,
-    .feedback_threshold = OnStream<&Bodies::feedback_threshold>::enqueue,
+    .feedback_threshold = enqueue_feedback<&Bodies::feedback_threshold, FeedbackThresholdJob>,
     .feedback_threshold_scratch = no_scratch,
     .fill = OnStream<&Bodies::fill>::enqueue,
     .fits = OnStream<&Bodies::fits>::enqueue,
@@ -219,11 +244,10 @@ constinit const Bodies kCuda{
     .keep_sums = OnStream<&Bodies::keep_sums>::enqueue,
     .merge = OnStream<&Bodies::merge>::enqueue,
     .narrow = OnStream<&Bodies::narrow>::enqueue,
-    .ordered_sum = OnStream<&Bodies::ordered_sum>::enqueue,
+    .ordered_sum = enqueue_sum,
     .place_terms = keep_terms,
     .positions_of = OnStream<&Bodies::positions_of>::enqueue,
     .put = OnStream<&Bodies::put>::enqueue,
-    .put_back = OnStream<&Bodies::put_back>::enqueue,
     .quantize = enqueue_quantize,
     .raw32_decode = OnStream<&Bodies::raw32_decode>::enqueue,
     .reduce = OnStream<&Bodies::reduce>::enqueue,

@@ -6,7 +6,6 @@
 
 #include <vector>
 
-#include "kernels/put_back.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
@@ -42,22 +41,6 @@ TEST_F(SumsOnDevice, AGraphSums) {
     graph.launch(stream);
     EXPECT_TRUE(same_bits(sum.download(stream), expected));
   }
-}
-
-/// Through the dispatch, twice, from a graph.
-TEST_F(SumsOnDevice, AGraphPutsBack) {
-  const Stream stream;
-  const SumList list = make_list(Support::random, 10'000, 3, Input::normal);
-  const TermsOnPlace terms(on(stream), {&list, 1});
-  std::vector<float> expected = make_input(Input::normal, 10'000, 4);
-  DeviceArray<float> sum(expected.size());
-  sum.upload(expected, stream);
-  const Graph graph(stream, [&] { kernels::put_back(on(stream), sum.span(), 0, terms.view(0)); });
-  for (int replay = 0; replay < 2; ++replay) {
-    graph.launch(stream);
-    kernels::put_back({.place = Place::reference}, expected, 0, list.view());
-  }
-  EXPECT_TRUE(same_bits(sum.download(stream), expected));
 }
 
 }  // namespace

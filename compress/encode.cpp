@@ -1,0 +1,209 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// A gradient on its way into messages: error feedback and selection in one pass, then coding.
+#include <algorithm>
+#include <optional>
+
+#include "compress/compressor.hpp"
+#include "compress/lists.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/split.hpp"
+#include "kernels/take.hpp"
+#include "kernels/value_coding.hpp"
+
+namespace winnow::compress {
+
+namespace {
+
+using kernels::SelectResult;
+
+/// A list by owner: entries [begin[o], begin[o + 1]) are those of owner o.
+struct ByOwner {
+  std::span<std::uint32_t> begin;  ///< the host's
+  std::span<std::uint32_t> begin_there, local;
+  std::span<float> value;
+};
+
+ByOwner take_by_owner(const Exec& exec, const Part& part) {
+  Workspace& scratch = kernels::scratch_of(exec);
+  const std::uint32_t owners = part.partition.owners();
+  ByOwner sorted{.begin = exec.workspace->take<std::uint32_t>(owners + 1),
+                 .begin_there = {},
+                 .local = {},
+                 .value = {}};
+  if (owners == 1) return sorted;
+  sorted.begin_there = scratch.take<std::uint32_t>(owners + 1);
+  sorted.local = scratch.take<std::uint32_t>(part.k);
+  sorted.value = scratch.take<float>(part.k);
+  return sorted;
+}
+
+/// Reads where the list of each owner begins, which a device must be waited for.
+void sort_by_owner(const Exec& exec, const Part& part, const List& list, ByOwner& sorted) {
+  std::ranges::fill(sorted.begin, 0);
+  if (part.partition.owners() == 1) {
+    sorted.begin[1] = static_cast<std::uint32_t>(list.index.size());
+    sorted.local = list.index;
+    sorted.value = list.value;
+    return;
+  }
+  if (list.index.empty()) return;
+  kernels::split_by_owner(exec, {.list = {list.index, list.value},
+                                 .partition = part.partition,
+                                 .local = sorted.local.first(list.index.size()),
+                                 .value = sorted.value.first(list.index.size()),
+                                 .begin = sorted.begin_there});
+  kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
+}
+
+std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Part& part) {
+  const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
+  const std::uint64_t most = most_touched(part);
+  std::ranges::transform(part.pieces, lists.begin(), [&](const Piece& piece) {
+    return take_own_list(exec, part, piece, list_room(piece.own_count, piece.own_k), most);
+  });
+  return lists;
+}
+
+/// Makes sure that the passes, and what follows them, find their scratch.
+void reserve_scratch(const Exec& exec, const Selection& selection, const Part& part) {
+  constexpr std::size_t kLine = 64;
+  std::size_t most = kernels::split_scratch(exec, part.partition, part.k);
+  if (part.variable_k) most = std::max(most, part.count * sizeof(float) + kLine);
+  for (const Piece& piece : part.pieces) {
+    most = std::max(most, selection.feed_scratch(exec, piece.elements.size(), piece.k,
+                                                 list_room(piece.own_count, piece.own_k)));
+  }
+  kernels::scratch_of(exec).reserve(most);
+}
+
+void encode_selected(const Exec& exec, const Choice& choice, const Codings& codings,
+                     const EncodeJob& job, Outbox& out) {
+  const Part& part = job.part;
+  const Selection& selection = *choice.selection;
+  Workspace& scratch = kernels::scratch_of(exec);
+  Owned& owned = out.owned;
+  const std::size_t pieces = part.pieces.size();
+  const bool has_own = part.self != Part::kNobody;
+  owned.results = scratch.take<SelectResult>(2 * pieces);
+  if (has_own) {
+    owned.listed = take_own_lists(exec, part);
+    owned.touched_counts = scratch.take<std::uint64_t>(pieces);
+  }
+  std::optional<kernels::ScratchScope> scope;
+  if (out.opened == nullptr) scope.emplace(exec);  // it names the list
+  std::span<float> in_place;
+  if (!has_own && codings.exact() && !part.variable_k) {
+    auto& message = out.messages.front();
+    message = message.first(message_bytes(part.count, part.k, codings));
+    in_place = lay_out(part.count, part.k, message, codings).floats(part.k);
+  }
+  List list = take_list(exec, part.k, part.variable_k, in_place);
+  ByOwner sorted = take_by_owner(exec, part);
+  reserve_scratch(exec, selection, part);
+
+  const auto results = owned.results.first(pieces);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const Piece& piece = part.pieces[i];
+    kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
+    if (piece.own_count > 0) spans.own = owned.listed[i].own;
+    const std::size_t k = part.variable_k ? part.k : piece.k;
+    selection.feed(exec, {.argument = choice.argument,
+                          .spans = spans,
+                          .base = piece.base,
+                          .index = list.index.subspan(at, k),
+                          .value = list.value.subspan(at, k),
+                          .kept = list.size,
+                          .bounds = piece.state->bounds,
+                          .result = &results[i]});
+    if (!part.variable_k) at += k;
+  }
+  if (part.variable_k) shorten(exec, list);
+  out.kept = list.index.size();
+
+  const kernels::Stopwatch watch(job.encode_seconds);
+  sort_by_owner(exec, part, list, sorted);
+  Header header = job.header;
+  for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
+    if (owner == part.self) continue;
+    const std::size_t begin = sorted.begin[owner], size = sorted.begin[owner + 1] - begin;
+    const auto local = sorted.local.subspan(begin, size);
+    const auto value = sorted.value.subspan(begin, size);
+    header.count = part.partition.local_count(owner);
+    kernels::RandomKey random = job.random;
+    random.stage += owner;
+    const MessageView sealed =
+        seal_list(exec, codings, part.variable_k,
+                  {header, random, local, value, results, out.status}, out.messages[owner]);
+    out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
+    if (out.opened != nullptr) *out.opened = sealed;
+    if (codings.exact()) continue;
+    // The residuals, zero at these positions, keep what the coding misses.
+    kernels::add_owned(exec, {.partition = part.partition,
+                              .owner = owner,
+                              .pieces = owned.residuals,
+                              .values = {.index = local, .value = value}});
+  }
+}
+
+void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                       Outbox& out) {
+  const Part& part = job.part;
+  Owned& owned = out.owned;
+  if (part.self != Part::kNobody) {
+    owned.acc = kernels::scratch_of(exec).take<float>(part.partition.local_count(part.self));
+  }
+  owned.not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
+  const kernels::ScratchScope scope(exec);
+  const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
+  std::ranges::transform(part.pieces, pieces.begin(), [](const Piece& piece) {
+    return kernels::FeedbackPiece{piece.elements, piece.residual(), piece.base};
+  });
+  const std::uint32_t owners = part.partition.owners();
+  const auto values = exec.workspace->take<std::span<std::byte>>(owners);
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    values[owner] = {};
+    if (owner == part.self) continue;
+    const std::uint64_t count = part.partition.local_count(owner);
+    auto& message = out.messages[owner];
+    message = message.first(message_bytes(count, count, codings));
+    values[owner] = lay_out(count, count, message, codings).value_part;
+  }
+  const auto acc_not_finite = owned.not_finite.first(1);
+  kernels::feedback_quantize(exec, {.pieces = kernels::place<kernels::FeedbackPiece>(exec, pieces),
+                                    .decay = job.decay,
+                                    .partition = part.partition,
+                                    .self = part.self,
+                                    .format = codings.value,
+                                    .key = job.random,
+                                    .out = values,
+                                    .own = owned.acc,
+                                    .not_finite = acc_not_finite.data()});
+  out.kept = part.k;
+  const kernels::Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    if (owner == part.self) continue;
+    header.count = header.k = part.partition.local_count(owner);
+    const MessageView sealed =
+        seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite}, out.status);
+    if (out.opened != nullptr) *out.opened = sealed;
+  }
+}
+
+}  // namespace
+
+void Compressor::encode(const Exec& exec, const EncodeJob& job, Outbox& out) const {
+  for (const Piece& piece : job.part.pieces) piece.state->soil();
+  out.owned.residuals = place_residuals(exec, job.part);
+  if (keeps_all()) {
+    encode_everything(exec, codings_, job, out);
+  } else {
+    encode_selected(exec, choice_, codings_, job, out);
+  }
+}
+
+}  // namespace winnow::compress

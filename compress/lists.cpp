@@ -1,0 +1,88 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/lists.hpp"
+
+#include <algorithm>
+
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/take.hpp"
+#include "kernels/value_coding.hpp"
+
+namespace winnow::compress {
+
+namespace {
+
+constexpr std::size_t kSpareCandidates = 4096;  // beside 2k
+
+}  // namespace
+
+List take_list(const Exec& exec, std::uint64_t most, bool variable_k, std::span<float> place) {
+  Workspace& scratch = kernels::scratch_of(exec);
+  return {.index = scratch.take<std::uint32_t>(most),
+          .value = place.empty() ? scratch.take<float>(most) : place,
+          .size = variable_k ? kernels::take_zeros<std::uint64_t>(exec, 1).data() : nullptr};
+}
+
+void shorten(const Exec& exec, List& list) {
+  const std::uint64_t size = kernels::read(exec, list.size);
+  list.index = list.index.first(size);
+  list.value = list.value.first(size);
+}
+
+std::size_t list_room(std::size_t count, std::size_t k) {
+  return std::min(2 * k + kSpareCandidates, count);
+}
+
+std::uint64_t most_touched(const Part& part) {
+  return std::min(part.partition.owners() * part.most_for(part.self),
+                  part.partition.local_count(part.self));
+}
+
+kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,
+                                 std::size_t listed, std::uint64_t most) {
+  Workspace& scratch = kernels::scratch_of(exec);
+  kernels::OwnUnits own{.partition = &part.partition, .self = part.self, .base = piece.base};
+  own.index = scratch.take<std::uint32_t>(listed);
+  own.value = scratch.take<float>(listed);
+  return {.own = own,
+          .residual = piece.residual(),
+          .begin = piece.own_begin,
+          .count = piece.own_count,
+          .most = std::min(most, piece.own_count)};
+}
+
+void clear_poisoned(const Exec& exec, const Header& header, std::span<const std::uint32_t> words,
+                    std::span<float> values) {
+  const bool known = (header.flags & Header::kPoison) != 0;
+  if (!known && words.empty()) return;
+  Exec conditional = exec;
+  if (!known) {
+    conditional.condition = {
+        .words = words.data(), .count = static_cast<std::uint32_t>(words.size()), .any = true};
+  }
+  kernels::fill(conditional, values, 0);
+}
+
+MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k,
+                      const SealList& list, std::span<std::byte> out) {
+  const auto& [given, random, index, value, results, status] = list;
+  Header header = given;
+  header.k = variable_k ? shortest_k(header.count, index.size(), codings) : index.size();
+  const auto message = out.first(message_bytes(header.count, header.k, codings));
+  const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
+  if (header.k == index.size()) {
+    const bool in_place = std::as_bytes(value).data() == value_part.data();
+    if (!in_place) kernels::quantize(exec, codings.value, random, value, value_part);
+    return seal(exec, header, index, message, codings, {.results = results}, status);
+  }
+  Workspace& scratch = kernels::scratch_of(exec);
+  const Workspace::Scope scope(scratch);
+  const auto all = kernels::take_zeros<float>(exec, header.count);
+  kernels::put(exec, all, 0, {index, value});
+  kernels::quantize(exec, codings.value, random, all, value_part);
+  kernels::take(exec, all, 0, index, value);
+  return seal(exec, header, {}, message, codings, {.results = results}, status);
+}
+
+}  // namespace winnow::compress

@@ -1,0 +1,62 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "compress/message.hpp"
+#include "compress/part.hpp"
+#include "kernels/select_sums.hpp"
+
+namespace winnow::compress {
+
+// Lists of chosen elements, in scratch of exec.place.
+
+struct List {
+  std::span<std::uint32_t> index;
+  std::span<float> value;
+  std::uint64_t* size;  ///< if k is variable: how many there are, once the passes have run
+};
+
+/// Room for `most` elements. Their values go to `place`, if it is not empty.
+List take_list(const Exec& exec, std::uint64_t most, bool variable_k, std::span<float> place = {});
+
+/// Reads the size of a list, which a device must be waited for, and shortens the spans to it.
+void shorten(const Exec& exec, List& list);
+
+/// Candidates that are expected among `count` positions that compete for k places, at most.
+std::size_t list_room(std::size_t count, std::size_t k);
+
+/// Elements of this rank's own that other ranks can name, at most.
+std::uint64_t most_touched(const Part& part);
+
+/// Room for `listed` candidates of what this rank owns of a piece; others name at most `most` of
+/// its elements.
+kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,
+                                 std::size_t listed, std::uint64_t most);
+
+/// Sets values that are about to be coded to 0 if their message is poisoned: by its header, or,
+/// when the work runs, by a word that is not 0.
+void clear_poisoned(const Exec& exec, const Header& header, std::span<const std::uint32_t> words,
+                    std::span<float> values);
+
+/// A list on its way into a message of `header`.
+struct SealList {
+  Header header;
+  kernels::RandomKey random;
+  std::span<const std::uint32_t> index;
+  std::span<float> value;                          ///< what the coding misses is left here
+  std::span<const kernels::SelectResult> results;  ///< one that is not finite poisons the message
+  kernels::CallStatus* status = nullptr;           ///< as in seal
+};
+
+/// Quantizes the values, unless they lie in the message already, and seals it: the first bytes of
+/// `out`. Its k is how many there are; if variable_k it carries every position where that is no
+/// longer, with 0 where nothing was chosen. Returns the message as seal does.
+MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k,
+                      const SealList& list, std::span<std::byte> out);
+
+}  // namespace winnow::compress

@@ -1,0 +1,311 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Opening messages. No byte of them is trusted.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <winnow/error.hpp>
+
+#include "compress/message_shape.hpp"
+#include "kernels/arithmetic/checksum.hpp"
+#include "kernels/checksum.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::compress {
+
+namespace {
+
+// What is wrong with a message, once it is known that something is.
+
+[[noreturn]] void refuse(int sender, const std::string& what) {
+  throw CommError("message from rank " + std::to_string(sender) + ": " + what);
+}
+
+bool is_known(Header::Kind kind) {
+  switch (kind) {
+    case Header::Kind::gradient:
+    case Header::Kind::agreement:
+    case Header::Kind::contribution:
+    case Header::Kind::sum:
+    case Header::Kind::partial:
+    case Header::Kind::support:
+      return true;
+  }
+  return false;
+}
+
+/// The checksum as it belongs into the header: of all words but the checksum's own two.
+std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> message,
+                          const Header& header) {
+  std::uint64_t sum = 0;
+  kernels::checksums(exec, {&message, 1}, &sum);
+  return sum - kernels::sum_of_pair(offsetof(Header, checksum) / 8, header.checksum);
+}
+
+/// Throws unless some rank could have sealed the message, index part aside.
+Shape check_sound(const Exec& exec, std::span<const std::byte> message, const Header& header,
+                  const Codings& codings, int sender) {
+  if (header.magic != Header::kMagic) {
+    refuse(sender,
+           "it begins with " + hex(header.magic) + ", not with Winnow's " + hex(Header::kMagic));
+  }
+  if (header.version != Header::kVersion) {
+    refuse(sender, "its format is version " + std::to_string(header.version) +
+                       ", this rank reads version " + std::to_string(Header::kVersion) +
+                       "; all ranks must run the same Winnow");
+  }
+  const std::optional<Shape> shape = shape_of(header.count, header.k, codings);
+  if (!shape) {
+    refuse(sender, "k " + std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       " cannot be");
+  }
+  if (header.index_coding != shape->coding->id) {
+    refuse(sender, "index coding " + std::to_string(header.index_coding) + " (" +
+                       std::string(index_coding_name(header.index_coding)) + "), where k " +
+                       std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       " take " + std::string(shape->coding->name));
+  }
+  if (header.value_coding != value_byte(codings.value)) {
+    refuse(sender, "value coding " + std::to_string(header.value_coding) + " (" +
+                       value_text(header.value_coding) + "), where " +
+                       value_text(value_byte(codings.value)) + " is expected");
+  }
+  if (message.size() != shape->bytes()) {
+    refuse(sender, "it has " + std::to_string(message.size()) + " bytes, where k " +
+                       std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       " take " + std::to_string(shape->bytes()));
+  }
+  const std::uint64_t sum = checksum_of(exec, message, header);
+  if (sum != header.checksum) {
+    refuse(sender, "its checksum is " + hex(header.checksum) + ", that of its bytes " + hex(sum));
+  }
+  if (!is_known(header.kind)) {
+    refuse(sender, "kind " + std::to_string(static_cast<int>(header.kind)) + " is unknown");
+  }
+  if ((header.flags & ~Header::kPoison) != 0) {
+    refuse(sender, "flags " + hex(header.flags) + " are unknown");
+  }
+  const auto value_part = message.subspan(sizeof(Header) + shape->index_bytes);
+  const auto refused = [&](std::uint32_t* word) {
+    kernels::check_values(
+        exec, {.format = codings.value, .k = header.k, .coded = value_part, .refused = word});
+  };
+  if (codings.value.coding != nullptr && kernels::answer(exec, refused) != 0) {
+    refuse(sender, "its value part is not " + std::to_string(header.k) + " values of " +
+                       value_text(header.value_coding) + " with zeros behind them");
+  }
+  return *shape;
+}
+
+/// Throws unless the sender makes the call that this rank makes.
+void check_same_call(const Header& header, const Header& expected, int sender) {
+  const auto differ = [&](std::string_view what, std::uint64_t theirs, std::uint64_t ours,
+                          std::string_view advice) {
+    if (theirs == ours) return;
+    fail_usage("rank " + std::to_string(sender) + " and this rank differ in " + std::string(what) +
+               " (" + hex(theirs) + " there, " + hex(ours) + " here): " + std::string(advice));
+  };
+  differ("epoch", header.epoch, expected.epoch, "the group of ranks changed on one of them alone");
+  differ("the digest of their options", header.digest, expected.digest,
+         "give every rank the same Options");
+  differ("the bucket", header.bucket, expected.bucket,
+         "all ranks must reduce the same parameter ids and counts in the same order");
+  differ("the number of the call", header.call, expected.call,
+         "all ranks must make the same calls in the same order");
+  differ("the part of the bucket", header.part, expected.part,
+         "all ranks must reduce the same parameter ids and counts in the same order");
+}
+
+/// Throws what is wrong with a message in host memory.
+[[noreturn]] void diagnose(const Exec& exec, std::span<const std::byte> message,
+                           const Expected& expected, int sender, const Codings& codings) {
+  const std::uint64_t least_k = expected.least_k, most_k = expected.header.k;
+  if (message.size() < sizeof(Header)) {
+    refuse(sender, "it has " + std::to_string(message.size()) + " bytes, fewer than a header's " +
+                       std::to_string(sizeof(Header)));
+  }
+  Header header;
+  std::memcpy(&header, message.data(), sizeof header);
+  if (header.magic == Header::kMagic && header.kind == Header::Kind::agreement) {
+    refuse(sender, "that rank is in the first call of a bucket, this one in a later call");
+  }
+  const Shape shape = check_sound(exec, message, header, codings, sender);
+  check_same_call(header, expected.header, sender);
+  if (header.kind != expected.header.kind || header.count != expected.header.count ||
+      header.k < least_k || header.k > most_k) {
+    refuse(sender, "it is of kind " + std::to_string(static_cast<int>(header.kind)) + " with k " +
+                       std::to_string(header.k) + " of count " + std::to_string(header.count) +
+                       ", where kind " + std::to_string(static_cast<int>(expected.header.kind)) +
+                       " with k " + (least_k < most_k ? "up to " : "") + std::to_string(most_k) +
+                       " of count " + std::to_string(expected.header.count) + " is expected");
+  }
+  refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
+                     std::to_string(header.k) + " ascending positions below " +
+                     std::to_string(header.count));
+}
+
+/// Likewise for a message in the memory of exec.place.
+[[noreturn]] void refuse(const Exec& exec, const Incoming& incoming, const Codings& codings) {
+  const Workspace::Scope scope(*exec.workspace);
+  const auto message = exec.workspace->take<std::byte>(incoming.message.size());
+  kernels::read(exec, message, incoming.message);
+  const Exec host{.threads = exec.threads, .workspace = exec.workspace};
+  diagnose(host, message, incoming.expected, incoming.sender, codings);
+}
+
+bool has_open_k(const Expected& expected) {
+  return expected.least_k != expected.header.k;
+}
+
+/// What a message is to say of itself when it carries k elements.
+Header expected_header(const Incoming& incoming, std::uint64_t k, const Codings& codings) {
+  Header header = incoming.expected.header;
+  header.flags = 0;
+  header.k = k;
+  return complete(header, codings);
+}
+
+/// How many elements each message says that it carries, at most as many as are expected. Reads the
+/// headers, which waits for the device, where it is not known.
+std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Incoming> incoming,
+                                      const Codings& codings) {
+  const auto k = exec.workspace->take<std::uint64_t>(incoming.size());
+  for (std::size_t i = 0; i < k.size(); ++i) k[i] = incoming[i].expected.header.k;
+  const auto is_open = [](const Incoming& message) { return has_open_k(message.expected); };
+  if (std::ranges::none_of(incoming, is_open)) return k;
+  const auto headers = exec.workspace->take<Header>(incoming.size());
+  Workspace& scratch = kernels::scratch_of(exec);
+  const Workspace::Scope scope(scratch);
+  const auto there = scratch.take<Header>(incoming.size());
+  for (std::size_t i = 0; i < k.size(); ++i) {
+    if (incoming[i].message.size() < sizeof(Header)) refuse(exec, incoming[i], codings);
+    kernels::copy(exec, std::as_writable_bytes(there.subspan(i, 1)),
+                  incoming[i].message.first(sizeof(Header)));
+  }
+  kernels::read(exec, std::as_writable_bytes(headers), std::as_bytes(there));
+  for (std::size_t i = 0; i < k.size(); ++i) {
+    const Expected& expected = incoming[i].expected;
+    const bool sound = headers[i].k >= expected.least_k && headers[i].k <= expected.header.k;
+    if (!sound) refuse(exec, incoming[i], codings);
+    k[i] = headers[i].k;
+  }
+  return k;
+}
+
+/// Decodes messages' index parts, those of one coding together.
+void decode_indices(const Exec& exec, std::span<const Header> headers,
+                    std::span<const kernels::DecodeJob> jobs) {
+  const Workspace::Scope scope(*exec.workspace);
+  const auto of_coding = exec.workspace->take<kernels::DecodeJob>(jobs.size());
+  for (const IndexCoding* coding : index_codings()) {
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (jobs[i].in.empty() || headers[i].index_coding != coding->id) continue;
+      of_coding[found++] = jobs[i];
+    }
+    if (found > 0) coding->decode(exec, of_coding.first(found));
+  }
+}
+
+/// Enqueues the opening of messages that have k elements each. Returns what is known of them then,
+/// and what the kernels will have noted.
+std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
+                                                    std::span<const Incoming> incoming,
+                                                    std::span<const std::uint64_t> k,
+                                                    const Codings& codings,
+                                                    std::span<MessageView> views) {
+  Workspace& scratch = kernels::scratch_of(exec);
+  const std::size_t count = incoming.size();
+  const auto headers = exec.workspace->take<Header>(count);
+  const auto found = exec.workspace->take<kernels::ReceivedMessage>(count);
+  const auto bytes = exec.workspace->take<std::span<const std::byte>>(count);
+  const auto jobs = exec.workspace->take<kernels::DecodeJob>(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    headers[i] = expected_header(incoming[i], k[i], codings);
+    bytes[i] = incoming[i].message;
+    // One of another size is not looked into, nor one that is never opened.
+    const bool fits = bytes[i].size() == message_bytes(headers[i].count, headers[i].k, codings);
+    const bool opens = is_known(headers[i].kind) && headers[i].kind != Header::Kind::agreement;
+    if (!fits || !opens) refuse(exec, incoming[i], codings);
+  }
+  constexpr std::size_t kNotes = sizeof(std::uint64_t) + 2 * sizeof(std::uint32_t);
+  const auto notes = kernels::take_zeros<std::byte>(exec, count * kNotes);
+  auto* const sums = reinterpret_cast<std::uint64_t*>(notes.data());
+  auto* const refused = reinterpret_cast<std::uint32_t*>(sums + count);
+  std::size_t decoding = 0;  // scratch of whatever k and coding messages may have
+  for (std::size_t i = 0; i < count; ++i) {
+    const Header& header = headers[i];
+    const std::uint64_t listed = header.k == header.count ? 0 : header.k;
+    const bool is_open = has_open_k(incoming[i].expected);
+    const std::uint64_t room = is_open ? incoming[i].expected.header.k : listed;
+    if (is_open) decoding += kernels::decode_scratch(exec, header.count);
+    const auto index = scratch.take<std::uint32_t>(room).first(listed);
+    views[i] = view_of(header, index, bytes[i], codings);
+    std::uint32_t* const refusals = refused + 2 * i;
+    if (codings.value.coding != nullptr) {
+      kernels::check_values(exec, {.format = codings.value,
+                                   .k = header.k,
+                                   .coded = views[i].coded,
+                                   .refused = &refusals[0]});
+    }
+    const auto parts = bytes[i].subspan(sizeof(Header));
+    jobs[i] = {.count = header.count,
+               .in = parts.first(parts.size() - views[i].coded.size()),
+               .index = index,
+               .refused = &refusals[1]};
+    found[i] = {.bytes = bytes[i],
+                .expected = std::bit_cast<kernels::HeaderBytes>(header),
+                .sum = sums + i,
+                .refused = {&refusals[0], &refusals[1]},
+                .number = static_cast<std::uint32_t>(incoming[i].sender)};
+  }
+  scratch.reserve(decoding);
+  decode_indices(exec, headers, jobs);
+  kernels::checksums(exec, bytes, sums);
+  return found;
+}
+
+}  // namespace
+
+std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
+                       std::span<MessageView> views, kernels::CallStatus* call) {
+  if (incoming.empty()) return 0;
+  WINNOW_EXPECTS(exec.workspace != nullptr && !exec.workspace->is_device(),
+                 "opening a message needs Exec::workspace, of the host");
+  for (const Incoming& message : incoming) {
+    WINNOW_EXPECTS(is_aligned(message.message.data()),
+                   "a message is opened where it is 8-byte aligned");
+    WINNOW_EXPECTS(call == nullptr || !has_open_k(message.expected),
+                   "the host must look at a message of unknown k");
+  }
+  const auto found = look_into(exec, incoming, find_k(exec, incoming, codings), codings, views);
+  if (call != nullptr) {
+    kernels::judge_messages(exec, {.messages = found, .layout = kHeaderLayout, .status = call});
+    return 0;
+  }
+  const auto status = kernels::scratch_of(exec).take<std::uint32_t>(incoming.size());
+  kernels::check_headers(exec, {.messages = found, .layout = kHeaderLayout, .status = status});
+  const auto answers = exec.workspace->take<std::uint32_t>(incoming.size());
+  kernels::read(exec, std::as_writable_bytes(answers), std::as_bytes(status));
+  std::uint16_t flags = 0;
+  for (std::size_t i = 0; i < incoming.size(); ++i) {
+    if ((answers[i] & kernels::kUnsound) != 0) refuse(exec, incoming[i], codings);
+    if ((answers[i] & kernels::kPoisoned) == 0) continue;
+    views[i].header.flags |= Header::kPoison;
+    flags |= Header::kPoison;
+  }
+  return flags;
+}
+
+MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
+                 int sender, const Codings& codings) {
+  const Incoming incoming{message, expected, sender};
+  MessageView view;
+  (void)open_all(exec, {&incoming, 1}, codings, {&view, 1});
+  return view;
+}
+
+}  // namespace winnow::compress

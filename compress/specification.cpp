@@ -1,0 +1,154 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Specifications of compressors, such as "topk:0.01,int8:block=128": from text and back.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "compress/compressor.hpp"
+#include "compress/nearest.hpp"
+
+namespace winnow::compress {
+
+namespace {
+
+using kernels::ValueCoding;
+using kernels::ValueFormat;
+
+constexpr std::array<const Selection*, 3> kSelections{&kNone, &kTopK, &kThreshold};
+
+/// Cuts the text before the next `mark` off `rest`.
+std::string_view cut(std::string_view& rest, char mark) {
+  const auto end = std::min(rest.find(mark), rest.size());
+  const auto word = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return word;
+}
+
+const ValueCoding* find_value_coding(std::string_view name) {
+  const auto codings = kernels::value_codings();
+  const auto found = std::ranges::find(codings, name, &ValueCoding::name);
+  return found == codings.end() ? nullptr : &*found;
+}
+
+const IndexCoding* find_index_coding(std::string_view name) {
+  for (const IndexCoding* coding : index_codings()) {
+    if (coding->name == name && coding->id != 0) return coding;
+  }
+  return nullptr;
+}
+
+ValueFormat default_format(const ValueCoding& coding) {
+  return {.coding = &coding, .block = coding.default_block};
+}
+
+/// Reads ":block=128:stochastic" of a value coding.
+void read_arguments(ValueFormat& format, std::string_view arguments) {
+  constexpr std::string_view kBlock = "block=";
+  const std::string name(format.coding->name);
+  while (!arguments.empty()) {
+    const std::string_view word = cut(arguments, ':');
+    if (word == "stochastic") {
+      WINNOW_EXPECTS(format.coding->stochastic, name + " rounds to the nearest only");
+      format.rounding = kernels::Rounding::stochastic;
+    } else if (word.starts_with(kBlock)) {
+      WINNOW_EXPECTS(format.coding->default_block != 0, name + " has no blocks: it has no scales");
+      const auto number = word.substr(kBlock.size());
+      const auto [end, error] =
+          std::from_chars(number.data(), number.data() + number.size(), format.block);
+      WINNOW_EXPECTS(
+          error == std::errc() && end == number.data() + number.size() &&
+              std::has_single_bit(format.block) && format.block >= 64 && format.block <= 65536,
+          "block takes a power of two from 64 to 65536, not '" + std::string(number) + "'");
+    } else {
+      fail_usage(name + " takes block=N or stochastic, not '" + std::string(word) + "'");
+    }
+  }
+}
+
+std::string format_text(const ValueFormat& format) {
+  std::string text(format.coding->name);
+  if (format.block != format.coding->default_block) {
+    text += ":block=" + std::to_string(format.block);
+  }
+  if (format.rounding == kernels::Rounding::stochastic) text += ":stochastic";
+  return text;
+}
+
+[[noreturn]] void fail_unknown(std::string_view specification, std::string_view word) {
+  std::vector<std::string_view> known;
+  for (const Selection* selection : kSelections) known.push_back(selection->name);
+  for (const ValueCoding& coding : kernels::value_codings()) known.push_back(coding.name);
+  for (const IndexCoding* coding : index_codings()) {
+    if (coding->id != 0) known.push_back(coding->name);
+  }
+  fail_usage("unknown compressor '" + std::string(specification) + "'; did you mean '" +
+             std::string(nearest_word(word, known)) + "'?");
+}
+
+}  // namespace
+
+std::span<const Selection* const> selections() {
+  return kSelections;
+}
+
+std::string Compressor::name() const {
+  std::string text = choice_.name;
+  if (codings_.value.coding != Codings().value.coding) {
+    if (text == "none") {
+      text.clear();
+    } else {
+      text += ',';
+    }
+    text += format_text(codings_.value);
+  }
+  if (codings_.index != nullptr) (text += ',') += codings_.index->name;
+  return text;
+}
+
+std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
+  const Selection* selection = nullptr;
+  std::string_view argument;
+  Codings codings;
+  bool has_value = false;
+  std::string_view rest = specification;
+  do {
+    std::string_view arguments = cut(rest, ',');
+    const std::string_view word = cut(arguments, ':');
+    const auto entry = std::ranges::find(kSelections, word, &Selection::name);
+    if (entry != kSelections.end() && selection == nullptr && !has_value) {
+      selection = *entry;
+      argument = arguments;
+    } else if (const ValueCoding* value = find_value_coding(word); value != nullptr && !has_value) {
+      codings.value = default_format(*value);
+      read_arguments(codings.value, arguments);
+      has_value = true;
+    } else if (const IndexCoding* index = find_index_coding(word);
+               index != nullptr && codings.index == nullptr && selection != nullptr) {
+      WINNOW_EXPECTS(arguments.empty(), std::string(word) + " takes no argument, not '" +
+                                            std::string(arguments) + "'");
+      codings.index = index;
+    } else if (entry != kSelections.end() || value != nullptr || index != nullptr) {
+      std::string text("'");
+      text.append(word).append("' has no place there in '").append(specification);
+      fail_usage(text +
+                 "'; write SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX], such as "
+                 "topk:0.01,int8,eliasfano");
+    } else {
+      fail_unknown(specification, word);
+    }
+  } while (!rest.empty());
+  if (selection == nullptr) selection = &kNone;
+  auto compressor = std::make_unique<Compressor>(selection->parse(argument, codings), codings);
+  WINNOW_EXPECTS(codings.index == nullptr || !compressor->keeps_all(),
+                 std::string(specification) +
+                     " sends every element, which leaves nothing for an "
+                     "index coding to say");
+  return compressor;
+}
+
+}  // namespace winnow::compress

@@ -1,0 +1,135 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// Owners' sums: adding what other ranks sent, and selecting and coding the result.
+#include <algorithm>
+#include <numeric>
+
+#include "compress/compressor.hpp"
+#include "compress/lists.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/ordered_sum.hpp"
+
+namespace winnow::compress {
+
+namespace {
+
+using kernels::Term;
+
+/// What others sent, as terms of all owners, of whom `self` has `own`.
+std::span<Term> take_terms(const Exec& exec, std::span<const MessageView> contributions,
+                           std::uint32_t self, const Term& own) {
+  const auto terms = exec.workspace->take<Term>(contributions.size());
+  for (std::uint32_t rank = 0; rank < terms.size(); ++rank) {
+    terms[rank] = rank == self ? own : term(contributions[rank]);
+  }
+  return terms;
+}
+
+/// Contributions as lists by local number. Takes the same scratch whatever they carry.
+kernels::PlacedTerms place_lists(const Exec& exec, const Codings& codings, const Part& part,
+                                 std::span<const MessageView> contributions) {
+  const auto terms = take_terms(exec, contributions, part.self, {});
+  const std::uint64_t count = part.partition.local_count(part.self);
+  const std::uint64_t most = part.most_for(part.self);
+  if (most == count) {  // then a message may carry every position
+    const auto numbers = exec.workspace->take<std::uint32_t>(count);
+    const auto there = kernels::scratch_of(exec).take<std::uint32_t>(count);
+    if (!std::ranges::all_of(terms, &Term::is_list)) {
+      std::iota(numbers.begin(), numbers.end(), 0U);
+      kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(numbers));
+    }
+    for (Term& term : terms) {
+      if (!term.is_list()) term.index = there;
+    }
+  }
+  return kernels::place_terms(exec, terms, codings.exact() ? 0 : most);
+}
+
+std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice,
+                                          const Codings& codings, const EncodeJob& job,
+                                          std::span<const MessageView> contributions, Owned& owned,
+                                          std::span<std::byte> out) {
+  const Part& part = job.part;
+  Workspace& scratch = kernels::scratch_of(exec);
+  List list = take_list(exec, part.owner_k[part.self], part.variable_k);
+  std::uint64_t room = 0;  // for what the pieces have, one behind the other
+  for (std::size_t i = 0; i < owned.listed.size(); ++i) {
+    if (part.pieces[i].own_k > 0) room += owned.listed[i].most;
+  }
+  const auto touched = scratch.take<std::uint32_t>(room);
+  const auto sum = scratch.take<float>(room);
+  const kernels::ScratchScope scope(exec);
+  const kernels::PlacedTerms terms = place_lists(exec, codings, part, contributions);
+  std::size_t at = 0, end = 0, results = part.pieces.size(), most_scratch = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    const std::size_t k = part.variable_k ? 0 : part.pieces[i].own_k;
+    most_scratch = std::max(most_scratch, kernels::select_sums_scratch(exec, owned.listed[i], k,
+                                                                       part.partition.owners()));
+  }
+  scratch.reserve(most_scratch);
+  {
+    const kernels::Stopwatch watch(job.add_seconds);
+    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+      const Piece& piece = part.pieces[i];
+      if (piece.own_k == 0) continue;
+      const std::uint64_t most = owned.listed[i].most;
+      const std::size_t k = part.variable_k ? list.index.size() : piece.own_k;
+      choice.selection->pick(exec, {.owned = owned.listed[i],
+                                    .fed = &owned.results[i],
+                                    .terms = terms,
+                                    .out = {list.index.subspan(at, k), list.value.subspan(at, k),
+                                            touched.subspan(end, most), sum.subspan(end, most)},
+                                    .kept = list.size,
+                                    .touched_count = &owned.touched_counts[i],
+                                    .bounds = piece.state->bounds,
+                                    .result = &owned.results[results++]});
+      if (!part.variable_k) at += k;
+      end += most;
+    }
+    if (part.variable_k) shorten(exec, list);
+  }
+  owned.touched = {touched, sum};
+  owned.chosen = {list.index, list.value};
+  const kernels::Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = part.partition.local_count(part.self);
+  const MessageView sealed =
+      seal_list(exec, codings, part.variable_k,
+                {header, job.random, list.index, list.value, owned.results.first(results)}, out);
+  return out.first(sealed.bytes.size());
+}
+
+std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                                     std::span<const MessageView> contributions, Owned& owned,
+                                     std::span<std::byte> out) {
+  const Part& part = job.part;
+  owned.left = kernels::scratch_of(exec).take<float>(owned.acc.size());
+  {
+    const kernels::Stopwatch watch(job.add_seconds);
+    const auto terms = take_terms(exec, contributions, part.self, {.value = owned.acc});
+    kernels::ordered_sum(exec,
+                         {.terms = {terms}, .sum = owned.left, .not_finite = &owned.not_finite[1]});
+    clear_own_gaps(exec, part, owned.left);  // a sign, say, is never 0
+  }
+  const kernels::Stopwatch watch(job.encode_seconds);
+  Header header = job.header;
+  header.count = header.k = owned.acc.size();
+  clear_poisoned(exec, header, owned.not_finite, owned.left);
+  kernels::quantize(exec, codings.value, job.random, owned.left,
+                    lay_out(header.count, header.k, out, codings).value_part);
+  (void)seal(exec, header, {}, out, codings, {.words = owned.not_finite});
+  return out;
+}
+
+}  // namespace
+
+std::span<std::byte> Compressor::encode_sums(const Exec& exec, const EncodeJob& job,
+                                             std::span<const MessageView> contributions,
+                                             Owned& owned, std::span<std::byte> out) const {
+  if (keeps_all()) return encode_all_sums(exec, codings_, job, contributions, owned, out);
+  return encode_selected_sums(exec, choice_, codings_, job, contributions, owned, out);
+}
+
+}  // namespace winnow::compress
