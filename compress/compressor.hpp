@@ -32,7 +32,7 @@ struct EncodeJob {
 /// What encode leaves. messages[o], for owner o, is a buffer of
 /// message_room(local_count(o), most_for(o)) bytes before and the message after; that of
 /// Part::self stays as it is.
-struct Outbox {
+struct EncodeResult {
   std::span<std::span<std::byte>> messages;
   Owned owned = {};
   std::uint64_t kept = 0;  ///< elements chosen for messages
@@ -49,11 +49,11 @@ struct Addition {
   std::span<std::byte> message;
 };
 
-/// What a schedule ended with: the sums of owners if it is shared_out, else messages for all, in
+/// What a schedule ended with: the sums of owners if it is partitioned, else messages for all, in
 /// their order.
 struct Outcome {
   std::span<const MessageView> messages;
-  bool shared_out = false;
+  bool partitioned = false;
   float factor = 1;
   bool fed = false;  ///< the elements are as encode left them; else they may hold anything
   /// If not null: nothing is written if it says that a message may not be read, and it learns
@@ -94,7 +94,7 @@ class Compressor {
   /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
   /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
   /// fails before it changes anything.
-  virtual void encode(const Exec& exec, const EncodeJob& job, Outbox& out) const;
+  virtual void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
   /// message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what is left

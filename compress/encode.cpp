@@ -80,7 +80,7 @@ void reserve_scratch(const Exec& exec, const Selection& selection, const Part& p
 }
 
 void encode_selected(const Exec& exec, const Choice& choice, const Codings& codings,
-                     const EncodeJob& job, Outbox& out) {
+                     const EncodeJob& job, EncodeResult& out) {
   const Part& part = job.part;
   const Selection& selection = *choice.selection;
   Workspace& scratch = kernels::scratch_of(exec);
@@ -150,7 +150,7 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
 }
 
 void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                       Outbox& out) {
+                       EncodeResult& out) {
   const Part& part = job.part;
   Owned& owned = out.owned;
   if (part.self != Part::kNobody) {
@@ -196,8 +196,8 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
 
 }  // namespace
 
-void Compressor::encode(const Exec& exec, const EncodeJob& job, Outbox& out) const {
-  for (const Piece& piece : job.part.pieces) piece.state->soil();
+void Compressor::encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const {
+  for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
   out.owned.residuals = place_residuals(exec, job.part);
   if (keeps_all()) {
     encode_everything(exec, codings_, job, out);

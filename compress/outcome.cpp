@@ -41,7 +41,7 @@ void write_terms(const Exec& exec, const Target& target, std::span<const Term> t
 /// Elements = what each owner sent of its sums.
 void write_sums(const Exec& exec, const Target& target) {
   const Part& part = target.part;
-  const auto& [messages, shared_out, factor, fed, status] = target.outcome;
+  const auto& [messages, partitioned, factor, fed, status] = target.outcome;
   const auto lists = exec.workspace->take<Term>(messages.size());
   std::size_t count = 0;
   for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
@@ -81,9 +81,9 @@ bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome
   written.fed = outcome.fed && !keeps_all();
   Target target{.part = part, .outcome = written, .most_coded = 0, .not_finite = not_finite};
   if (!keeps_all() && !codings_.exact()) {
-    target.most_coded = outcome.shared_out ? std::ranges::max(part.owner_k) : part.k;
+    target.most_coded = outcome.partitioned ? std::ranges::max(part.owner_k) : part.k;
   }
-  if (outcome.shared_out) {
+  if (outcome.partitioned) {
     write_sums(exec, target);
   } else {
     const auto terms = exec.workspace->take<Term>(outcome.messages.size());

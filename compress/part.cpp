@@ -56,7 +56,7 @@ void make_residual(const Exec& exec, const Piece& piece) {
 void keep(const Exec& exec, const Piece& piece, float decay) {
   make_residual(exec, piece);
   kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
-  piece.state->soil();
+  piece.state->mark_dirty();
 }
 
 void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,

@@ -30,7 +30,7 @@ struct PieceState {
   std::uint64_t confined_to = 0;
 
   /// The residual may hold something, anywhere.
-  void soil() {
+  void mark_dirty() {
     dirty = true;
     confined_to = 0;
   }

@@ -29,7 +29,7 @@ void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
                                   .result = result,
                                   .own_bound = &bounds->sum_bound.bound,
                                   .gradient_after = kernels::GradientAfter::fed});
-  piece.state->soil();
+  piece.state->mark_dirty();
 }
 
 /// Terms that name nothing, one for each owner.

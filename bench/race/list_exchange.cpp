@@ -36,7 +36,7 @@ class Given final : public compress::Compressor {
         list_(list) {}
 
   void encode(const Exec& exec, const compress::EncodeJob& job,
-              compress::Outbox& out) const override {
+              compress::EncodeResult& out) const override {
     MessageView list{.header = job.header,
                      .index = list_.index,
                      .value = list_.value,

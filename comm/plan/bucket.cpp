@@ -145,7 +145,8 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
   return hash.value();
 }
 
-std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain) {
+std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
+                   bool native_only) {
   std::unordered_set<std::uint64_t> seen;
   for (const Segment& segment : segments) {
     const std::string id = std::to_string(segment.id);
@@ -159,7 +160,7 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
     if (const auto wrong = input_error(segment); !wrong.empty()) {
       return "the input of parameter " + id + std::string(wrong);
     }
-    const auto known = plain ? parameters.end() : parameters.find(segment.id);
+    const auto known = native_only ? parameters.end() : parameters.find(segment.id);
     if (known != parameters.end() && known->second.count != segment.elements.size()) {
       return "parameter " + id + " had " + std::to_string(known->second.count) +
              " elements and now has " + std::to_string(segment.elements.size());
@@ -237,7 +238,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       if (schedule.inner != nullptr) {
         part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
       }
-      if (!schedule.shared_out) continue;
+      if (!schedule.partitioned) continue;
       compress::share_out(part.part, compressor, static_cast<std::uint32_t>(world.ranks),
                           static_cast<std::uint32_t>(world.rank));
     }

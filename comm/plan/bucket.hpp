@@ -42,9 +42,10 @@ struct Bucket {
   std::string coding;            ///< of the first compressed part's messages
   std::uint64_t wire_bytes = 0;  ///< bytes the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< bytes the dense schedule would send
-  std::size_t number = 0;              ///< in the order of first calls; assigned by StatsBook::meet
-  bool close = false;                  ///< Choice::close
-  bool plain = false;  ///< not a sum of gradients: has no parts, see comm/reducer/plain.hpp
+  std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
+  bool close = false;      ///< Choice::close
+  /// It is not a sum of gradients and has no parts: see comm/reducer/native_only.hpp.
+  bool native_only = false;
 
   /// Whether exempt parameters travel beside compressed ones.
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
@@ -62,8 +63,10 @@ std::string_view name_of(ElementType type);
 /// operation. A bucket with a wrong input gets another id, so no call has ever met it.
 std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
 
-/// The error in a bucket by itself, or empty. A plain bucket's parameters need not be known.
-std::string refuse(std::span<const Segment> segments, const Parameters& parameters, bool plain);
+/// The error in a bucket by itself, or empty. The parameters of a native_only bucket need not be
+/// known.
+std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
+                   bool native_only);
 
 /// Why a bucket's memory lies in the wrong place, or empty.
 std::string refuse_memory(std::span<const Segment> segments, Place place);

@@ -54,9 +54,9 @@ class PartOfCall {
                     .state = &state_.pieces.front()}};
     const Topology& topology = tally.scenario.topology;
     const auto ranks = static_cast<std::uint32_t>(topology.ranks());
-    const bool shared_out = tally.schedule.shared_out;
-    compress::share_out(part, compressor, shared_out ? ranks : 1,
-                        shared_out ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
+    const bool partitioned = tally.schedule.partitioned;
+    compress::share_out(part, compressor, partitioned ? ranks : 1,
+                        partitioned ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
     if (tally.schedule.inner != nullptr) {
       shards = cut_shards(part, topology, rank, *tally.schedule.inner, compressor);
     }

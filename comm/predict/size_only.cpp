@@ -38,7 +38,8 @@ double SizeOnly::entries(std::uint64_t k) const {
   return keeps_all() ? 0 : kCoded * static_cast<double>(k);
 }
 
-void SizeOnly::encode(const Exec&, const compress::EncodeJob& job, compress::Outbox& out) const {
+void SizeOnly::encode(const Exec&, const compress::EncodeJob& job,
+                      compress::EncodeResult& out) const {
   const compress::Part& part = job.part;
   const std::uint32_t owners = part.partition.owners();
   const bool shared = part.self != compress::Part::kNobody;

@@ -38,7 +38,7 @@ class SizeOnly final : public compress::Compressor {
       : Compressor(*compress::make_compressor(specification)), rank_(rank), nowhere_(nowhere) {}
 
   void encode(const Exec& exec, const compress::EncodeJob& job,
-              compress::Outbox& out) const override;
+              compress::EncodeResult& out) const override;
   std::span<std::byte> encode_sums(const Exec& exec, const compress::EncodeJob& job,
                                    std::span<const compress::MessageView> contributions,
                                    compress::Owned& owned, std::span<std::byte> out) const override;

@@ -51,21 +51,21 @@ void check_patterns(std::span<const std::string> patterns) {
 }  // namespace
 
 AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
-    : site(std::move(world), where),
-      transport(&site.world()),
-      exec(site.exec()),
+    : context(std::move(world), where),
+      transport(&context.world()),
+      exec(context.exec()),
       options(given),
       topology(Topology::uniform(1, 1)) {
   // A rank with wrong options still meets the others, so that all of them learn of it.
   std::string refusal;
   Header mine;
   try {
-    if (!site.refusal().empty()) fail_usage(site.refusal());
+    if (!context.refusal().empty()) fail_usage(context.refusal());
     check_patterns(given.exempt);
     options = Options::parse(given.to_string());
     compressor = compress::make_compressor(options.compressor);
     if (exec.place == Place::cuda) {
-      ends = std::make_shared<comm::CallEnds>(exec, patience());
+      completions = std::make_shared<comm::CompletionTracker>(exec, patience());
       if (options.stats > 0) clock = std::make_unique<kernels::StreamClock>(exec);
     }
     digest = digest_of(options);
@@ -76,11 +76,11 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   }
   mine.digest = digest;
   try {
-    comm::agree(site.control(), site.host(), mine, refusal, deadline());
-    topology = discover(site.control(), deadline());
+    comm::agree(context.control(), context.host(), mine, refusal, deadline());
+    topology = discover(context.control(), deadline());
     rails = std::make_unique<comm::Rails>(*transport, topology);
-    site.set_threads(options.threads > 0 ? options.threads
-                                         : default_threads(topology, transport->rank()));
+    context.set_threads(options.threads > 0 ? options.threads
+                                            : default_threads(topology, transport->rank()));
     links = find_links();
   } catch (const UsageError&) {  // on every rank
     throw;
@@ -94,7 +94,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       [this](std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark& mark) {
         all_reduce(segments, chosen, &mark);
       },
-      ends, site.device());
+      completions, context.device());
 }
 
 /// Measures links only if a choice depends on them. The options then hold the result, so that a
@@ -105,10 +105,10 @@ LinkModel AllReducer::Impl::find_links() {
   if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
   LinkModel measured =
       comm::probe_links({*transport, exec, comm::residual_memory(options, exec.place)},
-                        {site.control(), site.host()}, topology, deadline());
+                        {context.control(), context.host()}, topology, deadline());
   const Link& slowest = topology.nodes() > 1 ? measured.inter : measured.intra;
   if (options.deadline == 0 && exec.place != Place::cuda) {
-    measured.ring = comm::probe_ring(site.control(), slowest, site.host(), deadline());
+    measured.ring = comm::probe_ring(context.control(), slowest, context.host(), deadline());
   }
   options.links = measured.to_string('+');
   return measured;
@@ -116,7 +116,7 @@ LinkModel AllReducer::Impl::find_links() {
 
 AllReducer::Impl::~Impl() {
   queue->close();
-  watcher.reset();
+  watchdog.reset();
   end_calls();
   if (options.stats == 0 || transport->rank() != 0) return;
   try {
@@ -180,7 +180,7 @@ const Topology& AllReducer::topology() const {
   return impl_->topology;
 }
 Transport& AllReducer::transport() {
-  return *impl_->site.transport();
+  return *impl_->context.transport();
 }
 Stats AllReducer::last() const {
   return impl_->book.last();

@@ -10,9 +10,9 @@
 
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/measure.hpp"
-#include "comm/reducer/plain.hpp"
+#include "comm/reducer/native_only.hpp"
 #include "comm/reducer/put_back.hpp"
-#include "comm/reducer/unseen.hpp"
+#include "comm/reducer/stream_ordered.hpp"
 #include "comm/schedule/pipeline.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
@@ -41,23 +41,23 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
   const kernels::FloatMode mode;
   op = chosen;
   try {
-    const kernels::DeviceScope scope(site.device());
-    hear();
+    const kernels::DeviceScope scope(context.device());
+    poll();
     if (kernels::is_captured(exec)) {
       WINNOW_EXPECTS(mark == nullptr, "a call in flight cannot be captured into a CUDA graph");
       expect_capturable(segments);
     }
     const Bucket& bucket = call(segments);
-    if (ends != nullptr) {
-      ends->end(bucket.number);
+    if (completions != nullptr) {
+      completions->end(bucket.number);
       if (mark != nullptr) mark->set(exec);
     }
     log->call(calls - 1, book.of(bucket), book.call());
     if (clock != nullptr) book.forget_times();
-    book.finish(bucket, site.allocations() + residuals);
+    book.finish(bucket, context.allocations() + residuals);
   } catch (const CudaError& error) {  // a failed device cannot put anything back
     transport->abort(error.what());
-    give_up(error.what());
+    fail(error.what());
   }
 }
 
@@ -68,8 +68,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   widened.view(exec, segments);
   Bucket& bucket = find(segments);
   const auto trial = trials.find(bucket.id);
-  const bool unseen = ends != nullptr && comm::may_go_unseen(bucket);
-  if (trial != trials.end() || !unseen) await_calls();
+  const bool stream_ordered = completions != nullptr && comm::is_stream_ordered(bucket);
+  if (trial != trials.end() || !stream_ordered) await_calls();
   if (trial != trials.end()) kernels::wait(exec);  // the trial must not time earlier work
   const auto start = Deadline::Clock::now();
   comm::view(bucket, widened.segments());
@@ -80,14 +80,15 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     widened.read(exec);
   }
   try {
-    if (bucket.plain) {
-      comm::reduce_plain({*transport, exec, deadline(), ring()}, widened.segments(), op,
-                         book.call());
+    if (bucket.native_only) {
+      comm::reduce_natively({*transport, exec, deadline(), ring()}, widened.segments(), op,
+                            book.call());
       const int next = (transport->rank() + 1) % transport->size();
       if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
-    } else if (unseen) {
-      comm::reduce_unseen({exec, bucket, schedules, exchanges, widened}, ends->verdict());
-      watch();
+    } else if (stream_ordered) {
+      comm::reduce_stream_ordered({exec, bucket, schedules, exchanges, widened},
+                                  completions->status());
+      start_watchdog();
       residuals = count_residuals();
     } else if (!reduce(bucket)) {
       recover(bucket);
@@ -99,11 +100,11 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     recover(bucket);
     put_back(0);
     widened.narrow(exec);
-    give_up(error.what());
+    fail(error.what());
   }
   {
     const StreamClock::Stage stage(&StreamClock::kUncounted);
-    if (unseen && (trial != trials.end() || options.stats >= 2)) await_messages();
+    if (stream_ordered && (trial != trials.end() || options.stats >= 2)) await_messages();
     if (options.stats >= 2) comm::measure(exec, widened.segments(), bucket, book.call());
   }
   {
@@ -134,9 +135,9 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
 }
 
 /// From here on ranks may differ, and the transport may still use the buffers it was given.
-void AllReducer::Impl::give_up(const std::string& why) {
+void AllReducer::Impl::fail(const std::string& why) {
   broken = why;
-  site.abandon();
+  context.abandon();
   log->broken(why);
   throw CommError(why);
 }

@@ -6,19 +6,19 @@
 #include <winnow/error.hpp>
 
 #include "comm/reducer/allreducer_impl.hpp"
-#include "comm/reducer/unseen.hpp"
+#include "comm/reducer/stream_ordered.hpp"
 
 namespace winnow {
 
 /// Learns the outcome of earlier calls on a device.
-void AllReducer::Impl::hear() {
-  if (ends == nullptr) return;
-  if (const std::string why = ends->failure(); !why.empty()) {
+void AllReducer::Impl::poll() {
+  if (completions == nullptr) return;
+  if (const std::string why = completions->failure(); !why.empty()) {
     transport->abort(why);
-    give_up(why);
+    fail(why);
   }
-  for (std::size_t bucket = 0; bucket < ends->buckets(); ++bucket) {
-    book.poison(bucket, ends->refused(bucket));
+  for (std::size_t bucket = 0; bucket < completions->buckets(); ++bucket) {
+    book.poison(bucket, completions->refused(bucket));
   }
   if (call_clock() == nullptr) return;
   clock->read([this](const kernels::StreamClock::Name& call, const double* stage, double seconds) {
@@ -29,12 +29,12 @@ void AllReducer::Impl::hear() {
 /// Call this before the host waits for the device: the device may still wait for messages of
 /// earlier calls, and it knows no deadline.
 void AllReducer::Impl::await_calls() {
-  if (ends == nullptr) return;
+  if (completions == nullptr) return;
   try {
-    ends->wait(ends->ended());
+    completions->wait(completions->ended());
   } catch (const Error& error) {
     transport->abort(error.what());
-    give_up(error.what());
+    fail(error.what());
   }
 }
 
@@ -44,43 +44,44 @@ void AllReducer::Impl::await_messages() {
     transport->wait(transport->start(exec), deadline());
   } catch (const Error& error) {
     transport->abort(error.what());
-    give_up(error.what());
+    fail(error.what());
   }
 }
 
 /// Waits for the device with a deadline, and learns the outcome of the last calls.
 void AllReducer::Impl::end_calls() noexcept {
-  if (ends == nullptr) return;
+  if (completions == nullptr) return;
   try {
     if (broken.empty()) {
-      ends->wait(ends->ended());
-      hear();
+      completions->wait(completions->ended());
+      poll();
     }
   } catch (const std::exception& error) {
     transport->abort(error.what());
   }
-  ends->close();
+  completions->close();
 }
 
 /// If messages are work on a stream, ends the wait for a dead peer. The host itself may be waiting
 /// for space in the stream in the middle of a call. So this touches nothing that a call uses; the
-/// next look at the transport or at `ends` does the rest.
-void AllReducer::Impl::watch() {
-  if (watcher || !transport->captures() || transport->size() == 1) return;
-  watcher.emplace(ends, site.device(), std::chrono::duration<double>(patience()), [this] {
-    const char* const why = "the deadline passed while the device waited for messages";
-    ends->fail(why);  // before the work continues and seems done
-    transport->abort(why);
-  });
+/// next look at the transport or at `completions` does the rest.
+void AllReducer::Impl::start_watchdog() {
+  if (watchdog || !transport->captures() || transport->size() == 1) return;
+  watchdog.emplace(
+      completions, context.device(), std::chrono::duration<double>(patience()), [this] {
+        const char* const why = "the deadline passed while the device waited for messages";
+        completions->fail(why);  // before the work continues and seems done
+        transport->abort(why);
+      });
 }
 
 void AllReducer::Impl::synchronize() {
   queue->drain();
   const std::lock_guard lock(calling);
   if (!broken.empty()) throw CommError(broken);
-  if (ends == nullptr) return;
+  if (completions == nullptr) return;
   await_calls();
-  hear();
+  poll();
 }
 
 /// Null during capture: marks in a graph cannot be read, and marks of another stream must not be

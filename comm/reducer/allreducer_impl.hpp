@@ -14,12 +14,12 @@
 
 #include "comm/plan/bucket.hpp"
 #include "comm/plan/trial.hpp"
-#include "comm/reducer/call_ends.hpp"
 #include "comm/reducer/call_queue.hpp"
+#include "comm/reducer/completion_tracker.hpp"
+#include "comm/reducer/context.hpp"
 #include "comm/reducer/debug_log.hpp"
-#include "comm/reducer/site.hpp"
+#include "comm/reducer/stall_watchdog.hpp"
 #include "comm/reducer/stats_book.hpp"
-#include "comm/reducer/watcher.hpp"
 #include "comm/reducer/widened.hpp"
 #include "comm/schedule/exchange.hpp"
 #include "comm/schedule/schedule.hpp"
@@ -41,7 +41,7 @@ struct AllReducer::Impl {
   // Plans.
   comm::Bucket& find(std::span<const Segment> segments);
   comm::Bucket& next_plan(comm::Trial& trial);
-  comm::Bucket& meet(std::uint64_t id, std::span<const Segment> segments);
+  comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
 
   // Calls.
   void all_reduce(std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark* mark);
@@ -53,14 +53,14 @@ struct AllReducer::Impl {
   bool sums_are_finite(std::size_t first) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
-  [[noreturn]] void give_up(const std::string& why);
+  [[noreturn]] void fail(const std::string& why);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;
 
   // The outcome of calls on a device.
-  void hear();
+  void poll();
   void synchronize();
-  void watch();
+  void start_watchdog();
   void await_calls();
   void await_messages();
   void end_calls() noexcept;
@@ -79,7 +79,7 @@ struct AllReducer::Impl {
   }
   Deadline deadline() const { return Deadline::after(std::chrono::duration<double>(patience())); }
 
-  comm::Site site;  // outlives what uses it
+  comm::Context context;  // outlives what uses it
   Transport* transport;
   const Exec& exec;  // for buckets
   Options options;
@@ -99,12 +99,13 @@ struct AllReducer::Impl {
   comm::StatsBook book;
   std::unique_ptr<kernels::StreamClock> clock;  // for calls on a device, if Options::stats is not 0
   std::unique_ptr<comm::DebugLog> log;
-  std::shared_ptr<comm::CallEnds> ends;  // of calls on a device
+  std::shared_ptr<comm::CompletionTracker> completions;  // of calls on a device
   std::shared_ptr<comm::CallQueue> queue;
-  std::uint64_t residuals = 0;           // number of residuals allocated
-  std::string broken;                    // why no more calls are possible, or empty
-  std::mutex calling;                    // held by the thread that makes a call
-  std::optional<comm::Watcher> watcher;  // of calls on a device, if messages are work on its stream
+  std::uint64_t residuals = 0;  // number of residuals allocated
+  std::string broken;           // why no more calls are possible, or empty
+  std::mutex calling;           // held by the thread that makes a call
+  // Of calls on a device, if messages are work on its stream.
+  std::optional<comm::StallWatchdog> watchdog;
 };
 
 }  // namespace winnow

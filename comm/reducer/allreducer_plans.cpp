@@ -7,7 +7,7 @@
 
 #include "comm/plan/agreement.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
-#include "comm/reducer/plain.hpp"
+#include "comm/reducer/native_only.hpp"
 
 namespace winnow {
 
@@ -19,7 +19,7 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   const std::uint64_t id = comm::bucket_id(segments, op);
   if (const auto known = buckets.find(id); known != buckets.end()) return known->second;
   if (const auto trial = trials.find(id); trial != trials.end()) return next_plan(trial->second);
-  return meet(id, segments);
+  return register_bucket(id, segments);
 }
 
 /// The plan of a bucket in a trial; at the trial's end, the settled one.
@@ -28,7 +28,7 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
   const std::uint64_t id = trial.first().id;
   Bucket* best = &trial.first();
   try {
-    best = &trial.settle(site.control(), site.host(), deadline());
+    best = &trial.settle(context.control(), context.host(), deadline());
   } catch (const std::exception& error) {
     transport->abort(error.what());  // so that the call which follows fails, and loses nothing
   }
@@ -41,7 +41,7 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
 
 /// The first call of a bucket: plans it and compares the plan with all ranks. Leaves no trace if
 /// they disagree.
-Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segments) {
+Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments) {
   std::vector<std::uint64_t> fresh;
   for (const Segment& segment : widened.segments()) {
     if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
@@ -49,8 +49,8 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
   const auto forget = [&] {
     for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
   };
-  std::string plain = comm::plain_reason(segments, op);
-  std::string refusal = comm::refuse(segments, parameters, !plain.empty());
+  std::string native = comm::native_only_reason(segments, op);
+  std::string refusal = comm::refuse(segments, parameters, !native.empty());
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket bucket, dense;
   try {
@@ -59,9 +59,10 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
       comm::World world{transport->size(),       transport->rank(), &topology, links,
                         options.trial_calls > 0, exec.place};
       world.links.ring = ring();
-      bucket = plain.empty() ? comm::plan_bucket(id, widened.segments(), options, world,
-                                                 *compressor, parameters)
-                             : comm::plan_plain(id, widened.segments(), std::move(plain), world);
+      bucket =
+          native.empty()
+              ? comm::plan_bucket(id, widened.segments(), options, world, *compressor, parameters)
+              : comm::plan_native_only(id, widened.segments(), std::move(native), world);
       comm::make_residuals(exec, bucket);
       mine.bucket = bucket.plan;
       mine.count = bucket.count;
@@ -79,18 +80,18 @@ Bucket& AllReducer::Impl::meet(std::uint64_t id, std::span<const Segment> segmen
   }
   if (!refusal.empty()) mine.flags = Header::kRefused;
   try {
-    comm::agree(site.control(), site.host(), mine, refusal, deadline());
+    comm::agree(context.control(), context.host(), mine, refusal, deadline());
   } catch (const UsageError&) {
     forget();
     throw;
   } catch (const std::exception& error) {
     forget();
     transport->abort(error.what());
-    give_up(error.what());
+    fail(error.what());
   }
   residuals = count_residuals();
-  book.meet(bucket, widened.segments());
-  if (ends != nullptr) ends->make_room(bucket.number + 1);
+  book.register_bucket(bucket, widened.segments());
+  if (completions != nullptr) completions->make_room(bucket.number + 1);
   dense.number = bucket.number;
   Bucket& known =
       bucket.close

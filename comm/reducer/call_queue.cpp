@@ -35,7 +35,7 @@ void CallQueue::run_next(Lock& lock) {
   } catch (...) {
     error = std::current_exception();
   }
-  const std::uint64_t ended = ends_ == nullptr ? 0 : ends_->ended();
+  const std::uint64_t ended = completions_ == nullptr ? 0 : completions_->ended();
   lock.lock();
   calls_[next_].ended = ended;
   calls_[next_++].error = std::move(error);
@@ -77,14 +77,14 @@ std::uint64_t CallQueue::wait(std::uint64_t number) {
 
 void CallQueue::finish(std::uint64_t number) {
   const std::uint64_t ended = wait(number);
-  if (ends_ == nullptr) return;
+  if (completions_ == nullptr) return;
   try {
-    ends_->wait(ended);
+    completions_->wait(ended);
   } catch (const Error& error) {
-    ends_->fail(error.what());
+    completions_->fail(error.what());
     throw;
   }
-  if (const std::string why = ends_->failure(); !why.empty()) throw CommError(why);
+  if (const std::string why = completions_->failure(); !why.empty()) throw CommError(why);
 }
 
 void CallQueue::order(std::uint64_t number, void* stream) {
@@ -92,7 +92,8 @@ void CallQueue::order(std::uint64_t number, void* stream) {
     Lock lock(mutex_);
     run_up_to(number, lock);
     if (calls_[number].error == nullptr) {
-      if (ends_ != nullptr) calls_[number].mark->hold_up({.place = Place::cuda, .stream = stream});
+      if (completions_ != nullptr)
+        calls_[number].mark->hold_up({.place = Place::cuda, .stream = stream});
       return;
     }
   }
@@ -102,7 +103,7 @@ void CallQueue::order(std::uint64_t number, void* stream) {
 bool CallQueue::test(std::uint64_t number) {
   Lock lock(mutex_);
   if (!threaded_ && next_ <= number) run_next(lock);
-  return next_ > number && (ends_ == nullptr || ends_->test(calls_[number].ended));
+  return next_ > number && (completions_ == nullptr || completions_->test(calls_[number].ended));
 }
 
 bool CallQueue::idle() {

@@ -13,7 +13,7 @@
 #include <vector>
 #include <winnow/allreducer.hpp>
 
-#include "comm/reducer/call_ends.hpp"
+#include "comm/reducer/completion_tracker.hpp"
 #include "comm/transport/fifo.hpp"
 #include "kernels/exec/place_memory.hpp"
 
@@ -28,10 +28,13 @@ class CallQueue {
   /// Runs a call and sets the mark behind its work if that is on a device.
   using Run = std::function<void(std::span<const Segment>, ReduceOp, kernels::StreamMark& mark)>;
 
-  /// For calls on a device, which have run once their work is enqueued: `ends`, and the device as
-  /// given by kernels::current_device. Otherwise null and -1.
-  CallQueue(bool threaded, Run run, std::shared_ptr<CallEnds> ends, int device)
-      : threaded_(threaded), run_(std::move(run)), ends_(std::move(ends)), device_(device) {}
+  /// For calls on a device, which have run once their work is enqueued: `completions`, and the
+  /// device as given by kernels::current_device. Otherwise null and -1.
+  CallQueue(bool threaded, Run run, std::shared_ptr<CompletionTracker> completions, int device)
+      : threaded_(threaded),
+        run_(std::move(run)),
+        completions_(std::move(completions)),
+        device_(device) {}
   /// Runs the remaining calls; drops errors that nobody waited for.
   ~CallQueue() { close(); }
   CallQueue(const CallQueue&) = delete;
@@ -41,7 +44,7 @@ class CallQueue {
   /// wait.
   std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
   /// Returns when the call has run, or throws what it threw. Once for each number. Returns the
-  /// number that CallEnds::wait takes for the call's work.
+  /// number that CompletionTracker::wait takes for the call's work.
   std::uint64_t wait(std::uint64_t number);
   /// Waits for the work, too: CommError if it failed or does not end in time.
   void finish(std::uint64_t number);
@@ -74,7 +77,7 @@ class CallQueue {
 
   const bool threaded_;
   const Run run_;
-  const std::shared_ptr<CallEnds> ends_;
+  const std::shared_ptr<CompletionTracker> completions_;
   const int device_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable issued_, done_;

@@ -50,7 +50,7 @@ void DebugLog::plan(const Bucket& bucket, const BucketStats& stats) {
   begin().add("bucket ");
   append_label(line_, stats);
   add(": ").add(bucket.count).add(" elements, ").add(stats.compressed).add(" of them compressed; ");
-  add(bucket.plain ? 1 : bucket.parts.size()).add(" parts: ").add(bucket.schedule);
+  add(bucket.native_only ? 1 : bucket.parts.size()).add(" parts: ").add(bucket.schedule);
   if (!bucket.coding.empty()) add(" of ").add(bucket.coding);
   add("; ").add(bucket.wire_bytes).add(" bytes a call, dense ").add(bucket.dense_wire_bytes);
   add("; ").add(bucket.reason).write();

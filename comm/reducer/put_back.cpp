@@ -14,7 +14,7 @@ using compress::Header;
 /// Opens this rank's own messages and adds them to the residuals.
 void put_back_messages(const Exchange& exchange, const Exec& exec) {
   const compress::Part& part = exchange.part;
-  const bool shared_out = part.self != compress::Part::kNobody;
+  const bool partitioned = part.self != compress::Part::kNobody;
   for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
     if (owner == part.self) continue;
     if (!exchange.opened.empty()) {
@@ -22,7 +22,7 @@ void put_back_messages(const Exchange& exchange, const Exec& exec) {
       continue;
     }
     Header header = exchange.header;
-    if (shared_out) {
+    if (partitioned) {
       header.kind = Header::Kind::contribution;
       header.count = part.partition.local_count(owner);
       header.k = part.most_for(owner);

@@ -48,7 +48,7 @@ std::uint64_t compressed_count(const Bucket& bucket) {
 
 }  // namespace
 
-void StatsBook::meet(Bucket& bucket, std::span<const Segment> segments) {
+void StatsBook::register_bucket(Bucket& bucket, std::span<const Segment> segments) {
   BucketStats stats{.id = bucket.id, .count = bucket.count, .compressed = compressed_count(bucket)};
   const auto named =
       std::ranges::find_if(segments, [](const Segment& segment) { return !segment.name.empty(); });

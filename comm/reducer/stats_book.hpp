@@ -21,7 +21,7 @@ namespace winnow::comm {
 class StatsBook {
  public:
   /// Starts a bucket's account and numbers the bucket.
-  void meet(Bucket& bucket, std::span<const Segment> segments);
+  void register_bucket(Bucket& bucket, std::span<const Segment> segments);
   /// Notes that the bucket keeps another plan than that of its first calls.
   void replan(const Bucket& bucket);
   /// Starts a call. Its stages add to the returned object, the same one every time.

@@ -82,9 +82,9 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket,
 }
 
 void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-                    kernels::CallStatus& verdict) const {
+                    kernels::CallStatus& status) const {
   visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-    kernels::fits(exec, type, sums, by, &verdict.not_finite);
+    kernels::fits(exec, type, sums, by, &status.not_finite);
   });
 }
 

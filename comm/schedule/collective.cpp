@@ -12,7 +12,7 @@ void all_reduce(const Collective& collective, const Elements& elements, ReduceOp
   } else {
     world.all_reduce(collective.exec, elements, op, collective.deadline);
   }
-  if (collective.exec.place != Place::cuda || collective.unseen) return;
+  if (collective.exec.place != Place::cuda || collective.stream_ordered) return;
   world.wait(world.start(collective.exec), collective.deadline);
 }
 

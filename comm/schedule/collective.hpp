@@ -15,9 +15,10 @@ struct Collective {
   Transport& world;
   const Exec& exec;
   Deadline deadline;
-  std::uint64_t ring;   ///< use the ring from this many bytes on, even if there is a native
-                        ///< collective
-  bool unseen = false;  ///< on a device, the sum need only be ready for what is enqueued next
+  std::uint64_t ring;  ///< use the ring from this many bytes on, even if there is a native
+                       ///< collective
+  /// On a device, the sum need only be ready for what is enqueued next.
+  bool stream_ordered = false;
 };
 
 /// Transport::all_reduce, or its ring if the native collective ignores deadlines or is slower.

@@ -91,7 +91,7 @@ Rounds run_dense(Exchange& exchange) {
                 .exec = exchange.exec,
                 .deadline = exchange.deadline,
                 .ring = exchange.ring,
-                .unseen = exchange.verdict != nullptr},
+                .stream_ordered = exchange.status != nullptr},
                all, ReduceOp::sum);
   }
   exchange.sum = all;
@@ -107,7 +107,7 @@ void write_dense(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
     if (!exchange.in_place) kernels::copy(exec, piece.elements, sum);
-    if (exchange.verdict != nullptr) {  // the host never learns whether the residual is zero
+    if (exchange.status != nullptr) {  // the host never learns whether the residual is zero
       if (has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
       continue;
     }

@@ -49,7 +49,7 @@ void encode_gradient(Exchange& exchange, Header::Kind kind,
   const Stopwatch watch(&stats.select_seconds, &stats.encode_seconds);
   Header header = exchange.header;
   header.kind = kind;
-  compress::Outbox out{.messages = messages, .opened = opened, .status = exchange.verdict};
+  compress::EncodeResult out{.messages = messages, .opened = opened, .status = exchange.status};
   exchange.compressor.encode(exchange.exec,
                              {.part = exchange.part,
                               .decay = exchange.decay,

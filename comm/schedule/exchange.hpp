@@ -44,8 +44,8 @@ struct Exchange {
   const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
-  /// Set for a stream-ordered call in device memory: see Schedule::unseen.
-  kernels::CallStatus* verdict = nullptr;
+  /// Set for a stream-ordered call in device memory: see Schedule::stream_ordered.
+  kernels::CallStatus* status = nullptr;
   bool undoable = false;  ///< a dense sum leaves the elements alone until it is written
 
   // What this rank took from its gradient, to put back: its messages by owner, and its own
@@ -96,7 +96,7 @@ std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& byt
 
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
 /// Exchange::own. If `opened` is not null, it becomes the one message, opened, and
-/// Exchange::verdict learns of its poison.
+/// Exchange::status learns of its poison.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages,
                      compress::MessageView* opened = nullptr);

@@ -28,13 +28,13 @@ double gather_pass_bytes(const CostShape& shape) {
 namespace {
 
 /// Opens all messages but the own one, which encode has opened.
-void open_others_unseen(Exchange& exchange, std::span<compress::Incoming> incoming,
-                        std::size_t self_rank, std::span<compress::MessageView> views) {
+void open_others(Exchange& exchange, std::span<compress::Incoming> incoming, std::size_t self_rank,
+                 std::span<compress::MessageView> views) {
   const auto self = static_cast<std::ptrdiff_t>(self_rank);
   std::copy(incoming.begin() + self + 1, incoming.end(), incoming.begin() + self);
   const auto others = exchange.exec.workspace->take<compress::MessageView>(views.size() - 1);
   (void)exchange.compressor.open_all(exchange.exec, incoming.first(others.size()), others,
-                                     exchange.verdict);
+                                     exchange.status);
   std::copy_n(others.begin(), self_rank, views.begin());
   std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
 }
@@ -50,9 +50,9 @@ Rounds run_gather(Exchange& exchange) {
   const auto size = compress::message_bytes(part.count, part.k, exchange.compressor.codings());
   const auto messages = rooms(exchange, [size](std::uint32_t) { return size; });
   const auto views = workspace.take<compress::MessageView>(ranks);
-  const bool unseen = exchange.verdict != nullptr;
+  const bool stream_ordered = exchange.status != nullptr;
   encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),
-                  unseen ? &views[self] : nullptr);
+                  stream_ordered ? &views[self] : nullptr);
   const auto received = workspace.take<std::uint64_t>(ranks);
   enqueue_all_gather(exchange, messages, received, message_size(exchange, Header::Kind::gradient));
   co_await world.start(exchange.exec);
@@ -63,8 +63,8 @@ Rounds run_gather(Exchange& exchange) {
     incoming[sender] = {messages[sender].first(received[sender]), part.expect(exchange.header),
                         static_cast<int>(sender)};
   }
-  if (unseen) {
-    open_others_unseen(exchange, incoming, self, views);
+  if (stream_ordered) {
+    open_others(exchange, incoming, self, views);
   } else {
     const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
     exchange.poisoned |= (flags & Header::kPoison) != 0;

@@ -16,7 +16,7 @@ constexpr std::size_t kDepth = 3;  // the most parts under way at once
 /// A host that waits for a stream would also wait, without a deadline, for the messages of later
 /// parts on it.
 std::size_t depth_of(const Exchange& exchange) {
-  const bool waits = exchange.exec.place == Place::cuda && exchange.verdict == nullptr;
+  const bool waits = exchange.exec.place == Place::cuda && exchange.status == nullptr;
   return waits ? 1 : kDepth;
 }
 
@@ -44,14 +44,14 @@ class UnderWay {
 
 bool write_outcome(Exchange& exchange) {
   const kernels::Stopwatch watch(exchange.stats.add_seconds);
-  const bool shared_out = !exchange.sums.empty();
+  const bool partitioned = !exchange.sums.empty();
   return exchange.compressor.write_outcome(
       exchange.exec, exchange.part,
-      {.messages = shared_out ? exchange.sums : exchange.messages,
-       .shared_out = shared_out,
+      {.messages = partitioned ? exchange.sums : exchange.messages,
+       .partitioned = partitioned,
        .factor = exchange.factor,
        .fed = true,
-       .status = exchange.verdict});
+       .status = exchange.status});
 }
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,
@@ -78,7 +78,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     {
       const kernels::Stopwatch watch(entry.exchange->stats.wait_seconds);
       Exchange& exchange = *entry.exchange;
-      if (exchange.verdict != nullptr) {
+      if (exchange.status != nullptr) {
         exchange.world.wait_on_stream(entry.rounds.ticket(), exchange.deadline);
       } else {
         exchange.world.wait(entry.rounds.ticket(), exchange.deadline);

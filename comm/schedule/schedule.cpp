@@ -23,30 +23,30 @@ namespace {
 constexpr Schedule kDense{
     .name = "dense",
     .summary = "the transport's own allreduce, or Winnow's ring",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = dense_wire_bytes,
     .run = run_dense,
     .network_bytes = dense_network_bytes,
     .messages = two_to_each_other,
     .pass_bytes = dense_pass_bytes,
     .write = write_dense,
-    .unseen = true,
+    .stream_ordered = true,
 };
 constexpr Schedule kGather{
     .name = "gather",
     .summary = "all-gather of messages, added in rank order",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = gather_wire_bytes,
     .run = run_gather,
     .network_bytes = gather_network_bytes,
     .messages = one_to_each_other,
     .pass_bytes = gather_pass_bytes,
-    .unseen = true,
+    .stream_ordered = true,
 };
 constexpr Schedule kDoubling{
     .name = "doubling",
     .summary = "pairs, then pairs of pairs, exchange the union of what they have",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = doubling_wire_bytes,
     .run = run_doubling,
     .network_bytes = doubling_network_bytes,
@@ -57,7 +57,7 @@ constexpr Schedule kDoubling{
 constexpr Schedule kBalanced{
     .name = "balanced",
     .summary = "owners sum their positions in rank order, keep and all-gather",
-    .shared_out = true,
+    .partitioned = true,
     .wire_bytes = balanced_wire_bytes,
     .run = run_balanced,
     .network_bytes = balanced_network_bytes,
@@ -68,7 +68,7 @@ constexpr Schedule kBalanced{
 constexpr Schedule kShared{
     .name = "shared",
     .summary = "one support, which ranks pick in turn, sum at and all-gather",
-    .shared_out = true,
+    .partitioned = true,
     .wire_bytes = shared_wire_bytes,
     .run = run_shared,
     .network_bytes = shared_network_bytes,
@@ -81,7 +81,7 @@ constexpr Schedule kShared{
 constexpr Schedule kTwoLevelGather{
     .name = "two_level:gather",
     .summary = "node sums by shards, gather between nodes",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = two_level_gather_wire_bytes,
     .run = run_two_level,
     .network_bytes = two_level_gather_network_bytes,
@@ -93,7 +93,7 @@ constexpr Schedule kTwoLevelGather{
 constexpr Schedule kTwoLevelDoubling{
     .name = "two_level:doubling",
     .summary = "node sums by shards, doubling between nodes",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = two_level_doubling_wire_bytes,
     .run = run_two_level,
     .network_bytes = two_level_doubling_network_bytes,
@@ -105,7 +105,7 @@ constexpr Schedule kTwoLevelDoubling{
 constexpr Schedule kTwoLevelBalanced{
     .name = "two_level:balanced",
     .summary = "node sums by shards, balanced between nodes",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = two_level_balanced_wire_bytes,
     .run = run_two_level,
     .network_bytes = two_level_balanced_network_bytes,
@@ -117,7 +117,7 @@ constexpr Schedule kTwoLevelBalanced{
 constexpr Schedule kTwoLevelShared{
     .name = "two_level:shared",
     .summary = "node sums by shards, shared between nodes",
-    .shared_out = false,
+    .partitioned = false,
     .wire_bytes = two_level_shared_wire_bytes,
     .run = run_two_level,
     .network_bytes = two_level_shared_network_bytes,

@@ -31,7 +31,7 @@ struct CostShape {
 struct Schedule {
   std::string_view name;
   std::string_view summary;
-  bool shared_out;  ///< positions have owners, who sum them
+  bool partitioned;  ///< positions have owners, who sum them
   /// Bytes that the busiest rank sends; for an evenly spread support if they depend on its shape.
   std::uint64_t (*wire_bytes)(const CostShape&);
   /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
@@ -53,8 +53,8 @@ struct Schedule {
   compress::Header::Kind outcome = compress::Header::Kind::gradient;
   bool by_name = false;  ///< chosen only by name: it selects other elements than the rest
   bool fixed_k = false;  ///< does not take variable_k compressors
-  /// On a device, runs stream-ordered if Exchange::verdict is set: it needs no answer from there.
-  bool unseen = false;
+  /// On a device, runs stream-ordered if Exchange::status is set: it needs no answer from there.
+  bool stream_ordered = false;
 };
 
 std::span<const Schedule> schedules();

@@ -59,8 +59,8 @@ Shards cut_shards(const compress::Part& part, const Topology& topology, int rank
   for (int rail = 0; rail < topology.rails(); ++rail) {
     const Chunk range = ring_chunk(count, rail, topology.rails());
     Shard& shard = shards.of_rail.emplace_back(cut_shard(part, range.begin, range.end));
-    compress::share_out(shard.part, compressor, inner.shared_out ? nodes : 1,
-                        inner.shared_out ? node : compress::Part::kNobody);
+    compress::share_out(shard.part, compressor, inner.partitioned ? nodes : 1,
+                        inner.partitioned ? node : compress::Part::kNobody);
   }
   return shards;
 }

@@ -130,7 +130,7 @@ class TwoLevel {
       const Exchange& inner = inner_[rail];
       shards_[rail].owned = inner.owned;
       exchange_.poisoned |= inner.poisoned;
-      std::ranges::copy(inner_schedule_.shared_out ? inner.sums : inner.messages, views.begin());
+      std::ranges::copy(inner_schedule_.partitioned ? inner.sums : inner.messages, views.begin());
       if (locals_.size() > 1) pack(rail);
       for (const int local : locals_) {
         if (local == self_) continue;
@@ -155,7 +155,7 @@ class TwoLevel {
       exchange_.poisoned |=
           !exchange_.compressor.write_outcome(exchange_.exec, part,
                                               {.messages = messages_[rail],
-                                               .shared_out = inner_schedule_.shared_out,
+                                               .partitioned = inner_schedule_.partitioned,
                                                .factor = exchange_.factor});
     }
     exchange_.factor = 1;
@@ -197,7 +197,7 @@ class TwoLevel {
   /// carry.
   Header header_of_outcome(std::size_t rail, std::uint32_t sender) const {
     const compress::Part& part = shards_[rail].part;
-    const bool shared = inner_schedule_.shared_out;
+    const bool shared = inner_schedule_.partitioned;
     Header header = exchange_.header;
     header.kind = shared ? Header::Kind::sum : Header::Kind::gradient;
     header.count = shared ? part.partition.local_count(sender) : part.count;

@@ -237,7 +237,7 @@ void MixedTransport::abort(std::string_view reason) noexcept {
 }
 
 /// Gathers what every rank of the world says of its node; throws on all of them if it does not fit.
-std::vector<Seat> meet(Transport& world, const Transport& node, Deadline deadline) {
+std::vector<Seat> exchange_seats(Transport& world, const Transport& node, Deadline deadline) {
   const Seat mine{.node = world.node(),
                   .rank = node.rank(),
                   .size = node.size(),
@@ -266,7 +266,7 @@ std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
   WINNOW_EXPECTS(world != nullptr && node != nullptr, "mixed_transport needs two transports");
   WINNOW_EXPECTS(world->takes(Place::cpu),
                  "mixed_transport: the world's transport must take host memory");
-  const std::vector<Seat> seats = meet(*world, *node, deadline);
+  const std::vector<Seat> seats = exchange_seats(*world, *node, deadline);
   if (node->size() == world->size()) return node;
   if (std::ranges::all_of(seats, [](const Seat& seat) { return seat.size == 1; })) return world;
   return std::make_shared<MixedTransport>(std::move(world), std::move(node), seats);

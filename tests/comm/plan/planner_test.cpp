@@ -231,7 +231,7 @@ TEST(Planner, AParameterKeepsItsPieces) {
   };
   const comm::Bucket alone = plan(one, {.schedule = "gather"});
   ASSERT_EQ(alone.parts.size(), 3U);
-  for (const auto& part : alone.parts) part.part.pieces.front().state->soil();
+  for (const auto& part : alone.parts) part.part.pieces.front().state->mark_dirty();
   const compress::PieceState* const before = parameters.at(1).pieces.data();
 
   // For a whole bucket, and for a refused plan.

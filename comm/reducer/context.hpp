@@ -16,13 +16,13 @@ namespace winnow::comm {
 
 /// Where a rank works: the memory of its buckets, scratch there and on the host, and transports for
 /// messages in either memory.
-class Site {
+class Context {
  public:
   /// For buckets in the memory of where.place, in the order of where.stream. UsageError if `where`
   /// sets more than these, or is not possible; see refusal().
-  Site(std::shared_ptr<Transport> transport, const Exec& where);
-  Site(const Site&) = delete;
-  Site& operator=(const Site&) = delete;
+  Context(std::shared_ptr<Transport> transport, const Exec& where);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
 
   /// Why buckets cannot lie there, or empty. host() serves until all ranks know.
   const std::string& refusal() const { return refusal_; }

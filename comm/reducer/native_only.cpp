@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/reducer/plain.hpp"
+#include "comm/reducer/native_only.hpp"
 
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -30,7 +30,7 @@ void clear(const Exec& exec, std::span<const Segment> segments) {
 
 }  // namespace
 
-std::string plain_reason(std::span<const Segment> segments, ReduceOp op) {
+std::string native_only_reason(std::span<const Segment> segments, ReduceOp op) {
   if (op == ReduceOp::minimum) return "the minimum travels dense";
   if (op == ReduceOp::maximum) return "the maximum travels dense";
   if (op == ReduceOp::product) return "the product travels dense";
@@ -41,9 +41,9 @@ std::string plain_reason(std::span<const Segment> segments, ReduceOp op) {
   return {};
 }
 
-Bucket plan_plain(std::uint64_t id, std::span<const Segment> segments, std::string reason,
-                  const World& world) {
-  Bucket bucket{.id = id, .plan = id, .reason = std::move(reason), .plain = true};
+Bucket plan_native_only(std::uint64_t id, std::span<const Segment> segments, std::string reason,
+                        const World& world) {
+  Bucket bucket{.id = id, .plan = id, .reason = std::move(reason), .native_only = true};
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
   if (bucket.count == 0) {
     bucket.reason = "nothing to reduce";
@@ -59,8 +59,8 @@ Bucket plan_plain(std::uint64_t id, std::span<const Segment> segments, std::stri
   return bucket;
 }
 
-void reduce_plain(const Collective& collective, std::span<const Segment> segments, ReduceOp op,
-                  Stats& stats) {
+void reduce_natively(const Collective& collective, std::span<const Segment> segments, ReduceOp op,
+                     Stats& stats) {
   std::uint64_t count = 0;
   for (const Segment& segment : segments) count += segment.elements.size();
   if (count == 0) return;

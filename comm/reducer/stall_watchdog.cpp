@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/reducer/watcher.hpp"
+#include "comm/reducer/stall_watchdog.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,15 +9,15 @@
 
 namespace winnow::comm {
 
-Watcher::Watcher(std::shared_ptr<const CallEnds> ends, int device,
-                 std::chrono::duration<double> patience, std::function<void()> give_up)
-    : ends_(std::move(ends)),
+StallWatchdog::StallWatchdog(std::shared_ptr<const CompletionTracker> completions, int device,
+                             std::chrono::duration<double> patience, std::function<void()> fail)
+    : completions_(std::move(completions)),
       device_(device),
       patience_(patience),
-      give_up_(std::move(give_up)),
+      fail_(std::move(fail)),
       thread_([this] { watch(); }) {}
 
-Watcher::~Watcher() {
+StallWatchdog::~StallWatchdog() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -26,7 +26,7 @@ Watcher::~Watcher() {
   thread_.join();
 }
 
-void Watcher::watch() {
+void StallWatchdog::watch() {
   kernels::stay_on(device_);
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double> kLongest{1.0};
@@ -35,12 +35,12 @@ void Watcher::watch() {
   Clock::time_point since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, turn, [this] { return ending_; })) {
-    const std::uint64_t now = ends_->done();
-    if (now != done || now == ends_->ended()) {
+    const std::uint64_t now = completions_->done();
+    if (now != done || now == completions_->ended()) {
       done = now;
       since = Clock::now();
     } else if (Clock::now() - since > patience_) {
-      give_up_();
+      fail_();
       return;
     }
   }

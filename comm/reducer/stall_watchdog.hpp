@@ -9,30 +9,30 @@
 #include <mutex>
 #include <thread>
 
-#include "comm/reducer/call_ends.hpp"
+#include "comm/reducer/completion_tracker.hpp"
 
 namespace winnow::comm {
 
 /// A thread that gives up on stream-ordered calls if some are under way and none ends for too long:
 /// otherwise only the device, which knows no deadline, would wait for a dead peer. Until then it
 /// asks the device nothing, so captures can go on beside it.
-class Watcher {
+class StallWatchdog {
  public:
-  /// Calls `give_up` once at most, on the watcher's thread with `device` current, whatever other
+  /// Calls `fail` once at most, on the watchdog's thread with `device` current, whatever other
   /// threads do.
-  Watcher(std::shared_ptr<const CallEnds> ends, int device, std::chrono::duration<double> patience,
-          std::function<void()> give_up);
-  ~Watcher();
-  Watcher(const Watcher&) = delete;
-  Watcher& operator=(const Watcher&) = delete;
+  StallWatchdog(std::shared_ptr<const CompletionTracker> completions, int device,
+                std::chrono::duration<double> patience, std::function<void()> fail);
+  ~StallWatchdog();
+  StallWatchdog(const StallWatchdog&) = delete;
+  StallWatchdog& operator=(const StallWatchdog&) = delete;
 
  private:
   void watch();
 
-  const std::shared_ptr<const CallEnds> ends_;
+  const std::shared_ptr<const CompletionTracker> completions_;
   const int device_;
   const std::chrono::duration<double> patience_;
-  const std::function<void()> give_up_;
+  const std::function<void()> fail_;
   std::mutex mutex_;  // guards ending_
   std::condition_variable wake_;
   bool ending_ = false;

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/reducer/site.hpp"
+#include "comm/reducer/context.hpp"
 
 #include <exception>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace winnow::comm {
 
-Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
+Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     : transport_(std::move(transport)) {
   WINNOW_EXPECTS(transport_ != nullptr, "an AllReducer needs a transport");
   host_.workspace = exec_.workspace = &workspace_;
@@ -43,7 +43,7 @@ Site::Site(std::shared_ptr<Transport> transport, const Exec& where)
   }
 }
 
-std::uint64_t Site::allocations() const {
+std::uint64_t Context::allocations() const {
   std::uint64_t sum = workspace_.allocations();
   for (const auto* workspace : {&device_workspace_, &pinned_workspace_}) {
     if (*workspace) sum += (*workspace)->allocations();
@@ -51,7 +51,7 @@ std::uint64_t Site::allocations() const {
   return sum;
 }
 
-void Site::abandon() noexcept {
+void Context::abandon() noexcept {
   workspace_.abandon();
   for (auto* workspace : {&device_workspace_, &pinned_workspace_}) {
     if (*workspace) (*workspace)->abandon();

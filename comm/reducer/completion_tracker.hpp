@@ -22,14 +22,14 @@ namespace winnow::comm {
 /// The ends of stream-ordered calls, in stream order, and what the host learns of them. One thread
 /// at a time enqueues; any thread may call `done`, `test` and `wait`. The destructor waits for the
 /// device.
-class CallEnds {
+class CompletionTracker {
  public:
   /// For calls on where.stream of the current device. A wait for the next end gives up after
   /// `patience` seconds.
-  CallEnds(const Exec& where, double patience);
+  CompletionTracker(const Exec& where, double patience);
 
-  /// The verdict of the call that is being enqueued.
-  kernels::CallStatus& verdict();
+  /// The status of the call that is being enqueued.
+  kernels::CallStatus& status();
   /// Makes room for calls of buckets below `buckets`; allocates if there are more than before.
   void make_room(std::size_t buckets);
   /// Enqueues the end of a bucket's call. During capture: the end of each replay, which counts as
@@ -54,7 +54,7 @@ class CallEnds {
   std::string failure() const;
   /// Calls of a bucket that became NaN since the last time this was asked.
   std::uint64_t refused(std::size_t bucket);
-  std::size_t buckets() const { return heard_.size(); }
+  std::size_t buckets() const { return polled_.size(); }
   /// The stream may be destroyed now; later questions are answered as if all calls were done.
   void close() { closed_ = true; }
 
@@ -78,10 +78,10 @@ class CallEnds {
 
   Exec exec_;
   std::chrono::duration<double> patience_;
-  kernels::PlaceArray<kernels::CallStatus> verdict_;
+  kernels::PlaceArray<kernels::CallStatus> status_;
   PinnedWords report_;
   std::vector<PinnedWords> refused_;
-  std::vector<std::uint64_t> heard_;  // of refused, by bucket
+  std::vector<std::uint64_t> polled_;  // of refused, by bucket
   std::atomic<std::uint64_t> ended_ = 0;
   std::atomic<bool> captured_ = false, closed_ = false;
   mutable std::mutex mutex_;  // guards failure_

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/reducer/call_ends.hpp"
+#include "comm/reducer/completion_tracker.hpp"
 
 #include <sched.h>
 
@@ -22,7 +22,7 @@ T look(T& word) {
 
 }  // namespace
 
-CallEnds::PinnedWords CallEnds::make_pinned(std::size_t words) {
+CompletionTracker::PinnedWords CompletionTracker::make_pinned(std::size_t words) {
   const MemorySource& pinned = kernels::pinned_memory();
   auto* const memory =
       reinterpret_cast<std::uint64_t*>(pinned.allocate(words * sizeof(std::uint64_t)));
@@ -30,26 +30,26 @@ CallEnds::PinnedWords CallEnds::make_pinned(std::size_t words) {
   return PinnedWords(memory, Release{pinned.release});
 }
 
-CallEnds::CallEnds(const Exec& where, double patience)
+CompletionTracker::CompletionTracker(const Exec& where, double patience)
     : exec_(where),
       patience_(patience),
-      verdict_(where, 1),
+      status_(where, 1),
       report_(make_pinned(sizeof(CallReport) / sizeof(std::uint64_t))) {}
 
-kernels::CallStatus& CallEnds::verdict() {
-  return verdict_.span().front();
+kernels::CallStatus& CompletionTracker::status() {
+  return status_.span().front();
 }
 
-void CallEnds::make_room(std::size_t buckets) {
+void CompletionTracker::make_room(std::size_t buckets) {
   while (refused_.size() * kBlock < buckets) refused_.push_back(make_pinned(kBlock));
-  if (heard_.size() < buckets) heard_.resize(buckets);
+  if (polled_.size() < buckets) polled_.resize(buckets);
 }
 
-void CallEnds::end(std::size_t bucket) {
+void CompletionTracker::end(std::size_t bucket) {
   const bool captured = kernels::is_captured(exec_);
   const std::uint64_t ended = ended_;
   const std::uint64_t number = captured && ended > 0 ? ended - 1 : ended;
-  kernels::end_call(exec_, {.status = &verdict(),
+  kernels::end_call(exec_, {.status = &status(),
                             .number = number,
                             .report = &report(),
                             .refused = refused_word(bucket)});
@@ -60,11 +60,11 @@ void CallEnds::end(std::size_t bucket) {
   }
 }
 
-std::uint64_t CallEnds::done() const {
+std::uint64_t CompletionTracker::done() const {
   return look(report().done);
 }
 
-bool CallEnds::test(std::uint64_t calls) const {
+bool CompletionTracker::test(std::uint64_t calls) const {
   if (closed_) return true;
   const bool ended = done() >= calls;
   if ((ended && !captured_) || kernels::is_captured(exec_)) return ended;
@@ -73,7 +73,7 @@ bool CallEnds::test(std::uint64_t calls) const {
   return true;
 }
 
-void CallEnds::wait(std::uint64_t calls) const {
+void CompletionTracker::wait(std::uint64_t calls) const {
   std::uint64_t before = done();
   Deadline deadline = Deadline::after(patience_);
   while (!test(calls)) {
@@ -86,12 +86,12 @@ void CallEnds::wait(std::uint64_t calls) const {
   }
 }
 
-void CallEnds::fail(const std::string& why) {
+void CompletionTracker::fail(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (failure_.empty()) failure_ = why;
 }
 
-std::string CallEnds::failure() const {
+std::string CompletionTracker::failure() const {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return failure_;
@@ -101,9 +101,9 @@ std::string CallEnds::failure() const {
          ": the device found it damaged";
 }
 
-std::uint64_t CallEnds::refused(std::size_t bucket) {
+std::uint64_t CompletionTracker::refused(std::size_t bucket) {
   const std::uint64_t now = look(*refused_word(bucket));
-  return now - std::exchange(heard_[bucket], now);
+  return now - std::exchange(polled_[bucket], now);
 }
 
 }  // namespace winnow::comm

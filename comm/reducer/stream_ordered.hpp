@@ -16,15 +16,16 @@
 
 namespace winnow::comm {
 
-// Stream-ordered calls: the host enqueues everything, and a verdict in device memory decides which
+// Stream-ordered calls: the host enqueues everything, and a status in device memory decides which
 // of it takes effect.
 
-/// Whether a bucket in device memory may be reduced so: all its parts have Schedule::unseen, none
-/// has Part::variable_k, and no dense part has a residual to clear that depends on the sum.
-bool may_go_unseen(const Bucket& bucket);
+/// Whether a bucket in device memory may be reduced so: all its parts have
+/// Schedule::stream_ordered, none has Part::variable_k, and no dense part has a residual to clear
+/// that depends on the sum.
+bool is_stream_ordered(const Bucket& bucket);
 
 /// A call and its parts, in order.
-struct UnseenCall {
+struct StreamOrderedCall {
   const Exec& exec;
   const Bucket& bucket;
   std::span<const Schedule* const> schedules;
@@ -32,10 +33,10 @@ struct UnseenCall {
   const Widened& widened;
 };
 
-/// Runs the parts through their schedules and writes their sums to the elements. If the verdict on
+/// Runs the parts through their schedules and writes their sums to the elements. If the status on
 /// a bucket with compressed parts is bad in the end, everything is put back and the elements become
 /// NaN. Exempt parameters in such a bucket get residuals, to put back into.
-void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict);
+void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& status);
 
 /// Why a call of a bucket (null if its plan is not settled yet) cannot be captured into a CUDA
 /// graph; or empty.

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/reducer/unseen.hpp"
+#include "comm/reducer/stream_ordered.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -16,14 +16,14 @@ namespace winnow::comm {
 
 namespace {
 
-/// Adds to the verdict whether dense sums are finite; they are not if a gradient is not.
-void judge(const Exec& exec, std::span<const Exchange> dense, kernels::CallStatus& verdict) {
+/// Adds to the status whether dense sums are finite; they are not if a gradient is not.
+void judge(const Exec& exec, std::span<const Exchange> dense, kernels::CallStatus& status) {
   for (const Exchange& exchange : dense) {
-    kernels::all_finite(exec, exchange.sum, &verdict.not_finite);
+    kernels::all_finite(exec, exchange.sum, &status.not_finite);
   }
 }
 
-void write(const UnseenCall& call, const Exec& exec) {
+void write(const StreamOrderedCall& call, const Exec& exec) {
   for (std::size_t i = 0; i < call.exchanges.size(); ++i) {
     if (call.schedules[i]->write != nullptr) call.schedules[i]->write(call.exchanges[i], exec);
   }
@@ -31,20 +31,20 @@ void write(const UnseenCall& call, const Exec& exec) {
 
 }  // namespace
 
-bool may_go_unseen(const Bucket& bucket) {
+bool is_stream_ordered(const Bucket& bucket) {
   const auto decides_nothing = [&](const BucketPart& part) {
     return std::ranges::none_of(part.part.pieces, [&](const compress::Piece& piece) {
       return bucket.compressed == 0 && piece.state->dirty && !piece.residual().empty();
     });
   };
   return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return part.schedule->unseen && !part.part.variable_k && decides_nothing(part);
+    return part.schedule->stream_ordered && !part.part.variable_k && decides_nothing(part);
   });
 }
 
-void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict) {
+void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& status) {
   const Exec& exec = call.exec;
-  for (Exchange& exchange : call.exchanges) exchange.verdict = &verdict;
+  for (Exchange& exchange : call.exchanges) exchange.status = &status;
   if (call.bucket.compressed == 0) {  // nothing to put back
     (void)run_parts(call.schedules, call.exchanges);
     const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
@@ -64,10 +64,10 @@ void reduce_unseen(const UnseenCall& call, kernels::CallStatus& verdict) {
                   call.exchanges.first(call.bucket.compressed));
   (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
   const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
-  judge(exec, dense, verdict);
-  call.widened.judge(exec, call.bucket, call.exchanges, verdict);
+  judge(exec, dense, status);
+  call.widened.judge(exec, call.bucket, call.exchanges, status);
   Exec undo = exec, keep = exec;
-  undo.condition = kernels::refused(verdict);
+  undo.condition = kernels::refused(status);
   keep.condition = undo.condition;
   keep.condition.any = false;
   for (const Exchange& exchange : call.exchanges) {
@@ -86,7 +86,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "the host waits for the device to hear how many elements " + compressor.name() +
            " keeps; topk keeps as many in each call";
   }
-  if (!may_go_unseen(*bucket)) {
+  if (!is_stream_ordered(*bucket)) {
     return cannot + "within the schedule " + bucket->schedule +
            " the host waits for the device; in gather and dense it does not";
   }
