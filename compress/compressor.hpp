@@ -29,7 +29,7 @@ struct EncodeJob {
   double* add_seconds = nullptr;     ///< grows by adding what other ranks sent
 };
 
-/// What encode leaves. messages[o], for owner o, is a buffer of
+/// The result of encode. messages[o], for owner o, is a buffer of
 /// message_room(local_count(o), most_for(o)) bytes before and the message after; that of
 /// Part::self stays as it is.
 struct EncodeResult {
@@ -42,14 +42,14 @@ struct EncodeResult {
   kernels::CallStatus* status = nullptr;
 };
 
-/// Where Compressor::add writes. `message`, if not empty, has message_bytes(k, k, codings()) bytes
+/// The output of Compressor::add. `message`, if not empty, has message_bytes(k, k, codings()) bytes
 /// for k = sum.size().
 struct Addition {
   std::span<float> sum;
   std::span<std::byte> message;
 };
 
-/// What a schedule ended with: the sums of owners if it is partitioned, else messages for all, in
+/// The result of a schedule: the sums of owners if it is partitioned, else messages for all, in
 /// their order.
 struct Outcome {
   std::span<const MessageView> messages;
@@ -162,7 +162,7 @@ class Compressor {
 
  private:
   const Selection& selection() const { return *choice_.selection; }
-  /// Those of messages of a kind.
+  /// The codings of messages of a kind.
   Codings codings_of(Header::Kind kind) const;
 
   Choice choice_;

@@ -70,18 +70,26 @@ MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k,
   Header header = given;
   header.k = variable_k ? shortest_k(header.count, index.size(), codings) : index.size();
   const auto message = out.first(message_bytes(header.count, header.k, codings));
-  const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
+  const MessageLayout layout = lay_out(header.count, header.k, message, codings);
+  const auto value_part = layout.value_part;
   if (header.k == index.size()) {
     const bool in_place = std::as_bytes(value).data() == value_part.data();
     if (!in_place) kernels::quantize(exec, codings.value, random, value, value_part);
     return seal(exec, header, index, message, codings, {.results = results}, status);
   }
+  // Every position travels.
   Workspace& scratch = kernels::scratch_of(exec);
   const Workspace::Scope scope(scratch);
-  const auto all = kernels::take_zeros<float>(exec, header.count);
-  kernels::put(exec, all, 0, {index, value});
-  kernels::quantize(exec, codings.value, random, all, value_part);
-  kernels::take(exec, all, 0, index, value);
+  if (codings.exact()) {
+    kernels::zero(exec, value_part);
+    kernels::put(exec, layout.floats(header.k), 0, {index, value});
+    kernels::fill(exec, value, 0);
+  } else {
+    const auto all = kernels::take_zeros<float>(exec, header.count);
+    kernels::put(exec, all, 0, {index, value});
+    kernels::quantize(exec, codings.value, random, all, value_part);
+    kernels::take(exec, all, 0, index, value);
+  }
   return seal(exec, header, {}, message, codings, {.results = results}, status);
 }
 

@@ -17,8 +17,8 @@
 
 namespace winnow::compress {
 
-/// The first 64 bytes of every message, little-endian, as they lie on the wire. What follows is
-/// the index part and then the value part; (count, k, codings) fix the size of both.
+/// The first 64 bytes of every message, little-endian, as on the wire. The index part and then the
+/// value part follow; (count, k, codings) determine the size of both.
 /// docs/message_format.md is the specification.
 struct Header {
   static constexpr std::uint32_t kMagic = 0x574e4e57;  // "WNNW"
@@ -59,14 +59,14 @@ struct Codings {
 
   /// Whether values arrive as they were.
   bool exact() const { return value.coding == &kernels::value_codings().front(); }
-  /// The same of a message that carries positions alone.
+  /// The codings of a message that only carries positions.
   Codings without_values() const { return {.value = {}, .index = index}; }
 };
 
-/// What a message is to be, and how much it may carry.
+/// The message that a receiver expects, and how much it may carry.
 struct Expected {
   /// Exactly header.k elements.
-  // NOLINTNEXTLINE(google-explicit-constructor): a header says it all where k is known
+  // NOLINTNEXTLINE(google-explicit-constructor): a header is enough if k is known
   Expected(const Header& expected) : Expected(expected, expected.k) {}
   /// Any number from 0 to header.k.
   static Expected at_most(const Header& header) { return {header, 0}; }
@@ -91,7 +91,7 @@ struct MessageView {
   bool carries_all() const { return header.k == header.count; }
 };
 
-/// What a message adds to a sum.
+/// The message as a term of a sum.
 inline kernels::Term term(const MessageView& message) {
   if (!message.value.empty()) return {.index = message.index, .value = message.value};
   return {.index = message.index,
@@ -104,8 +104,8 @@ inline kernels::Term term(const MessageView& message) {
 /// a smaller k.
 std::size_t message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
-/// k, or count where a message that carries every position is no longer than one of k: so that one
-/// whose k is up to the support never takes more than all elements would.
+/// k, or count if a message that carries every position is no longer than one of k. So a message
+/// whose k depends on the gradient never takes more than all elements would.
 std::uint64_t shortest_k(std::uint64_t count, std::uint64_t k, const Codings& codings = {});
 
 /// The places in `out` (message_bytes(count, k, codings) bytes, 8-byte aligned) where the parts of
@@ -114,7 +114,7 @@ struct MessageLayout {
   std::span<std::byte> index_part;
   std::span<std::byte> value_part;  ///< k values, in order of position, as kernels::quantize writes
 
-  /// The value part as k numbers, where they are float32.
+  /// The value part as k numbers, if they are float32.
   std::span<float> floats(std::uint64_t k) const {
     return {reinterpret_cast<float*>(value_part.data()), static_cast<std::size_t>(k)};
   }
@@ -122,7 +122,7 @@ struct MessageLayout {
 MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte> out,
                       const Codings& codings = {});
 
-/// Where kernels find what they look at in a header.
+/// The places of the header fields that kernels read and write.
 inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header, flags),
                                                      .poison = Header::kPoison,
                                                      .checksum_at = offsetof(Header, checksum)};
@@ -161,10 +161,10 @@ std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, con
 MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                  int sender, const Codings& codings = {});
 
-/// Writes the codings that a message has to `name`, e.g. "eliasfano,float32"; allocates only where
-/// its memory is too small.
+/// Writes the codings of a message to `name`, e.g. "eliasfano,float32"; allocates only if its
+/// memory is too small.
 void name_codings(const Header& header, std::string& name);
-/// The same before there is a message: the codings of one that carries k of count elements.
+/// Likewise before there is a message: the codings of one that carries k of count elements.
 void name_codings(std::uint64_t count, std::uint64_t k, const Codings& codings, std::string& name);
 
 }  // namespace winnow::compress

@@ -10,9 +10,9 @@
 
 namespace winnow::compress {
 
-// What the writer and the reader of messages share.
+// Shared by the writer and the reader of messages.
 
-/// What (count, k) and the requested codings determine.
+/// The sizes that (count, k) and the requested codings determine.
 struct Shape {
   const IndexCoding* coding;
   std::uint64_t index_bytes, value_bytes;
@@ -25,7 +25,7 @@ std::optional<Shape> shape_of(std::uint64_t count, std::uint64_t k, const Coding
 
 /// The value coding as it travels.
 std::uint8_t value_byte(const kernels::ValueFormat& format);
-/// Such a byte in words, e.g. "int8:block=128".
+/// That byte in words, e.g. "int8:block=128".
 std::string value_text(std::uint8_t byte);
 
 std::string hex(std::uint64_t number);

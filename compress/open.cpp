@@ -18,7 +18,7 @@ namespace winnow::compress {
 
 namespace {
 
-// What is wrong with a message, once it is known that something is.
+// Finding the error in a message that is known to have one.
 
 [[noreturn]] void refuse(int sender, const std::string& what) {
   throw CommError("message from rank " + std::to_string(sender) + ": " + what);
@@ -160,7 +160,7 @@ bool has_open_k(const Expected& expected) {
   return expected.least_k != expected.header.k;
 }
 
-/// What a message is to say of itself when it carries k elements.
+/// The header that a message of k elements must have.
 Header expected_header(const Incoming& incoming, std::uint64_t k, const Codings& codings) {
   Header header = incoming.expected.header;
   header.flags = 0;
@@ -168,8 +168,8 @@ Header expected_header(const Incoming& incoming, std::uint64_t k, const Codings&
   return complete(header, codings);
 }
 
-/// How many elements each message says that it carries, at most as many as are expected. Reads the
-/// headers, which waits for the device, where it is not known.
+/// The number of elements that each message carries, at most as many as are expected. Reads the
+/// headers, which waits for a device, if one is unknown.
 std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Incoming> incoming,
                                       const Codings& codings) {
   const auto k = exec.workspace->take<std::uint64_t>(incoming.size());
@@ -210,8 +210,8 @@ void decode_indices(const Exec& exec, std::span<const Header> headers,
   }
 }
 
-/// Enqueues the opening of messages that have k elements each. Returns what is known of them then,
-/// and what the kernels will have noted.
+/// Enqueues the checks of messages with k elements each, and the decoding of their indices. Returns
+/// where kernels find the results.
 std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
                                                     std::span<const Incoming> incoming,
                                                     std::span<const std::uint64_t> k,

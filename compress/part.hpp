@@ -15,18 +15,19 @@
 
 namespace winnow::compress {
 
-/// Bounds of a piece's selections, in the memory of the place where it lies.
+/// The bounds that the selections of a piece carry from step to step, in the memory of its
+/// elements.
 struct Bounds {
   kernels::SelectBound bound;
   kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
 };
 
-/// What a piece carries from step to step beside its residual.
+/// The state of a piece from step to step, beside its residual.
 struct PieceState {
-  Bounds* bounds = nullptr;  ///< there as soon as there is a residual
-  std::uint32_t turn = 0;    ///< calls in which supports were picked: says whose turn it is
+  Bounds* bounds = nullptr;  ///< not null once there is a residual
+  std::uint32_t turn = 0;    ///< number of calls that picked supports: decides whose turn it is
   bool dirty = false;        ///< the residual may hold something
-  /// If not 0, it does so only in the shards that this rank serves of the bucket with this plan.
+  /// If not 0, only in the shards that this rank serves of the bucket with this plan.
   std::uint64_t confined_to = 0;
 
   /// The residual may hold something, anywhere.
@@ -36,10 +37,10 @@ struct PieceState {
   }
 };
 
-/// Allocates the bounds of pieces, which view them: nothing is learnt yet.
+/// Allocates bounds, with nothing learnt yet, and points the pieces to them.
 kernels::PlaceArray<Bounds> make_bounds(const Exec& exec, std::span<PieceState> pieces);
 
-/// What a rank carries from step to step for one parameter.
+/// The state of one parameter on this rank, from step to step.
 struct ParameterState {
   std::uint64_t count = 0;
   kernels::PlaceArray<float> residual;            ///< allocated when first needed
@@ -70,8 +71,8 @@ struct Piece {
   }
 };
 
-/// What one call sends as one message, or as one to each owner: below 2^32 positions. Pieces lie
-/// one after another, each from a multiple of 64 on; positions between them are gaps.
+/// The elements that one call sends in one message, or in one to each owner: below 2^32 positions.
+/// Pieces lie one after another, each from a multiple of 64 on; positions between them are gaps.
 struct Part {
   static constexpr std::uint32_t kNobody = 0xffffffff;
 
@@ -96,13 +97,13 @@ struct Part {
   std::uint64_t most_for(std::uint32_t owner) const {
     return std::min(most_k, partition.local_count(owner));
   }
-  /// A message of which this header says how much is kept.
+  /// The expectation of a message whose header, but for k, is this one.
   Expected expect(const Header& header) const {
     return variable_k ? Expected::at_most(header) : Expected(header);
   }
 };
 
-/// What a rank holds to end the call: views of scratch. Local numbers are of Part::self.
+/// The data that a rank needs to end the call: views of scratch. Local numbers are of Part::self.
 struct Owned {
   kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
 
@@ -122,7 +123,8 @@ struct Owned {
   kernels::SparseView chosen = {};  ///< what is left of the chosen sums
 };
 
-/// What a rank has taken out of its residuals at the support that `owner` names: views of scratch.
+/// The values that a rank has taken out of its residuals at the support of `owner`: views of
+/// scratch.
 struct Taken {
   std::uint32_t owner = 0;
   std::span<const std::uint32_t> index = {};  ///< local numbers; none where the support is all
@@ -135,21 +137,20 @@ struct Taken {
 kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
 kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
 
-/// Allocates the residual of a piece's parameter, and what else lies beside it, where there is
-/// none.
+/// Allocates the residual and the bounds of a piece's parameter, if it has none.
 void make_residual(const Exec& exec, const Piece& piece);
 
-/// Takes a piece that is not sent after all: residual = acc where acc is finite, as it was
-/// elsewhere. Allocates the residual where there is none. The elements stay as they are.
+/// Keeps a piece that is not sent after all: residual = acc if acc is finite, else it stays.
+/// Allocates the residual if there is none. The elements stay.
 void keep(const Exec& exec, const Piece& piece, float decay);
 
-// What follows takes no memory, so that it cannot fail for want of it. `owned.residuals` is set.
+// The functions below take no memory, so they cannot fail for want of it. owned.residuals is set.
 
-/// residual += what a message to `owner` carries: undoes what encode took.
+/// residual += the message to `owner`: undoes encode.
 void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
               const MessageView& message);
 
-/// residual = acc where it is finite, at the positions of Part::self: undoes what encode took.
+/// residual = acc, if finite, at the positions of Part::self: undoes encode.
 void put_back_own(const Exec& exec, const Part& part, const Owned& owned);
 
 /// The job that takes the residuals at taken.index, or puts them back.

@@ -86,7 +86,7 @@ MessageView merge(const Exec& exec, const Header& header, const MessageView& fir
     terms[0] = term(sum);
     added = added.first(1);
   }
-  // What is not finite is found in the result.
+  // A sum that is not finite is found in the result.
   kernels::ordered_sum(exec, {.terms = {added}, .sum = all});
   sum.header.k = count;
   sum.index = {};

@@ -11,19 +11,18 @@
 
 namespace winnow::compress {
 
-/// What partial sums travel in under `codings`: float32, so that nothing is rounded but by the sum.
+/// The codings of partial sums: float32, so that only the addition rounds.
 Codings partial_codings(const Codings& codings);
 
-/// Of the sum of `ranks` messages of such a header, whose k is the most that each may carry: a
-/// partial with the most that the sum may carry; of one the header itself.
+/// The header of the sum of `ranks` messages with this header, whose k is the most that each may
+/// carry: a partial with the most that the sum may carry. For one rank the header itself.
 Header partial_header(const Header& header, int ranks, const Codings& codings);
 
-/// Bytes of the longest message of a header whose k is the most that it may carry, of a partial or
-/// of others.
+/// Bytes of the longest message with this header, whose k is the most that it may carry.
 std::size_t most_bytes(const Header& header, const Codings& codings);
 
-/// Bytes of the longest partial message for up to k of count elements; never more than what all of
-/// them would take.
+/// Bytes of the longest partial message for up to k of count elements; never more than all of them
+/// would take.
 std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
 
 /// Compressor::merge and Compressor::pack; `written` are the codings of the packed message.

@@ -17,7 +17,7 @@ namespace {
 
 using kernels::Term;
 
-/// What others sent, as terms of all owners, of whom `self` has `own`.
+/// The terms of all ranks; `own` is that of `self`.
 std::span<Term> take_terms(const Exec& exec, std::span<const MessageView> contributions,
                            std::uint32_t self, const Term& own) {
   const auto terms = exec.workspace->take<Term>(contributions.size());
