@@ -11,9 +11,7 @@
 #include "bench/race/benchmarks.hpp"
 #include "comm/plan/planner.hpp"
 #include "comm/plan/trial.hpp"
-#include "comm/schedule/dense.hpp"
 #include "comm/schedule/schedule.hpp"
-
 namespace winnow::bench {
 namespace {
 
@@ -48,7 +46,8 @@ std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& 
     all.push_back({.name = "dense/" + rank.dense[i].name, .dense = i});
   }
   for (const std::string& compressor : compressors) {
-    for (const comm::Schedule& schedule : comm::schedules()) {
+    for (const comm::Schedule* each : comm::schedules()) {
+      const comm::Schedule& schedule = *each;
       // Dense sums do not depend on the compressor, and a compressor of "none" makes no other
       // sense.
       const std::string name(schedule.name);
@@ -133,7 +132,7 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
   for (std::size_t i = 0; i < ways.size() + 3; ++i) {
     medians.emplace_back(median({row(i).begin(), row(i).end()}));
   }
-  const auto dense_wire = comm::dense_wire_bytes({rank_.control->size(), count, 0});
+  const auto dense_wire = comm::kDense.wire_bytes({rank_.control->size(), count, 0});
   Outcome outcome{
       .seconds = medians[place],
       .best_dense = *std::min_element(medians.begin(), medians.begin() + std::ssize(rank_.dense)),

@@ -158,7 +158,7 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
       "schedule=" + options.schedule + (flat ? ", one rank on every node" : "");
   if (candidates.size() == 1) {
     const Schedule& only = *candidates.front();
-    WINNOW_EXPECTS(!only.fixed_k || !compressor.variable_k(),
+    WINNOW_EXPECTS(!only.has_own_support() || !compressor.variable_k(),
                    "schedule=" + options.schedule +
                        " needs to know how many elements travel, which " + compressor.name() +
                        " leaves to the gradient; take topk, or another schedule");

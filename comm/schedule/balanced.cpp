@@ -1,13 +1,13 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/balanced.hpp"
-
 #include <algorithm>
 
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
+
 namespace {
 
 using compress::Header;
@@ -134,9 +134,8 @@ class Balanced {
   bool poisoned_ = false;                                 // by the headers that came
 };
 
-}  // namespace
-
-std::uint64_t balanced_wire_bytes(const CostShape& shape) {
+/// 2 (P - 1) messages of k / P elements; as P grows, the bytes stay (P - 1) / P of a constant.
+std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
   const std::uint64_t count = (shape.count + ranks - 1) / ranks;
@@ -144,16 +143,23 @@ std::uint64_t balanced_wire_bytes(const CostShape& shape) {
   return 2 * (ranks - 1) * compress::message_bytes(count, k, shape.codings);
 }
 
-std::uint64_t balanced_network_bytes(const CostShape& shape) {
-  return all_to_all_network_bytes(shape, balanced_wire_bytes(shape));
+std::uint64_t network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, wire_bytes(shape));
 }
 
-double balanced_pass_bytes(const CostShape& shape) {
+double pass_bytes(const CostShape& shape) {
   // Owners add what others keep of their share, and all ranks write the sums: one message each.
   return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 2);
 }
 
-Rounds run_balanced(Exchange& exchange) {
+/// Every rank owns the positions that kernels::Partition gives it (Li et al., Ok-Topk, PPoPP 2022,
+/// but with owners that do not depend on the support). Two rounds:
+///   1. Each rank sends each owner what it keeps of its gradient there. All of its own positions go
+///      into the sum: they cost no wire, so they do not compete for k. Owners add in rank order,
+///      position i as ((0 + m[0][i]) + m[1][i]) + ..., where m[owner] is its acc.
+///   2. Each owner sends all ranks the elements of its sums that the compressor chooses; the rest
+///      goes into its own residual.
+Rounds run(Exchange& exchange) {
   Balanced part(exchange);
   part.contribute();
   co_await exchange.world.start(exchange.exec);
@@ -161,5 +167,20 @@ Rounds run_balanced(Exchange& exchange) {
   co_await exchange.world.start(exchange.exec);
   part.finish();
 }
+
+}  // namespace
+
+constinit const Schedule kBalanced{
+    .name = "balanced",
+    .summary = "owners sum their positions in rank order, keep and all-gather",
+    .partitioned = true,
+    .run = run,
+    .costs = {.wire_bytes = wire_bytes,
+              .network_bytes = network_bytes,
+              .messages = two_to_each_other,
+              .pass_bytes = pass_bytes,
+              .outcome_bytes = one_from_each_owner},
+    .outcome = Header::Kind::sum,
+};
 
 }  // namespace winnow::comm

@@ -1,11 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/dense.hpp"
-
 #include <algorithm>
 
 #include "comm/schedule/collective.hpp"
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -13,6 +12,7 @@
 #include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
+
 namespace {
 
 using compress::Part;
@@ -52,15 +52,15 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   }
 }
 
-}  // namespace
-
-std::uint64_t dense_wire_bytes(const CostShape& shape) {
+/// 2 (P - 1) / P * 4 bytes per element: what a ring sends, and the minimum of any dense allreduce.
+std::uint64_t wire_bytes(const CostShape& shape) {
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
   return 2 * (shape.count - shape.count / ranks) * sizeof(float);
 }
 
-std::uint64_t dense_network_bytes(const CostShape& shape) {
-  const std::uint64_t link_bytes = dense_wire_bytes(shape);
+/// Bytes that leave the node with the most ring links; a link goes from each rank to the next.
+std::uint64_t network_bytes(const CostShape& shape) {
+  const std::uint64_t link_bytes = wire_bytes(shape);
   if (shape.topology == nullptr) return link_bytes;
   const Topology& topology = *shape.topology;
   std::vector<std::uint64_t> links(static_cast<std::size_t>(topology.nodes()));
@@ -72,12 +72,16 @@ std::uint64_t dense_network_bytes(const CostShape& shape) {
   return std::ranges::max(links) * link_bytes;
 }
 
-double dense_pass_bytes(const CostShape& shape) {
+double pass_bytes(const CostShape& shape) {
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
   return kReducePass * static_cast<double>(shape.count - shape.count / ranks);
 }
 
-Rounds run_dense(Exchange& exchange) {
+/// One all_reduce of the transport over all pieces: in place if they are adjacent in memory,
+/// otherwise through scratch of the same size (each rank for itself). What compressed calls have
+/// left in the residual travels with the first dense call. Leaves the result in Exchange::sum;
+/// unless in place, elements and residual keep their content.
+Rounds run(Exchange& exchange) {
   const Part& part = exchange.part;
   const std::span<float> in_place = contiguous(part);
   const bool packed = in_place.empty() || exchange.undoable;
@@ -98,11 +102,13 @@ Rounds run_dense(Exchange& exchange) {
   exchange.stats.kept += part.count;
   const int ranks = exchange.world.size();
   const int next = (exchange.world.rank() + 1) % ranks;
-  count_sent(exchange, next, dense_wire_bytes({ranks, part.count}));
+  count_sent(exchange, next, wire_bytes({ranks, part.count}));
   co_return;
 }
 
-void write_dense(Exchange& exchange, const Exec& exec) {
+/// Writes the sum times Exchange::factor to the elements, and clears the residual that travelled
+/// with it.
+void write(Exchange& exchange, const Exec& exec) {
   if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
@@ -121,5 +127,19 @@ void write_dense(Exchange& exchange, const Exec& exec) {
     }
   }
 }
+
+}  // namespace
+
+constinit const Schedule kDense{
+    .name = "dense",
+    .summary = "the transport's own allreduce, or Winnow's ring",
+    .run = run,
+    .costs = {.wire_bytes = wire_bytes,
+              .network_bytes = network_bytes,
+              .messages = two_to_each_other,
+              .pass_bytes = pass_bytes},
+    .write = write,
+    .stream_ordered = true,
+};
 
 }  // namespace winnow::comm

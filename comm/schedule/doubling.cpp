@@ -1,16 +1,16 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/doubling.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "compress/partial.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
+
 namespace {
 
 using compress::Expected;
@@ -136,12 +136,23 @@ class Doubling {
   Incoming incoming_ = {};
 };
 
-/// doubling_sum_bytes with a cache for the last answer.
+/// Bytes of the message with the sum of `ranks` ranks.
+std::uint64_t sum_bytes(const CostShape& shape, int ranks) {
+  if (ranks == 1) return compress::message_bytes(shape.count, shape.k, shape.codings);
+  const auto count = static_cast<double>(shape.count), k = static_cast<double>(shape.k);
+  const double overlap = shape.overlap.value_or(shape.count == 0 ? 0 : k / count);
+  double in_union = 0;
+  for (int rank = 0; rank < ranks; ++rank) in_union += k - overlap * in_union;
+  const auto rounded = static_cast<std::uint64_t>(std::llround(std::min(in_union, count)));
+  return compress::partial_bytes(shape.count, rounded, shape.codings);
+}
+
+/// sum_bytes with a cache for the last answer.
 class SumBytes {
  public:
   explicit SumBytes(const CostShape& shape) : shape_(shape) {}
   std::uint64_t operator()(int ranks) {
-    if (ranks != ranks_) bytes_ = doubling_sum_bytes(shape_, ranks);
+    if (ranks != ranks_) bytes_ = sum_bytes(shape_, ranks);
     ranks_ = ranks;
     return bytes_;
   }
@@ -152,34 +163,25 @@ class SumBytes {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace
-
-std::uint64_t doubling_sum_bytes(const CostShape& shape, int ranks) {
-  if (ranks == 1) return compress::message_bytes(shape.count, shape.k, shape.codings);
-  const auto count = static_cast<double>(shape.count), k = static_cast<double>(shape.k);
-  const double overlap = shape.overlap.value_or(shape.count == 0 ? 0 : k / count);
-  double in_union = 0;
-  for (int rank = 0; rank < ranks; ++rank) in_union += k - overlap * in_union;
-  const auto rounded = static_cast<std::uint64_t>(std::llround(std::min(in_union, count)));
-  return compress::partial_bytes(shape.count, rounded, shape.codings);
-}
-
-std::uint64_t doubling_rank_bytes(const CostShape& shape, int rank) {
+/// Bytes that a rank sends: a message per round, each for about twice as many ranks as the last,
+/// and the outcome to its guest if it has one.
+std::uint64_t rank_bytes(const CostShape& shape, int rank) {
   const Places places(shape.ranks);
-  if (places.is_guest(rank)) return doubling_sum_bytes(shape, 1);
-  std::uint64_t bytes = places.is_host(rank) ? doubling_sum_bytes(shape, shape.ranks) : 0;
+  if (places.is_guest(rank)) return sum_bytes(shape, 1);
+  std::uint64_t bytes = places.is_host(rank) ? sum_bytes(shape, shape.ranks) : 0;
   for (int step = 1; step < places.size; step *= 2) {
-    bytes += doubling_sum_bytes(shape, places.ranks_at(places.of(rank) / step * step, step));
+    bytes += sum_bytes(shape, places.ranks_at(places.of(rank) / step * step, step));
   }
   return bytes;
 }
 
-std::uint64_t doubling_wire_bytes(const CostShape& shape) {
-  return doubling_rank_bytes(shape, 0);
+/// Bytes of rank 0, the busiest.
+std::uint64_t wire_bytes(const CostShape& shape) {
+  return rank_bytes(shape, 0);
 }
 
-std::uint64_t doubling_network_bytes(const CostShape& shape) {
-  if (shape.topology == nullptr) return doubling_wire_bytes(shape);
+std::uint64_t network_bytes(const CostShape& shape) {
+  if (shape.topology == nullptr) return wire_bytes(shape);
   const Topology& topology = *shape.topology;
   const Places places(shape.ranks);
   std::vector<std::uint64_t> of_node(static_cast<std::size_t>(topology.nodes()));
@@ -202,14 +204,14 @@ std::uint64_t doubling_network_bytes(const CostShape& shape) {
   return std::ranges::max(of_node);
 }
 
-std::uint64_t doubling_messages(const CostShape& shape) {
+std::uint64_t messages(const CostShape& shape) {
   const Places places(shape.ranks);
   const auto exchanges =
       static_cast<std::uint64_t>(std::countr_zero(static_cast<unsigned>(places.size)));
   return exchanges + (places.guests > 0 ? 1 : 0);
 }
 
-double doubling_pass_bytes(const CostShape& shape) {
+double pass_bytes(const CostShape& shape) {
   // Every list is read, merged and coded again; the last one is written into the elements.
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
   double bytes = encode_pass(shape.count, shape.k);
@@ -221,7 +223,23 @@ double doubling_pass_bytes(const CostShape& shape) {
   return bytes + add_pass(shape.count, std::min(ranks * shape.k, shape.count), 1);
 }
 
-Rounds run_doubling(Exchange& exchange) {
+/// Bytes of the sum of all ranks.
+std::uint64_t outcome_bytes(const CostShape& shape) {
+  return sum_bytes(shape, shape.ranks);
+}
+
+/// Recursive doubling over sparse lists (Renggli et al., SparCML, SC 2019; Thakur et al., 2005). P
+/// ranks sit at B = 2^n places. The first P - B places seat two ranks: place p has host 2 p and
+/// guest 2 p + 1. Every other place p has rank p + (P - B). Rounds:
+///   1. Guests send their messages to their hosts, who add them to their own.
+///   2. Places p and p xor 1 exchange what they have and add it, then p and p xor 2, p xor 4, ...
+///   3. Hosts send the sum to their guests.
+/// Both sides add the lower places' sum + the upper places', so both get the same bits. With m[r]
+/// the messages as they travel, place p begins with m[2 p] + m[2 p + 1] or with its single message,
+/// and the sum of places [p, p + 2 n) is that of [p, p + n) + that of [p + n, p + 2 n). Places
+/// exchange unions with float32 values (compress/partial.hpp), which carry every position if that
+/// is no longer.
+Rounds run(Exchange& exchange) {
   Transport& world = exchange.world;
   Doubling part(exchange);
   const Places& places = part.places();
@@ -256,5 +274,20 @@ Rounds run_doubling(Exchange& exchange) {
   }
   part.finish();
 }
+
+}  // namespace
+
+constinit const Schedule kDoubling{
+    .name = "doubling",
+    .summary = "pairs, then pairs of pairs, exchange the union of what they have",
+    .run = run,
+    .costs = {.wire_bytes = wire_bytes,
+              .network_bytes = network_bytes,
+              .messages = messages,
+              .pass_bytes = pass_bytes,
+              .outcome_bytes = outcome_bytes,
+              .rank_bytes = rank_bytes},
+    .outcome = Header::Kind::partial,
+};
 
 }  // namespace winnow::comm

@@ -1,31 +1,31 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/gather.hpp"
-
 #include <algorithm>
 
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
 
+namespace {
+
 using compress::Header;
 using kernels::Stopwatch;
 
-std::uint64_t gather_wire_bytes(const CostShape& shape) {
+/// (P - 1) messages of k elements.
+std::uint64_t wire_bytes(const CostShape& shape) {
   return static_cast<std::uint64_t>(shape.ranks - 1) *
          compress::message_bytes(shape.count, shape.k, shape.codings);
 }
 
-std::uint64_t gather_network_bytes(const CostShape& shape) {
-  return all_to_all_network_bytes(shape, gather_wire_bytes(shape));
+std::uint64_t network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, wire_bytes(shape));
 }
 
-double gather_pass_bytes(const CostShape& shape) {
+double pass_bytes(const CostShape& shape) {
   return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, shape.ranks);
 }
-
-namespace {
 
 /// Opens all messages but the own one, which encode has opened.
 void open_others(Exchange& exchange, std::span<compress::Incoming> incoming, std::size_t self_rank,
@@ -39,9 +39,16 @@ void open_others(Exchange& exchange, std::span<compress::Incoming> incoming, std
   std::copy(others.begin() + self, others.end(), views.begin() + self + 1);
 }
 
-}  // namespace
+/// Bytes of one message from each rank.
+std::uint64_t outcome_bytes(const CostShape& shape) {
+  return static_cast<std::uint64_t>(shape.ranks) *
+         compress::message_bytes(shape.count, shape.k, shape.codings);
+}
 
-Rounds run_gather(Exchange& exchange) {
+/// Every rank sends its message to every other rank; all add messages in rank order, so position i
+/// sums as ((0 + m[0][i]) + m[1][i]) + ... One round; rank r sends to r+1, r+2, ... first, so that
+/// no rank is everybody's first target.
+Rounds run(Exchange& exchange) {
   Transport& world = exchange.world;
   Workspace& workspace = *exchange.exec.workspace;
   const compress::Part& part = exchange.part;
@@ -73,5 +80,19 @@ Rounds run_gather(Exchange& exchange) {
   exchange.opened = views.subspan(self, 1);
   compress::name_codings(views[self].header, exchange.stats.coding);
 }
+
+}  // namespace
+
+constinit const Schedule kGather{
+    .name = "gather",
+    .summary = "all-gather of messages, added in rank order",
+    .run = run,
+    .costs = {.wire_bytes = wire_bytes,
+              .network_bytes = network_bytes,
+              .messages = one_to_each_other,
+              .pass_bytes = pass_bytes,
+              .outcome_bytes = outcome_bytes},
+    .stream_ordered = true,
+};
 
 }  // namespace winnow::comm

@@ -26,23 +26,33 @@ struct CostShape {
   std::optional<double> overlap = {};
 };
 
-/// A line of the table of schedules: who sends what to whom, in which order, so that every rank
-/// ends with the same sum.
-struct Schedule {
-  std::string_view name;
-  std::string_view summary;
-  bool partitioned;  ///< positions have owners, who sum them
+/// What a schedule costs, for the planner.
+struct ScheduleCosts {
   /// Bytes that the busiest rank sends; for an evenly spread support if they depend on its shape.
   std::uint64_t (*wire_bytes)(const CostShape&);
-  /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
-  /// in Exchange::own, and the content of the elements does not matter.
-  Rounds (*run)(Exchange&);
   /// Bytes that the busiest node sends to other nodes.
   std::uint64_t (*network_bytes)(const CostShape&);
   /// Messages that the busiest rank sends.
   std::uint64_t (*messages)(const CostShape&);
   /// Bytes that a rank's passes over memory read and write, by comm/schedule/pass_bytes.hpp.
   double (*pass_bytes)(const CostShape&);
+  /// Bytes of the messages that it ends with, for a schedule that can be an inner one.
+  std::uint64_t (*outcome_bytes)(const CostShape&) = nullptr;
+  /// Bytes that a rank sends; null if all send as much as the busiest.
+  std::uint64_t (*rank_bytes)(const CostShape&, int rank) = nullptr;
+};
+
+/// A line of the table of schedules: who sends what to whom, in which order, so that every rank
+/// ends with the same sum. To add one, write its file and put its row into the table in
+/// schedule.cpp.
+struct Schedule {
+  std::string_view name;
+  std::string_view summary;
+  bool partitioned = false;  ///< positions have owners, who sum them
+  /// Runs one part. Throws CommError or UsageError; the part's gradient is then in the residual or
+  /// in Exchange::own, and the content of the elements does not matter.
+  Rounds (*run)(Exchange&);
+  ScheduleCosts costs = {};  ///< those of two levels follow from the inner schedule's
   /// Writes Exchange::sum times Exchange::factor to the elements, once all parts of the bucket are
   /// done; until then they keep the gradient, or the sum in progress. The Exec is the Exchange's,
   /// perhaps with a condition. Null: each part's sum is written when the part is done.
@@ -51,13 +61,23 @@ struct Schedule {
   /// The kind of the messages it ends with: `gradient`, one from each rank; `sum`, one from each
   /// owner; `partial`, a single one (still a gradient if there is one rank).
   compress::Header::Kind outcome = compress::Header::Kind::gradient;
-  bool by_name = false;  ///< chosen only by name: it selects other elements than the rest
-  bool fixed_k = false;  ///< does not take variable_k compressors
+  /// It selects other elements than the rest, so it is chosen only by name; and it does not take
+  /// variable_k compressors. In two levels, the inner schedule says so.
+  bool own_support = false;
   /// On a device, runs stream-ordered if Exchange::status is set: it needs no answer from there.
   bool stream_ordered = false;
+
+  std::uint64_t wire_bytes(const CostShape& shape) const;
+  std::uint64_t network_bytes(const CostShape& shape) const;
+  std::uint64_t messages(const CostShape& shape) const;
+  double pass_bytes(const CostShape& shape) const;
+  bool has_own_support() const { return inner != nullptr ? inner->own_support : own_support; }
 };
 
-std::span<const Schedule> schedules();
+extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;
+extern const Schedule kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared;
+
+std::span<const Schedule* const> schedules();
 
 /// Throws UsageError for an unknown name, naming the nearest.
 const Schedule& find_schedule(std::string_view name);
@@ -70,6 +90,9 @@ std::vector<const Schedule*> find_schedules(std::string_view name);
 /// P - 1, and 2 (P - 1).
 std::uint64_t one_to_each_other(const CostShape& shape);
 std::uint64_t two_to_each_other(const CostShape& shape);
+
+/// Bytes of the messages of all owners together.
+std::uint64_t one_from_each_owner(const CostShape& shape);
 
 /// Schedule::network_bytes if the busiest rank sends `wire_bytes`, equal shares to every other
 /// rank.

@@ -1,16 +1,16 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/shared.hpp"
-
 #include <algorithm>
 #include <string>
 #include <winnow/error.hpp>
 
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/schedule.hpp"
 #include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
+
 namespace {
 
 using compress::Header;
@@ -239,9 +239,8 @@ class Shared {
   std::span<std::span<std::byte>> outgoing_, messages_;  // by rank
 };
 
-}  // namespace
-
-std::uint64_t shared_wire_bytes(const CostShape& shape) {
+/// (P - 1) supports of k / P positions and 2 (P - 1) times their values; indices travel once.
+std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
   const std::uint64_t count = (shape.count + ranks - 1) / ranks;
@@ -250,20 +249,33 @@ std::uint64_t shared_wire_bytes(const CostShape& shape) {
                         2 * values_bytes(k, shape.codings));
 }
 
-std::uint64_t shared_network_bytes(const CostShape& shape) {
-  return all_to_all_network_bytes(shape, shared_wire_bytes(shape));
+std::uint64_t network_bytes(const CostShape& shape) {
+  return all_to_all_network_bytes(shape, wire_bytes(shape));
 }
 
-std::uint64_t shared_messages(const CostShape& shape) {
+std::uint64_t messages(const CostShape& shape) {
   return 3 * one_to_each_other(shape);
 }
 
-double shared_pass_bytes(const CostShape& shape) {
+double pass_bytes(const CostShape& shape) {
   // Values taken, added and written, as one message each.
   return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 3);
 }
 
-Rounds run_shared(Exchange& exchange) {
+/// All ranks send values at one support (Chen et al., ScaleCom, NeurIPS 2020, but with a picker per
+/// share of the positions instead of one for all). In call number t of a part, rank r picks for
+/// owner (r - t) mod P of kernels::Partition, so every rank takes its turn. Three rounds:
+///   1. Each rank picks, from its own acc, the support at its owner's positions, and sends it to
+///      all.
+///   2. Each rank takes its acc at all supports, and sends each picker the values at its support.
+///      Pickers add in rank order, value i as ((0 + v[0][i]) + v[1][i]) + ..., where v[picker] is
+///      the picker's own acc, uncoded.
+///   3. Each picker sends the sums to all. What a coding misses of them goes into its residual.
+/// With float32 values nothing of acc is left at the supports, and rounds 2 and 3 have no headers:
+/// those of round 1 say what follows. Winnow does not use the transport's allreduce here: pickers
+/// add in the same order over any transport, with as many bytes in fewer rounds, and do not block
+/// other parts.
+Rounds run(Exchange& exchange) {
   Shared part(exchange);
   part.pick();
   co_await exchange.world.start(exchange.exec);
@@ -273,5 +285,21 @@ Rounds run_shared(Exchange& exchange) {
   co_await exchange.world.start(exchange.exec);
   part.finish();
 }
+
+}  // namespace
+
+constinit const Schedule kShared{
+    .name = "shared",
+    .summary = "one support, which ranks pick in turn, sum at and all-gather",
+    .partitioned = true,
+    .run = run,
+    .costs = {.wire_bytes = wire_bytes,
+              .network_bytes = network_bytes,
+              .messages = messages,
+              .pass_bytes = pass_bytes,
+              .outcome_bytes = one_from_each_owner},
+    .outcome = Header::Kind::sum,
+    .own_support = true,
+};
 
 }  // namespace winnow::comm

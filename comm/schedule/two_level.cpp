@@ -1,10 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/schedule/two_level.hpp"
-
 #include <algorithm>
 #include <memory>
 
+#include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
 #include "compress/partial.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -408,9 +407,20 @@ class TwoLevel {
   Ticket ticket_;
 };
 
-}  // namespace
-
-Rounds run_two_level(Exchange& exchange) {
+/// Hierarchical: only compressed sums of whole nodes leave a node. A part is cut into one shard per
+/// rail (comm/schedule/shards.hpp); on each node one rank serves a shard. Rounds:
+///   1. Each rank sends its gradient, shard by shard, to the ranks of its node that serve them.
+///      These add the node's gradients in rank order, position i as ((0 + g[0][i]) + g[1][i]) + ...
+///   2. Each rail reduces its shard by the inner schedule, with nodes as ranks and node sums as
+///      gradients. What it does not send stays with the server on each node, so a rank's residual
+///      covers the shards that it serves; any residual elsewhere, from a failed call or another
+///      schedule, goes into round 1 once.
+///   3. Each server sends the inner schedule's final messages to its node unchanged. An outcome
+///      that is not a message (doubling's sum; shared's values, whose support came before) becomes
+///      one, with uncoded values.
+/// So position i sums over nodes in the inner schedule's order, and each node's term over its ranks
+/// in rank order. Leaves Exchange::sum; the elements keep the gradient.
+Rounds run(Exchange& exchange) {
   TwoLevel part(exchange);
   part.collect();
   co_await exchange.world.start(exchange.exec);
@@ -421,7 +431,9 @@ Rounds run_two_level(Exchange& exchange) {
   part.finish();
 }
 
-void write_two_level(Exchange& exchange, const Exec& exec) {
+/// Writes the sum, which includes the factor, to the elements. Clears the residual that travelled
+/// in round 1, and keeps what balanced or shared leaves.
+void write(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
     kernels::copy(exec, std::as_writable_bytes(piece.elements), std::as_bytes(sum));
@@ -443,5 +455,22 @@ void write_two_level(Exchange& exchange, const Exec& exec) {
     piece.state->confined_to = exchange.header.bucket;
   }
 }
+
+/// Two levels, with a schedule between nodes.
+constexpr Schedule two_level(const Schedule& inner, std::string_view name,
+                             std::string_view summary) {
+  return {.name = name, .summary = summary, .run = run, .write = write, .inner = &inner};
+}
+
+}  // namespace
+
+constinit const Schedule kTwoLevelGather =
+    two_level(kGather, "two_level:gather", "node sums by shards, gather between nodes");
+constinit const Schedule kTwoLevelDoubling =
+    two_level(kDoubling, "two_level:doubling", "node sums by shards, doubling between nodes");
+constinit const Schedule kTwoLevelBalanced =
+    two_level(kBalanced, "two_level:balanced", "node sums by shards, balanced between nodes");
+constinit const Schedule kTwoLevelShared =
+    two_level(kShared, "two_level:shared", "node sums by shards, shared between nodes");
 
 }  // namespace winnow::comm

@@ -43,8 +43,8 @@ bool is_another(const std::string& name, const winnow::Topology& topology) {
 std::vector<Row> simulate(const Request& request) {
   std::vector<std::string> schedules = request.schedules;
   if (schedules.empty()) {
-    for (const auto& schedule : winnow::comm::schedules()) {
-      schedules.emplace_back(schedule.name);
+    for (const auto* schedule : winnow::comm::schedules()) {
+      schedules.emplace_back(schedule->name);
     }
   }
   std::vector<Row> rows;

@@ -115,7 +115,8 @@ TEST(Planner, SecondsFollowTheSlowestLevel) {
   const Topology topology = Topology::uniform(4, 2);
   const auto made = compress::make_compressor("topk:0.01");
   const CostShape shape{8, kCount, made->kept(kCount), made->codings(), &topology};
-  for (const comm::Schedule& schedule : comm::schedules()) {
+  for (const comm::Schedule* each : comm::schedules()) {
+    const comm::Schedule& schedule = *each;
     const auto seconds = [&](const char* links) {
       return estimate_seconds(schedule, shape, LinkModel::parse(links));
     };

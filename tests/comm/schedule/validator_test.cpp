@@ -347,7 +347,7 @@ TEST_P(Validator, TheCostIsCloseForAnySupport) {
 
 std::vector<std::string_view> names() {
   std::vector<std::string_view> all;
-  for (const comm::Schedule& schedule : comm::schedules()) all.push_back(schedule.name);
+  for (const comm::Schedule* schedule : comm::schedules()) all.push_back(schedule->name);
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Schedules, Validator, testing::ValuesIn(names()), [](const auto& test) {
