@@ -42,7 +42,7 @@ Codings Compressor::codings_of(Header::Kind kind) const {
   return codings_;
 }
 
-std::span<std::byte> Compressor::room(const Exec& exec, std::size_t bytes) const {
+std::span<std::byte> Compressor::take_buffer(const Exec& exec, std::size_t bytes) const {
   return kernels::scratch_of(exec).take<std::byte>(bytes);
 }
 
@@ -74,10 +74,10 @@ void Compressor::announce(const Exec& exec, const Header& header, std::span<std:
   seal(exec, header, {}, out, codings_);
 }
 
-std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& codings) {
+std::size_t most_message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
   // Indices grow with k, until at k = count there are none.
-  const std::size_t room = message_bytes(count, k, codings);
-  return k == count && k > 0 ? std::max(room, message_bytes(count, k - 1, codings)) : room;
+  const std::size_t longest = message_bytes(count, k, codings);
+  return k == count && k > 0 ? std::max(longest, message_bytes(count, k - 1, codings)) : longest;
 }
 
 void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, std::uint32_t self) {

@@ -30,7 +30,7 @@ struct EncodeJob {
 };
 
 /// The result of encode. messages[o], for owner o, is a buffer of
-/// message_room(local_count(o), most_for(o)) bytes before and the message after; that of
+/// most_message_bytes(local_count(o), most_for(o)) bytes before and the message after; that of
 /// Part::self stays as it is.
 struct EncodeResult {
   std::span<std::span<std::byte>> messages;
@@ -125,7 +125,7 @@ class Compressor {
 
   /// A buffer for a message. Schedules touch messages only through this class, so that one that
   /// only counts bytes can stand in.
-  virtual std::span<std::byte> room(const Exec& exec, std::size_t bytes) const;
+  virtual std::span<std::byte> take_buffer(const Exec& exec, std::size_t bytes) const;
   /// compress::open_all with the codings of this compressor: partial_codings for a partial, and no
   /// value coding for a support.
   virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
@@ -142,7 +142,7 @@ class Compressor {
   virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
                             const MessageView& second) const;
   /// Writes a sum that is in no message yet, as merge and join_values return them, to the first
-  /// bytes of `out`, room for most_bytes of the most that it may carry, and points its `bytes`
+  /// bytes of `out`, as long as most_bytes of the most that it may carry, and points its `bytes`
   /// there. Values that came coded stay as they came.
   virtual void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
 
@@ -177,7 +177,7 @@ std::span<const Selection* const> selections();
 std::unique_ptr<Compressor> make_compressor(std::string_view specification);
 
 /// The most bytes that a message can have which carries k or fewer of count elements.
-std::size_t message_room(std::uint64_t count, std::uint64_t k, const Codings& codings);
+std::size_t most_message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
 
 /// Shares a part out among `owners`, of whom this rank is `self`, and says how many elements are
 /// kept where: in Piece and Part. With one owner and self Part::kNobody a message is for all ranks.

@@ -178,7 +178,7 @@ Prediction predict(const Scenario& scenario) {
                      " elements, not " + std::to_string(scenario.max_part));
   // A message is never longer than all elements with their indices.
   const Nowhere nowhere(
-      2 * compress::message_room(scenario.count, scenario.count, compressor->codings()) +
+      2 * compress::most_message_bytes(scenario.count, scenario.count, compressor->codings()) +
       2 * scenario.count * sizeof(float));
   const World ranks{scenario.topology.ranks(), 0, &scenario.topology, scenario.links};
   const CostShape shape{.ranks = ranks.ranks,

@@ -102,7 +102,7 @@ void SizeOnly::add(const Exec&, const compress::EncodeJob&,
              static_cast<double>(out.message.size()));
 }
 
-std::span<std::byte> SizeOnly::room(const Exec&, std::size_t bytes) const {
+std::span<std::byte> SizeOnly::take_buffer(const Exec&, std::size_t bytes) const {
   return nowhere_.bytes(bytes);
 }
 

@@ -49,7 +49,7 @@ class SizeOnly final : public compress::Compressor {
   void add(const Exec& exec, const compress::EncodeJob& job,
            std::span<const compress::MessageView> terms,
            const compress::Addition& out) const override;
-  std::span<std::byte> room(const Exec& exec, std::size_t bytes) const override;
+  std::span<std::byte> take_buffer(const Exec& exec, std::size_t bytes) const override;
   std::uint16_t open_all(const Exec& exec, std::span<const compress::Incoming> incoming,
                          std::span<compress::MessageView> views,
                          kernels::CallStatus* call) const override;

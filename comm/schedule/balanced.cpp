@@ -29,11 +29,13 @@ class Balanced {
 
   /// Starts round 1: sends each owner what this rank keeps of its positions.
   void contribute() {
-    const auto own = rooms(
-        exchange_, [this](std::uint32_t owner) { return owner == self() ? 0 : room_for(owner); });
+    const auto own = take_buffers(exchange_, [this](std::uint32_t owner) {
+      return owner == self() ? 0 : most_bytes_for(owner);
+    });
     encode_gradient(exchange_, Header::Kind::contribution, own);
     poisoned_ = (exchange_.header.flags & Header::kPoison) != 0;
-    contributions_ = rooms(exchange_, [this](std::uint32_t) { return room_for(self()); });
+    contributions_ =
+        take_buffers(exchange_, [this](std::uint32_t) { return most_bytes_for(self()); });
     enqueue_all_to_all(exchange_, own, contributions_, received_,
                        message_size(exchange_, Header::Kind::contribution));
   }
@@ -41,7 +43,7 @@ class Balanced {
   /// Ends round 1 and starts round 2: sends what this rank keeps of its sums to all.
   void sum() {
     open_contributions();
-    sums_ = rooms(exchange_, [this](std::uint32_t owner) {
+    sums_ = take_buffers(exchange_, [this](std::uint32_t owner) {
       return compress::message_bytes(local_count(owner), part_.owner_k[owner], codings_);
     });
     sums_[self_] = encode_sums(sums_[self_]);
@@ -72,10 +74,10 @@ class Balanced {
     return part_.partition.local_count(owner);
   }
   /// Bytes of the longest message that a rank may send to an owner.
-  std::size_t room_for(std::uint32_t owner) const {
+  std::size_t most_bytes_for(std::uint32_t owner) const {
     const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
     return exchange_.compressor.keeps_all() ? compress::message_bytes(count, most_k, codings_)
-                                            : compress::message_room(count, most_k, codings_);
+                                            : compress::most_message_bytes(count, most_k, codings_);
   }
 
   /// Opens what other ranks keep of the positions that this rank sums.
@@ -102,7 +104,7 @@ class Balanced {
                         views_.end());
   }
 
-  std::span<std::byte> encode_sums(std::span<std::byte> room) {
+  std::span<std::byte> encode_sums(std::span<std::byte> buffer) {
     const Stopwatch watch(&exchange_.stats.select_seconds, &exchange_.stats.encode_seconds,
                           &exchange_.stats.add_seconds);
     Header header = exchange_.header;
@@ -117,7 +119,7 @@ class Balanced {
                                           .random = random,
                                           .encode_seconds = &exchange_.stats.encode_seconds,
                                           .add_seconds = &exchange_.stats.add_seconds},
-                                         views_, exchange_.owned, room);
+                                         views_, exchange_.owned, buffer);
     exchange_.stats.kept +=
         part_.variable_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
     return message;

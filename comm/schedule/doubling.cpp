@@ -53,7 +53,7 @@ class Doubling {
   /// Encodes what this rank keeps of its gradient: the sum so far.
   void encode() {
     const auto own = workspace_.take<std::span<std::byte>>(1);
-    own[0] = room_for(1);
+    own[0] = take_buffer_for(1);
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.stats.add_seconds);
     sum_ = compressor_.open(exchange_.exec, own[0], expected(1), self_);
@@ -65,7 +65,7 @@ class Doubling {
   void send(int peer) {
     if (sum_.bytes.empty()) {
       const Stopwatch watch(exchange_.stats.encode_seconds);
-      compressor_.pack(exchange_.exec, sum_, room_for(ranks_in_sum_));
+      compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_));
     }
     const Stopwatch watch(exchange_.stats.exchange_seconds);
     comm::send(exchange_, sum_.bytes, peer, size_of(ranks_in_sum_));
@@ -73,9 +73,9 @@ class Doubling {
 
   /// Receives the sum of `ranks` ranks.
   void receive(int peer, int ranks) {
-    incoming_ = {.room = room_for(ranks), .peer = peer, .ranks = ranks};
+    receipt_ = {.buffer = take_buffer_for(ranks), .peer = peer, .ranks = ranks};
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    comm::receive(exchange_, incoming_.room, peer, &incoming_.bytes, size_of(ranks));
+    comm::receive(exchange_, receipt_.buffer, peer, &receipt_.bytes, size_of(ranks));
   }
 
   /// Replaces the sum by the received one.
@@ -88,8 +88,8 @@ class Doubling {
   void add() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     const MessageView other = open();
-    ranks_in_sum_ += incoming_.ranks;
-    const bool lower = incoming_.peer < self_;
+    ranks_in_sum_ += receipt_.ranks;
+    const bool lower = receipt_.peer < self_;
     sum_ = compressor_.merge(exchange_.exec, header_of(ranks_in_sum_), lower ? other : sum_,
                              lower ? sum_ : other);
   }
@@ -102,8 +102,8 @@ class Doubling {
   }
 
  private:
-  struct Incoming {
-    std::span<std::byte> room;
+  struct Receipt {
+    std::span<std::byte> buffer;
     int peer, ranks;
     std::uint64_t bytes = 0;
   };
@@ -117,13 +117,13 @@ class Doubling {
     const Header header = header_of(ranks);
     return ranks == 1 ? exchange_.part.expect(header) : Expected::at_most(header);
   }
-  std::span<std::byte> room_for(int ranks) const {
-    return compressor_.room(exchange_.exec,
-                            compress::most_bytes(header_of(ranks), compressor_.codings()));
+  std::span<std::byte> take_buffer_for(int ranks) const {
+    return compressor_.take_buffer(exchange_.exec,
+                                   compress::most_bytes(header_of(ranks), compressor_.codings()));
   }
   MessageView open() const {
-    return compressor_.open(exchange_.exec, incoming_.room.first(incoming_.bytes),
-                            expected(incoming_.ranks), incoming_.peer);
+    return compressor_.open(exchange_.exec, receipt_.buffer.first(receipt_.bytes),
+                            expected(receipt_.ranks), receipt_.peer);
   }
 
   Exchange& exchange_;
@@ -133,7 +133,7 @@ class Doubling {
   int self_;
   MessageView sum_ = {};
   int ranks_in_sum_ = 0;
-  Incoming incoming_ = {};
+  Receipt receipt_ = {};
 };
 
 /// Bytes of the message with the sum of `ranks` ranks.

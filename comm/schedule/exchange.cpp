@@ -34,12 +34,12 @@ void send(Exchange& exchange, std::span<const std::byte> message, int peer, Mess
   count_sent(exchange, peer, message.size());
 }
 
-void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes,
+void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uint64_t* bytes,
              MessageSize size) {
   if (size == MessageSize::open && !exchange.world.sizes_travel()) {
-    exchange.sizes_first.receive(exchange, room, peer, bytes);
+    exchange.sizes_first.receive(exchange, buffer, peer, bytes);
   } else {
-    exchange.world.recv(room, peer, bytes);
+    exchange.world.recv(buffer, peer, bytes);
   }
 }
 

@@ -77,7 +77,7 @@ MessageSize message_size(const Exchange& exchange, compress::Header::Kind kind);
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size);
 /// Enqueues a receipt; `bytes` becomes the message's size. If the size is open and sizes do not
 /// travel, messages take one more round, which Rounds handles.
-void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes,
+void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uint64_t* bytes,
              MessageSize size);
 
 /// One entry per rank of Exchange::world: a message, or a receive buffer.
@@ -85,11 +85,11 @@ using Messages = std::span<const std::span<std::byte>>;
 
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
-std::span<std::span<std::byte>> rooms(const Exchange& exchange, const Bytes& bytes) {
+std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
   const auto ranks = static_cast<std::uint32_t>(exchange.world.size());
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    messages[rank] = exchange.compressor.room(exchange.exec, bytes(rank));
+    messages[rank] = exchange.compressor.take_buffer(exchange.exec, bytes(rank));
   }
   return messages;
 }

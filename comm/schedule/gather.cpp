@@ -55,7 +55,7 @@ Rounds run(Exchange& exchange) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto self = static_cast<std::size_t>(world.rank());
   const auto size = compress::message_bytes(part.count, part.k, exchange.compressor.codings());
-  const auto messages = rooms(exchange, [size](std::uint32_t) { return size; });
+  const auto messages = take_buffers(exchange, [size](std::uint32_t) { return size; });
   const auto views = workspace.take<compress::MessageView>(ranks);
   const bool stream_ordered = exchange.status != nullptr;
   encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),

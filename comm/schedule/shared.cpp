@@ -53,7 +53,7 @@ class Shared {
 
   /// Starts round 1: sends this rank's picks to all.
   void pick() {
-    messages_ = rooms(exchange_, [&](std::uint32_t rank) {
+    messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
       const std::uint32_t owner = owner_of(rank);
       return compress::message_bytes(part_.partition.local_count(owner), part_.owner_k[owner],
                                      codings_.without_values());
@@ -76,7 +76,8 @@ class Shared {
       exchange_.taken = taken_;
       for (std::uint32_t owner = 0; owner < ranks_; ++owner) take(owner);
     }
-    messages_ = rooms(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
+    messages_ =
+        take_buffers(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
     const std::size_t bytes = values_bytes(part_.owner_k[owner_of(self_)], codings_);
     for (auto& message : messages_) message = message.first(bytes);
     enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
@@ -92,15 +93,15 @@ class Shared {
       (void)open_values(Header::Kind::contribution, terms);
       terms[self_] = view_of(taken_[own].value);
     }
-    const auto sums = as_floats(room(most_k_ * sizeof(float))).first(k);
+    const auto sums = as_floats(take_buffer(most_k_ * sizeof(float))).first(k);
     auto message = std::as_writable_bytes(sums);
     if (!codings_.exact()) {
-      message = room(values_bytes(most_k_, codings_)).first(values_bytes(k, codings_));
+      message = take_buffer(values_bytes(most_k_, codings_)).first(values_bytes(k, codings_));
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
     if (!codings_.exact()) keep_missed(supports_[own], sums);
-    messages_ = rooms(exchange_, [&](std::uint32_t rank) {
+    messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
       return values_bytes(part_.owner_k[owner_of(rank)], codings_);
     });
     messages_[self_] = message;
@@ -128,8 +129,8 @@ class Shared {
   }
   std::size_t rank_of(std::uint32_t owner) const { return (owner + turn_) % ranks_; }
 
-  std::span<std::byte> room(std::size_t bytes) const {
-    return compressor_.room(exchange_.exec, bytes);
+  std::span<std::byte> take_buffer(std::size_t bytes) const {
+    return compressor_.take_buffer(exchange_.exec, bytes);
   }
 
   /// `stage`, for random numbers, counts from the part's first.
@@ -164,11 +165,11 @@ class Shared {
     const std::uint64_t k = part_.owner_k[owner];
     Taken taken{.owner = owner,
                 .index = supports_[owner].index,
-                .value = as_floats(room(k * sizeof(float)))};
+                .value = as_floats(take_buffer(k * sizeof(float)))};
     auto& message = outgoing_[rank_of(owner)];
     message = std::as_writable_bytes(taken.value);
     std::span<std::byte> coded;
-    if (!codings_.exact()) message = room(values_bytes(k, codings_));
+    if (!codings_.exact()) message = take_buffer(values_bytes(k, codings_));
     if (!codings_.exact() && rank_of(owner) != self_) coded = message;
     compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), exchange_.owned,
                      taken, coded);

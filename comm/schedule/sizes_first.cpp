@@ -35,17 +35,17 @@ const SizesFirst::Message& SizesFirst::add(Exchange& exchange, const Message& me
 
 void SizesFirst::send(Exchange& exchange, std::span<const std::byte> message, int peer) {
   const SizeWord word =
-      add(exchange, {.sent = message, .room = {}, .bytes = nullptr, .peer = peer}).word;
+      add(exchange, {.sent = message, .buffer = {}, .bytes = nullptr, .peer = peer}).word;
   *word.size = message.size();
   if (!on_host(exchange)) copy_to_device(exchange.exec, word);
   exchange.world.send(word.travels, peer);
   count_sent(exchange, peer, word.travels.size());
 }
 
-void SizesFirst::receive(Exchange& exchange, std::span<std::byte> room, int peer,
+void SizesFirst::receive(Exchange& exchange, std::span<std::byte> buffer, int peer,
                          std::uint64_t* bytes) {
   const SizeWord word =
-      add(exchange, {.sent = {}, .room = room, .bytes = bytes, .peer = peer}).word;
+      add(exchange, {.sent = {}, .buffer = buffer, .bytes = bytes, .peer = peer}).word;
   exchange.world.recv(word.travels, peer, nullptr);
 }
 
@@ -69,13 +69,13 @@ Ticket SizesFirst::follow(Exchange& exchange) {
       continue;
     }
     const std::uint64_t size = *message->word.size;
-    if (size > message->room.size()) {
+    if (size > message->buffer.size()) {
       throw CommError("rank " + std::to_string(message->peer) + " has a message of " +
                       std::to_string(size) + " bytes for rank " + std::to_string(world.rank()) +
-                      ", longer than its buffer of " + std::to_string(message->room.size()));
+                      ", longer than its buffer of " + std::to_string(message->buffer.size()));
     }
     *message->bytes = size;
-    world.recv(message->room.first(size), message->peer, message->bytes);
+    world.recv(message->buffer.first(size), message->peer, message->bytes);
   }
   first_ = last_ = nullptr;
   return world.start(exchange.exec);

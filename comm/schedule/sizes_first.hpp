@@ -31,7 +31,7 @@ class SizesFirst {
   /// Enqueues the size of a message to `peer`, and keeps the message.
   void send(Exchange& exchange, std::span<const std::byte> message, int peer);
   /// Likewise for a receipt; `bytes` becomes the size.
-  void receive(Exchange& exchange, std::span<std::byte> room, int peer, std::uint64_t* bytes);
+  void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uint64_t* bytes);
 
   /// Whether messages wait for their sizes. If start was called since, call follow() when it is
   /// done.
@@ -42,7 +42,7 @@ class SizesFirst {
  private:
   struct Message {
     std::span<const std::byte> sent;  // or
-    std::span<std::byte> room;
+    std::span<std::byte> buffer;
     std::uint64_t* bytes;  // of a received message; null for a sent one
     int peer;
     SizeWord word = {};

@@ -119,10 +119,10 @@ class TwoLevel {
       if (!serves(rail)) {
         const int server = rails_.server(rail);
         for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-          const auto room = room_for_outcome(rail, sender);
+          const auto buffer = take_outcome_buffer(rail, sender);
           views[sender] = {};
-          views[sender].bytes = room;
-          receive(exchange_, room, server, &received_[rail][sender], size);
+          views[sender].bytes = buffer;
+          receive(exchange_, buffer, server, &received_[rail][sender], size);
         }
         continue;
       }
@@ -213,13 +213,13 @@ class TwoLevel {
     for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
       MessageView& view = messages_[rail][sender];
       if (!view.bytes.empty()) continue;
-      exchange_.compressor.pack(exchange_.exec, view, room_for_outcome(rail, sender));
+      exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender));
     }
   }
-  std::span<std::byte> room_for_outcome(std::size_t rail, std::uint32_t sender) const {
+  std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const {
     const Header header = header_of_outcome(rail, sender);
-    return exchange_.compressor.room(exchange_.exec,
-                                     compress::most_bytes(header, exchange_.compressor.codings()));
+    return exchange_.compressor.take_buffer(
+        exchange_.exec, compress::most_bytes(header, exchange_.compressor.codings()));
   }
 
   /// Opens the headers of the gradients that came, which must be of the same call.
@@ -270,16 +270,16 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (serves(rail)) floats += locals_.size() * shards_[rail].part.count;
     }
-    scratch_ = room_for(std::max(floats, exchange_.part.count));
+    scratch_ = take_floats(std::max(floats, exchange_.part.count));
     std::span<float> rest = scratch_;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       gathered_[rail] = {};
       if (!serves(rail)) continue;
       const std::uint64_t count = shards_[rail].part.count;
       const auto next = [&] {
-        const auto room = rest.first(count);
+        const auto buffer = rest.first(count);
         rest = rest.subspan(count);
-        return room;
+        return buffer;
       };
       Gathered& gathered = gathered_[rail];
       gathered = {.sum = next(),
@@ -288,16 +288,16 @@ class TwoLevel {
       for (std::size_t sender = 0; sender < locals_.size(); ++sender) {
         const bool own = locals_[sender] == self_;
         gathered.gradients[sender] = own ? std::span<float>() : next();
-        gathered.headers[sender] = own ? std::span<std::byte>() : header_room();
+        gathered.headers[sender] = own ? std::span<std::byte>() : take_header();
       }
     }
   }
-  std::span<float> room_for(std::uint64_t floats) const {
-    const auto room = exchange_.compressor.room(exchange_.exec, floats * sizeof(float));
-    return {reinterpret_cast<float*>(room.data()), floats};
+  std::span<float> take_floats(std::uint64_t floats) const {
+    const auto buffer = exchange_.compressor.take_buffer(exchange_.exec, floats * sizeof(float));
+    return {reinterpret_cast<float*>(buffer.data()), floats};
   }
-  std::span<std::byte> header_room() const {
-    return exchange_.compressor.room(exchange_.exec, sizeof(Header));
+  std::span<std::byte> take_header() const {
+    return exchange_.compressor.take_buffer(exchange_.exec, sizeof(Header));
   }
 
   /// If the residual may hold something outside of the shards that this rank serves, sends
@@ -305,12 +305,12 @@ class TwoLevel {
   void fold_in_strays() {
     const Stopwatch watch(exchange_.stats.select_seconds);
     // Taken in any case, so that no later call allocates; touched only if needed.
-    const auto room = room_for(exchange_.part.count);
+    const auto buffer = take_floats(exchange_.part.count);
     for (std::size_t i = 0; i < outgoing_.size(); ++i) {
       const Piece& piece = exchange_.part.pieces[i];
       outgoing_[i] = piece.elements;
       if (!piece.state->dirty || piece.state->confined_to == exchange_.header.bucket) continue;
-      const auto folded = room.subspan(piece.base, piece.elements.size());
+      const auto folded = buffer.subspan(piece.base, piece.elements.size());
       kernels::copy(exchange_.exec, std::as_writable_bytes(folded), std::as_bytes(piece.elements));
       kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
       outgoing_[i] = folded;
@@ -320,7 +320,7 @@ class TwoLevel {
   void send_gradient(int server) {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (rails_.server(rail) != server) continue;
-      const auto header = header_room();
+      const auto header = take_header();
       exchange_.compressor.announce(exchange_.exec, header_of_gradient(rail), header);
       send(header, server);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
@@ -340,8 +340,8 @@ class TwoLevel {
       const Gathered& gathered = gathered_[rail];
       world.recv(gathered.headers[sender], locals_[sender], nullptr);
       for (const Piece& piece : shards_[rail].part.pieces) {
-        const auto room = gathered.gradients[sender].subspan(piece.base, piece.elements.size());
-        world.recv(std::as_writable_bytes(room), locals_[sender], nullptr);
+        const auto buffer = gathered.gradients[sender].subspan(piece.base, piece.elements.size());
+        world.recv(std::as_writable_bytes(buffer), locals_[sender], nullptr);
       }
     }
   }
@@ -379,11 +379,11 @@ class TwoLevel {
       if (!serves(rail)) continue;
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i, ++at) {
         const auto residual = shards_[rail].part.pieces[i].residual();
-        const auto room = room_for(residual.size());
+        const auto buffer = take_floats(residual.size());
         saved[at] = {.residual = residual, .before = {}};
         if (!whole(shards_[rail].places[i]).state->dirty) continue;
-        kernels::copy(exchange_.exec, std::as_writable_bytes(room), std::as_bytes(residual));
-        saved[at].before = room;
+        kernels::copy(exchange_.exec, std::as_writable_bytes(buffer), std::as_bytes(residual));
+        saved[at].before = buffer;
       }
     }
     exchange_.saved = saved;
