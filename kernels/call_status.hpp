@@ -8,14 +8,14 @@
 namespace winnow::kernels {
 
 /// The state of a call that kernels consult while its work runs, in the memory of exec.place. All
-/// zero where a call begins.
+/// zero at the beginning of a call.
 struct CallStatus {
   std::uint32_t spoiled;     ///< 1: a message is poisoned or not sound, so none may be read
   std::uint32_t not_finite;  ///< 1: some sum is not finite; kernels that sum raise it themselves
   std::uint32_t unsound;     ///< ~ of the lowest number of a message that is not sound, or 0
 };
 
-/// That messages may be read, as far as the status says; and that the bucket is to become NaN.
+/// Conditions on a status: that messages may be read, and that the bucket must become NaN.
 inline Condition sound(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 1, .any = false};
 }
@@ -23,8 +23,8 @@ inline Condition refused(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 2, .any = true};
 }
 
-/// What the host reads about calls, in memory that it shares with exec.place: page-locked for a
-/// device, which writes `done` last.
+/// The outcome of calls, in memory that the host shares with exec.place: page-locked for a device,
+/// which writes `done` last.
 struct CallReport {
   std::uint64_t unsound_call;  ///< 1 + the number of the first call that met a message which is not
                                ///< sound
@@ -33,7 +33,7 @@ struct CallReport {
   std::uint64_t done;  ///< 1 + the highest number of a call whose work is done
 };
 
-/// How a call ends, and where that is noted.
+/// The end of a call, and the words that record it.
 struct CallEnd {
   CallStatus* status;      ///< becomes zero, for the next call
   std::uint64_t number;    ///< of the call; those that are enqueued later have no lower ones

@@ -10,7 +10,7 @@ namespace winnow::kernels {
 /// elements[i] *= factor.
 void scale(const Exec& exec, std::span<float> elements, float factor);
 
-/// *not_finite becomes 1 where some element is NaN or infinite, and stays as it is elsewhere.
+/// *not_finite becomes 1 if an element is NaN or infinite, else it stays.
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);
 
 }  // namespace winnow::kernels

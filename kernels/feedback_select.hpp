@@ -12,8 +12,8 @@
 
 namespace winnow::kernels {
 
-/// What a parameter carries from one step's selection to the next: a lower bound of |acc| under
-/// which nothing is expected to be among the k largest. It chooses the work, never the result.
+/// The state of a parameter's selection from step to step: a lower bound of |acc| under which
+/// nothing is expected to be among the k largest. It chooses the work, never the result.
 /// All zero before the first step.
 struct SelectBound {
   float bound = 0;      ///< candidates have |acc| >= bound
@@ -54,14 +54,14 @@ struct SelectResult {
   std::uint64_t candidates;  ///< elements that reached the bound, 2k + 4096 for more; k <=
                              ///< candidates when it was good (reference: all finite elements)
   std::uint32_t passes;      ///< 1, or 2 where the bound was too high and the pass was repeated
-  std::uint64_t listed = 0;  ///< own elements that reach own.bound; the list is only good where all
-                             ///< of them found room
+  std::uint64_t listed = 0;  ///< own elements that reach own.bound; the list is only good if all of
+                             ///< them found room
   float listed_by = 0;       ///< the bound of own elements that the pass went by
   bool overflow = false;     ///< select_sums on a device: terms name more than `touched` has room
                              ///< for; nothing of this is right, the call is repeated dense
 };
 
-/// What a pass leaves in the gradient.
+/// The gradient's content after a pass.
 enum class GradientAfter : std::uint8_t {
   zero,
   fed,  ///< what ordered_sum can write its sums over (OrderedSumJob::sum_is_fed): on the host
@@ -69,7 +69,7 @@ enum class GradientAfter : std::uint8_t {
         ///< acc is not finite
 };
 
-/// What feedback_select works on: memory of exec.place.
+/// The input of feedback_select, in the memory of exec.place.
 struct FeedbackSelectJob {
   FeedbackSpans spans = {};
   std::uint32_t base = 0;               ///< added to each index: position of the first element
@@ -77,8 +77,8 @@ struct FeedbackSelectJob {
   std::span<float> value = {};
   SelectBound* state = nullptr;  ///< carried from step to step
   SelectResult* result = nullptr;
-  /// Where not null, read in the place of spans.own.bound when the work runs: the bound of
-  /// select_sums' state, say. Any number is good: one of 0 lists all that there is room for.
+  /// If not null, read instead of spans.own.bound when the work runs: the bound of select_sums'
+  /// state, say. Any number is good: one of 0 lists all that there is room for.
   const float* own_bound = nullptr;
   GradientAfter gradient_after = GradientAfter::zero;
 };
@@ -95,14 +95,14 @@ struct FeedbackSelectJob {
 /// units wants own_bound. Throws UsageError for wrong sizes.
 void feedback_select(const Exec& exec, const FeedbackSelectJob& job);
 
-/// The most scratch that feedback_select takes, in bytes, where k of `count` elements are selected
-/// and own.index has room for `listed`. Reference: 8 an element; cpu: 8 an element at most, or
+/// The most scratch that feedback_select takes, in bytes, if k of `count` elements are selected and
+/// own.index has room for `listed`. Reference: 8 an element; cpu: 8 an element at most, or
 /// threads * (2k + 4096) * 8, and 8 for each of `listed` and thread; a device: 16 (k + 2048). And a
 /// few.
 std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
                                     std::size_t listed = 0);
 
-/// What feedback_threshold works on, likewise.
+/// The input of feedback_threshold, likewise.
 struct FeedbackThresholdJob {
   FeedbackSpans spans = {};
   std::uint32_t base = 0;  ///< as in FeedbackSelectJob
@@ -116,7 +116,7 @@ struct FeedbackThresholdJob {
   GradientAfter gradient_after = GradientAfter::zero;
 };
 
-/// The same pass with a bound in the place of k: all finite elements with |acc| >= bound,
+/// That pass with a bound instead of k: all finite elements with |acc| >= bound,
 /// result->candidates many, are selected, ascending, behind what the list has. Where the room does
 /// not do the host refuses; a device leaves what finds none in the residual.
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job);

@@ -17,8 +17,8 @@ void widen(const Exec& exec, ElementType type, std::span<const std::uint16_t> in
 void narrow(const Exec& exec, ElementType type, std::span<const float> in,
             std::span<std::uint16_t> out);
 
-/// *too_large becomes 1 where narrow would not make a finite number of some in[i] * factor, and
-/// stays as it is elsewhere.
+/// *too_large becomes 1 if narrow would not make a finite number of some in[i] * factor, else it
+/// stays.
 void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
           std::uint32_t* too_large);
 

@@ -12,8 +12,8 @@
 
 namespace winnow::kernels {
 
-// Messages are checked where they lie. To kernels a header is bytes, in which the caller's layout
-// names two fields. Lists of messages are the host's; a device takes them with its launches.
+// Messages are checked in place. To kernels a header is bytes; the caller's layout names two fields
+// in them. Lists of messages are the host's; a device takes them with its launches.
 
 inline constexpr std::size_t kHeaderBytes = 64;
 /// std::bit_cast of a header.
@@ -30,7 +30,7 @@ struct ReceivedMessage {
   std::span<const std::byte> bytes;    ///< 8-byte aligned
   HeaderBytes expected;                ///< but for the poison flag and the checksum
   const std::uint64_t* sum = nullptr;  ///< its checksum, by checksums
-  /// Each null, or a word that is not 0 where a part of the message was refused.
+  /// Each null, or a word that is not 0 if a part of the message was refused.
   std::array<const std::uint32_t*, 2> refused = {};
   std::uint32_t number = 0;  ///< by which a CallStatus names it
 };

@@ -15,7 +15,7 @@ struct OrderedSumJob {
   std::uint64_t begin = 0;  ///< position of sum[0]
   std::span<float> sum = {};
   float factor = 1;
-  /// If not null, becomes 1 where some sum is not finite, and stays as it is elsewhere.
+  /// If not null, becomes 1 if a sum is not finite, else it stays.
   std::uint32_t* not_finite = nullptr;
   /// `sum` is as a pass with GradientAfter::fed left it: on the host all zeros, so that a body may
   /// write only what terms name.
@@ -25,7 +25,7 @@ struct OrderedSumJob {
 /// Writes positions [begin, begin + sum.size()) of the sum of the terms in their order, times
 /// factor:
 ///   sum[i] = (((0 + terms[0][begin + i]) + terms[1][begin + i]) + ...) * factor
-/// where a term that says nothing of a position is left out. Tile by tile, so that each sum is
+/// A term that does not name a position is left out there. Tile by tile, so that each sum is
 /// written once, without atomics, and no term is ever decoded whole. Bit-identical for every place
 /// and number of threads.
 void ordered_sum(const Exec& exec, const OrderedSumJob& job);

@@ -13,7 +13,7 @@
 
 namespace winnow::kernels {
 
-// Values by local number of one owner, on their way to where its positions lie. No operation needs
+// Values by local number of one owner, on their way to its positions. No operation needs
 // scratch, and a CUDA graph can capture each. UsageError for wrong sizes.
 
 /// Elements that begin at a position, a multiple of Partition::kUnit.
@@ -22,7 +22,7 @@ struct PlacedSpan {
   std::uint64_t base = 0;
 };
 
-/// What the values are, and where their positions lie.
+/// The values, and the elements at their positions.
 struct OwnedJob {
   Partition partition{1, 0};
   std::uint32_t owner = 0;
@@ -30,8 +30,8 @@ struct OwnedJob {
                                    ///< nowhere
   Term values =
       {};  ///< a list by local number, or a value for each of them from 0 on; coded or not
-  /// Where not null, how many of the list there are, read when the work runs: at most as many as
-  /// it has room for. In the memory of exec.place.
+  /// If not null, the number of entries in the list, read when the work runs: at most as many as it
+  /// has room for. In the memory of exec.place.
   const std::uint64_t* count = nullptr;
 
   /// How many values there are room for.
@@ -43,15 +43,14 @@ struct OwnedJob {
 /// element += value.
 void add_owned(const Exec& exec, const OwnedJob& job);
 
-/// element = value, where that is finite.
+/// element = value, if that is finite.
 void store_owned(const Exec& exec, const OwnedJob& job);
 
-/// element = value * factor; *not_finite becomes 1 where some element is not finite, and stays as
-/// it is elsewhere.
+/// element = value * factor; *not_finite becomes 1 if an element is not finite, else it stays.
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite);
 
-/// taken[j] = element, which becomes 0, at the positions of job.values; 0 where there is none. The
-/// values themselves are not read: taken may be their memory.
+/// taken[j] = element, which becomes 0, at the positions of job.values; 0 if a position is of no
+/// piece. The values themselves are not read: taken may be their memory.
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken);
 
 }  // namespace winnow::kernels

@@ -12,9 +12,9 @@
 
 namespace winnow::kernels {
 
-/// What poisons a message: a word that is not 0, such as kernels raise where they meet what is not
-/// finite; or a selection that is not finite, or whose room did not do (SelectResult::overflow). As
-/// many as there are, none too.
+/// The sources that can poison a message, any number of each: words that are not 0, which kernels
+/// set if a number is not finite; and selections that are not finite or that ran out of room
+/// (SelectResult::overflow).
 struct PoisonSources {
   std::span<const std::uint32_t> words = {};
   std::span<const SelectResult> results = {};
@@ -26,13 +26,13 @@ struct SealJob {
   HeaderBytes header = {};       ///< but for poison and the checksum
   HeaderLayout layout = {};
   PoisonSources poison = {};
-  std::uint32_t* poisoned = nullptr;  ///< where not null, becomes 1 where a source says so
+  std::uint32_t* poisoned = nullptr;  ///< if not null, becomes 1 if a source says so
   std::size_t padding = 0;  ///< bytes at the end, below 8, which may hold anything and become 0
   std::uint64_t count = 0;  ///< positions that the indices may name
   std::span<const std::uint32_t> index = {};  ///< ascending, below count
 };
 
-/// Each writes the index part in its coding, the header, with poison where a source says so, the
+/// Each writes the index part in its coding, the header, with poison if a source says so, the
 /// padding and the checksum: on a device in one pass over the message. `seal` is for a message
 /// without indices. UsageError for wrong sizes.
 void seal(const Exec& exec, const SealJob& job);

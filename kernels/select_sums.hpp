@@ -16,7 +16,7 @@ namespace winnow::kernels {
 struct OwnedSums {
   OwnUnits own = {};                     ///< with the list that feedback_select left; its `bound`
                                          ///< is not looked at
-  std::span<const float> residual = {};  ///< of the parameter: acc, where own
+  std::span<const float> residual = {};  ///< of the parameter: acc at own elements
   std::uint64_t begin = 0;               ///< local number of its first own element
   std::uint64_t count = 0;               ///< own elements
   std::uint64_t most = 0;                ///< that terms may ever name, for scratch of a fixed size
@@ -27,7 +27,7 @@ struct SumLists {
   std::span<std::uint32_t> index = {};    ///< of the sums that are selected
   std::span<float> value = {};            ///< they
   std::span<std::uint32_t> touched = {};  ///< room for all elements that some term names, on a
-                                          ///< device OwnedSums::most or, where that is less, count
+                                          ///< device OwnedSums::most or, if that is less, count
   std::span<float> sum = {};              ///< and for their sums
 };
 
@@ -71,7 +71,7 @@ struct KeepSumsJob {
 };
 
 /// The sums of select_sums, and in the place of the k largest all with |sum| >= fed->listed_by,
-/// result->candidates many, behind what the list has; none where a sum is not finite. Scratch as
+/// result->candidates many, behind what the list has; none if a sum is not finite. Scratch as
 /// select_sums has it, for k = 0.
 void keep_sums(const Exec& exec, const KeepSumsJob& job);
 

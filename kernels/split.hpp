@@ -15,7 +15,7 @@ namespace winnow::kernels {
 // A list of selected elements, owner by owner: what goes into the message to each. A CUDA graph can
 // capture the operations. UsageError for wrong sizes.
 
-/// What split_by_owner works on.
+/// The input and output of split_by_owner.
 struct SplitJob {
   SparseView list = {};  ///< by position of the partition
   Partition partition{1, 0};

@@ -17,7 +17,7 @@ struct SparseView {
   std::span<const float> value;  ///< as many as index
 };
 
-/// What one rank adds to a sum, in one of four forms:
+/// One rank's term of a sum, in one of four forms:
 ///   index and value   a list: values at some positions, ascending
 ///   index and coded   a list whose `count` values kernels::quantize has written
 ///   value alone       a value at every position from 0 on
@@ -40,11 +40,11 @@ namespace cuda {
 struct DeviceTerm;
 }
 
-/// Terms of the host, and where a device reads them. Any operation takes a list that is not placed
-/// as well; on a device it then places it itself, if it has to.
+/// Terms of the host, and a device's copy. Any operation also takes a list that is not placed; on a
+/// device it then places the list itself, if it has to.
 struct PlacedTerms {
   std::span<const Term> host = {};
-  const cuda::DeviceTerm* there = nullptr;  ///< not null on a device, where they are placed
+  const cuda::DeviceTerm* there = nullptr;  ///< not null on a device, once they are placed
 };
 
 /// As many terms travel with a launch of ordered_sum.

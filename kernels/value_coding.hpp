@@ -36,7 +36,7 @@ struct ValueCoding {
 /// A coding with its parameters: what the header of a message says.
 struct ValueFormat {
   const ValueCoding* coding = nullptr;
-  std::uint32_t block = 0;  ///< a power of two from 64 to 65536 where the coding has scales, else 0
+  std::uint32_t block = 0;  ///< a power of two from 64 to 65536 if the coding has scales, else 0
   Rounding rounding = Rounding::nearest;
 };
 
@@ -55,7 +55,7 @@ std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k);
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out);
 
-/// What feedback_quantize works on. Spans and words lie in the memory of exec.place.
+/// The input and output of feedback_quantize. Spans and words lie in the memory of exec.place.
 struct FeedbackQuantizeJob {
   /// Ascend by base; positions between them are gaps, whose acc is 0.
   Placed<FeedbackPiece> pieces = {};
@@ -67,8 +67,8 @@ struct FeedbackQuantizeJob {
   /// By owner: value_bytes(format, local_count(owner)) bytes, 8-byte aligned; of self ignored.
   std::span<const std::span<std::byte>> out = {};
   std::span<float> own = {};             ///< local_count(self) elements, or none without self
-  std::uint32_t* not_finite = nullptr;   ///< becomes 1 where an acc is not finite
-  const RandomKey* key_there = nullptr;  ///< where not null, the key when the work runs
+  std::uint32_t* not_finite = nullptr;   ///< becomes 1 if an acc is not finite
+  const RandomKey* key_there = nullptr;  ///< if not null, the key when the work runs
 };
 
 /// Error feedback and coding of all elements in one fused pass over memory: for each position
@@ -88,9 +88,9 @@ struct CheckValuesJob {
   std::uint32_t* refused = nullptr;       ///< in the memory of exec.place
 };
 
-/// *refused becomes 1 where `coded` is nothing that quantize may have written, and stays as it is
-/// elsewhere: scales are not negative and so small that what they decode to is finite, no code is
-/// outside the coding's range, padding is zero. Values without scales are not looked at.
+/// *refused becomes 1 if quantize cannot have written `coded`, else it stays: scales are not
+/// negative and so small that they decode to finite values, no code is outside the coding's range,
+/// padding is zero. Values without scales are not looked at.
 void check_values(const Exec& exec, const CheckValuesJob& job);
 
 /// Decodes values [begin, begin + out.size()) of k.

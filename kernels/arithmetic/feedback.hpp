@@ -4,7 +4,7 @@
 
 namespace winnow::kernels {
 
-// What kernels do to one element. constexpr makes these device functions too (nvcc's
+// The arithmetic on one element. constexpr makes these device functions too (nvcc's
 // --expt-relaxed-constexpr), so every body of a kernel computes the same bits; no expression may
 // be contracted into a fused multiply-add (-ffp-contract=off, -fmad=false).
 

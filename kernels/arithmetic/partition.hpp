@@ -29,8 +29,8 @@ class Partition {
     const std::uint32_t from_end = owners_ - turn(group);
     return place < from_end ? place + owners_ - from_end : place - from_end;
   }
-  /// The unit of `owner` in a group; units() or more where it has none there, which only the last
-  /// group can bring about.
+  /// The unit of `owner` in a group; units() or more if it has none there, which only happens in
+  /// the last group.
   constexpr std::uint64_t unit_of(std::uint32_t owner, std::uint64_t group) const {
     const std::uint32_t first = turn(group);
     return group * owners_ + (owner >= first ? owner - first : owner + owners_ - first);
@@ -39,7 +39,7 @@ class Partition {
   constexpr std::uint64_t local_count(std::uint32_t owner) const {
     return local_before(owner, count_);
   }
-  /// Those of them that lie before a position.
+  /// Positions of `owner` before a position.
   constexpr std::uint64_t local_before(std::uint32_t owner, std::uint64_t position) const {
     const std::uint64_t group = position / kUnit / owners_, first = unit_of(owner, group) * kUnit;
     const std::uint64_t past = position < first ? 0 : position - first;

@@ -11,7 +11,7 @@
 
 namespace winnow::kernels {
 
-// What a reduction does to one element of two ranks, for all bodies. Every operation is
+// The arithmetic of a reduction on one element of two ranks, for all bodies. Every operation is
 // commutative, and but for float sums and products associative too, to the bit.
 
 /// Integers wrap: modulo 2^bits.

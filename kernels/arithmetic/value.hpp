@@ -13,8 +13,8 @@
 
 namespace winnow::kernels {
 
-// What each value coding does to one value; SIMD and device bodies compute the same bits. A coding
-// is a struct with
+// The arithmetic of each value coding on one value; SIMD and device bodies compute the same bits. A
+// coding is a struct with
 //   kLine                      its line of the table
 //   scale(values)              the scale of a block; 0: everything in it is coded as zero
 //   inverse(scale)             by which nearest and stochastic multiply

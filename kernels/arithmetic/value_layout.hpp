@@ -10,7 +10,7 @@
 
 namespace winnow::kernels {
 
-/// Where the scales and the codes of k values lie in their bytes.
+/// The places of the scales and the codes of k values in their bytes.
 struct ValueLayout {
   std::uint64_t scales;       ///< how many; they start at byte 0
   std::uint64_t scale_bytes;  ///< with padding: where the codes start

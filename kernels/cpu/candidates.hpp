@@ -31,7 +31,7 @@ struct Candidates {
   std::array<std::uint32_t, kBins> histogram;
 };
 
-/// What remains of a set of candidates: all whose magnitude is above, and the first `ties` that
+/// The rest of a set of candidates: all whose magnitude is above, and the first `ties` that
 /// equal it.
 struct Cut {
   std::uint32_t magnitude;

@@ -149,7 +149,7 @@ class PieceCursor {
   std::span<const FeedbackPiece>::iterator piece_, end_;
 };
 
-/// What one thread works with.
+/// The state of one thread.
 struct Walk {
   const FeedbackQuantizeJob& job;
   std::size_t chunk;
@@ -172,7 +172,7 @@ struct Walk {
     return cursor.run_from(at, at < count ? std::min<std::uint64_t>(chunk, count - at) : 0);
   }
 
-  /// Where unit `i` of an owner's chunk starts.
+  /// The first position of unit `i` of an owner's chunk.
   std::uint64_t position(std::uint64_t step, std::uint32_t owner, std::size_t i) const {
     const std::uint32_t owners = job.partition.owners();
     const std::uint32_t turn = owner >= leader[i] ? owner - leader[i] : owner + owners - leader[i];

@@ -110,7 +110,7 @@ std::size_t most_candidates(const Ranges& ranges, std::size_t p, std::size_t k) 
   return std::min(ranges.end(p) - ranges.begin(p), 2 * k + kSpare);
 }
 
-/// What threads list of own units.
+/// The threads' lists of own elements.
 std::span<OwnList> take_lists(Workspace& workspace, std::size_t threads, const OwnUnits& own) {
   const std::span<OwnList> lists = workspace.take<OwnList>(threads);
   for (OwnList& list : lists) {

@@ -10,14 +10,14 @@
 
 namespace winnow::kernels::cpu {
 
-/// Where a pass finds acc.
+/// The source of acc for a pass.
 enum class Pass {
   first,     ///< gradient + decay * residual
   repeated,  ///< in the residual, with marks in the gradient
   plain,     ///< in the residual; there is no gradient, and all is finite
 };
 
-/// What is streamed.
+/// The input of a pass.
 struct Stream {
   float* gradient;
   float* residual;
@@ -28,7 +28,7 @@ struct Stream {
   OwnUnits own;
 };
 
-/// What one thread lists of own units.
+/// One thread's list of own elements.
 struct OwnList {
   std::uint32_t* index;
   float* value;

@@ -161,8 +161,8 @@ class Range {
   std::span<std::size_t> cursors_;  // of each term: the first entry not yet added
   std::uint64_t begin_, end_;
   std::size_t next_listed_ = 0;
-  // Of the tile: a bit for each element that terms name, and for each that is listed; where the
-  // acc of each unit lies; the sums of what is marked.
+  // The marks of the tile: a bit for each element that terms name, and for each that is listed;
+  // where the acc of each unit lies; the sums of what is marked.
   std::array<std::uint64_t, kTileUnits> touched_, listed_;
   std::array<const float*, kTileUnits> acc_;
   std::array<float, kTile> sums_;  // of the others: anything
@@ -229,7 +229,7 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   const auto index = workspace.take<std::uint32_t>(room);
   const auto value = workspace.take<float>(room);
 
-  // Where the output of each range begins: no earlier than the ranges before it can fill.
+  // The output of each range begins no earlier than the ranges before it can fill.
   const auto begin_of = [&](std::size_t p) { return owned.begin + ranges.begin(p); };
   for (std::size_t p = 0; p < ranges.size(); ++p) {
     std::size_t entries = 0;

@@ -9,7 +9,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// Of one thread.
+/// Runs in one thread.
 struct EndCall {
   using Task = CallEnd;
   struct Shared {};

@@ -66,7 +66,7 @@ struct CheckValues {
   }
 };
 
-/// Of codes of which all are sound only the last word, which may be padded, is looked at.
+/// For a coding all of whose codes are sound, only the last word, which may be padded, is checked.
 inline CheckTask make_check_task(const CheckValuesJob& job) {
   const ValueLayout layout(job.format, job.k);
   const std::uint64_t words = (layout.bytes - layout.scale_bytes) / 8;

@@ -26,13 +26,13 @@ struct ChecksumRoom {
 
 // Terms are integers modulo 2^64, so the order in which threads and blocks add theirs is all one.
 
-/// What a word that is not of a pair adds.
+/// The share of a word that is not of a pair.
 WINNOW_DEVICE std::uint64_t sum_of_last(const SummedBytes& of) {
   if (!of.has_last) return 0;
   return sum_of_pair(of.pairs, simt::load_word<std::uint32_t>(of.bytes + 8 * of.pairs));
 }
 
-/// Of the block: adds what its threads have summed to *total.
+/// For the block: adds the sums of its threads to *total.
 WINNOW_DEVICE void add_of_block(ChecksumRoom& shared, std::uint64_t sum, std::uint64_t* total) {
   sum = simt::warp_sum(sum);
   if (simt::lane() == 0) shared.sums[simt::thread() / simt::kLanes] = sum;

@@ -86,8 +86,8 @@ struct EliasFanoDecode {
   }
 };
 
-/// What the decoder cannot see while it writes: that indices ascend, and the padding of the low
-/// part. Ones in that of the high part name positions that are too large.
+/// Checks that the decoder cannot make while it writes: that indices ascend, and the padding of the
+/// low part. Ones in that of the high part name positions that are too large.
 struct EliasFanoCheck {
   using Task = EliasFanoTask;
   struct Shared {};

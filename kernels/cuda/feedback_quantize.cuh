@@ -22,7 +22,7 @@
 //    block (values::sum_of_magnitudes), so a thread walks each chain through shared memory.
 // 2. Code: the codes go to the message, and what they miss to the residual.
 //
-// Of a span that is one tile, as all are up to blocks of 2048 values, step 2 finds acc in the
+// For a span that is one tile, as all are up to blocks of 2048 values, step 2 finds acc in the
 // registers; of a longer one it reads again.
 
 namespace winnow::kernels::cuda {
@@ -54,7 +54,7 @@ struct RandomWords {
       : name(task.key_at != nullptr ? *task.key_at : task.key), key(Philox::key(name)) {
     name.stage += task.owner;
   }
-  /// Those of values 4 * quarter and on.
+  /// The random words of values 4 * quarter to 4 * quarter + 3.
   WINNOW_DEVICE Philox::Words of(std::uint64_t quarter) const {
     return Philox::words(Philox::counter(name, quarter), key);
   }
@@ -184,7 +184,7 @@ struct FeedbackQuantize {
     return end - first < task.block ? static_cast<std::uint32_t>(end - first) : task.block;
   }
 
-  /// Of scale block s of the span, to the message and to all threads.
+  /// The scale of block s of the span, to the message and to all threads.
   WINNOW_DEVICE static void write_scale(Shared& shared, const Task& task, std::uint64_t begin,
                                         std::uint64_t end, std::uint32_t s, float scale) {
     shared.scale[s] = scale;

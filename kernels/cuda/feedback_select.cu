@@ -12,7 +12,7 @@ std::size_t feedback_select_scratch(const Exec&, std::size_t count, std::size_t 
   return SelectScratch(count, select_capacity(count, k, {})).bytes;
 }
 
-// Where the carried bound was good it reads gradient and residual once and writes the residual
+// If the carried bound was good it reads gradient and residual once and writes the residual
 // once, by 16 bytes where they are aligned to them; else it reads the residual up to 4 times more.
 void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
   Workspace& workspace = scratch_of(exec);

@@ -28,11 +28,12 @@
 //    back into the residual, and from there on the whole residual stands for the candidates.
 // 3. ClearMarks, where something is not finite and the gradient is to be zero.
 //
-// Where all that reaches a given bound is to be kept, StreamPass does it all: its candidates go to
+// If all that reaches a given bound must be kept, StreamPass does it all: its candidates go to
 // the message, behind those of parameters before. Only ClearMarks may follow.
 //
-// What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
-// Fewer than k finite elements: all of them are kept, and the lowest positions of others, as 0.
+// A kernel that has nothing to do returns at once, so a step is the same launches whatever the
+// numbers are. Fewer than k finite elements: all of them are kept, and the lowest positions of
+// others, as 0.
 
 namespace winnow::kernels::cuda {
 
@@ -47,17 +48,18 @@ struct StreamPass {
     DigitRoom digits;
   };
 
-  /// Of a candidate: in scratch, or in a list of several parameters.
+  /// The place of a candidate: in scratch, or in a list of several parameters.
   using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
 
-  /// What elements must reach: a magnitude, and |acc| of own ones. And where candidates begin.
+  /// The bounds that elements must reach: a magnitude, and |acc| of own ones. And where candidates
+  /// begin.
   struct Bounds {
     std::uint32_t competing;
     float own;
     Place begin;
   };
 
-  /// What a thread has met.
+  /// A thread's findings.
   struct Met {
     std::uint32_t highest, not_finite, own_not_finite;
   };
@@ -95,8 +97,8 @@ struct StreamPass {
  private:
   static constexpr std::uint32_t kUnknown = ~0U;  // as a bound
 
-  /// What competing elements must reach. Where it is to come from a sample, the block of the first
-  /// tile takes it and the others wait, for from here on they write what it reads.
+  /// The bound that competing elements must reach. If it must come from a sample, the block of the
+  /// first tile takes it and the others wait, for from here on they write what it reads.
   WINNOW_DEVICE static std::uint32_t find_bound(Shared& shared, const Task& task, bool is_first) {
     SelectControl& control = *task.control;
     const SelectBound state = *task.state;
@@ -200,7 +202,7 @@ struct StreamPass {
     }
   }
 
-  /// Those elements of a vector that reach the bound, as candidates from number `at` on.
+  /// The elements of a vector that reach the bound, as candidates from number `at` on.
   WINNOW_DEVICE static void move_candidates(const Task& task, std::uint32_t first, unsigned reaches,
                                             float (&acc)[4], Place at) {
     for (unsigned e = 0; e < 4; ++e) {
@@ -280,7 +282,7 @@ void for_each_select_kernel(const SelectTask& task, unsigned blocks, const Stage
   if (task.zero_gradient) stage(ClearMarks{}, blocks);
 }
 
-/// The same for one that keeps all that reaches a bound.
+/// Likewise for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_threshold_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
   if (task.has_own) {

@@ -11,7 +11,7 @@ namespace winnow::kernels::cuda {
 namespace {
 
 /// Calls each(job, scratch) with zeros to count the ones of the job's row, of words_of(job) words.
-/// Those of all jobs are cleared at once.
+/// The zeros of all jobs are written at once.
 template <class WordsOf, class Each>
 void for_each_row(const Exec& exec, std::span<const DecodeJob> jobs, const WordsOf& words_of,
                   const Each& each) {

@@ -12,7 +12,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// What a decoder is told.
+/// The input of a decoder.
 struct IndicesTask {
   std::uint64_t count, k, words;
   const std::byte* bytes;
@@ -21,7 +21,7 @@ struct IndicesTask {
   OnesTask ones;  ///< of a bitmap
 };
 
-/// What an encoder is told.
+/// The input of an encoder.
 struct IndexListTask {
   const std::uint32_t* index;
   std::uint64_t k, part_words;

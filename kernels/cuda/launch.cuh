@@ -23,7 +23,7 @@ cudaError_t launch(cudaStream_t stream, unsigned blocks, std::size_t shared_byte
 
 namespace winnow::kernels::cuda {
 
-/// Of an Exec that may be used on a device.
+/// The stream of an Exec that may be used on a device.
 inline cudaStream_t stream_of(const Exec& exec) {
   expect_device(exec);
   return static_cast<cudaStream_t>(exec.stream);

@@ -44,7 +44,7 @@ WINNOW_DEVICE bool is_last_thread(std::uint32_t* done) {
   return is_last_thread(done, 1, simt::blocks());
 }
 
-/// The same for all threads of that block.
+/// Likewise for all threads of that block.
 WINNOW_DEVICE bool is_last_block(Turn& turn, std::uint32_t* done, std::uint32_t mine,
                                  std::uint32_t all) {
   const bool last = is_last_thread(done, mine, all);
@@ -54,8 +54,8 @@ WINNOW_DEVICE bool is_last_block(Turn& turn, std::uint32_t* done, std::uint32_t 
   return turn.is_last != 0;
 }
 
-/// Of the block: returns when a block that was there before, as who draws tiles in order knows, has
-/// published another word than 0, and sees what that block did before.
+/// For the block: returns when a block that was there before, as who draws tiles in order knows,
+/// has published another word than 0, and sees what that block did before.
 WINNOW_DEVICE void wait_for(const std::uint32_t* word) {
   if (simt::thread() == 0) {
     while (simt::published(word) == 0) simt::idle();

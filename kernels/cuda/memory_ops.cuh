@@ -34,7 +34,7 @@ struct CopyTask {
   std::uint64_t count;
 };
 
-/// Of spans that are apart.
+/// For spans that do not overlap.
 struct Copy {
   using Task = CopyTask;
   struct Shared {};
@@ -54,7 +54,7 @@ struct StoreTask {
   std::uint32_t words[896];  // as many as arguments of a kernel have room for on every device
 };
 
-/// Of one block.
+/// Runs in one block.
 struct Store {
   using Task = StoreTask;
   struct Shared {};

@@ -26,7 +26,7 @@ struct OwnedTask {
   WINNOW_DEVICE std::uint64_t count() const {
     return count_at != nullptr && *count_at < values.count ? *count_at : values.count;
   }
-  /// Where value j goes; null where its position is of no piece.
+  /// The element for value j; null if its position is of no piece.
   WINNOW_DEVICE float* element_of(std::uint64_t j) const {
     const std::uint64_t local = values.is_list ? values.index[j] : j;
     const std::uint64_t position =

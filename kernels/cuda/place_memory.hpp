@@ -7,7 +7,7 @@
 
 namespace winnow::kernels::cuda {
 
-// What kernels/exec/place_memory.hpp asks of a device. CudaError where the runtime refuses,
+// The part of kernels/exec/place_memory.hpp for a device. CudaError if the runtime refuses,
 // UsageError in a build without CUDA.
 
 const MemorySource& device_memory();
@@ -25,11 +25,11 @@ void destroy_event(void* event) noexcept;
 void record(const Exec& exec, void* event);
 void wait_for(const Exec& exec, void* event);
 bool has_passed(void* event);
-/// Of two with timing that are passed.
+/// For two events with timing that have passed.
 double seconds_between(void* begin, void* end);
 int current_device();
 void make_current(int device);
-/// The same where nobody may hear that it failed.
+/// Likewise where an error cannot be reported.
 void restore_current(int device) noexcept;
 
 }  // namespace winnow::kernels::cuda

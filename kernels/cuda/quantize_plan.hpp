@@ -12,7 +12,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// What the kernels are told of what belongs to `owner`. Of owner self, without a message.
+/// The kernels' input for the elements of `owner`; for owner self without a message.
 inline QuantizeTask make_quantize_task(const FeedbackQuantizeJob& job, std::uint32_t owner) {
   const std::span<const FeedbackPiece> pieces = job.pieces.host;
   QuantizeTask task{.only = pieces.size() == 1 ? pieces[0] : FeedbackPiece{},

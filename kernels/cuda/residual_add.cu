@@ -12,7 +12,7 @@ namespace winnow::kernels::cuda {
 
 namespace {
 
-/// Of blocks, so that multiprocessors which finish early have more to fetch.
+/// Waves of blocks: with several, multiprocessors that finish early have more to fetch.
 constexpr unsigned kWaves = 4;
 
 /// Floats from `pointer` to the next multiple of 16 bytes.

@@ -82,7 +82,7 @@ struct Cut {
     }
   };
 
-  /// Of the block, before its first tile of a phase.
+  /// For the block, before its first tile of a phase.
   WINNOW_DEVICE static void enter(Shared& shared, const Task& task, const Phases& phases,
                                   std::uint32_t phase) {
     if (phase == kBack) return;
@@ -94,7 +94,7 @@ struct Cut {
     }
   }
 
-  /// Of the block, behind its last tile of a phase, of which it had `mine`. The last block to come
+  /// For the block, after its last tile of a phase, of which it had `mine`. The last block to come
   /// ends the phase.
   WINNOW_DEVICE static void leave(Shared& shared, const Task& task, const Phases& phases,
                                   std::uint32_t phase, std::uint32_t mine) {
@@ -158,7 +158,7 @@ struct Cut {
     const Source source(task);
     const bool whole = control.whole != 0, scarce = control.scarce != 0;
     const std::uint32_t cut = simt::published(&control.base[phases.digits()]);
-    // Of those that tie, this many are kept, the first ones.
+    // This many of those that tie are kept, the first ones.
     const std::uint32_t ties =
         scarce ? task.k - control.finite : simt::published(&control.rank[phases.digits()]);
     if (tile == 0 && simt::thread() == 0) report(task, cut);

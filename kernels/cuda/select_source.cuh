@@ -33,7 +33,8 @@ WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
   *task.kept = end < task.capacity ? end : task.capacity;
 }
 
-/// What is selected from, once the pass is over: the candidates, or all that is finite and not own.
+/// The source of the selection, once the pass is over: the candidates, or all that is finite and
+/// not own.
 struct Source {
   const float* value;
   const float* marks;    // not finite where the value does not count; null: all count

@@ -26,10 +26,11 @@
 //    the sums beyond it are lost, which the result tells.
 // 4. Cut, as in feedback_select.
 //
-// Where all sums that reach a given bound are to be kept, every own element that does is listed.
+// If all sums that reach a given bound must be kept, every own element that does is listed.
 // SumTouched then does it all: its candidates go to the message, behind those of parameters before.
 //
-// What has nothing to do returns at once, so a step is the same launches whatever the numbers are.
+// A kernel that has nothing to do returns at once, so a step is the same launches whatever the
+// numbers are.
 
 namespace winnow::kernels::cuda {
 
@@ -284,7 +285,7 @@ void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
   stage(Cut{}, task.select, tiles);
 }
 
-/// The same, as stage(kernel, blocks), for one that keeps all that reaches a bound.
+/// Likewise, as stage(kernel, blocks), for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_keep_kernel(const SumsTask& task, const Stage& stage) {
   stage(FindSlices{}, slice_blocks(task));

@@ -17,7 +17,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// What the kernels of a selection tell each other; all zero before the first.
+/// The words by which the kernels of a selection tell each other; all zero before the first.
 struct SelectControl {
   std::uint32_t bound;           ///< a magnitude: candidates reach it
   std::uint32_t bound_is_there;  ///< 1: those who wait for it may read it
@@ -86,7 +86,7 @@ struct SelectTask {
   std::uint64_t *stream_tiles, *compact_tiles;
   std::uint32_t* candidate_index;
   float* candidate_value;
-  // Where a bound alone decides, candidates are what is kept, by position:
+  // If a bound alone decides, the candidates are kept, by position:
   std::uint32_t bound;  ///< a magnitude
   std::uint64_t* kept;  ///< those of passes before, behind which they go
 };
@@ -106,7 +106,7 @@ constexpr std::uint32_t select_capacity(std::size_t count, std::size_t k,
   return static_cast<std::uint32_t>(std::min(count, 2 * k + limits.spare));
 }
 
-/// Where things lie in the scratch memory.
+/// The layout of the scratch memory.
 struct SelectScratch {
   std::size_t bins, stream_tiles, compact_tiles;
   std::size_t zeroed;  ///< bytes from the start on that must be zero
@@ -168,7 +168,7 @@ inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
           .value = own.value.data()};
 }
 
-/// What the pass over memory is told: for a selection that knows no k yet. `scratch`:
+/// The input of the pass over memory: for a selection that knows no k yet. `scratch`:
 /// SelectScratch(count, capacity).bytes.
 inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t capacity,
                                  std::byte* scratch) {

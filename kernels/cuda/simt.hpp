@@ -14,7 +14,7 @@
 #define WINNOW_DEVICE inline
 #endif
 
-// What kernels in this folder need of the machine that runs them: blocks of kThreads threads in
+// The machine that kernels in this folder need: blocks of kThreads threads in
 // warps of kLanes. Kernels are written against these functions alone, so one source serves two
 // machines: nvcc makes device code of it, and g++ a host program in which each thread is a fiber
 // (tests/model/machine.hpp), where the logic of a kernel is tested without a GPU. A kernel is a
@@ -32,7 +32,7 @@ inline constexpr unsigned kThreads = 256;
 inline constexpr unsigned kLanes = 32;
 inline constexpr unsigned kWarps = kThreads / kLanes;
 
-/// What scan returns: the sum over the threads before this one, and over the whole block.
+/// The result of scan: the sum over the threads before this one, and over the whole block.
 struct Scanned {
   std::uint64_t before, total;
 };
@@ -49,7 +49,7 @@ WINNOW_DEVICE unsigned blocks() {
   return gridDim.x;
 }
 
-/// Of the block: returns when all its threads are here; all see what they wrote before.
+/// Returns when all threads of the block are here; all see what they wrote before.
 WINNOW_DEVICE void barrier() {
   __syncthreads();
 }
@@ -58,7 +58,7 @@ WINNOW_DEVICE bool barrier_or(bool mine) {
   return __syncthreads_or(mine ? 1 : 0) != 0;
 }
 
-/// Of the warp.
+/// Among the threads of the warp.
 template <class T>
 WINNOW_DEVICE T shuffle_xor(T mine, unsigned mask) {
   return __shfl_xor_sync(~0U, mine, static_cast<int>(mask));
@@ -100,11 +100,11 @@ template <class T>
 WINNOW_DEVICE T published(const T* at) {
   return *static_cast<const volatile T*>(at);
 }
-/// What this thread wrote before is seen by who sees what it writes after.
+/// Threads that see a later write of this thread see its earlier ones, too.
 WINNOW_DEVICE void fence() {
   __threadfence();
 }
-/// The same, also seen by the host.
+/// Likewise for the host.
 WINNOW_DEVICE void fence_host() {
   __threadfence_system();
 }
@@ -143,7 +143,7 @@ using BlockScan = cub::BlockScan<std::uint64_t, kThreads, cub::BLOCK_SCAN_WARP_S
 struct ScanRoom {
   BlockScan::TempStorage room;
 };
-/// Of the block. A barrier must stand between two uses of the same room.
+/// For the block. A barrier must stand between two uses of the same memory.
 WINNOW_DEVICE Scanned scan(ScanRoom& room, std::uint64_t mine) {
   Scanned result;
   BlockScan(room.room).ExclusiveSum(mine, result.before, result.total);
@@ -158,7 +158,7 @@ unsigned blocks();
 void barrier();
 bool barrier_or(bool mine);
 std::uint64_t shuffle_xor_bits(std::uint64_t mine, unsigned mask);
-/// What each lane gave; good until the thread waits for others.
+/// The value of each lane; good until the thread waits for others.
 const std::uint64_t* all_of_warp(std::uint64_t mine);
 std::uint32_t ballot(bool mine);
 std::uint32_t atomic_add(std::uint32_t* at, std::uint32_t value);
@@ -270,17 +270,17 @@ WINNOW_DEVICE std::uint64_t grid_threads() {
   return std::uint64_t{blocks()} * kThreads;
 }
 
-/// Of this thread within its warp.
+/// The number of this thread within its warp.
 WINNOW_DEVICE unsigned lane() {
   return thread() % kLanes;
 }
 
-/// Of the warp: the largest of what its threads gave.
+/// The largest value of the threads of a warp.
 WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
   return warp_reduce(mine, [](std::uint32_t a, std::uint32_t b) { return b > a ? b : a; });
 }
 
-/// Of the warp: the sum of what its threads gave.
+/// The sum of the values of the threads of a warp.
 template <class T>
 WINNOW_DEVICE T warp_sum(T mine) {
   return warp_reduce(mine, [](T a, T b) { return a + b; });

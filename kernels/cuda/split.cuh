@@ -149,7 +149,7 @@ inline std::uint64_t split_tiles(const Partition& partition) {
   return (partition.owners() * partition.groups() + SumUnits::kTile - 1) / SumUnits::kTile;
 }
 
-/// Where the table lies in the scratch memory, behind the ticket and the tiles.
+/// The place of the table in the scratch memory, behind the ticket and the tiles.
 inline std::size_t split_units_at(const Partition& partition) {
   return 256 + (split_tiles(partition) * sizeof(std::uint64_t) + 255) / 256 * 256;
 }

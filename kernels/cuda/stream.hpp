@@ -74,7 +74,7 @@ inline bool has_passed(cudaEvent_t event) {
   return true;
 }
 
-/// Of two that are passed and have timing.
+/// For two events with timing that have passed.
 inline double seconds_between(cudaEvent_t begin, cudaEvent_t end) {
   const RelaxedCapture relaxed;
   float milliseconds = 0;

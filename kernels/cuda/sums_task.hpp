@@ -15,7 +15,7 @@
 
 namespace winnow::kernels::cuda {
 
-/// What the kernels of select_sums are told. Positions of own elements count from `begin`, a local
+/// The input of the kernels of select_sums. Positions of own elements count from `begin`, a local
 /// number.
 struct SumsTask {
   SelectTask select;      ///< of the candidates, or else of all sums
@@ -34,7 +34,7 @@ struct SumsTask {
   WINNOW_DEVICE float acc(std::uint32_t i) const {
     return residual[own.partition.position(own.self, begin + i) - own.base];
   }
-  /// Of the list of own elements, which stands behind the terms.
+  /// The list of own elements, which stands behind the terms.
   WINNOW_DEVICE std::uint32_t listed() const {
     return fed->listed < own.room ? static_cast<std::uint32_t>(fed->listed) : own.room;
   }
@@ -43,7 +43,7 @@ struct SumsTask {
 /// A tile's own elements; their sums lie in shared memory.
 inline constexpr std::uint32_t kSumsTile = kSelectTile;
 
-/// Where things lie in the scratch memory, behind what a selection needs.
+/// The layout of the scratch memory, behind what a selection needs.
 struct SumsScratch {
   std::uint32_t capacity;  ///< every element that terms name or the list holds is a candidate
   SelectScratch select;
@@ -59,7 +59,7 @@ struct SumsScratch {
                            (term_count + 1) * sizeof(std::uint32_t)) {}
 };
 
-/// What the sums are told, and nothing of a selection yet. `scratch`: as SumsScratch lays it out,
+/// The input of the sums, without that of a selection. `scratch`: as SumsScratch lays it out,
 /// 256-byte aligned.
 template <class Job>
 SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* scratch) {
@@ -76,7 +76,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
   const SumsScratch layout(owned, term_count);
   auto* const sums = reinterpret_cast<float*>(scratch + layout.sums);
   const SelectTask select{
-      // Where no sum is finite, marks and what is selected from are the same memory of NaN. What
+      // If no sum is finite, marks and what is selected from are the same memory of NaN. What
       // is put back lands in memory that nobody reads.
       .gradient = sums,
       .residual = sums,

@@ -37,7 +37,7 @@ inline DeviceValues device_values(const ValueFormat& format, std::uint64_t k,
           static_cast<std::uint8_t>(format.block == 0 ? 0 : std::countr_zero(format.block))};
 }
 
-/// What one rank adds to a sum, as a kernel is told of it.
+/// One rank's term of a sum, as kernels take it.
 struct DeviceTerm {
   DeviceValues values;
   std::uint64_t count;         ///< of values
@@ -45,7 +45,7 @@ struct DeviceTerm {
   const std::uint32_t* index;  ///< of a list, as many as values
 };
 
-/// Of a term whose memory is of the device.
+/// For a term in device memory.
 inline DeviceTerm device_term(const Term& term) {
   const std::uint64_t count = term.size();
   WINNOW_EXPECTS(term.index.empty() || term.index.size() == count,
@@ -55,7 +55,7 @@ inline DeviceTerm device_term(const Term& term) {
       count, term.is_list(), term.index.data()};
 }
 
-/// Where a device reads terms: where they are placed, or else in scratch of the caller's Scope.
+/// The terms in device memory: where they are placed, or else in scratch of the caller's Scope.
 inline const DeviceTerm* terms_there(const Exec& exec, const PlacedTerms& terms) {
   return terms.there != nullptr ? terms.there : kernels::place_terms(exec, terms.host).there;
 }

@@ -27,7 +27,7 @@ WINNOW_DEVICE bool is_vector(const float* at) {
   return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
 }
 
-/// Of a vector the elements whose bits are set in `here`; 0 for the others.
+/// The elements of a vector whose bits are set in `here`; 0 for the others.
 WINNOW_DEVICE void load_vector(const float* from, unsigned here, float (&to)[4]) {
   if (here == 0xf && is_vector(from)) {
     simt::load4(from, to);

@@ -59,7 +59,7 @@ void bitmap_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   dispatch(exec, &Bodies::bitmap_decode, jobs);
 }
 
-/// No row of ones is longer than Elias-Fano's without low bits, where k is count.
+/// The longest row of ones is Elias-Fano's without low bits, for k = count.
 std::size_t decode_scratch(const Exec& exec, std::uint64_t count) {
   return exec.place == Place::cuda ? cuda::ones_scratch(count / 32 + 1) : 0;
 }

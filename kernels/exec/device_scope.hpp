@@ -11,25 +11,26 @@ namespace winnow::kernels {
 // next call does). So nothing here makes a device current that is so already, and a thread of
 // Winnow's own, which begins with device 0 like every thread, stays on the device of its work.
 
-/// That of this thread; -1, no device, where the place is the host.
+/// The device of this thread; -1, no device, if the place is the host.
 int current_device(Place place);
 
-/// The device whose memory and streams this thread uses, while it lives. Then it is again the one
-/// of before, where that is another: on a thread of the caller's, who may have chosen it.
+/// Makes a device current for this thread while it lives, and then again the one before, if that is
+/// another: the caller may have chosen it.
 class DeviceScope {
  public:
-  /// `device` as current_device gave it; of -1 it does nothing. CudaError where it cannot be.
+  /// `device` as current_device gave it; for -1 it does nothing. CudaError if it cannot be made
+  /// current.
   explicit DeviceScope(int device);
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  int before_ = -1;  // where it is another
+  int before_ = -1;  // if it is another
 };
 
-/// The same for good, at the start of a thread of Winnow's own. What fails here the scopes of the
-/// thread's work meet again, and throw.
+/// Likewise for good, at the start of a thread of Winnow's own. If it fails, the scopes of the
+/// thread's work fail again, and throw.
 void stay_on(int device) noexcept;
 
 }  // namespace winnow::kernels

@@ -8,7 +8,7 @@
 
 namespace winnow::kernels {
 
-/// Holds memory that nobody may free, where leak checkers see that it is still known.
+/// Holds memory that nobody may free, so that leak checkers still find it.
 inline void keep_for_ever(std::byte* memory) noexcept {
   static std::mutex mutex;
   try {

@@ -19,11 +19,11 @@ namespace winnow::kernels {
 /// Winnow was built without CUDA.
 const MemorySource& memory_of(Place place);
 
-/// The host's memory, page-locked, where a device may also read and write by itself. UsageError
+/// Page-locked host memory, which a device may also read and write by itself. UsageError
 /// where Winnow was built without CUDA.
 const MemorySource& pinned_memory();
 
-/// The workspace for scratch in the memory of exec.place. UsageError where there is none.
+/// The workspace for scratch in the memory of exec.place. UsageError if there is none.
 Workspace& scratch_of(const Exec& exec);
 
 /// Whether memory is that of the current device, or managed. Of a place of the host nothing is
@@ -54,7 +54,7 @@ class StreamMark {
 
   /// Stands behind all that is enqueued on exec.stream, from now on.
   void set(const Exec& exec);
-  /// What is enqueued on exec.stream from here on waits for it; the host does not.
+  /// Work enqueued on exec.stream from now on waits for it; the host does not.
   void hold_up(const Exec& exec) const;
   /// Whether the stream has passed it.
   bool passed() const;
@@ -69,7 +69,7 @@ class TimedMark {
  public:
   /// Stands behind all that is enqueued on exec.stream, from now on.
   void set(const Exec& exec);
-  /// Of one that is set.
+  /// Whether the stream has passed it. It must be set.
   bool passed() const;
   /// By the device's clock, in steps of about half a microsecond. Both are passed.
   double seconds_since(const TimedMark& earlier) const;

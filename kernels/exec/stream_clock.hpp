@@ -21,7 +21,7 @@ namespace winnow::kernels {
 /// told. Keeps as many marks as calls have been under way at once.
 class StreamClock {
  public:
-  /// Of exec.stream of the current device.
+  /// For exec.stream of the current device.
   explicit StreamClock(const Exec& exec) : exec_(exec) {}
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;
@@ -35,9 +35,9 @@ class StreamClock {
   /// A call of this thread, while it lives. One at a time.
   class Call {
    public:
-    /// Its moments within no stage count for `rest`. Nothing is timed where clock is null.
+    /// Its moments within no stage count for `rest`. Nothing is timed if clock is null.
     Call(StreamClock* clock, const double& rest);
-    /// What has not ended has no times.
+    /// A call that has not ended has no times.
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;

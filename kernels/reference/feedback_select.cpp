@@ -14,7 +14,7 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-/// Of `competing` positions, ascending, the k = index.size() with the largest |acc|: sorted by
+/// Among `competing` positions, ascending, the k = index.size() with the largest |acc|: sorted by
 /// (finite first, |acc| descending, index ascending).
 void take_largest(std::span<std::uint32_t> competing, std::span<const float> acc,
                   std::span<std::uint32_t> index) {
@@ -32,7 +32,7 @@ void take_largest(std::span<std::uint32_t> competing, std::span<const float> acc
   std::sort(index.begin(), index.end());
 }
 
-/// What the feedback leaves: acc, and the positions that compete, which are not own.
+/// The result of the feedback: acc, and the positions that compete, which are not own.
 struct Feedback {
   std::span<float> acc;
   std::span<std::uint32_t> competing;

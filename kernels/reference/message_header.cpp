@@ -11,7 +11,7 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-/// What lies at a byte of a header.
+/// The field at a byte of a header.
 template <class T>
 T field(const HeaderBytes& header, std::size_t at) {
   T value;

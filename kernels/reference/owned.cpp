@@ -9,7 +9,7 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-/// Where value j goes; null where its position is of no piece.
+/// The element for value j; null if its position is of no piece.
 float* element_of(const OwnedJob& job, std::uint64_t j) {
   const std::uint64_t local = job.values.index.empty() ? j : job.values.index[j];
   const std::uint64_t position = job.partition.position(job.owner, local);

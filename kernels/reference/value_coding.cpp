@@ -47,7 +47,7 @@ void code_message(const ValueFormat& format, const RandomKey& key, std::span<flo
   }
 }
 
-/// Where a position lies; null where in a gap.
+/// The element at a position; null in a gap.
 struct Element {
   const float* gradient = nullptr;
   float* residual = nullptr;

@@ -11,7 +11,7 @@
 
 namespace winnow::kernels::cpu {
 
-/// What the bodies of codings work on: values in whole units of 64.
+/// The input of a coding's bodies: values in whole units of 64.
 inline constexpr std::size_t kUnit = Partition::kUnit;
 
 /// Units to code: error[i] = fl(x[i] - decoded), where error may be x. A value +0 has a code of
@@ -43,7 +43,7 @@ struct UnitsToCode {
   }
 };
 
-/// What a coding does with a Highway target's lanes. Null: the coding has none.
+/// A coding's bodies for the lanes of a Highway target. Null: the coding has none.
 struct CodingBody {
   float (*scale)(const float* x, std::size_t n);
   void (*nearest)(const UnitsToCode& units);

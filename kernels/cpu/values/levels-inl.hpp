@@ -50,7 +50,7 @@ class LevelLanes {
 
  private:
   static HWY_INLINE VF rounder() { return hn::Set(DF(), values::kRounder); }
-  /// Of an integer that was added to the rounder.
+  /// For an integer that was added to the rounder.
   static HWY_INLINE VU integer(VF raised) {
     return hn::Sub(hn::BitCast(DU(), raised), hn::BitCast(DU(), rounder()));
   }

@@ -31,7 +31,7 @@ class RandomUnits {
     }
   }
 
-  /// Of the unit that starts with value `first`. A word lies in the lower half of a lane of 64
+  /// For the unit that starts with value `first`. A word lies in the lower half of a lane of 64
   /// bits; what the upper halves hold does not matter until they are stored.
   HWY_INLINE void draw(std::uint64_t first, std::uint32_t* HWY_RESTRICT words) const {
     const hn::CappedTag<std::uint64_t, 8> d;
