@@ -65,21 +65,33 @@ struct Chunk {
   std::uint64_t first;
   std::size_t size;
   float* elements;
-  std::array<std::uint64_t, kChunk> offset;
+  const std::uint32_t* index;  ///< of the only owner: elements[index[i] - base]; or null
+  std::uint32_t base;
+  std::array<std::uint64_t, kChunk> offset;  ///< else elements[offset[i]]
 
   /// Calls each(element, its place in the chunk), fetching elements ahead.
   template <class Each>
   void walk(const Each& each) const {
+    if (index != nullptr) {
+      walk_by([this](std::size_t i) { return index[i] - base; }, each);
+    } else {
+      walk_by([this](std::size_t i) { return offset[i]; }, each);
+    }
+  }
+
+ private:
+  template <class OffsetOf, class Each>
+  void walk_by(const OffsetOf& offset_of, const Each& each) const {
     for (std::size_t i = 0; i < std::min(kAhead, size); ++i) {
-      __builtin_prefetch(elements + offset[i], 1);
+      __builtin_prefetch(elements + offset_of(i), 1);
     }
     const std::size_t ahead = size - std::min(size, kAhead);
     std::size_t i = 0;
     for (; i < ahead; ++i) {
-      __builtin_prefetch(elements + offset[i + kAhead], 1);
-      each(elements[offset[i]], i);
+      __builtin_prefetch(elements + offset_of(i + kAhead), 1);
+      each(elements[offset_of(i)], i);
     }
-    for (; i < size; ++i) each(elements[offset[i]], i);
+    for (; i < size; ++i) each(elements[offset_of(i)], i);
   }
 };
 
@@ -135,12 +147,18 @@ struct Share {
       if (j < first) none(j, first);
       chunk.elements = piece.elements.data();
       for (chunk.first = first; chunk.first < last; chunk.first += chunk.size) {
-        chunk.size = static_cast<std::size_t>(std::min<std::uint64_t>(kChunk, last - chunk.first));
+        const std::uint64_t left = last - chunk.first;
         const std::uint32_t* const local = index + chunk.first;
-        for (std::size_t i = 0; i < chunk.size; ++i) {
-          chunk.offset[i] = partition.owners() == 1
-                                ? local[i] - piece.base
-                                : partition.position(owner, local[i]) - piece.base;
+        if (partition.owners() == 1) {
+          chunk.size = static_cast<std::size_t>(std::min<std::uint64_t>(kTile, left));
+          chunk.index = local;
+          chunk.base = static_cast<std::uint32_t>(piece.base);
+        } else {
+          chunk.size = static_cast<std::size_t>(std::min<std::uint64_t>(kChunk, left));
+          chunk.index = nullptr;
+          for (std::size_t i = 0; i < chunk.size; ++i) {
+            chunk.offset[i] = partition.position(owner, local[i]) - piece.base;
+          }
         }
         each(chunk);
       }
