@@ -93,7 +93,7 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
     owned.touched_counts = scratch.take<std::uint64_t>(pieces);
   }
   std::optional<kernels::ScratchScope> scope;
-  if (out.opened == nullptr) scope.emplace(exec);  // it names the list
+  if (out.opened == nullptr) scope.emplace(exec);  // else *out.opened views the list to the end
   std::span<float> in_place;
   if (!has_own && codings.exact() && !part.variable_k) {
     auto& message = out.messages.front();

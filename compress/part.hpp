@@ -132,8 +132,7 @@ struct Taken {
   std::span<float> value = {};                ///< acc there, by place in the support
 };
 
-/// Where the elements or the residuals of the pieces lie, as bodies of exec.place are told:
-/// scratch.
+/// The places of the pieces' elements or residuals, as kernels take them: scratch.
 kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
 kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
 

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-#include <string>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "comm/transport/simulated/simulated.hpp"
 #include "compress/compressor.hpp"

@@ -203,12 +203,12 @@ void expect_ordered_zeros_and_nans() {
   }
 }
 
-TEST(Plain, MinimumAndMaximumOfZerosAndNaNAreTheSameOnEveryRank) {
+TEST(NativeOnly, MinimumAndMaximumOfZerosAndNaNAreTheSameOnEveryRank) {
   expect_ordered_zeros_and_nans<float>();
   expect_ordered_zeros_and_nans<double>();
 }
 
-TEST(Plain, HalvesAreReducedAsFloatsAndRoundedOnce) {
+TEST(NativeOnly, HalvesAreReducedAsFloatsAndRoundedOnce) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport,
@@ -231,7 +231,7 @@ TEST(Plain, HalvesAreReducedAsFloatsAndRoundedOnce) {
   }
 }
 
-TEST(Plain, StatsSayWhatTravelsDense) {
+TEST(NativeOnly, StatsSayWhatTravelsDense) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(
@@ -258,7 +258,7 @@ TEST(Plain, StatsSayWhatTravelsDense) {
   }
 }
 
-TEST(Plain, ResultsAreMeasuredInTheirOwnType) {
+TEST(NativeOnly, ResultsAreMeasuredInTheirOwnType) {
   for (const int ranks : rank_counts()) {
     const RecordedErrors errors;  // the tables
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
@@ -279,7 +279,7 @@ TEST(Plain, ResultsAreMeasuredInTheirOwnType) {
 }
 
 // Residuals wait, and compressed sums continue as if no plain call had come between.
-TEST(Plain, ResidualsAreLeftAlone) {
+TEST(NativeOnly, ResidualsAreLeftAlone) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, 2, [](std::span<std::shared_ptr<Transport>> transports) {
       const int rank = transports[0]->rank();
@@ -305,7 +305,7 @@ TEST(Plain, ResidualsAreLeftAlone) {
   }
 }
 
-TEST(Plain, CallsInFlightHaveTheirOwnOperation) {
+TEST(NativeOnly, CallsInFlightHaveTheirOwnOperation) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport, {.links = kGivenLinks});
@@ -334,7 +334,7 @@ std::string usage_error(const Call& call) {
   return {};
 }
 
-TEST(Plain, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
+TEST(NativeOnly, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       if (transport->size() == 1) return;
@@ -359,7 +359,7 @@ TEST(Plain, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
   }
 }
 
-TEST(Plain, ABucketOfSeveralTypesIsRefused) {
+TEST(NativeOnly, ABucketOfSeveralTypesIsRefused) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
       AllReducer reducer(transport, {.links = kGivenLinks});
