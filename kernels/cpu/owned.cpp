@@ -62,11 +62,11 @@ class Values {
 struct Chunk {
   static constexpr std::size_t kAhead = 32;  // entries: covers the latency of memory
 
-  std::uint64_t first;
-  std::size_t size;
-  float* elements;
-  const std::uint32_t* index;  ///< of the only owner: elements[index[i] - base]; or null
-  std::uint32_t base;
+  std::uint64_t first = 0;
+  std::size_t size = 0;
+  float* elements = nullptr;
+  const std::uint32_t* index = nullptr;  ///< of the only owner: elements[index[i] - base]; or null
+  std::uint32_t base = 0;
   std::array<std::uint64_t, kChunk> offset;  ///< else elements[offset[i]]
 
   /// Calls each(element, its place in the chunk), fetching elements ahead.
