@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "compress/partial.hpp"
-#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::compress {
 
@@ -40,10 +39,6 @@ Codings Compressor::codings_of(Header::Kind kind) const {
   if (kind == Header::Kind::partial) return partial_codings(codings_);
   if (kind == Header::Kind::support) return codings_.without_values();
   return codings_;
-}
-
-std::span<std::byte> Compressor::take_buffer(const Exec& exec, std::size_t bytes) const {
-  return kernels::scratch_of(exec).take<std::byte>(bytes);
 }
 
 std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> incoming,

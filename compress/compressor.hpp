@@ -74,7 +74,6 @@ class Compressor {
  public:
   Compressor(Choice choice, const Codings& codings)
       : choice_(std::move(choice)), codings_(codings) {}
-  virtual ~Compressor() = default;
 
   const Codings& codings() const { return codings_; }
   /// The specification in its canonical form, e.g. "topk:0.01,int8".
@@ -94,15 +93,15 @@ class Compressor {
   /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
   /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
   /// fails before it changes anything.
-  virtual void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
+  void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
   /// message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what is left
   /// for keep_left. Returns the message. The residuals stay. The message carries Header::kPoison if
   /// job.header does or if an acc of this rank or a sum is not finite.
-  virtual std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
-                                           std::span<const MessageView> contributions, Owned& owned,
-                                           std::span<std::byte> out) const;
+  std::span<std::byte> encode_sums(const Exec& exec, const EncodeJob& job,
+                                   std::span<const MessageView> contributions, Owned& owned,
+                                   std::span<std::byte> out) const;
 
   // For schedules that agree on a support before values travel.
 
@@ -111,26 +110,22 @@ class Compressor {
   /// message_bytes(local_count(self), owner_k[self], codings().without_values()) bytes, with
   /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
   /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.
-  virtual void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const;
+  void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const;
   /// Moves acc at taken.index out of the residuals into taken.value. If `out` is not empty
   /// (message_bytes(k, k, codings()) for k values), it becomes a message of them, and what the
   /// coding misses goes back into the residuals.
-  virtual void take(const Exec& exec, const EncodeJob& job, const Owned& owned, const Taken& taken,
-                    std::span<std::byte> out) const;
+  void take(const Exec& exec, const EncodeJob& job, const Owned& owned, const Taken& taken,
+            std::span<std::byte> out) const;
   /// Sums terms of equally many values in their order: out.sum[i] = ((0 + terms[0][i]) +
   /// terms[1][i]) + ...; codes the sums if there is a message to write, with Header::kPoison if one
   /// is not finite, and leaves in out.sum what the coding misses.
-  virtual void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
-                   const Addition& out) const;
+  void add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
+           const Addition& out) const;
 
-  /// A buffer for a message. Schedules touch messages only through this class, so that one that
-  /// only counts bytes can stand in.
-  virtual std::span<std::byte> take_buffer(const Exec& exec, std::size_t bytes) const;
   /// compress::open_all with the codings of this compressor: partial_codings for a partial, and no
   /// value coding for a support.
-  virtual std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
-                                 std::span<MessageView> views,
-                                 kernels::CallStatus* call = nullptr) const;
+  std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming,
+                         std::span<MessageView> views, kernels::CallStatus* call = nullptr) const;
   /// Opens one message.
   MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                    int sender) const;
@@ -139,26 +134,23 @@ class Compressor {
   /// carries the union, or every position if that travels in no more bytes; its `bytes` are empty
   /// until it is packed. Takes the same scratch whatever the messages carry. A lossy coding is
   /// applied once, by the sender whose residual keeps what it misses.
-  virtual MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
-                            const MessageView& second) const;
+  MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
+                    const MessageView& second) const;
   /// Writes a sum that is in no message yet, as merge and join_values return them, to the first
   /// bytes of `out`, as long as most_bytes of the most that it may carry, and points its `bytes`
   /// there. Values that came coded stay as they came.
-  virtual void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
+  void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
 
   // For schedules in which gradients travel whole within a node.
 
   /// Seals a header that goes alone, before a gradient: `out` has sizeof(Header) bytes.
-  virtual void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const;
+  void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const;
   /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum.
-  virtual void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
-                             std::span<float> sum) const;
+  void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
+                     std::span<float> sum) const;
   /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
   /// all are finite; true if a status learns that.
-  virtual bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
-
- protected:
-  const Choice& choice() const { return choice_; }
+  bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
 
  private:
   const Selection& selection() const { return *choice_.selection; }

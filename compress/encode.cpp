@@ -54,7 +54,8 @@ void sort_by_owner(const Exec& exec, const Part& part, const List& list, ByOwner
                                  .partition = part.partition,
                                  .local = sorted.local.first(list.index.size()),
                                  .value = sorted.value.first(list.index.size()),
-                                 .begin = sorted.begin_there});
+                                 .begin = sorted.begin_there,
+                                 .self = part.self});
   kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
 }
 

@@ -125,7 +125,8 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
 /// The places of the header fields that kernels read and write.
 inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header, flags),
                                                      .poison = Header::kPoison,
-                                                     .checksum_at = offsetof(Header, checksum)};
+                                                     .checksum_at = offsetof(Header, checksum),
+                                                     .k_at = offsetof(Header, k)};
 
 /// The header that seal writes, but for the checksum, which is 0.
 Header complete(Header header, const Codings& codings = {});

@@ -176,21 +176,20 @@ std::span<const std::uint64_t> find_k(const Exec& exec, std::span<const Incoming
   for (std::size_t i = 0; i < k.size(); ++i) k[i] = incoming[i].expected.header.k;
   const auto is_open = [](const Incoming& message) { return has_open_k(message.expected); };
   if (std::ranges::none_of(incoming, is_open)) return k;
-  const auto headers = exec.workspace->take<Header>(incoming.size());
-  Workspace& scratch = kernels::scratch_of(exec);
-  const Workspace::Scope scope(scratch);
-  const auto there = scratch.take<Header>(incoming.size());
+  const auto messages = exec.workspace->take<kernels::ReceivedMessage>(incoming.size());
   for (std::size_t i = 0; i < k.size(); ++i) {
     if (incoming[i].message.size() < sizeof(Header)) refuse(exec, incoming[i], codings);
-    kernels::copy(exec, std::as_writable_bytes(there.subspan(i, 1)),
-                  incoming[i].message.first(sizeof(Header)));
+    messages[i] = {.bytes = incoming[i].message,
+                   .expected = std::bit_cast<kernels::HeaderBytes>(incoming[i].expected.header)};
   }
-  kernels::read(exec, std::as_writable_bytes(headers), std::as_bytes(there));
+  Workspace& scratch = kernels::scratch_of(exec);
+  const Workspace::Scope scope(scratch);
+  const auto claimed = scratch.take<std::uint64_t>(incoming.size());
+  kernels::claimed_k(exec, {.messages = messages, .layout = kHeaderLayout, .k = claimed});
+  kernels::read(exec, std::as_writable_bytes(k), std::as_bytes(claimed));
   for (std::size_t i = 0; i < k.size(); ++i) {
     const Expected& expected = incoming[i].expected;
-    const bool sound = headers[i].k >= expected.least_k && headers[i].k <= expected.header.k;
-    if (!sound) refuse(exec, incoming[i], codings);
-    k[i] = headers[i].k;
+    if (k[i] < expected.least_k || k[i] > expected.header.k) refuse(exec, incoming[i], codings);
   }
   return k;
 }

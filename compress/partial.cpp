@@ -35,7 +35,8 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
                         .second = list_of(exec, second, decoded.subspan(first.index.size())),
                         .index = index,
                         .value = value,
-                        .size = size.data()});
+                        .size = size.data(),
+                        .count = sum.header.count});
   sum.header.k = kernels::read(exec, size.data());
   sum.index = index.first(sum.header.k);
   sum.value = value.first(sum.header.k);

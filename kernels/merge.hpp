@@ -15,6 +15,7 @@ struct MergeJob {
   std::span<std::uint32_t> index = {};  ///< room for both lists together
   std::span<float> value = {};          ///< as much
   std::uint64_t* size = nullptr;        ///< becomes how many entries there are
+  std::uint64_t count = 0;              ///< indices lie below it: how likely lists meet
 };
 
 /// The union of two sparse vectors, ascending: where both name a position its value is first +

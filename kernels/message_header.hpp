@@ -12,8 +12,8 @@
 
 namespace winnow::kernels {
 
-// Messages are checked in place. To kernels a header is bytes; the caller's layout names two fields
-// in them. Lists of messages are the host's; a device takes them with its launches.
+// Messages are checked in place. To kernels a header is bytes; the caller's layout names three
+// fields in them. Lists of messages are the host's; a device takes them with its launches.
 
 inline constexpr std::size_t kHeaderBytes = 64;
 /// std::bit_cast of a header.
@@ -23,6 +23,7 @@ struct HeaderLayout {
   std::size_t flags_at;     ///< 16 bits, at a multiple of 2
   std::uint16_t poison;     ///< the flag that says so
   std::size_t checksum_at;  ///< 64 bits, at a multiple of 8; none of them is a flag
+  std::size_t k_at = 0;     ///< 64 bits, at a multiple of 8: how many elements the message carries
 };
 
 /// A message that came, and what was found out about it before.
@@ -34,6 +35,14 @@ struct ReceivedMessage {
   std::array<const std::uint32_t*, 2> refused = {};
   std::uint32_t number = 0;  ///< by which a CallStatus names it
 };
+
+struct ClaimedKJob {
+  std::span<const ReceivedMessage> messages;  ///< only bytes and expected are looked at
+  HeaderLayout layout;
+  std::span<std::uint64_t> k;  ///< a word for each message, in the memory of exec.place
+};
+/// k[m] = how many elements the header of messages[m] claims to carry.
+void claimed_k(const Exec& exec, const ClaimedKJob& job);
 
 /// Bits of a message's status.
 inline constexpr std::uint32_t kPoisoned = 1;  ///< the message has the flag

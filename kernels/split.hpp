@@ -22,6 +22,7 @@ struct SplitJob {
   std::span<std::uint32_t> local = {};  ///< as many as in the list: their local numbers
   std::span<float> value = {};          ///< as many; local and value are apart from the list
   std::span<std::uint32_t> begin = {};  ///< owners + 1
+  std::uint32_t self = 0xffffffff;      ///< the owner that no entry is of, if there is one
 };
 
 /// Bytes of scratch that split_by_owner takes for a list of k entries, in one piece: on the host 4

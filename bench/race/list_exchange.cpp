@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <winnow/error.hpp>
 
 #include "compress/partial.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
 #include "topology/link_model.hpp"
 
 namespace winnow::bench {
@@ -18,37 +20,30 @@ using compress::MessageView;
 constexpr std::size_t kLists = 4;  // per rank, so that no round meets the previous round's list
 constexpr int kSettling = 8;       // untimed rounds
 
+// A selection made in advance: the elements of its piece are k indices, bit for bit, and then k
+// values.
 constexpr compress::Selection kGiven{
     .name = "given",
     .grammar = {},
     .parse = nullptr,
-    .kept = [](double size, std::uint64_t) { return static_cast<std::uint64_t>(size); },
+    .kept = [](double k, std::uint64_t) { return static_cast<std::uint64_t>(k); },
+    .feed =
+        [](const Exec& exec, const compress::FeedJob& job) {
+          const std::span<const float> list = job.spans.gradient;
+          const std::size_t k = job.index.size();
+          kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
+          kernels::copy(exec, job.value, list.last(k));
+          *job.result = {.finite = true, .candidates = k, .passes = 0};
+        },
+    .feed_scratch = [](const Exec&, std::size_t, std::size_t,
+                       std::size_t) { return std::size_t{0}; },
 };
 
-/// A compressor whose selection is made in advance: float32 values and raw32 indices.
-class Given final : public compress::Compressor {
- public:
-  explicit Given(kernels::SparseView list)
-      : Compressor({.selection = &kGiven,
-                    .argument = static_cast<double>(list.index.size()),
-                    .name = "given"},
-                   {.index = &compress::kRaw32Coding}),
-        list_(list) {}
-
-  void encode(const Exec& exec, const compress::EncodeJob& job,
-              compress::EncodeResult& out) const override {
-    MessageView list{.header = job.header,
-                     .index = list_.index,
-                     .value = list_.value,
-                     .format = codings().value,
-                     .coded = {}};
-    pack(exec, list, out.messages.front());
-    out.kept = list.header.k;
-  }
-
- private:
-  kernels::SparseView list_;
-};
+/// Float32 values and raw32 indices.
+compress::Compressor given(std::size_t k) {
+  return {{.selection = &kGiven, .argument = static_cast<double>(k), .name = "given"},
+          {.index = &compress::kRaw32Coding}};
+}
 
 unsigned seed_of(std::size_t lists, int rank) {
   return static_cast<unsigned>(1000 * lists) + static_cast<unsigned>(rank) + 1;
@@ -76,16 +71,28 @@ ListExchange::ListExchange(Rank& rank, const comm::Schedule& schedule, ListShape
       exec_{.threads = threads, .workspace = &workspace_},
       transport_(rank.connect()) {
   for (std::size_t lists = 0; lists < kLists; ++lists) {
-    lists_.push_back(random_entries(shape.count, shape.k, seed_of(lists, rank.control->rank())));
+    const Entries entries =
+        random_entries(shape.count, shape.k, seed_of(lists, rank.control->rank()));
+    const auto [index, value] = entries.view();
+    auto& list = lists_.emplace_back(2 * shape.k);
+    std::memcpy(list.data(), index.data(), index.size_bytes());
+    std::memcpy(list.data() + shape.k, value.data(), value.size_bytes());
   }
 }
 
 ListExchange::Spent ListExchange::run_once(std::size_t lists,
                                            const std::function<void(const MessageView&)>& look) {
   const Workspace::Scope scope(workspace_);
-  const Given compressor(lists_[lists % kLists].view());
+  const compress::Compressor compressor = given(shape_.k);
+  compress::ParameterState parameter;
+  compress::PieceState state;
   compress::Part part;
+  part.pieces = {{.elements = lists_[lists % kLists],
+                  .parameter = &parameter,
+                  .state = &state,
+                  .k = static_cast<std::uint32_t>(shape_.k)}};
   part.count = shape_.count;
+  part.partition = kernels::Partition(1, part.count);
   part.k = part.most_k = shape_.k;
   Spent spent;
   comm::Exchange exchange{.world = *transport_,

@@ -47,8 +47,8 @@ class ListExchange {
   Workspace workspace_;
   Exec exec_;
   std::shared_ptr<Transport> transport_;
-  std::vector<Entries> lists_;  // of this rank; rounds take turns
-  std::uint64_t union_k_ = 0;   // entries of the union of the first lists
+  std::vector<std::vector<float>> lists_;  // of this rank: indices, then values; rounds take turns
+  std::uint64_t union_k_ = 0;              // entries of the union of the first lists
 };
 
 }  // namespace winnow::bench

@@ -9,10 +9,12 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/planner.hpp"
-#include "comm/predict/size_only.hpp"
+#include "comm/predict/counted.hpp"
 #include "comm/schedule/pipeline.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
 
@@ -38,27 +40,29 @@ void note(std::vector<RoundOfPrediction>& rounds, std::size_t number,
 struct Tally {
   const Scenario& scenario;
   const Schedule& schedule;
-  const Nowhere& nowhere;
+  const compress::Compressor& compressor;
   Prediction& prediction;
 };
 
-/// One rank's part of a bucket without memory.
+/// One rank's part of a bucket, after the first step.
 class PartOfCall {
  public:
-  PartOfCall(const Tally& tally, std::uint64_t count, const compress::Compressor& compressor,
-             int rank) {
+  PartOfCall(const Tally& tally, const Exec& exec, std::uint64_t count, int rank) {
     state_.count = part.count = count;
+    state_.residual_memory = &kCountedMemory;
     state_.pieces.resize(1);
-    part.pieces = {{.elements = tally.nowhere.floats(count),
+    part.pieces = {{.elements = exec.device_workspace->take<float>(count),
                     .parameter = &state_,
                     .state = &state_.pieces.front()}};
+    compress::make_residual(exec, part.pieces.front());
     const Topology& topology = tally.scenario.topology;
     const auto ranks = static_cast<std::uint32_t>(topology.ranks());
     const bool partitioned = tally.schedule.partitioned;
-    compress::share_out(part, compressor, partitioned ? ranks : 1,
+    compress::share_out(part, tally.compressor, partitioned ? ranks : 1,
                         partitioned ? static_cast<std::uint32_t>(rank) : compress::Part::kNobody);
     if (tally.schedule.inner != nullptr) {
-      shards = cut_shards(part, topology, rank, *tally.schedule.inner, compressor);
+      shards = cut_shards(part, topology, rank, *tally.schedule.inner, tally.compressor);
+      for (Shard& shard : shards.of_rail) shard.bounds = compress::make_bounds(exec, shard.states);
     }
   }
   PartOfCall(const PartOfCall&) = delete;
@@ -80,18 +84,10 @@ class PartOfCall {
   compress::ParameterState state_;
 };
 
-/// Takes the time of writing the sums.
-bool write_sizes(Exchange& exchange) {
-  std::uint64_t entries = 0;
-  for (const auto& views : {exchange.messages, exchange.sums}) {
-    for (const compress::MessageView& view : views) entries += view.header.k;
-  }
-  const auto& compressor = static_cast<const SizeOnly&>(exchange.compressor);
-  if (exchange.sum.empty()) {
-    compressor.write(exchange.part.count, entries);
-  } else {
-    compressor.write_sum(exchange.part.count);
-  }
+/// A sum that lies beside the elements is copied.
+bool write(Exchange& exchange) {
+  if (exchange.sum.empty()) return write_outcome(exchange);
+  kernels::copy(exchange.exec, exchange.part.pieces.front().elements, exchange.sum);
   return true;
 }
 
@@ -107,24 +103,24 @@ void run_whole(const Tally& tally, SimulatedTransport& rank, Exchange& exchange)
     sent = rank.bytes_sent();
     begin = rank.clock();
   }
-  write_sizes(exchange);
+  write(exchange);
 }
 
 void call(const Tally& tally, SimulatedTransport& rank) {
   const Scenario& scenario = tally.scenario;
-  Workspace workspace;
-  const Exec exec{.workspace = &workspace};
-  const Workspace::Scope scope(workspace);
+  const CountedPlace place(rank, tally.compressor.codings());
+  const Exec& exec = place.exec();
+  const kernels::ScratchScope scope(exec);
   if (tally.schedule.name == "dense") {
-    rank.all_reduce(exec, tally.nowhere.floats(scenario.count), ReduceOp::sum, Deadline::never());
+    rank.all_reduce(exec, kernels::scratch_of(exec).take<float>(scenario.count), ReduceOp::sum,
+                    Deadline::never());
     if (rank.rank() == 0) tally.prediction.k = scenario.count;
     return;
   }
-  const SizeOnly compressor(scenario.compressor, rank, tally.nowhere);
   const World world{rank.size(), rank.rank(), &scenario.topology, scenario.links};
   const std::uint64_t longest =
       scenario.max_part == Options::kAutomatic
-          ? longest_part(tally.schedule, world, compressor, scenario.count)
+          ? longest_part(tally.schedule, world, tally.compressor, scenario.count)
           : scenario.max_part;
   Stats stats;
   std::optional<Rails> rails;
@@ -133,12 +129,12 @@ void call(const Tally& tally, SimulatedTransport& rank) {
   std::vector<Exchange> exchanges;
   std::uint64_t k = 0;
   for (std::uint64_t begin = 0; begin < scenario.count; begin += longest) {
-    PartOfCall& of_call = parts.emplace_back(tally, std::min(longest, scenario.count - begin),
-                                             compressor, rank.rank());
+    PartOfCall& of_call =
+        parts.emplace_back(tally, exec, std::min(longest, scenario.count - begin), rank.rank());
     compress::Part& part = of_call.part;
     k += rails ? of_call.served_k(*rails) : part.k;
     exchanges.push_back({.world = rank,
-                         .compressor = compressor,
+                         .compressor = tally.compressor,
                          .exec = exec,
                          .deadline = Deadline::never(),
                          .ring = LinkModel::kNever,
@@ -156,7 +152,7 @@ void call(const Tally& tally, SimulatedTransport& rank) {
     run_whole(tally, rank, exchanges.front());
   } else {
     const std::vector<const Schedule*> schedules(exchanges.size(), &tally.schedule);
-    run_parts(schedules, exchanges, write_sizes);
+    run_parts(schedules, exchanges, write);
   }
   if (rank.rank() != 0) return;
   tally.prediction.k = k;
@@ -176,10 +172,6 @@ Prediction predict(const Scenario& scenario) {
   WINNOW_EXPECTS(scenario.max_part <= Options::kMaxPart,
                  "parts of a bucket have at most " + std::to_string(Options::kMaxPart) +
                      " elements, not " + std::to_string(scenario.max_part));
-  // A message is never longer than all elements with their indices.
-  const Nowhere nowhere(
-      2 * compress::most_message_bytes(scenario.count, scenario.count, compressor->codings()) +
-      2 * scenario.count * sizeof(float));
   const World ranks{scenario.topology.ranks(), 0, &scenario.topology, scenario.links};
   const CostShape shape{.ranks = ranks.ranks,
                         .count = scenario.count,
@@ -195,7 +187,7 @@ Prediction predict(const Scenario& scenario) {
                              .payload = SimulatedWorld::Payload::sizes,
                              .trace = scenario.trace};
   SimulatedResult result = world.run([&](const std::shared_ptr<SimulatedTransport>& rank) {
-    call({scenario, schedule, nowhere, prediction}, *rank);
+    call({scenario, schedule, *compressor, prediction}, *rank);
   });
   prediction.seconds = *std::ranges::max_element(result.seconds);
   prediction.wire_bytes = *std::ranges::max_element(result.bytes_sent);

@@ -118,8 +118,7 @@ class Doubling {
     return ranks == 1 ? exchange_.part.expect(header) : Expected::at_most(header);
   }
   std::span<std::byte> take_buffer_for(int ranks) const {
-    return compressor_.take_buffer(exchange_.exec,
-                                   compress::most_bytes(header_of(ranks), compressor_.codings()));
+    return take_buffer(exchange_, compress::most_bytes(header_of(ranks), compressor_.codings()));
   }
   MessageView open() const {
     return compressor_.open(exchange_.exec, receipt_.buffer.first(receipt_.bytes),

@@ -13,6 +13,7 @@
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
 #include "compress/part.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::comm {
 
@@ -83,13 +84,18 @@ void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uin
 /// One entry per rank of Exchange::world: a message, or a receive buffer.
 using Messages = std::span<const std::span<std::byte>>;
 
+/// A buffer for a message.
+inline std::span<std::byte> take_buffer(const Exchange& exchange, std::size_t bytes) {
+  return kernels::scratch_of(exchange.exec).take<std::byte>(bytes);
+}
+
 /// A buffer of bytes(rank) bytes for each rank.
 template <class Bytes>
 std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Bytes& bytes) {
   const auto ranks = static_cast<std::uint32_t>(exchange.world.size());
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    messages[rank] = exchange.compressor.take_buffer(exchange.exec, bytes(rank));
+    messages[rank] = take_buffer(exchange, bytes(rank));
   }
   return messages;
 }

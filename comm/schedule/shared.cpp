@@ -130,7 +130,7 @@ class Shared {
   std::size_t rank_of(std::uint32_t owner) const { return (owner + turn_) % ranks_; }
 
   std::span<std::byte> take_buffer(std::size_t bytes) const {
-    return compressor_.take_buffer(exchange_.exec, bytes);
+    return comm::take_buffer(exchange_, bytes);
   }
 
   /// `stage`, for random numbers, counts from the part's first.

@@ -218,8 +218,7 @@ class TwoLevel {
   }
   std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const {
     const Header header = header_of_outcome(rail, sender);
-    return exchange_.compressor.take_buffer(
-        exchange_.exec, compress::most_bytes(header, exchange_.compressor.codings()));
+    return take_buffer(exchange_, compress::most_bytes(header, exchange_.compressor.codings()));
   }
 
   /// Opens the headers of the gradients that came, which must be of the same call.
@@ -293,12 +292,10 @@ class TwoLevel {
     }
   }
   std::span<float> take_floats(std::uint64_t floats) const {
-    const auto buffer = exchange_.compressor.take_buffer(exchange_.exec, floats * sizeof(float));
+    const auto buffer = take_buffer(exchange_, floats * sizeof(float));
     return {reinterpret_cast<float*>(buffer.data()), floats};
   }
-  std::span<std::byte> take_header() const {
-    return exchange_.compressor.take_buffer(exchange_.exec, sizeof(Header));
-  }
+  std::span<std::byte> take_header() const { return take_buffer(exchange_, sizeof(Header)); }
 
   /// If the residual may hold something outside of the shards that this rank serves, sends
   /// feedback(gradient, residual) as its gradient. The residual stays until the sum is written.

@@ -8,8 +8,10 @@
 namespace winnow {
 
 /// Where spans live and which body of a kernel runs. `reference` is the plain specification on the
-/// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream.
-enum class Place { cpu, reference, cuda };
+/// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream. `counted`
+/// is for predictions inside Winnow: its kernels touch no element, and count the bytes that they
+/// would move.
+enum class Place { cpu, reference, cuda, counted };
 
 /// Operations do their work if a condition holds, and nothing otherwise; on a device each kernel
 /// looks when it runs. The words do not change while it runs.
@@ -24,10 +26,10 @@ struct Condition {
 struct Exec {
   Place place = Place::cpu;
   int threads = 1;                 ///< OpenMP threads on the CPU; results never depend on it
-  void* stream = nullptr;          ///< a cudaStream_t if place is cuda; otherwise unused
+  void* stream = nullptr;          ///< a cudaStream_t if place is cuda; otherwise null
   Workspace* workspace = nullptr;  ///< host scratch, for schedules' lists and for kernels that ask
                                    ///< for it; never device memory
-  Workspace* device_workspace = nullptr;  ///< device scratch, if place is cuda
+  Workspace* device_workspace = nullptr;  ///< device scratch, if place is cuda or counted
   Workspace* pinned_workspace = nullptr;  ///< page-locked host scratch, if place is cuda, for
                                           ///< copies that run while the host goes on
   Condition condition = {};               ///< of operations on elements

@@ -7,6 +7,7 @@ namespace winnow::kernels {
 namespace reference {  // loops that lanes and threads do not help
 decltype(kernels::bitmap_decode) bitmap_decode;
 decltype(kernels::check_headers) check_headers;
+decltype(kernels::claimed_k) claimed_k;
 decltype(kernels::end_call) end_call;
 decltype(kernels::judge_messages) judge_messages;
 decltype(kernels::raw32_decode) raw32_decode;
@@ -68,6 +69,7 @@ constinit const Bodies kCpu{
     .check_headers = reference::check_headers,
     .check_values = cpu::check_values,
     .checksums = cpu::checksums,
+    .claimed_k = reference::claimed_k,
     .copy = cpu::copy,
     .dequantize = cpu::dequantize,
     .eliasfano_decode = cpu::eliasfano_decode,

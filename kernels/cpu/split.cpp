@@ -15,7 +15,7 @@ std::size_t split_scratch(const Exec&, const Partition& partition, std::size_t k
 }
 
 void split_by_owner(const Exec& exec, const SplitJob& job) {
-  const auto& [list, partition, local, value, begin] = job;
+  const auto& [list, partition, local, value, begin, self] = job;
   const std::size_t k = list.index.size();
   const std::uint32_t owners = partition.owners();
   Workspace& workspace = scratch_of(exec);

@@ -12,6 +12,7 @@ decltype(kernels::bitmap_decode) bitmap_decode;
 decltype(kernels::check_headers) check_headers;
 decltype(kernels::check_values) check_values;
 decltype(kernels::checksums) checksums;
+decltype(kernels::claimed_k) claimed_k;
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 decltype(kernels::dequantize) dequantize;
 decltype(kernels::eliasfano_decode) eliasfano_decode;
@@ -65,6 +66,7 @@ constinit const Bodies kCuda{
     .check_headers = cuda::check_headers,
     .check_values = cuda::check_values,
     .checksums = cuda::checksums,
+    .claimed_k = cuda::claimed_k,
     .copy = cuda::copy,
     .dequantize = cuda::dequantize,
     .eliasfano_decode = cuda::eliasfano_decode,

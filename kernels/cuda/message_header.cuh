@@ -64,6 +64,27 @@ inline PoisonWords make_poison_words(const PoisonSources& sources, std::uint32_t
           .told = told};
 }
 
+struct ClaimedKTask {
+  /// As many as arguments of a kernel have room for on every device.
+  static constexpr unsigned kMost = 256;
+
+  const std::byte* words[kMost];  ///< that say k
+  unsigned count;
+  std::uint64_t* k;
+};
+
+/// A thread copies a message's word.
+struct ClaimedK {
+  using Task = ClaimedKTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    for (std::uint64_t m = simt::grid_thread(); m < task.count; m += simt::grid_threads()) {
+      task.k[m] = simt::load_word<std::uint64_t>(task.words[m]);
+    }
+  }
+};
+
 struct HeaderToCheck {
   const std::byte* message;
   const std::uint64_t* sum;

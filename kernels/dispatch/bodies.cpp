@@ -6,6 +6,21 @@
 
 namespace winnow::kernels {
 
+const Bodies& bodies_of(const Exec& exec) {
+  switch (exec.place) {
+    case Place::cpu:
+      return kCpu;
+    case Place::cuda:
+      return kCuda;
+    case Place::counted:
+      WINNOW_EXPECTS(exec.stream != nullptr, "only predictions run at Place::counted");
+      return static_cast<const CountedStream*>(exec.stream)->bodies;
+    case Place::reference:
+      break;
+  }
+  return kReference;
+}
+
 bool holds(const Condition& condition) {
   if (condition.words == nullptr) return true;
   const std::span words(condition.words, condition.count);

@@ -42,6 +42,7 @@ struct Bodies {
   decltype(kernels::check_headers)* check_headers;
   decltype(kernels::check_values)* check_values;
   decltype(kernels::checksums)* checksums;
+  decltype(kernels::claimed_k)* claimed_k;
   void (*copy)(const Exec&, std::span<std::byte>, std::span<const std::byte>);
   decltype(kernels::dequantize)* dequantize;
   decltype(kernels::eliasfano_decode)* eliasfano_decode;
@@ -91,22 +92,30 @@ extern const Bodies kReference;  ///< plain loops: the specification
 extern const Bodies kCpu;        ///< SIMD and OpenMP
 extern const Bodies kCuda;       ///< all null in a build without CUDA
 
+/// What Exec::stream of Place::counted points to. Its bodies obey a device's rules: memory that is
+/// passed to them is the host's to read only by way of `read`. Only words, which operations answer
+/// in, are ever written.
+struct CountedStream {
+  const Bodies& bodies;
+};
+
 /// Whether a condition in host memory holds.
 bool holds(const Condition& condition);
+
+/// The table of exec.place.
+const Bodies& bodies_of(const Exec& exec);
 
 /// The body that exec.place names. UsageError where this build has none.
 template <class Body>
 Body& body_of(const Exec& exec, Body* Bodies::*operation) {
   WINNOW_EXPECTS(exec.workspace == nullptr || !exec.workspace->is_device(),
                  "Exec::workspace must be of the host; that of a device is device_workspace");
-  const Bodies& bodies = exec.place == Place::cuda  ? kCuda
-                         : exec.place == Place::cpu ? kCpu
-                                                    : kReference;
-  WINNOW_EXPECTS(
-      bodies.*operation != nullptr,
-      "this Winnow was built without CUDA, or without code for devices; pass host memory "
-      "and Place::cpu");
-  return *(bodies.*operation);
+  Body* const body = bodies_of(exec).*operation;
+  WINNOW_EXPECTS(body != nullptr, exec.place == Place::counted
+                                      ? "predictions do not count this operation"
+                                      : "this Winnow was built without CUDA, or without code for "
+                                        "devices; pass host memory and Place::cpu");
+  return *body;
 }
 
 /// Calls the body that exec.place names, under FloatMode. Where exec.condition does not hold on the
@@ -115,6 +124,10 @@ template <class Body, class... Args>
 void dispatch(const Exec& exec, Body* Bodies::*operation, Args&&... args) {
   Body& body = body_of(exec, operation);
   if (exec.place != Place::cuda && !holds(exec.condition)) return;
+  if (exec.place == Place::counted) {  // in a fiber, which may give way to another one
+    body(exec, std::forward<Args>(args)...);
+    return;
+  }
   const FloatMode mode;
   body(exec, std::forward<Args>(args)...);
 }

@@ -25,10 +25,12 @@ inline void expect_header(std::span<const std::byte> message) {
 
 inline void expect_layout(const HeaderLayout& layout) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
+  const auto is_word = [](std::size_t at) { return at % kWord == 0 && at < kHeaderBytes; };
   WINNOW_EXPECTS(layout.flags_at % 2 == 0 && layout.flags_at < kHeaderBytes &&
-                     layout.checksum_at % kWord == 0 && layout.checksum_at < kHeaderBytes &&
+                     is_word(layout.checksum_at) && is_word(layout.k_at) &&
                      layout.flags_at / kWord != layout.checksum_at / kWord,
-                 "a header's flags lie at a multiple of 2, its checksum, apart, at one of 8");
+                 "a header's flags lie at a multiple of 2, k and, apart from the flags, its "
+                 "checksum at one of 8");
 }
 
 }  // namespace winnow::kernels

@@ -19,6 +19,13 @@ void expect_messages(std::span<const ReceivedMessage> messages, const HeaderLayo
 
 }  // namespace
 
+void claimed_k(const Exec& exec, const ClaimedKJob& job) {
+  expect_layout(job.layout);
+  for (const ReceivedMessage& message : job.messages) expect_header(message.bytes);
+  WINNOW_EXPECTS(job.k.size() == job.messages.size(), "each message needs a word for its k");
+  dispatch(exec, &Bodies::claimed_k, job);
+}
+
 void check_headers(const Exec& exec, const CheckHeadersJob& job) {
   expect_messages(job.messages, job.layout);
   WINNOW_EXPECTS(job.status.size() == job.messages.size(),

@@ -20,7 +20,8 @@ const MemorySource& pinned_memory() {
 }
 
 Workspace& scratch_of(const Exec& exec) {
-  Workspace* const workspace = exec.place == Place::cuda ? exec.device_workspace : exec.workspace;
+  const bool on_host = exec.place == Place::cpu || exec.place == Place::reference;
+  Workspace* const workspace = on_host ? exec.workspace : exec.device_workspace;
   WINNOW_EXPECTS(workspace != nullptr,
                  "this needs scratch: pass Exec::workspace, or with "
                  "Place::cuda Exec::device_workspace");
@@ -32,6 +33,10 @@ bool is_within_reach(Place place, const void* memory) {
 }
 
 void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
+  if (exec.place == Place::counted) {  // words: what else would a host read
+    std::ranges::copy(from, to.begin());
+    return;
+  }
   copy(exec, to, from);
   wait(exec);
 }

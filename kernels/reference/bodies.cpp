@@ -13,6 +13,7 @@ decltype(kernels::bitmap_decode) bitmap_decode;
 decltype(kernels::check_headers) check_headers;
 decltype(kernels::check_values) check_values;
 decltype(kernels::checksums) checksums;
+decltype(kernels::claimed_k) claimed_k;
 decltype(kernels::dequantize) dequantize;
 decltype(kernels::eliasfano_decode) eliasfano_decode;
 decltype(kernels::end_call) end_call;
@@ -65,6 +66,7 @@ constinit const Bodies kReference{
     .check_headers = reference::check_headers,
     .check_values = reference::check_values,
     .checksums = reference::checksums,
+    .claimed_k = reference::claimed_k,
     .copy = reference::copy,
     .dequantize = reference::dequantize,
     .eliasfano_decode = reference::eliasfano_decode,

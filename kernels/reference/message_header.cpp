@@ -45,6 +45,12 @@ std::uint32_t status_of(const ReceivedMessage& message, const HeaderLayout& layo
 
 }  // namespace
 
+void claimed_k(const Exec&, const ClaimedKJob& job) {
+  for (std::size_t m = 0; m < job.messages.size(); ++m) {
+    std::memcpy(&job.k[m], job.messages[m].bytes.data() + job.layout.k_at, sizeof job.k[m]);
+  }
+}
+
 void check_headers(const Exec&, const CheckHeadersJob& job) {
   for (std::size_t m = 0; m < job.messages.size(); ++m) {
     job.status[m] = status_of(job.messages[m], job.layout);

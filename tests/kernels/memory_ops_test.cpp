@@ -77,5 +77,10 @@ TEST(MemoryOps, ZeroClearsBytes) {
   });
 }
 
+TEST(MemoryOps, OnlyPredictionsCount) {
+  std::vector<float> elements(3);
+  EXPECT_THROW(kernels::fill({.place = Place::counted}, elements, 1), UsageError);
+}
+
 }  // namespace
 }  // namespace winnow::tests

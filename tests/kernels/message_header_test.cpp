@@ -92,6 +92,25 @@ struct Received {
   }
 };
 
+TEST(MessageHeader, EachClaimsItsOwnK) {
+  constexpr std::uint64_t kHuge = std::uint64_t{1} << 40;  // and bits of both halves of the word
+  for_each_body([](const Exec& exec) {
+    for (const std::size_t count : {0U, 1U, 300U}) {  // more than a launch takes
+      std::vector<Header> headers(count);
+      for (std::size_t m = 0; m < count; ++m) headers[m].k = m * kHuge + 3 * m + 1;
+      OnPlace<Header> there(exec, headers);
+      std::vector<ReceivedMessage> messages(count);
+      for (std::size_t m = 0; m < count; ++m) {
+        messages[m].bytes = std::as_bytes(there.span().subspan(m, 1));
+      }
+      OnPlace<std::uint64_t> k(exec, std::vector<std::uint64_t>(count, 77));
+      kernels::claimed_k(exec, {messages, kHeaderLayout, k.span()});
+      const std::vector<std::uint64_t> claimed = k.download();
+      for (std::size_t m = 0; m < count; ++m) EXPECT_EQ(claimed[m], headers[m].k) << m;
+    }
+  });
+}
+
 TEST(MessageHeader, EveryChangedBitIsTold) {
   for_each_body([](const Exec& exec) {
     expect_all_statuses([&](std::span<const CheckCase> cases) {
@@ -133,6 +152,7 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   refuses(bytes, {.flags_at = 64, .poison = 1, .checksum_at = 56}, "multiple of 2");
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 52}, "one of 8");
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 64}, "one of 8");
+  refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 56, .k_at = 20}, "one of 8");
   refuses(bytes, {.flags_at = 58, .poison = 1, .checksum_at = 56}, "apart");
   refuses_seal({.message = bytes.first(68), .layout = kHeaderLayout, .padding = 4},
                "padding ends with a word");
@@ -161,6 +181,7 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   refuses_check({.bytes = bytes.first(56), .expected = {}, .sum = &sum}, 1, "no shorter");
   refuses_check({.bytes = bytes.subspan(4), .expected = {}, .sum = &sum}, 1, "8-byte aligned");
   refuses_check({.bytes = bytes, .expected = {}}, 1, "checksum of its bytes");
+  EXPECT_THROW(kernels::claimed_k({}, {{&sound, 1}, kHeaderLayout, {}}), UsageError);
   EXPECT_THROW(kernels::judge_messages({}, {{&sound, 1}, kHeaderLayout, nullptr}), UsageError);
 }
 

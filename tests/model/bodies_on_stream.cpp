@@ -101,6 +101,10 @@ class Held<CheckHeadersJob> : public HeldJob<CheckHeadersJob, kMessages> {
   using HeldJob::HeldJob;
 };
 template <>
+class Held<ClaimedKJob> : public HeldJob<ClaimedKJob, kMessages> {
+  using HeldJob::HeldJob;
+};
+template <>
 class Held<JudgeMessagesJob> : public HeldJob<JudgeMessagesJob, kMessages> {
   using HeldJob::HeldJob;
 };
@@ -226,6 +230,7 @@ constinit const Bodies kCuda{
     .check_headers = OnStream<&Bodies::check_headers>::enqueue,
     .check_values = OnStream<&Bodies::check_values>::enqueue,
     .checksums = OnStream<&Bodies::checksums>::enqueue,
+    .claimed_k = OnStream<&Bodies::claimed_k>::enqueue,
     .copy = enqueue_copy,
     .dequantize = OnStream<&Bodies::dequantize>::enqueue,
     .eliasfano_decode = OnStream<&Bodies::eliasfano_decode>::enqueue,

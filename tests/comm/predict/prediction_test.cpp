@@ -164,6 +164,16 @@ TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
   }
 }
 
+// Elements, residuals, lists and messages of these ranks would fill terabytes.
+TEST(Prediction, TouchesNoElement) {
+  for (const char* name : {"gather", "doubling", "balanced", "shared", "two_level"}) {
+    for (const char* compressor : {"topk:0.01,int8", "int4"}) {
+      const Scenario what = scenario(16, 2, Options::kMaxPart, compressor, name);
+      EXPECT_GT(predict(what).wire_bytes, Options::kMaxPart / 100) << name << ' ' << compressor;
+    }
+  }
+}
+
 TEST(Prediction, RefusesWhatMakesNoSense) {
   EXPECT_THROW(predict(scenario(2, 1, 0, "topk:0.01", "gather")), UsageError);
   EXPECT_THROW(predict(scenario(2, 1, 100, "topk:0.01", "gathr")), UsageError);
