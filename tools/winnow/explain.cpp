@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
-#include <memory>
 
 #include "comm/plan/planner.hpp"
 #include "comm/predict/prediction.hpp"
@@ -19,12 +18,6 @@ using winnow::comm::Prediction;
 using winnow::comm::RoundOfPrediction;
 using winnow::comm::Scenario;
 using winnow::comm::SimulatedTransfer;
-
-struct Request {
-  std::string topology = "4x1", count = "25.6M", links;
-  std::string compressor = "topk:0.01", schedule = "balanced";
-  std::size_t transfers = 8;
-};
 
 std::string bytes_range(const RoundOfPrediction& round) {
   const std::string most = count_text(round.most_bytes);
@@ -58,7 +51,9 @@ void write_transfers(const Prediction& prediction, std::size_t most) {
   if (all > most) std::cout << "and " << all - most << " more messages\n";
 }
 
-void explain(const Request& request) {
+}  // namespace
+
+void explain(const ExplainRequest& request) {
   Scenario scenario{.topology = winnow::Topology::parse(request.topology),
                     .links = winnow::LinkModel::parse(request.links),
                     .count = parse_count(request.count),
@@ -97,34 +92,6 @@ void explain(const Request& request) {
   std::cout << '\n'
             << table.text() << "speed-up    " << ratio_text(dense.seconds / in_parts.seconds)
             << '\n';
-}
-
-}  // namespace
-
-void add_explain(CLI::App& app) {
-  CLI::App* const command = app.add_subcommand(
-      "explain", "One call, round by round: who sends how much to whom, and what it takes");
-  const auto request = std::make_shared<Request>();
-  command->add_option("--topology", request->topology, "2x4, or 3,1,2: ranks on each node")
-      ->capture_default_str();
-  command->add_option("--count", request->count, "elements of float32: 4194304, 25.6M, 4Mi")
-      ->capture_default_str();
-  command->add_option("--compressor", request->compressor, "as in WINNOW_COMPRESSOR")
-      ->capture_default_str();
-  command
-      ->add_option("--schedule", request->schedule,
-                   "as in WINNOW_SCHEDULE: gather, two_level, auto")
-      ->capture_default_str();
-  command->add_option("--links", request->links,
-                      "words of inter=LATENCY,BANDWIDTH intra=LATENCY,BANDWIDTH pass=BANDWIDTH, "
-                      "such as 'inter=50us,1Gbit/s'");
-  command->add_option("--transfers", request->transfers, "messages of rank 0 to list")
-      ->capture_default_str();
-  command->footer(
-      "Times are those of a link model, not of a machine: messages of a node share its "
-      "uplink,\nand computation takes the time of its passes over memory. Rounds are those of a "
-      "bucket\nin one part; between nodes long ones travel in several, which overlap.");
-  command->callback([request] { explain(*request); });
 }
 
 }  // namespace tool

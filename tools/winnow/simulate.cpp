@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <winnow/error.hpp>
 
 #include "comm/plan/planner.hpp"
@@ -19,13 +18,6 @@ namespace {
 using winnow::comm::Prediction;
 using winnow::comm::Scenario;
 
-struct Request {
-  std::vector<std::string> topologies = {"2x1", "4x1", "8x1", "16x1", "32x1", "64x1"};
-  std::string count = "25.6M", links, csv, plot;
-  std::vector<std::string> compressors = {"topk:0.01"};
-  std::vector<std::string> schedules;
-};
-
 /// One line of the table.
 struct Row {
   std::string topology, name;
@@ -40,7 +32,7 @@ bool is_another(const std::string& name, const winnow::Topology& topology) {
   return &winnow::comm::schedule_among(schedule, &topology) != &schedule;
 }
 
-std::vector<Row> simulate(const Request& request) {
+std::vector<Row> rows_of(const SimulateRequest& request) {
   std::vector<std::string> schedules = request.schedules;
   if (schedules.empty()) {
     for (const auto* schedule : winnow::comm::schedules()) {
@@ -131,8 +123,10 @@ void draw(const std::string& name, const std::vector<Row>& rows) {
   if (::pclose(gnuplot) != 0) throw std::runtime_error("gnuplot failed; is it installed?");
 }
 
-void run(const Request& request) {
-  const std::vector<Row> rows = simulate(request);
+}  // namespace
+
+void simulate(const SimulateRequest& request) {
+  const std::vector<Row> rows = rows_of(request);
   std::cout << "links: " << winnow::LinkModel::parse(request.links).to_string() << "\n"
             << count_text(parse_count(request.count)) << " elements of float32\n\n"
             << table_of(rows);
@@ -141,29 +135,6 @@ void run(const Request& request) {
     write_csv(file, rows);
   }
   if (!request.plot.empty()) draw(request.plot, rows);
-}
-
-}  // namespace
-
-void add_simulate(CLI::App& app) {
-  CLI::App* const command = app.add_subcommand(
-      "simulate", "Time and bytes of every schedule on many topologies, as a table and a plot");
-  const auto request = std::make_shared<Request>();
-  command
-      ->add_option("--topology", request->topologies,
-                   "several, such as 2x1 8x4 64x8 or 3,1,2 (default 2x1 to 64x1)")
-      ->delimiter('\0');
-  command->add_option("--count", request->count, "elements of float32: 4194304, 25.6M, 4Mi")
-      ->capture_default_str();
-  command->add_option("--compressor", request->compressors, "as in WINNOW_COMPRESSOR; several")
-      ->delimiter('\0')
-      ->capture_default_str();
-  command->add_option("--schedule", request->schedules,
-                      "dense, gather, balanced; several (default all)");
-  command->add_option("--links", request->links, "as in winnow explain");
-  command->add_option("--csv", request->csv, "write the rows here");
-  command->add_option("--plot", request->plot, "draw time against ranks here, as PNG, by gnuplot");
-  command->callback([request] { run(*request); });
 }
 
 }  // namespace tool

@@ -1,7 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <iostream>
-#include <memory>
 #include <winnow/transport.hpp>
 
 #include "tools/winnow/commands.hpp"
@@ -34,18 +33,12 @@ void print(const winnow::Topology& topology) {
 
 }  // namespace
 
-void add_topo(CLI::App& app) {
-  CLI::App* const command = app.add_subcommand(
-      "topo", "Which ranks share a node: what was discovered, under mpirun, or what a text says");
-  const auto text = std::make_shared<std::string>();
-  command->add_option("--topology", *text, "2x4, or 3,1,2, instead of discovering");
-  command->callback([text] {
-    if (!text->empty()) {
-      print(winnow::Topology::parse(*text));
-    } else {
-      discover_and([](const winnow::Topology& topology) { print(topology); });
-    }
-  });
+void topo(const std::string& text) {
+  if (text.empty()) {
+    discover_and(print);
+  } else {
+    print(winnow::Topology::parse(text));
+  }
 }
 
 }  // namespace tool
