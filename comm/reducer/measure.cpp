@@ -32,7 +32,7 @@ template <class T>
 class HostCopy {
  public:
   HostCopy(const Exec& exec, std::span<const T> elements) : elements_(elements) {
-    if (exec.place != Place::cuda) return;
+    if (!kernels::reading_waits(exec)) return;
     scope_.emplace(*exec.workspace);
     const auto copies = exec.workspace->take<T>(elements.size());
     kernels::read(exec, std::as_writable_bytes(copies), std::as_bytes(elements));

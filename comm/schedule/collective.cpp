@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/schedule/collective.hpp"
 
+#include "kernels/exec/place_memory.hpp"
+
 namespace winnow::comm {
 
 void all_reduce(const Collective& collective, const Elements& elements, ReduceOp op) {
@@ -12,7 +14,7 @@ void all_reduce(const Collective& collective, const Elements& elements, ReduceOp
   } else {
     world.all_reduce(collective.exec, elements, op, collective.deadline);
   }
-  if (collective.exec.place != Place::cuda || collective.stream_ordered) return;
+  if (!kernels::reading_waits(collective.exec) || collective.stream_ordered) return;
   world.wait(world.start(collective.exec), collective.deadline);
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "comm/schedule/rounds.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
@@ -16,7 +17,7 @@ constexpr std::size_t kDepth = 3;  // the most parts under way at once
 /// A host that waits for a stream would also wait, without a deadline, for the messages of later
 /// parts on it.
 std::size_t depth_of(const Exchange& exchange) {
-  const bool waits = exchange.exec.place == Place::cuda && exchange.status == nullptr;
+  const bool waits = kernels::reading_waits(exchange.exec) && exchange.status == nullptr;
   return waits ? 1 : kDepth;
 }
 

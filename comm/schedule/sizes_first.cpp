@@ -7,17 +7,19 @@
 #include <winnow/error.hpp>
 
 #include "comm/schedule/exchange.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
 namespace {
 
-bool on_host(const Exchange& exchange) {
-  return exchange.exec.place != Place::cuda;
+/// Whether the host's word is not the one that travels.
+bool has_copy(const SizeWord& word) {
+  return word.travels.data() != reinterpret_cast<const std::byte*>(word.size);
 }
 
 SizeWord take_word(const Exchange& exchange) {
-  if (!on_host(exchange)) return take_size_word(exchange.exec);
+  if (kernels::reading_waits(exchange.exec)) return take_size_word(exchange.exec);
   const auto size = exchange.exec.workspace->take<std::uint64_t>(1);
   return {.size = size.data(), .travels = std::as_writable_bytes(size)};
 }
@@ -37,7 +39,7 @@ void SizesFirst::send(Exchange& exchange, std::span<const std::byte> message, in
   const SizeWord word =
       add(exchange, {.sent = message, .buffer = {}, .bytes = nullptr, .peer = peer}).word;
   *word.size = message.size();
-  if (!on_host(exchange)) copy_to_device(exchange.exec, word);
+  if (has_copy(word)) copy_to_device(exchange.exec, word);
   exchange.world.send(word.travels, peer);
   count_sent(exchange, peer, word.travels.size());
 }
@@ -51,7 +53,7 @@ void SizesFirst::receive(Exchange& exchange, std::span<std::byte> buffer, int pe
 
 /// Brings the received sizes to the host.
 void SizesFirst::fetch(Exchange& exchange) {
-  if (on_host(exchange)) return;
+  if (!has_copy(first_->word)) return;
   for (const Message* message = first_; message != nullptr; message = message->next) {
     if (message->bytes != nullptr) copy_to_host(exchange.exec, message->word);
   }

@@ -6,6 +6,7 @@
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
 #include "compress/partial.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
@@ -92,7 +93,7 @@ class TwoLevel {
   /// rail after the other: a host that waits for the stream would also wait, without a deadline,
   /// for the messages of the other rails on it. False at the end.
   bool go_on() {
-    const bool one_by_one = exchange_.exec.place == Place::cuda;
+    const bool one_by_one = kernels::reading_waits(exchange_.exec);
     bool stopped = false;
     for (std::size_t rail = rail_; rail < shards_.size(); ++rail) {
       const bool has_stop = serves(rail) && shards_[rail].rounds.resume();

@@ -41,8 +41,12 @@ void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
   wait(exec);
 }
 
+bool reading_waits(const Exec& exec) {
+  return exec.place == Place::cuda;
+}
+
 void wait(const Exec& exec) {
-  if (exec.place == Place::cuda) cuda::wait(exec);
+  if (reading_waits(exec)) cuda::wait(exec);
 }
 
 bool is_idle(const Exec& exec) {

@@ -34,6 +34,9 @@ bool is_within_reach(Place place, const void* memory);
 /// exec.stream, and for the copy.
 void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
 
+/// Whether work is only enqueued, so that a host which reads what it leaves waits for exec.stream.
+bool reading_waits(const Exec& exec);
+
 /// Waits on the host for all that is enqueued on exec.stream of a device.
 void wait(const Exec& exec);
 
