@@ -13,6 +13,11 @@ void expect_peer(int peer, int rank, int size) {
                      std::to_string(size) + ": must be another rank");
 }
 
+void expect_started(Ticket ticket, std::uint64_t started) {
+  WINNOW_EXPECTS(ticket.number <= started, "wait for ticket " + std::to_string(ticket.number) +
+                                               " of " + std::to_string(started) + " started");
+}
+
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks) {
   const auto parts = static_cast<std::size_t>(ranks);
   WINNOW_EXPECTS(all / parts == mine && all % parts == 0,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <winnow/transport.hpp>
 
 namespace winnow::comm {
 
@@ -10,6 +12,8 @@ namespace winnow::comm {
 
 /// `peer` is a rank of `size`, and not `rank`.
 void expect_peer(int peer, int rank, int size);
+/// `ticket` is one of the `started` that start() has returned.
+void expect_started(Ticket ticket, std::uint64_t started);
 /// An all-gather of `mine` bytes from each of `ranks` ranks fills `all`.
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks);
 

@@ -9,17 +9,13 @@ namespace winnow::comm {
 Adapter::Adapter(Transport& inner)
     : inner_(inner),
       device_(kernels::current_device(Place::cuda)),
-      failure_(std::make_shared<std::string>()) {}
+      failure_(std::make_shared<FailureLatch>()) {}
 
 Adapter::Adapter(const Adapter& parent, std::unique_ptr<Transport> inner)
     : owned_(std::move(inner)),
       inner_(*owned_),
       device_(parent.device_),
       failure_(parent.failure_) {}
-
-void Adapter::expect_usable() const {
-  if (failed()) throw CommError(*failure_);
-}
 
 void Adapter::send(std::span<const std::byte> message, int peer) {
   expect_peer(peer, rank(), size());
@@ -35,17 +31,13 @@ void Adapter::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message
 }
 
 void Adapter::fail(const std::string& why, int code) {
-  *failure_ = "rank " + std::to_string(rank()) + ": " + why;
+  failure_->keep("rank " + std::to_string(rank()) + ": " + why);
   inner_.abort(why);
-  throw CommError(*failure_, code);
+  throw CommError(failure_->why(), code);
 }
 
 void Adapter::abort(std::string_view reason) noexcept {
-  try {
-    if (!failed()) *failure_ = "this rank aborted: " + std::string(reason);
-  } catch (...) {
-    *failure_ = "aborted";  // short enough not to allocate
-  }
+  failure_->keep(abort_text(reason));
   inner_.abort(reason);
 }
 

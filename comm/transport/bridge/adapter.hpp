@@ -12,6 +12,7 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/bridge/enqueued.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "kernels/exec/device_scope.hpp"
 
 namespace winnow::comm {
@@ -39,8 +40,8 @@ class Adapter : public Transport {
   /// A subset of `parent`, over a subset of its inner transport.
   Adapter(const Adapter& parent, std::unique_ptr<Transport> inner);
 
-  bool failed() const { return !failure_->empty(); }
-  void expect_usable() const;
+  bool failed() const { return failure_->failed(); }
+  void expect_usable() const { failure_->expect_usable(); }
   [[noreturn]] void fail(const std::string& why, int code = 0);
   /// Runs `body` with the device current. Anything it throws, except UsageError, makes this
   /// unusable.
@@ -50,7 +51,7 @@ class Adapter : public Transport {
       const kernels::DeviceScope scope(device_);
       return body();
     } catch (const CommError& error) {
-      *failure_ = error.what();
+      failure_->keep(error.what());
       throw;
     } catch (const CudaError& error) {
       fail(error.what(), error.code());
@@ -71,7 +72,7 @@ class Adapter : public Transport {
   std::unique_ptr<Transport> owned_;
   Transport& inner_;
   int device_;
-  std::shared_ptr<std::string> failure_;  // why this and its subsets are unusable, or empty
+  std::shared_ptr<FailureLatch> failure_;  // of this and its subsets
 };
 
 }  // namespace winnow::comm

@@ -7,7 +7,7 @@
 #include "comm/transport/bridge/adapter.hpp"
 #include "comm/transport/bridge/staging.hpp"
 #include "comm/transport/expect.hpp"
-#include "comm/transport/fifo.hpp"
+#include "comm/transport/ticket_queue.hpp"
 #include "kernels/cuda/memory.hpp"
 #include "kernels/reduce.hpp"
 
@@ -37,7 +37,7 @@ class HostMessages final : public Adapter {
                   Deadline deadline) override;
 
  private:
-  /// One start: batch n belongs to ticket n + 1.
+  /// One start.
   struct Batch {
     Staging::Block* block;
     std::vector<Message> messages;
@@ -55,7 +55,7 @@ class HostMessages final : public Adapter {
   }
 
   Staging staging_{kernels::cuda::kDeviceMemory};
-  Fifo<Batch> batches_;
+  TicketQueue<Batch> batches_;
   // Copies have their own stream: behind a later start's messages they would wait for peers,
   // without a deadline.
   Stream stream_, copies_;
@@ -82,8 +82,7 @@ Ticket HostMessages::start(const Exec&) {
       message.offset = bytes;
       bytes += (message.bytes + kAlignment - 1) / kAlignment * kAlignment;
     }
-    batches_.extend();
-    Batch& batch = batches_[batches_.end() - 1];
+    Batch& batch = batches_.extend();
     batch.block = &staging_.take(bytes);
     batch.messages.clear();
     std::swap(batch.messages, enqueued_);
@@ -99,29 +98,26 @@ Ticket HostMessages::start(const Exec&) {
       }
     }
     batch.inner_ticket = inner().start(on_device({}));
-    return Ticket{batches_.end()};
+    return Ticket{batches_.last()};
   });
 }
 
 void HostMessages::wait(Ticket ticket, Deadline deadline) {
   expect_usable();
-  WINNOW_EXPECTS(ticket.number <= batches_.end(), "wait for ticket " +
-                                                      std::to_string(ticket.number) + " of " +
-                                                      std::to_string(batches_.end()) + " started");
-  guarded([&] {
-    for (; batches_.begin() < ticket.number; batches_.pop()) {
-      Batch& batch = batches_.front();
-      inner().wait(batch.inner_ticket, deadline);
-      for (std::size_t i = 0; i < batch.messages.size(); ++i) {
-        const Message& message = batch.messages[i];
-        if (message.is_send) continue;
-        copy({message.data, batch.sizes[i]},
-             batch.block->memory.subspan(message.offset, batch.sizes[i]));
-        if (message.message_bytes != nullptr) *message.message_bytes = batch.sizes[i];
-      }
-      Staging::give_back(*batch.block);
+  batches_.expect_started(ticket);
+  const auto complete = [&](const Batch& batch) {
+    inner().wait(batch.inner_ticket, deadline);
+    for (std::size_t i = 0; i < batch.messages.size(); ++i) {
+      const Message& message = batch.messages[i];
+      if (message.is_send) continue;
+      copy({message.data, batch.sizes[i]},
+           batch.block->memory.subspan(message.offset, batch.sizes[i]));
+      if (message.message_bytes != nullptr) *message.message_bytes = batch.sizes[i];
     }
-  });
+    Staging::give_back(*batch.block);
+    return true;
+  };
+  guarded([&] { batches_.retire(ticket.number, complete); });
 }
 
 void HostMessages::progress() {
@@ -141,11 +137,7 @@ void HostMessages::through_device(std::size_t bytes, const Collective& collectiv
   expect_usable();
   if (bytes == 0) return;
   guarded([&] {
-    struct Loan {
-      Staging::Block& block;
-      ~Loan() { Staging::give_back(block); }
-    };
-    const Loan loan{staging_.take(bytes)};
+    const Staging::Loan loan{staging_.take(bytes)};
     const Bytes device = loan.block.memory.first(bytes);
     counted([&] { collective(device); });
   });

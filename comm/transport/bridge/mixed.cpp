@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "winnow/mixed.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -15,16 +13,16 @@
 #include "comm/transport/bridge/enqueued.hpp"
 #include "comm/transport/bridge/staged.hpp"
 #include "comm/transport/expect.hpp"
-#include "comm/transport/fifo.hpp"
+#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/poll.hpp"
+#include "comm/transport/ticket_queue.hpp"
 
 namespace winnow {
 namespace {
 
 using comm::Enqueued;
-using comm::Fifo;
 
-constexpr unsigned kSpinsBeforeYield = 200;
-constexpr unsigned kSpinsPerProgress = 64;
+constexpr unsigned kPollsPerProgress = 64;
 
 /// A rank's message to all others about its node.
 struct Seat {
@@ -62,23 +60,20 @@ class MixedTransport final : public Transport {
     Transport* between = nullptr;
     Transport* within = nullptr;
   };
-  /// One start: entry n belongs to ticket n + 1.
+  /// One start.
   struct Started {
     const Lanes* lanes = nullptr;
     Ticket between, within;
   };
 
   const Lanes& lanes_of(Place place) const { return place == Place::cuda ? device_ : host_; }
-  void expect_usable() const {
-    if (!failure_.empty()) throw CommError(failure_);
-  }
   /// Runs `body`. Anything it throws makes this unusable.
   template <class Body>
   auto guarded(const Body& body) {
     try {
       return body();
     } catch (const std::exception& error) {
-      failure_ = error.what();
+      failure_.keep(error.what());
       throw;
     }
   }
@@ -102,8 +97,8 @@ class MixedTransport final : public Transport {
   std::string members_;            // ranks of this node, for error messages
   bool sizes_travel_;
   std::vector<Enqueued> enqueued_;  // since the last start
-  Fifo<Started> under_way_;         // wait pops from the front
-  std::string failure_;             // why this transport is unusable, or empty
+  comm::TicketQueue<Started> under_way_;
+  comm::FailureLatch failure_;
 };
 
 MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
@@ -124,14 +119,14 @@ MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr
 
 void MixedTransport::send(std::span<const std::byte> message, int peer) {
   comm::expect_peer(peer, rank(), size());
-  expect_usable();
+  failure_.expect_usable();
   enqueued_.push_back(Enqueued::sent(message, peer));
   bytes_sent_ += message.size();
 }
 
 void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
   comm::expect_peer(peer, rank(), size());
-  expect_usable();
+  failure_.expect_usable();
   enqueued_.push_back(Enqueued::received(buffer, peer, message_bytes));
 }
 
@@ -144,11 +139,11 @@ void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* 
 //   - A wait polls both, so a peer for which this rank's node waits gets what it needs meanwhile.
 //   - NCCL groups are those of the same starts, without the messages between nodes.
 Ticket MixedTransport::start(const Exec& exec) {
-  expect_usable();
+  failure_.expect_usable();
   const Lanes& lanes = lanes_of(exec.place);
   WINNOW_EXPECTS(lanes.between != nullptr,
                  "a mixed transport whose node's does not take a device's memory was given some");
-  const bool may_follow = under_way_.empty() || under_way_[under_way_.end() - 1].lanes == &lanes ||
+  const bool may_follow = under_way_.empty() || under_way_[under_way_.last()].lanes == &lanes ||
                           (host_.between == device_.between && host_.within == device_.within);
   WINNOW_EXPECTS(may_follow,
                  "a mixed transport carries the host's messages and a device's over different "
@@ -158,13 +153,12 @@ Ticket MixedTransport::start(const Exec& exec) {
       post(lanes);
       Started started{.lanes = &lanes, .between = lanes.between->start(exec), .within = {}};
       if (lanes.within == node_.get()) started.within = node_->start(exec);
-      under_way_.push(started);
+      return under_way_.push(started);
     } catch (const std::exception& error) {  // half of it may be under way
       world_->abort(error.what());
       node_->abort(error.what());
       throw;
     }
-    return Ticket{under_way_.end()};
   });
 }
 
@@ -185,13 +179,11 @@ void MixedTransport::post(const Lanes& lanes) {
 }
 
 bool MixedTransport::test(Ticket ticket, Deadline deadline) {
-  expect_usable();
-  WINNOW_EXPECTS(ticket.number <= under_way_.end(),
-                 "wait for ticket " + std::to_string(ticket.number) + " of " +
-                     std::to_string(under_way_.end()) + " started");
-  if (ticket.number <= under_way_.begin()) return true;
+  failure_.expect_usable();
+  under_way_.expect_started(ticket);
+  if (ticket.number <= under_way_.completed()) return true;
   return guarded([&] {
-    const Started& started = under_way_[ticket.number - 1];
+    const Started& started = under_way_[ticket.number];
     const auto moves_on = [&] {
       return over_world([&] { return started.lanes->between->test(started.between, deadline); });
     };
@@ -205,21 +197,22 @@ bool MixedTransport::test(Ticket ticket, Deadline deadline) {
         throw CommError("in the node of " + members_ + ": " + error.what(), error.code());
       }
     }
-    while (done && under_way_.begin() < ticket.number) under_way_.pop();
-    return done;
+    return under_way_.retire(ticket.number, [done](const Started&) { return done; });
   });
 }
 
 void MixedTransport::wait(Ticket ticket, Deadline deadline) {
-  for (unsigned spins = 1; !test(ticket, deadline); ++spins) {
+  unsigned polls = 0;
+  comm::spin_until([&] {
+    if (test(ticket, deadline)) return true;
     // A transport that is done with its part learns of an abort here.
-    if (spins % kSpinsPerProgress == 0) progress();
-    if (spins > kSpinsBeforeYield) ::sched_yield();
-  }
+    if (++polls % kPollsPerProgress == 0) progress();
+    return false;
+  });
 }
 
 void MixedTransport::progress() {
-  if (!failure_.empty()) return;
+  if (failure_.failed()) return;
   guarded([this] {
     over_world([this] { (staged_ == nullptr ? *world_ : *staged_).progress(); });
     node_->progress();
@@ -227,11 +220,7 @@ void MixedTransport::progress() {
 }
 
 void MixedTransport::abort(std::string_view reason) noexcept {
-  try {
-    if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
-  } catch (...) {
-    failure_ = "aborted";  // short enough not to allocate
-  }
+  failure_.keep(comm::abort_text(reason));
   world_->abort(reason);
   node_->abort(reason);
 }

@@ -2,18 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/bridge/size_words.hpp"
 
-#include <sched.h>
-
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "comm/transport/poll.hpp"
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/memory.hpp"
 
 namespace winnow::comm {
 namespace {
-
-constexpr unsigned kSpinsBeforeYield = 200;
 
 kernels::cuda::StreamRef stream_of(const Exec& exec) {
   return kernels::cuda::StreamRef(static_cast<cudaStream_t>(exec.stream));
@@ -45,13 +42,14 @@ void copy_to_host(const Exec& exec, const SizeWord& word) {
 void await_size_words(const Exec& exec, Transport& transport, Deadline deadline) {
   const kernels::cuda::Event copied;
   copied.record(stream_of(exec));
-  for (unsigned spins = 0; !copied.passed(); ++spins) {
+  const auto done = [&] {
+    if (copied.passed()) return true;
     transport.progress();
-    if (deadline.passed()) {
-      throw CommError("rank " + std::to_string(transport.rank()) +
-                      ": the deadline passed while it waited for the sizes of messages");
-    }
-    if (spins >= kSpinsBeforeYield) ::sched_yield();
+    return false;
+  };
+  if (!spin_until(done, deadline)) {
+    throw CommError("rank " + std::to_string(transport.rank()) +
+                    ": the deadline passed while it waited for the sizes of messages");
   }
 }
 

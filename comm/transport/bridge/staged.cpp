@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/bridge/staged.hpp"
 
-#include <sched.h>
-
 #include <utility>
 
 #include "comm/transport/bridge/adapter.hpp"
@@ -11,6 +9,8 @@
 #include "comm/transport/expect.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
+#include "comm/transport/poll.hpp"
+#include "comm/transport/ticket_queue.hpp"
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/memory.hpp"
 #include "kernels/reduce.hpp"
@@ -22,7 +22,6 @@ using kernels::cuda::enqueue_copy;
 using kernels::cuda::StreamRef;
 using Bytes = std::span<std::byte>;
 
-constexpr unsigned kSpinsBeforeYield = 200;
 constexpr std::size_t kAlignment = 64;
 constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;  // bytes of a copy, if messages can grow
 
@@ -79,17 +78,17 @@ class StagedTransport final : public Adapter {
   };
 
   /// State shared by a transport and its subsets: the inner ones may send over the same channels,
-  /// so one order holds for all. Batch n belongs to ticket n + 1.
+  /// so one order holds for all.
   struct UnderWay {
     Staging staging{kernels::cuda::kPinnedMemory};
     // Received messages are copied on a separate stream: behind what the caller has enqueued since
     // the start they would wait for that, which may be messages of another transport.
     kernels::cuda::Stream arrivals;
-    Fifo<Batch> batches;          // wait pops from the front
+    TicketQueue<Batch> batches;
     Fifo<Message> messages;       // of all batches
-    std::uint64_t handed = 0;     // number of the first batch not handed to the inner transport
-    std::uint64_t started = 0;    // number of its first message
-    std::uint64_t delivered = 0;  // number of the first batch that has not arrived
+    std::uint64_t handed = 0;     // the last ticket handed to the inner transport
+    std::uint64_t started = 0;    // number of the message after its last
+    std::uint64_t delivered = 0;  // the last ticket that has arrived
     Fifo<Mark> marks;             // of further chunks, in the order of their copies
   };
 
@@ -101,9 +100,8 @@ class StagedTransport final : public Adapter {
   }
   std::size_t lay_out();
   void copy_out(const Batch& batch, StreamRef stream);
-  bool copies_are_there() const {
-    return under_way_->handed == under_way_->batches.end() && under_way_->marks.empty();
-  }
+  bool all_handed() const { return under_way_->handed == under_way_->batches.last(); }
+  bool copies_are_there() const { return all_handed() && under_way_->marks.empty(); }
   void hand_over();
   void hand_over(const Batch& batch, const Message& message);
   void copy_in(const Batch& batch, const Message& message, std::uint64_t end);
@@ -123,10 +121,10 @@ class StagedTransport final : public Adapter {
 
 // The inner transport and the device may still access what is under way.
 StagedTransport::~StagedTransport() {
-  Fifo<Batch>& batches = under_way_->batches;
+  const TicketQueue<Batch>& batches = under_way_->batches;
   bool open = failed();
-  for (std::uint64_t n = batches.begin(); n != batches.end(); ++n) {
-    open |= batches[n].inner == &inner();
+  for (std::uint64_t n = batches.completed(); n != batches.last(); ++n) {
+    open |= batches[n + 1].inner == &inner();
   }
   if (!open) return;
   under_way_->staging.abandon();
@@ -139,14 +137,13 @@ Ticket StagedTransport::start(const Exec& exec) {
   return guarded([&] {
     Staging::Block& block = under_way_->staging.take(lay_out());
     for (const Message& message : enqueued_) under_way_->messages.push(message);
-    under_way_->batches.push({.inner = &inner(),
-                              .growing = dynamic_cast<GrowingMessages*>(&inner()),
-                              .block = &block,
-                              .end = under_way_->messages.end(),
-                              .inner_ticket = {}});
-    const Ticket ticket{under_way_->batches.end()};
-    copy_out(under_way_->batches[ticket.number - 1],
-             StreamRef(static_cast<cudaStream_t>(exec.stream)));
+    const Ticket ticket =
+        under_way_->batches.push({.inner = &inner(),
+                                  .growing = dynamic_cast<GrowingMessages*>(&inner()),
+                                  .block = &block,
+                                  .end = under_way_->messages.end(),
+                                  .inner_ticket = {}});
+    copy_out(under_way_->batches[ticket.number], StreamRef(static_cast<cudaStream_t>(exec.stream)));
     enqueued_.clear();
     hand_over();
     return ticket;
@@ -216,8 +213,8 @@ void StagedTransport::hand_over() {
   for (; !all.marks.empty() && all.marks.front().copied->passed(); all.marks.pop()) {
     all.marks.front().known->moved = all.marks.front().moved;
   }
-  for (; all.handed != all.batches.end(); ++all.handed) {
-    Batch& batch = all.batches[all.handed];
+  for (; !all_handed(); ++all.handed) {
+    Batch& batch = all.batches[all.handed + 1];
     if (!batch.block->event.passed()) return;
     for (; all.started != batch.end; ++all.started) hand_over(batch, all.messages[all.started]);
     batch.inner_ticket = batch.inner->start({});
@@ -282,12 +279,12 @@ void StagedTransport::expect_in_time(Deadline deadline) {
 /// Makes progress until `done`.
 template <class Done>
 void StagedTransport::poll(Deadline deadline, const Done& done) {
-  for (unsigned spins = 0;; ++spins) {
+  spin_until([&] {
     hand_over();
-    if (done()) return;
+    if (done()) return true;
     expect_in_time(deadline);
-    if (spins >= kSpinsBeforeYield) ::sched_yield();
-  }
+    return false;
+  });
 }
 
 void StagedTransport::progress() {
@@ -301,9 +298,7 @@ void StagedTransport::progress() {
 bool StagedTransport::test(Ticket ticket, Deadline deadline) {
   expect_usable();
   UnderWay& all = *under_way_;
-  WINNOW_EXPECTS(ticket.number <= all.batches.end(),
-                 "wait for ticket " + std::to_string(ticket.number) + " of " +
-                     std::to_string(all.batches.end()) + " started");
+  all.batches.expect_started(ticket);
   return guarded([&] {
     hand_over();
     const auto copies_go_on = [&] {
@@ -312,33 +307,29 @@ bool StagedTransport::test(Ticket ticket, Deadline deadline) {
     };
     for (; all.delivered < ticket.number; ++all.delivered) {
       if (all.delivered == all.handed) return copies_go_on();
-      const Batch& batch = all.batches[all.delivered];
+      const Batch& batch = all.batches[all.delivered + 1];
       if (!batch.inner->test(batch.inner_ticket, deadline)) {
         deliver_chunks(batch);
         return false;
       }
       deliver(batch);
     }
-    for (; all.batches.begin() < ticket.number; all.batches.pop()) {
-      Staging::Block& block = *all.batches.front().block;
-      if (!block.event.passed()) return copies_go_on();
-      Staging::give_back(block);
-    }
-    return true;
+    const auto gives_back = [](const Batch& batch) {
+      if (!batch.block->event.passed()) return false;
+      Staging::give_back(*batch.block);
+      return true;
+    };
+    return all.batches.retire(ticket.number, gives_back) || copies_go_on();
   });
 }
 
 void StagedTransport::wait(Ticket ticket, Deadline deadline) {
   expect_usable();
-  if (ticket.number > under_way_->batches.begin()) {
+  if (ticket.number > under_way_->batches.completed()) {
     // If the inner test blocks, nothing started later would move.
-    guarded([&] {
-      poll(deadline, [this] { return under_way_->handed == under_way_->batches.end(); });
-    });
+    guarded([&] { poll(deadline, [this] { return all_handed(); }); });
   }
-  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
-    if (spins >= kSpinsBeforeYield) ::sched_yield();
-  }
+  spin_until([&] { return test(ticket, deadline); });
 }
 
 std::unique_ptr<Transport> StagedTransport::subset(std::span<const int> ranks) {
@@ -360,11 +351,7 @@ void StagedTransport::through_host(const Exec& exec, std::size_t bytes, Deadline
                                    const Collective& collective) {
   guarded([&] {
     poll(deadline, [this] { return copies_are_there(); });
-    struct Loan {
-      Staging::Block& block;
-      ~Loan() { Staging::give_back(block); }
-    };
-    const Loan loan{under_way_->staging.take(bytes)};
+    const Staging::Loan loan{under_way_->staging.take(bytes)};
     collective(loan.block, [&](Bytes to, std::span<const std::byte> from) {
       copy(to, from, loan.block, exec, deadline);
     });

@@ -24,6 +24,12 @@ class Staging {
     bool lent;
   };
 
+  /// Gives a block back in its destructor.
+  struct Loan {
+    Block& block;
+    ~Loan() { give_back(block); }
+  };
+
   /// For the current device.
   explicit Staging(const MemorySource& source) : source_(source) {}
   ~Staging();

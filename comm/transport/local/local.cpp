@@ -12,8 +12,10 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/expect.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
+#include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow {
@@ -135,7 +137,6 @@ class LocalTransport final : public Transport {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  void expect_usable() const;
   void take_messages(int from, Lock& lock);
   Started* begin_start();
   void copy(const Posted& posted, const Expected& place);
@@ -159,21 +160,16 @@ class LocalTransport final : public Transport {
   std::vector<Incoming> expected_;  // by peer
   std::vector<Outgoing> outgoing_;  // since the last start
   std::uint64_t enqueued_ = 0;      // since the last start, sent and received
-  std::uint64_t started_ = 0;       // number of the last ticket
-  Fifo<Started*> starts_;           // ticket n is entry n - 1, until it has been waited for
+  comm::TicketQueue<Started*> starts_;
   std::vector<std::unique_ptr<Started>> made_;
   std::vector<Started*> idle_;  // those not in use
   bool copied_ = false;         // the lock was released for a copy since the last look
-  std::string failure_;         // why this rank is unusable, or empty
+  comm::FailureLatch failure_;
 };
-
-void LocalTransport::expect_usable() const {
-  if (!failure_.empty()) throw CommError(failure_);
-}
 
 void LocalTransport::send(std::span<const std::byte> message, int peer) {
   comm::expect_peer(peer, rank_, size());
-  expect_usable();
+  failure_.expect_usable();
   outgoing_.push_back({message, peer});
   ++enqueued_;
   bytes_sent_ += message.size();
@@ -181,8 +177,8 @@ void LocalTransport::send(std::span<const std::byte> message, int peer) {
 
 void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
   comm::expect_peer(peer, rank_, size());
-  expect_usable();
-  expected(peer).push({buffer, message_bytes, started_ + 1});
+  failure_.expect_usable();
+  expected(peer).push({buffer, message_bytes, starts_.last() + 1});
   ++enqueued_;
 }
 
@@ -192,27 +188,28 @@ Started* LocalTransport::begin_start() {
     idle_.reserve(made_.size());
     idle_.push_back(made_.back().get());
   }
-  starts_.push(idle_.back());
+  Started* const start = idle_.back();
   idle_.pop_back();
-  return starts_[started_];
+  (void)starts_.push(start);
+  return start;
 }
 
 Ticket LocalTransport::start(const Exec& exec) {
-  expect_usable();
+  failure_.expect_usable();
   Started* const start = begin_start();
   start->place = {.place = exec.place, .stream = exec.stream};
   if (exec.place == Place::cuda && !outgoing_.empty()) start->written.set(exec);
-  ++started_;
+  const Ticket ticket{starts_.last()};
   const std::uint64_t messages = std::exchange(enqueued_, 0);
-  if (outgoing_.empty() && !group_->strict) return {started_};
+  if (outgoing_.empty() && !group_->strict) return ticket;
   const Lock lock(group_->mutex);
   if (group_->strict) group_->order.start(static_cast<std::size_t>(rank_), messages);
   for (const Outgoing& outgoing : outgoing_) {
-    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, started_, start});
+    group_->channel(rank_, outgoing.peer).posted.push({outgoing.message, ticket.number, start});
     group_->wake_of(outgoing.peer).notify_all();
   }
   outgoing_.clear();
-  return {started_};
+  return ticket;
 }
 
 // Copies every message from `from` that has been posted, has a started receipt, and may move.
@@ -220,7 +217,7 @@ void LocalTransport::take_messages(int from, Lock& lock) {
   Channel& channel = group_->channel(from, rank_);
   Incoming& incoming = expected_[static_cast<std::size_t>(from)];
   while (channel.taken != channel.posted.end() && incoming.filled != incoming.queue.end() &&
-         incoming.queue[incoming.filled].ticket <= started_) {
+         incoming.queue[incoming.filled].ticket <= starts_.last()) {
     const Posted posted = channel.posted[channel.taken];
     const auto& [message, sent_with, start] = posted;
     const Expected& place = incoming.queue[incoming.filled];
@@ -253,7 +250,7 @@ void LocalTransport::take_messages(int from, Lock& lock) {
 void LocalTransport::copy(const Posted& posted, const Expected& place) {
   const std::span<const std::byte> message = posted.message;
   if (message.empty()) return;
-  const Exec& mine = starts_[place.ticket - 1]->place;
+  const Exec& mine = starts_[place.ticket]->place;
   const Exec& theirs = posted.start->place;
   const Exec& exec = mine.place == Place::cuda ? mine : theirs;
   if (exec.place != Place::cuda) {
@@ -293,9 +290,8 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
 
 // Whether a ticket is done. If not, nothing has changed since it looked.
 bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
-  expect_usable();
-  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
-                                                " of " + std::to_string(started_) + " started");
+  failure_.expect_usable();
+  starts_.expect_started(ticket);
   int awaited = -1;
   do {
     if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
@@ -303,8 +299,10 @@ bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
     awaited = find_awaited(ticket.number, lock);
     if (awaited < 0) {
       if (group_->strict) group_->order.forget(static_cast<std::size_t>(rank_), ticket.number);
-      for (; starts_.begin() < ticket.number; starts_.pop()) idle_.push_back(starts_.front());
-      return true;
+      return starts_.retire(ticket.number, [this](Started* start) {
+        idle_.push_back(start);
+        return true;
+      });
     }
   } while (copied_);  // others may have moved, and notified, during the copy
   if (deadline.passed())
@@ -319,7 +317,7 @@ bool LocalTransport::test(Ticket ticket, Deadline deadline) {
 
 // Messages move in waits; progress only learns of an abort.
 void LocalTransport::progress() {
-  if (!failure_.empty()) return;
+  if (failure_.failed()) return;
   Lock lock(group_->mutex);
   if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
 }
@@ -340,10 +338,10 @@ void LocalTransport::abort(std::string_view reason) noexcept {
     group_->aborted_by = rank_;
     try {
       group_->reason = reason;
-      if (failure_.empty()) failure_ = "this rank aborted: " + group_->reason;
     } catch (...) {
       // If there is no memory for the text, the abort stands and names only the rank.
     }
+    failure_.keep(comm::abort_text(reason));
   }
   leave(lock);  // the caller may then write to its send buffers
 }
@@ -361,9 +359,9 @@ void LocalTransport::leave(Lock& lock) noexcept {
 }
 
 void LocalTransport::fail(Lock& lock, const std::string& why) {
-  failure_ = "rank " + std::to_string(rank_) + ": " + why;
+  failure_.keep("rank " + std::to_string(rank_) + ": " + why);
   leave(lock);
-  throw CommError(failure_);
+  throw CommError(failure_.why());
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include "winnow/mpi.hpp"
 
 #include <dlfcn.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -14,12 +13,15 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/expect.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
 #include "comm/transport/mpi/calls.hpp"
 #include "comm/transport/mpi/notices.hpp"
 #include "comm/transport/mpi/pieces.hpp"
 #include "comm/transport/mpi/reduce.hpp"
+#include "comm/transport/poll.hpp"
+#include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
@@ -58,7 +60,6 @@ using comm::MpiReductions;
 constexpr std::uint64_t kWithinNode = std::uint64_t{1} << 30;  // bytes of a piece
 constexpr std::uint64_t kBetweenNodes = std::uint64_t{60} << 10;
 constexpr int kWindow = 16;  // pieces of one lane under way
-constexpr unsigned kSpinsBeforeYield = 200;
 constexpr unsigned kTurnsPerProbe = 64;
 constexpr std::chrono::milliseconds kPatience{200};  // for transfers that a failure left under way
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -71,7 +72,6 @@ struct Message {
   std::byte* data;               // only read if is_send
   std::uint64_t bytes;           // to send, or the size of the receive buffer
   std::uint64_t* message_bytes;  // where to store the received size, or null
-  std::uint64_t ticket;
   int peer;
   bool is_send;
   const std::uint64_t* written = nullptr;  // bytes ready to send, or null: all
@@ -93,8 +93,8 @@ struct Lane {
   bool unwritten = false;    // is in unwritten_
 };
 
-/// One start that its stream has not reached yet.
-struct Begun {
+/// One start.
+struct Started {
   std::uint64_t end = 0;  // number of the message after its last
   bool marked = false;
   std::unique_ptr<kernels::StreamMark> mark;  // stays with the slot
@@ -142,7 +142,6 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
  private:
   void make_lanes(std::uint64_t chunk_bytes);
   void enqueue(const Message& message);
-  void expect_usable() const;
   Lane& lane_of(const Message& message);
   void post_begun();
   bool post_sends(Lane& lane);
@@ -161,10 +160,10 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   int rank_ = 0, size_ = 0, node_ = 0;
 
   bool takes_device_memory_;
-  Fifo<Begun> begun_;          // starts whose messages are in no lane yet
+  comm::TicketQueue<Started> starts_;
+  std::uint64_t reached_ = 0;  // the last ticket that its stream has reached
   Fifo<Message> messages_;     // of all lanes, in the order enqueued; wait pops from the front
   std::uint64_t linked_ = 0;   // number of the first message in no lane
-  std::uint64_t started_ = 0;  // number of the last ticket
   unsigned turns_ = 0;         // of waits
   std::vector<Lane> send_lanes_, recv_lanes_;  // by peer
   std::vector<int> awaited_;                   // peers whose recv_lanes_ have a current message
@@ -173,7 +172,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   MpiPieces pieces_;                 // each belongs to a message of messages_, by number
   std::size_t requests_wanted_ = 0;  // the most that messages_ can have under way
 
-  std::string failure_;  // why this transport is unusable, or empty
+  comm::FailureLatch failure_;
   std::unique_ptr<MpiNotices> notices_;
   std::unique_ptr<MpiReductions> reductions_;
 };
@@ -231,16 +230,12 @@ void MpiTransport::make_lanes(std::uint64_t chunk_bytes) {
 // still send on. Otherwise it is left to MPI_Finalize, and so is a transfer that does not end.
 MpiTransport::~MpiTransport() {
   if (!mpi_is_up()) return;
-  const bool broken = !failure_.empty() || notices_->given();
+  const bool broken = failure_.failed() || notices_->given();
   drain(true);
   pieces_.let_go();
   notices_->let_go();
   reductions_->let_go();
   if (!broken && all_ranks_leave()) MPI_Comm_free(&comm_);
-}
-
-void MpiTransport::expect_usable() const {
-  if (!failure_.empty()) throw CommError(failure_);
 }
 
 void MpiTransport::send(std::span<const std::byte> message, int peer) {
@@ -256,7 +251,6 @@ void MpiTransport::send_growing(std::span<const std::byte> message, int peer,
   enqueue({.data = const_cast<std::byte*>(message.data()),
            .bytes = message.size(),
            .message_bytes = nullptr,
-           .ticket = started_ + 1,
            .peer = peer,
            .is_send = true,
            .written = written});
@@ -268,7 +262,6 @@ void MpiTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint
   enqueue({.data = buffer.data(),
            .bytes = buffer.size(),
            .message_bytes = message_bytes,
-           .ticket = started_ + 1,
            .peer = peer,
            .is_send = false,
            .arrived = arrived});
@@ -280,7 +273,7 @@ std::size_t most_requests(const Message& message, std::uint64_t chunk) {
 
 void MpiTransport::enqueue(const Message& message) {
   comm::expect_peer(message.peer, rank_, size_);
-  expect_usable();
+  failure_.expect_usable();
   messages_.push(message);
   requests_wanted_ += most_requests(message, lane_of(message).chunk);
 }
@@ -290,34 +283,34 @@ Lane& MpiTransport::lane_of(const Message& message) {
 }
 
 Ticket MpiTransport::start(const Exec& exec) {
-  expect_usable();
+  failure_.expect_usable();
   WINNOW_EXPECTS(takes(exec.place), "this MPI takes no device memory: copy messages to the host");
   // Reserves the most that the messages can have under way, whatever the timing, so that steps of
   // equal shape allocate once.
   pieces_.reserve(requests_wanted_);
-  ++started_;
-  begun_.extend();
-  Begun& begun = begun_[begun_.end() - 1];
-  begun.end = messages_.end();
-  begun.marked = exec.place == Place::cuda;
-  if (begun.marked) {
-    if (begun.mark == nullptr) begun.mark = std::make_unique<kernels::StreamMark>();
-    begun.mark->set(exec);
+  Started& start = starts_.extend();
+  const Ticket ticket{starts_.last()};
+  start.end = messages_.end();
+  start.marked = exec.place == Place::cuda;
+  if (start.marked) {
+    if (start.mark == nullptr) start.mark = std::make_unique<kernels::StreamMark>();
+    start.mark->set(exec);
   }
   post_begun();
-  return {started_};
+  return ticket;
 }
 
 // Puts the messages of starts that their stream has reached into their lanes, in order.
 void MpiTransport::post_begun() {
-  for (; !begun_.empty(); begun_.pop()) {
-    const Begun& begun = begun_.front();
+  reached_ = std::max(reached_, starts_.completed());  // an empty start completes by itself
+  for (; reached_ != starts_.last(); ++reached_) {
+    const Started& start = starts_[reached_ + 1];
     try {
-      if (begun.marked && !begun.mark->passed()) return;
+      if (start.marked && !start.mark->passed()) return;
     } catch (const CudaError& error) {
       fail(error.what(), error.code());
     }
-    for (; linked_ != begun.end; ++linked_) {
+    for (; linked_ != start.end; ++linked_) {
       const Message& message = messages_[linked_];
       Lane& lane = lane_of(message);
       if (lane.current != kNone) {
@@ -392,7 +385,7 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous)
 }
 
 void MpiTransport::progress() {
-  if (!failure_.empty()) return;
+  if (failure_.failed()) return;
   move_on();
   expect_no_notice();
 }
@@ -451,21 +444,21 @@ void MpiTransport::finish_pieces() {
   }
 }
 
-// Drops completed messages; returns whether all up to `ticket` were complete.
+// Drops completed messages of starts up to `ticket`; returns whether all of them were complete.
 bool MpiTransport::retire(std::uint64_t ticket) {
-  while (!messages_.empty() && messages_.front().ticket <= ticket) {
-    if (!messages_.front().complete) return false;
-    const Message& message = messages_.front();
-    requests_wanted_ -= most_requests(message, lane_of(message).chunk);
-    messages_.pop();
-  }
-  return true;
+  return starts_.retire(ticket, [this](const Started& start) {
+    for (; messages_.begin() != start.end; messages_.pop()) {
+      const Message& message = messages_.front();
+      if (!message.complete) return false;
+      requests_wanted_ -= most_requests(message, lane_of(message).chunk);
+    }
+    return true;
+  });
 }
 
 bool MpiTransport::test(Ticket ticket, Deadline deadline) {
-  expect_usable();
-  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
-                                                " of " + std::to_string(started_) + " started");
+  failure_.expect_usable();
+  starts_.expect_started(ticket);
   move_on();
   if (retire(ticket.number)) return true;
   if (++turns_ % kTurnsPerProbe == 0) expect_no_notice();
@@ -478,9 +471,7 @@ bool MpiTransport::test(Ticket ticket, Deadline deadline) {
 }
 
 void MpiTransport::wait(Ticket ticket, Deadline deadline) {
-  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
-    if (spins >= kSpinsBeforeYield) sched_yield();
-  }
+  comm::spin_until([&] { return test(ticket, deadline); });
 }
 
 void MpiTransport::expect_no_notice() {
@@ -493,48 +484,42 @@ void MpiTransport::expect_no_notice() {
 void MpiTransport::abort(std::string_view reason) noexcept {
   if (!mpi_is_up()) return;
   notices_->send(comm_, rank_, reason);
-  try {
-    if (failure_.empty()) failure_ = "this rank aborted: " + std::string(reason);
-  } catch (...) {
-    failure_ = "aborted";  // short enough not to allocate
-  }
+  failure_.keep(comm::abort_text(reason));
 }
 
 // Gives transfers under way a moment to end.
 void MpiTransport::drain(bool sends_too) noexcept {
-  const Deadline deadline = Deadline::after(kPatience);
-  for (;;) {
+  const auto all_done = [&] {
     bool open = pieces_.any_open(sends_too);
     if (sends_too) open |= notices_->any_open();
-    if (!open || deadline.passed()) return;
-    sched_yield();
-  }
+    return !open;
+  };
+  comm::spin_until(all_done, Deadline::after(kPatience));
 }
 
 bool MpiTransport::all_ranks_leave() noexcept {
   MPI_Request barrier = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(comm_, &barrier) != MPI_SUCCESS) return false;
-  const Deadline deadline = Deadline::after(kPatience);
-  for (int done = 0;;) {
-    if (MPI_Test(&barrier, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-    if (done != 0) return true;
-    if (deadline.passed()) return false;
-    sched_yield();
-  }
+  int done = 0, code = MPI_SUCCESS;
+  const auto ended = [&] {
+    code = MPI_Test(&barrier, &done, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS || done != 0;
+  };
+  return comm::spin_until(ended, Deadline::after(kPatience)) && code == MPI_SUCCESS;
 }
 
 // Receipts under way have matched their message, and mostly end within kPatience; any other may
 // write to its buffer until the transport is destroyed.
 void MpiTransport::fail(const std::string& why, int code) {
-  failure_ = "rank " + std::to_string(rank_) + ": " + why;
+  failure_.keep("rank " + std::to_string(rank_) + ": " + why);
   drain(false);
-  throw CommError(failure_, code);
+  throw CommError(failure_.why(), code);
 }
 
 void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                               Deadline deadline) {
   kernels::expect_reducible(elements.type(), op);
-  expect_usable();
+  failure_.expect_usable();
   if (size_ == 1) return;
   if (exec.place == Place::cuda) {
     // Winnow's own operations would read a device's memory on the host.

@@ -14,13 +14,13 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/nccl/id_file.hpp"
+#include "comm/transport/poll.hpp"
 #include "kernels/exec/device_scope.hpp"
 
 namespace winnow::comm {
 namespace {
 
-constexpr std::chrono::seconds kPatience{5};    // at the end, for what peers have not fetched
-constexpr std::chrono::milliseconds kPause{1};  // between two polls
+constexpr std::chrono::seconds kPatience{5};  // at the end, for what peers have not fetched
 
 /// `comm` may be null.
 [[noreturn]] void fail(ncclResult_t result, const std::string& what, ncclComm_t comm) {
@@ -77,12 +77,11 @@ std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exc
 
 /// Ends a communicator cleanly, or by an abort if peers do not follow.
 void finish(ncclComm_t comm) {
-  const Deadline deadline = Deadline::after(kPatience);
   ncclResult_t state = ncclCommFinalize(comm);
-  while (state == ncclInProgress && !deadline.passed()) {
-    std::this_thread::sleep_for(kPause);
-    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) break;
-  }
+  const auto ended = [&] {
+    return state != ncclInProgress || ncclCommGetAsyncError(comm, &state) != ncclSuccess;
+  };
+  sleep_until(ended, Deadline::after(kPatience));
   if (state != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) (void)ncclCommAbort(comm);
 }
 
@@ -224,24 +223,19 @@ bool NcclCommunicator::idle() const {
 }
 
 void NcclCommunicator::settle(Deadline deadline) const {
-  while (!idle()) {
-    if (deadline.passed()) throw CommError("the deadline passed while NCCL connected ranks");
-    std::this_thread::sleep_for(kPause);
+  if (!sleep_until([this] { return idle(); }, deadline)) {
+    throw CommError("the deadline passed while NCCL connected ranks");
   }
 }
 
-void NcclCommunicator::abort(std::string_view why) noexcept {
+void NcclCommunicator::abort(std::string why) noexcept {
   const std::lock_guard lock(mutex_);
-  if (comm_ == nullptr) return;
-  try {
-    failure_ = why;
-  } catch (...) {
-    failure_ = "aborted";  // short enough not to allocate
-  }
+  if (failure_.failed()) return;
+  failure_.keep(std::move(why));
   leave([](ncclComm_t comm) { (void)ncclCommAbort(comm); });
 }
 
-std::string NcclCommunicator::failure() const {
+FailureLatch NcclCommunicator::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }

@@ -8,10 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
 #include <winnow/transport.hpp>
+
+#include "comm/transport/failure_latch.hpp"
 
 namespace winnow::comm {
 
@@ -42,7 +43,7 @@ class NcclCommunicator {
   template <class Calls>
   void use(const Calls& calls) const {
     const std::lock_guard lock(mutex_);
-    if (comm_ == nullptr) throw CommError(failure_);
+    failure_.expect_usable();
     calls(comm_);
   }
   /// For use in use(): throws if NCCL refused a `call` at once.
@@ -57,9 +58,9 @@ class NcclCommunicator {
   void enter_graph() { in_graph_ = true; }
 
   /// Ends everything under way and drops the communicator. Does not wait for graphs.
-  void abort(std::string_view why) noexcept;
-  /// Why there is no communicator, or empty.
-  std::string failure() const;
+  void abort(std::string why) noexcept;
+  /// Why there is no communicator, or nothing.
+  FailureLatch failure() const;
 
  private:
   NcclCommunicator() = default;
@@ -70,7 +71,7 @@ class NcclCommunicator {
 
   mutable std::mutex mutex_;  // guards failure_ and every use of comm_
   ncclComm_t comm_ = nullptr;
-  std::string failure_;
+  FailureLatch failure_;
   std::shared_ptr<ncclComm_t> split_;  // where NCCL stores a part, sometimes as late as in an abort
   std::atomic<bool> in_graph_ = false;
   bool owned_ = true;

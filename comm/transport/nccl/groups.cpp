@@ -12,15 +12,14 @@ using kernels::DeviceScope;
 using kernels::cuda::Event;
 using kernels::cuda::StreamRef;
 
-void NcclGroups::close(std::uint64_t ticket, cudaStream_t stream) {
-  if (closed_ == operations_.end()) return;
-  groups_.extend();
-  Group& group = groups_[groups_.end() - 1];
-  group.ticket = ticket;
-  group.peer = operations_[closed_].peer;
-  group.end = closed_ = operations_.end();
+Ticket NcclGroups::close(cudaStream_t stream) {
+  Group& group = groups_.extend();
   group.stream = stream;
-  group.captured = kernels::is_captured(exec_of(group));
+  group.empty = closed_ == operations_.end();
+  group.captured = !group.empty && kernels::is_captured(exec_of(group));
+  if (!group.empty) group.peer = operations_[closed_].peer;
+  group.end = closed_ = operations_.end();
+  return {groups_.last()};
 }
 
 void NcclGroups::move_on() {
@@ -90,10 +89,11 @@ void NcclGroups::finish(const Group& group) {
 
 /// Issues groups as far as NCCL takes them.
 void NcclGroups::issue_all() {
-  if (issued_ == groups_.end()) return;
+  if (issued_ == groups_.last()) return;
   const DeviceScope scope(communicator_.device());
-  while (issued_ != groups_.end()) {
-    Group& group = groups_[issued_];
+  for (; issued_ != groups_.last(); ++issued_) {
+    Group& group = groups_[issued_ + 1];
+    if (group.empty) continue;
     if (!issuing_) {
       if (group.event == nullptr) group.event = std::make_unique<Event>();
       issue(group);
@@ -103,23 +103,15 @@ void NcclGroups::issue_all() {
     finish(group);
     if (!group.captured) group.event->record(StreamRef(group.stream));
     issuing_ = false;
-    ++issued_;
   }
 }
 
 /// Drops what is done, in order. Throws if NCCL has failed.
 void NcclGroups::retire() {
-  while (groups_.begin() != issued_) {
-    if (groups_.front().captured) {
-      groups_.pop();
-      continue;
-    }
-    if (!groups_.front().event->passed()) {
-      (void)communicator_.idle();
-      return;
-    }
-    groups_.pop();
-  }
+  const auto is_done = [](const Group& group) {
+    return group.empty || group.captured || group.event->passed();
+  };
+  if (!groups_.retire(issued_, is_done)) (void)communicator_.idle();
 }
 
 }  // namespace winnow::comm

@@ -12,6 +12,7 @@
 
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/nccl/communicator.hpp"
+#include "comm/transport/ticket_queue.hpp"
 #include "kernels/cuda/stream.hpp"
 
 namespace winnow::comm {
@@ -42,29 +43,26 @@ class NcclGroups {
   explicit NcclGroups(NcclCommunicator& communicator) : communicator_(communicator) {}
 
   void push(const NcclOperation& operation) { operations_.push(operation); }
-  /// Closes a group of the operations since the last one, if there are any.
-  void close(std::uint64_t ticket, cudaStream_t stream);
+  /// Closes a group of the operations since the last one. It may be empty.
+  Ticket close(cudaStream_t stream);
   /// Issues groups as far as NCCL takes them, and drops those that are done. Throws if NCCL has
   /// failed.
   void move_on();
 
   bool empty() const { return groups_.empty(); }
-  /// Whether groups up to this ticket are issued.
-  bool issued(std::uint64_t ticket) const {
-    return issued_ == groups_.end() || groups_[issued_].ticket > ticket;
-  }
-  /// Ticket of the first unfinished group.
-  std::uint64_t first_ticket() const { return groups_[groups_.begin()].ticket; }
-  /// The peer of one of its operations, for error messages; -1 for all ranks.
-  int first_peer() const { return groups_[groups_.begin()].peer; }
+  void expect_started(Ticket ticket) const { groups_.expect_started(ticket); }
+  /// Whether groups up to this ticket are issued, or done.
+  bool issued(Ticket ticket) const { return issued_ >= ticket.number; }
+  bool done(Ticket ticket) const { return groups_.completed() >= ticket.number; }
+  /// The peer of an operation of the first unfinished group, for error messages; -1 for all ranks.
+  int first_peer() { return groups_.front().peer; }
 
  private:
   struct Group {
-    std::uint64_t ticket = 0;
     std::uint64_t end = 0;  // one past its last operation
     cudaStream_t stream = nullptr;
     int peer = -1;
-    bool captured = false;
+    bool empty = false, captured = false;
     std::unique_ptr<kernels::cuda::Event> event;  // behind it on its stream; stays with the slot
   };
   static Exec exec_of(const Group& group) { return {.place = Place::cuda, .stream = group.stream}; }
@@ -76,10 +74,10 @@ class NcclGroups {
 
   NcclCommunicator& communicator_;
   Fifo<NcclOperation> operations_;  // not issued yet, or only in part
-  Fifo<Group> groups_;              // not done
-  std::uint64_t issued_ = 0;        // number of the first group not issued
-  bool issuing_ = false;            // NCCL is working on that one
-  std::uint64_t closed_ = 0;        // one past the last operation in a group
+  TicketQueue<Group> groups_;
+  std::uint64_t issued_ = 0;  // ticket of the last group issued
+  bool issuing_ = false;      // NCCL is working on the next one
+  std::uint64_t closed_ = 0;  // one past the last operation in a group
 };
 
 }  // namespace winnow::comm

@@ -10,10 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <utility>
 #include <vector>
 #include <winnow/error.hpp>
+
+#include "comm/transport/poll.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -139,8 +140,8 @@ void IdFile::refuse(std::string_view why) const noexcept {
 }
 
 void IdFile::read(std::span<std::byte> id, Deadline deadline) const {
-  for (;;) {
-    std::string problem;
+  std::string problem;
+  const auto is_read = [&] {
     const std::optional<Content> content = load(problem);
     if (content && content->prefix.job == job_) {
       const auto& bytes = content->bytes;
@@ -150,7 +151,7 @@ void IdFile::read(std::span<std::byte> id, Deadline deadline) const {
       }
       if (bytes.size() == id.size()) {
         std::ranges::copy(bytes, id.begin());
-        return;
+        return true;
       }
       problem = path_ + " has an id of " + std::to_string(bytes.size()) + " bytes instead of " +
                 std::to_string(id.size());
@@ -158,10 +159,10 @@ void IdFile::read(std::span<std::byte> id, Deadline deadline) const {
       problem = path_ + " is of job " + std::to_string(content->prefix.job) + ", not " +
                 std::to_string(job_);
     }
-    if (deadline.passed()) {
-      throw CommError("the deadline passed while it waited for what rank 0 writes to " + problem);
-    }
-    std::this_thread::sleep_for(kPause);
+    return false;
+  };
+  if (!sleep_until(is_read, deadline, kPause)) {
+    throw CommError("the deadline passed while it waited for what rank 0 writes to " + problem);
   }
 }
 

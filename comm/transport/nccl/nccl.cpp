@@ -3,12 +3,10 @@
 #include "winnow/nccl.hpp"
 
 #include <cuda_runtime_api.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <exception>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -16,6 +14,7 @@
 #include "comm/transport/expect.hpp"
 #include "comm/transport/nccl/communicator.hpp"
 #include "comm/transport/nccl/groups.hpp"
+#include "comm/transport/poll.hpp"
 #include "comm/transport/subset.hpp"
 #include "kernels/cuda/try.hpp"
 #include "kernels/exec/device_scope.hpp"
@@ -29,7 +28,6 @@ using comm::NcclGroups;
 using Operation = comm::NcclOperation;
 using kernels::DeviceScope;
 
-constexpr unsigned kSpinsBeforeYield = 200;
 constexpr std::chrono::seconds kConnect{600};  // for a subset, which has no deadline
 
 class NcclTransport final : public Transport {
@@ -68,7 +66,7 @@ class NcclTransport final : public Transport {
                   Deadline deadline) override;
 
  private:
-  void expect_usable() const;
+  void expect_usable() const { communicator_->failure().expect_usable(); }
   static void expect_stream(const Exec& exec);
   void expect_on_device(std::span<const std::byte> memory) const;
   [[noreturn]] void fail(const std::string& why, int code);
@@ -89,7 +87,6 @@ class NcclTransport final : public Transport {
   std::unique_ptr<NcclCommunicator> communicator_;
   int rank_, size_, node_, device_;
   NcclGroups groups_;
-  std::uint64_t started_ = 0;  // number of the last ticket
 };
 
 ncclDataType_t type_of(ElementType type) {
@@ -144,17 +141,13 @@ bool differs(ElementType type, ReduceOp op) {
 // If messages are under way, peers and this rank's memory may still be in use. Messages that were
 // never started do not matter.
 NcclTransport::~NcclTransport() {
-  if (groups_.empty() || !communicator_->failure().empty()) return;
+  if (groups_.empty() || communicator_->failure().failed()) return;
   try {
     groups_.move_on();
   } catch (const std::exception&) {
     // The failed messages are still there.
   }
   if (!groups_.empty()) communicator_->abort("its transport has ended");
-}
-
-void NcclTransport::expect_usable() const {
-  if (const std::string why = communicator_->failure(); !why.empty()) throw CommError(why);
 }
 
 void NcclTransport::expect_stream(const Exec& exec) {
@@ -204,21 +197,20 @@ void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* m
 Ticket NcclTransport::start(const Exec& exec) {
   expect_usable();
   expect_stream(exec);
-  groups_.close(++started_, static_cast<cudaStream_t>(exec.stream));
+  const Ticket ticket = groups_.close(static_cast<cudaStream_t>(exec.stream));
   guarded([this] { groups_.move_on(); });
-  return {started_};
+  return ticket;
 }
 
 void NcclTransport::progress() {
-  if (communicator_->failure().empty()) guarded([this] { groups_.move_on(); });
+  if (!communicator_->failure().failed()) guarded([this] { groups_.move_on(); });
 }
 
 /// Makes progress; returns whether `done`, and throws if the deadline has passed.
 template <class Done>
 bool NcclTransport::look(Ticket ticket, Deadline deadline, const Done& done) {
   expect_usable();
-  WINNOW_EXPECTS(ticket.number <= started_, "wait for ticket " + std::to_string(ticket.number) +
-                                                " of " + std::to_string(started_) + " started");
+  groups_.expect_started(ticket);
   return guarded([&] {
     groups_.move_on();
     if (done()) return true;
@@ -232,35 +224,26 @@ bool NcclTransport::look(Ticket ticket, Deadline deadline, const Done& done) {
 }
 
 bool NcclTransport::test(Ticket ticket, Deadline deadline) {
-  return look(ticket, deadline,
-              [&] { return groups_.empty() || groups_.first_ticket() > ticket.number; });
+  return look(ticket, deadline, [&] { return groups_.done(ticket); });
 }
 
 void NcclTransport::wait(Ticket ticket, Deadline deadline) {
-  for (unsigned spins = 0; !test(ticket, deadline); ++spins) {
-    if (spins >= kSpinsBeforeYield) ::sched_yield();
-  }
+  comm::spin_until([&] { return test(ticket, deadline); });
 }
 
 void NcclTransport::wait_on_stream(Ticket ticket, Deadline deadline) {
-  const auto issued = [&] { return groups_.issued(ticket.number); };
-  for (unsigned spins = 0; !look(ticket, deadline, issued); ++spins) {
-    if (spins >= kSpinsBeforeYield) ::sched_yield();
-  }
+  const auto issued = [&] { return groups_.issued(ticket); };
+  comm::spin_until([&] { return look(ticket, deadline, issued); });
 }
 
 /// Another thread may have failed first, with another reason.
 void NcclTransport::fail(const std::string& why, int code) {
   communicator_->abort("rank " + std::to_string(rank_) + ": " + why);
-  throw CommError(communicator_->failure(), code);
+  throw CommError(communicator_->failure().why(), code);
 }
 
 void NcclTransport::abort(std::string_view reason) noexcept {
-  try {
-    communicator_->abort("this rank aborted: " + std::string(reason));
-  } catch (const std::bad_alloc&) {
-    communicator_->abort("aborted");
-  }
+  communicator_->abort(comm::abort_text(reason));
 }
 
 std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
@@ -277,11 +260,12 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
   std::unique_ptr<NcclCommunicator> part = guarded([&] {
     const Deadline deadline = Deadline::after(kConnect);
     // NCCL splits only a communicator with nothing under way.
-    for (;;) {
+    const auto all_done = [this] {
       groups_.move_on();
-      if (groups_.empty()) break;
-      if (deadline.passed()) throw CommError("the deadline passed before a subset could be made");
-      ::sched_yield();
+      return groups_.empty();
+    };
+    if (!comm::spin_until(all_done, deadline)) {
+      throw CommError("the deadline passed before a subset could be made");
     }
     const DeviceScope scope(device_);
     return communicator_->split(color, place, deadline);

@@ -18,7 +18,7 @@ void Simulation::send(int rank, std::span<const std::byte> message, int peer) {
   links_.enqueue(rank, {.message = message.data(),
                         .bytes = message.size(),
                         .to = static_cast<std::uint32_t>(peer),
-                        .ticket = static_cast<std::uint32_t>(of(rank).tickets.end()),
+                        .ticket = static_cast<std::uint32_t>(of(rank).starts.last() + 1),
                         .ready = 0});
   ++of(rank).enqueued_count;
 }
@@ -31,7 +31,7 @@ void Simulation::recv(int rank, std::span<std::byte> buffer, int peer,
                       .buffer_bytes = buffer.size(),
                       .message_bytes = message_bytes,
                       .from = static_cast<std::uint32_t>(peer),
-                      .ticket = static_cast<std::uint32_t>(of(rank).tickets.end()),
+                      .ticket = static_cast<std::uint32_t>(of(rank).starts.last() + 1),
                       .next = 0});
   of(rank).enqueued.push(expected_, number);
   ++of(rank).enqueued_count;
@@ -40,9 +40,9 @@ void Simulation::recv(int rank, std::span<std::byte> buffer, int peer,
 Ticket Simulation::start(int rank) {
   expect_usable(rank);
   SimulatedRank& mine = of(rank);
-  WINNOW_EXPECTS(mine.tickets.end() < std::numeric_limits<std::uint32_t>::max(),
+  WINNOW_EXPECTS(mine.starts.last() < std::numeric_limits<std::uint32_t>::max(),
                  "a simulated rank starts at most 2^32 - 1 times");
-  mine.tickets.push({std::exchange(mine.enqueued_count, 0), mine.clock});
+  const Ticket ticket = mine.starts.push({std::exchange(mine.enqueued_count, 0), mine.clock});
   links_.release(rank, mine.clock);
   const auto self = static_cast<std::uint32_t>(rank);
   while (mine.enqueued.first != 0) {
@@ -58,22 +58,20 @@ Ticket Simulation::start(int rank) {
       pair.expected.push(expected_, number);
     }
   }
-  return {mine.tickets.end()};
+  return ticket;
 }
 
 void Simulation::wait(int rank, Ticket ticket) {
   expect_usable(rank);
   SimulatedRank& mine = of(rank);
-  WINNOW_EXPECTS(ticket.number <= mine.tickets.end(),
-                 "wait for ticket " + std::to_string(ticket.number) + " of " +
-                     std::to_string(mine.tickets.end()) + " started");
+  mine.starts.expect_started(ticket);
   if (aborted_by_ >= 0) fail_by_abort(rank);
   mine.awaited = ticket.number;
   mine.awaited_open = 0;
   mine.wake = mine.clock;
-  for (std::uint64_t n = mine.tickets.begin(); n < ticket.number; ++n) {
-    mine.awaited_open += mine.tickets[n].open;
-    mine.wake = std::max(mine.wake, mine.tickets[n].done);
+  for (std::uint64_t n = mine.starts.completed() + 1; n <= ticket.number; ++n) {
+    mine.awaited_open += mine.starts[n].open;
+    mine.wake = std::max(mine.wake, mine.starts[n].done);
   }
   if (mine.awaited_open > 0) {
     mine.waits = true;
@@ -81,7 +79,7 @@ void Simulation::wait(int rank, Ticket ticket) {
     expect_usable(rank);
     if (aborted_by_ >= 0) fail_by_abort(rank);
   }
-  while (mine.tickets.begin() < ticket.number) mine.tickets.pop();
+  mine.starts.retire(ticket.number, [](const Started&) { return true; });
   go_on_at(mine, rank, mine.wake);
 }
 
@@ -110,11 +108,7 @@ void Simulation::abort(int rank, std::string_view why) noexcept {
       // If there is no memory for the text, the abort stands and names only the rank.
     }
   }
-  try {
-    if (mine.failure.empty()) mine.failure = "this rank aborted: " + std::string(why);
-  } catch (...) {
-    // Its next wait finds the abort.
-  }
+  mine.failure.keep(abort_text(why));
   leave(static_cast<std::uint32_t>(rank));
   for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer) wake(of(peer), peer, mine.clock);
 }
@@ -122,7 +116,7 @@ void Simulation::abort(int rank, std::string_view why) noexcept {
 void Simulation::fail_by_abort(int rank) {
   mark_failed(static_cast<std::uint32_t>(rank),
               "rank " + std::to_string(aborted_by_) + " aborted: " + reason_);
-  throw CommError(of(rank).failure);
+  throw CommError(of(rank).failure.why());
 }
 
 /// Ends a rank's wait, if it waits.
@@ -151,10 +145,10 @@ void Simulation::meet(std::uint32_t from, std::uint32_t to, const Arrived& messa
 
 void Simulation::complete(std::uint32_t number, std::uint32_t ticket, double time) {
   SimulatedRank& rank = of(number);
-  Started& started = rank.tickets[ticket];
+  Started& started = rank.starts[ticket];
   --started.open;
   started.done = std::max(started.done, time);
-  if (!rank.waits || ticket >= rank.awaited) return;
+  if (!rank.waits || ticket > rank.awaited) return;
   rank.wake = std::max(rank.wake, time);
   if (--rank.awaited_open == 0) wake(rank, number, rank.wake);
 }
@@ -162,7 +156,7 @@ void Simulation::complete(std::uint32_t number, std::uint32_t ticket, double tim
 void Simulation::mark_failed(std::uint32_t number, const std::string& why) {
   SimulatedRank& rank = of(number);
   failed_ = true;
-  if (rank.failure.empty()) rank.failure = "rank " + std::to_string(number) + ": " + why;
+  rank.failure.keep("rank " + std::to_string(number) + ": " + why);
   leave(number);
   wake(rank, number, now_);
 }
@@ -179,7 +173,7 @@ void Simulation::live(const std::shared_ptr<Simulation>& self, const SimulatedWo
   SimulatedRank& rank = of(number);
   const auto note = [&](const char* why) {
     if (!error_) error_ = std::current_exception();
-    if (rank.failure.empty()) rank.failure = why;
+    rank.failure.keep(why);
   };
   try {
     body(std::make_shared<SimulatedTransport>(self, number));
@@ -281,10 +275,10 @@ Awaited Simulation::awaited_by(std::uint32_t number) {
   const SimulatedRank& rank = of(number);
   for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer) {
     const List& receipts = pairs_.at(peer, number).expected;
-    if (receipts.first != 0 && expected_[receipts.first].ticket < rank.awaited)
+    if (receipts.first != 0 && expected_[receipts.first].ticket <= rank.awaited)
       return {static_cast<int>(peer), " waits for a message of rank "};
     const List& messages = pairs_.at(number, peer).arrived;
-    if (messages.first != 0 && arrived_[messages.first].ticket < rank.awaited)
+    if (messages.first != 0 && arrived_[messages.first].ticket <= rank.awaited)
       return {static_cast<int>(peer), " waits for a receipt by rank "};
   }
   return {rank.refused_by, " waits for a receipt by rank "};

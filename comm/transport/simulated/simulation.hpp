@@ -16,12 +16,13 @@
 #include <winnow/topology.hpp>
 #include <winnow/transport.hpp>
 
-#include "comm/transport/fifo.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "comm/transport/simulated/fiber.hpp"
 #include "comm/transport/simulated/links.hpp"
 #include "comm/transport/simulated/pool.hpp"
 #include "comm/transport/simulated/simulated.hpp"
 #include "comm/transport/simulated/timetable.hpp"
+#include "comm/transport/ticket_queue.hpp"
 
 namespace winnow::comm {
 
@@ -73,7 +74,7 @@ struct Started {
 struct SimulatedRank {
   std::unique_ptr<Fiber> fiber;
   double clock = 0;
-  Fifo<Started> tickets;             // not waited for yet; ticket n is number n - 1
+  TicketQueue<Started> starts;       // not waited for yet
   List enqueued{};                   // receipts since the last start
   std::uint64_t enqueued_count = 0;  // and messages
   std::uint64_t messages_sent = 0, bytes_sent = 0;
@@ -84,11 +85,11 @@ struct SimulatedRank {
   double wake = 0;                 // and when the last finished one finished
   int refused_by = -1;             // a rank that had gone before a message reached it
 
-  bool gone = false;    // its memory must not be touched any more
-  bool ended = false;   // its body has ended
-  std::string failure;  // why it is unusable, or empty
+  bool gone = false;   // its memory must not be touched any more
+  bool ended = false;  // its body has ended
+  FailureLatch failure;
 
-  std::string why_gone() const { return failure.empty() ? "its body has ended" : failure; }
+  std::string why_gone() const { return failure.failed() ? failure.why() : "its body has ended"; }
 };
 
 /// Whom a rank waits for first.
@@ -122,7 +123,7 @@ class Simulation {
   const Topology& topology() const { return world_.topology; }
   void expect_usable(int number) const {
     const SimulatedRank& rank = ranks_[static_cast<std::size_t>(number)];
-    if (!rank.failure.empty() || rank.ended) throw CommError(rank.why_gone());
+    if (rank.failure.failed() || rank.ended) throw CommError(rank.why_gone());
   }
 
  private:

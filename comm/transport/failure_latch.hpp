@@ -1,0 +1,40 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+
+/// Keeps why a transport is unusable: its first failure, which every later call throws. Threads
+/// that share one take turns.
+class FailureLatch {
+ public:
+  bool failed() const { return !why_.empty(); }
+  /// Empty if nothing has failed.
+  const std::string& why() const { return why_; }
+  void expect_usable() const {
+    if (failed()) throw CommError(why_);
+  }
+  /// Keeps `why`, which must not be empty, unless there is an earlier failure.
+  void keep(std::string why) noexcept {
+    if (!failed()) why_ = std::move(why);
+  }
+
+ private:
+  std::string why_;
+};
+
+/// The failure of a rank that was told to abort.
+inline std::string abort_text(std::string_view reason) noexcept {
+  try {
+    return "this rank aborted: " + std::string(reason);
+  } catch (...) {
+    return "aborted";  // short enough not to allocate
+  }
+}
+
+}  // namespace winnow::comm
