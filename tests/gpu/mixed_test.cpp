@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 #include <vector>
+#include <winnow/conformance/transport.hpp>
 #include <winnow/error.hpp>
 #include <winnow/mixed.hpp>
 #include <winnow/nccl.hpp>
@@ -25,6 +26,7 @@
 #include "compress/compressor.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/device_memory.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/gate.hpp"
 #include "tests/harness/reducer.hpp"
@@ -33,14 +35,12 @@
 namespace winnow::tests {
 namespace {
 
+using conformance::Bytes;
+using conformance::pattern;
+using conformance::soon;
 using kernels::cuda::enqueue_copy;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-using Bytes = std::vector<std::byte>;
-
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(60));
-}
 
 /// Replaces MPI: host-memory ranks on nodes.
 class HostRanks final : public ForwardingTransport {
@@ -57,6 +57,7 @@ class HostRanks final : public ForwardingTransport {
 struct Rank {
   Exec exec() { return {.place = Place::cuda, .stream = stream.get(), .workspace = &workspace}; }
 
+  DeviceMemory memory;
   std::shared_ptr<Transport> world, node, transport;
   Stream stream;
   Workspace workspace;
@@ -84,15 +85,6 @@ void run(const char* shape, const std::function<void(Rank&)>& body) {
   EXPECT_EQ(::rmdir(folder.c_str()), 0);
 }
 
-Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
-  Bytes bytes(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    bytes[i] = static_cast<std::byte>(i * 31 + number * 7 + static_cast<std::size_t>(from) * 101 +
-                                      static_cast<std::size_t>(to) * 57);
-  }
-  return bytes;
-}
-
 /// Device memory with its content enqueued; nothing has been waited for.
 struct OnDevice {
   OnDevice(Bytes bytes, const Stream& stream) : host(std::move(bytes)), device(host.size()) {
@@ -102,44 +94,30 @@ struct OnDevice {
   DeviceArray<std::byte> device;
 };
 
-/// Every rank exchanges messages of `sizes` with every other one, two of them per start.
 void exchange_all(Rank& self, const std::vector<std::size_t>& sizes) {
-  Transport& transport = *self.transport;
-  const int rank = transport.rank();
-  struct Pair {
-    std::size_t number;
-    int peer;
-    OnDevice sent, received;
-    std::uint64_t message_bytes = 99;
-  };
-  std::vector<std::unique_ptr<Pair>> pairs;
-  std::vector<Ticket> tickets;
-  for (std::size_t n = 0; n < sizes.size(); ++n) {
-    for (int peer = 0; peer < transport.size(); ++peer) {
-      if (peer == rank) continue;
-      pairs.push_back(std::unique_ptr<Pair>(
-          new Pair{n, peer, OnDevice(pattern(rank, peer, n, sizes[n]), self.stream),
-                   OnDevice(Bytes(sizes[n]), self.stream)}));
-      transport.send(pairs.back()->sent.device.span(), peer);
-      transport.recv(pairs.back()->received.device.span(), peer, &pairs.back()->message_bytes);
-    }
-    if (n % 2 == 1) tickets.push_back(transport.start(self.exec()));
-  }
-  tickets.push_back(transport.start(self.exec()));
-  transport.progress();
-  transport.wait(tickets[tickets.size() / 2], soon());
-  transport.wait(tickets.back(), soon());
-  transport.wait(tickets.front(), soon());
-  const Stream other;  // received messages are ready for it, too
-  for (const auto& pair : pairs) {
-    EXPECT_EQ(pair->message_bytes, sizes[pair->number]);
-    EXPECT_TRUE(pair->received.device.download(other) ==
-                pattern(pair->peer, rank, pair->number, sizes[pair->number]))
-        << "message " << pair->number << " from " << pair->peer;
-  }
+  conformance::exchange_all({*self.transport, self.memory}, sizes, 0, 2);
 }
 
-/// Likewise for host memory, with one message each.
+void run_transports(int ranks, const conformance::RankBody& body) {
+  std::latch all_made(ranks);
+  run(ranks == 3 ? "2,1" : "2x2", [&](Rank& self) {
+    all_made.arrive_and_wait();
+    body(self.transport);
+  });
+}
+
+// Within a node it is up to NCCL what becomes of a message that does not fit its buffer.
+const bool kRegistered = conformance::register_transport(
+    "MixedTransport", {.rank_counts =
+                           [] {
+                             return std::vector{3, 4};
+                           },
+                       .run = run_transports,
+                       .memory = [] { return std::make_unique<DeviceMemory>(); },
+                       .names_ranks = true,
+                       .left_out = {"RefusesMessagesThatDoNotFitTheirBuffer"}});
+
+/// Likewise for host memory, one message between each two ranks.
 void exchange_on_host(Rank& self) {
   Transport& transport = *self.transport;
   const auto ranks = static_cast<std::size_t>(transport.size());

@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 #include <vector>
+#include <winnow/conformance/transport.hpp>
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
 
@@ -28,25 +29,24 @@
 #include "kernels/reduce.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/device_memory.hpp"
 #include "tests/harness/graph.hpp"
 
 namespace winnow::tests {
 namespace {
 
+using conformance::Bytes;
+using conformance::pattern;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-using Bytes = std::vector<std::byte>;
 
 Deadline soon() {
   return Deadline::after(std::chrono::seconds(30));
 }
 
-/// One rank of a job that meets at a file, or of a subset.
+/// One rank of a job, or of a subset.
 struct Rank {
   explicit Rank(std::unique_ptr<Transport> its) : transport(std::move(its)) {}
-  Rank(int rank, int ranks, const std::string& path)
-      : transport(nccl_transport({.path = path, .job = 42, .rank = rank, .size = ranks, .node = 7},
-                                 soon())) {}
 
   DeviceArray<std::byte> upload(const Bytes& bytes) const {
     DeviceArray<std::byte> device(bytes.size());
@@ -58,6 +58,24 @@ struct Rank {
   std::unique_ptr<Transport> transport;
 };
 
+/// Runs `body` on every rank with the path of a file to meet at.
+void run_at_a_file(int ranks, const std::function<void(int, const std::string&)>& body) {
+  std::string folder = testing::TempDir() + "winnow_nccl_XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  run_nccl_ranks(ranks, [&](int rank) { body(rank, folder + "/id"); });
+  EXPECT_NE(::access((folder + "/id").c_str(), F_OK), 0) << "the file stays behind";
+  EXPECT_EQ(::rmdir(folder.c_str()), 0);
+}
+
+std::unique_ptr<Transport> join(int rank, int ranks, const std::string& path) {
+  return nccl_transport({.path = path, .job = 42, .rank = rank, .size = ranks, .node = 7}, soon());
+}
+
+void run_transports(int ranks, const conformance::RankBody& body) {
+  if (const std::string reason = why_no_nccl_ranks(); !reason.empty()) GTEST_SKIP() << reason;
+  run_at_a_file(ranks, [&](int rank, const std::string& path) { body(join(rank, ranks, path)); });
+}
+
 class Nccl : public testing::Test {
  protected:
   void SetUp() override {
@@ -65,80 +83,38 @@ class Nccl : public testing::Test {
   }
   static void run(std::initializer_list<int> counts, const std::function<void(Rank&)>& body) {
     for (const int ranks : counts) {
-      std::string folder = testing::TempDir() + "winnow_nccl_XXXXXX";
-      ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-      run_nccl_ranks(ranks, [&](int rank) {
-        Rank self(rank, ranks, folder + "/id");
+      run_at_a_file(ranks, [&](int rank, const std::string& path) {
+        Rank self(join(rank, ranks, path));
         body(self);
       });
-      EXPECT_NE(::access((folder + "/id").c_str(), F_OK), 0) << "the file stays behind";
-      EXPECT_EQ(::rmdir(folder.c_str()), 0);
     }
   }
 };
 
-Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
-  Bytes bytes(size);
-  auto state = static_cast<std::uint32_t>(from * 7919 + to * 104729) +
-               static_cast<std::uint32_t>(number) * 1299709U;
-  for (std::byte& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::byte>(state >> 24);
-  }
-  return bytes;
+void exchange_all(Rank& self, const std::vector<std::size_t>& sizes) {
+  DeviceMemory memory;
+  conformance::exchange_all({*self.transport, memory}, sizes);
 }
 
-/// Every rank exchanges messages of `sizes` with every other one, `per_start` of them per start.
-void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t per_start) {
-  Transport& transport = *self.transport;
-  const int rank = transport.rank();
-  struct Pair {
-    std::size_t number;
-    int peer;
-    DeviceArray<std::byte> sent, received;
-    std::uint64_t message_bytes = 99;
-  };
-  std::vector<std::unique_ptr<Pair>> pairs;
-  std::vector<Ticket> tickets;
-  for (std::size_t n = 0; n < sizes.size(); ++n) {
-    for (int peer = 0; peer < transport.size(); ++peer) {
-      if (peer == rank) continue;
-      pairs.push_back(
-          std::make_unique<Pair>(Pair{n, peer, self.upload(pattern(rank, peer, n, sizes[n])),
-                                      DeviceArray<std::byte>(sizes[n])}));
-      transport.send(pairs.back()->sent.span(), peer);
-      transport.recv(pairs.back()->received.span(), peer, &pairs.back()->message_bytes);
-    }
-    if ((n + 1) % per_start == 0) tickets.push_back(transport.start(self.stream.exec()));
-  }
-  tickets.push_back(transport.start(self.stream.exec()));
-  transport.wait(tickets[tickets.size() / 2], soon());
-  transport.wait(tickets.back(), soon());
-  transport.wait(tickets.front(), soon());
-  for (const auto& pair : pairs) {
-    EXPECT_EQ(pair->message_bytes, sizes[pair->number]);
-    EXPECT_TRUE(pair->received.download(self.stream) ==
-                pattern(pair->peer, rank, pair->number, sizes[pair->number]))
-        << "message " << pair->number << " from " << pair->peer;
-  }
-}
+// Its documentation takes these back: sizes do not travel, and an abort reaches a peer only if NCCL
+// sees the connection break.
+const bool kRegistered = conformance::register_transport(
+    "NcclTransport",
+    {.rank_counts =
+         [] {
+           return std::vector{2, 4};
+         },
+     .run = run_transports,
+     .memory = [] { return std::make_unique<DeviceMemory>(); },
+     .names_ranks = true,
+     .left_out = {"RefusesMessagesThatDoNotFitTheirBuffer", "AbortWakesPeersAndSaysWhy",
+                  "AbortTakesLongReasons", "AbortOfASubsetReachesItsRanks"}});
 
-TEST_F(Nccl, MessagesKeepOrderSizeAndContent) {
-  run({2, 4}, [](Rank& self) {
+TEST_F(Nccl, SaysWhatItIs) {
+  run({2}, [](Rank& self) {
     EXPECT_FALSE(self.transport->sizes_travel());
     EXPECT_EQ(self.transport->node(), 7);
-    exchange_all(self, {0, 1, 63, 64, 65, 0, 1000, 4096, 100001, 3}, 1);
-    exchange_all(self, {5, 0, 70, 1000003, 9}, 2);
-    exchange_all(self, std::vector<std::size_t>(40, 17), 3);
-    const auto peers = static_cast<std::uint64_t>(self.transport->size() - 1);
-    EXPECT_EQ(self.transport->bytes_sent(),
-              peers * (1 + 63 + 64 + 65 + 1000 + 4096 + 100001 + 3 + 5 + 70 + 1000003 + 9 + 680));
   });
-}
-
-TEST_F(Nccl, AStartWithNothingEnqueuedIsDone) {
-  run({2},
-      [](Rank& self) { self.transport->wait(self.transport->start(self.stream.exec()), soon()); });
 }
 
 TEST_F(Nccl, RefusesWhatItCannotMove) {
@@ -162,24 +138,8 @@ TEST_F(Nccl, RefusesWhatItCannotMove) {
     ones.upload(std::vector<float>(8, 1), self.stream);
     EXPECT_THAT([&] { transport.all_reduce({}, ones.span(), ReduceOp::sum, soon()); },
                 ThrowsMessage<UsageError>(HasSubstr("exec.stream")));
-    exchange_all(self, {10}, 1);  // and nothing of it was enqueued
+    exchange_all(self, {10});  // and nothing of it was enqueued
     EXPECT_EQ(ones.download(self.stream), std::vector<float>(8, 1));
-  });
-}
-
-TEST_F(Nccl, ADeadlineEndsAWaitForAMessageThatNeverComes) {
-  run({2}, [](Rank& self) {
-    Transport& transport = *self.transport;
-    exchange_all(self, {10}, 1);
-    const int peer = (transport.rank() + 1) % transport.size();
-    const DeviceArray<std::byte> buffer(100);
-    transport.recv(buffer.span(), peer, nullptr);
-    const Ticket ticket = transport.start(self.stream.exec());
-    EXPECT_THAT([&] { transport.wait(ticket, Deadline::after(std::chrono::milliseconds(100))); },
-                ThrowsMessage<CommError>(HasSubstr("rank " + std::to_string(peer))));
-    EXPECT_THROW(transport.send(buffer.span(), peer), CommError);
-    EXPECT_THROW((void)transport.start(self.stream.exec()), CommError);
-    EXPECT_THROW(transport.wait(ticket, soon()), CommError);
   });
 }
 
@@ -387,50 +347,6 @@ TEST_F(Nccl, KernelsAndMessagesKeepTheOrderOfTheirStream) {
   });
 }
 
-/// Chunks of equal length, and of two lengths.
-TEST_F(Nccl, ReduceScatterLeavesTheOwnChunk) {
-  run({2, 4}, [](Rank& self) {
-    Transport& transport = *self.transport;
-    const int size = transport.size();
-    for (const std::size_t count : {std::size_t{1}, std::size_t{4000}, std::size_t{4003}}) {
-      std::vector<float> mine(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        mine[i] = static_cast<float>(i + static_cast<std::size_t>(transport.rank()));
-      }
-      const DeviceArray<float> elements(count);
-      elements.upload(mine, self.stream);
-      transport.reduce_scatter(self.stream.exec(), elements.span(), soon());
-      const std::vector<float> reduced = elements.download(self.stream);
-      const Chunk own = ring_chunk(count, transport.rank(), size);
-      for (std::uint64_t i = own.begin; i < own.end; ++i) {
-        EXPECT_EQ(reduced[i], static_cast<float>(i) * static_cast<float>(size) +
-                                  static_cast<float>(size) * static_cast<float>(size - 1) / 2);
-      }
-    }
-  });
-}
-
-TEST_F(Nccl, AllGatherConcatenatesInRankOrder) {
-  run({2, 4}, [](Rank& self) {
-    Transport& transport = *self.transport;
-    const auto ranks = static_cast<std::size_t>(transport.size());
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{3}, std::size_t{100001}}) {
-      const auto mine = self.upload(pattern(transport.rank(), 0, 0, bytes));
-      const DeviceArray<std::byte> all(bytes * ranks);
-      transport.all_gather(self.stream.exec(), mine.span(), all.span(), soon());
-      Bytes expected;
-      for (int rank = 0; rank < transport.size(); ++rank) {
-        const Bytes part = pattern(rank, 0, 0, bytes);
-        expected.insert(expected.end(), part.begin(), part.end());
-      }
-      EXPECT_TRUE(all.download(self.stream) == expected) << bytes;
-    }
-    const DeviceArray<std::byte> mine(3), all(3 * ranks + 1);
-    EXPECT_THROW(transport.all_gather(self.stream.exec(), mine.span(), all.span(), soon()),
-                 UsageError);
-  });
-}
-
 TEST_F(Nccl, SubsetsAreGroupsOfTheirOwn) {
   run({2, 4}, [](Rank& self) {
     Transport& transport = *self.transport;
@@ -446,8 +362,8 @@ TEST_F(Nccl, SubsetsAreGroupsOfTheirOwn) {
     sum.upload(std::vector<std::int32_t>{rank}, self.stream);
     part.transport->all_reduce(self.stream.exec(), sum.span(), ReduceOp::sum, soon());
     EXPECT_EQ(sum.download(self.stream)[0], std::accumulate(members.begin(), members.end(), 0));
-    exchange_all(part, {10, 1000}, 1);
-    exchange_all(self, {10, 1000}, 1);
+    exchange_all(part, {10, 1000});
+    exchange_all(self, {10, 1000});
   });
 }
 
@@ -478,7 +394,7 @@ TEST_F(Nccl, AGroupThatIsNoneKeepsNobodyWaiting) {
       EXPECT_THAT([&] { (void)transport.subset(all); },
                   ThrowsMessage<CommError>(HasSubstr("ranks differ")));
     }
-    exchange_all(self, {10, 1000}, 1);
+    exchange_all(self, {10, 1000});
     EXPECT_EQ(transport.subset(all)->size(), transport.size());
   });
 }

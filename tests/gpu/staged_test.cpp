@@ -1,8 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// The contract of a transport on device memory, staged over host-memory ranks: threads, or two MPI
-// ranks. The model of the CUDA runtime runs work as late as it may: a copy that nobody waits for
-// has not happened.
+// Device messages staged over host-memory ranks: threads, or two MPI ranks. The model of the CUDA
+// runtime runs work as late as it may: a copy that nobody waits for has not happened.
 #include "comm/transport/bridge/staged.hpp"
 
 #include <gmock/gmock.h>
@@ -17,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <vector>
+#include <winnow/conformance/transport.hpp>
 #include <winnow/error.hpp>
 #include <winnow/topology.hpp>
 
@@ -25,20 +25,21 @@
 #include "comm/transport/growing.hpp"
 #include "comm/transport/simulated/simulated.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/device_memory.hpp"
 #include "tests/harness/gate.hpp"
 #include "tests/harness/ranks.hpp"
+#include "tests/harness/ranks_world.hpp"
 
 namespace winnow::tests {
 namespace {
 
+using conformance::Bytes;
+using conformance::pattern;
+using conformance::soon;
 using kernels::cuda::enqueue_copy;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-using Bytes = std::vector<std::byte>;
 
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(60));
-}
 Deadline briefly() {
   return Deadline::after(std::chrono::milliseconds(100));
 }
@@ -51,6 +52,7 @@ struct Rank {
   Exec exec() { return {.place = Place::cuda, .stream = stream.get(), .workspace = &workspace}; }
   int peer() const { return 1 - transport->rank(); }
 
+  DeviceMemory memory;
   std::shared_ptr<Transport> inner;
   std::unique_ptr<Transport> transport;
   Stream stream;
@@ -64,17 +66,6 @@ void run(int ranks, const std::function<void(Rank&)>& body) {
   });
 }
 
-Bytes pattern(int from, int to, std::size_t number, std::size_t size) {
-  Bytes bytes(size);
-  auto state = static_cast<std::uint32_t>(from * 7919 + to * 104729) +
-               static_cast<std::uint32_t>(number) * 1299709U + 1;
-  for (std::byte& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::byte>(state >> 24);
-  }
-  return bytes;
-}
-
 /// Device memory with its content enqueued; nothing has been waited for.
 struct OnDevice {
   OnDevice(Bytes bytes, const Stream& stream) : host(std::move(bytes)), device(host.size()) {
@@ -84,67 +75,37 @@ struct OnDevice {
   DeviceArray<std::byte> device;
 };
 
-/// Every rank exchanges messages of `sizes` with every other one, `per_start` of them per start,
-/// into buffers that are `spare` bytes longer.
-void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t per_start,
-                  std::size_t spare) {
-  Transport& transport = *self.transport;
-  const int rank = transport.rank();
-  struct Pair {
-    std::size_t number;
-    int peer;
-    OnDevice sent, received;
-    std::uint64_t message_bytes = 99;
-  };
-  std::vector<std::unique_ptr<Pair>> pairs;
-  std::vector<Ticket> tickets;
-  for (std::size_t n = 0; n < sizes.size(); ++n) {
-    for (int peer = 0; peer < transport.size(); ++peer) {
-      if (peer == rank) continue;
-      pairs.push_back(std::unique_ptr<Pair>(
-          new Pair{n, peer, OnDevice(pattern(rank, peer, n, sizes[n]), self.stream),
-                   OnDevice(Bytes(sizes[n] + spare, std::byte{0x5a}), self.stream)}));
-      transport.send(pairs.back()->sent.device.span(), peer);
-      transport.recv(pairs.back()->received.device.span(), peer, &pairs.back()->message_bytes);
-    }
-    if ((n + 1) % per_start == 0) tickets.push_back(transport.start(self.exec()));
-  }
-  tickets.push_back(transport.start(self.exec()));
-  transport.progress();
-  transport.wait(tickets[tickets.size() / 2], soon());
-  transport.wait(tickets.back(), soon());
-  transport.wait(tickets.front(), soon());
-  const Stream other;  // received messages are ready for it, too
-  for (const auto& pair : pairs) {
-    Bytes expected = pattern(pair->peer, rank, pair->number, sizes[pair->number]);
-    EXPECT_EQ(pair->message_bytes, expected.size());
-    expected.resize(expected.size() + spare, std::byte{0x5a});
-    EXPECT_TRUE(pair->received.device.download(other) == expected)
-        << "message " << pair->number << " from " << pair->peer;
-  }
+void exchange_all(Rank& self, const std::vector<std::size_t>& sizes, std::size_t slack = 0,
+                  std::size_t per_start = 1) {
+  conformance::exchange_all({*self.transport, self.memory}, sizes, slack, per_start);
+  EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
 }
 
-TEST(Staged, MessagesKeepOrderSizeAndContent) {
-  for (const int ranks : rank_counts()) {
-    run(ranks, [](Rank& self) {
-      const std::size_t spare = self.transport->sizes_travel() ? 7 : 0;
-      exchange_all(self, {0, 1, 63, 64, 65, 0, 1000, 4097, 100001, 3}, 1, spare);
-      exchange_all(self, {5, 0, 70, 1000003, 9}, 2, spare);
-      exchange_all(self, std::vector<std::size_t>(40, 17), 3, 0);
-      EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
+conformance::World staged_world() {
+  conformance::World world = ranks_world();
+  world.rank_counts = [] {  // four show what seven would
+    std::vector counts(rank_counts().begin(), rank_counts().end());
+    if (counts.size() > 1) std::erase(counts, 7);
+    return counts;
+  };
+  world.memory = [] { return std::make_unique<DeviceMemory>(); };
+  world.run = [](int ranks, const conformance::RankBody& body) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& below) {
+      const std::shared_ptr<Transport> staged = comm::staged(*below);
+      body(staged);
     });
-  }
+  };
+  return world;
 }
+const bool kRegistered = conformance::register_transport("StagedTransport", staged_world());
 
 constexpr std::size_t kChunk = std::size_t{1} << 20;  // bytes per copy
 
 TEST(Staged, LongMessagesAreCopiedInChunks) {
   run(2, [](Rank& self) {
-    const std::size_t spare = self.transport->sizes_travel() ? kChunk + 3 : 0;
     const std::vector<std::size_t> sizes{kChunk - 1, kChunk, kChunk + 1, 0, 3 * kChunk + 5, 3};
-    exchange_all(self, sizes, 1, 0);
-    exchange_all(self, sizes, 4, spare);
-    EXPECT_EQ(self.transport->bytes_sent(), self.inner->bytes_sent());
+    exchange_all(self, sizes);
+    exchange_all(self, sizes, kChunk + 3, 4);
   });
 }
 
@@ -268,43 +229,7 @@ TEST(Staged, RefusesWhatItCannotMove) {
     EXPECT_THROW(transport.all_gather(self.exec(), std::as_bytes(elements.span()),
                                       std::as_writable_bytes(elements.span()), soon()),
                  UsageError);
-    exchange_all(self, {10}, 1, 0);  // and nothing of it was enqueued
-  });
-}
-
-TEST(Staged, AMessageLongerThanItsBufferIsAnError) {
-  run(2, [](Rank& self) {
-    Transport& transport = *self.transport;
-    const DeviceArray<std::byte> memory(100);
-    if (transport.rank() == 0) {
-      transport.send(memory.span(), 1);
-      const Ticket ticket = transport.start(self.exec());
-      try {
-        transport.wait(ticket, soon());
-      } catch (const CommError&) {
-        // Not all transports tell the sender.
-      }
-    } else {
-      transport.recv(memory.span().first(99), 0, nullptr);
-      const Ticket ticket = transport.start(self.exec());
-      EXPECT_THAT([&] { transport.wait(ticket, soon()); },
-                  ThrowsMessage<CommError>(HasSubstr("99")));
-      EXPECT_THROW(transport.send(memory.span(), 0), CommError);
-      EXPECT_THROW((void)transport.start(self.exec()), CommError);
-    }
-  });
-}
-
-TEST(Staged, ADeadlineEndsAWaitForAMessageThatNeverComes) {
-  run(2, [](Rank& self) {
-    Transport& transport = *self.transport;
-    exchange_all(self, {10}, 1, 0);
-    const DeviceArray<std::byte> buffer(100);
-    transport.recv(buffer.span(), self.peer(), nullptr);
-    const Ticket ticket = transport.start(self.exec());
-    EXPECT_THROW(transport.wait(ticket, briefly()), CommError);
-    EXPECT_THROW(transport.recv(buffer.span(), self.peer(), nullptr), CommError);
-    EXPECT_THROW(transport.wait(ticket, soon()), CommError);
+    exchange_all(self, {10});  // and nothing of it was enqueued
   });
 }
 
@@ -326,24 +251,6 @@ TEST(Staged, ADeadlineEndsAWaitForTheDevice) {
                   ThrowsMessage<CommError>(HasSubstr("rank 0 aborted: the deadline passed")));
     }
     self.stream.synchronize();
-  });
-}
-
-TEST(Staged, AbortWakesPeers) {
-  run(2, [](Rank& self) {
-    Transport& transport = *self.transport;
-    if (transport.rank() == 0) {
-      transport.abort("enough");
-      transport.abort("more than enough");
-      EXPECT_THAT([&] { (void)transport.start(self.exec()); },
-                  ThrowsMessage<CommError>(HasSubstr("this rank aborted: enough")));
-    } else {
-      const DeviceArray<std::byte> buffer(100);
-      transport.recv(buffer.span(), 0, nullptr);
-      const Ticket ticket = transport.start(self.exec());
-      EXPECT_THAT([&] { transport.wait(ticket, soon()); },
-                  ThrowsMessage<CommError>(HasSubstr("rank 0 aborted: enough")));
-    }
   });
 }
 
@@ -466,24 +373,6 @@ TEST(Staged, ReduceScatterHasTheBitsOfTheOneBelow) {
   }
 }
 
-TEST(Staged, AllGatherConcatenatesInRankOrder) {
-  for (const int ranks : rank_counts()) {
-    run(ranks, [](Rank& self) {
-      for (const std::size_t bytes : {0U, 3U, 4096U, 100001U}) {
-        const OnDevice mine(pattern(self.transport->rank(), 0, 0, bytes), self.stream);
-        const DeviceArray<std::byte> all(bytes * static_cast<std::size_t>(self.transport->size()));
-        self.transport->all_gather(self.exec(), mine.device.span(), all.span(), soon());
-        Bytes expected;
-        for (int rank = 0; rank < self.transport->size(); ++rank) {
-          const Bytes part = pattern(rank, 0, 0, bytes);
-          expected.insert(expected.end(), part.begin(), part.end());
-        }
-        EXPECT_TRUE(all.download(self.stream) == expected) << bytes;
-      }
-    });
-  }
-}
-
 // A collective waits for started messages, which the peers may need first.
 TEST(Staged, CollectivesComeAfterTheMessagesBeforeThem) {
   run(2, [](Rank& self) {
@@ -511,39 +400,15 @@ TEST(Staged, GoesOverSimulatedRanks) {
   const comm::SimulatedWorld world{.topology = Topology::uniform(1, 3)};
   world.run([](const std::shared_ptr<comm::SimulatedTransport>& below) {
     Rank self(below);
-    exchange_all(self, {5, 0, 70, 100003, 9}, 2, 7);
+    exchange_all(self, {5, 0, 70, 100003, 9}, 7, 2);
     expect_same_reduction<float>(self, ReduceOp::sum);
-  });
-}
-
-TEST(Staged, SubsetsAreGroupsOfTheirOwn) {
-  run(4, [](Rank& self) {
-    const int rank = self.transport->rank();
-    const std::vector<int> members = rank % 2 == 0 ? std::vector{2, 0} : std::vector{3, 1};
-    const auto part = self.transport->subset(members);
-    EXPECT_EQ(part->size(), 2);
-    EXPECT_EQ(members[static_cast<std::size_t>(part->rank())], rank);
-    EXPECT_TRUE(part->takes(Place::cuda));
-    const DeviceArray<std::int32_t> sum(1);
-    sum.upload(std::vector<std::int32_t>{rank}, self.stream);
-    part->all_reduce(self.exec(), sum.span(), ReduceOp::sum, soon());
-    EXPECT_EQ(sum.download(self.stream)[0], members[0] + members[1]);
-    const int peer = 1 - part->rank();
-    const OnDevice sent(pattern(rank, 0, 0, 1000), self.stream);
-    const DeviceArray<std::byte> received(1000);
-    part->send(sent.device.span(), peer);
-    part->recv(received.span(), peer, nullptr);
-    part->wait(part->start(self.exec()), soon());
-    EXPECT_TRUE(received.download(self.stream) ==
-                pattern(members[static_cast<std::size_t>(peer)], 0, 0, 1000));
-    exchange_all(self, {10, 1000}, 1, 0);
-    EXPECT_THROW((void)self.transport->subset(std::vector{0, 0}), UsageError);
   });
 }
 
 TEST(Staged, ASubsetThatIsAbortedTakesTheRestWithIt) {
   run(2, [](Rank& self) {
     const auto part = self.transport->subset(std::vector{0, 1});
+    EXPECT_TRUE(part->takes(Place::cuda));
     part->abort("enough");
     EXPECT_THROW((void)self.transport->start(self.exec()), CommError);
   });

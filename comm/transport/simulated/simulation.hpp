@@ -130,7 +130,7 @@ class Simulation {
   SimulatedRank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   SimulatedRank& of(std::uint32_t rank) { return ranks_[rank]; }
 
-  void live(const std::shared_ptr<Simulation>& self, const SimulatedWorld::Body& body, int rank);
+  void live(const std::shared_ptr<Simulation>& self, const SimulatedWorld::Body& body, int number);
   void resume_next();
   void carry_next();
   void go_on_at(SimulatedRank& rank, int number, double time);
