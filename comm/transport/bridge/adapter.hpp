@@ -12,7 +12,6 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/bridge/enqueued.hpp"
-#include "comm/transport/failure_latch.hpp"
 #include "kernels/exec/device_scope.hpp"
 
 namespace winnow::comm {
@@ -20,7 +19,7 @@ namespace winnow::comm {
 /// A transport for one memory, the host's or the current device's, over a transport for the other:
 /// the part that both kinds share. It fails when the inner one fails; a CUDA failure makes both
 /// unusable, as a CommError. A subset fails together with its parent.
-class Adapter : public Transport {
+class Adapter : public EnqueuingTransport {
  public:
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
@@ -29,8 +28,6 @@ class Adapter : public Transport {
   bool allows_threads() const override { return inner_.allows_threads(); }
   bool native_all_reduce() const override { return inner_.native_all_reduce(); }
 
-  void send(std::span<const std::byte> message, int peer) override;
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   void abort(std::string_view reason) noexcept override;
 
  protected:
@@ -66,13 +63,11 @@ class Adapter : public Transport {
   }
 
   Transport& inner() const { return inner_; }
-  std::vector<Message> enqueued_;  // since the last start
 
  private:
   std::unique_ptr<Transport> owned_;
   Transport& inner_;
   int device_;
-  std::shared_ptr<FailureLatch> failure_;  // of this and its subsets
 };
 
 }  // namespace winnow::comm

@@ -12,15 +12,11 @@
 
 #include "comm/transport/bridge/enqueued.hpp"
 #include "comm/transport/bridge/staged.hpp"
-#include "comm/transport/expect.hpp"
-#include "comm/transport/failure_latch.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
 
 namespace winnow {
 namespace {
-
-using comm::Enqueued;
 
 constexpr unsigned kPollsPerProgress = 64;
 
@@ -31,7 +27,7 @@ struct Seat {
   int sizes_travel;
 };
 
-class MixedTransport final : public Transport {
+class MixedTransport final : public comm::EnqueuingTransport {
  public:
   MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
                  const std::vector<Seat>& seats);
@@ -45,8 +41,6 @@ class MixedTransport final : public Transport {
     return world_->allows_threads() && node_->allows_threads();
   }
 
-  void send(std::span<const std::byte> message, int peer) override;
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
@@ -73,7 +67,7 @@ class MixedTransport final : public Transport {
     try {
       return body();
     } catch (const std::exception& error) {
-      failure_.keep(error.what());
+      failure_->keep(error.what());
       throw;
     }
   }
@@ -96,9 +90,7 @@ class MixedTransport final : public Transport {
   std::vector<int> rank_in_node_;  // by rank; -1 on another node
   std::string members_;            // ranks of this node, for error messages
   bool sizes_travel_;
-  std::vector<Enqueued> enqueued_;  // since the last start
   comm::TicketQueue<Started> under_way_;
-  comm::FailureLatch failure_;
 };
 
 MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
@@ -117,19 +109,6 @@ MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr
   device_ = {.between = staged_ == nullptr ? world_.get() : staged_.get(), .within = node_.get()};
 }
 
-void MixedTransport::send(std::span<const std::byte> message, int peer) {
-  comm::expect_peer(peer, rank(), size());
-  failure_.expect_usable();
-  enqueued_.push_back(Enqueued::sent(message, peer));
-  bytes_sent_ += message.size();
-}
-
-void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  comm::expect_peer(peer, rank(), size());
-  failure_.expect_usable();
-  enqueued_.push_back(Enqueued::received(buffer, peer, message_bytes));
-}
-
 // Whatever finishes under NCCL's rules (a rank's messages move only when its earlier starts are
 // done) finishes here, too:
 //   - Messages to other nodes are copied to the host ahead of the start's own NCCL group on the
@@ -139,7 +118,7 @@ void MixedTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* 
 //   - A wait polls both, so a peer for which this rank's node waits gets what it needs meanwhile.
 //   - NCCL groups are those of the same starts, without the messages between nodes.
 Ticket MixedTransport::start(const Exec& exec) {
-  failure_.expect_usable();
+  failure_->expect_usable();
   const Lanes& lanes = lanes_of(exec.place);
   WINNOW_EXPECTS(lanes.between != nullptr,
                  "a mixed transport whose node's does not take a device's memory was given some");
@@ -164,7 +143,7 @@ Ticket MixedTransport::start(const Exec& exec) {
 
 /// Hands the enqueued messages to the transports that carry them.
 void MixedTransport::post(const Lanes& lanes) {
-  for (const Enqueued& message : enqueued_) {
+  for (const comm::Enqueued& message : enqueued_) {
     const int place = rank_in_node_[static_cast<std::size_t>(message.peer)];
     const bool over_node = place >= 0 && lanes.within == node_.get();
     Transport& lane = over_node ? *node_ : *lanes.between;
@@ -179,7 +158,7 @@ void MixedTransport::post(const Lanes& lanes) {
 }
 
 bool MixedTransport::test(Ticket ticket, Deadline deadline) {
-  failure_.expect_usable();
+  failure_->expect_usable();
   under_way_.expect_started(ticket);
   if (ticket.number <= under_way_.completed()) return true;
   return guarded([&] {
@@ -212,7 +191,7 @@ void MixedTransport::wait(Ticket ticket, Deadline deadline) {
 }
 
 void MixedTransport::progress() {
-  if (failure_.failed()) return;
+  if (failure_->failed()) return;
   guarded([this] {
     over_world([this] { (staged_ == nullptr ? *world_ : *staged_).progress(); });
     node_->progress();
@@ -220,7 +199,7 @@ void MixedTransport::progress() {
 }
 
 void MixedTransport::abort(std::string_view reason) noexcept {
-  failure_.keep(comm::abort_text(reason));
+  failure_->keep(comm::abort_text(reason));
   world_->abort(reason);
   node_->abort(reason);
 }

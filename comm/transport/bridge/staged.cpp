@@ -121,7 +121,7 @@ class StagedTransport final : public Adapter {
 
 // The inner transport and the device may still access what is under way.
 StagedTransport::~StagedTransport() {
-  const TicketQueue<Batch>& batches = under_way_->batches;
+  TicketQueue<Batch>& batches = under_way_->batches;
   bool open = failed();
   for (std::uint64_t n = batches.completed(); n != batches.last(); ++n) {
     open |= batches[n + 1].inner == &inner();

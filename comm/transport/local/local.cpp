@@ -138,7 +138,6 @@ class LocalTransport final : public Transport {
   using Lock = std::unique_lock<std::mutex>;
 
   void take_messages(int from, Lock& lock);
-  Started* begin_start();
   void copy(const Posted& posted, const Expected& place);
   int find_awaited(std::uint64_t ticket, Lock& lock);
   bool look(Ticket ticket, Deadline deadline, Lock& lock);
@@ -182,7 +181,8 @@ void LocalTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* 
   ++enqueued_;
 }
 
-Started* LocalTransport::begin_start() {
+Ticket LocalTransport::start(const Exec& exec) {
+  failure_.expect_usable();
   if (idle_.empty()) {
     made_.push_back(std::make_unique<Started>());
     idle_.reserve(made_.size());
@@ -190,16 +190,9 @@ Started* LocalTransport::begin_start() {
   }
   Started* const start = idle_.back();
   idle_.pop_back();
-  (void)starts_.push(start);
-  return start;
-}
-
-Ticket LocalTransport::start(const Exec& exec) {
-  failure_.expect_usable();
-  Started* const start = begin_start();
+  const Ticket ticket = starts_.push(start);
   start->place = {.place = exec.place, .stream = exec.stream};
   if (exec.place == Place::cuda && !outgoing_.empty()) start->written.set(exec);
-  const Ticket ticket{starts_.last()};
   const std::uint64_t messages = std::exchange(enqueued_, 0);
   if (outgoing_.empty() && !group_->strict) return ticket;
   const Lock lock(group_->mutex);

@@ -55,7 +55,7 @@ class NcclGroups {
   bool issued(Ticket ticket) const { return issued_ >= ticket.number; }
   bool done(Ticket ticket) const { return groups_.completed() >= ticket.number; }
   /// The peer of an operation of the first unfinished group, for error messages; -1 for all ranks.
-  int first_peer() { return groups_.front().peer; }
+  int first_peer() { return groups_[groups_.completed() + 1].peer; }
 
  private:
   struct Group {

@@ -187,6 +187,22 @@ TEST(SimulatedTime, OfAnAllToAllAmongManyIsItsFormula) {
   for (const std::uint64_t messages : result.messages_sent) EXPECT_EQ(messages, kRanks - 1U);
 }
 
+TEST(Simulated, LengthsHave64Bits) {
+  constexpr std::uint64_t kBytes = (std::uint64_t{1} << 33) + 5;
+  SimulatedWorld world = world_of("2");
+  world.payload = SimulatedWorld::Payload::sizes;
+  const SimulatedResult result = world.run([](const Rank& rank) {
+    std::byte nowhere[1]{};
+    std::uint64_t message_bytes = 0;
+    if (rank->rank() == 0) rank->send({nowhere, kBytes}, 1);
+    if (rank->rank() == 1) rank->recv({nowhere, kBytes + 1}, 0, &message_bytes);
+    wait_for_all(*rank);
+    EXPECT_EQ(message_bytes, rank->rank() == 1 ? kBytes : 0);
+    EXPECT_EQ(rank->bytes_sent(), rank->rank() == 0 ? kBytes : 0);
+  });
+  EXPECT_EQ(result.bytes_sent[0], kBytes);
+}
+
 /// A rank's state at the end of a random program, and the time.
 struct Outcome {
   SimulatedResult result;
