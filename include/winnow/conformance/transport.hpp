@@ -58,7 +58,7 @@ inline constexpr std::array kCollectives{
     Check{"SubsetRefusesWhatIsNoGroupOfThisRank", subset_refuses_what_is_no_group_of_this_rank}};
 
 /// Registers tests SUITE.NAME, one for each of `checks` that world.left_out does not name. Call it
-/// before RUN_ALL_TESTS, or initialise a global with it. The result means nothing. Throws
+/// before RUN_ALL_TESTS, or initialise a global with it. Always true. Throws
 /// std::invalid_argument if left_out names a check that neither list has.
 template <std::size_t count>
 bool register_checks(const char* suite, const std::array<Check, count>& checks,
