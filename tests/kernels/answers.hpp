@@ -12,7 +12,7 @@
 
 namespace winnow::tests {
 
-// Operations that answer in a word, asked of a place of the host.
+// Operations whose answer is a word, called at a place of the host.
 
 inline bool is_all_finite(const Exec& exec, std::span<const float> elements) {
   std::uint32_t not_finite = 0;

@@ -7,10 +7,10 @@
 
 namespace winnow::tests {
 
-/// Elements that lie before and after those of a case, at least: a write outside shows there.
+/// At least so many elements lie on either side of a case's elements: a write outside shows there.
 inline constexpr std::size_t kAround = 8;
 
-/// Elements with those on either side of them, and back.
+/// Adds the elements on either side to a span, and takes them off again.
 inline std::span<float> around(std::span<float> elements) {
   return {elements.data() - kAround, elements.size() + 2 * kAround};
 }

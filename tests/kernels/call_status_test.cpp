@@ -41,7 +41,7 @@ struct Calls {
   kernels::PlaceArray<std::uint64_t> refused;
 };
 
-/// Kernels work where the status lets them.
+/// Kernels work only if the status lets them.
 TEST(CallStatus, DecidesWhatIsDone) {
   for_each_body([](const Exec& exec) {
     Calls calls(exec);

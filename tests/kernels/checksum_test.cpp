@@ -38,7 +38,7 @@ TEST(Checksum, EqualsReferenceAtAnyLength) {
     for (const std::size_t count :
          {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{32}, std::size_t{33},
           std::size_t{4095}, std::size_t{4097}, 2 * memory.size() - 3}) {
-      for (const std::size_t first : {0U, 1U}) {  // off the alignment of vectors
+      for (const std::size_t first : {0U, 1U}) {  // 1 is off the alignment of vectors
         all.push_back(std::as_bytes(memory.subspan(first)).first(4 * count));
       }
     }

@@ -29,7 +29,7 @@ struct Step {
   float decay = 0.875F;
 };
 
-/// The step on a place; `key_there` is what it finds in memory, where not null.
+/// Runs the step at a place. If `key_there` is not null, the step finds this key in memory.
 void run_on(const Exec& exec, const Step& step, QuantizeState& state,
             const RandomKey* key_there = nullptr) {
   const QuantizeCase& c = step.c;
@@ -69,7 +69,7 @@ void run_on(const Exec& exec, const Step& step, QuantizeState& state,
   state.finite = not_finite.download().front() == 0;
 }
 
-/// The same in plain loops over positions, with quantize.
+/// The step in plain loops over positions, with quantize.
 QuantizeState specified(const Step& step, QuantizeState state,
                         const RandomKey& key = kQuantizeKey) {
   const QuantizeCase& c = step.c;
@@ -119,7 +119,7 @@ void expect_equal(const QuantizeState& got, const QuantizeState& expected) {
   }
 }
 
-/// Each step by every body.
+/// Runs each step by every body.
 void expect_specified(const std::vector<Step>& steps) {
   std::vector<QuantizeState> expected;
   for (const Step& step : steps) expected.push_back(specified(step, begin(step.c, step.format)));
@@ -133,7 +133,7 @@ void expect_specified(const std::vector<Step>& steps) {
   });
 }
 
-/// Longer ones than piece_lists, with and without gaps.
+/// Longer lists than those of piece_lists, with and without gaps.
 std::vector<QuantizeCase> long_lists() {
   return {{.at = {{0, 9000}}, .count = 9000},
           {.at = {{64, 7000}, {7104, 63}, {20'032, 68}}, .count = 20'100},
@@ -227,7 +227,8 @@ TEST(FeedbackQuantize, OneElementThatIsNotFiniteKeepsItsResidualAlone) {
   });
 }
 
-/// A residual decides no more than its value: what is sent and what is kept make up what there was.
+/// The step divides acc between message and residual: what it sends and what it keeps add up to
+/// acc.
 TEST(FeedbackQuantize, NothingIsLost) {
   constexpr std::size_t kCount = 5000;
   for_each_body([&](const Exec& exec) {
@@ -248,7 +249,7 @@ TEST(FeedbackQuantize, NothingIsLost) {
   });
 }
 
-/// A step rounds by the key that stands in memory when it runs, whatever the argument was.
+/// Each step rounds by the key that stands in memory when it runs, whatever the argument is.
 TEST(FeedbackQuantize, AKeyInMemoryIsReadByEachStep) {
   for_each_body([](const Exec& exec) {
     RandomKey key = kQuantizeKey;

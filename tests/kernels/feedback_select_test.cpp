@@ -71,7 +71,7 @@ struct Placed {
 
 using Change = std::function<void(FeedbackSelectJob& job)>;
 
-/// Runs a step with a carried bound, which becomes what it learns.
+/// Runs a step with a carried bound, and replaces it by the bound that the step learns.
 SelectOutcome run(const Exec& exec, const SelectStep& step, SelectBound& bound,
                   const Change& change = {}) {
   Placed placed(exec, step, bound);
@@ -89,13 +89,13 @@ void expect_learnt(const Exec& exec, const SelectBound& got, const SelectBound& 
   EXPECT_EQ(got.k, right.k);
 }
 
-/// By the cpu's body, with a carried bound.
+/// Learns by the cpu body, with a carried bound.
 void learn(const SelectStep& step, SelectBound& bound) {
   Workspace workspace;
   run({.workspace = &workspace}, step, bound);
 }
 
-/// A list of own elements that did not find room is nobody's.
+/// If the list of own elements lacks room, its content has no meaning.
 void expect_as_good(SelectOutcome got, SelectOutcome expected) {
   if (expected.result.listed > expected.own_index.size()) {
     for (SelectOutcome* const outcome : {&got, &expected}) {
@@ -106,7 +106,7 @@ void expect_as_good(SelectOutcome got, SelectOutcome expected) {
   expect_equal(got, expected);
 }
 
-/// The laws, from the inputs alone: they hold for the reference body too.
+/// Checks the laws, from the inputs alone. They hold for the reference body, too.
 void expect_laws(const SelectStep& step, const SelectOutcome& out) {
   const std::size_t count = step.gradient.size();
   std::vector<float> acc(count);
@@ -172,7 +172,7 @@ void expect_laws(const SelectStep& step, const SelectOutcome& out) {
   EXPECT_EQ(wrongly_selected, 0u);
 }
 
-/// What the contract says of own positions, from the inputs alone.
+/// Checks the contract for own positions, from the inputs alone.
 void expect_own_left_out(const SelectStep& step, const SelectOutcome& out) {
   const OwnCase& own = *step.own;
   std::size_t wrong = 0, listed = 0;
@@ -210,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Inputs, FeedbackSelect, testing::ValuesIn(kInputs), [](
   return name.str();
 });
 
-/// One first step, for each k, is as specified and obeys the laws.
+/// For each k, a first step is as specified and obeys the laws.
 void expect_first_steps(Input input, std::size_t count, std::span<const std::size_t> ks) {
   for (const std::size_t k : ks) {
     SCOPED_TRACE(testing::Message() << count << " elements, k " << k);
@@ -285,7 +285,7 @@ TEST_P(FeedbackSelect, ResultsDoNotDependOnTheCallersFloatMode) {
   const SelectCase step(
       {make_input(GetParam(), 20'001, 7), make_input(Input::denormal, 20'001, 8), 0.5F, 201});
   for_each_body([&](const Exec& exec) {
-    if (exec.place == Place::cuda) return;  // its threads have a mode of their own
+    if (exec.place == Place::cuda) return;  // the device's threads have their own mode
     SelectBound bound;
     const SelectOutcome got = [&] {
       const FlushToZero flush;
@@ -388,7 +388,7 @@ TEST(FeedbackSelectPasses, TheSampleCountsOnlyWhatCompetes) {
   });
 }
 
-/// Own units hold what they will; the others decide whether a pass was enough.
+/// Own units may hold any values; the other units decide whether one pass is enough.
 TEST(FeedbackSelectPasses, OwnUnitsNeitherFillNorMoveABound) {
   SelectStep large = own_step(Input::normal, 9000, 2, 64);
   for (std::size_t i = 0; i < large.gradient.size(); ++i) {
@@ -447,7 +447,7 @@ TEST(FeedbackSelectJob, IndicesCountFromTheBase) {
   }
 }
 
-/// Where zeros are not asked for, the gradient is zeros or stays, but for marks.
+/// Unless the job asks for zeros, the gradient becomes zeros or stays as it is, except for marks.
 TEST(FeedbackSelectJob, AnUnspecifiedGradientIsOnlyMarked) {
   const SelectCase both(first_step(Input::not_finite, 9000, 300));
   const SelectStep& given = both.step;
@@ -505,7 +505,7 @@ TEST(FeedbackSelectJob, DoesNothingWhereItsConditionDoesNotHold) {
   });
 }
 
-/// Scratch of a body: a workspace of its own, with room for what it says that it takes.
+/// The scratch of a body: its own workspace, with room for what the body says that it takes.
 class Reserved {
  public:
   Reserved(const Exec& exec, std::size_t bytes)
@@ -532,7 +532,7 @@ TEST(FeedbackSelectScratch, IsAllThatAStepTakes) {
         for_each_body([&](const Exec& exec) {
           const Reserved scratch(exec,
                                  kernels::feedback_select_scratch(exec, count, k, step.own->room));
-          SelectBound bound;  // of a first step, and of one that misses
+          SelectBound bound;  // for a first step; then one that misses
           run(scratch.exec(), step, bound);
           bound.bound = 1e9F;
           run(scratch.exec(), step, bound);
@@ -543,7 +543,7 @@ TEST(FeedbackSelectScratch, IsAllThatAStepTakes) {
   }
 }
 
-/// The slack is histograms and the sample.
+/// The slack is for histograms and the sample.
 TEST(FeedbackSelectScratch, IsBounded) {
   for_each_body([](const Exec& exec) {
     for (const std::size_t count : {std::size_t{1000}, std::size_t{1} << 24}) {
@@ -586,7 +586,7 @@ TEST(FeedbackSelectUsage, RefusesWhatItCannotDo) {
     refuses("a value for each index", [&](auto& job) { job.spans.own.index = index; });
     refuses("a state and a result", [](auto& job) { job.state = nullptr; });
     refuses("a state and a result", [](auto& job) { job.result = nullptr; });
-    float* const nowhere = nullptr;  // no such memory is there, and none is touched
+    float* const nowhere = nullptr;  // there is no such memory, and no body touches it
     const std::span<float> large(nowhere, std::size_t{1} << 32);
     refuses("fewer than 2^32 elements", [&](auto& job) { job.spans = {large, large}; });
     Exec without = exec;

@@ -22,9 +22,9 @@ using kernels::FeedbackThresholdJob;
 using kernels::GradientAfter;
 using kernels::SelectResult;
 
-constexpr std::size_t kBefore = 3;  // elements that are in a list already
+constexpr std::size_t kBefore = 3;  // elements already in the list
 
-/// Takes out what was there before, which is as it was.
+/// Returns the list without its first elements, and checks that these are unchanged.
 template <class T>
 std::vector<T> without_first(const std::vector<T>& list, std::size_t kept) {
   EXPECT_GE(kept, kBefore);
@@ -34,7 +34,7 @@ std::vector<T> without_first(const std::vector<T>& list, std::size_t kept) {
           list.begin() + static_cast<std::ptrdiff_t>(kept)};
 }
 
-/// Passes over the parameters, which fill a list that has room for all that compete, and no more.
+/// Passes over the parameters. They fill a list that has room for exactly the competing elements.
 ThresholdOutcome run(const Exec& exec, const ThresholdJob& job,
                      GradientAfter gradient_after = GradientAfter::zero) {
   struct Parameter {
@@ -106,7 +106,7 @@ TEST_P(FeedbackThreshold, SelectsFromMany) {
   expect_selected(GetParam(), many(200'001), bounds);
 }
 
-/// Where zeros are not asked for, the gradient is zeros or stays, but for marks.
+/// Unless the job asks for zeros, the gradient becomes zeros or stays as it is, except for marks.
 TEST(FeedbackThresholdJob, AnUnspecifiedGradientIsOnlyMarked) {
   const ThresholdJob job(Input::not_finite, 9000, 2, 0.75F);
   for_each_body([&](const Exec& exec) {
@@ -169,7 +169,7 @@ TEST(FeedbackThresholdUsage, RefusesWhatItCannotDo) {
     refuses("one for each element that is not own", few);
     refuses("needs kept", [](auto& job) { job.kept = nullptr; });
     refuses("needs kept", [](auto& job) { job.result = nullptr; });
-    if (exec.place == Place::cuda) return;  // what is kept there is not looked at
+    if (exec.place == Place::cuda) return;  // the host does not read `kept` there
     refuses("one for each element that is not own", [&](auto& job) { job.kept = one.data(); });
   });
 }

@@ -11,7 +11,7 @@
 namespace winnow::tests {
 
 /// While it lives, this thread flushes denormal results and reads denormals as zero, as frameworks
-/// set it up. Does nothing where the processor has no such mode that we know.
+/// set it up. It does nothing if the processor has no such mode that we know.
 class FlushToZero {
  public:
 #if defined(__SSE2__)

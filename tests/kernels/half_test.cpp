@@ -27,7 +27,7 @@ std::vector<std::uint16_t> all_halves() {
   return all;
 }
 
-/// What the bits of a binary16 say, by the definition.
+/// The value of a binary16's bits, by the definition.
 double fp16_value(std::uint16_t half) {
   const double sign = (half & 0x8000) != 0 ? -1 : 1;
   const int exponent = half >> 10 & 31;
@@ -74,7 +74,7 @@ TEST(Half, NarrowsBackToTheSame) {
   }
 }
 
-// Between neighbours the nearer is taken, in the middle the even one.
+// Narrowing picks the nearer neighbour, and the even one if the number lies in the middle.
 TEST(Half, NarrowsToTheNearestEven) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
     const std::uint16_t infinity = type == ElementType::bf16 ? 0x7f80 : 0x7c00;

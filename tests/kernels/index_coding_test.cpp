@@ -76,7 +76,7 @@ TEST(IndexCoding, LongListsRoundTrip) {
   });
 }
 
-/// With k around each group size of the SIMD body.
+/// k lies around each group size of the SIMD body.
 TEST(IndexCoding, EliasFanoRoundTripsEveryNumberOfLowBits) {
   std::vector<std::uint64_t> ks;
   for (std::uint64_t k = 1; k < 100; k += k < 20 ? 1 : 13) ks.push_back(k);
@@ -85,7 +85,8 @@ TEST(IndexCoding, EliasFanoRoundTripsEveryNumberOfLowBits) {
     for (const std::uint64_t k : ks)
       seen[eliasfano_shape(spread_count(k, spacing), k).low_bits] = true;
   }
-  // With 27 low bits the high part of one index below 2^32 is one word: more never save any.
+  // With 27 low bits the high part of one index below 2^32 is one word: more low bits never save a
+  // word.
   EXPECT_EQ(std::count(seen.begin(), seen.end(), true), 28);
   for_each_body(
       [&](const Exec& exec) { expect_all_low_bits(on(exec, compress::kEliasFanoCoding), ks); });
@@ -101,7 +102,7 @@ TEST(IndexCoding, ListsReachTheLastPosition) {
   });
 }
 
-/// All bits and more exchanges on the host; some on a device.
+/// On the host the test changes all bits and swaps more bytes; on a device it changes some bits.
 TEST(IndexCoding, RefusesWhatNoEncoderWrites) {
   for_each_body([](const Exec& exec) {
     const Damage damage =
@@ -115,7 +116,8 @@ TEST(IndexCoding, RefusesWhatNoEncoderWrites) {
   });
 }
 
-/// Written for a larger universe of the same shape, or with indices that seal never gets.
+/// The messages are written for a larger universe of the same shape, or have indices that seal
+/// never gets.
 TEST(IndexCoding, EliasFanoRefusesDisorderRepeatsAndOverflow) {
   ASSERT_EQ(eliasfano_shape(40, 4).low_bits, 0u);
   ASSERT_EQ(eliasfano_shape(400, 4).low_bits, 3u);
@@ -140,13 +142,14 @@ TEST(IndexCoding, EliasFanoRefusesDisorderRepeatsAndOverflow) {
   });
 }
 
-/// A bitmap without words has no ones: not even its first tile is there to count them.
+/// A bitmap without words has no ones, and not even a first tile that could count them.
 TEST(IndexCoding, AnEmptyBitmapNamesNothing) {
   for_each_body(
       [](const Exec& exec) { EXPECT_TRUE(on(exec, compress::kBitmapCoding).decode(0, {}, {})); });
 }
 
-/// Of many parts the one that is refused, and scratch that was reserved for whatever they hold.
+/// The decoder names the one refused part among many. The reserved scratch is enough for any
+/// content of the parts.
 TEST(IndexCoding, DecodesManyPartsInReservedScratch) {
   constexpr std::size_t kParts = 40, kDamaged = 23;
   for_each_body([&](const Exec& exec) {

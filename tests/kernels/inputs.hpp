@@ -109,7 +109,7 @@ inline bool same_bits(std::span<const float> a, std::span<const float> b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
-/// The same, but one NaN is as good as another: which one a sum leaves is the machine's choice.
+/// Compares bits, but any NaN equals any other: the machine chooses which NaN a sum leaves.
 inline bool same_bits_or_nan(std::span<const float> a, std::span<const float> b) {
   return std::ranges::equal(a, b, [](float x, float y) {
     return (std::isnan(x) && std::isnan(y)) ||

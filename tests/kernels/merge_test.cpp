@@ -17,7 +17,7 @@
 namespace winnow::tests {
 namespace {
 
-/// The union, whose room is larger than it need be and full of something else before.
+/// The union. Its memory has more room than it needs, and holds other values before.
 MergeList merged(const Exec& exec, const MergeList& first, const MergeList& second) {
   const std::size_t room = first.index.size() + second.index.size() + 3;
   OnPlace<std::uint32_t> index_a(exec, first.index), index_b(exec, second.index);
@@ -61,7 +61,7 @@ TEST(Merge, OfUnequalListsEqualsReference) {
   for_each_body([](const Exec& exec) { expect_unequal_lists_merge(merge_on(exec)); });
 }
 
-/// Enough for several threads.
+/// The lists are long enough for several threads.
 TEST(Merge, OfLargeListsEqualsReference) {
   struct Case {
     MergeList first, second, expected;
@@ -91,7 +91,7 @@ TEST(Merge, OfLargeListsEqualsReference) {
   });
 }
 
-/// The text of the declaration, position by position, without the reference body.
+/// Checks the declaration's text, position by position, without the reference body.
 TEST(Merge, IsWhatIsDeclared) {
   const MergeList first = merge_list(make_support(Support::random, 300'000, 8), 0, 8);
   const MergeList second = merge_list(make_support(Support::random, 300'000, 9), 0, 9);

@@ -63,7 +63,8 @@ TEST(MessageHeader, PaddingBecomesZero) {
   });
 }
 
-/// Messages of cases in a place, their sums, and what was refused of them.
+/// The cases' messages in a place, their checksums, and the words that say which parts were
+/// refused.
 struct Received {
   std::vector<OnPlace<std::byte>> memory;
   OnPlace<std::uint64_t> sums;
@@ -93,9 +94,9 @@ struct Received {
 };
 
 TEST(MessageHeader, EachClaimsItsOwnK) {
-  constexpr std::uint64_t kHuge = std::uint64_t{1} << 40;  // and bits of both halves of the word
+  constexpr std::uint64_t kHuge = std::uint64_t{1} << 40;  // k needs both halves of its word
   for_each_body([](const Exec& exec) {
-    for (const std::size_t count : {0U, 1U, 300U}) {  // more than a launch takes
+    for (const std::size_t count : {0U, 1U, 300U}) {  // more than one launch takes
       std::vector<Header> headers(count);
       for (std::size_t m = 0; m < count; ++m) headers[m].k = m * kHuge + 3 * m + 1;
       OnPlace<Header> there(exec, headers);

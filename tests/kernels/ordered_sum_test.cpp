@@ -69,7 +69,7 @@ struct Sum {
   bool finite = true;
 };
 
-/// The sum of terms that lie in the memory of exec.place; what lies around it stays as it is.
+/// Sums terms in the memory of exec.place. The memory around the sum must stay as it is.
 Sum sum_of(const Exec& exec, const PlacedTerms& terms, Range range, float factor,
            bool sum_is_zero) {
   const std::vector<float> before(range.size() + 2 * kAround, sum_is_zero ? 0.0F : 5.0F);
@@ -98,7 +98,7 @@ Sum sum_by_reference(std::span<const SumList> lists, Range range, float factor) 
   return sum_of({.place = Place::reference}, lists, range, factor, false);
 }
 
-/// Lists that are summed into zeros, in a range of their positions.
+/// Sums lists into zeros, over a range of their positions.
 void expect_lists_equal_reference(const Exec& exec, std::span<const SumList> lists, Range range,
                                   float factor, const Sum& expected) {
   const Sum got = sum_of(exec, lists, range, factor, true);
@@ -117,7 +117,7 @@ TEST(OrderedSum, EqualsReference) {
   });
 }
 
-/// Also where the sum is said to be zero, which lists alone can make use of.
+/// Every other time the caller says that the sum is zero; only sums of lists alone can use that.
 TEST(OrderedSum, OfCodedTermsEqualsReference) {
   for_each_body([](const Exec& exec) {
     bool is_zero = false;
@@ -131,7 +131,7 @@ TEST(OrderedSum, OfCodedTermsEqualsReference) {
   });
 }
 
-/// Where the list has entries before the range, and behind it, they are left out.
+/// The sum leaves out the lists' entries before the range and behind it.
 TEST(OrderedSum, OfListsIntoZerosEqualsReference) {
   for_each_body([](const Exec& exec) {
     for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
@@ -153,7 +153,8 @@ TEST(OrderedSum, OfListsIntoZerosEqualsReference) {
   });
 }
 
-/// Several tiles, each with entries for several threads; more lists than a tile remembers.
+/// The sums have several tiles, each with entries for several threads, and more lists than a tile
+/// remembers.
 TEST(OrderedSum, OfLargeListsIntoZerosEqualsReference) {
   struct Case {
     std::vector<SumList> lists;
@@ -183,7 +184,7 @@ TEST(OrderedSum, OfLargeListsIntoZerosEqualsReference) {
   });
 }
 
-/// The formula of the declaration, element by element, without the reference body.
+/// Checks the declaration's formula, element by element, without the reference body.
 TEST(OrderedSum, IsTheDeclaredFormula) {
   const std::uint32_t count = 40'000;
   std::vector<SumList> terms = awkward_lists(4, Support::random, count);
@@ -204,7 +205,7 @@ TEST(OrderedSum, IsTheDeclaredFormula) {
   }
 }
 
-/// A position is its number times the ranks that name it: every sum has a closed form.
+/// Each rank that names a position sends a multiple of its number: every sum has a closed form.
 TEST(OrderedSum, HasClosedForm) {
   const std::uint32_t count = 5000;
   for (const std::uint32_t ranks : {1U, 2U, 4U, 7U}) {
@@ -277,7 +278,7 @@ TEST(OrderedSum, SaysWhetherSumsAreFinite) {
   });
 }
 
-/// Placed once, or not at all, few and many.
+/// Few terms and many, placed once or not at all.
 TEST(OrderedSum, PlacedTermsServeSeveralSums) {
   for (const std::size_t number : {3U, 16U, 17U, 100U}) {
     const std::vector<SumList> lists = make_lists(number, 9000, Input::cauchy);

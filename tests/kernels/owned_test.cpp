@@ -40,8 +40,8 @@ TEST(Owned, WhatIsNotFinite) {
   for_each_body([](const Exec& exec) { expect_moves_of_infinities(owned_on(exec)); });
 }
 
-/// Several threads, chunks of a list and tiles of coded values. One value of the last thread is
-/// not finite.
+/// The jobs take several threads, chunks of a list and tiles of coded values. One value of the last
+/// thread is not finite.
 TEST(Owned, LargeJobsEqualTheDefinition) {
   for_each_body([](const Exec& exec) {
     const auto count = static_cast<std::uint32_t>(many(100'003));
@@ -66,7 +66,7 @@ TEST(Owned, LargeJobsEqualTheDefinition) {
   });
 }
 
-/// Values for local numbers below some, and for none.
+/// Only the first local numbers have values, or none has.
 TEST(Owned, MayHaveValuesForTheFirstNumbersAlone) {
   for_each_body([&](const Exec& exec) {
     for (const std::uint32_t owners : {1U, 3U}) {
@@ -79,8 +79,8 @@ TEST(Owned, MayHaveValuesForTheFirstNumbersAlone) {
   });
 }
 
-/// A list and all local numbers, whose gaps hold nothing; what was in their place does not matter,
-/// and may be the values.
+/// Takes a list, and all local numbers; gaps hold nothing. The output's old content does not
+/// matter, and may be the values.
 TEST(Owned, TakesElementsAndLeavesZeros) {
   for_each_body([](const Exec& exec) {
     for (const std::uint32_t count : {4097U, static_cast<std::uint32_t>(many(50'001))}) {
@@ -92,7 +92,7 @@ TEST(Owned, TakesElementsAndLeavesZeros) {
           if (!is_list) list.index.clear();
           const OwnedCase c{OwnedOp::store, partition, owners - 1, list, list.value.size()};
           std::vector<OwnedPiece> left = make_pieces(count);
-          left.back().elements.resize(left.back().elements.size() / 2);  // then nothing
+          left.back().elements.resize(left.back().elements.size() / 2);  // nothing stands behind
           const Workspace::Scope scope(kernels::scratch_of(exec));
           OwnedOnPlace there(exec, c, left);
           kernels::take_owned(exec, there.job, there.value.span());

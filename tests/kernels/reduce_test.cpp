@@ -57,7 +57,7 @@ TYPED_TEST(OfFloats, MinimumAndMaximumKnowZerosAndPassNaN) {
   EXPECT_EQ(average_of(T{10}, 3), T{10} * (T{1} / T{3}));
 }
 
-/// Numbers of all kinds, each beside others that are next to it.
+/// Numbers of all kinds, each with its neighbours.
 template <class T>
 std::vector<T> kinds_of_numbers() {
   using Limits = std::numeric_limits<T>;
@@ -124,7 +124,7 @@ TYPED_TEST(OfIntegers, AveragesAreCutTowardsZero) {
   }
 }
 
-// Whatever the number of threads: the bodies share the arithmetic, not the loop.
+// The bodies agree at any number of threads: they share the arithmetic, not the loop.
 template <class T>
 void expect_equal_bodies() {
   for (const std::size_t count : {0U, 1U, 63U, 1000U, 30011U}) {

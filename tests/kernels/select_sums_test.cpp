@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What an owner does with its positions: adds lists to acc in rank order, and selects, or keeps
-// what reaches a bound.
+// An owner's work on its positions: it adds lists to acc in rank order, and then selects elements
+// or keeps those that reach a bound.
 #include "kernels/select_sums.hpp"
 
 #include <gtest/gtest.h>
@@ -30,10 +30,10 @@ using kernels::SelectResult;
 using kernels::SelectSumsJob;
 using kernels::Term;
 
-constexpr std::size_t kBefore = 3;  // elements that are in the list of keep_sums already
+constexpr std::size_t kBefore = 3;  // elements already in the list of keep_sums
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// What others send of a job; nothing of its owner.
+/// The lists that the other ranks send for a job; the owner's list is empty.
 std::vector<SumList> lists_of(const SumsJob& job) {
   std::vector<SumList> lists(job.index.size());
   for (std::size_t r = 0; r < lists.size(); ++r) {
@@ -55,7 +55,7 @@ class SumsOnPlace {
         sum_(exec, job.count()),
         touched_count_(exec, std::vector<std::uint64_t>{77}) {}
 
-  /// `listed_by`: what the pass before listed by, with `room` for its list.
+  /// `listed_by` is the bound of the pass that made the list, `room` the list's room.
   SumsOutcome select(std::size_t k, SelectBound& bound, float listed_by, std::size_t room) {
     const OwnList list(job_, listed_by, room);
     OnPlace<std::uint32_t> own_index(exec_, list.index), index(exec_, k);
@@ -79,7 +79,7 @@ class SumsOnPlace {
     take_touched(out, most);
     return out;
   }
-  /// By the bound that is carried, if it is for this k.
+  /// Selects by the carried bound if it is for this k.
   SumsOutcome select(std::size_t k, SelectBound& bound, std::size_t room = kAllRoom) {
     return select(k, bound, bound.k == k ? bound.bound : kInfinity, room);
   }
@@ -129,7 +129,7 @@ class SumsOnPlace {
     kernels::OwnedSums owned = job_.owned();
     owned.own.index = index;
     owned.own.value = value;
-    owned.own.bound = -1;  // not looked at
+    owned.own.bound = -1;  // nothing reads it
     owned.residual = residual_.span();
     owned.most = most;
     return owned;
@@ -152,7 +152,7 @@ class SumsOnPlace {
   OnPlace<std::uint64_t> touched_count_;
 };
 
-/// No bound, one that was carried, one that is too high, and one whose list finds no room.
+/// Tries no bound, a carried one, one that is too high, and one whose list lacks room.
 void expect_equal_with_any_bound(const Exec& exec, const SumsJob& job, std::size_t k,
                                  const SumsOutcome& expected) {
   SumsOnPlace sums(exec, job);
@@ -202,7 +202,7 @@ TEST_P(SelectSums, OfManyEqualReference) {
   });
 }
 
-/// Every body learns the same, but for the reference, which needs no bound.
+/// Every body but the reference learns the same bound; the reference needs none.
 TEST(SelectSumsBound, IsLearntSoThatTheNextStepReadsOnlyWhatMatters) {
   const SumsJob job(Input::normal, 300'000, 3, 0, 50);
   constexpr std::size_t kSelected = 1000;
@@ -230,15 +230,14 @@ TEST(SelectSumsBound, IsLearntSoThatTheNextStepReadsOnlyWhatMatters) {
   });
 }
 
-/// A step that is replayed alone finds the list of the step before, and a bound that was learnt
-/// since.
+/// The replay of a step alone finds the list of the step before, but a bound that was learnt since.
 TEST(SelectSumsBound, AListThatIsReadAgainKeepsItsOwn) {
   const SumsJob job(Input::normal, 20'000, 3, 6400, 10);
   constexpr std::size_t kSelected = 300;
   const SumsOutcome expected = select_sums_by_reference(job, kSelected);
   for_each_body([&](const Exec& exec) {
     SumsOnPlace sums(exec, job);
-    for (const float by : {1.5F, 3.5F}) {  // the second serves too few
+    for (const float by : {1.5F, 3.5F}) {  // the second bound serves too few
       SelectBound bound{.bound = by, .margin = 0.03F, .k = kSelected};
       for (int times = 0; times < 3; ++times) {
         const SumsOutcome got = sums.select(kSelected, bound, by, kAllRoom);
@@ -294,7 +293,7 @@ TEST(SelectSumsTerms, AreDecodedWhereTheyAreCoded) {
   }
 }
 
-/// A job one of whose sums is not finite.
+/// A job with one sum that is not finite.
 SumsJob overflowing_job() {
   SumsJob job(Input::normal, 20'000, 2, 6400, 50);
   const auto entry = std::ranges::lower_bound(job.index[0], job.begin) - job.index[0].begin();
@@ -358,7 +357,7 @@ TEST(SelectSumsContract, RefusesWrongShapes) {
   refuses([](auto& wrong) { wrong.result = nullptr; });
 }
 
-/// No step takes more than the function says.
+/// No step takes more scratch than the function says.
 TEST(SelectSumsScratch, IsEnough) {
   for_each_body([](const Exec& exec) {
     const SumsJob job(Input::ties, many(250'000), 2, 6400, 7);
@@ -375,7 +374,7 @@ TEST(SelectSumsScratch, IsEnough) {
     owned.own.index = room;
     const auto ranks = static_cast<std::uint32_t>(lists.size());
     std::size_t bytes = kernels::select_sums_scratch(own, owned, k, ranks);
-    bytes += scratch.alignment();  // the terms, which are not placed before
+    bytes += scratch.alignment();  // for the terms, which are not placed before
     scratch.reserve(bytes);
     const std::size_t before = scratch.capacity();
     SelectBound bound;
@@ -392,8 +391,8 @@ INSTANTIATE_TEST_SUITE_P(Inputs, KeepSums,
                          testing::Values(Input::normal, Input::all_equal, Input::all_zero,
                                          Input::mostly_zero, Input::denormal, Input::ties));
 
-/// What the declaration says, from the inputs alone: a sum of zero, and one below the bound, is not
-/// kept, whoever named it.
+/// The outcome that the declaration demands, from the inputs alone: keep_sums does not keep a sum
+/// of zero or one below the bound, whoever named it.
 SumsOutcome kept_by_definition(const SumsJob& job, float bound) {
   std::vector<float> sum(job.count(), 0.0F);
   std::vector<bool> named(job.count());

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Selection from values, of which select_sums makes use.
+// Tests the selection from values that select_sums uses.
 #include "kernels/cpu/select.hpp"
 
 #include <gtest/gtest.h>

@@ -34,7 +34,7 @@ SplitBody split_on(const Exec& exec) {
   };
 }
 
-/// In place.
+/// Converts local numbers to positions in place.
 PositionsBody positions_on(const Exec& exec) {
   return [&exec](const Partition& partition, std::uint32_t owner,
                  std::span<const std::uint32_t> local) {
@@ -57,7 +57,7 @@ TEST(Split, LargeListsEqualTheDefinition) {
   });
 }
 
-/// With what split_scratch asks for no block is allocated.
+/// A workspace with the bytes of split_scratch allocates no further block.
 TEST(Split, TakesNoMoreScratchThanItSays) {
   for_each_body([](const Exec& exec) {
     SplitList list{.index = make_support(Support::dense, 5000, 1), .value = {}};

@@ -12,7 +12,7 @@
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
 
-// Each element holds a number of its own, so that one read or written in another's place shows.
+// Each element holds its own number, so a read or write at another's place shows.
 
 namespace winnow::kernels {
 namespace {
@@ -32,7 +32,7 @@ struct Placed {
   std::uint32_t base;
 };
 
-/// The support somewhere in a part, up to its last possible position.
+/// The support at some base in a part, up to the last possible position.
 Placed placed(Support support, std::uint32_t count) {
   Placed at{make_support(support, count, 3), count % 2 == 0 ? 0 : 4000000000U};
   for (std::uint32_t& i : at.index) i += at.base;
@@ -93,7 +93,7 @@ TEST(Put, EqualsReference) {
   }
 }
 
-// Any bits, negative zeros and denormals among them.
+// The elements have any bits, negative zeros and denormals among them.
 TEST(Put, UndoesATake) {
   const auto support = placed(Support::strided, 40001);
   for (const Place place : {Place::reference, Place::cpu}) {

@@ -43,7 +43,7 @@ struct Outcome {
 std::vector<float> decoded_on(const Exec& exec, const ValueFormat& format, std::size_t k,
                               Coded coded, std::size_t begin, std::size_t size) {
   OnPlace<std::byte> there(exec, coded.span());
-  OnPlace<float> out(exec, size + begin % 4);  // off the alignment of vectors
+  OnPlace<float> out(exec, size + begin % 4);  // may be off the alignment of vectors
   kernels::dequantize(exec, format, k, there.span(), begin, out.span().subspan(begin % 4));
   std::vector<float> values = out.download();
   values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(begin % 4));

@@ -14,7 +14,7 @@
 
 namespace winnow::tests {
 
-/// Coded values, aligned. Filled with ones, so that padding that is not written shows.
+/// Coded values, aligned. They begin as ones, so that unwritten padding shows.
 class Coded {
  public:
   Coded(const kernels::ValueFormat& format, std::uint64_t k)
@@ -28,7 +28,7 @@ class Coded {
   std::vector<std::uint64_t> words_;
 };
 
-/// Every coding and rounding; codings with scales with the default and with other blocks.
+/// Every coding and rounding; codings with scales have the default block and others.
 inline std::vector<kernels::ValueFormat> all_formats() {
   std::vector<kernels::ValueFormat> formats;
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {

@@ -114,13 +114,13 @@ TEST(Partition, WorksBeyond32Bits) {
   }
 }
 
-/// Which units a support occupies, in a matrix of rows of some units.
+/// The units that a support occupies, in a matrix of rows of some units.
 struct Shape {
   std::string name;
   std::vector<std::uint64_t> units;
 };
 
-/// Rows of an embedding: those of words drawn by a power law, most of them once.
+/// The rows of an embedding: a power law draws the words, and most of them occur once.
 Shape power_law_rows(std::uint64_t width, std::uint64_t size) {
   const double words = 40.0 * static_cast<double>(size / width);
   std::mt19937_64 random(7);
@@ -136,7 +136,7 @@ Shape power_law_rows(std::uint64_t width, std::uint64_t size) {
   return shape;
 }
 
-/// Supports of `size` units.
+/// Supports of `size` units, in several shapes.
 std::vector<Shape> shapes(std::uint64_t size) {
   std::vector<Shape> all;
   const auto add = [&](const std::string& name, auto unit) {
@@ -160,8 +160,9 @@ std::vector<Shape> shapes(std::uint64_t size) {
   return all;
 }
 
-// As if owners were drawn at random, or better: an owner that can expect n units has at most four
-// standard deviations more, which is 1.1 n for 1600 units and 1.05 n for 6400.
+// Owners share units as well as a random draw of owners does, or better: an owner that expects n
+// units gets at most four standard deviations more, which is 1.1 n for 1600 units and 1.05 n for
+// 6400.
 TEST(Partition, OwnersShareSupportsOfAnyShape) {
   for (const std::uint32_t owners : {2u, 3u, 4u, 5u, 7u, 8u, 12u, 16u, 31u, 32u, 48u, 64u}) {
     for (const std::uint64_t expected : {1600u, 6400u}) {

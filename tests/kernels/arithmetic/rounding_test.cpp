@@ -13,7 +13,8 @@
 #include "tests/kernels/targets.hpp"
 #include "tests/kernels/value_formats.hpp"
 
-// What codings make of values, as numbers: on the host, whose bits those of other places are.
+// Checks what codings decode, and their errors, as numbers. The checks run on the host; all other
+// places give the host's bits.
 
 namespace winnow::tests {
 namespace {
@@ -92,7 +93,7 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
             step = scale;
           }
         }
-        // In double: what rounding x * inverse and the decoded value adds is below 2^-14 of a step.
+        // In double: rounding x * inverse and the decoded value adds less than 2^-14 of a step.
         const double error = std::fabs(static_cast<double>(x) - static_cast<double>(y));
         const bool saturated = format.coding->id == bf16 && std::fabs(x) > 0x1.fep127f;
         beyond += !saturated && error > step * (nearest ? 0.5 : 1.0) * (1 + 0x1p-14);
@@ -104,7 +105,7 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
 }
 
 #ifdef __FLT16_MAX__
-/// Against the compiler's own conversion.
+/// The decoded values are those of the compiler's own conversion.
 TEST(Rounding, Fp16IsBinary16) {
   std::vector<float> values = make_values(Values::any_bits, 100'000, 3);
   for (std::size_t i = 0; i < values.size(); ++i) {  // most of them in range
@@ -205,8 +206,8 @@ TEST(Rounding, SignTakesTheMeanOfEachBlock) {
   EXPECT_EQ(scale_of(spread), kLargest / 2);
 }
 
-/// x * inverse of a block's largest is a little above the highest level, so among many values there
-/// are random numbers that carry it to the next, and have to be stopped.
+/// A block's largest value times the inverse lies a little above the highest level. So among many
+/// values some random numbers carry it to the next level, and the coding must stop them.
 TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
   constexpr std::size_t kCount = 2'000'000;
   for (const Id id : {int8, int4}) {
@@ -231,7 +232,7 @@ TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
   }
 }
 
-/// Over many calls the mean of what is decoded is the value, within five standard deviations.
+/// The mean of the decoded values over many calls is the value, within five standard deviations.
 TEST(Rounding, StochasticRoundingIsUnbiased) {
   constexpr std::size_t kCount = 256, kCalls = 4000;
   for (const Id id : {bf16, fp16, int8, int4}) {
@@ -252,8 +253,8 @@ TEST(Rounding, StochasticRoundingIsUnbiased) {
     }
     std::size_t biased = 0, constant = 0;
     for (std::size_t i = 0; i < kCount; ++i) {
-      // A step times sqrt(p (1 - p)) <= 1/2 is the deviation of one; and a little for the largest
-      // value of a block, which is clamped.
+      // One decoded value deviates by a step times sqrt(p (1 - p)) <= 1/2. The second term allows
+      // for the largest value of a block, which the coding clamps.
       const double step = high[i] - low[i];
       const double bound = 2.5 * step / std::sqrt(static_cast<double>(kCalls)) +
                            1e-6 * std::fabs(static_cast<double>(values[i]));

@@ -20,16 +20,16 @@ namespace winnow::tests {
 
 // Cases of sums for bodies that run on a device, or on the model of one.
 
-/// What one rank adds: where, which is everywhere without indices, and values of all magnitudes, so
+/// One rank's term: positions, or no indices for every position, and values of all magnitudes, so
 /// that the order of a sum shows.
 struct SumList {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
-  kernels::ValueFormat format = {};       ///< where the values are coded
-  std::vector<std::uint64_t> coded = {};  ///< as 64-bit words; value then has what they decode to
+  kernels::ValueFormat format = {};       ///< of `coded`
+  std::vector<std::uint64_t> coded = {};  ///< 64-bit words; then `value` is what they decode to
 
   kernels::SparseView view() const { return {index, value}; }
-  /// As a device is told of it, whose spans may lie elsewhere.
+  /// The term as a device gets it; its spans may lie elsewhere.
   kernels::Term term() const {
     if (coded.empty()) return {.index = index, .value = value};
     return {.index = index,
@@ -39,7 +39,7 @@ struct SumList {
   }
 };
 
-/// The same with its values coded.
+/// The list with its values coded.
 inline SumList code(SumList list, const kernels::ValueFormat& format) {
   const std::size_t k = list.value.size();
   list.format = format;
@@ -65,7 +65,7 @@ inline std::vector<SumList> make_lists(std::size_t ranks, std::uint32_t count, I
   return lists;
 }
 
-/// kernels::ordered_sum of lists, at any place: whether all sums are finite.
+/// Runs kernels::ordered_sum of lists, at any place. Returns whether all sums are finite.
 using SumBody = std::function<bool(std::span<const SumList>, std::uint64_t begin,
                                    std::span<float> sum, float factor)>;
 
@@ -76,7 +76,7 @@ inline void expect_sums_equal_reference(std::span<const SumList> lists, std::uin
   std::vector<kernels::Term> terms;
   for (const SumList& list : lists) terms.push_back({.index = list.index, .value = list.value});
   for (const float factor : {1.0F, 1.0F / 3}) {
-    // Something else was there before.
+    // The output holds other values before.
     std::vector<float> got(count - begin, 5), expected = got;
     std::uint32_t not_finite = 0;
     kernels::ordered_sum({.place = Place::reference}, {.terms = {terms},

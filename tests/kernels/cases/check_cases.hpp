@@ -23,8 +23,8 @@ namespace winnow::tests {
 using CheckBody =
     std::function<bool(const kernels::ValueFormat&, std::uint64_t k, std::span<const std::byte>)>;
 
-/// Messages that are sound, and the same with a bit changed, a code or a scale that nothing writes:
-/// the body accepts what the reference accepts.
+/// Sound messages, and these messages with one bit changed or with a code or a scale that no
+/// encoder writes. The body must accept exactly what the reference accepts.
 inline void expect_checks_equal_reference(const CheckBody& body) {
   constexpr Exec kReference{.place = Place::reference};
   for (const kernels::ValueFormat& format : all_formats()) {
@@ -52,7 +52,7 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
       const kernels::ValueLayout layout(format, k);
       for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 5 + 1) {
         const std::byte was = bytes[at];
-        for (const unsigned code : {0x80U, 0x88U, 0x08U}) {  // of int8 and int4
+        for (const unsigned code : {0x80U, 0x88U, 0x08U}) {  // int8 or int4 never writes these
           bytes[at] = std::byte(code);
           expect_same_answer();
         }

@@ -15,7 +15,7 @@
 
 namespace winnow::tests {
 
-/// Where a message lies in memory.
+/// The range of a message in memory.
 struct SummedPart {
   std::size_t at, bytes;
   std::span<const std::byte> of(std::span<const std::uint64_t> memory) const {
@@ -26,8 +26,8 @@ struct SummedPart {
 using ChecksumsBody = std::function<std::vector<std::uint64_t>(
     std::span<const std::uint64_t> memory, std::span<const SummedPart> parts)>;
 
-/// Of messages of different sizes, empty ones and half words among them, up to several steps of a
-/// grid; more than one launch takes.
+/// Messages of different sizes, up to several steps of a grid. Some are empty; some end with half a
+/// word. There are more of them than one launch takes.
 inline void expect_lists_of_checksums_equal_reference(const ChecksumsBody& body) {
   std::mt19937_64 random(3);
   std::vector<std::uint64_t> memory(3000);

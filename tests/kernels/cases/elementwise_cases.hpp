@@ -33,8 +33,8 @@
 
 namespace winnow::tests {
 
-// Cases of what is done to each element, or each entry of a list, on its own, for bodies that run
-// on a device, or on the model of one: what they must leave is what the reference leaves.
+// Cases of operations on each element, or on each entry of a list, for bodies that run on a device
+// or on the model of one. A body must leave what the reference leaves.
 
 inline constexpr Exec kByReference{.place = Place::reference};
 inline constexpr std::size_t kElementCounts[] = {0, 1, 3, 4, 5, 31, 33, 4095, 4097};
@@ -72,7 +72,7 @@ inline void expect_scale_equals_reference(const ScaleBody& body) {
   }
 }
 
-/// Wherever an element stands that is not finite.
+/// One element is not finite; the case tries several places for it.
 inline void expect_all_finite_equals_reference(const FiniteBody& body) {
   for (const std::size_t count : kElementCounts) {
     for (std::size_t offset = 0; offset < 4; ++offset) {
@@ -97,7 +97,7 @@ struct HalfBody {
   std::function<bool(ElementType, std::span<const float>, float)> fits;
 };
 
-/// All numbers of 16 bits, and, at all ends and alignments, a few.
+/// All 16-bit numbers, and a few of them at all ends and alignments.
 inline void expect_widen_equals_reference(const HalfBody& body) {
   std::vector<std::uint16_t> all(65536);
   std::iota(all.begin(), all.end(), std::uint16_t{0});
@@ -117,7 +117,7 @@ inline void expect_widen_equals_reference(const HalfBody& body) {
   }
 }
 
-/// Every number of 16 bits with what lies about it, and any bits.
+/// 16-bit numbers, the float32 numbers about them, and random bits.
 inline void expect_narrow_equals_reference(const HalfBody& body) {
   std::mt19937 random(5);
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
@@ -146,7 +146,7 @@ inline void expect_narrow_equals_reference(const HalfBody& body) {
   }
 }
 
-/// On both sides of the largest number that fits, wherever it stands.
+/// Numbers on both sides of the largest number that fits, at either end.
 inline void expect_fits_equals_reference(const HalfBody& body) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
     const float overflow =
@@ -179,7 +179,7 @@ inline constexpr ElementType kReducible[] = {
     ElementType::float32, ElementType::float64, ElementType::int8,  ElementType::uint8,
     ElementType::int32,   ElementType::uint32,  ElementType::int64, ElementType::uint64};
 
-/// Any numbers, but of floats, of whose NaN it is not defined which one a sum leaves, finite ones.
+/// Random integers, or random finite floats: which NaN a sum leaves is undefined.
 template <class T>
 std::vector<T> any_numbers(std::size_t count, std::uint32_t seed) {
   std::mt19937_64 random(seed);
@@ -224,7 +224,7 @@ inline void expect_reduce_equals_reference(const ReduceBody& body) {
   }
 }
 
-/// On floats, and on what became of them.
+/// `to` takes floats; `from` takes what `to` makes of them.
 struct OrderedBody {
   std::function<void(const Elements&, ReduceOp)> to;
   std::function<void(const Elements&)> from;
@@ -249,7 +249,7 @@ void expect_ordered_equals_arithmetic(const OrderedBody& body, std::vector<T> nu
   EXPECT_TRUE(is_expected());
 }
 
-/// There and back, of any bits, NaNs and zeros of both signs among them.
+/// Converts there and back: any bits, NaNs and zeros of both signs among them.
 template <std::floating_point T>
 void expect_ordered_equals_arithmetic(const OrderedBody& body) {
   constexpr T kNaN = std::numeric_limits<T>::quiet_NaN();

@@ -18,7 +18,7 @@ namespace winnow::tests {
 
 // Cases of feedback_add and feedback_keep for bodies at any place, or on the model of a device.
 
-/// The first of both spans is written.
+/// A body writes the first of the two spans.
 using FeedbackBody = std::function<void(std::span<float>, std::span<const float>, float decay)>;
 enum class FeedbackKind { add, keep };
 
@@ -29,14 +29,15 @@ inline FeedbackBody feedback_at(const Exec& exec, FeedbackKind kind) {
   };
 }
 
-/// `into` begins `into_offset` elements past where it would, and so does `from`.
+/// `into` begins `into_offset` elements past its first possible start, and `from` begins
+/// `from_offset` elements past its own.
 struct FeedbackCase {
   std::size_t count, into_offset, from_offset;
   Input into, from;
   float decay;
 };
 
-/// Elements before and after the span that is written must stay.
+/// A body must leave the elements before and after the span that it writes as they are.
 inline void expect_feedback_equals_reference(const FeedbackCase& c, FeedbackKind kind,
                                              const FeedbackBody& body) {
   SCOPED_TRACE(testing::Message() << c.count << " elements, +" << c.into_offset << " and +"

@@ -20,7 +20,7 @@ namespace winnow::tests {
 
 // Cases of index codings for bodies that run on a device, or on the model of one.
 
-/// The two kernels: what encode and decode of the coding do.
+/// The encode and decode kernels of a coding.
 struct IndexBody {
   const compress::IndexCoding& coding;
   std::function<void(std::uint64_t, std::span<const std::uint32_t>, std::span<std::byte>)> encode;
@@ -38,7 +38,7 @@ class AlignedBytes {
   std::vector<std::uint64_t> words_;
 };
 
-/// The index part that seal writes, on a place of the host.
+/// The index part that seal writes at a place of the host.
 inline AlignedBytes encode_index(const Exec& exec, const compress::IndexCoding& coding,
                                  std::uint64_t count, std::span<const std::uint32_t> index) {
   const std::size_t bytes = coding.bytes(count, index.size()).value_or(0);
@@ -51,7 +51,7 @@ inline AlignedBytes encode_index(const Exec& exec, const compress::IndexCoding& 
   return part;
 }
 
-/// What decode makes of it there, and whether it accepts it.
+/// Decodes at a place of the host. Returns whether decode accepts the part.
 inline bool decode_index(const Exec& exec, const compress::IndexCoding& coding, std::uint64_t count,
                          std::span<const std::byte> in, std::span<std::uint32_t> index) {
   std::uint32_t refused = 0;
@@ -94,12 +94,12 @@ inline std::vector<std::uint32_t> spread_indices(std::uint64_t count, std::uint6
   return index;
 }
 
-/// The universe of such k indices.
+/// The universe of k indices with this spacing.
 inline std::uint64_t spread_count(std::uint64_t k, std::uint32_t spacing) {
   return std::min((k << spacing) + 1, (std::uint64_t{1} << 32) - 1);
 }
 
-/// Every number of low bits that there is, for each k, and the largest universe.
+/// Every possible number of low bits for each k, and the largest universe.
 inline void expect_all_low_bits(const IndexBody& body, std::span<const std::uint64_t> ks) {
   for (std::uint32_t spacing = 0; spacing < 32; ++spacing) {
     for (const std::uint64_t k : ks) {
@@ -115,14 +115,14 @@ inline void expect_all_low_bits(const IndexBody& body, std::span<const std::uint
   }
 }
 
-/// How many bits are changed, at most, and how often bytes are exchanged.
+/// The largest number of bits to change, one at a time, and the number of swaps of bytes.
 struct Damage {
   std::size_t bits = 60;
   int swaps = 20;
 };
 
-/// Messages with one bit changed, and with bytes exchanged: the body accepts what the reference
-/// accepts, which is what it encodes to the same bytes again.
+/// Messages with one bit changed, and with bytes swapped. The body accepts exactly what the
+/// reference accepts; the reference encodes what it decoded to the same bytes again.
 inline void expect_refusals(std::uint64_t count, const std::vector<std::uint32_t>& index,
                             const IndexBody& body, const Damage& damage) {
   SCOPED_TRACE(testing::Message() << "count " << count << ", k " << index.size());
@@ -153,7 +153,7 @@ inline void expect_refusals(std::uint64_t count, const std::vector<std::uint32_t
   }
 }
 
-/// One position of many, or none.
+/// Messages with one position, or with none.
 inline void expect_refusals_of_few(const IndexBody& body, const Damage& damage = {}) {
   for (const std::uint64_t count : {1ULL, 1000ULL, 1ULL << 30, 4294967295ULL}) {
     expect_refusals(count, {}, body, damage);

@@ -20,14 +20,14 @@
 namespace winnow::tests {
 
 // Cases of fill and copy for bodies at any place, or on the model of a device. All elements lie
-// between others, which must stay.
+// between others, which a body must not change.
 
 inline constexpr std::size_t kMemoryCounts[] = {0, 1, 3, 4, 5, 31, 33, 4095, 4097, 20'001};
 
 using FillBody = std::function<void(std::span<float>, float)>;
 using CopyBody = std::function<void(std::span<float> to, std::span<const float> from)>;
 
-/// Zeros of both signs and a NaN that carries something, too.
+/// The fills include zeros of both signs and a NaN with a payload.
 inline void expect_fill_equals_reference(const FillBody& body) {
   for (const std::size_t count : kMemoryCounts) {
     for (std::size_t offset = 0; offset < 4; ++offset) {
@@ -44,7 +44,7 @@ inline void expect_fill_equals_reference(const FillBody& body) {
   }
 }
 
-/// Spans that lie differently modulo 16 bytes.
+/// Spans with different offsets from a multiple of 16 bytes.
 inline void expect_copy_equals_reference(const CopyBody& body) {
   for (const std::size_t count : kMemoryCounts) {
     for (std::size_t to = 0; to < 4; ++to) {

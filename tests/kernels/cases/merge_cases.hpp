@@ -61,7 +61,7 @@ inline void expect_merges(std::uint32_t count, const MergeBody& body) {
   for (const Support a : kSupports) {
     for (const Support b : {Support::strided, Support::dense, Support::random}) {
       SCOPED_TRACE(describe(a, count) + " and " + describe(b, count));
-      // The last position that there is among them.
+      // Odd counts end with the largest possible position.
       const std::uint32_t base = count % 2 == 0 ? 0 : 0xffffffffU - count + 1;
       expect_merged(merge_list(make_support(a, count, 1), base, 1),
                     merge_list(make_support(b, count, 2), base, 2), body);
@@ -69,8 +69,8 @@ inline void expect_merges(std::uint32_t count, const MergeBody& body) {
   }
 }
 
-/// Of `period` positions one is the first list's alone, one the second's, the others of both: cuts
-/// meet pairs in every way.
+/// One of `period` positions is in the first list alone, one in the second alone, and the others
+/// are in both, so that cuts meet pairs in every way.
 inline void expect_pairs_stay_together(const MergeBody& body) {
   for (const std::uint32_t period : {2U, 3U, 5U, 7U}) {
     MergeList first, second;

@@ -22,8 +22,8 @@
 
 namespace winnow::tests {
 
-// Cases of seal and check_headers for bodies that run on a device, or on the model of one:
-// what is sealed there is what compress::seal writes.
+// Cases of seal and check_headers for bodies that run on a device, or on the model of one. A body
+// must seal exactly what compress::seal writes.
 
 inline Header header_of(std::span<const std::byte> message) {
   Header header;
@@ -31,12 +31,12 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
-/// Seals, and returns whether it told of poison that sources have.
+/// Seals a message, and returns whether the body reports poison of the sources.
 using SealBody =
     std::function<bool(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
                        std::span<const kernels::SelectResult>)>;
 
-/// One source of many says so, wherever it is among them; or none does.
+/// One of many sources reports poison, at several places among them; or none does.
 inline void expect_seals_equal_reference(const SealBody& body) {
   const auto expect_sealed = [&](const Header& asked, std::span<const std::uint32_t> words,
                                  std::span<const kernels::SelectResult> results, bool poisoned) {
@@ -47,9 +47,9 @@ inline void expect_seals_equal_reference(const SealBody& body) {
     const std::vector<float> value{1, -2, 3};
     Bytes expected = sealed(header, {}, value);
     Bytes got(expected.span());
-    header = header_of(got.span());  // seal has added the codings
+    header = header_of(got.span());  // seal adds the codings
     header.flags = asked.flags;
-    header.checksum = 77;  // of no message: it does not count
+    header.checksum = 77;  // no message's; seal ignores it
     std::ranges::fill(got.span().first(sizeof header), std::byte{0xa5});
     const bool told = body(got.span(), header, words, results);
     EXPECT_EQ(told, poisoned && (asked.flags & Header::kPoison) == 0);
@@ -83,19 +83,20 @@ inline void expect_seals_equal_reference(const SealBody& body) {
   expect_sealed(flagged, {}, {}, true);
 }
 
-/// A message as it came, and what is said of it.
+/// A received message, and what check_headers says of it.
 struct CheckCase {
   std::vector<std::uint64_t> message;
   HeaderBytes expected;
-  std::array<std::optional<std::uint32_t>, 2> refused = {};  ///< null where there is none
-  std::uint32_t status = 0;                                  ///< as it should be
+  std::array<std::optional<std::uint32_t>, 2> refused = {};  ///< null: no such word
+  std::uint32_t status = 0;                                  ///< the expected one
 
   std::span<const std::byte> bytes() const { return std::as_bytes(std::span(message)); }
   std::uint64_t sum() const { return checksum_of({.place = Place::reference}, bytes()); }
 };
 
-/// Each bit of a sealed message's header changed, and the first of what follows it: as damage, and
-/// by a sender, who seals what it sends. Parts that were refused. More than one launch takes.
+/// Cases with each bit of a sealed message's header changed, and the first bits behind it: as
+/// damage, and as by a sender, who seals the changed message. Other cases have refused parts. There
+/// are more cases than one launch takes.
 inline std::vector<CheckCase> check_cases() {
   constexpr std::uint64_t kCount = 70;
   const std::vector<float> value(kCount, 1.5F);
@@ -121,7 +122,7 @@ inline std::vector<CheckCase> check_cases() {
     changed.status = kernels::kUnsound | poison;
     cases.push_back(changed);
     seal_again(changed.message);
-    const bool told = bit / 64 < kChecksumWord && bit != kPoisonBit;  // by the header's words
+    const bool told = bit / 64 < kChecksumWord && bit != kPoisonBit;  // the header's words tell
     changed.status = (told ? kernels::kUnsound : 0) | poison;
     cases.push_back(changed);
   }
@@ -136,7 +137,7 @@ inline std::vector<CheckCase> check_cases() {
       cases.push_back(refused);
     }
   }
-  // The receiver may know of poison, and need not know the checksum.
+  // The receiver may expect poison, and need not know the checksum.
   CheckCase poisoned = untouched;
   Header other = header;
   other.flags = Header::kPoison;
@@ -162,8 +163,8 @@ inline void expect_all_statuses(const CheckHeadersBody& body) {
 using CallStatusBody =
     std::function<kernels::CallStatus(std::span<const CheckCase>, kernels::CallStatus before)>;
 
-/// Of messages with their numbers: what is poisoned or unsound spoils, and the first that is
-/// unsound is named, whatever was said before of others.
+/// The messages have numbers. A poisoned or unsound message spoils the call, and the status names
+/// the first unsound message, whatever it said of other messages before.
 inline void expect_all_call_statuses(const CallStatusBody& body) {
   using kernels::CallStatus;
   const std::vector<CheckCase> all = check_cases();
@@ -175,7 +176,7 @@ inline void expect_all_call_statuses(const CallStatusBody& body) {
   const auto judge = [&](std::vector<CheckCase> cases, CallStatus before = {}) {
     return body(cases, before);
   };
-  std::vector<CheckCase> cases(70, sound);  // more than a launch takes
+  std::vector<CheckCase> cases(70, sound);  // more than one launch takes
   EXPECT_EQ(judge(cases).spoiled, 0U);
   EXPECT_EQ(judge({}).spoiled, 0U);
   cases[3] = poisoned;

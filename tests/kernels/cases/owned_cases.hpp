@@ -19,7 +19,7 @@
 
 namespace winnow::tests {
 
-// Cases of add_owned, store_owned and write_owned for bodies of any place, and of the SIMT machine.
+// Cases of add_owned, store_owned and write_owned for bodies of any place, and on the SIMT machine.
 
 /// Elements of a part, with gaps between the pieces.
 struct OwnedPiece {
@@ -34,14 +34,14 @@ struct OwnedCase {
   kernels::Partition partition;
   std::uint32_t owner;
   SumList values;       ///< by local number
-  std::uint64_t count;  ///< how many of them there are
-  float factor = 1;     ///< of write
+  std::uint64_t count;  ///< the number of values
+  float factor = 1;     ///< write multiplies by it
 };
 
-/// Changes the pieces. Returns whether write made finite elements alone.
+/// Changes the pieces. Returns whether write wrote only finite elements.
 using OwnedBody = std::function<bool(const OwnedCase&, std::vector<OwnedPiece>&)>;
 
-/// The specification.
+/// The specification of add_owned, store_owned and write_owned.
 inline bool move_by_definition(const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
   bool finite = true;
   for (std::size_t j = 0; j < c.count; ++j) {
@@ -61,7 +61,7 @@ inline bool move_by_definition(const OwnedCase& c, std::vector<OwnedPiece>& piec
   return finite;
 }
 
-/// That of take_owned.
+/// The specification of take_owned.
 inline std::vector<float> take_by_definition(const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
   std::vector<float> taken(c.count);
   for (std::size_t j = 0; j < c.count; ++j) {
@@ -85,8 +85,8 @@ inline void expect_moved(const OwnedCase& c, const std::vector<OwnedPiece>& piec
   }
 }
 
-/// Pieces of `count` positions in all: the first may begin behind 0, one is within a unit, and all
-/// but the last end before the next begins.
+/// Pieces within `count` positions. The first may begin behind 0, one lies within a unit, and each
+/// but the last ends before the next begins.
 inline std::vector<OwnedPiece> make_pieces(std::uint32_t count) {
   std::vector<OwnedPiece> pieces;
   const std::uint64_t sizes[] = {100, 1, 64, count};
@@ -100,7 +100,7 @@ inline std::vector<OwnedPiece> make_pieces(std::uint32_t count) {
   return pieces;
 }
 
-/// Lists and values everywhere, coded and not, all of a list and its beginning.
+/// Lists, and values for every local number; coded and not; whole lists and their first halves.
 inline void expect_moves(const OwnedBody& body) {
   for (const OwnedOp op : {OwnedOp::add, OwnedOp::store, OwnedOp::write}) {
     for (const std::uint32_t count : {1U, 65U, 4097U}) {
@@ -129,7 +129,8 @@ inline void expect_moves(const OwnedBody& body) {
   }
 }
 
-/// What is not finite is added, not stored, and told of where it is written, or becomes so.
+/// add adds values that are not finite, and store leaves them out. write writes them and reports
+/// them; it also reports finite values whose product is not finite.
 inline void expect_moves_of_infinities(const OwnedBody& body) {
   const kernels::Partition partition(2, 300);
   constexpr float kInf = std::numeric_limits<float>::infinity();

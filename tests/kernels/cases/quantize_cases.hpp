@@ -25,17 +25,17 @@ struct QuantizeCase {
   std::vector<std::pair<std::uint64_t, std::size_t>> at;  ///< base and size of each piece
   std::uint64_t count;
   Input input = Input::normal;
-  std::size_t offset = 0;  ///< floats by which gradients lie past a multiple of 16 bytes
+  std::size_t offset = 0;  ///< gradients begin so many floats past a multiple of 16 bytes
   std::uint32_t owners = 1;
   std::uint32_t self = 0xffffffff;
 
   kernels::Partition partition() const { return {owners, count}; }
 };
 
-/// What a step works on, and what it leaves.
+/// The inputs and outputs of a step.
 struct QuantizeState {
-  std::vector<std::vector<float>> gradient, residual;  ///< by piece; gradients after `offset` more
-  std::vector<Coded> out;                              ///< by owner; of self nothing
+  std::vector<std::vector<float>> gradient, residual;  ///< by piece; gradients from `offset` on
+  std::vector<Coded> out;                              ///< by owner; empty for self
   std::vector<float> own;
   bool finite = true;
 
@@ -58,7 +58,7 @@ inline QuantizeState begin(const QuantizeCase& c, const kernels::ValueFormat& fo
   for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
     const std::uint64_t count = c.partition().local_count(owner);
     state.out.emplace_back(format, owner == c.self ? 0 : count);
-    if (owner == c.self) state.own.assign(count, 7);  // something was there before
+    if (owner == c.self) state.own.assign(count, 7);  // the memory holds other values before
   }
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     const auto seed = static_cast<std::uint32_t>(2 * p);
@@ -128,7 +128,7 @@ inline std::vector<kernels::ValueFormat> default_formats() {
   return formats;
 }
 
-/// A piece of everything, at sizes around those of vectors, warps, units and tiles.
+/// One piece holds all positions. The sizes lie around those of vectors, warps, units and tiles.
 inline std::vector<QuantizeCase> awkward_sizes() {
   std::vector<QuantizeCase> cases;
   for (const std::size_t count : {0U, 1U, 3U, 31U, 32U, 33U, 63U, 65U, 257U, 2048U, 4095U, 4097U}) {
@@ -137,7 +137,8 @@ inline std::vector<QuantizeCase> awkward_sizes() {
   return cases;
 }
 
-/// Many pieces, with and without gaps, some shorter than a unit, one empty; gaps at both ends.
+/// Many pieces, with gaps and without, and with gaps at both ends. Some pieces are shorter than a
+/// unit, and one is empty.
 inline std::vector<QuantizeCase> piece_lists() {
   return {
       {.at = {{0, 100}, {128, 1}, {192, 64}, {256, 65}, {1024, 0}, {1024, 3000}, {4096, 1234}},
@@ -147,7 +148,7 @@ inline std::vector<QuantizeCase> piece_lists() {
   };
 }
 
-/// The same pieces, shared out; this rank is one of the owners, or none.
+/// The pieces of piece_lists, shared among owners. This rank is one of the owners, or none of them.
 inline std::vector<QuantizeCase> shared_pieces() {
   std::vector<QuantizeCase> cases;
   for (const std::uint32_t owners : {1U, 2U, 3U, 7U}) {
@@ -157,7 +158,7 @@ inline std::vector<QuantizeCase> shared_pieces() {
         c.self = self;
         cases.push_back(c);
       }
-      // The last unit is cut short; more owners than units.
+      // The last unit is cut short, and there are more owners than units.
       cases.push_back({.at = {{0, 65}}, .count = 65, .owners = owners, .self = self});
       cases.push_back({.at = {}, .count = 0, .owners = owners, .self = self});
     }

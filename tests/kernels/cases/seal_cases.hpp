@@ -22,11 +22,11 @@ using compress::Header;
 using compress::kHeaderLayout;
 using kernels::HeaderBytes;
 
-/// Seals a message of the kHeaderLayout by a body, whatever indices it writes.
+/// Seals a message of kHeaderLayout by a body, with any indices.
 using SealIndicesBody = std::function<void(std::span<std::byte> message, const HeaderBytes&)>;
 
-/// The index part that a body of seal writes into a message with values, whose end is half a word;
-/// header, values and checksum are as they should be.
+/// Fills `index_part` with the index part that a body of seal writes into a message with values.
+/// The message ends with half a word. Checks the header, the values and the checksum, too.
 inline void seal_indices(std::span<std::byte> index_part, const SealIndicesBody& body) {
   constexpr std::size_t kValueBytes = 12;
   std::vector<std::uint64_t> memory(

@@ -18,7 +18,7 @@
 
 namespace winnow::tests {
 
-// Steps of feedback_select: what they must leave is what the reference leaves.
+// Steps of feedback_select. A body must leave what the reference leaves.
 
 /// Units that do not compete, of a parameter that begins at `base`.
 struct OwnCase {
@@ -26,7 +26,7 @@ struct OwnCase {
   std::uint32_t self = 0;
   std::uint64_t base = 0;
   float bound = 1;
-  std::size_t room = 0;  ///< of the list
+  std::size_t room = 0;  ///< of the list, in elements
 
   std::uint64_t size(std::uint64_t count) const {
     return partition.local_before(self, base + count) - partition.local_before(self, base);
@@ -71,7 +71,7 @@ struct SelectOutcome {
   }
 };
 
-/// Runs a step with a carried bound, and leaves the bound that it learnt.
+/// Runs a step with a carried bound, and replaces it by the bound that the step learns.
 using SelectBody = std::function<SelectOutcome(const SelectStep&, kernels::SelectBound&)>;
 
 inline SelectOutcome select_by_reference(const SelectStep& step) {
@@ -98,7 +98,7 @@ inline void expect_equal(const SelectOutcome& got, const SelectOutcome& expected
   EXPECT_TRUE(same_bits(got.own_value, expected.own_value));
 }
 
-/// A first step, whose residual is zero where ties are to stay ties.
+/// A first step. If ties are to stay ties, its residual is zero.
 inline SelectStep first_step(Input input, std::size_t count, std::size_t k) {
   const bool random_residual = input == Input::normal || input >= Input::not_finite;
   return {make_input(input, count, 5),
@@ -106,7 +106,7 @@ inline SelectStep first_step(Input input, std::size_t count, std::size_t k) {
           k};
 }
 
-/// A step, and what it must leave.
+/// A step and its expected outcome.
 struct SelectCase {
   SelectStep step;
   SelectOutcome expected;
@@ -120,8 +120,8 @@ inline void expect_equals_reference(const SelectStep& step, const SelectBody& bo
   expect_equal(body(step, first), select_by_reference(step));
 }
 
-/// One of whose positions some belong to this rank. k is at most what competes; the list has room
-/// for every other own element.
+/// A step with some positions that belong to this rank. k is at most the number of competing
+/// elements. The list has room for half of the own elements.
 inline SelectStep own_step(Input input, std::size_t count, std::uint32_t owners,
                            std::uint64_t base) {
   SelectStep step = first_step(input, count, 0);
@@ -135,8 +135,9 @@ inline SelectStep own_step(Input input, std::size_t count, std::uint32_t owners,
   return step;
 }
 
-/// For each of several shares a first step and, of the same k, one with the bound that it learnt.
-/// Positions from 2^32 on among them: a part is below it, but nothing here depends on that.
+/// For each of several shares: a first step, and a step of the same k with the bound that the first
+/// one learns. One share has positions beyond 2^32: a part lies below that, but nothing here
+/// depends on it.
 inline std::vector<std::vector<SelectCase>> own_steps(Input input, std::size_t count) {
   struct Share {
     std::uint32_t owners;
@@ -154,7 +155,7 @@ inline std::vector<std::vector<SelectCase>> own_steps(Input input, std::size_t c
   return shares;
 }
 
-/// Scales that jump, and a k that changes.
+/// Steps whose scales jump and whose k changes.
 inline std::vector<SelectCase> carried_steps(Input input, std::size_t count) {
   constexpr float kScales[] = {1, 1, 1e3F, 1, 1, 1e-3F, 1e3F, 1};
   std::vector<SelectCase> steps;

@@ -18,7 +18,7 @@ namespace winnow::tests {
 
 // Cases of split_by_owner for bodies of any place, and of the SIMT machine.
 
-/// A list by position, or what becomes of it.
+/// A list by position, or by local number.
 struct SplitList {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
@@ -27,11 +27,11 @@ struct SplitList {
 
 /// The list by local number, owner by owner, with `begin`.
 using SplitBody = std::function<SplitList(const SplitList&, const kernels::Partition&)>;
-/// kernels::positions_of.
+/// Runs kernels::positions_of.
 using PositionsBody = std::function<std::vector<std::uint32_t>(
     const kernels::Partition&, std::uint32_t owner, std::span<const std::uint32_t> local)>;
 
-/// The specification.
+/// The specification of split_by_owner.
 inline SplitList split_by_definition(const SplitList& list, const kernels::Partition& partition) {
   SplitList sorted{.index = {}, .value = {}, .begin = {0}};
   for (std::uint32_t owner = 0; owner < partition.owners(); ++owner) {
@@ -53,7 +53,7 @@ inline void expect_split(const SplitList& list, const kernels::Partition& partit
   EXPECT_TRUE(got.begin == expected.begin);
   EXPECT_TRUE(got.index == expected.index);
   EXPECT_TRUE(same_bits(got.value, expected.value));
-  // And back.
+  // The local numbers give the positions again.
   std::vector<bool> named(list.index.size());
   for (std::uint32_t owner = 0; owner < partition.owners(); ++owner) {
     const std::size_t from = expected.begin[owner], to = expected.begin[owner + 1];
@@ -76,7 +76,8 @@ inline void expect_split(Support support, std::uint32_t count, std::uint32_t own
   expect_split(list, kernels::Partition(owners, count), split, positions);
 }
 
-/// Partitions whose last group is whole, of one unit, or of part of one; more owners than units.
+/// The last group of a partition is whole, or one unit, or part of one. Some partitions have more
+/// owners than units.
 inline void expect_splits(const SplitBody& split, const PositionsBody& positions) {
   for (const std::uint32_t count : {0U, 1U, 31U, 32U, 33U, 64U, 65U, 4095U, 4097U}) {
     for (const std::uint32_t owners : {1U, 3U, 64U}) {

@@ -17,10 +17,10 @@
 
 namespace winnow::tests {
 
-// Cases of select_sums, for every body of it.
+// Cases of select_sums, for all its bodies.
 
-/// A parameter from position `base` of a part on, of which rank `self` of `owners` sums a share,
-/// and what the others send of the part: one element of `every`.
+/// A parameter that begins at position `base` of a part. Rank `self` of `owners` sums its share of
+/// the part, and each other rank sends one element in `every` of this share.
 struct SumsJob {
   SumsJob(Input input, std::size_t count, std::uint32_t owners, std::uint64_t first_position,
           unsigned every)
@@ -65,9 +65,9 @@ struct SumsJob {
     for (const auto& list : index) entries += list.size();
     return entries;
   }
-  /// Elements that terms may name.
+  /// The largest number of elements that terms may name.
   std::size_t most() const { return std::min<std::size_t>(entries(), count()); }
-  /// Without a list.
+  /// The job's owned sums, without a list.
   kernels::OwnedSums owned() const {
     return {.own = {.partition = &partition, .self = self, .base = base},
             .residual = residual,
@@ -80,14 +80,14 @@ struct SumsJob {
   std::uint32_t self;
   std::uint64_t base, begin, end;
   std::vector<float> residual;
-  std::vector<std::vector<std::uint32_t>> index;  // of each rank
+  std::vector<std::vector<std::uint32_t>> index;  // by rank
   std::vector<std::vector<float>> value;
 };
 
 inline constexpr std::size_t kAllRoom = std::numeric_limits<std::size_t>::max();
 
-/// What the pass before listed of a job's own elements: those that reach a bound, as far as there
-/// is room.
+/// The list that the pass before makes of a job's own elements: those that reach a bound, while
+/// there is room.
 struct OwnList {
   OwnList(const SumsJob& job, float bound, std::size_t room) : listed_by(bound) {
     for (std::uint64_t local = job.begin; local < job.end; ++local) {
@@ -118,7 +118,7 @@ struct SumsOutcome {
   kernels::SelectResult result{};
 };
 
-/// By the reference, which needs no list.
+/// Runs select_sums by the reference body, which needs no list.
 inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
   Workspace workspace;
   const Exec exec{.place = Place::reference, .workspace = &workspace};
@@ -139,7 +139,7 @@ inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
   return out;
 }
 
-/// The same of all sums that reach a bound.
+/// Runs keep_sums by the reference body: it keeps all sums that reach a bound.
 inline SumsOutcome keep_sums_by_reference(const SumsJob& job, float bound) {
   Workspace workspace;
   const Exec exec{.place = Place::reference, .workspace = &workspace};

@@ -14,7 +14,7 @@
 
 namespace winnow::tests {
 
-/// What ranks add, in the memory of a place.
+/// The terms of ranks, in the memory of a place.
 class TermsOnPlace {
  public:
   TermsOnPlace(const Exec& exec, std::span<const SumList> lists) {

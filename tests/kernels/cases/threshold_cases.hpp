@@ -22,8 +22,8 @@ namespace winnow::tests {
 inline constexpr float kThresholds[] = {std::numeric_limits<float>::denorm_min(), 0.75F, 2,
                                         std::numeric_limits<float>::infinity()};
 
-/// Two parameters, one behind the other, of whose positions some belong to rank 1 where there are
-/// owners.
+/// Two parameters, one behind the other. If there are owners, some of the positions belong to rank
+/// 1.
 struct ThresholdJob {
   ThresholdJob(Input input, std::size_t count, std::uint32_t number_of_owners, float least)
       : owners(number_of_owners),
@@ -41,9 +41,9 @@ struct ThresholdJob {
 
   std::size_t parameters() const { return gradient.size(); }
   std::size_t count() const { return gradient[0].size() + gradient[1].size(); }
-  /// Elements that may be selected.
+  /// The number of elements that may be selected.
   std::size_t competing() const { return count() - own_count(0) - own_count(1); }
-  /// Of parameter p.
+  /// The number of own elements of parameter p.
   std::uint64_t own_count(std::size_t p) const {
     if (owners == 0) return 0;
     return partition.local_before(kSelf, base[p] + gradient[p].size()) -
@@ -67,7 +67,7 @@ struct ThresholdJob {
   float bound;
 };
 
-/// The list, and what is left of each parameter.
+/// The list, and the state of each parameter after the passes.
 struct ThresholdOutcome {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
@@ -85,7 +85,7 @@ struct ThresholdOutcome {
   kernels::FeedbackSpans spans(const ThresholdJob& job, std::size_t p) {
     return {gradient[p], residual[p], ThresholdJob::kDecay, job.own(p, own_index[p], own_value[p])};
   }
-  /// What stands behind the lists of own elements is nobody's.
+  /// Cuts off what stands behind the lists of own elements, which has no meaning.
   void trim() {
     for (std::size_t p = 0; p < result.size(); ++p) {
       own_index[p].resize(std::min<std::size_t>(result[p].listed, own_index[p].size()));
@@ -94,7 +94,7 @@ struct ThresholdOutcome {
   }
 };
 
-/// What the declaration says, from the inputs alone.
+/// The outcome that the declaration demands, from the inputs alone.
 inline ThresholdOutcome expected_of(const ThresholdJob& job) {
   ThresholdOutcome out(job);
   for (std::size_t p = 0; p < job.parameters(); ++p) {
@@ -143,7 +143,7 @@ inline void expect_equal(const ThresholdOutcome& got, const ThresholdOutcome& ex
   }
 }
 
-/// Calls each(job, what it must leave) with and without owners.
+/// Calls each(job, the expected outcome) with and without owners.
 template <class Each>
 void for_each_threshold(Input input, std::size_t count, std::span<const float> bounds,
                         const Each& each) {

@@ -61,7 +61,7 @@ TEST_F(CallStatusOnDevice, ACopyOfBytesTakesNoCondition) {
                UsageError);
 }
 
-/// A graph ends calls of one number, and takes nothing back of later ones.
+/// A graph ends the calls of one number. Its replay leaves the end of later calls as it is.
 TEST_F(CallStatusOnDevice, AGraphEndsCalls) {
   const Graph graph(*stream_, [&] { end_call(1, 0); });
   say({.not_finite = 1});

@@ -143,7 +143,7 @@ TEST_F(ElementwiseOnDevice, ZeroLeavesZeros) {
   EXPECT_TRUE(elements.download(stream) == expected);
 }
 
-/// Each replay answers anew: what a word said before is gone.
+/// Each replay answers anew, whatever the word said before.
 TEST_F(ElementwiseOnDevice, AGraphReplays) {
   const Stream stream;
   constexpr std::size_t kCount = 100'003;

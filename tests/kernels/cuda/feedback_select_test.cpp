@@ -78,7 +78,7 @@ struct OnDevice {
 
 class FeedbackSelectOnDevice : public DeviceTest {};
 
-/// A replay finds the bound that the step before has learnt.
+/// A replay finds the bound that the step before learnt.
 TEST_F(FeedbackSelectOnDevice, AGraphReplaysSteps) {
   const Stream stream;
   for (const Input input : {Input::normal, Input::all_equal, Input::not_finite}) {
@@ -99,11 +99,11 @@ TEST_F(FeedbackSelectOnDevice, AGraphReplaysSteps) {
   }
 }
 
-/// And the bound of own units that stands in memory.
+/// A replay also finds the bound of own units that stands in memory.
 TEST_F(FeedbackSelectOnDevice, AGraphReplaysStepsWithOwnUnits) {
   const Stream stream;
   SelectStep step = own_step(Input::normal, 300'001, 3, 6400);
-  step.own->bound = 1e9F;  // is not what the graph goes by
+  step.own->bound = 1e9F;  // the graph does not use this one
   OnDevice device(step, {}, stream);
   const Graph graph(stream, [&] { device.step(stream, true); });
   SelectBound bound;
@@ -115,7 +115,7 @@ TEST_F(FeedbackSelectOnDevice, AGraphReplaysStepsWithOwnUnits) {
     const SelectOutcome expected = select_by_reference(step);
     SelectOutcome got = device.download(bound, stream);
     EXPECT_EQ(got.result.listed, expected.result.listed);
-    if (got.result.listed < got.own_index.size()) {  // behind the list stands the last step's
+    if (got.result.listed < got.own_index.size()) {  // the last step's entries follow
       got.own_index.resize(got.result.listed);
       got.own_value.resize(got.result.listed);
     }

@@ -50,7 +50,7 @@ TEST_F(MemoryOpsOnDevice, AGraphReplays) {
   }
 }
 
-/// A list of any length, which the host may overwrite at once, also where a graph holds it.
+/// The host may overwrite a list of any length at once, even if a graph stores it later.
 TEST_F(MemoryOpsOnDevice, AGraphStoresWhatTheHostHadThen) {
   const Stream stream;
   for (const std::size_t count : {0U, 1U, 3U, 895U, 896U, 897U, 3000U}) {

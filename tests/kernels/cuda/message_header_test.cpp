@@ -47,7 +47,7 @@ TEST_F(MessagesOnDevice, AGraphSealsAndChecks) {
   }
 }
 
-/// With one clear for the parts of one coding.
+/// One clear serves all parts of one coding.
 TEST_F(MessagesOnDevice, AGraphDecodes) {
   constexpr std::uint32_t kCount = 100'000, kParts = 3;
   const Stream stream;
@@ -66,7 +66,7 @@ TEST_F(MessagesOnDevice, AGraphDecodes) {
       jobs.push_back({kCount, part.span(), list.span().subspan(p * index.size(), index.size()),
                       refused.data()});
     }
-    coding->decode(exec, jobs);  // takes scratch, which no capture can
+    coding->decode(exec, jobs);  // takes scratch, which a capture cannot do
     const Graph graph(stream, [&] { coding->decode(exec, jobs); });
     EXPECT_LE(graph.count(cudaGraphNodeTypeMemset), 1U);
     refused.clear(stream);

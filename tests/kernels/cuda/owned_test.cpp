@@ -15,7 +15,7 @@ namespace {
 
 class OwnedOnDevice : public DeviceTest {};
 
-/// How many there are is read when the graph runs.
+/// The graph reads the number of values when it runs.
 TEST_F(OwnedOnDevice, AGraphReplays) {
   const Stream stream;
   Workspace workspace(kernels::cuda::kDeviceMemory);

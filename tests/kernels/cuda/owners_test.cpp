@@ -65,7 +65,7 @@ TEST_F(OwnersOnDevice, PinnedMemoryThereAndBack) {
   EXPECT_TRUE(std::ranges::equal(back.span(), there.span()));
 }
 
-/// A chain of many steps on one stream, and its end read on another.
+/// One stream runs a chain of many steps; another stream reads its end.
 TEST_F(OwnersOnDevice, OrderLetsOneStreamWaitForTheOther) {
   const Stream before, after;
   const Event event;
@@ -99,7 +99,7 @@ TEST_F(OwnersOnDevice, OrderIsCaptured) {
   EXPECT_TRUE(sum.download(stream) == std::vector<float>(1000, 2));
 }
 
-/// Scratch from Exec, at the same place in each step: what a graph has captured stays true.
+/// Each step takes scratch from Exec at the same addresses, so the captured addresses stay valid.
 TEST_F(OwnersOnDevice, AWorkspaceOfTheDeviceGivesScratch) {
   const Stream stream;
   Workspace workspace(kernels::cuda::kDeviceMemory);
@@ -126,7 +126,7 @@ TEST_F(OwnersOnDevice, AWorkspaceOfTheDeviceGivesScratch) {
   EXPECT_TRUE(sum.download(stream) == std::vector<float>(1000, 6));
 }
 
-/// The default stream is refused before anything is enqueued.
+/// Kernels refuse the default stream before they enqueue anything.
 TEST_F(OwnersOnDevice, AnExecWithoutAStreamIsRefused) {
   const Stream stream;
   const DeviceArray<float> elements(1000);

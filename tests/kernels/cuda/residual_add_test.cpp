@@ -28,8 +28,8 @@ using Bits = std::vector<std::uint32_t>;
 constexpr std::size_t kGuard = 8;
 constexpr float kUntouched = -12345.5F;
 
-/// Numbers of all magnitudes, denormals, zeros of both signs and infinities of one: every float
-/// that the sum maps to one bit pattern alone.
+/// Numbers of all magnitudes, denormals, zeros of both signs and infinities of one sign: the sum
+/// has exactly one bit pattern for each of them.
 std::vector<float> numbers(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<float> values(count);
@@ -152,7 +152,7 @@ TEST_F(ResidualAddOnDevice, RefusedLaunchThrows) {
   cudaGraph_t graph = nullptr;
   WINNOW_CUDA_TRY(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
   EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaErrorStreamCaptureUnsupported);
-  (void)cudaGetLastError();  // of that misuse: the launch is to be refused for its own sake
+  (void)cudaGetLastError();  // clears the misuse's error; the launch must fail for its own reason
   try {
     kernels::residual_add({.place = Place::cuda, .stream = stream.get()}, residual.span(),
                           gradient.span());
@@ -162,7 +162,7 @@ TEST_F(ResidualAddOnDevice, RefusedLaunchThrows) {
   }
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error that was thrown is still pending";
   (void)cudaStreamEndCapture(stream.get(), &graph);
-  (void)cudaGetLastError();  // the broken capture ends with one
+  (void)cudaGetLastError();  // the end of the broken capture leaves an error
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct OnDevice {
     return all;
   }
 
-  /// What feedback_select would have listed.
+  /// Uploads the list that feedback_select would make.
   void list(const SelectBound& bound, std::size_t k, const Stream& stream) const {
     const float own_bound = bound.k == k ? bound.bound : 0;
     const OwnList own(job, own_bound, room);
@@ -118,7 +118,7 @@ TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
     expect_equal(got, select_sums_by_reference(job, kSelected));
     EXPECT_EQ(got.result.passes, step == 0 ? 2U : 1U);
     EXPECT_EQ(bound.k, kSelected);
-    graph.launch(stream);  // of the same list, by a bound that is not the carried one any more
+    graph.launch(stream);  // the list is the same, but the carried bound is another one now
     expect_equal(device.download(bound, stream), got);
   }
 }

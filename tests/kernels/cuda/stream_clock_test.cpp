@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Times of a call on a stream that stands still, and by a clock that counts: on the model alone.
+// Tests the times of calls on the model of CUDA alone, where a stream can stand still and the
+// device's clock counts.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,12 +28,13 @@ double stages_of(const Stats& stats) {
          stats.add_seconds;
 }
 
-/// Pieces of work on the model, which take a microsecond each.
+/// The number of pieces of work; the model takes a microsecond for each.
 std::int64_t pieces(double seconds) {
   return std::llround(1e6 * seconds);
 }
 
-/// A capture of another stream by this thread goes on, whatever is asked of this one meanwhile.
+/// This thread may capture another stream; the capture goes on, whatever the thread asks of this
+/// one.
 TEST(StreamClock, IsReadWhileAnotherStreamIsCaptured) {
   const Stream stream, other;
   AllReducer reducer(std::move(local_transports(1).front()), kOptions, stream.exec());
@@ -47,7 +49,7 @@ TEST(StreamClock, IsReadWhileAnotherStreamIsCaptured) {
   graph.launch(other);
 }
 
-/// Work that is enqueued counts for the innermost stage that it is enqueued in.
+/// Work counts for the innermost stage in which the host enqueues it.
 TEST(StreamClock, WorkCountsForTheInnermostStage) {
   const Stream stream;
   const Exec exec = stream.exec();
@@ -86,7 +88,7 @@ TEST(StreamClock, WorkCountsForTheInnermostStage) {
     work(16);
     if (number > 0) timed.end({.number = number});
   };
-  work(1000);  // of no call
+  work(1000);  // belongs to no call
   call(3);
   call(0);  // does not end
   { const Stopwatch of_no_call(outer); }
@@ -101,8 +103,8 @@ TEST(StreamClock, WorkCountsForTheInnermostStage) {
   EXPECT_EQ(of_inner, 2 * 4);
 }
 
-/// Once; but for the end of the call itself, and what measures: the copies of elements and
-/// residual.
+/// Every piece of work counts once, except the end of the call itself and the work of measuring:
+/// the copies of elements and residual.
 TEST(StreamClock, EveryPieceOfACallCounts) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -119,14 +121,14 @@ TEST(StreamClock, EveryPieceOfACallCounts) {
       end.record(stream);
       reducer.synchronize();
       end.synchronize();
-      if (step == 0) continue;  // its state is made on the stream
+      if (step == 0) continue;  // the first step makes its state on the stream
       const std::int64_t all = pieces(end.seconds_since(begin));
       EXPECT_EQ(pieces(stages_of(reducer.last())), all - uncounted);
     }
   }
 }
 
-/// Calls return, and tell their times when the stream has passed them.
+/// Calls return at once. They tell their times when the stream has passed them.
 TEST(StreamClock, NobodyWaitsForTimes) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -149,7 +151,7 @@ TEST(StreamClock, NobodyWaitsForTimes) {
   EXPECT_EQ(pieces(stages_of(reducer.totals())), pieces(one) + 3 * pieces(last));
 }
 
-/// Where nobody asks for those of the stream, times are the host's, and there at once.
+/// If nobody asks for the stream's times, Stats has the host's times, and has them at once.
 TEST(StreamClock, UnaskedTimesAreTheHosts) {
   const Stream stream;
   Options options = kOptions;

@@ -16,7 +16,7 @@ namespace {
 
 using kernels::SelectResult;
 
-constexpr std::size_t kBefore = 3;  // elements that are in a list already
+constexpr std::size_t kBefore = 3;  // elements already in the list
 
 /// A list in device memory.
 struct DeviceList {
@@ -32,7 +32,7 @@ struct DeviceList {
     const std::uint64_t before = kBefore;
     kept.upload({&before, 1}, stream);
   }
-  /// Takes out what was there before, which is as it was.
+  /// Downloads the list without its first elements, and checks that these are unchanged.
   void download(std::vector<std::uint32_t>& indices, std::vector<float>& values,
                 const Stream& stream) const {
     const std::uint64_t end = kept.download(stream)[0];
@@ -117,7 +117,7 @@ struct OnDevice {
 
 class ThresholdOnDevice : public DeviceTest {};
 
-/// A replay fills the list from where it ends then.
+/// A replay appends at the list's current end.
 TEST_F(ThresholdOnDevice, AGraphReplaysPasses) {
   const Stream stream;
   ThresholdJob job(Input::normal, 30'001, 3, 0.75F);

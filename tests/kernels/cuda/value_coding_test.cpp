@@ -72,7 +72,7 @@ struct OnDevice {
 
 class FeedbackQuantizeOnDevice : public DeviceTest {};
 
-/// A replay is another step: the same kernels on what the last one left, by another key.
+/// Each replay is another step: the same kernels work on the last step's state, with another key.
 TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
   const Stream stream;
   for (const ValueFormat& format : default_formats()) {

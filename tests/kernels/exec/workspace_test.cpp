@@ -18,7 +18,7 @@
 namespace winnow::tests {
 namespace {
 
-/// A source that counts, as a device's would be used.
+/// A source that counts; the workspace uses it as it would use a device's.
 struct Counted {
   static inline int held = 0, allocations = 0, left = 0;
 
@@ -41,7 +41,7 @@ struct Counted {
   }
 };
 
-/// A pass that takes a little, and more than any block holds; returns the addresses.
+/// Takes a little memory, then more than any block holds, and returns the addresses.
 std::vector<const std::byte*> pass(Workspace& workspace) {
   std::vector<const std::byte*> taken;
   const Workspace::Scope scope(workspace);
@@ -60,7 +60,7 @@ TEST(WorkspaceSource, IsAskedInTheFirstPassAloneAndGetsAllBack) {
     Workspace workspace(Counted::kOfHost);
     EXPECT_EQ(Counted::allocations, 0);
     pass(workspace);
-    EXPECT_EQ(Counted::held, 1);  // several have become one
+    EXPECT_EQ(Counted::held, 1);  // the workspace merges its blocks into one
     const std::uint64_t first = workspace.allocations();
     EXPECT_EQ(first, static_cast<std::uint64_t>(Counted::allocations));
     EXPECT_GT(first, 1U);
@@ -70,8 +70,8 @@ TEST(WorkspaceSource, IsAskedInTheFirstPassAloneAndGetsAllBack) {
   EXPECT_EQ(Counted::held, 0);
 }
 
-/// What a graph has captured keeps its addresses, and nothing waits for the device, while the
-/// workspace grows; each block is as large as what asked for it.
+/// While the workspace grows, the memory that a graph has captured keeps its addresses, and nothing
+/// waits for the device. Each block is as large as the request that made it.
 TEST(WorkspaceSource, OfADeviceGetsNothingBackWhileItGrows) {
   const Counted counted(100);
   {
@@ -125,7 +125,7 @@ TEST(WorkspaceSource, OfAnAbandonedOneGetsNothingBack) {
   EXPECT_EQ(Counted::held, 3);
 }
 
-/// The body of a kernel would touch memory that is not its place's.
+/// A kernel's body would touch memory of another place than its own.
 TEST(WorkspaceSource, OfADeviceIsNoneForLists) {
   const Counted counted(100);
   Workspace device(Counted::kSource), host;
@@ -142,7 +142,7 @@ TEST(WorkspaceSource, OfADeviceIsNoneForLists) {
   EXPECT_EQ(elements, std::vector<float>(3, 2));
 }
 
-/// What every launch and every clearing of a device asks of its Exec.
+/// Every launch and every clear on a device makes these demands on its Exec.
 TEST(WorkspaceSource, OfTheHostIsRefusedByADeviceAndSoIsTheDefaultStream) {
   using kernels::cuda::expect_device;
   const Counted counted(100);

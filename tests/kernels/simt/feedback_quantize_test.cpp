@@ -20,7 +20,7 @@ namespace {
 
 using kernels::ValueFormat;
 
-/// `key` is what the kernels find in device memory, where not null.
+/// If `key` is not null, the kernels find this key in device memory.
 QuantizeBody on(Machine& machine, const kernels::RandomKey* key = nullptr) {
   return [&machine, key](const QuantizeCase& c, const ValueFormat& format, float decay,
                          QuantizeState& state) {
@@ -90,7 +90,7 @@ TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
   }
 }
 
-/// A step rounds by the key that stands in memory when it runs, whatever the argument was.
+/// Each step rounds by the key that stands in memory when it runs, whatever the argument is.
 TEST_P(FeedbackQuantizeOnModel, AKeyInMemoryIsReadByEachStep) {
   kernels::RandomKey key = kQuantizeKey;
   for (const ValueFormat& format : default_formats()) {
@@ -107,7 +107,7 @@ TEST_P(FeedbackQuantizeOnModel, AKeyInMemoryIsReadByEachStep) {
   }
 }
 
-/// Whole, from the middle on, and to memory that is not aligned to vectors.
+/// Decodes all values, those from the middle on, and to memory off the alignment of vectors.
 TEST_P(FeedbackQuantizeOnModel, DequantizeEqualsReference) {
   for (const ValueFormat& format : all_formats()) {
     for (const std::size_t count : {0U, 1U, 31U, 32U, 33U, 4095U, 4097U}) {
@@ -150,7 +150,7 @@ TEST_P(FeedbackQuantizeOnModel, MisalignedGradientsEqualReference) {
   }
 }
 
-/// Scale blocks longer than a tile, which are read twice.
+/// Scale blocks longer than a tile, which the kernel reads twice.
 TEST_P(FeedbackQuantizeOnModel, LongBlocksEqualReference) {
   for (ValueFormat format : default_formats()) {
     if (format.block == 0) continue;
@@ -164,7 +164,7 @@ TEST_P(FeedbackQuantizeOnModel, LongBlocksEqualReference) {
   }
 }
 
-/// The mean of magnitudes whose sum is infinite.
+/// The magnitudes have an infinite sum; the scale is their mean.
 TEST_P(FeedbackQuantizeOnModel, SumsThatOverflowEqualReference) {
   for (const ValueFormat& format : all_formats()) {
     if (format.coding->name != "sign") continue;
@@ -182,8 +182,8 @@ TEST_P(FeedbackQuantizeOnModel, SumsThatOverflowEqualReference) {
   }
 }
 
-/// Without any one of its barriers the kernel goes wrong in some order: where the largest magnitude
-/// comes last, or sums overflow.
+/// Without any one of its barriers the kernel goes wrong in some order, on inputs whose largest
+/// magnitude comes last or whose sums overflow.
 TEST(FeedbackQuantizeModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
   const QuantizeCase c{.at = {{0, 5000}}, .count = 5000, .input = Input::ascending};

@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Inputs, FeedbackSelectOnModel, testing::ValuesIn(kInput
                            return name.str();
                          });
 
-/// A machine for each order. Cases take them in turn.
+/// A machine for each order; cases take them in turn.
 class Machines {
  public:
   Machines() {
@@ -145,7 +145,7 @@ TEST(FeedbackSelectModel, ABoundThatIsTooHighOrTooLowIsRepairedAndUnlearnt) {
   }
 }
 
-/// By one bound in all blocks, whichever of them comes first.
+/// All blocks use one bound, whichever of them comes first.
 TEST(FeedbackSelectModel, TheSampleChoosesABoundThatServes) {
   const SelectStep step = first_step(Input::normal, 40'000, 2000);
   const SelectOutcome expected = select_by_reference(step);
@@ -166,7 +166,7 @@ TEST(FeedbackSelectModel, TheSampleChoosesABoundThatServes) {
 }
 
 TEST(FeedbackSelectModel, RefusesTooManyElements) {
-  // No such memory is there, and none is touched.
+  // There is no such memory, and nothing touches it.
   float* const nowhere = nullptr;
   const std::span<float> large(nowhere, std::size_t{1} << 31);
   EXPECT_THAT(
@@ -184,9 +184,9 @@ TEST(FeedbackSelectModel, EveryBarrierIsNeeded) {
   struct Trial {
     SelectStep step;
     SelectBound bound;
-    unsigned blocks = 2;  // one draws all tiles, so its barriers have the same numbers in any order
+    unsigned blocks = 2;  // one draws all tiles: its barriers keep their numbers in any order
   };
-  // Every phase has as many tiles as there can be, and what ties is kept up to the last of them.
+  // Every phase has the largest number of tiles, and ties are kept up to the last tile.
   SelectStep late_ties = first_step(Input::normal, kCount, 4440);
   for (std::size_t i = 0; i < kCount; ++i) {
     const bool is_large = late_ties.gradient[i] > 0;
@@ -227,14 +227,15 @@ TEST(FeedbackSelectModel, EveryBarrierIsNeeded) {
              same_bits(got.own_value, expected[t].own_value) &&
              got.result.listed == expected[t].result.listed &&
              got.result.finite == expected[t].result.finite &&
-             // The bound shows in these alone.
+             // Only these two show the bound.
              got.result.passes == passes[t] && got.result.candidates == candidates[t];
     };
     int barriers = 0;
     for (std::size_t t = 0; t < trials.size(); ++t) EXPECT_TRUE(works({}, t, -1, &barriers));
-    // In StreamPass, kernel 0, the last barrier of a block that drew all tiles keeps it from saying
-    // too early that it is done, which matters where another block, without a tile, comes after it.
-    // No order here brings that about; where blocks share the tiles, it has another number.
+    // The loop leaves out one barrier: in StreamPass, kernel 0, the last barrier of a block that
+    // drew all tiles. It keeps the block from saying too early that it is done, which matters if
+    // another block, without a tile, comes after it. No order here brings that about. If blocks
+    // share the tiles, the barrier has another number.
     if (watched == 0) --barriers;
     for (int skipped = 0; skipped < barriers; ++skipped) {
       bool missed = false;

@@ -76,7 +76,7 @@ TEST_P(IndicesOnModel, RoundTripAndEqualTheHost) {
   }
 }
 
-/// Several tiles of words.
+/// The bitmaps have several tiles of words.
 TEST_P(IndicesOnModel, LongBitmapsRoundTrip) {
   constexpr std::uint32_t kCount = 200'003;
   for (const Support support : {Support::dense, Support::random}) {

@@ -64,7 +64,7 @@ TEST_P(MergeOnModel, UnequalListsEqualReference) {
 /// Without any one of its barriers the union goes wrong in some order.
 TEST(MergeModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
-  // Both to the end: a tile with entries of one list is its own union.
+  // Both lists reach to the end, because a tile with entries of one list is its own union.
   const MergeList first = merge_list(make_support(Support::dense, 3000, 1), 0, 4);
   const MergeList second = merge_list(make_support(Support::dense, 2500, 2), 500, 6);
   const MergeList expected = merge_by_reference(first, second);

@@ -23,7 +23,7 @@ using namespace kernels::cuda;
 using kernels::CallStatus;
 using kernels::ReceivedMessage;
 
-/// seal on the model.
+/// Runs seal on the model.
 SealBody seal_on(Machine& machine) {
   return [&machine](std::span<std::byte> message, const Header& header,
                     std::span<const std::uint32_t> words,
@@ -35,7 +35,7 @@ SealBody seal_on(Machine& machine) {
   };
 }
 
-/// What check_headers is told of a case, all of it in host memory.
+/// The cases' messages as check_headers gets them, all in host memory.
 std::vector<ReceivedMessage> received(std::span<const CheckCase> cases,
                                       std::vector<std::uint64_t>& sums) {
   std::vector<ReceivedMessage> messages;
@@ -120,8 +120,8 @@ TEST_P(MessageHeaderOnModel, ListsOfChecksumsEqualReference) {
   }
 }
 
-/// The thread that finds poison is not the one that writes the flag, and the sum of a block is of
-/// all its warps.
+/// One thread finds poison and another one writes the flag; and a block adds up the sums of all its
+/// warps.
 TEST(MessageHeaderModel, ASealNeedsItsBarriers) {
   const auto is_sealed = [](const SimtOrder& order, int skipped) {
     Machine machine(order);

@@ -91,9 +91,9 @@ TEST(SumsModel, RefusesATermThatIsNotAligned) {
 /// Without any one of its barriers the sum goes wrong in some order.
 TEST(SumsModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
-  // Two groups of lists that are searched together; the first list and the last are shorter than
-  // the others that take the same room. A position is another thread's in each list, so that some
-  // thread comes too early for it, and a sum of such numbers shows their order.
+  // The kernel searches each of the two groups of lists together. The first list and the last are
+  // shorter than the others, which take as much room. Each list gives a position to another thread,
+  // so some thread comes too early for it, and the values are such that a sum shows their order.
   constexpr std::uint32_t kCount = 300, kLists = 2 * kernels::cuda::OrderedSum::kGroup;
   std::vector<SumList> lists(kLists);
   for (std::uint32_t r = 0; r < kLists; ++r) {

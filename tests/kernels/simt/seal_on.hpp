@@ -11,7 +11,7 @@
 
 namespace winnow::tests {
 
-/// kernels::cuda::seal and its like on the model, by a few blocks.
+/// Runs kernels::cuda::seal, or a kernel like it, on the model with a few blocks.
 template <class Indices>
 void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& header,
              const typename Indices::Task& indices, const kernels::PoisonSources& poison = {},
@@ -23,7 +23,7 @@ void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& 
                                                             .poisoned = poisoned,
                                                             .padding = padding},
                                                            indices);
-  // as the launch is preceded by
+  // the library clears the checksum before its launch
   std::ranges::fill(message.subspan(kHeaderLayout.checksum_at, sizeof(std::uint64_t)),
                     std::byte{0});
   machine.launch<kernels::cuda::Seal<Indices>>(2, task);

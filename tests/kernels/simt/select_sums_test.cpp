@@ -27,7 +27,7 @@ using kernels::SelectBound;
 using kernels::SelectResult;
 using kernels::cuda::DeviceTerm;
 
-/// Terms in the memory of the model. The one of the owner itself is not to be read.
+/// Places terms in the memory of the model. The kernel must not read the owner's own term.
 std::vector<DeviceTerm> place(const SumsJob& job, std::span<const kernels::Term> terms) {
   std::vector<DeviceTerm> there(terms.size());
   std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
@@ -62,7 +62,7 @@ struct OnModel {
     kernels::OwnedSums owned = job.owned();
     owned.own.index = list.index;
     owned.own.value = list.value;
-    owned.own.bound = -1;  // not looked at
+    owned.own.bound = -1;  // nothing reads it
     owned.most = std::min(owned.most, std::uint64_t{most});
     std::uint64_t touched_count = 77;
     const kernels::cuda::SumsScratch layout(owned, terms.size());
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Inputs, SelectSumsOnModel,
                          testing::Values(Input::normal, Input::all_equal, Input::all_zero,
                                          Input::ascending, Input::denormal, Input::ties));
 
-/// No bound, one that was carried, one that is too high, and one whose list finds no room.
+/// Tries no bound, a carried one, one that is too high, and one whose list lacks room.
 TEST_P(SelectSumsOnModel, EqualsReferenceWithAnyBound) {
   std::deque<Machine> machines;
   std::size_t turn = 0;
@@ -131,8 +131,9 @@ TEST_P(SelectSumsOnModel, EqualsReferenceWithAnyBound) {
   }
 }
 
-/// Terms that name more than was said: what finds room is written, the result says so, and no bound
-/// is learnt. With little room for candidates too, they do not serve.
+/// Terms name more elements than was said: the kernel writes the elements that find room, the
+/// result says so, and the step learns no bound. If the candidates also lack room, they do not
+/// serve.
 TEST(SelectSumsModel, TermsThatNameMoreThanWasSaidAreTold) {
   for (const SimtOrder& order : simt_orders()) {
     Machine machine(order);
@@ -154,7 +155,7 @@ TEST(SelectSumsModel, TermsThatNameMoreThanWasSaidAreTold) {
   }
 }
 
-/// Sums that are not finite are told, nothing of them is sent, and no bound is learnt from them.
+/// The result reports sums that are not finite; the step sends none of them and learns no bound.
 TEST(SelectSumsModel, AnOverflowIsToldAndNothingOfItIsSent) {
   for (const SimtOrder& order : simt_orders()) {
     Machine machine(order);
@@ -204,8 +205,8 @@ TEST(SelectSumsModel, RefusesWrongShapes) {
       "where that is less, count");
 }
 
-/// Without any one of its barriers the sum goes wrong, or stops, in some order and step: whether
-/// the owner is the first rank or another.
+/// Without any one of its barriers the sum goes wrong, or stops, in some order and step, both if
+/// the owner is the first rank and if it is another one.
 TEST(SelectSumsModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
   constexpr std::size_t kSelected = 60;
@@ -227,14 +228,14 @@ TEST(SelectSumsModel, EveryBarrierIsNeeded) {
     };
     int barriers = 0;
     EXPECT_TRUE(works({}, -1, &barriers));
-    // Before the ranks of a tile 3, between them 3, and behind them 3; then a look for the next
-    // tile, and the end.
+    // A tile has 3 barriers before the ranks, 3 between them and 3 behind them. The look for the
+    // next tile has one, and so has the end.
     constexpr int kOfTile = 9, kTiles = 2;
     EXPECT_EQ(barriers, kTiles * kOfTile + 2);
     for (int skipped = 0; skipped < barriers - 1; ++skipped) {
       // Between the first two ranks only a torn addition would show, which the model does not know.
-      // Where the owner is not the first, the barrier there does the work of the one before it. The
-      // last barrier is the one of StreamPass that feedback_select_test leaves out too.
+      // If the owner is not the first rank, the barrier there does the work of the one before it.
+      // The last barrier is the one of StreamPass that feedback_select_test leaves out, too.
       const int of_tile = skipped % kOfTile;
       if (of_tile == 3 || (of_tile == 2 && self > 0)) continue;
       const auto orders = simt_orders(4);
@@ -248,9 +249,9 @@ TEST(SelectSumsModel, EveryBarrierIsNeeded) {
   }
 }
 
-constexpr std::size_t kBefore = 3;  // elements that are in a list already
+constexpr std::size_t kBefore = 3;  // elements already in the list
 
-/// A list of `room` places, some of which are taken.
+/// A list of `room` places behind those that are taken.
 struct List {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
@@ -258,7 +259,7 @@ struct List {
 
   explicit List(std::size_t room) : index(kBefore + room, 77), value(kBefore + room, 77) {}
 
-  /// Takes out what was there before, which is as it was.
+  /// Gives the list without its first elements, and checks that these are unchanged.
   void give(std::vector<std::uint32_t>& indices, std::vector<float>& values) const {
     ASSERT_GE(kept, kBefore);
     ASSERT_LE(kept, index.size());
@@ -291,7 +292,7 @@ struct KeepOnModel {
     kernels::OwnedSums owned = job.owned();
     owned.own.index = own.index;
     owned.own.value = own.value;
-    owned.own.bound = -1;  // not looked at
+    owned.own.bound = -1;  // nothing reads it
     owned.most = job.count();
     std::uint64_t touched_count = 77;
     const kernels::cuda::SumsScratch layout(owned, terms.size());
@@ -351,7 +352,7 @@ TEST_P(KeepSumsOnModel, EqualsReferenceInAnyOrder) {
   }
 }
 
-/// Sums that are not finite are told, and nothing of this parameter is kept.
+/// The result reports sums that are not finite, and keep_sums keeps nothing of this parameter.
 TEST(KeepSumsModel, AnOverflowIsToldAndNothingIsKept) {
   for (const SimtOrder& order : simt_orders()) {
     Machine machine(order);

@@ -19,7 +19,7 @@ namespace {
 
 using kernels::Partition;
 
-/// `skipped` is a barrier of SumUnits, whose barriers are counted where `barriers` is not null.
+/// `skipped` is a barrier of SumUnits. If `barriers` is not null, it receives their number.
 SplitList split_on(Machine& machine, const SplitList& list, const Partition& partition,
                    int skipped = -1, int* barriers = nullptr) {
   const std::size_t k = list.index.size();
@@ -67,7 +67,7 @@ TEST_P(SplitOnModel, EqualsTheDefinition) {
   expect_splits(split(), positions());
 }
 
-/// A table of several tiles, some of whose units are empty.
+/// The table has several tiles, and some of its units are empty.
 TEST_P(SplitOnModel, LongTablesEqualTheDefinition) {
   expect_split(Support::clustered, 300'001, 3, split(), positions());
 }

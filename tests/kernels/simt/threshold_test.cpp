@@ -28,9 +28,9 @@ namespace {
 using kernels::SelectResult;
 using kernels::cuda::SelectScratch;
 
-constexpr std::size_t kBefore = 3;  // elements that are in a list already
+constexpr std::size_t kBefore = 3;  // elements already in the list
 
-/// A list of `room` places, some of which are taken.
+/// A list of `room` places behind those that are taken.
 struct List {
   std::vector<std::uint32_t> index;
   std::vector<float> value;
@@ -38,7 +38,7 @@ struct List {
 
   explicit List(std::size_t room) : index(kBefore + room, 77), value(kBefore + room, 77) {}
 
-  /// Takes out what was there before, which is as it was.
+  /// Gives the list without its first elements, and checks that these are unchanged.
   void give(std::vector<std::uint32_t>& indices, std::vector<float>& values) const {
     ASSERT_GE(kept, kBefore);
     ASSERT_LE(kept, index.size());
@@ -53,7 +53,7 @@ struct List {
   }
 };
 
-/// Counts kernels and, of one that is watched, barriers; of which it may leave one out.
+/// Counts kernels and the barriers of one watched kernel; it may leave out one barrier.
 struct Watch {
   int kernels = 0;   // launched
   int barriers = 0;  // that a thread met in kernel number `watched`
@@ -114,7 +114,7 @@ TEST_P(ThresholdOnModel, EqualsReferenceInAnyOrder) {
   }
 }
 
-/// What finds no room in the list stays where it is.
+/// An element that finds no room in the list stays where it is.
 TEST(ThresholdModel, AFullListLosesNothing) {
   for (const SimtOrder& order : simt_orders()) {
     Machine machine(order);
@@ -177,7 +177,7 @@ TEST(ThresholdModel, EveryBarrierIsNeeded) {
     };
     int barriers = 0;
     EXPECT_TRUE(works({}, -1, &barriers));
-    // The last one is that of StreamPass which feedback_select_test leaves out too.
+    // The last barrier is the one of StreamPass that feedback_select_test leaves out, too.
     for (int skipped = 0; skipped < barriers - 1; ++skipped) {
       const auto orders = simt_orders(40);
       EXPECT_TRUE(std::ranges::any_of(orders,
