@@ -1,12 +1,12 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The device kernels beside the device's own copy in the same run. Rounds are interleaved (copy,
-// kernel, copy, ...), so that clocks that rise or fall meet both; times are events on one stream,
-// of which the median is reported. Before each begins, zeros are written to more memory than the L2
-// cache holds: nothing finds its input there, and the host enqueues the launches meanwhile. The
-// floor is the time in which the copy would move 12 bytes an element: gradient and residual read,
-// residual written.
+// Times the device kernels beside the device's own copy, in one run. Rounds are interleaved (copy,
+// kernel, copy, ...), so that a clock that rises or falls meets both. Events on one stream take the
+// times; the report gives their median. Before each kernel the stream writes zeros to more memory
+// than the L2 cache holds: no kernel finds its input there, and the host enqueues the launches
+// meanwhile. The floor is the time in which the copy moves 12 bytes an element: it reads gradient
+// and residual and writes the residual.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace {
 constexpr int kSkipped = 77;
 constexpr double kFloorBytes = 12;
 
-/// Seconds between two points of a stream.
+/// The seconds between two points of a stream.
 class Timer {
  public:
   explicit Timer(std::size_t l2_bytes) : flush_(std::max(2 * l2_bytes, kLeastFlush)) {}
@@ -45,7 +45,7 @@ class Timer {
   }
 
  private:
-  /// Long enough, too, for the host to enqueue what is measured.
+  /// Also long enough for the host to enqueue the measured work.
   static constexpr std::size_t kLeastFlush = 256'000'000;
 
   kernels::cuda::DeviceArray<std::byte> flush_;
@@ -53,7 +53,7 @@ class Timer {
   kernels::cuda::Event end_{kernels::cuda::Event::Timing::on};
 };
 
-/// What was measured of a row.
+/// The measurements of one row.
 struct Result {
   std::string name;
   double bytes;
@@ -70,7 +70,7 @@ struct Result {
   double gigabytes_per_second() const { return 1e-9 * bytes / median(); }
 };
 
-/// The results of a run; the first is the copy.
+/// The results of a run; the first is the device's copy.
 struct Report {
   std::string device;
   std::size_t count;
@@ -120,7 +120,7 @@ void write_json(std::ostream& out, const Report& report) {
   out << "\n  ]\n}\n";
 }
 
-/// Writes a report to a file, where one is named.
+/// Writes a report to a file, if `name` names one.
 void write_file(const std::string& name, const Report& report,
                 void (*write)(std::ostream&, const Report&)) {
   if (name.empty()) return;

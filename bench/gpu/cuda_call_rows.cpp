@@ -14,7 +14,7 @@ namespace winnow::bench {
 
 namespace {
 
-/// A call of one rank, as AllReducer makes it, and a graph of one.
+/// One rank's AllReducer, which makes calls, and a graph of one call.
 struct Call {
   Call(const CudaInputs& in, const std::string& compressor)
       : gradient(in.count),
@@ -22,7 +22,7 @@ struct Call {
         reducer(std::move(local_transports(1).front()),
                 {.compressor = compressor, .schedule = "gather", .min_bytes = 0}, exec) {
     bring(in, 0);
-    for (int first = 0; first < 2; ++first) reduce();  // they plan and allocate
+    for (int first = 0; first < 2; ++first) reduce();  // the first calls plan and allocate
     reducer.synchronize();
     graph.emplace_back(exec, [this] { reduce(); });
   }
@@ -43,8 +43,8 @@ struct Call {
 
 std::vector<CudaRow> call_rows(const CudaInputs& in) {
   std::vector<CudaRow> rows;
-  // The gradient is read and written, and so is the residual. What is selected is written as a list
-  // and in the message, and read there: 8 bytes each time.
+  // A call reads and writes the gradient and the residual. It writes the selected elements to a
+  // list and to the message, and reads them there: 8 bytes each time.
   const double each = 4 * sizeof(float), selected = 8;
   std::ostringstream compressor;
   compressor << "topk:" << static_cast<double>(in.k) / static_cast<double>(in.count);

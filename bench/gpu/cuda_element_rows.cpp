@@ -22,7 +22,7 @@ void add_floats(const CudaInputs& in, Rows& rows) {
   rows.push_back({"zero", floats, [&in](std::size_t round) {
                     kernels::zero(in.exec(), std::as_writable_bytes(in.set(round).target.span()));
                   }});
-  // By 1, so that the numbers are the same in all rounds.
+  // The factor is 1, so that all rounds have the same numbers.
   rows.push_back({"scale", 2 * floats, [&in](std::size_t round) {
                     kernels::scale(in.exec(), in.set(round).target.span(), 1);
                   }});
@@ -31,7 +31,7 @@ void add_floats(const CudaInputs& in, Rows& rows) {
                     kernels::reduce(in.exec(), ReduceOp::maximum, s.target.span(),
                                     s.gradient.span().first(in.count));
                   }});
-  // One behind the other, so that the numbers are the same in all rounds.
+  // One kernel undoes the other, so that all rounds have the same numbers.
   rows.push_back({"to_ordered, from_ordered", 4 * floats, [&in](std::size_t round) {
                     const Elements elements = in.set(round).target.span();
                     kernels::to_ordered(in.exec(), elements, ReduceOp::maximum);
@@ -66,7 +66,7 @@ void add_halves(const CudaInputs& in, Rows& rows) {
        }});
 }
 
-/// Of a message as long as the gradient, and of one in int8 and in int4.
+/// Rows of a message as long as the gradient, and of messages in int8 and in int4.
 void add_messages(const CudaInputs& in, Rows& rows) {
   const auto sum = std::make_shared<DeviceArray<std::uint64_t>>(1);
   rows.push_back(
@@ -91,8 +91,8 @@ void add_messages(const CudaInputs& in, Rows& rows) {
   }
 }
 
-/// Entries lie evenly. Where they are far from each other each moves a sector of 32 bytes, of which
-/// 4 are counted.
+/// Entries lie evenly. If they are far from each other, each entry moves a sector of 32 bytes, of
+/// which the row counts 4.
 void add_supports(const CudaInputs& in, Rows& rows) {
   struct Support {
     DeviceArray<std::uint32_t> index;

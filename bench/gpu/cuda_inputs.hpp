@@ -30,12 +30,11 @@ DeviceArray<T> zeros(std::size_t count, StreamRef stream) {
 /// Normal numbers, from a pattern that repeats.
 void fill(std::span<float> device, std::uint32_t seed, StreamRef stream);
 
-/// What rows work on: as many sets of inputs as are needed for no round to find its own in the L2
-/// cache.
+/// The inputs of rows. There are so many sets that no round finds its own set in the L2 cache.
 struct CudaInputs {
   struct Set {
     Set(std::size_t count, std::uint32_t seed, StreamRef stream);
-    DeviceArray<float> gradient;  // one more, for a gradient that does not lie as the residual does
+    DeviceArray<float> gradient;  // one more, for a gradient aligned unlike the residual
     DeviceArray<float> residual, target;
     DeviceArray<kernels::SelectBound> state;
     DeviceArray<kernels::SelectResult> result;
@@ -45,7 +44,7 @@ struct CudaInputs {
   CudaInputs(cudaStream_t on, std::size_t elements, double density, std::size_t l2_bytes);
 
   const Set& set(std::size_t round) const { return sets[round % sets.size()]; }
-  /// Of the stream, with workspaces for scratch.
+  /// The Exec of the stream, with workspaces for scratch.
   Exec exec() const {
     Exec exec = stream.exec();
     exec.workspace = &workspace;
@@ -62,15 +61,15 @@ struct CudaInputs {
 
 /// Rows of the passes over all elements; the first is the device's copy.
 std::vector<CudaRow> pass_rows(const CudaInputs& inputs);
-/// Of what is done to each element, or to each of a support.
+/// Rows of the operations on each element, or on each entry of a support.
 std::vector<CudaRow> element_rows(const CudaInputs& inputs);
-/// Of what is done with selected elements.
+/// Rows of the operations on selected elements.
 std::vector<CudaRow> list_rows(const CudaInputs& inputs);
-/// Of what an owner does with what others sent.
+/// Rows of an owner's operations on the messages of others.
 std::vector<CudaRow> sums_rows(const CudaInputs& inputs);
-/// Of whole calls.
+/// Rows of whole calls.
 std::vector<CudaRow> call_rows(const CudaInputs& inputs);
-/// Of what others would do to select.
+/// Rows of the selections of other libraries.
 std::vector<CudaRow> rival_rows(const CudaInputs& inputs);
 
 }  // namespace winnow::bench

@@ -43,7 +43,7 @@ struct Lists {
     for (std::uint32_t r = 0; r < kRanks; ++r) {
       kernels::quantize(in.exec(), int4(), {}, value.span().subspan(r * k, k), message(r));
     }
-    fill(value.span(), kRanks, in.stream);  // coding has left errors there
+    fill(value.span(), kRanks, in.stream);  // the coding leaves errors there
     for (std::uint32_t r = 0; r < kRanks; ++r) {
       terms.push_back({.index = list(r).index, .value = list(r).value});
       coded_terms.push_back(
@@ -60,7 +60,7 @@ struct Lists {
     return {index.span().subspan(rank * k, k), value.span().subspan(rank * k, k)};
   }
 
-  /// The rank's values in int4.
+  /// The rank's values, coded in int4.
   std::span<std::byte> message(std::uint32_t rank) const {
     return coded.span().subspan(rank * coded_bytes, coded_bytes);
   }
@@ -68,7 +68,7 @@ struct Lists {
   std::size_t k;
   DeviceArray<std::uint32_t> index;
   DeviceArray<float> value;
-  std::size_t coded_bytes;  ///< of a rank
+  std::size_t coded_bytes;  ///< per rank
   DeviceArray<std::byte> coded;
   std::vector<Term> terms, coded_terms;
 };
@@ -88,12 +88,12 @@ struct Indices {
   Workspace workspace{kernels::cuda::kDeviceMemory};
 };
 
-/// Of sealing and decoding. The decoders of raw32 and eliasfano look at each index once more, to
-/// see that they ascend; those of eliasfano and bitmap clear their scratch.
+/// Rows of sealing and decoding. The decoders of raw32 and eliasfano read each index once more, to
+/// check that indices ascend; those of eliasfano and bitmap clear their scratch.
 void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   struct Coding {
     const char* name;
-    std::size_t decoded_bytes;  // of an index
+    std::size_t decoded_bytes;  // per index
     DeviceArray<std::byte> Indices::*message;
     decltype(&kernels::seal_raw32) seal;
     decltype(&kernels::raw32_decode) decode;
@@ -128,7 +128,7 @@ void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   }
 }
 
-/// Room for a list by owner.
+/// The output of split_by_owner.
 struct Split {
   static constexpr std::uint32_t kOwners = 8;
 
@@ -139,8 +139,8 @@ struct Split {
   DeviceArray<float> value;
 };
 
-/// The table of units is cleared, written, and read and written by the sums: 4 bytes a unit each
-/// time; the index is read twice.
+/// A split clears and writes the table of units, and its sums read and write the table: 4 bytes a
+/// unit each time. The split reads the index twice.
 void add_split(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   const auto room = std::make_shared<Split>(in);
   const auto bytes = static_cast<double>(20 * in.k + 16 * room->partition.units());

@@ -31,7 +31,7 @@ void add_copy_and_add(const CudaInputs& in, Rows& rows) {
   }
 }
 
-/// Each coding both ways.
+/// Rows of each coding, in both directions.
 void add_values(const CudaInputs& in, Rows& rows) {
   const auto message = std::make_shared<DeviceArray<std::byte>>(in.count * sizeof(float) + 8);
   for (const kernels::ValueCoding& coding : kernels::value_codings()) {
@@ -66,7 +66,7 @@ void add_values(const CudaInputs& in, Rows& rows) {
   }
 }
 
-/// Room for what is selected; with several owners, half of it for the list of own elements.
+/// The output of a selection; with several owners, half of it is the list of own elements.
 struct Selection {
   Selection(const CudaInputs& in, std::uint32_t owners)
       : partition(owners, in.count), index(in.k), own_index(in.k), value(in.k), own_value(in.k) {}
@@ -76,7 +76,7 @@ struct Selection {
     kernels::FeedbackSpans spans{s.gradient.span().first(in.count), s.residual.span()};
     std::size_t k = in.k;
     if (partition.owners() > 1) {
-      // As many own elements reach it as would be selected of them.
+      // As many own elements reach kBound as a selection would take of them.
       spans.own = {&partition, 0, 0, kBound, own_index.span(), own_value.span()};
       k = std::max<std::size_t>(k - k / partition.owners(), 1);
     }
@@ -88,20 +88,20 @@ struct Selection {
                                          .gradient_after = kernels::GradientAfter::fed});
   }
 
-  static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
+  static constexpr float kBound = 2.5F;  // on |acc|: one normal number in 80 reaches it
   kernels::Partition partition;
   DeviceArray<std::uint32_t> index, own_index;
   DeviceArray<float> value, own_value;
 };
 
-/// What was not selected would add up in the residual from round to round, and no bound be good for
-/// two of them: each round begins with a residual of zeros.
+/// Each round begins with a residual of zeros. Otherwise unselected elements would add up in the
+/// residual from round to round, and no bound would be good for two rounds.
 void clear_residual(const CudaInputs& in, std::size_t round) {
   const std::span<float> residual = in.set(round).residual.span();
   WINNOW_CUDA_TRY(cudaMemsetAsync(residual.data(), 0, residual.size_bytes(), in.stream.get()));
 }
 
-/// Candidates are written and read again, and the message is written: 8 bytes each time.
+/// A selection writes and reads the candidates, and writes the message: 8 bytes each time.
 void add_select(const CudaInputs& in, Rows& rows) {
   constexpr std::uint32_t kOwners = 8;
   const auto bytes = static_cast<double>(3 * in.count * sizeof(float) + 24 * in.k);
@@ -115,12 +115,12 @@ void add_select(const CudaInputs& in, Rows& rows) {
     WINNOW_CUDA_TRY(cudaMemsetAsync(in.set(round).state.data(), 0, sizeof(kernels::SelectBound),
                                     in.stream.get()));
   };
-  // A bound from a sample is not always good.
+  // A sample does not always give a good bound.
   rows.push_back({"feedback_select first step", bytes,
                   [&in, alone](std::size_t round) { alone->step(in, round); }, forget, passes,
                   true});
   const auto add_carried = [&](const char* name, const std::shared_ptr<Selection>& selection) {
-    // The rows share a state, but each has its own k: it learns its bound in the step before.
+    // The rows share a state, but each has its own k; so each learns its bound in a step before.
     const auto learn = [&in, selection](std::size_t round) {
       clear_residual(in, round);
       selection->step(in, round);
@@ -134,7 +134,7 @@ void add_select(const CudaInputs& in, Rows& rows) {
   add_carried("feedback_select of 8 owners", shared);
 }
 
-/// What reaches the bound of Selection goes to a list, which has room for all.
+/// The list has room for all elements that reach Selection's bound.
 void add_threshold(const CudaInputs& in, Rows& rows) {
   struct List {
     DeviceArray<std::uint32_t> index;

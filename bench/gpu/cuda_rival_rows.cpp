@@ -22,8 +22,8 @@ struct SortRoom {
 
 }  // namespace
 
-/// Without error feedback. The bytes are those that no selection can do without: each element read,
-/// the k largest written.
+/// The rivals have no error feedback. A row counts the bytes that every selection needs: it reads
+/// each element and writes the k largest.
 std::vector<CudaRow> rival_rows(const CudaInputs& in) {
   const auto room = std::make_shared<SortRoom>(in.count);
   const auto bytes = static_cast<double>(in.count * sizeof(float) + 8 * in.k);

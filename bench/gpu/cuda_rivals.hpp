@@ -10,7 +10,7 @@
 
 namespace winnow::bench {
 
-/// What sort_by_magnitude works on: device memory, `x.size()` elements each.
+/// The spans of sort_by_magnitude: device memory, `x.size()` elements each.
 struct SortJob {
   std::span<const float> x;
   std::span<std::uint32_t> keys = {}, sorted_keys = {}, positions = {}, sorted_positions = {};
@@ -19,7 +19,7 @@ struct SortJob {
 
 std::size_t sort_scratch(std::size_t count);
 
-/// The largest |x| first, with their positions, by cub::DeviceRadixSort.
+/// Sorts by |x|, the largest first, with positions, by cub::DeviceRadixSort.
 void sort_by_magnitude(const SortJob& job, cudaStream_t stream);
 
 }  // namespace winnow::bench

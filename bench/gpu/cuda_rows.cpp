@@ -36,7 +36,7 @@ CudaInputs::CudaInputs(cudaStream_t on, std::size_t elements, double density, st
     : stream(on),
       count(elements),
       k(static_cast<std::size_t>(std::ceil(density * static_cast<double>(elements)))) {
-  // Until a set's turn comes again, the others have passed through the cache.
+  // All other sets pass through the cache before a set's turn comes again.
   constexpr std::size_t kMostSets = 64;
   const std::size_t most = std::min(2 * l2_bytes / (count * sizeof(float)) + 1, kMostSets);
   for (std::uint32_t s = 0; s < most; ++s) sets.emplace_back(count, s, stream);

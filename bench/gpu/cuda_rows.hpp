@@ -13,21 +13,21 @@
 
 namespace winnow::bench {
 
-/// One line of bench_kernels_cuda. Functions are given the number of the round, by which inputs
-/// rotate, and enqueue on the stream of CudaRows.
+/// One line of bench_kernels_cuda. Each function takes the number of the round, by which inputs
+/// rotate, and enqueues on the stream of CudaRows.
 struct CudaRow {
   std::string name;
   double bytes;  ///< read and written in one round
   std::function<void(std::size_t)> work;
-  std::function<void(std::size_t)> prepare = {};  ///< before it, outside of the time
-  /// After it, outside of the time: how often a selection passed over the elements.
+  std::function<void(std::size_t)> prepare = {};  ///< before `work`, outside of the time
+  /// After `work`, outside of the time: how often a selection passed over the elements.
   std::function<std::uint32_t(std::size_t)> passes = {};
-  bool may_repair = false;  ///< its passes may be 2; else that is an error
+  bool may_repair = false;  ///< 2 passes are allowed; otherwise they are an error
 };
 
 struct CudaInputs;
 
-/// Owns what is measured, and its memory.
+/// Owns the rows and their memory.
 class CudaRows {
  public:
   CudaRows(cudaStream_t stream, std::size_t count, double density, std::size_t l2_bytes);

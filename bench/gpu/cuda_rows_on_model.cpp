@@ -1,8 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// What bench_kernels_cuda times, done on the model of a device: that each row does its work round
-// after round, and selects by bounds that are good.
+// Runs the work of bench_kernels_cuda on the model of a device: each row must do its work round
+// after round, and select by good bounds.
 #include <exception>
 #include <iostream>
 #include <winnow/error.hpp>
@@ -12,7 +12,7 @@
 
 namespace winnow::bench {
 
-/// CUB's, which the model has not.
+/// The rivals are CUB's, which the model lacks.
 std::vector<CudaRow> rival_rows(const CudaInputs&) {
   return {};
 }

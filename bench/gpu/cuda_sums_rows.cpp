@@ -13,11 +13,11 @@ namespace winnow::bench {
 
 namespace {
 
-/// What an owner of 8 does in a step of `balanced`: 7 ranks send it lists that lie evenly and
-/// rarely meet, and it selects as many of the sums as each sent.
+/// One of 8 owners in a step of `balanced`: 7 ranks send it lists that lie evenly and rarely meet,
+/// and it selects as many of the sums as each rank sent elements.
 struct Sums {
   static constexpr std::uint32_t kRanks = 8;
-  static constexpr float kBound = 2.5F;  // of |acc|: normal numbers reach it once in 80
+  static constexpr float kBound = 2.5F;  // on |acc|: one normal number in 80 reaches it
 
   explicit Sums(const CudaInputs& in)
       : partition(kRanks, in.count),
@@ -57,7 +57,8 @@ struct Sums {
             .most = most()};
   }
 
-  /// Feeds back and selects once: what reaches the bound is listed, and acc is in the residual.
+  /// Feeds back and selects once: lists own elements that reach the bound, and leaves acc in the
+  /// residual.
   void make_list(const CudaInputs& in) const {
     const DeviceArray<float> gradient(in.count), message(1);
     const DeviceArray<std::uint32_t> message_index(1);
@@ -96,7 +97,7 @@ struct Sums {
   DeviceArray<kernels::SelectResult> fed{1};
 };
 
-/// The same owner, where all sums that reach the bound are kept: room for all of them.
+/// An owner as in Sums, which keeps all sums that reach the bound and has room for all of them.
 struct KeptSums {
   KeptSums(const CudaInputs& in, std::shared_ptr<const Sums> of)
       : sums(std::move(of)),
@@ -154,8 +155,8 @@ CudaRow keep_row(const CudaInputs& in, const std::shared_ptr<const Sums>& sums,
 
 }  // namespace
 
-/// Of an entry the index is read twice and the value once, with acc; index and sum are written. Of
-/// the list each element is read, and a candidate written and, where k decides, read again.
+/// A step reads each entry's index twice, and its value and acc once, and writes index and sum. It
+/// reads each element of the list and writes a candidate, which it reads again if k decides.
 std::vector<CudaRow> sums_rows(const CudaInputs& in) {
   const auto sums = std::make_shared<const Sums>(in);
   const auto listed = static_cast<std::size_t>(sums->fed.download(in.stream)[0].listed);
