@@ -77,7 +77,7 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
   }
 }
 
-/// Elements of other types, other operations, and tensors apart in memory: dense.
+/// Elements of other types, other operations and tensors apart in memory travel dense.
 TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -98,7 +98,7 @@ TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
   });
 }
 
-/// In stream order, out of place, on the AllReducer's thread.
+/// The call runs in stream order, out of place, on the AllReducer's thread.
 TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
   constexpr std::size_t kCount = 3000;
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
@@ -118,16 +118,16 @@ TEST_F(DeviceTest, CallsInFlightFollowTheStream) {
   });
 }
 
-/// From a gradient of which nothing is kept to one that is kept whole, and back: messages of any
-/// size, and no allocation except in the first. The host waits for sizes that nobody knows in
-/// advance.
+/// The gradients go from one of which the threshold keeps nothing to one that it keeps whole, and
+/// back. So messages have any size, and only the first call allocates. The host waits for sizes
+/// that nobody knows in advance.
 TEST_F(DeviceTest, AThresholdKeepsNothingAndAll) {
   constexpr std::size_t kCount = 200'000;
   struct Plan {
     const char* compressor;
     const char* schedule;
     int ranks;
-    bool keeps = true;  // whether anything of these gradients is kept
+    bool keeps = true;  // whether the threshold keeps anything of these gradients
   };
   for (const auto& [compressor, schedule, ranks, keeps_any] :
        {Plan{"threshold", "gather", 1}, Plan{"threshold", "gather", 3},
@@ -170,7 +170,7 @@ TEST_F(DeviceTest, AThresholdKeepsNothingAndAll) {
   }
 }
 
-/// The ring, which serves if a deadline is set and the native collective has none.
+/// The ring serves if a deadline is set and the native collective has none.
 TEST_F(DeviceTest, TheRingRunsOnDeviceMemory) {
   for (const int ranks : {1, 2, 3}) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
@@ -194,7 +194,7 @@ void expect_refusal(const Call& call, const char* why) {
   EXPECT_THAT(call, ThrowsMessage<UsageError>(HasSubstr(why)));
 }
 
-/// Errors on every rank, even if only one is wrong.
+/// Every rank gets the error, even if only one rank is wrong.
 TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -310,7 +310,7 @@ TEST_F(DeviceTest, AnotherStreamWaitsForACall) {
   });
 }
 
-/// The host learns of a poisoned call when it asks; a call for which it did not wait counts later.
+/// The host learns of a poisoned call when it asks. A call for which it did not wait counts later.
 TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const Stream stream;
@@ -333,8 +333,9 @@ TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
   });
 }
 
-/// One rank's call in a graph, replayed with other gradients, also with a poisoned one. Each kernel
-/// takes microseconds to start, whatever it does: this many, and two clears.
+/// A graph holds one rank's call and replays it with other gradients, one of them poisoned. Each
+/// kernel takes microseconds to start, whatever it does, so the test counts them; a call also takes
+/// two clears.
 TEST_F(DeviceTest, AGraphReplaysACall) {
   constexpr std::size_t kCount = 3000;
   struct Case {
@@ -376,7 +377,8 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
   }
 }
 
-/// With several parameters: a clear and four kernels each, and a clear and four kernels for all.
+/// A call with several parameters takes a clear and four kernels for each, and a clear and four
+/// kernels for all.
 TEST_F(DeviceTest, AParameterTakesFourKernels) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -394,7 +396,8 @@ TEST_F(DeviceTest, AParameterTakesFourKernels) {
   EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 3 + 1U);
 }
 
-/// A call that a graph cannot hold is refused before anything is touched, and the capture goes on.
+/// The AllReducer refuses a call that a graph cannot hold before it touches anything, and the
+/// capture goes on.
 TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
   const Stream stream;
   const Exec place = stream.exec();

@@ -34,7 +34,7 @@ int device_of_this_thread() {
   return kernels::current_device(Place::cuda);
 }
 
-/// On a fresh thread that has chosen no device.
+/// Runs `body` on a fresh thread that has chosen no device.
 void on_fresh_thread(const std::function<void()>& body) {
   std::thread([&] { EXPECT_NO_THROW(body()); }).join();
 }
@@ -144,7 +144,7 @@ TEST_F(RanksOnDevices, CallsInFlightTouchTheirOwnAlone) {
   }
 }
 
-/// The thread that gives up a dead peer is another one.
+/// Another thread than the caller's gives up a dead peer.
 TEST_F(RanksOnDevices, ACallThatIsGivenUpTouchesItsOwnAlone) {
   run([](const std::shared_ptr<Transport>& transport) {
     const Stream stream;

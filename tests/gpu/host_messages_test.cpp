@@ -38,7 +38,7 @@ using conformance::soon;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-/// A rank of host memory over one of NCCL.
+/// A host-memory rank over an NCCL rank.
 struct Rank {
   Rank(int rank, int ranks, const std::string& path)
       : inner(nccl_transport(
@@ -288,7 +288,7 @@ TEST(SizesFirst, AreWaitedForNoLongerThanTheDeadline) {
     if (self.peer() == 0) return;
     world.recv(memory.span(), self.peer(), nullptr);
     (void)world.start(exchange.exec);
-    // Ends a wait that has no deadline.
+    // `rescue` ends a wait that has no deadline.
     std::promise<void> ended;
     const std::jthread rescue([&world, over = ended.get_future()] {
       if (over.wait_for(std::chrono::seconds(20)) == std::future_status::timeout) world.abort("");

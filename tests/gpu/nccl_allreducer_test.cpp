@@ -133,8 +133,8 @@ TEST_F(AllReducerOverNccl, EqualsReference) {
   }
 }
 
-/// Calls in a graph that every rank replays: the same bits as without a graph. Nothing in them
-/// waits for the device, which would end the capture. A poisoned replay poisons all ranks.
+/// A graph holds calls, and every rank replays it: the bits are those of calls without a graph. No
+/// call waits for the device, which would end the capture. A poisoned replay poisons all ranks.
 TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 5000;
@@ -175,8 +175,8 @@ TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
   });
 }
 
-/// A peer makes no more calls: the device stops waiting for it at the deadline, and what it waited
-/// with is back in the residual.
+/// A peer makes no more calls. The device stops waiting for it at the deadline, and the residual
+/// holds again what the waiting call took.
 TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
   constexpr std::size_t kCount = 5000;
   const Meeting meeting(2);
@@ -295,7 +295,8 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAGraph) {
   });
 }
 
-/// If a schedule's host waits for the device, it does so behind a call that nobody waited for.
+/// The host of a schedule that waits for the device also waits for an earlier call, for which
+/// nobody waited yet; it does so no longer than the deadline.
 TEST_F(AllReducerOverNccl, NobodyWaitsForEverForAnEarlierCall) {
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
@@ -416,7 +417,7 @@ TEST_F(AllReducerOverNccl, MinimumAndMaximumKnowZerosAndPassNaN) {
   }
 }
 
-/// NCCL's own allreduce, also for tensors that lie apart.
+/// NCCL's own allreduce serves dense calls, also for tensors that lie apart.
 TEST_F(AllReducerOverNccl, DenseIsNcclsOwn) {
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {

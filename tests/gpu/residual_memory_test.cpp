@@ -39,7 +39,7 @@ cudaMemoryType type_of(const void* memory) {
   return found.type;
 }
 
-/// Results and residuals of a rank by step. One step is poisoned, so that everything is put back.
+/// A rank's results and residuals, by step. One step is poisoned, so put-back restores everything.
 std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& transport,
                                           Options options, ResidualMemory memory) {
   options.residual_memory = memory;
@@ -80,7 +80,8 @@ std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& tran
   return seen;
 }
 
-/// Bits equal those in device memory, even if only some ranks ask for it.
+/// The bits equal those of residuals in device memory, even if only some ranks ask for pinned
+/// memory.
 TEST_F(ResidualMemoryOnDevice, PinnedResidualsHaveTheSameBits) {
   using Plan = std::pair<const char*, const char*>;
   for (const auto& [compressor, schedule] :
@@ -107,7 +108,7 @@ TEST_F(ResidualMemoryOnDevice, PinnedResidualsHaveTheSameBits) {
   }
 }
 
-/// A graph's kernels reach them, too.
+/// A graph's kernels reach pinned residuals, too.
 TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
   const Stream stream;
   const Exec place = stream.exec();

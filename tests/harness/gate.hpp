@@ -12,7 +12,7 @@
 
 namespace winnow::tests {
 
-/// Holds back what is enqueued behind it, on a stream of the model, until it opens.
+/// Until it opens, holds back all work that follows it on a stream of the model.
 class Gate {
  public:
   explicit Gate(kernels::cuda::StreamRef stream) {

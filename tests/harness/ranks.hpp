@@ -20,8 +20,8 @@ using RankBody = std::function<void(const std::shared_ptr<Transport>&)>;
 /// bodies.
 void run_ranks(int ranks, const RankBody& body);
 
-/// Likewise with several transports over the same ranks, for tests in which one is lost. A body may
-/// move from them; the others live until every rank is done. Not simulated.
+/// Runs `body` with several transports over the same ranks, for tests in which one transport is
+/// lost. A body may move from them; the others live until every rank is done. Not simulated.
 using RankBodyOfMany = std::function<void(std::span<std::shared_ptr<Transport>>)>;
 void run_ranks(int ranks, std::size_t transports, const RankBodyOfMany& body);
 

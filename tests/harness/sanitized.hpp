@@ -4,7 +4,7 @@
 
 namespace winnow::tests {
 
-/// Whether a sanitizer watches this program, which then takes several times longer: tests over many
+/// True if a sanitizer watches this program, which then takes several times longer: tests over many
 /// similar cases take fewer of them.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // by g++
 constexpr bool kSanitized = true;

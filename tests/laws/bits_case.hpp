@@ -27,7 +27,7 @@ struct BitsParameter {
   int dimensions = 2;
 };
 
-/// What one rank or all ranks have in one element at the second of three steps.
+/// An event in one element, on one rank or all ranks, at the second of three steps.
 enum class Event {
   none,
   nan,       ///< one rank has a NaN

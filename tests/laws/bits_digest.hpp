@@ -55,7 +55,7 @@ class BitsDigest {
     }
   }
 
-  /// Likewise for 16-bit elements, whose infinity is `infinity`.
+  /// Adds 16-bit elements, with any NaN as one; `infinity` is their infinity.
   void add_halves(std::span<const std::uint16_t> halves, std::uint16_t infinity) {
     add(halves.size());
     for (const std::uint16_t half : halves) {

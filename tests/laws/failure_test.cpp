@@ -54,7 +54,7 @@ class Kept {
 
 void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options& options,
                          int fail_at, bool dense_is_lost, bool others_may_end = false) {
-  // Adding up again what a lossy coding missed and sent rounds once for each.
+  // Put-back adds what a lossy coding missed to what it sent; each addition rounds once.
   const bool exact = compress::make_compressor(options.compressor)->codings().exact();
   const float rounding = exact ? 0 : 1e-6F;
   Kept<TestBucket> buckets;
@@ -63,7 +63,7 @@ void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options
     const auto transport =
         std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? fail_at : -1);
     Reducer reducer(transport, options);
-    // The schedule between nodes itself, with other starts.
+    // With one rail two levels are the schedule between nodes itself, with other starts.
     if (options.schedule.starts_with("two_level") && reducer.topology().rails() == 1) return;
     TestBucket& bucket = buckets.make(parameters);
     bucket.fill(Kind::normal, inner->rank(), 0);
@@ -156,8 +156,8 @@ TEST(Failure, InTheFirstRoundOfDoubling) {
   }
 }
 
-// Fails before supports are known; after values are taken but not sent; and after sums are known,
-// when what a coding missed of them must not stay.
+// The call fails before supports are known; after values are taken but not sent; or after sums are
+// known, when their coding errors must not stay.
 TEST(Failure, AtEachStartOfShared) {
   for (const char* compressor : {"topk:0.02", "topk:0.02,int8", "int4", "none"}) {
     for (int fail_at = 1; fail_at <= 3; ++fail_at) {
@@ -196,7 +196,8 @@ TEST(Failure, InALaterPartOfShared) {
   expect_nothing_lost_of_later_parts("shared", 15);
 }
 
-// Before anything has left a rank, and between nodes that have not received rank 0's gradient.
+// The call fails before anything has left a rank, or between nodes that have not received rank 0's
+// gradient.
 TEST(Failure, InTwoLevelsOfDoubling) {
   for (const int fail_at : {1, 2}) {
     expect_nothing_lost(kMixed,
@@ -208,8 +209,8 @@ TEST(Failure, InTwoLevelsOfDoubling) {
   }
 }
 
-// Before anything has left a rank; between nodes, after residuals have changed; and when the sums
-// go to each node's ranks, when other nodes' ranks may have theirs already.
+// The call fails before anything has left a rank; between nodes, after residuals have changed; or
+// when the sums go to each node's ranks, when other nodes' ranks may have theirs already.
 void expect_nothing_lost_in_two_levels(const char* schedule, int starts) {
   for (const char* compressor : {"topk:0.02", "int8"}) {
     const Options options{

@@ -62,7 +62,7 @@ TEST_P(Poison, PassesAndDoesNotStay) {
       for (std::size_t i = 0; i < residual.size(); ++i) {
         const float acc = gradient[p][i] + before[p][i];
         const float kept = std::isfinite(acc) ? acc : before[p][i];
-        // Adding up again what a lossy coding missed and sent rounds once for each.
+        // Put-back adds what a lossy coding missed to what it sent; each addition rounds once.
         const float rounding = exact || !std::isfinite(acc) ? 0 : 1e-6F;
         EXPECT_NEAR(residual[i], kept, rounding) << "parameter " << p << " position " << i;
       }
@@ -81,7 +81,8 @@ TEST_P(Poison, PassesAndDoesNotStay) {
   });
 }
 
-// In the first of many parts with others under way, in a middle one, and in the last.
+// The bad element is in the first of many parts with others under way, in a middle one, or in the
+// last.
 INSTANTIATE_TEST_SUITE_P(LawsGather, Poison,
                          testing::Values(Case{kNaN, 0, 0}, Case{kInf, 0, 4999}, Case{-kInf, 2, 7},
                                          Case{kNaN, 1, 0}, Case{kInf, 1, 299},

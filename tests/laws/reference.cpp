@@ -260,7 +260,7 @@ std::vector<std::vector<float>> Reference::balance() {
         if (entry.parameter != kGap) sums[entry.parameter][entry.element] += entry.value;
       }
     }
-    // Where nobody sent anything the sum is acc itself, even if -0.
+    // If no other rank sent anything, the sum is acc itself, even if -0.
     for (const Entry& entry : what[owner][owner]) {
       float& sum = sums[entry.parameter][entry.element];
       if (sum == 0 && entry.value == 0 && recipe_.density < 1) sum = entry.value;

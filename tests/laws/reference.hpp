@@ -36,7 +36,7 @@ struct Recipe {
   float decay = 1;
   bool balanced = false;  ///< the schedule; else gather
   bool doubling = false;  ///< the schedule
-  bool shared = false;    ///< likewise
+  bool shared = false;    ///< the schedule
   /// If set, keeps elements whose magnitude exceeds it; density is then ignored, but must not be 1.
   std::optional<float> threshold = {};
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
@@ -117,7 +117,7 @@ class TestBucket {
 std::vector<std::vector<std::vector<float>>> all_gradients(const std::vector<Parameter>& parameters,
                                                            Kind kind, int ranks, int step);
 
-/// Whether both hold the same bits; NaN equals NaN, -0 differs from 0.
+/// Returns whether both hold the same bits; NaN equals NaN, -0 differs from 0.
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
 }  // namespace winnow::tests

@@ -159,8 +159,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"fp16:stochastic", 1, Kind::heavy_tailed, kAverage, 1, 1, "balanced"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// From keeping nothing to keeping everything, and messages that carry all positions since that is
-// shorter.
+// The thresholds go from keeping nothing to keeping everything. Some messages carry all positions
+// since that is shorter.
 INSTANTIATE_TEST_SUITE_P(
     LawsThreshold, Sum,
     testing::Values(
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"threshold:2", 0, Kind::normal, kAverage, 0.9F, 1, "two_level:balanced", 2}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// From unions that stay short to those that carry every position at once.
+// Some unions stay short; others carry every position at once.
 INSTANTIATE_TEST_SUITE_P(
     LawsDoubling, Sum,
     testing::Values(Case{"none", 1, Kind::normal, kAverage, 1, 1, "doubling"},
@@ -322,7 +322,7 @@ TEST_P(SumOfParts, PiecesAreReducedLikeParameters) {
         EXPECT_TRUE(same_bits(std::span(residual).subspan(begin, size), left));
       }
     }
-    // In two levels with one rank per node: the schedule between nodes.
+    // Two levels with one rank per node report the schedule between nodes.
     EXPECT_TRUE(std::string_view(GetParam().second).ends_with(reducer.last().schedule));
   });
 }
@@ -364,7 +364,7 @@ TEST_P(Conservation, GlobalMassIsKeptAtEachPosition) {
     for (std::size_t i = 0; i < kCount; ++i) {
       double left = 0;
       for (std::size_t r = 0; r < size; ++r) left += residuals[r * kCount + i];
-      // What a lossy coding leaves behind can be as large as anything in its block.
+      // A lossy coding can leave behind an error as large as any value of its block.
       const double size_of_terms = lossy ? largest : terms[i];
       const double bound =
           6 * static_cast<double>(size) * std::ldexp(1.0, -23) * size_of_terms + 1e-300;

@@ -172,8 +172,8 @@ std::size_t no_scratch(const Exec&, Args...) {
 /// Launches copy the terms themselves.
 void keep_terms(const Exec&, PlacedTerms&, std::uint64_t) {}
 
-/// A device leaves the gradient as it was where it need not be zero, but NaN where acc is not
-/// finite.
+/// If the gradient need not become zero, a device leaves it as it was, but makes it NaN where acc
+/// is not finite.
 template <auto operation, class Job>
 void enqueue_feedback(const Exec& exec, const Job& job) {
   launch(exec, [=](const Exec& host) {
@@ -189,7 +189,7 @@ void enqueue_feedback(const Exec& exec, const Job& job) {
   });
 }
 
-/// So the sums cannot rely on zeros.
+/// A device may leave the gradient as it was, so the sums cannot rely on zeros.
 void enqueue_sum(const Exec& exec, const OrderedSumJob& job) {
   OrderedSumJob dense = job;
   dense.sum_is_fed = false;

@@ -195,7 +195,7 @@ struct CUevent_st {
   bool timed;
   int device;
 
-  /// Whether it belongs to an unfinished capture: nobody may query it then.
+  /// Returns whether the event belongs to an unfinished capture: nobody may query it then.
   bool captured() const { return capture != nullptr && !capture->streams.empty(); }
 };
 

@@ -79,7 +79,7 @@ cudaPointerAttributes look_up(const Lock& lock, const void* memory);
 
 /// Records an error for cudaGetLastError.
 cudaError_t said(cudaError_t status);
-/// Whether the stream exists and is not destroyed.
+/// Returns whether the stream exists and is not destroyed.
 bool exists(const Lock& lock, const CUstream_st* stream);
 /// This thread's mode.
 extern thread_local cudaStreamCaptureMode capture_mode;
@@ -88,7 +88,7 @@ extern thread_local cudaStreamCaptureMode capture_mode;
 bool breaks_captures(const Lock& lock);
 /// Waits for everything that this thread has enqueued.
 cudaError_t wait_for_device(Lock& lock);
-/// Why a kernel failed, or empty.
+/// Returns why a kernel failed, or an empty text.
 const std::string& launch_problem(const Lock& lock);
 /// Enqueues work, or records it for a graph.
 cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
@@ -104,9 +104,9 @@ cudaError_t launch_kernel(CUstream_st* stream, std::function<void()> run);
 
 /// Enqueues work that another thread does; not in a capture.
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);
-/// Whether everything before it on its stream is done.
+/// Returns whether everything before the work on its stream is done.
 bool is_first(const Lock& lock, const StreamWork& work);
-/// Marks it as done or given up.
+/// Marks the work as done or given up.
 void finish(const Lock& lock, StreamWork& work);
 
 }  // namespace winnow::tests

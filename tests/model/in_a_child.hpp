@@ -11,8 +11,8 @@
 
 namespace winnow::tests {
 
-/// Whether `works` returns true in its own process. Crashing, throwing or returning false is
-/// failure: a kernel without a barrier may write anywhere.
+/// Returns whether `works` returns true in its own process. Crashing, throwing or returning false
+/// is failure: a kernel without a barrier may write anywhere.
 inline bool works_in_a_child(const std::function<bool()>& works) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -131,7 +131,7 @@ TEST(Planner, SecondsFollowTheSlowestLevel) {
   }
 }
 
-// Compares with a simulation of the messages, which models ports instead of adding up.
+// Compares with a simulation of the messages, which models ports; the planner adds up times.
 TEST(Planner, RanksThatShareAPortWaitForEachOther) {
   const auto made = compress::make_compressor("topk:0.01");
   const auto expect_simulated = [&](const Topology& topology, const char* links) {
@@ -235,7 +235,7 @@ TEST(Planner, AParameterKeepsItsPieces) {
   for (const auto& part : alone.parts) part.part.pieces.front().state->mark_dirty();
   const compress::PieceState* const before = parameters.at(1).pieces.data();
 
-  // For a whole bucket, and for a refused plan.
+  // A plan for a whole bucket keeps the pieces, and so does a refused plan.
   for (const char* schedule : {"dense", "gather", "least_bytes"}) {
     const comm::Bucket together = plan(two, {.schedule = schedule, .max_part = 4'000'000});
     std::size_t pieces = 0;

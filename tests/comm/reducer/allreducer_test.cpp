@@ -335,7 +335,7 @@ TEST(Usage, CallsInDifferentOrderAreAnErrorNotAHang) {
       if (!odd) {
         EXPECT_EQ(kept(1), before + 1.0F);
       }
-      // From then on nothing is touched.
+      // From then on calls touch nothing.
       const std::vector<float> untouched = a;
       const float residual = kept(1);
       EXPECT_THROW(reducer.all_reduce(a, 1), CommError);

@@ -28,7 +28,8 @@ Deadline soon() {
   return Deadline::after(std::chrono::seconds(60));
 }
 
-/// From -7 to 7, so that the product over 7 ranks is exact in float32; integers take any value.
+/// Floats go from -7 to 7, so that the product over 7 ranks is exact in float32; integers take any
+/// value.
 template <class T>
 T element(int rank, std::uint64_t i) {
   std::uint64_t hash =

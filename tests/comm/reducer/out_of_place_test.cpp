@@ -145,7 +145,7 @@ TEST_P(OutOfPlace, EqualsInPlace) {
   }
 }
 
-// Called like MPI_Allreduce: a const tensor in, another one out.
+// The caller passes a const tensor and another one for the result, as to MPI_Allreduce.
 TEST(OutOfPlaceCall, TakesWhatIsConst) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {

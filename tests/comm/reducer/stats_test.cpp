@@ -153,7 +153,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         EXPECT_EQ(sum.allocations, totals.allocations);
         EXPECT_EQ(sum.measured, totals.measured);
         EXPECT_EQ(sum.nonzero, totals.nonzero);
-        // Sums of doubles, in another order.
+        // The sums are doubles, added up in another order.
         EXPECT_NEAR(sum.select_seconds, totals.select_seconds, 1e-9);
         EXPECT_NEAR(sum.encode_seconds, totals.encode_seconds, 1e-9);
         EXPECT_NEAR(sum.exchange_seconds, totals.exchange_seconds, 1e-9);

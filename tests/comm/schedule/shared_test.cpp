@@ -148,7 +148,8 @@ TEST(Shared, NothingIsLeftAtTheSupport) {
   }
 }
 
-// Likewise between nodes, on every rank: k of the node sums of each rail.
+// Between nodes, too, no rank keeps a residual where a sum was made: k of the node sums of each
+// rail get sums.
 TEST(Shared, NothingIsLeftAtTheSupportInTwoLevels) {
   for (const char* text : {"1x3", "2x2", "3,1,2", "4x2"}) {
     SCOPED_TRACE(text);

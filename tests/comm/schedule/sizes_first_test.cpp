@@ -18,7 +18,7 @@
 namespace winnow::tests {
 namespace {
 
-/// Counts what is sent; the test decides whether sizes travel.
+/// Counts what the rank sends; the test decides whether sizes travel.
 class CountingTransport final : public ForwardingTransport {
  public:
   CountingTransport(std::shared_ptr<Transport> inner, bool sizes_travel)

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Special to two levels: residuals outside of what a rank serves, bytes that stay within nodes, and
-// when the planner chooses them.
+// Tests what is special to two levels: residuals outside of what a rank serves, bytes that stay
+// within nodes, and when the planner chooses two levels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ namespace {
 
 const std::vector<Parameter> kParameters = {{1, 5000}, {3, 2001}};
 
-// A poisoned call leaves each gradient with its own rank, also where another rank serves it. The
-// next call sends it, and no rank keeps anything of what it does not serve.
+// A poisoned call leaves each gradient with its own rank, even if another rank serves it. The next
+// call sends the gradient, and no rank keeps anything of what it does not serve.
 TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
     const int rank = transport->rank();
@@ -50,8 +50,8 @@ TEST(TwoLevel, WhatWaitsElsewhereIsSentWithTheNextCall) {
   });
 }
 
-// Likewise if the residual comes from another schedule's calls of the same parameters: a bucket too
-// small to be compressed alone would be dense.
+// The next call also sends a residual that comes from another schedule's calls of the same
+// parameters: a bucket too small to be compressed alone would be dense.
 TEST(TwoLevel, ParametersMayChangeTheirBucket) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
     Reducer reducer(transport, {.compressor = "topk:0.1",
@@ -78,7 +78,7 @@ TEST(TwoLevel, ParametersMayChangeTheirBucket) {
     for (const auto& parameter : all) {
       for (const float left : reducer.residual(parameter.id)) in -= left;
     }
-    // Over all ranks: their gradients are equal, their residuals are not.
+    // Adds up over all ranks: their gradients are equal, their residuals are not.
     std::vector<double> left(static_cast<std::size_t>(transport->size()));
     Workspace workspace;
     transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(&in, 1)),
@@ -148,8 +148,9 @@ std::vector<Ended> run_steps(const Topology& topology, const Options& options) {
   return ended;
 }
 
-// With one rank per node it is the schedule between nodes: the same bits and bytes, and no scratch
-// for copies of the gradient. A single node of two ranks makes it two-level again.
+// With one rank per node two levels are the schedule between nodes: the same bits and bytes, and no
+// scratch for copies of the gradient. A single node of two ranks makes the schedule two-level
+// again.
 TEST(TwoLevel, IsFlatWithOneRankOnEveryNode) {
   for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
     SCOPED_TRACE(inner);
@@ -216,7 +217,8 @@ TEST(TwoLevel, StatsCountWhatLeavesTheNode) {
   }
 }
 
-// For long messages only: short ones do not pay for the gradients that travel within nodes.
+// least_bytes takes two levels for long messages only: short ones do not pay for the gradients that
+// travel within nodes.
 TEST(TwoLevel, TheFewestBytesAreItsWhereItSparesTheNetwork) {
   run_worlds("two_level", [&](const std::shared_ptr<Transport>& transport) {
     for (const char* compressor : {"int8", "topk:0.001"}) {

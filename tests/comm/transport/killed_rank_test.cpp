@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   const auto residual = reducer.residual(0);
   for (std::size_t i = 0; i < kCount; ++i) {
     expect(gradient[i] == 0, "the bucket reads zero");
-    // Ties went to the first tenth: it was sent by the first call, the rest waited.
+    // Ties went to the first tenth: the first call sent it, and the rest waited.
     expect(residual[i] == (i < kCount / 10 ? 2.0F : 3.0F), "the residual holds everything");
   }
 

@@ -34,7 +34,7 @@ std::vector<std::byte> message_of(int from, int to, std::size_t bytes) {
   return message;
 }
 
-/// Whether every message of `bytes` bytes reached every rank intact.
+/// Returns whether every message of `bytes` bytes reaches every rank intact.
 bool arrives(winnow::Transport& transport, std::size_t bytes) {
   const int rank = transport.rank(), size = transport.size();
   std::vector<std::vector<std::byte>> out, in;

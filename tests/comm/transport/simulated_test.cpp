@@ -90,7 +90,7 @@ TEST(SimulatedTime, RanksThatShareAnUplinkTakeTurns) {
 TEST(SimulatedTime, IncastIsSerial) {
   EXPECT_EQ(send_between(world_of("4x1"), 100, {{1, 0}, {2, 0}, {3, 0}}).seconds,
             (Times{303, 100, 100, 100}));
-  // Also to different ranks of one node.
+  // Messages to different ranks of one node wait for each other, too.
   EXPECT_EQ(send_between(world_of("2,1,1"), 100, {{2, 0}, {3, 1}}).seconds,
             (Times{103, 203, 100, 100}));
   // Within a node each rank has its own port.
@@ -395,7 +395,7 @@ TEST(SimulatedError, BothRanksLearnThatAMessageIsTooLong) {
 }
 
 TEST(SimulatedError, MessagesThatNobodyReceivedAreAnError) {
-  // Has left entirely, has not begun to leave, has not been started.
+  // The message has left entirely, has not begun to leave, or has not been started.
   for (const double seconds : {50.0, 0.0, -1.0}) {
     const std::string text = thrown_by([&] {
       (void)world_of("3x1").run([&](const Rank& rank) {

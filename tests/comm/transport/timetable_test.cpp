@@ -37,7 +37,8 @@ TEST(Timetable, EqualsASortedSet) {
   std::set<std::pair<double, std::uint32_t>> sorted;
   std::vector<double> times(kSize, -1);
   for (int step = 0; step < 20000; ++step) {
-    // Often picks one due now, as a simulation does, from few different times, so that many tie.
+    // The test often picks a number due now, as a simulation does, from few different times, so
+    // that many tie.
     const bool first = !sorted.empty() && random() % 2 == 0;
     const auto number =
         first ? sorted.begin()->second : static_cast<std::uint32_t>(random() % kSize);
