@@ -24,9 +24,9 @@
 #include <winnow/topology.hpp>
 
 #include "compress/compressor.hpp"
+#include "tests/gpu/device_memory.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
-#include "tests/harness/device_memory.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/gate.hpp"
 #include "tests/harness/reducer.hpp"

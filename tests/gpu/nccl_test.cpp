@@ -27,9 +27,9 @@
 #include "kernels/arithmetic/reduce.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/reduce.hpp"
+#include "tests/gpu/device_memory.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
-#include "tests/harness/device_memory.hpp"
 #include "tests/harness/graph.hpp"
 
 namespace winnow::tests {
