@@ -158,7 +158,7 @@ TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
   for (const char* inner : {"gather", "doubling", "balanced", "shared"}) {
     const std::string named = std::string("two_level:") + inner;
     const Prediction flat = predict(scenario(4, 1, 100'000, "topk:0.1", inner));
-    const Prediction two_level = predict(scenario(4, 1, 100'000, "topk:0.1", named.c_str()));
+    const Prediction two_level = predict(scenario(4, 1, 100'000, "topk:0.1", named));
     EXPECT_EQ(two_level.seconds, flat.seconds);
     EXPECT_EQ(two_level.wire_bytes, flat.wire_bytes);
   }
