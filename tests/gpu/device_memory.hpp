@@ -8,6 +8,7 @@
 #include <span>
 #include <winnow/conformance/world.hpp>
 
+#include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "tests/harness/device.hpp"
 
@@ -18,8 +19,11 @@ namespace winnow::tests {
 class DeviceMemory final : public conformance::Memory {
  public:
   DeviceMemory() = default;
-  /// After a failure copies may still be enqueued.
-  ~DeviceMemory() override { (void)cudaStreamSynchronize(stream_.get()); }
+  /// After a failure copies may still be enqueued, on streams of the transport too.
+  ~DeviceMemory() override {
+    const kernels::DeviceScope scope(device_);
+    (void)cudaDeviceSynchronize();
+  }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
@@ -50,6 +54,7 @@ class DeviceMemory final : public conformance::Memory {
     stream.synchronize();
   }
 
+  int device_ = kernels::current_device(Place::cuda);
   Stream stream_, other_;
   Workspace device_workspace_{kernels::cuda::kDeviceMemory};
   Workspace pinned_workspace_{kernels::pinned_memory()};

@@ -4,7 +4,7 @@
 // without a GPU. Kernels run on a model of the SIMT machine (simt_launch.cpp), or the host's bodies
 // replace them (bodies_on_stream.cpp); the host's side, which allocates, enqueues and waits, is the
 // real code. Device memory is host memory that starts as garbage. A wait for the device waits for
-// the streams of the calling thread.
+// the streams of the calling thread, and runs what may run in those of other threads.
 //
 // Work runs as late as it may: in the calls that wait or ask for it, each stream in order, and no
 // stream before it must. So code that reads a result too early, or without an order between
@@ -123,13 +123,15 @@ bool breaks_captures(const Lock&) {
 }
 
 cudaError_t wait_for_device(Lock& lock) {
-  std::vector<std::shared_ptr<StreamWork>> last;
+  std::vector<std::shared_ptr<StreamWork>> own, others;
   for (const auto& stream : streams) {
-    if (stream->maker == std::this_thread::get_id()) last.push_back(last_of(*stream));
+    const bool is_own = stream->maker == std::this_thread::get_id();
+    if (!stream->queue.empty()) (is_own ? own : others).push_back(last_of(*stream));
   }
-  for (const auto& work : last) {
+  for (const auto& work : own) {
     if (const cudaError_t status = wait(lock, work); status != cudaSuccess) return status;
   }
+  for (const auto& work : others) (void)pass(lock, *work);
   return cudaSuccess;
 }
 
@@ -181,8 +183,9 @@ std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock&, CUstream_st* stream) 
 bool is_first(const Lock&, const StreamWork& work) {
   return !work.stream->queue.empty() && work.stream->queue.front().get() == &work;
 }
-void finish(const Lock&, StreamWork& work) {
-  complete(work);
+void finish(const Lock& lock, StreamWork& work) {
+  if (is_first(lock, work)) return complete(work);
+  work.run = [] {};
 }
 
 }  // namespace winnow::tests

@@ -106,7 +106,7 @@ cudaError_t launch_kernel(CUstream_st* stream, std::function<void()> run);
 std::shared_ptr<StreamWork> enqueue_elsewhere(const Lock& lock, CUstream_st* stream);
 /// Returns whether everything before the work on its stream is done.
 bool is_first(const Lock& lock, const StreamWork& work);
-/// Marks the work as done or given up.
+/// Marks the work as done or given up; if others are before it, it is done in its turn.
 void finish(const Lock& lock, StreamWork& work);
 
 }  // namespace winnow::tests

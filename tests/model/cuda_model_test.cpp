@@ -1,12 +1,15 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // The model of the CUDA runtime reveals a host that waits for too little.
+#include "tests/model/cuda_model.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <vector>
 #include <winnow/error.hpp>
@@ -101,6 +104,29 @@ TEST(CudaModel, OnlyAnOrderLetsOneStreamWaitForTheOther) {
     EXPECT_EQ(count.download(after)[0], ordered ? 1U : 0U);
     before.synchronize();
   }
+}
+
+TEST(CudaModel, WorkThatIsGivenUpEndsInItsTurn) {
+  const Stream stream;
+  const DeviceArray<std::uint32_t> count(1);
+  clear(stream.exec(), count.data());
+  launch<Count>(stream.exec(), 3, {count.data()});
+  {
+    const Lock lock(model_mutex);
+    finish(lock, *enqueue_elsewhere(lock, stream.get()));
+  }
+  stream.synchronize();
+  EXPECT_EQ(*count.data(), 3U);
+}
+
+TEST(CudaModel, FreeingWaitsForStreamsThatOtherThreadsMade) {
+  const DeviceArray<std::uint32_t> count(1);
+  std::unique_ptr<Stream> stream;
+  std::thread([&] { stream = std::make_unique<Stream>(); }).join();
+  clear(stream->exec(), count.data());
+  launch<Count>(stream->exec(), 3, {count.data()});
+  { const DeviceArray<std::byte> freed(1); }
+  EXPECT_EQ(*count.data(), 3U);
 }
 
 TEST(CudaModel, AnEventStandsWhereItWasRecorded) {
