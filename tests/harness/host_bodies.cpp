@@ -18,6 +18,7 @@ void for_each_body(const std::function<void(const Exec& exec)>& body) {
   }
   const auto with_threads = [&] {
     for (const int threads : {1, 2, 3}) {
+      if (kSanitized && threads == 2) continue;
       SCOPED_TRACE(testing::Message() << threads << " threads");
       body({.threads = threads, .workspace = &workspace});
     }

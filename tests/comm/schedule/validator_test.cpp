@@ -44,8 +44,8 @@ Topology shape_of(int ranks) {
 
 constexpr int kMostRanks = kSanitized ? 17 : 64;
 
-/// Tests every compressor; other topologies get one, since the work grows with the square of the
-/// ranks.
+/// Tests every compressor and the order of sums; the others get one compressor, since the work
+/// grows with the square of the ranks.
 bool is_thorough(const Topology& topology) {
   constexpr std::array kLarge = {24, 31, 32, 33, 47, 63, 64};  // mostly about powers of two
   return topology.ranks() <= 17 || std::ranges::find(kLarge, topology.ranks()) != kLarge.end();
@@ -131,7 +131,8 @@ TEST_P(Validator, SumsEveryContributionExactlyOnce) {
   constexpr std::size_t kSteps = 3;
   for (const Topology& topology : shapes()) {
     SCOPED_TRACE("topology " + topology.to_string());
-    for (const char* compressor : {"none", "topk:0.02"}) {
+    for (const std::string compressor : {"none", "topk:0.02"}) {
+      if (compressor == "none" && !is_thorough(topology)) continue;
       SCOPED_TRACE(compressor);
       std::vector<Gradients> steps(kSteps, Gradients(static_cast<std::size_t>(topology.ranks())));
       std::vector<std::vector<double>> left;  // by parameter: sent but not yet received
@@ -231,9 +232,9 @@ std::vector<std::vector<std::vector<float>>> expected_sums(std::string_view sche
 
 TEST_P(Validator, SumsInTheDocumentedOrder) {
   for (const Topology& topology : shapes()) {
+    if (!is_thorough(topology)) continue;
     SCOPED_TRACE("topology " + topology.to_string());
     for (const double density : {1.0, 0.1}) {
-      if (density == 1 && !is_thorough(topology)) continue;
       std::vector<Gradients> steps;
       for (int step = 0; step < 2; ++step)
         steps.push_back(all_gradients(kParameters, Kind::normal, topology.ranks(), step));
