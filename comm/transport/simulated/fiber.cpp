@@ -4,6 +4,7 @@
 #include "comm/transport/simulated/fiber.hpp"
 
 #include <cxxabi.h>
+#include <dlfcn.h>
 #include <sanitizer/common_interface_defs.h>
 #include <sanitizer/tsan_interface.h>
 #include <sys/mman.h>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -91,6 +93,22 @@ struct FloatMode {
 #endif
 };
 
+using Jump = void (*)(std::decay_t<std::jmp_buf>, int);
+
+/// _longjmp() to a stack that will come back to this one. AddressSanitizer's own takes the frames
+/// of this stack for gone and forgets all that it knows of them, which takes longer than a kernel's
+/// thread between two barriers; so it gets libc's. Called by a pointer, lest the compiler tell
+/// AddressSanitizer the same.
+Jump jump() {
+  static const Jump found = [] {
+    const bool is_asan = __sanitizer_start_switch_fiber != nullptr;
+    void* const of_libc =
+        is_asan && __tsan_switch_to_fiber == nullptr ? ::dlsym(RTLD_NEXT, "_longjmp") : nullptr;
+    return of_libc == nullptr ? Jump(&_longjmp) : reinterpret_cast<Jump>(of_libc);
+  }();
+  return found;
+}
+
 /// One end of a switch: where it stands while the other runs, and what the sanitizers call it.
 struct Side {
   std::jmp_buf place{};
@@ -146,6 +164,7 @@ struct Fiber::Impl {
         __sanitizer_start_switch_fiber(fake_stack, to.bottom, to.size);
       if (__tsan_switch_to_fiber != nullptr) __tsan_switch_to_fiber(to.tsan, 0);
       if (!std::exchange(started, true)) ::setcontext(&start);
+      if (fake_stack != nullptr) jump()(to.place, 1);
       _longjmp(to.place, 1);
     }
     from.float_mode.restore();
