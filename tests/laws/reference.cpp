@@ -83,7 +83,7 @@ Reference::Reference(int ranks, std::vector<Parameter> parameters, const Recipe&
   for (auto& rank : residuals_) {
     for (const Parameter& parameter : parameters_) rank.emplace_back(parameter.count, 0.0F);
   }
-  if (recipe_.two_level) rails_ = make_rails();
+  if (recipe_.two_level) rails_ = make_rails(*recipe_.two_level);
 }
 
 std::uint64_t Reference::kept(std::uint64_t count) const {
@@ -155,7 +155,7 @@ std::vector<Reference::Entry> Reference::code(std::vector<Entry>& entries, std::
 
 std::vector<std::vector<float>> Reference::step(
     const std::vector<std::vector<std::vector<float>>>& gradients) {
-  if (!rails_.empty()) return step_in_two_levels(gradients);
+  if (recipe_.two_level) return step_in_two_levels(*recipe_.two_level, gradients);
   for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
     for (std::size_t p = 0; p < parameters_.size(); ++p) {
       for (std::size_t i = 0; i < parameters_[p].count; ++i) {
@@ -377,8 +377,7 @@ std::vector<std::vector<float>> Reference::share() {
 }
 
 /// Equal ranges of the elements of all parameters, concatenated.
-std::vector<Reference::Rail> Reference::make_rails() const {
-  const Topology& topology = *recipe_.two_level;
+std::vector<Reference::Rail> Reference::make_rails(const Topology& topology) const {
   std::uint64_t count = 0;
   for (const Parameter& parameter : parameters_) count += parameter.count;
   std::vector<Rail> rails;
@@ -408,8 +407,7 @@ std::vector<Reference::Rail> Reference::make_rails() const {
 
 /// Sums nodes in rank order, then between the nodes.
 std::vector<std::vector<float>> Reference::step_in_two_levels(
-    const std::vector<std::vector<std::vector<float>>>& gradients) {
-  const Topology& topology = *recipe_.two_level;
+    const Topology& topology, const std::vector<std::vector<std::vector<float>>>& gradients) {
   std::vector<std::vector<float>> sums;
   for (const Parameter& parameter : parameters_) sums.emplace_back(parameter.count);
   const float factor = recipe_.op == ReduceOp::average ? 1.0F / static_cast<float>(ranks_) : 1.0F;

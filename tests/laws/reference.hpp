@@ -87,9 +87,9 @@ class Reference {
     std::vector<Stretch> stretches;
     std::unique_ptr<Reference> inner;  // its ranks are the nodes
   };
-  std::vector<Rail> make_rails() const;
+  std::vector<Rail> make_rails(const Topology& topology) const;
   std::vector<std::vector<float>> step_in_two_levels(
-      const std::vector<std::vector<std::vector<float>>>& gradients);
+      const Topology& topology, const std::vector<std::vector<std::vector<float>>>& gradients);
 
   int ranks_;
   std::vector<Parameter> parameters_;
