@@ -50,7 +50,8 @@ struct NcclMeeting {
 //
 // Graphs. NCCL keeps a communicator, aborted or not, until every CUDA graph that holds its work is
 // gone, so destroy graphs first. If some remain, the communicator ends in the background when they
-// go; abort() and the destructor do not wait for it.
+// go; abort() and the destructor do not wait for it. A process that exits waits for that, 5 s at
+// most.
 //
 // subset() is ncclCommSplit. All ranks of the parent call it, each with its own group, and wait up
 // to 600 s for their started work and for each other. A rank that names no valid group takes part

@@ -85,6 +85,7 @@ struct World {
 std::map<std::uint64_t, std::shared_ptr<World>> worlds;  // by unique id
 std::uint64_t ids = 0;
 std::set<const ncclComm*> living;
+std::size_t ending = 0;  // communicators that a call ends at present
 std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 
 }  // namespace
@@ -225,13 +226,15 @@ void end(ncclComm* comm, bool abort) {
   {
     const Lock lock(mutex);
     (abort ? comm->aborted : comm->ending) = true;
-    living.erase(comm);
+    ending += living.erase(comm);
     if (comm->part != nullptr) *comm->part = nullptr;
     changed.notify_all();
   }
   while (is_in_graph(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   comm->runner.join();
   delete comm;
+  const Lock lock(mutex);
+  --ending;
 }
 
 }  // namespace
@@ -514,6 +517,11 @@ namespace winnow::tests {
 void fail_next(NcclJob job, int rank) {
   const Lock lock(mutex);
   failing.insert({job, rank});
+}
+
+std::size_t living_communicators() {
+  const Lock lock(mutex);
+  return living.size() + ending;
 }
 
 std::string why_no_nccl_ranks() {

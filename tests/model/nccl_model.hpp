@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+
 namespace winnow::tests {
 
 enum class NcclJob { connect, split };
@@ -9,5 +11,8 @@ enum class NcclJob { connect, split };
 /// In the model of NCCL: the next such job of `rank` fails once all ranks have come, on that rank
 /// only.
 void fail_next(NcclJob job, int rank);
+
+/// Communicators of the model that have not ended.
+std::size_t living_communicators();
 
 }  // namespace winnow::tests

@@ -3,11 +3,14 @@
 #include "comm/transport/nccl/communicator.hpp"
 
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
+#include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -85,6 +88,45 @@ void finish(ncclComm_t comm) {
   if (state != ncclSuccess || ncclCommDestroy(comm) != ncclSuccess) (void)ncclCommAbort(comm);
 }
 
+/// Threads that end communicators. A process that exits waits for them a while, since what they
+/// call is about to go.
+class Endings {
+ public:
+  /// Runs `work` in a thread. Throws std::system_error if there can be none.
+  static void start(const std::function<void()>& work) {
+    static const Endings kEndings;
+    const std::shared_ptr<State> state = kEndings.state_;
+    const std::lock_guard lock(state->mutex);
+    std::thread([state, work] {
+      work();
+      const std::lock_guard done(state->mutex);
+      --state->under_way;
+      state->changed.notify_all();
+    }).detach();
+    ++state->under_way;
+  }
+
+  Endings(const Endings&) = delete;
+  Endings& operator=(const Endings&) = delete;
+  ~Endings() {
+    if (::getpid() != state_->process) return;  // the threads are those of the parent
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait_for(lock, kPatience, [&] { return state_->under_way == 0; });
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int under_way = 0;
+    pid_t process = ::getpid();
+  };
+
+  Endings() = default;
+
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
 /// Removes the file in its destructor.
 class Removal {
  public:
@@ -120,11 +162,11 @@ void NcclCommunicator::leave(void (*end)(ncclComm_t)) noexcept {
     return;
   }
   try {
-    std::thread([work, device = device_] {
+    Endings::start([work, device = device_] {
       kernels::stay_on(device);
       work();
-    }).detach();
-  } catch (const std::system_error&) {
+    });
+  } catch (const std::exception&) {  // there can be no further thread
     work();
   }
 }
