@@ -50,23 +50,7 @@ std::uint16_t Compressor::open_all(const Exec& exec, std::span<const Incoming> i
 
 MessageView Compressor::open(const Exec& exec, std::span<const std::byte> message,
                              const Expected& expected, int sender) const {
-  const Incoming incoming{message, expected, sender};
-  MessageView view;
-  (void)open_all(exec, {&incoming, 1}, {&view, 1});
-  return view;
-}
-
-MessageView Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
-                              const MessageView& second) const {
-  return compress::merge(exec, header, first, second, codings_);
-}
-
-void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const {
-  compress::pack(exec, sum, out, codings_of(sum.header.kind));
-}
-
-void Compressor::announce(const Exec& exec, const Header& header, std::span<std::byte> out) const {
-  seal(exec, header, {}, out, codings_);
+  return compress::open(exec, message, expected, sender, codings_of(expected.header.kind));
 }
 
 std::size_t most_message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {
@@ -81,6 +65,7 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
   part.owner_k.assign(self == Part::kNobody ? 0 : owners, 0);
   part.k = part.most_k = 0;
   part.variable_k = compressor.variable_k();
+  part.drawn = compressor.draws();
   for (Piece& piece : part.pieces) {
     const std::uint64_t size = piece.elements.size();
     part.most_k += compressor.kept(size);
@@ -90,10 +75,11 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
     piece.k = static_cast<std::uint32_t>(compressor.kept(size - piece.own_count));
     part.k += piece.k;
   }
-  if (!compressor.keeps_all() && !part.variable_k) return;
-  part.k = part.most_k = part.count;  // gaps travel too
+  if (!compressor.knows_support() && !part.variable_k) return;
+  // Chosen from a message, not from a piece: gaps travel too.
+  part.k = part.most_k = compressor.kept(part.count);
   for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
-    part.owner_k[owner] = part.partition.local_count(owner);
+    part.owner_k[owner] = compressor.kept(part.partition.local_count(owner));
   }
 }
 

@@ -88,6 +88,10 @@ class Compressor {
   }
   /// Whether the gradient decides how many elements are kept, and messages say so.
   bool variable_k() const { return selection().variable_k; }
+  /// Whether all ranks know which positions travel before there is a gradient.
+  bool knows_support() const { return keeps_all() || draws(); }
+  /// Whether they draw them.
+  bool draws() const { return selection().draws != nullptr; }
 
   /// Error feedback, selection and coding of one part in one pass: writes one message per owner,
   /// and leaves the rest in the residuals. The elements are then as GradientAfter::fed says; if
@@ -141,13 +145,6 @@ class Compressor {
   /// there. Values that came coded stay as they came.
   void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
 
-  // For schedules in which gradients travel whole within a node.
-
-  /// Seals a header that goes alone, before a gradient: `out` has sizeof(Header) bytes.
-  void announce(const Exec& exec, const Header& header, std::span<std::byte> out) const;
-  /// sum = the gradients, by kernels::ordered_sum. One that is not finite shows in the sum.
-  void sum_gradients(const Exec& exec, std::span<const kernels::Term> gradients,
-                     std::span<float> sum) const;
   /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
   /// all are finite; true if a status learns that.
   bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;

@@ -6,6 +6,7 @@
 
 #include "compress/compressor.hpp"
 #include "compress/lists.hpp"
+#include "compress/support.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
@@ -25,6 +26,13 @@ struct ByOwner {
   std::span<std::uint32_t> begin_there, local;
   std::span<float> value;
 };
+
+/// The key of the message to an owner.
+kernels::RandomKey key_of(const EncodeJob& job, std::uint32_t owner) {
+  kernels::RandomKey key = job.random;
+  key.stage += owner;
+  return key;
+}
 
 ByOwner take_by_owner(const Exec& exec, const Part& part) {
   Workspace& scratch = kernels::scratch_of(exec);
@@ -134,19 +142,72 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
     const auto local = sorted.local.subspan(begin, size);
     const auto value = sorted.value.subspan(begin, size);
     header.count = part.partition.local_count(owner);
-    kernels::RandomKey random = job.random;
-    random.stage += owner;
     const MessageView sealed =
         seal_list(exec, codings, part.variable_k,
-                  {header, random, local, value, results, out.status}, out.messages[owner]);
+                  {header, key_of(job, owner), local, value, {.results = results}, out.status},
+                  out.messages[owner]);
     out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
     if (out.opened != nullptr) *out.opened = sealed;
     if (codings.exact()) continue;
     // The residuals, zero at these positions, keep what the coding misses.
-    kernels::add_owned(exec, {.partition = part.partition,
-                              .owner = owner,
-                              .pieces = owned.residuals,
-                              .values = {.index = local, .value = value}});
+    kernels::add_owned(exec, taken_job(part, owned, {owner, local, value}));
+  }
+}
+
+/// At positions that all ranks draw.
+void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                  EncodeResult& out) {
+  const Part& part = job.part;
+  const std::uint32_t owners = part.partition.owners();
+  const auto k_of = [&](std::uint32_t owner) {
+    return part.owner_k.empty() ? part.k : part.owner_k[owner];
+  };
+  const std::uint64_t most = part.owner_k.empty() ? part.k : std::ranges::max(part.owner_k);
+  Workspace& scratch = kernels::scratch_of(exec);
+  Owned& owned = out.owned;
+  owned.results = scratch.take<kernels::SelectResult>(part.pieces.size());
+  const std::uint64_t own_k = part.self == Part::kNobody ? 0 : k_of(part.self);
+  const auto own_room = scratch.take<std::uint32_t>(own_k);
+  owned.acc = scratch.take<float>(own_k);
+  owned.not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
+  std::optional<kernels::ScratchScope> scope;
+  if (out.opened == nullptr) scope.emplace(exec);  // else *out.opened views positions to the end
+  const auto room = scratch.take<std::uint32_t>(most);
+  const auto missed = scratch.take<float>(codings.exact() ? 0 : most);
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    feed_back(exec, job, part.pieces[i], {}, &owned.results[i]);
+  }
+
+  const kernels::Stopwatch watch(job.encode_seconds);
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    const bool own = owner == part.self;
+    Header header = job.header;
+    header.count = part.partition.local_count(owner);
+    header.k = k_of(owner);
+    Taken taken{.owner = owner, .index = draw(exec, codings, header, own ? own_room : room)};
+    if (own) {
+      owned.drawn = taken.index;
+      taken.value = owned.acc;
+      kernels::take_owned(exec, taken_job(part, owned, taken), taken.value);
+      continue;
+    }
+    auto& message = out.messages[owner];
+    message = message.first(message_bytes(header.count, header.k, codings));
+    const MessageLayout layout = lay_out(header.count, header.k, message, codings);
+    taken.value = codings.exact() ? layout.floats(header.k) : missed.first(header.k);
+    kernels::take_owned(exec, taken_job(part, owned, taken), taken.value);
+    const MessageView sealed = seal_values(exec, codings,
+                                           {header,
+                                            key_of(job, owner),
+                                            taken.index,
+                                            taken.value,
+                                            {.results = owned.results},
+                                            out.status},
+                                           message);
+    // What the coding misses goes back.
+    if (!codings.exact()) kernels::add_owned(exec, taken_job(part, owned, taken));
+    if (out.opened != nullptr) *out.opened = sealed;
+    out.kept += header.k;
   }
 }
 
@@ -202,6 +263,8 @@ void Compressor::encode(const Exec& exec, const EncodeJob& job, EncodeResult& ou
   out.owned.residuals = place_residuals(exec, job.part);
   if (keeps_all()) {
     encode_everything(exec, codings_, job, out);
+  } else if (draws()) {
+    encode_drawn(exec, codings_, job, out);
   } else {
     encode_selected(exec, choice_, codings_, job, out);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/index_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/take.hpp"
 #include "kernels/value_coding.hpp"
@@ -52,6 +53,15 @@ kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece
           .most = std::min(most, piece.own_count)};
 }
 
+std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
+                                    std::span<std::uint32_t> room) {
+  if (header.k == header.count) return {};
+  const kernels::DecodeJob job{
+      .count = header.count, .in = {}, .index = room.first(header.k), .key = drawing_key(header)};
+  codings.index->decode(exec, {&job, 1});
+  return job.index;
+}
+
 void clear_poisoned(const Exec& exec, const Header& header, std::span<const std::uint32_t> words,
                     std::span<float> values) {
   const bool known = (header.flags & Header::kPoison) != 0;
@@ -64,33 +74,38 @@ void clear_poisoned(const Exec& exec, const Header& header, std::span<const std:
   kernels::fill(conditional, values, 0);
 }
 
-MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k,
-                      const SealList& list, std::span<std::byte> out) {
-  const auto& [given, random, index, value, results, status] = list;
-  Header header = given;
-  header.k = variable_k ? shortest_k(header.count, index.size(), codings) : index.size();
+MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
+                        std::span<std::byte> out) {
+  const Header& header = list.header;
+  const auto message = out.first(message_bytes(header.count, header.k, codings));
+  const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
+  const bool in_place = std::as_bytes(list.value).data() == value_part.data();
+  if (!in_place) kernels::quantize(exec, codings.value, list.random, list.value, value_part);
+  return seal(exec, header, list.index, message, codings, list.poison, list.status);
+}
+
+MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k, SealList list,
+                      std::span<std::byte> out) {
+  const auto& [header, random, index, value, poison, status] = list;
+  const std::uint64_t k = index.size();
+  list.header.k = variable_k ? shortest_k(header.count, k, codings) : k;
+  if (header.k == k) return seal_values(exec, codings, list, out);
+  // Every position travels.
   const auto message = out.first(message_bytes(header.count, header.k, codings));
   const MessageLayout layout = lay_out(header.count, header.k, message, codings);
-  const auto value_part = layout.value_part;
-  if (header.k == index.size()) {
-    const bool in_place = std::as_bytes(value).data() == value_part.data();
-    if (!in_place) kernels::quantize(exec, codings.value, random, value, value_part);
-    return seal(exec, header, index, message, codings, {.results = results}, status);
-  }
-  // Every position travels.
   Workspace& scratch = kernels::scratch_of(exec);
   const Workspace::Scope scope(scratch);
   if (codings.exact()) {
-    kernels::zero(exec, value_part);
+    kernels::zero(exec, layout.value_part);
     kernels::put(exec, layout.floats(header.k), 0, {index, value});
     kernels::fill(exec, value, 0);
   } else {
     const auto all = kernels::take_zeros<float>(exec, header.count);
     kernels::put(exec, all, 0, {index, value});
-    kernels::quantize(exec, codings.value, random, all, value_part);
+    kernels::quantize(exec, codings.value, random, all, layout.value_part);
     kernels::take(exec, all, 0, index, value);
   }
-  return seal(exec, header, {}, message, codings, {.results = results}, status);
+  return seal(exec, header, {}, message, codings, poison, status);
 }
 
 }  // namespace winnow::compress

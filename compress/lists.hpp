@@ -38,6 +38,11 @@ std::uint64_t most_touched(const Part& part);
 kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,
                                  std::size_t listed, std::uint64_t most);
 
+/// The positions of a message with this header, which all ranks draw, in `room`; none where it
+/// carries all.
+std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
+                                    std::span<std::uint32_t> room);
+
 /// Sets values that are about to be coded to 0 if their message is poisoned: by its header, or,
 /// when the work runs, by a word that is not 0.
 void clear_poisoned(const Exec& exec, const Header& header, std::span<const std::uint32_t> words,
@@ -48,15 +53,19 @@ struct SealList {
   Header header;
   kernels::RandomKey random;
   std::span<const std::uint32_t> index;
-  std::span<float> value;                          ///< what the coding misses is left here
-  std::span<const kernels::SelectResult> results;  ///< one that is not finite poisons the message
-  kernels::CallStatus* status = nullptr;           ///< as in seal
+  std::span<float> value;                 ///< what the coding misses is left here
+  kernels::PoisonSources poison = {};     ///< as in seal
+  kernels::CallStatus* status = nullptr;  ///< as in seal
 };
 
 /// Quantizes the values, unless they lie in the message already, and seals it: the first bytes of
-/// `out`. Its k is how many there are; if variable_k it carries every position where that is no
-/// longer, with 0 where nothing was chosen. Returns the message as seal does.
-MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k,
-                      const SealList& list, std::span<std::byte> out);
+/// `out`. Its k is that of its header. Returns the message as seal does.
+MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
+                        std::span<std::byte> out);
+
+/// Likewise, but its k is how many values there are; if variable_k it carries every position where
+/// that is no longer, with 0 where nothing was chosen.
+MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k, SealList list,
+                      std::span<std::byte> out);
 
 }  // namespace winnow::compress

@@ -105,6 +105,11 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
   return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
 }
 
+kernels::RandomKey drawing_key(const Header& header) {
+  constexpr std::uint64_t kSeed = 0x6b6d6f646e6172;  // "randomk"
+  return {.seed = kSeed, .call = header.call, .stage = header.part};
+}
+
 Header complete(Header header, const Codings& codings) {
   WINNOW_EXPECTS((header.flags & ~kKnownFlags) == 0, "unknown flags " + hex(header.flags));
   header.magic = Header::kMagic;

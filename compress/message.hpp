@@ -8,7 +8,7 @@
 #include <string>
 #include <winnow/exec.hpp>
 
-#include "compress/index/index_coding.hpp"
+#include "compress/index_coding.hpp"
 #include "kernels/call_status.hpp"
 #include "kernels/message_header.hpp"
 #include "kernels/seal.hpp"
@@ -52,6 +52,10 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
+/// The key by which all ranks draw the positions of a message in a coding that draws: the same for
+/// all messages of a part in one call.
+kernels::RandomKey drawing_key(const Header& header);
+
 /// How positions and values are written.
 struct Codings {
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};  ///< float32
@@ -59,6 +63,8 @@ struct Codings {
 
   /// Whether values arrive as they were.
   bool exact() const { return value.coding == &kernels::value_codings().front(); }
+  /// Whether all ranks draw the positions.
+  bool drawn() const { return index != nullptr && index->drawn; }
   /// The codings of a message that only carries positions.
   Codings without_values() const { return {.value = {}, .index = index}; }
 };

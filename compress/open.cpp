@@ -25,16 +25,7 @@ namespace {
 }
 
 bool is_known(Header::Kind kind) {
-  switch (kind) {
-    case Header::Kind::gradient:
-    case Header::Kind::agreement:
-    case Header::Kind::contribution:
-    case Header::Kind::sum:
-    case Header::Kind::partial:
-    case Header::Kind::support:
-      return true;
-  }
-  return false;
+  return kind >= Header::Kind::gradient && kind <= Header::Kind::support;
 }
 
 /// The checksum as it belongs into the header: of all words but the checksum's own two.
@@ -202,7 +193,8 @@ void decode_indices(const Exec& exec, std::span<const Header> headers,
   for (const IndexCoding* coding : index_codings()) {
     std::size_t found = 0;
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      if (jobs[i].in.empty() || headers[i].index_coding != coding->id) continue;
+      const bool has_indices = !jobs[i].in.empty() || !jobs[i].index.empty();
+      if (!has_indices || headers[i].index_coding != coding->id) continue;
       of_coding[found++] = jobs[i];
     }
     if (found > 0) coding->decode(exec, of_coding.first(found));
@@ -254,7 +246,8 @@ std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
     jobs[i] = {.count = header.count,
                .in = parts.first(parts.size() - views[i].coded.size()),
                .index = index,
-               .refused = &refusals[1]};
+               .refused = &refusals[1],
+               .key = drawing_key(header)};
     found[i] = {.bytes = bytes[i],
                 .expected = std::bit_cast<kernels::HeaderBytes>(header),
                 .sum = sums + i,

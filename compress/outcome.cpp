@@ -93,9 +93,4 @@ bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome
   return !answers || kernels::read(exec, not_finite) == 0;
 }
 
-void Compressor::sum_gradients(const Exec& exec, std::span<const Term> gradients,
-                               std::span<float> sum) const {
-  kernels::ordered_sum(exec, {.terms = {gradients}, .sum = sum});
-}
-
 }  // namespace winnow::compress

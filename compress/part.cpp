@@ -69,7 +69,7 @@ void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint3
 
 void put_back_own(const Exec& exec, const Part& part, const Owned& owned) {
   if (owned.acc.empty()) return;  // acc is in the residuals
-  kernels::store_owned(exec, own_job(part, owned, {.value = owned.acc}));
+  kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.acc}));
 }
 
 OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& taken) {
@@ -85,7 +85,9 @@ void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& ta
 }
 
 void keep_left(const Exec& exec, const Part& part, const Owned& owned) {
-  if (!owned.left.empty()) kernels::store_owned(exec, own_job(part, owned, {.value = owned.left}));
+  if (!owned.left.empty()) {
+    kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.left}));
+  }
   std::size_t end = 0;
   for (std::size_t i = 0; i < owned.touched_counts.size(); ++i) {
     if (part.pieces[i].own_k == 0) continue;

@@ -83,6 +83,7 @@ struct Part {
   kernels::Partition partition{1, 0};       ///< one owner: a message is for all ranks
   std::uint32_t self = kNobody;             ///< the owner that this rank is
   std::vector<std::uint64_t> owner_k = {};  ///< what each owner keeps of its sums
+  bool drawn = false;       ///< all ranks draw the positions of a message: k is that of its count
   bool variable_k = false;  ///< the gradient decides how many are kept: all of the above, which
                             ///< count every position, are bounds
 
@@ -95,7 +96,7 @@ struct Part {
   }
   /// The most elements that any rank's message to `owner` can carry.
   std::uint64_t most_for(std::uint32_t owner) const {
-    return std::min(most_k, partition.local_count(owner));
+    return drawn ? owner_k[owner] : std::min(most_k, partition.local_count(owner));
   }
   /// The expectation of a message whose header, but for k, is this one.
   Expected expect(const Header& header) const {
@@ -107,14 +108,16 @@ struct Part {
 struct Owned {
   kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
 
-  // If every position is sent: acc, which is nowhere else, what is left of the sums, and words that
-  // are not 0 if an acc or a sum is not finite.
+  // If every position is sent or positions are drawn: acc, which is nowhere else, what is left of
+  // the sums, and words that are not 0 if an acc or a sum is not finite.
+  std::span<const std::uint32_t> drawn = {};  ///< the positions of acc; none if it has all
   std::span<float> acc = {};
   std::span<float> left = {};
   std::span<std::uint32_t> not_finite = {};
 
-  // If some are chosen, acc is in the residuals. By piece: what encode listed, and the results of
-  // its passes; behind these the results of the passes of encode_sums.
+  // If some are chosen, acc is in the residuals. By piece: what encode listed, and (if positions
+  // are drawn, too) the results of its passes; behind these the results of the passes of
+  // encode_sums.
   std::span<kernels::OwnedSums> listed = {};
   std::span<kernels::SelectResult> results = {};
   /// Sums that are not acc. A piece has room for OwnedSums::most of them, and says how many it has.

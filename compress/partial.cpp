@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "compress/compressor.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/merge.hpp"
@@ -22,6 +23,16 @@ SparseView list_of(const Exec& exec, const MessageView& message, std::span<float
   const auto value = room.first(message.index.size());
   kernels::dequantize(exec, message.format, value.size(), message.coded, 0, value);
   return {message.index, value};
+}
+
+/// Adds two messages of the same positions.
+void add_values(const Exec& exec, const MessageView& first, const MessageView& second,
+                std::span<float> out, MessageView& sum) {
+  std::array terms{term(first), term(second)};
+  for (kernels::Term& term : terms) term.index = {};
+  kernels::ordered_sum(exec, {.terms = {terms}, .sum = out});
+  sum.index = first.index;
+  sum.value = out;
 }
 
 /// Makes `sum` the union of two lists; the spans have room for both.
@@ -57,6 +68,7 @@ Header partial_header(const Header& header, int ranks, const Codings& codings) {
   if (ranks == 1) return header;
   Header partial = header;
   partial.kind = Header::Kind::partial;
+  if (codings.drawn()) return partial;  // all of the same positions
   const std::uint64_t most = std::min(static_cast<std::uint64_t>(ranks) * header.k, header.count);
   partial.k = shortest_k(header.count, most, partial_codings(codings));
   return partial;
@@ -67,13 +79,17 @@ std::size_t most_bytes(const Header& header, const Codings& codings) {
                                               : message_bytes(header.count, header.k, codings);
 }
 
-MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
-                  const MessageView& second, const Codings& codings) {
+MessageView Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
+                              const MessageView& second) const {
   Workspace& scratch = kernels::scratch_of(exec);
-  const Codings exact = partial_codings(codings);
+  const Codings exact = partial_codings(codings_);
   const std::uint64_t count = header.count;
   MessageView sum{.header = header, .index = {}, .value = {}, .format = exact.value, .coded = {}};
   sum.header.flags |= first.header.flags | second.header.flags;
+  if (draws()) {
+    add_values(exec, first, second, scratch.take<float>(header.k), sum);
+    return sum;
+  }
   // Two lists are merged before it is known how long their union is.
   const std::uint64_t room = header.k < count ? header.k : 2 * count;
   const auto index = scratch.take<std::uint32_t>(room);
@@ -95,8 +111,9 @@ MessageView merge(const Exec& exec, const Header& header, const MessageView& fir
   return sum;
 }
 
-void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& written) {
+void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const {
   const Header& header = sum.header;
+  const Codings written = codings_of(header.kind);
   const auto message = out.first(message_bytes(header.count, header.k, written));
   const auto value_part = lay_out(header.count, header.k, message, written).value_part;
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;

@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
 
@@ -24,10 +22,5 @@ std::size_t most_bytes(const Header& header, const Codings& codings);
 /// Bytes of the longest partial message for up to k of count elements; never more than all of them
 /// would take.
 std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
-
-/// Compressor::merge and Compressor::pack; `written` are the codings of the packed message.
-MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
-                  const MessageView& second, const Codings& codings);
-void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out, const Codings& written);
 
 }  // namespace winnow::compress

@@ -52,8 +52,11 @@ struct Selection {
   /// Reads what follows the name. Throws UsageError, also for value codings that the selection
   /// cannot take.
   Choice (*parse)(std::string_view argument, const Codings& codings);
-  bool keeps_all = false;   ///< every element travels; there is no pass of its own
+  bool keeps_all = false;   ///< every element travels; `feed` and `pick` are null
   bool variable_k = false;  ///< the gradient decides how many elements are kept
+  /// If not null, the coding by which all ranks draw the same positions of a message before there
+  /// is a gradient; `feed` and `pick` are null then.
+  const IndexCoding* draws = nullptr;
   /// Elements kept of `count`; if variable_k, the most.
   std::uint64_t (*kept)(double argument, std::uint64_t count) = nullptr;
   /// Error feedback and selection in one pass.
@@ -77,5 +80,11 @@ extern const Selection kNone, kTopK, kThreshold;
 
 /// The choice of every element, under another selection's name.
 Choice choose_everything(std::string name);
+
+/// The choice of a share of the elements, above 0 and at most 1. Throws UsageError if the argument
+/// is none.
+Choice choose_density(const Selection& selection, std::string_view argument);
+/// Selection::kept of it: max(1, ceil(density * count)), or 0 of none.
+std::uint64_t kept_of_density(double density, std::uint64_t count);
 
 }  // namespace winnow::compress

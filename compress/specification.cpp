@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <string>
 #include <vector>
 #include <winnow/error.hpp>
@@ -35,15 +36,16 @@ const ValueCoding* find_value_coding(std::string_view name) {
   return found == codings.end() ? nullptr : &*found;
 }
 
-const IndexCoding* find_index_coding(std::string_view name) {
-  for (const IndexCoding* coding : index_codings()) {
-    if (coding->name == name && coding->id != 0) return coding;
-  }
-  return nullptr;
+/// Whether a specification can ask for the coding.
+bool is_chosen(const IndexCoding& coding) {
+  return coding.id != 0 && !coding.drawn;
 }
 
-ValueFormat default_format(const ValueCoding& coding) {
-  return {.coding = &coding, .block = coding.default_block};
+const IndexCoding* find_index_coding(std::string_view name) {
+  for (const IndexCoding* coding : index_codings()) {
+    if (coding->name == name && is_chosen(*coding)) return coding;
+  }
+  return nullptr;
 }
 
 /// Reads ":block=128:stochastic" of a value coding.
@@ -84,7 +86,7 @@ std::string format_text(const ValueFormat& format) {
   for (const Selection* selection : kSelections) known.push_back(selection->name);
   for (const ValueCoding& coding : kernels::value_codings()) known.push_back(coding.name);
   for (const IndexCoding* coding : index_codings()) {
-    if (coding->id != 0) known.push_back(coding->name);
+    if (is_chosen(*coding)) known.push_back(coding->name);
   }
   fail_usage("unknown compressor '" + std::string(specification) + "'; did you mean '" +
              std::string(nearest_word(word, known)) + "'?");
@@ -94,6 +96,30 @@ std::string format_text(const ValueFormat& format) {
 
 std::span<const Selection* const> selections() {
   return kSelections;
+}
+
+Choice choose_density(const Selection& selection, std::string_view argument) {
+  double density = 0;
+  const auto [end, error] =
+      std::from_chars(argument.data(), argument.data() + argument.size(), density);
+  std::string name = std::string(selection.name) + ':';
+  if (error != std::errc() || end != argument.data() + argument.size() || !(density > 0) ||
+      density > 1) {
+    fail_usage(std::string(selection.name) + " takes a density above 0 and at most 1, such as " +
+               name + "0.01, not '" + std::string(argument) + "'");
+  }
+  std::array<char, 32> text;
+  name.append(text.data(), std::to_chars(text.begin(), text.end(), density).ptr);
+  if (density == 1) return choose_everything(std::move(name));
+  return {.selection = &selection, .argument = density, .name = std::move(name)};
+}
+
+std::uint64_t kept_of_density(double density, std::uint64_t count) {
+  if (count == 0) return 0;
+  // A density written in decimal is rarely a double: 0.07 * 100 is a little over 7, and must keep
+  // 7. One part in 10^12 is far below one element and far above the rounding.
+  const double exact = density * static_cast<double>(count) * (1 - 1e-12);
+  return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::ceil(exact)), 1, count);
 }
 
 std::string Compressor::name() const {
@@ -106,7 +132,8 @@ std::string Compressor::name() const {
     }
     text += format_text(codings_.value);
   }
-  if (codings_.index != nullptr) (text += ',') += codings_.index->name;
+  if (codings_.index != nullptr && is_chosen(*codings_.index))
+    (text += ',') += codings_.index->name;
   return text;
 }
 
@@ -124,7 +151,7 @@ std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
       selection = *entry;
       argument = arguments;
     } else if (const ValueCoding* value = find_value_coding(word); value != nullptr && !has_value) {
-      codings.value = default_format(*value);
+      codings.value = {.coding = value, .block = value->default_block};
       read_arguments(codings.value, arguments);
       has_value = true;
     } else if (const IndexCoding* index = find_index_coding(word);
@@ -143,7 +170,13 @@ std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
     }
   } while (!rest.empty());
   if (selection == nullptr) selection = &kNone;
-  auto compressor = std::make_unique<Compressor>(selection->parse(argument, codings), codings);
+  Choice choice = selection->parse(argument, codings);
+  if (choice.selection->draws != nullptr) {
+    WINNOW_EXPECTS(codings.index == nullptr,
+                   std::string(specification) + " sends no positions: every rank draws them");
+    codings.index = choice.selection->draws;
+  }
+  auto compressor = std::make_unique<Compressor>(std::move(choice), codings);
   WINNOW_EXPECTS(codings.index == nullptr || !compressor->keeps_all(),
                  std::string(specification) +
                      " sends every element, which leaves nothing for an "

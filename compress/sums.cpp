@@ -95,31 +95,39 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
   header.count = part.partition.local_count(part.self);
-  const MessageView sealed =
-      seal_list(exec, codings, part.variable_k,
-                {header, job.random, list.index, list.value, owned.results.first(results)}, out);
+  const MessageView sealed = seal_list(
+      exec, codings, part.variable_k,
+      {header, job.random, list.index, list.value, {.results = owned.results.first(results)}}, out);
   return out.first(sealed.bytes.size());
 }
 
-std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                                     std::span<const MessageView> contributions, Owned& owned,
-                                     std::span<std::byte> out) {
+/// Where all ranks know the support, so that values add one by one.
+std::span<std::byte> encode_known_sums(const Exec& exec, const Codings& codings,
+                                       const EncodeJob& job,
+                                       std::span<const MessageView> contributions, Owned& owned,
+                                       std::span<std::byte> out) {
   const Part& part = job.part;
   owned.left = kernels::scratch_of(exec).take<float>(owned.acc.size());
   {
     const kernels::Stopwatch watch(job.add_seconds);
     const auto terms = take_terms(exec, contributions, part.self, {.value = owned.acc});
+    for (Term& term : terms) term.index = {};
     kernels::ordered_sum(exec,
                          {.terms = {terms}, .sum = owned.left, .not_finite = &owned.not_finite[1]});
-    clear_own_gaps(exec, part, owned.left);  // a sign, say, is never 0
+    if (owned.drawn.empty()) clear_own_gaps(exec, part, owned.left);  // a sign, say, is never 0
   }
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = job.header;
-  header.count = header.k = owned.acc.size();
+  header.count = part.partition.local_count(part.self);
+  header.k = owned.acc.size();
   clear_poisoned(exec, header, owned.not_finite, owned.left);
-  kernels::quantize(exec, codings.value, job.random, owned.left,
-                    lay_out(header.count, header.k, out, codings).value_part);
-  (void)seal(exec, header, {}, out, codings, {.words = owned.not_finite});
+  (void)seal_values(exec, codings,
+                    {header,
+                     job.random,
+                     owned.drawn,
+                     owned.left,
+                     {.words = owned.not_finite, .results = owned.results}},
+                    out);
   return out;
 }
 
@@ -128,7 +136,7 @@ std::span<std::byte> encode_all_sums(const Exec& exec, const Codings& codings, c
 std::span<std::byte> Compressor::encode_sums(const Exec& exec, const EncodeJob& job,
                                              std::span<const MessageView> contributions,
                                              Owned& owned, std::span<std::byte> out) const {
-  if (keeps_all()) return encode_all_sums(exec, codings_, job, contributions, owned, out);
+  if (knows_support()) return encode_known_sums(exec, codings_, job, contributions, owned, out);
   return encode_selected_sums(exec, choice_, codings_, job, contributions, owned, out);
 }
 

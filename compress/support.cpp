@@ -18,8 +18,21 @@ namespace {
 
 using kernels::SelectResult;
 
-/// Takes nothing out of a piece: residual = acc, and elements of `own` that reach the piece's bound
-/// are listed.
+/// Terms that name nothing, one for each owner.
+kernels::PlacedTerms no_terms(const Exec& exec, std::size_t owners) {
+  const auto terms = exec.workspace->take<kernels::Term>(owners);
+  std::ranges::fill(terms, kernels::Term());
+  return kernels::place_terms(exec, terms);
+}
+
+/// The header of a message that carries `count` values, of as many positions.
+Header whole(Header header, std::uint64_t count) {
+  header.count = header.k = count;
+  return header;
+}
+
+}  // namespace
+
 void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
                const kernels::OwnUnits& own, SelectResult* result) {
   Bounds* const bounds = piece.state->bounds;
@@ -31,27 +44,6 @@ void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
                                   .gradient_after = kernels::GradientAfter::fed});
   piece.state->mark_dirty();
 }
-
-/// Terms that name nothing, one for each owner.
-kernels::PlacedTerms no_terms(const Exec& exec, std::size_t owners) {
-  const auto terms = exec.workspace->take<kernels::Term>(owners);
-  std::ranges::fill(terms, kernels::Term());
-  return kernels::place_terms(exec, terms);
-}
-
-/// Codes values into a message that carries them all; what the coding misses is left in `value`.
-void seal_values(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                 std::span<float> value, std::span<std::byte> out,
-                 std::span<const std::uint32_t> not_finite = {}) {
-  Header header = job.header;
-  header.count = header.k = value.size();
-  clear_poisoned(exec, {}, not_finite, value);
-  kernels::quantize(exec, codings.value, job.random, value,
-                    lay_out(header.count, header.k, out, codings).value_part);
-  (void)seal(exec, header, {}, out, codings, {.words = not_finite});
-}
-
-}  // namespace
 
 void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const {
   WINNOW_EXPECTS(!variable_k(), name() + " picks no support of a known size; take topk");
@@ -70,7 +62,7 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   for (const Piece& piece : part.pieces) {
     const Workspace::Scope of_piece(scratch);
     SelectResult* const fed = &results[end++];
-    if (keeps_all()) {
+    if (knows_support()) {
       feed_back(exec, job, piece, {}, fed);
       continue;
     }
@@ -97,6 +89,7 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   Header header = job.header;
   header.count = part.partition.local_count(part.self);
   header.k = part.owner_k[part.self];
+  if (draws()) draw(exec, codings_, header, index);
   (void)seal(exec, header, index, out, codings_.without_values(), {.results = results.first(end)});
 }
 
@@ -109,7 +102,7 @@ void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned
   kernels::take_owned(exec, residuals, taken.value);  // now all memory has been taken
   if (out.empty()) return;
   kernels::copy(exec, missed, taken.value);
-  seal_values(exec, codings_, job, missed, out);
+  seal_values(exec, codings_, {whole(job.header, missed.size()), job.random, {}, missed}, out);
   residuals.values.value = missed;
   kernels::store_owned(exec, residuals);
 }
@@ -131,7 +124,10 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
     clear_own_gaps(exec, job.part, out.sum);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
-  seal_values(exec, codings_, job, out.sum, out.message, not_finite);
+  clear_poisoned(exec, {}, not_finite, out.sum);
+  seal_values(exec, codings_,
+              {whole(job.header, out.sum.size()), job.random, {}, out.sum, {.words = not_finite}},
+              out.message);
 }
 
 MessageView join_values(const MessageView& support, const MessageView& values) {

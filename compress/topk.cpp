@@ -1,11 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
-#include <winnow/error.hpp>
-
 #include "compress/selection.hpp"
 
 namespace winnow::compress {
@@ -13,27 +7,7 @@ namespace winnow::compress {
 namespace {
 
 Choice parse(std::string_view argument, const Codings&) {
-  double density = 0;
-  const auto [end, error] =
-      std::from_chars(argument.data(), argument.data() + argument.size(), density);
-  if (error != std::errc() || end != argument.data() + argument.size() || !(density > 0) ||
-      density > 1) {
-    fail_usage("topk takes a density above 0 and at most 1, such as topk:0.01, not '" +
-               std::string(argument) + "'");
-  }
-  std::array<char, 32> text;
-  std::string name = "topk:";
-  name.append(text.data(), std::to_chars(text.begin(), text.end(), density).ptr);
-  if (density == 1) return choose_everything(std::move(name));
-  return {.selection = &kTopK, .argument = density, .name = std::move(name)};
-}
-
-std::uint64_t kept(double density, std::uint64_t count) {
-  if (count == 0) return 0;
-  // A density written in decimal is rarely a double: 0.07 * 100 is a little over 7, and must keep
-  // 7. One part in 10^12 is far below one element and far above the rounding.
-  const double exact = density * static_cast<double>(count) * (1 - 1e-12);
-  return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::ceil(exact)), 1, count);
+  return choose_density(kTopK, argument);
 }
 
 void feed(const Exec& exec, const FeedJob& job) {
@@ -65,7 +39,7 @@ constinit const Selection kTopK{
     .name = "topk",
     .grammar = "topk:DENSITY",
     .parse = parse,
-    .kept = kept,
+    .kept = kept_of_density,
     .feed = feed,
     .feed_scratch = kernels::feedback_select_scratch,
     .pick = pick,

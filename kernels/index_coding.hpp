@@ -7,6 +7,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/arithmetic/philox.hpp"
+
 namespace winnow::kernels {
 
 // The index part of a message: k ascending indices below `count`, in one of three codings
@@ -39,6 +41,7 @@ struct DecodeJob {
   std::span<const std::byte> in;     ///< as many bytes as the coding has, 8-byte aligned
   std::span<std::uint32_t> index;    ///< k elements
   std::uint32_t* refused = nullptr;  ///< in the memory of exec.place
+  RandomKey key = {};                ///< where all ranks draw the same indices
 };
 
 /// Each reads the indices of several messages. Where a part holds bytes that its encoder would not

@@ -94,6 +94,9 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "its transport is not NCCL's";
   }
   if (options.stats >= 2) return cannot + "stats=2 looks at the elements";
+  if (bucket->compressed > 0 && compressor.draws()) {
+    return cannot + "each replay would draw the same positions";
+  }
   if (compressor.codings().value.rounding == kernels::Rounding::stochastic) {
     return cannot + "each replay would round by the same random numbers";
   }

@@ -76,8 +76,9 @@ class Balanced {
   /// Bytes of the longest message that a rank may send to an owner.
   std::size_t most_bytes_for(std::uint32_t owner) const {
     const std::uint64_t count = local_count(owner), most_k = part_.most_for(owner);
-    return exchange_.compressor.keeps_all() ? compress::message_bytes(count, most_k, codings_)
-                                            : compress::most_message_bytes(count, most_k, codings_);
+    return exchange_.compressor.knows_support()
+               ? compress::message_bytes(count, most_k, codings_)
+               : compress::most_message_bytes(count, most_k, codings_);
   }
 
   /// Opens what other ranks keep of the positions that this rank sums.
@@ -87,7 +88,7 @@ class Balanced {
     expected.kind = Header::Kind::contribution;
     expected.count = local_count(self());
     expected.k = part_.most_for(self());
-    const compress::Expected contribution = exchange_.compressor.keeps_all()
+    const compress::Expected contribution = exchange_.compressor.knows_support()
                                                 ? compress::Expected(expected)
                                                 : compress::Expected::at_most(expected);
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);

@@ -115,7 +115,8 @@ class Doubling {
   MessageSize size_of(int ranks) const { return message_size(exchange_, header_of(ranks).kind); }
   Expected expected(int ranks) const {
     const Header header = header_of(ranks);
-    return ranks == 1 ? exchange_.part.expect(header) : Expected::at_most(header);
+    const bool k_is_known = ranks == 1 || compressor_.draws();
+    return k_is_known ? exchange_.part.expect(header) : Expected::at_most(header);
   }
   std::span<std::byte> take_buffer_for(int ranks) const {
     return take_buffer(exchange_, compress::most_bytes(header_of(ranks), compressor_.codings()));
@@ -138,6 +139,7 @@ class Doubling {
 /// Bytes of the message with the sum of `ranks` ranks.
 std::uint64_t sum_bytes(const CostShape& shape, int ranks) {
   if (ranks == 1) return compress::message_bytes(shape.count, shape.k, shape.codings);
+  if (shape.codings.drawn()) return compress::partial_bytes(shape.count, shape.k, shape.codings);
   const auto count = static_cast<double>(shape.count), k = static_cast<double>(shape.k);
   const double overlap = shape.overlap.value_or(shape.count == 0 ? 0 : k / count);
   double in_union = 0;

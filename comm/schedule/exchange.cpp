@@ -22,7 +22,8 @@ MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
   if (exchange.compressor.variable_k()) return MessageSize::open;
   // With other compressors the support decides how many elements an owner gets and a union has.
   const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
-  return by_support && !exchange.compressor.keeps_all() ? MessageSize::open : MessageSize::fixed;
+  return by_support && !exchange.compressor.knows_support() ? MessageSize::open
+                                                            : MessageSize::fixed;
 }
 
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {

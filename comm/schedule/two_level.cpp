@@ -319,7 +319,8 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (rails_.server(rail) != server) continue;
       const auto header = take_header();
-      exchange_.compressor.announce(exchange_.exec, header_of_gradient(rail), header);
+      (void)compress::seal(exchange_.exec, header_of_gradient(rail), {}, header,
+                           exchange_.compressor.codings());
       send(header, server);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
         send(std::as_bytes(outgoing(shards_[rail], i)), server);
@@ -361,7 +362,7 @@ class TwoLevel {
       }
       piece.elements = gathered.sum.subspan(piece.base, size);
       // The inner schedule detects what is not finite.
-      exchange_.compressor.sum_gradients(exchange_.exec, terms, piece.elements);
+      kernels::ordered_sum(exchange_.exec, {.terms = {terms}, .sum = piece.elements});
     }
   }
 

@@ -175,9 +175,9 @@ void seal_eliasfano(const Exec& exec, const SealJob& job) {
 }
 
 void eliasfano_decode(const Exec&, std::span<const DecodeJob> jobs) {
-  for (const auto& [count, in, index, refused] : jobs) {
-    const EliasFanoShape shape = eliasfano_shape(count, index.size());
-    if (!HWY_DYNAMIC_DISPATCH(decode)(shape, count, in, index)) *refused = 1;
+  for (const DecodeJob& job : jobs) {
+    const EliasFanoShape shape = eliasfano_shape(job.count, job.index.size());
+    if (!HWY_DYNAMIC_DISPATCH(decode)(shape, job.count, job.in, job.index)) *job.refused = 1;
   }
 }
 

@@ -19,7 +19,7 @@ void set_bit(std::span<std::byte> bytes, std::uint64_t place) {
 }
 
 bool read_raw32(const DecodeJob& job) {
-  const auto [count, in, index, refused] = job;
+  const auto [count, in, index, refused, key] = job;
   const std::size_t used = index.size_bytes();
   std::uint64_t least = 0;  // that the next index may be
   bool sound = true;
@@ -33,7 +33,7 @@ bool read_raw32(const DecodeJob& job) {
 }
 
 bool read_eliasfano(const DecodeJob& job) {
-  const auto [count, in, index, refused] = job;
+  const auto [count, in, index, refused, key] = job;
   const EliasFanoShape shape = eliasfano_shape(count, index.size());
   const std::uint32_t l = shape.low_bits;
   const auto low = in.first(shape.low_bytes), high = in.subspan(shape.low_bytes);
@@ -55,7 +55,7 @@ bool read_eliasfano(const DecodeJob& job) {
 }
 
 bool read_bitmap(const DecodeJob& job) {
-  const auto [count, in, index, refused] = job;
+  const auto [count, in, index, refused, key] = job;
   std::size_t found = 0;
   for (std::size_t at = 0; at < in.size(); at += 8) {
     std::uint64_t word;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/index/index_coding.hpp"
+#include "compress/index_coding.hpp"
 #include "compress/message.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/inputs.hpp"

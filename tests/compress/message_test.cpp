@@ -11,7 +11,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
-#include "compress/index/index_coding.hpp"
+#include "compress/index_coding.hpp"
 #include "kernels/index_coding.hpp"
 #include "tests/compress/messages.hpp"
 #include "tests/kernels/inputs.hpp"

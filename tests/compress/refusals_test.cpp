@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "compress/index/index_coding.hpp"
+#include "compress/index_coding.hpp"
 #include "compress/message.hpp"
 #include "tests/compress/messages.hpp"
 

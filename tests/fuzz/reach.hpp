@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "compress/index/index_coding.hpp"
+#include "compress/index_coding.hpp"
 #include "compress/message.hpp"
 
 namespace winnow::fuzz {

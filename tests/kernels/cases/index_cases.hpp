@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/index/index_coding.hpp"
+#include "compress/index_coding.hpp"
 #include "compress/message.hpp"
 #include "tests/kernels/supports.hpp"
 

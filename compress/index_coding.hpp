@@ -18,13 +18,22 @@ namespace winnow::compress {
 struct IndexCoding {
   std::uint8_t id;  ///< as it travels; never given to another coding
   std::string_view name;
-  /// Bytes of the index part, a multiple of 8; nothing where the coding cannot carry (count, k).
-  /// Safe for any 64-bit numbers.
-  std::optional<std::uint64_t> (*bytes)(std::uint64_t count, std::uint64_t k);
-  /// Completes a message, whose index part has bytes(job.count, job.index.size()) bytes.
+  /// Bytes of the index part, a multiple of 8, for k <= count <= 2^32.
+  std::uint64_t (*index_bytes)(std::uint64_t count, std::uint64_t k);
+  /// Completes a message, whose index part has as many bytes.
   void (*seal)(const Exec& exec, const kernels::SealJob& job);
   /// Reads index parts. Null for `none`, which has no index part.
   void (*decode)(const Exec& exec, std::span<const kernels::DecodeJob> jobs);
+  /// `decode` draws the positions from DecodeJob::key: only messages of a selection that draws have
+  /// this coding.
+  bool drawn = false;
+
+  /// Bytes of the index part; nothing where the coding cannot carry k of count positions. Safe for
+  /// any 64-bit numbers.
+  std::optional<std::uint64_t> bytes(std::uint64_t count, std::uint64_t k) const {
+    if (decode == nullptr ? k != count : count >> 32 != 0 || k > count) return std::nullopt;
+    return index_bytes(count, k);
+  }
 };
 
 extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding;
