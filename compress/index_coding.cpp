@@ -16,8 +16,8 @@ std::uint64_t no_bytes(std::uint64_t, std::uint64_t) {
 constexpr IndexCoding kNoneCoding{
     .id = 0, .name = "none", .index_bytes = no_bytes, .seal = kernels::seal, .decode = nullptr};
 
-constexpr std::array<const IndexCoding*, 4> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding,
-                                                   &kBitmapCoding};
+constexpr std::array<const IndexCoding*, 5> kTable{&kNoneCoding, &kRaw32Coding, &kEliasFanoCoding,
+                                                   &kBitmapCoding, &kSeededCoding};
 
 }  // namespace
 
@@ -44,6 +44,14 @@ constinit const IndexCoding kBitmapCoding{
     .index_bytes = [](std::uint64_t count, std::uint64_t) { return kernels::bitmap_bytes(count); },
     .seal = kernels::seal_bitmap,
     .decode = kernels::bitmap_decode};
+
+/// Every rank draws the positions from the header's call and part, count and k.
+constinit const IndexCoding kSeededCoding{.id = 4,
+                                          .name = "seeded",
+                                          .index_bytes = no_bytes,
+                                          .seal = kernels::seal,
+                                          .decode = kernels::seeded_decode,
+                                          .drawn = true};
 
 std::span<const IndexCoding* const> index_codings() {
   return kTable;

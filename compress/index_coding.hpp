@@ -36,7 +36,7 @@ struct IndexCoding {
   }
 };
 
-extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding;
+extern const IndexCoding kRaw32Coding, kEliasFanoCoding, kBitmapCoding, kSeededCoding;
 
 /// All codings, by id. Id 0, `none`, is that of a message that carries every position.
 std::span<const IndexCoding* const> index_codings();

@@ -52,8 +52,8 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-/// The key by which all ranks draw the positions of a message in a coding that draws: the same for
-/// all messages of a part in one call.
+/// The key by which all ranks draw the positions of a message in kSeededCoding: the same for all
+/// messages of a part in one call.
 kernels::RandomKey drawing_key(const Header& header);
 
 /// How positions and values are written.

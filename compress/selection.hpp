@@ -76,7 +76,7 @@ struct Choice {
   std::string name;  ///< canonical, e.g. "topk:0.01"
 };
 
-extern const Selection kNone, kTopK, kThreshold;
+extern const Selection kNone, kTopK, kThreshold, kRandomK;
 
 /// The choice of every element, under another selection's name.
 Choice choose_everything(std::string name);

@@ -20,7 +20,7 @@ namespace {
 using kernels::ValueCoding;
 using kernels::ValueFormat;
 
-constexpr std::array<const Selection*, 3> kSelections{&kNone, &kTopK, &kThreshold};
+constexpr std::array<const Selection*, 4> kSelections{&kNone, &kTopK, &kThreshold, &kRandomK};
 
 /// Cuts the text before the next `mark` off `rest`.
 std::string_view cut(std::string_view& rest, char mark) {

@@ -13,7 +13,7 @@ namespace winnow::kernels {
 
 // The index part of a message: k ascending indices below `count`, in one of three codings
 // (docs/message_format.md). Each pads its bytes with zeros to a multiple of 8. kernels/seal.hpp
-// writes them.
+// writes them. In the fourth, all ranks draw the same indices, and none travels.
 
 /// Bytes of 32 bits an index, and of one bit for each of `count` positions.
 constexpr std::uint64_t raw32_bytes(std::uint64_t k) {
@@ -41,7 +41,7 @@ struct DecodeJob {
   std::span<const std::byte> in;     ///< as many bytes as the coding has, 8-byte aligned
   std::span<std::uint32_t> index;    ///< k elements
   std::uint32_t* refused = nullptr;  ///< in the memory of exec.place
-  RandomKey key = {};                ///< where all ranks draw the same indices
+  RandomKey key = {};                ///< of seeded_decode
 };
 
 /// Each reads the indices of several messages. Where a part holds bytes that its encoder would not
@@ -51,6 +51,13 @@ struct DecodeJob {
 void raw32_decode(const Exec& exec, std::span<const DecodeJob> jobs);
 void eliasfano_decode(const Exec& exec, std::span<const DecodeJob> jobs);
 void bitmap_decode(const Exec& exec, std::span<const DecodeJob> jobs);
+
+/// Draws indices, one from each of k strata of equal size:
+///   index[i] = begin + (random_word(key, i) * (end - begin) >> 32)
+///   begin = floor(i * count / k),  end = floor((i + 1) * count / k)
+/// So every index is drawn with probability k / count, but for rounding. Reads and refuses nothing:
+/// `in` and `refused` may be empty.
+void seeded_decode(const Exec& exec, std::span<const DecodeJob> jobs);
 
 /// Bytes of scratch that decoders take at most for each job of this count, whatever its coding and
 /// k: on a device 8 for each 8 KiB of 2 * count bits.

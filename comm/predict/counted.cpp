@@ -188,6 +188,7 @@ constexpr Bodies kCounted{
     .seal_bitmap = seal_message,
     .seal_eliasfano = seal_message,
     .seal_raw32 = seal_message,
+    .seeded_decode = kFree,
     .select_sums = select,
     .select_sums_scratch = kNoScratch,
     .split_by_owner = split,

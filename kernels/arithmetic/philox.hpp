@@ -62,4 +62,11 @@ constexpr std::uint32_t random_word(const RandomKey& name, std::uint64_t v) {
   return Philox::words(Philox::counter(name, v / 4), Philox::key(name))[v % 4];
 }
 
+/// Index i of k, drawn from its stratum of `count` positions.
+constexpr std::uint32_t drawn_index(std::uint64_t count, std::uint64_t k, const RandomKey& name,
+                                    std::uint64_t i) {
+  const std::uint64_t begin = i * count / k, end = (i + 1) * count / k;
+  return static_cast<std::uint32_t>(begin + (random_word(name, i) * (end - begin) >> 32));
+}
+
 }  // namespace winnow::kernels

@@ -14,6 +14,7 @@ decltype(kernels::raw32_decode) raw32_decode;
 decltype(kernels::seal) seal;
 decltype(kernels::seal_bitmap) seal_bitmap;
 decltype(kernels::seal_raw32) seal_raw32;
+decltype(kernels::seeded_decode) seeded_decode;
 void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
 }  // namespace reference
 
@@ -101,6 +102,7 @@ constinit const Bodies kCpu{
     .seal_bitmap = reference::seal_bitmap,
     .seal_eliasfano = cpu::seal_eliasfano,
     .seal_raw32 = reference::seal_raw32,
+    .seeded_decode = reference::seeded_decode,
     .select_sums = cpu::select_sums,
     .select_sums_scratch = cpu::select_sums_scratch,
     .split_by_owner = cpu::split_by_owner,

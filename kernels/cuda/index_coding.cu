@@ -56,4 +56,11 @@ void bitmap_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   });
 }
 
+void seeded_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
+  for (const DecodeJob& job : jobs) {
+    const std::uint64_t k = job.index.size();
+    if (k > 0) launch<SeededDecode>(exec, blocks_of(k), {job.count, k, job.index.data(), job.key});
+  }
+}
+
 }  // namespace winnow::kernels::cuda

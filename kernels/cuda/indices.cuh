@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/arithmetic/philox.hpp"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/index_coding.hpp"
@@ -84,6 +85,23 @@ struct BitmapDecode {
           task.index[i] = static_cast<std::uint32_t>(place);
         });
     if (!complete || !sound) simt::atomic_or(task.refused, 1);
+  }
+};
+
+struct SeededTask {
+  std::uint64_t count, k;
+  std::uint32_t* index;
+  RandomKey key;
+};
+
+struct SeededDecode {
+  using Task = SeededTask;
+  struct Shared {};
+
+  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+    for (std::uint64_t i = simt::grid_thread(); i < task.k; i += simt::grid_threads()) {
+      task.index[i] = drawn_index(task.count, task.k, task.key, i);
+    }
   }
 };
 

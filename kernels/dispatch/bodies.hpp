@@ -74,6 +74,7 @@ struct Bodies {
   decltype(kernels::seal_bitmap)* seal_bitmap;
   decltype(kernels::seal_eliasfano)* seal_eliasfano;
   decltype(kernels::seal_raw32)* seal_raw32;
+  decltype(kernels::seeded_decode)* seeded_decode;
   decltype(kernels::select_sums)* select_sums;
   decltype(kernels::select_sums_scratch)* select_sums_scratch;
   decltype(kernels::split_by_owner)* split_by_owner;

@@ -59,6 +59,15 @@ void bitmap_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   dispatch(exec, &Bodies::bitmap_decode, jobs);
 }
 
+void seeded_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
+  for (const DecodeJob& job : jobs) {
+    WINNOW_EXPECTS(job.count <= std::uint64_t{1} << 32 && job.index.size() <= job.count,
+                   "seeded_decode draws at most count <= 2^32 indices; got count " +
+                       std::to_string(job.count) + ", k " + std::to_string(job.index.size()));
+  }
+  dispatch(exec, &Bodies::seeded_decode, jobs);
+}
+
 /// The longest row of ones is Elias-Fano's without low bits, for k = count.
 std::size_t decode_scratch(const Exec& exec, std::uint64_t count) {
   return exec.place == Place::cuda ? cuda::ones_scratch(count / 32 + 1) : 0;

@@ -43,6 +43,7 @@ decltype(kernels::seal) seal;
 decltype(kernels::seal_bitmap) seal_bitmap;
 decltype(kernels::seal_eliasfano) seal_eliasfano;
 decltype(kernels::seal_raw32) seal_raw32;
+decltype(kernels::seeded_decode) seeded_decode;
 decltype(kernels::select_sums) select_sums;
 decltype(kernels::select_sums_scratch) select_sums_scratch;
 decltype(kernels::split_by_owner) split_by_owner;
@@ -98,6 +99,7 @@ constinit const Bodies kReference{
     .seal_bitmap = reference::seal_bitmap,
     .seal_eliasfano = reference::seal_eliasfano,
     .seal_raw32 = reference::seal_raw32,
+    .seeded_decode = reference::seeded_decode,
     .select_sums = reference::select_sums,
     .select_sums_scratch = reference::select_sums_scratch,
     .split_by_owner = reference::split_by_owner,

@@ -115,4 +115,12 @@ void bitmap_decode(const Exec&, std::span<const DecodeJob> jobs) {
   decode_all(jobs, read_bitmap);
 }
 
+void seeded_decode(const Exec&, std::span<const DecodeJob> jobs) {
+  for (const DecodeJob& job : jobs) {
+    for (std::uint64_t i = 0; i < job.index.size(); ++i) {
+      job.index[i] = drawn_index(job.count, job.index.size(), job.key, i);
+    }
+  }
+}
+
 }  // namespace winnow::kernels::reference

@@ -76,6 +76,7 @@ std::vector<Golden> golden() {
   poison.push_back(std::bit_cast<float>(0x7fc00000u));
   poison.push_back(-kInfinity);
   const std::vector<std::uint32_t> few{0, 1, 5, 39}, ends{0, 1, 299};
+  const std::vector<std::uint32_t> drawn{141, 277, 289, 462, 706, 770, 873};
   return {
       {"nothing_kept", 10, 0, identity, ramp_value},
       {"everything_kept", 3, 3, identity,
@@ -110,6 +111,8 @@ std::vector<Golden> golden() {
        codings_of("sign", nullptr, 512)},
       {"sign_block_65536_bitmap", 300, 3, [=](std::uint32_t n) { return ends[n]; },
        table({0.3f, -0.3f, 0.3f}), codings_of("sign", &kBitmapCoding, 65536)},
+      {"seeded", 1000, 7, [=](std::uint32_t n) { return drawn[n]; }, ramp_value,
+       codings_of("float32", &kSeededCoding)},
   };
 }
 

@@ -16,6 +16,9 @@ import struct
 from typing import NamedTuple
 
 
+CALL, PART = 1000000007, 2
+
+
 def padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 8)
 
@@ -49,16 +52,42 @@ def bitmap(count: int, index: list[int]) -> bytes:
     return sum(1 << i for i in index).to_bytes(part_bytes(count), "little")
 
 
-INDEX_CODINGS = [none, raw32, eliasfano, bitmap]
+def seeded(count: int, index: list[int]) -> bytes:
+    assert index == drawn(count, len(index))
+    return b""
+
+
+def philox(counter: list[int], key: list[int]) -> list[int]:
+    for number in range(10):
+        a, b = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [b >> 32 ^ counter[1] ^ key[0], b % 2**32, a >> 32 ^ counter[3] ^ key[1], a % 2**32]
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return counter
+
+
+def drawn(count: int, k: int) -> list[int]:
+    """The positions that all ranks draw."""
+    z = (0x6B6D6F646E6172 + CALL * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    z ^= z >> 31
+    index = []
+    for i in range(k):
+        begin, end = i * count // k, (i + 1) * count // k
+        word = philox([i // 4, 0, 0, PART], [z % 2**32, z >> 32])[i % 4]
+        index.append(begin + (word * (end - begin) >> 32))
+    return index
+
+
+INDEX_CODINGS = [none, raw32, eliasfano, bitmap, seeded]
 
 
 def index_part(count: int, index: list[int], asked) -> tuple[int, bytes]:
     """The id of the coding and its bytes."""
     if len(index) == count:
         return 0, b""
-    coded = [(coding(count, index), i) for i, coding in enumerate(INDEX_CODINGS) if i > 0]
-    if asked is not None:
-        coded = [(data, i) for data, i in coded if INDEX_CODINGS[i] is asked]
+    codings = [asked] if asked else [raw32, eliasfano, bitmap]
+    coded = [(coding(count, index), INDEX_CODINGS.index(coding)) for coding in codings]
     data, number = min(coded, key=lambda c: (len(c[0]), c[1]))
     return number, data
 
@@ -121,14 +150,14 @@ class Header(NamedTuple):
     count: int
     k: int
     epoch: int = 3
-    part: int = 2
+    part: int = PART
     index_coding: int = 0
     value_coding: int = 0
 
     def packed(self, number: int) -> bytes:
         return struct.pack(
             "<4sBBHQQQQQIHBBQ", b"WNNW", 1, self.kind, self.flags, 0x0123456789ABCDEF,
-            0xFEDCBA9876543210, 1000000007, self.count, self.k, self.epoch, self.part,
+            0xFEDCBA9876543210, CALL, self.count, self.k, self.epoch, self.part,
             self.index_coding, self.value_coding, number)
 
 
@@ -205,6 +234,7 @@ GOLDEN = {
         sign([int(n % 3 == 0) for n in range(520)], [0.1, from_bits(0x7F7FFFFF)])),
     "sign_block_65536_bitmap": message(
         GRADIENT, 0, 300, [0, 1, 299], sign([0, 1, 0], [0.3], 65536), bitmap),
+    "seeded": message(GRADIENT, 0, 1000, drawn(1000, 7), float32(ramp(7)), seeded),
     "support": support(0, 100000, [n * n + 63 for n in range(300)]),
     "support_everything_poison": support(POISON, 129, list(range(129))),
 }

@@ -418,6 +418,8 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                  "within the schedule balanced");
   expect_refused({.compressor = "threshold:1", .schedule = "gather", .min_bytes = 0},
                  "to hear how many elements threshold:1 keeps");
+  expect_refused({.compressor = "randomk:0.1", .schedule = "gather", .min_bytes = 0},
+                 "draw the same positions");
   expect_refused({.compressor = "int8:stochastic", .schedule = "gather", .min_bytes = 0},
                  "by the same random numbers");
   expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},

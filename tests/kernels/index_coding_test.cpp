@@ -187,6 +187,58 @@ TEST(IndexCoding, DecodesManyPartsInReservedScratch) {
   });
 }
 
+/// One from each stratum, and the same in all places.
+TEST(IndexCoding, DrawnIndicesFollowTheirFormula) {
+  struct Draw {
+    std::uint64_t count, k;
+  };
+  constexpr Draw kDraws[] = {{0, 0},
+                             {1, 1},
+                             {7, 7},
+                             {1000, 1},
+                             {4097, 4096},
+                             {100000, 3001},
+                             {std::uint64_t{1} << 32, 5000}};
+  for_each_body([&](const Exec& exec) {
+    std::vector<OnPlace<std::uint32_t>> lists;
+    std::vector<DecodeJob> jobs;
+    for (const auto& [count, k] : kDraws) {
+      lists.emplace_back(exec, k);
+      jobs.push_back({.count = count,
+                      .in = {},
+                      .index = lists.back().span(),
+                      .key = {.seed = 5, .call = count, .rank = 2, .stage = 9}});
+    }
+    kernels::seeded_decode(exec, jobs);
+    for (std::size_t d = 0; d < std::size(kDraws); ++d) {
+      const auto [count, k] = kDraws[d];
+      const std::vector<std::uint32_t> index = lists[d].download();
+      for (std::uint64_t i = 0; i < k; ++i) {
+        const std::uint64_t begin = i * count / k, end = (i + 1) * count / k;
+        const std::uint64_t random = kernels::random_word(jobs[d].key, i);
+        ASSERT_EQ(index[i], begin + (random * (end - begin) >> 32)) << i << " of " << k;
+        ASSERT_LT(index[i], end);
+      }
+    }
+  });
+}
+
+/// Over many calls every position is drawn k / count of the times, and calls differ.
+TEST(IndexCoding, DrawnIndicesAreEven) {
+  constexpr std::uint64_t kCount = 103, kKept = 10, kCalls = 20000;
+  std::vector<int> times(kCount);
+  std::vector<std::uint32_t> index(kKept), last;
+  for (std::uint64_t call = 0; call < kCalls; ++call) {
+    const DecodeJob job{.count = kCount, .in = {}, .index = index, .key = {.call = call}};
+    kernels::seeded_decode({}, {&job, 1});
+    for (const std::uint32_t i : index) ++times[i];
+    EXPECT_NE(index, last);
+    last = index;
+  }
+  constexpr double kMean = static_cast<double>(kCalls * kKept) / kCount;
+  for (const int number : times) EXPECT_NEAR(number, kMean, 0.1 * kMean);  // 11 to 4.6 sigma
+}
+
 TEST(IndexCoding, EliasFanoShapeIsSmallestAndNearEntropy) {
   for (const std::uint64_t count : {1ull, 100ull, 4097ull, 25600000ull, 4294967295ull}) {
     for (const std::uint64_t k :

@@ -52,6 +52,9 @@ constexpr std::array kThresholds{"threshold",
                                  "threshold:0.5,int4:block=64:stochastic",
                                  "threshold:1,int4:stochastic"};
 
+constexpr std::array kDrawn{"randomk:0.01", "randomk:0.3", "randomk:0.1,int8:stochastic",
+                            "randomk:0.3,bf16", "randomk:0.1,sign"};
+
 constexpr std::array kInner{"gather", "doubling", "balanced", "shared"};
 
 /// Makes cases from the names of their differences.
@@ -115,6 +118,7 @@ void add_compressors(Cases& cases) {
   cases.add_schedules("topk:0.99,int8:stochastic");
   cases.add_schedules("int4:block=65536");
   for (const char* compressor : kThresholds) cases.add_schedules(compressor);
+  for (const char* compressor : kDrawn) cases.add_schedules(compressor);
 }
 
 /// Other numbers of ranks: one, two, two guests of doubling, and nodes that hold all ranks or none.
@@ -144,7 +148,8 @@ void add_dense(Cases& cases) {
 }
 
 void add_changes(Cases& cases) {
-  constexpr std::array kFew{"topk:0.1", "topk:0.1,int8:stochastic", "int4", "threshold:1"};
+  constexpr std::array kFew{"topk:0.1", "topk:0.1,int8:stochastic", "int4", "threshold:1",
+                            "randomk:0.1,int8:stochastic"};
   constexpr std::array kThreshold0{"threshold", "threshold,int8"};
   cases.add_changed("+sparse", kFew, [](BitsCase& c) { c.parameters = kSparse; });
   cases.add_changed("+sparse", kThreshold0, [](BitsCase& c) { c.parameters = kSparse; });

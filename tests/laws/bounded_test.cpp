@@ -83,6 +83,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"schedule=balanced compressor=threshold", Kind::all_equal},
                     Case{"schedule=two_level:balanced compressor=threshold", Kind::mostly_zero}));
 INSTANTIATE_TEST_SUITE_P(
+    LawsRandomK, Bounded,
+    testing::Values(Case{"schedule=gather compressor=randomk:0.01", Kind::normal},
+                    Case{"schedule=balanced compressor=randomk:0.1,int8", Kind::heavy_tailed},
+                    Case{"schedule=doubling compressor=randomk:0.1 threads=3", Kind::normal},
+                    Case{"schedule=shared compressor=randomk:0.1,sign", Kind::mostly_zero},
+                    Case{"schedule=two_level:balanced compressor=randomk:0.01", Kind::normal}));
+INSTANTIATE_TEST_SUITE_P(
     LawsShared, Bounded,
     testing::Values(Case{"schedule=shared compressor=topk:0.01", Kind::normal},
                     Case{"schedule=shared compressor=topk:0.01 threads=3", Kind::all_equal},

@@ -120,6 +120,14 @@ TEST(Failure, InTheGatherOfAThreshold) {
   }
 }
 
+TEST(Failure, InTheGatherOfDrawnPositions) {
+  for (const char* compressor : {"randomk:0.02", "randomk:0.3,int8"}) {
+    expect_nothing_lost(
+        kMixed, {.compressor = compressor, .schedule = "gather", .decay = 0.5F, .min_bytes = 0}, 1,
+        false);
+  }
+}
+
 // Owners never get the messages that they sum.
 TEST(Failure, InTheFirstRoundOfBalanced) {
   expect_nothing_lost(
@@ -147,9 +155,19 @@ TEST(Failure, InTheSecondRoundOfBalancedThreshold) {
   }
 }
 
+TEST(Failure, InEitherRoundOfBalancedDrawnPositions) {
+  for (const char* compressor : {"randomk:0.02", "randomk:0.3,int8"}) {
+    for (const int round : {1, 2}) {
+      expect_nothing_lost(
+          kMixed, {.compressor = compressor, .schedule = "balanced", .min_bytes = 0}, round, false);
+    }
+  }
+}
+
 // No rank has received rank 0's gradient.
 TEST(Failure, InTheFirstRoundOfDoubling) {
-  for (const char* compressor : {"topk:0.02", "topk:0.4,int8", "int4", "threshold:2"}) {
+  for (const char* compressor :
+       {"topk:0.02", "topk:0.4,int8", "int4", "threshold:2", "randomk:0.1,int4"}) {
     expect_nothing_lost(
         kMixed, {.compressor = compressor, .schedule = "doubling", .decay = 0.5F, .min_bytes = 0},
         1, false);

@@ -108,6 +108,15 @@ INSTANTIATE_TEST_SUITE_P(LawsThreshold, Poison,
                                          Case{kInf, 2, 7, "doubling", "threshold:1"},
                                          Case{-kInf, 0, 70, "balanced", "threshold:0.5"},
                                          Case{kNaN, 0, 3, "balanced", "threshold,int8"}));
+// Most bad elements are not drawn in the call.
+INSTANTIATE_TEST_SUITE_P(LawsRandomK, Poison,
+                         testing::Values(Case{kNaN, 0, 4, "gather", "randomk:0.02"},
+                                         Case{kInf, 2, 7, "doubling", "randomk:0.3"},
+                                         Case{-kInf, 0, 70, "balanced", "randomk:0.3"},
+                                         Case{kNaN, 0, 3, "balanced", "randomk:0.3,int8", 700},
+                                         Case{kInf, 2, 1999, "shared", "randomk:0.02,int4"},
+                                         Case{kNaN, 0, 5, "two_level:balanced",
+                                              "randomk:0.02,sign"}));
 INSTANTIATE_TEST_SUITE_P(
     LawsTwoLevel, Poison,
     testing::Values(Case{kNaN, 0, 0, "two_level:gather"}, Case{kInf, 1, 299, "two_level:gather"},

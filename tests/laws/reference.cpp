@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 namespace winnow::tests {
@@ -77,6 +78,9 @@ std::vector<float> make_gradient(Kind kind, std::uint64_t count, int rank, int s
   return gradient;
 }
 
+/// Stands for positions between parameters.
+constexpr std::size_t kGap = ~std::size_t{0};
+
 Reference::Reference(int ranks, std::vector<Parameter> parameters, const Recipe& recipe)
     : ranks_(ranks), parameters_(std::move(parameters)), recipe_(recipe) {
   residuals_.resize(static_cast<std::size_t>(ranks));
@@ -129,6 +133,30 @@ std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& compe
   return chosen;
 }
 
+/// The places of a message of `count` positions, of which number i lies at position(i), that all
+/// ranks draw.
+std::vector<Reference::Entry> Reference::drawn(
+    std::uint64_t count, const std::function<std::uint64_t(std::uint64_t)>& position) const {
+  const std::uint64_t k = kept(count);
+  const auto base = bases();
+  std::vector<Entry> entries;
+  for (std::uint64_t i = 0; i < k; ++i) {
+    std::uint64_t number = i;
+    if (k < count) {
+      const std::uint64_t begin = i * count / k, size = (i + 1) * count / k - begin;
+      const std::uint64_t random = kernels::random_word(
+          {.seed = 0x6b6d6f646e6172, .call = calls_, .stage = recipe_.part}, i);
+      number = begin + (random * size >> 32);
+    }
+    const std::uint64_t at = position(number);
+    Entry& entry = entries.emplace_back(Entry{kGap, 0, 0});
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      if (at >= base[p] && at < base[p] + parameters_[p].count) entry = {p, at - base[p], 0};
+    }
+  }
+  return entries;
+}
+
 /// Codes the entries of one message: returns what arrives, and leaves what the coding misses.
 std::vector<Reference::Entry> Reference::code(std::vector<Entry>& entries, std::uint64_t rank,
                                               std::uint64_t stage) {
@@ -164,7 +192,9 @@ std::vector<std::vector<float>> Reference::step(
       }
     }
   }
-  auto sums = recipe_.shared ? share() : recipe_.balanced ? balance() : gather();
+  auto sums = recipe_.shared || (recipe_.balanced && recipe_.randomk) ? share()
+              : recipe_.balanced                                      ? balance()
+                                                                      : gather();
   ++calls_;
   if (recipe_.op == ReduceOp::average) {
     for (auto& sum : sums) {
@@ -173,9 +203,6 @@ std::vector<std::vector<float>> Reference::step(
   }
   return sums;
 }
-
-/// Stands for positions between parameters in messages that carry everything.
-constexpr std::size_t kGap = ~std::size_t{0};
 
 std::vector<std::vector<float>> Reference::zeros() const {
   std::vector<std::vector<float>> zeros;
@@ -216,7 +243,13 @@ std::vector<std::vector<float>> Reference::gather() {
   for (std::size_t rank = 0; rank < residuals_.size(); ++rank) {
     std::vector<Entry> message;
     std::uint64_t position = 0;
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (recipe_.randomk) {
+      message = drawn(base.back(), std::identity());
+      for (Entry& entry : message) {
+        if (entry.parameter != kGap) entry.value = residuals_[rank][entry.parameter][entry.element];
+      }
+    }
+    for (std::size_t p = 0; p < parameters_.size() && !recipe_.randomk; ++p) {
       std::vector<Entry> all;
       for (std::size_t i = 0; i < parameters_[p].count; ++i) {
         all.push_back({p, i, residuals_[rank][p][i]});
@@ -322,7 +355,8 @@ std::vector<std::vector<float>> Reference::balance() {
   return results;
 }
 
-/// In step t rank (o + t) mod P picks the support at owner o's positions, and sums there.
+/// In step t rank (o + t) mod P picks the support at owner o's positions, and sums there. Where all
+/// draw it, balanced is the same with the owner instead.
 std::vector<std::vector<float>> Reference::share() {
   const auto ranks = static_cast<std::uint32_t>(ranks_);
   const auto base = bases();
@@ -335,12 +369,18 @@ std::vector<std::vector<float>> Reference::share() {
     }
   };
   for (std::uint32_t owner = 0; owner < ranks; ++owner) {
-    const auto picker = static_cast<std::uint32_t>((owner + calls_) % ranks);
+    const auto picker =
+        recipe_.shared ? static_cast<std::uint32_t>((owner + calls_) % ranks) : owner;
     std::vector<Entry> sums;
     const auto add_gaps = [&](std::uint64_t until) {
       while (recipe_.density == 1 && sums.size() < until) sums.push_back({kGap, 0, 0});
     };
-    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (recipe_.randomk) {
+      sums = drawn(partition.local_count(owner), [&](std::uint64_t local) {
+        return partition.unit_of(owner, local / 64) * 64 + local % 64;
+      });
+    }
+    for (std::size_t p = 0; p < parameters_.size() && !recipe_.randomk; ++p) {
       std::vector<Entry> mine;
       for (std::size_t i = 0; i < parameters_[p].count; ++i) {
         if (partition.owner_of_unit((base[p] + i) / 64) == owner) {
@@ -352,7 +392,7 @@ std::vector<std::vector<float>> Reference::share() {
         sums.push_back({p, entry.element, 0});
       }
     }
-    add_gaps(partition.local_count(owner));
+    if (!recipe_.randomk) add_gaps(partition.local_count(owner));
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       std::vector<Entry> values = sums;
       for (Entry& entry : values) {
@@ -398,6 +438,7 @@ std::vector<Reference::Rail> Reference::make_rails(const Topology& topology) con
     recipe.two_level.reset();
     recipe.op = ReduceOp::sum;
     recipe.numbers = rail.servers;
+    recipe.part = static_cast<std::uint32_t>(r);
     const int owners = recipe.balanced || recipe.shared ? topology.nodes() : 1;
     recipe.stage = static_cast<std::uint64_t>(r) * static_cast<std::uint64_t>(owners + 1);
     rail.inner = std::make_unique<Reference>(topology.nodes(), stretches, recipe);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@ struct Recipe {
   bool balanced = false;  ///< the schedule; else gather
   bool doubling = false;  ///< the schedule
   bool shared = false;    ///< the schedule
+  bool randomk = false;   ///< draws positions instead of the largest
   /// If set, keeps elements whose magnitude exceeds it; density is then ignored, but must not be 1.
   std::optional<float> threshold = {};
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
@@ -45,6 +47,7 @@ struct Recipe {
   // For random numbers, if the ranks here are those of a rail:
   std::vector<int> numbers = {};  ///< of the ranks; empty: 0, 1, ...
   std::uint64_t stage = 0;        ///< the first
+  std::uint32_t part = 0;         ///< for drawn positions: the number of the part
 };
 
 /// All ranks of a compressed allreduce in plain loops, from the text of the laws: the specification
@@ -75,6 +78,8 @@ class Reference {
   std::vector<std::vector<float>> gather();
   std::vector<std::vector<float>> balance();
   std::vector<std::vector<float>> zeros() const;
+  std::vector<Entry> drawn(std::uint64_t count,
+                           const std::function<std::uint64_t(std::uint64_t)>& position) const;
   std::vector<std::vector<float>> share();
 
   /// One rail's share in two levels: stretches of parameters, as parameters.

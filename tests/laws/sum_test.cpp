@@ -54,6 +54,7 @@ Recipe recipe_of(const Case& c, const Topology& topology) {
                 .balanced = options.schedule.ends_with("balanced"),
                 .doubling = options.schedule.ends_with("doubling"),
                 .shared = options.schedule.ends_with("shared"),
+                .randomk = options.compressor.starts_with("randomk"),
                 .value = compress::make_compressor(c.compressor)->codings().value,
                 .seed = options.seed};
   recipe.threshold = c.threshold;
@@ -189,6 +190,21 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 // Some unions stay short; others carry every position at once.
+INSTANTIATE_TEST_SUITE_P(
+    LawsRandomK, Sum,
+    testing::Values(Case{"randomk:0.01", 0.01, Kind::normal, kAverage, 1, 1, "gather"},
+                    Case{"randomk:0.3,int8", 0.3, Kind::heavy_tailed, kSum, 0.9F, 3, "gather"},
+                    Case{"randomk:0.1,sign", 0.1, Kind::mostly_zero, kAverage, 1, 1, "gather"},
+                    Case{"randomk:0.01", 0.01, Kind::normal, kSum, 1, 1, "balanced"},
+                    Case{"randomk:0.3,int4:stochastic", 0.3, Kind::normal, kAverage, 1, 3,
+                         "balanced"},
+                    Case{"randomk:0.05", 0.05, Kind::heavy_tailed, kSum, 0.9F, 1, "doubling"},
+                    Case{"randomk:0.05,bf16", 0.05, Kind::normal, kAverage, 1, 1, "shared"},
+                    Case{"randomk:0.05", 0.05, Kind::normal, kAverage, 1, 1, "two_level:gather"},
+                    Case{"randomk:0.05,int8", 0.05, Kind::normal, kSum, 1, 1, "two_level:balanced"},
+                    Case{"randomk:0.05", 0.05, Kind::denormal, kSum, 1, 1, "two_level:doubling"}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
+
 INSTANTIATE_TEST_SUITE_P(
     LawsDoubling, Sum,
     testing::Values(Case{"none", 1, Kind::normal, kAverage, 1, 1, "doubling"},

@@ -56,6 +56,30 @@ TEST(WireBytes, OfDoublingEqualTheTransportsCount) {
   }
 }
 
+// No message says a position, whatever the schedule: as many values as gather's and balanced's
+// lists have, and doubling's messages do not grow.
+TEST(WireBytes, OfDrawnPositionsAreThoseOfValues) {
+  for (const char* schedule : {"gather", "doubling", "balanced"}) {
+    run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(transport, {.compressor = "randomk:0.01", .schedule = schedule});
+      for (int step = 0; step < 2; ++step) {
+        auto gradient = make_gradient(Kind::normal, 102400, transport->rank(), step, 1);
+        const auto before = transport->bytes_sent();
+        reducer.all_reduce(gradient, 0);
+        if (step == 0) continue;
+        const Stats last = reducer.last();
+        EXPECT_EQ(last.wire_bytes, transport->bytes_sent() - before);
+        if (transport->size() != 4) continue;
+        const bool gather = schedule == std::string_view("gather");
+        const bool doubling = schedule == std::string_view("doubling");
+        const std::uint64_t messages = gather ? 3 : doubling ? 2 : 6;
+        const std::uint64_t values = messages * 1024 / (gather || doubling ? 1 : 4);
+        EXPECT_EQ(last.wire_bytes, messages * 64 + 4 * values) << schedule;
+      }
+    });
+  }
+}
+
 // A naturally sparse gradient: 1 %, spread evenly, elsewhere on each rank. All of it comes out at
 // once, and no more travels than its union needs.
 TEST(WireBytes, OfALosslessUnion) {

@@ -262,6 +262,7 @@ constinit const Bodies kCuda{
     .seal_bitmap = OnStream<&Bodies::seal_bitmap>::enqueue,
     .seal_eliasfano = OnStream<&Bodies::seal_eliasfano>::enqueue,
     .seal_raw32 = OnStream<&Bodies::seal_raw32>::enqueue,
+    .seeded_decode = OnStream<&Bodies::seeded_decode>::enqueue,
     .select_sums = OnStream<&Bodies::select_sums>::enqueue,
     .select_sums_scratch = no_scratch,
     .split_by_owner = OnStream<&Bodies::split_by_owner>::enqueue,

@@ -74,11 +74,29 @@ TEST(Options, ErrorsNameTheNearestWord) {
   EXPECT_NE(error_of("schedule=gater").find("did you mean 'gather'"), std::string::npos);
   EXPECT_NE(error_of("op=mean").find("sum, average, min"), std::string::npos);
   EXPECT_NE(error_of("topk:0.1").find("key=value"), std::string::npos);
-  for (const char* wrong :
-       {"compressor=topk", "compressor=topk:0", "compressor=topk:1.5", "compressor=topk:nan",
-        "compressor=topk:0.1x", "compressor=none:1", "decay=2", "decay=-0.1", "decay=nan",
-        "min_bytes=-1", "min_bytes=4k", "threads=-1", "enable=maybe", "links=fast",
-        "max_part=4294967296", "deadline=-1", "trial_calls=-1", "residual_memory=managed"}) {
+  for (const char* wrong : {"compressor=topk",
+                            "compressor=topk:0",
+                            "compressor=topk:1.5",
+                            "compressor=topk:nan",
+                            "compressor=topk:0.1x",
+                            "compressor=none:1",
+                            "decay=2",
+                            "decay=-0.1",
+                            "decay=nan",
+                            "min_bytes=-1",
+                            "min_bytes=4k",
+                            "threads=-1",
+                            "enable=maybe",
+                            "links=fast",
+                            "max_part=4294967296",
+                            "deadline=-1",
+                            "trial_calls=-1",
+                            "residual_memory=managed",
+                            "compressor=randomk",
+                            "compressor=randomk:2",
+                            "compressor=randomk:0.1,seeded",
+                            "compressor=randomk:0.1,raw32",
+                            "compressor=topk:0.1,seeded"}) {
     EXPECT_NE(error_of(wrong), "") << wrong;
   }
   for (const char* wrong : {"stats=3", "stats=-1", "stats=yes", "debug=4"}) {
@@ -88,6 +106,7 @@ TEST(Options, ErrorsNameTheNearestWord) {
 
 TEST(Options, ADensityHasOneName) {
   EXPECT_EQ(Options::parse("compressor=topk:0.0100").compressor, "topk:0.01");
+  EXPECT_EQ(Options::parse("compressor=randomk:1e-2,int8").compressor, "randomk:0.01,int8");
 }
 
 TEST(Options, TheEnvironmentOverridesTheBase) {
