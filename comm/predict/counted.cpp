@@ -148,6 +148,9 @@ void select(const Exec& exec, const SelectSumsJob& job) {
 }
 
 constexpr Bodies kCounted{
+    .copy = [](const Exec& exec, std::span<std::byte> to,
+               std::span<const std::byte>) { pass(exec, 2 * bytes_of(to)); },
+    .place_terms = kFree,
     .add_owned =  // to residuals that encode has just passed over
     [](const Exec& exec, const OwnedJob& job) {
       pass(exec, kCoded * static_cast<double>(job.values.size()));
@@ -157,8 +160,6 @@ constexpr Bodies kCounted{
     .check_values = kFree,
     .checksums = kFree,
     .claimed_k = guess_k,
-    .copy = [](const Exec& exec, std::span<std::byte> to,
-               std::span<const std::byte>) { pass(exec, 2 * bytes_of(to)); },
     .dequantize = kFree,
     .eliasfano_decode = kFree,
     .feedback_quantize =
@@ -175,7 +176,6 @@ constexpr Bodies kCounted{
                float) { pass(exec, bytes_of(elements)); },
     .merge = unite,
     .ordered_sum = sum,
-    .place_terms = kFree,
     .positions_of = [](const Exec& exec, const Partition&, std::uint32_t,
                        std::span<const std::uint32_t> local,
                        std::span<std::uint32_t>) { pass(exec, 2 * bytes_of(local)); },

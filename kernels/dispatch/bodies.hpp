@@ -10,6 +10,7 @@
 
 #include "kernels/call_status.hpp"
 #include "kernels/checksum.hpp"
+#include "kernels/dispatch/operations.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/feedback.hpp"
@@ -32,61 +33,14 @@
 
 namespace winnow::kernels {
 
-/// The bodies of all operations in one place, a line each. A body has the signature of its
+/// The bodies of all operations in one place. A body has the signature of its
 /// operation. It may rely on what kernels/dispatch has checked.
 struct Bodies {
-  decltype(kernels::add_owned)* add_owned;
-  decltype(kernels::all_finite)* all_finite;
-  decltype(kernels::average)* average;
-  decltype(kernels::bitmap_decode)* bitmap_decode;
-  decltype(kernels::check_headers)* check_headers;
-  decltype(kernels::check_values)* check_values;
-  decltype(kernels::checksums)* checksums;
-  decltype(kernels::claimed_k)* claimed_k;
   void (*copy)(const Exec&, std::span<std::byte>, std::span<const std::byte>);
-  decltype(kernels::dequantize)* dequantize;
-  decltype(kernels::eliasfano_decode)* eliasfano_decode;
-  decltype(kernels::end_call)* end_call;
-  decltype(kernels::feedback_add)* feedback_add;
-  decltype(kernels::feedback_keep)* feedback_keep;
-  decltype(kernels::feedback_quantize)* feedback_quantize;
-  decltype(kernels::feedback_select)* feedback_select;
-  decltype(kernels::feedback_select_scratch)* feedback_select_scratch;
-  decltype(kernels::feedback_threshold)* feedback_threshold;
-  decltype(kernels::feedback_threshold_scratch)* feedback_threshold_scratch;
-  decltype(kernels::fill)* fill;
-  decltype(kernels::fits)* fits;
-  decltype(kernels::from_ordered)* from_ordered;
-  decltype(kernels::judge_messages)* judge_messages;
-  decltype(kernels::keep_sums)* keep_sums;
-  decltype(kernels::merge)* merge;
-  decltype(kernels::narrow)* narrow;
-  decltype(kernels::ordered_sum)* ordered_sum;
   void (*place_terms)(const Exec&, PlacedTerms&, std::uint64_t most);
-  decltype(kernels::positions_of)* positions_of;
-  decltype(kernels::put)* put;
-  decltype(kernels::quantize)* quantize;
-  decltype(kernels::raw32_decode)* raw32_decode;
-  decltype(kernels::reduce)* reduce;
-  decltype(kernels::residual_add)* residual_add;
-  decltype(kernels::scale)* scale;
-  decltype(kernels::seal)* seal;
-  decltype(kernels::seal_bitmap)* seal_bitmap;
-  decltype(kernels::seal_eliasfano)* seal_eliasfano;
-  decltype(kernels::seal_raw32)* seal_raw32;
-  decltype(kernels::seeded_decode)* seeded_decode;
-  decltype(kernels::select_sums)* select_sums;
-  decltype(kernels::select_sums_scratch)* select_sums_scratch;
-  decltype(kernels::split_by_owner)* split_by_owner;
-  decltype(kernels::split_scratch)* split_scratch;
-  decltype(kernels::store)* store;
-  decltype(kernels::store_owned)* store_owned;
-  decltype(kernels::take)* take;
-  decltype(kernels::take_owned)* take_owned;
-  decltype(kernels::to_ordered)* to_ordered;
-  decltype(kernels::widen)* widen;
-  decltype(kernels::write_owned)* write_owned;
-  decltype(kernels::zero)* zero;
+#define WINNOW_BODY(name) decltype(kernels::name)* name;  // NOLINT(bugprone-macro-parentheses)
+  WINNOW_OPERATIONS(WINNOW_BODY, WINNOW_BODY)
+#undef WINNOW_BODY
 };
 
 extern const Bodies kReference;  ///< plain loops: the specification

@@ -223,6 +223,8 @@ void enqueue_list(const Exec& exec, std::span<std::byte> to, std::span<const std
 }  // namespace
 
 constinit const Bodies kCuda{
+    .copy = enqueue_copy,
+    .place_terms = keep_terms,
     .add_owned = OnStream<&Bodies::add_owned>::enqueue,
     .all_finite = OnStream<&Bodies::all_finite>::enqueue,
     .average = OnStream<&Bodies::average>::enqueue,
@@ -231,7 +233,6 @@ constinit const Bodies kCuda{
     .check_values = OnStream<&Bodies::check_values>::enqueue,
     .checksums = OnStream<&Bodies::checksums>::enqueue,
     .claimed_k = OnStream<&Bodies::claimed_k>::enqueue,
-    .copy = enqueue_copy,
     .dequantize = OnStream<&Bodies::dequantize>::enqueue,
     .eliasfano_decode = OnStream<&Bodies::eliasfano_decode>::enqueue,
     .end_call = OnStream<&Bodies::end_call>::enqueue,
@@ -250,7 +251,6 @@ constinit const Bodies kCuda{
     .merge = OnStream<&Bodies::merge>::enqueue,
     .narrow = OnStream<&Bodies::narrow>::enqueue,
     .ordered_sum = enqueue_sum,
-    .place_terms = keep_terms,
     .positions_of = OnStream<&Bodies::positions_of>::enqueue,
     .put = OnStream<&Bodies::put>::enqueue,
     .quantize = enqueue_quantize,
