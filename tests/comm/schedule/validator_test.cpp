@@ -42,7 +42,7 @@ Topology shape_of(int ranks) {
   return Topology::from_nodes(node_of_rank);
 }
 
-constexpr int kMostRanks = kSanitized ? 17 : 64;
+constexpr int kMostRanks = kSanitized ? 9 : 64;
 
 /// Tests every compressor and the order of sums; the others get one compressor, since the work
 /// grows with the square of the ranks.
