@@ -12,20 +12,15 @@ namespace {
 
 constexpr int kKeyBits = 31;
 
-struct KeysTask {
+struct MakeKeys {
   const float* x;
   std::uint64_t count;
   std::uint32_t *keys, *positions;
-};
 
-struct MakeKeys {
-  using Task = KeysTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t i = simt::grid_thread(); i < task.count; i += simt::grid_threads()) {
-      task.keys[i] = kernels::cuda::magnitude(task.x[i]);
-      task.positions[i] = static_cast<std::uint32_t>(i);
+  WINNOW_DEVICE void run() const {
+    for (std::uint64_t i = simt::grid_thread(); i < count; i += simt::grid_threads()) {
+      keys[i] = kernels::cuda::magnitude(x[i]);
+      positions[i] = static_cast<std::uint32_t>(i);
     }
   }
 };

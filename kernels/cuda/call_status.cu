@@ -7,7 +7,7 @@
 namespace winnow::kernels::cuda {
 
 void end_call(const Exec& exec, const CallEnd& end) {
-  launch<EndCall>(exec, 1, end);
+  launch<EndCall>(exec, 1, {end});
 }
 
 }  // namespace winnow::kernels::cuda

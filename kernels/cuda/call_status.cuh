@@ -11,10 +11,9 @@ namespace winnow::kernels::cuda {
 
 /// Runs in one thread.
 struct EndCall {
-  using Task = CallEnd;
-  struct Shared {};
+  CallEnd task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     if (simt::thread() != 0) return;
     const CallStatus status = *task.status;
     *task.status = {};

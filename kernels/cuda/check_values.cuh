@@ -25,13 +25,12 @@ struct CheckTask {
 /// A word of scales or codes a thread at a time.
 template <class Coding>
 struct CheckValues {
-  using Task = CheckTask;
-  struct Shared {};
+  CheckTask task;
 
   static constexpr bool kHasScales = Coding::kLine.default_block != 0;
   static constexpr bool kHasInvalid = Coding::kInvalidCode != values::kNone;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     bool sound = true;
     if constexpr (kHasScales) {
       for (std::uint64_t w = simt::grid_thread(); w < task.scale_words; w += simt::grid_threads()) {

@@ -14,7 +14,7 @@ void checksums(const Exec& exec, std::span<const std::span<const std::byte>> mes
   for_each_checksums_task(messages, sums, [&](const ChecksumsTask& task, std::uint64_t pairs) {
     const std::uint64_t blocks_each = (pairs + simt::kThreads) / simt::kThreads;
     const unsigned most = blocks_for(blocks_each * task.count);
-    launch<Checksums>(exec, std::max(most / task.count, 1U) * task.count, task);
+    launch<Checksums>(exec, std::max(most / task.count, 1U) * task.count, {task});
   });
 }
 

@@ -54,10 +54,10 @@ struct ChecksumsTask {
 
 /// As many blocks for each message: block b is of message b % count.
 struct Checksums {
-  using Task = ChecksumsTask;
+  ChecksumsTask task;
   using Shared = ChecksumRoom;
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     const unsigned m = simt::block() % task.count;
     const SummedBytes& of = task.of[m];
     const std::uint64_t shares = simt::blocks() / task.count;

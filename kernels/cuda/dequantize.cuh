@@ -10,30 +10,24 @@
 
 namespace winnow::kernels::cuda {
 
-struct DequantizeTask {
+/// Values [begin, begin + count): a vector a thread.
+struct Dequantize {
   DeviceValues values;
   std::uint64_t begin;
   float* out;
   std::uint64_t count;  ///< of out
-};
 
-/// Values [begin, begin + count): a vector a thread.
-struct Dequantize {
-  using Task = DequantizeTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    with_coding(task.values, [&task](auto coding) {
-      for (std::uint64_t i = 4 * simt::grid_thread(); i < task.count;
-           i += 4 * simt::grid_threads()) {
-        const unsigned here = elements_below(task.count, i);
+  WINNOW_DEVICE void run() const {
+    with_coding(values, [this](auto coding) {
+      for (std::uint64_t i = 4 * simt::grid_thread(); i < count; i += 4 * simt::grid_threads()) {
+        const unsigned here = elements_below(count, i);
         float four[4] = {};
         for (unsigned e = 0; e < 4; ++e) {
           if ((here >> e & 1) != 0) {
-            four[e] = value_at<decltype(coding)>(task.values, task.begin + i + e);
+            four[e] = value_at<decltype(coding)>(values, begin + i + e);
           }
         }
-        store_vector(task.out + i, here, four);
+        store_vector(out + i, here, four);
       }
     });
   }

@@ -35,14 +35,15 @@ struct EliasFanoTask {
 
 /// The index part of a message, by words.
 struct EliasFanoIndices {
-  using Task = EliasFanoTask;
+  EliasFanoTask task;
 
-  WINNOW_DEVICE static std::uint64_t word(const Task& task, std::uint64_t w) {
-    return w < task.low_words ? low_word(task, w) : high_word(task, w - task.low_words);
+  std::uint64_t words() const { return task.words(); }
+  WINNOW_DEVICE std::uint64_t word(std::uint64_t w) const {
+    return w < task.low_words ? low_word(w) : high_word(w - task.low_words);
   }
 
  private:
-  WINNOW_DEVICE static std::uint64_t low_word(const Task& task, std::uint64_t w) {
+  WINNOW_DEVICE std::uint64_t low_word(std::uint64_t w) const {
     const std::uint32_t l = task.low_bits, mask = (1U << l) - 1;
     std::uint64_t i = 64 * w / l;
     const auto past = static_cast<std::uint32_t>(64 * w - i * l);  // bits in the word before
@@ -53,21 +54,21 @@ struct EliasFanoIndices {
     return word;
   }
 
-  WINNOW_DEVICE static std::uint64_t high_word(const Task& task, std::uint64_t w) {
+  WINNOW_DEVICE std::uint64_t high_word(std::uint64_t w) const {
     return word_of_ones(w, task.k,
-                        [&task](std::uint64_t i) { return (task.index[i] >> task.low_bits) + i; });
+                        [this](std::uint64_t i) { return (task.index[i] >> task.low_bits) + i; });
   }
 };
 
 struct EliasFanoDecode {
-  using Task = EliasFanoTask;
+  EliasFanoTask task;
   using Shared = OnesRoom;
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     bool sound = true;
     const bool complete =
         for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
-          const std::uint64_t position = (place - i) << task.low_bits | low_of_index(task, i);
+          const std::uint64_t position = (place - i) << task.low_bits | low_of_index(i);
           sound = sound && position < task.count;
           task.index[i] = static_cast<std::uint32_t>(position);
         });
@@ -75,7 +76,7 @@ struct EliasFanoDecode {
   }
 
  private:
-  WINNOW_DEVICE static std::uint64_t low_of_index(const Task& task, std::uint64_t i) {
+  WINNOW_DEVICE std::uint64_t low_of_index(std::uint64_t i) const {
     const std::uint32_t l = task.low_bits;
     if (l == 0) return 0;
     const std::uint64_t bit = i * l, w = bit / 64;
@@ -89,10 +90,9 @@ struct EliasFanoDecode {
 /// Checks that the decoder cannot make while it writes: that indices ascend, and the padding of the
 /// low part. Ones in that of the high part name positions that are too large.
 struct EliasFanoCheck {
-  using Task = EliasFanoTask;
-  struct Shared {};
+  EliasFanoTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     bool sound = true;
     for (std::uint64_t i = simt::grid_thread() + 1; i < task.k; i += simt::grid_threads()) {
       sound = sound && task.index[i - 1] < task.index[i];
@@ -118,11 +118,11 @@ inline EliasFanoTask make_eliasfano_task(std::uint64_t count, std::uint64_t k) {
           .ones = {}};
 }
 
-inline EliasFanoTask make_eliasfano_encode_task(std::uint64_t count,
-                                                std::span<const std::uint32_t> index) {
+inline EliasFanoIndices make_eliasfano_indices(std::uint64_t count,
+                                               std::span<const std::uint32_t> index) {
   EliasFanoTask task = make_eliasfano_task(count, index.size());
   task.index = const_cast<std::uint32_t*>(index.data());
-  return task;
+  return {task};
 }
 
 /// With ones_scratch(high_words) zeros of scratch.

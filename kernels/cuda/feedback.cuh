@@ -10,49 +10,39 @@
 
 namespace winnow::kernels::cuda {
 
-struct FeedbackAddTask {
+struct FeedbackAdd {
   float* elements;
   const float* residual;
   std::uint64_t count;
   float decay;
-};
 
-struct FeedbackAdd {
-  using Task = FeedbackAddTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for_each_vector(task.count, [&task](std::uint64_t first, unsigned here) {
-      float acc[4], residual[4];
-      load_vector(task.elements + first, here, acc);
-      load_vector(task.residual + first, here, residual);
-      for (unsigned e = 0; e < 4; ++e) acc[e] = feedback(acc[e], task.decay, residual[e]);
-      store_vector(task.elements + first, here, acc);
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float acc[4], left[4];
+      load_vector(elements + first, here, acc);
+      load_vector(residual + first, here, left);
+      for (unsigned e = 0; e < 4; ++e) acc[e] = feedback(acc[e], decay, left[e]);
+      store_vector(elements + first, here, acc);
     });
   }
 };
 
-struct FeedbackKeepTask {
+struct FeedbackKeep {
   float* residual;
   const float* gradient;
   std::uint64_t count;
   float decay;
-};
 
-struct FeedbackKeep {
-  using Task = FeedbackKeepTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for_each_vector(task.count, [&task](std::uint64_t first, unsigned here) {
-      float gradient[4], residual[4];
-      load_vector(task.gradient + first, here, gradient);
-      load_vector(task.residual + first, here, residual);
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float fresh[4], left[4];
+      load_vector(gradient + first, here, fresh);
+      load_vector(residual + first, here, left);
       for (unsigned e = 0; e < 4; ++e) {
-        const float acc = feedback(gradient[e], task.decay, residual[e]);
-        if (is_finite(acc)) residual[e] = acc;
+        const float acc = feedback(fresh[e], decay, left[e]);
+        if (is_finite(acc)) left[e] = acc;
       }
-      store_vector(task.residual + first, here, residual);
+      store_vector(residual + first, here, left);
     });
   }
 };

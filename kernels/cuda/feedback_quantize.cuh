@@ -109,7 +109,7 @@ inline constexpr std::uint32_t kQuantizeTile = simt::kThreads * 4 * kQuantizeVec
 
 template <class Coding, Rounding kRounding>
 struct FeedbackQuantize {
-  using Task = QuantizeTask;
+  QuantizeTask task;
 
   static constexpr std::uint32_t kBits = Coding::kLine.bits;
   static constexpr bool kHasScales = Coding::kLine.default_block != 0;
@@ -134,20 +134,20 @@ struct FeedbackQuantize {
     bool finite;
   };
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     const std::uint64_t begin = std::uint64_t{simt::block()} * task.span;
     const std::uint64_t end = begin + task.span < task.count ? begin + task.span : task.count;
     Values values;
     if constexpr (!kHasScales) {
-      load(task, begin, values);
+      load(begin, values);
     } else if constexpr (kSums) {
-      measure_sums(shared, task, begin, end, values);
+      measure_sums(shared, begin, end, values);
     } else {
-      measure_largest(shared, task, begin, end, values);
+      measure_largest(shared, begin, end, values);
     }
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
-      if (task.span > kQuantizeTile) load(task, tile, values);
-      code(shared, task, begin, tile, values);
+      if (task.span > kQuantizeTile) load(tile, values);
+      code(shared, begin, tile, values);
     }
   }
 
@@ -157,7 +157,7 @@ struct FeedbackQuantize {
     return tile + j * (simt::kThreads * 4) + simt::thread() * 4;
   }
 
-  WINNOW_DEVICE static void load(const Task& task, std::uint64_t tile, Values& values) {
+  WINNOW_DEVICE void load(std::uint64_t tile, Values& values) const {
     values.finite = true;
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       const Vector vector = load_acc(task, first_of(tile, j));
@@ -174,35 +174,35 @@ struct FeedbackQuantize {
   }
 
   /// Scale blocks of a span, counted to its end even where the values end before.
-  WINNOW_DEVICE static std::uint32_t scales_of(const Task& task) { return task.span / task.block; }
+  WINNOW_DEVICE std::uint32_t scales_of() const { return task.span / task.block; }
 
   /// Values of scale block s of the span.
-  WINNOW_DEVICE static std::uint32_t values_of(const Task& task, std::uint64_t begin,
-                                               std::uint64_t end, std::uint32_t s) {
+  WINNOW_DEVICE std::uint32_t values_of(std::uint64_t begin, std::uint64_t end,
+                                        std::uint32_t s) const {
     const std::uint64_t first = begin + std::uint64_t{s} * task.block;
     if (first >= end) return 0;
     return end - first < task.block ? static_cast<std::uint32_t>(end - first) : task.block;
   }
 
   /// The scale of block s of the span, to the message and to all threads.
-  WINNOW_DEVICE static void write_scale(Shared& shared, const Task& task, std::uint64_t begin,
-                                        std::uint64_t end, std::uint32_t s, float scale) {
+  WINNOW_DEVICE void write_scale(Shared& shared, std::uint64_t begin, std::uint64_t end,
+                                 std::uint32_t s, float scale) const {
     shared.scale[s] = scale;
     shared.inverse[s] = Coding::inverse(scale);
-    if (values_of(task, begin, end, s) == 0) return;
+    if (values_of(begin, end, s) == 0) return;
     const std::uint64_t at = begin / task.block + s;
     task.scales[at] = scale;
     const std::uint64_t scales = (task.count + task.block - 1) / task.block;
     if (at + 1 == scales && scales % 2 != 0) task.scales[scales] = 0;  // padding
   }
 
-  WINNOW_DEVICE static void measure_largest(Shared& shared, const Task& task, std::uint64_t begin,
-                                            std::uint64_t end, Values& values) {
-    const std::uint32_t s = simt::thread(), scales = scales_of(task);
+  WINNOW_DEVICE void measure_largest(Shared& shared, std::uint64_t begin, std::uint64_t end,
+                                     Values& values) const {
+    const std::uint32_t s = simt::thread(), scales = scales_of();
     const std::uint32_t units = (task.block < kQuantizeTile ? task.block : kQuantizeTile) / kUnit;
     std::uint32_t largest = 0;
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
-      load(task, tile, values);
+      load(tile, values);
       for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
         std::uint32_t mine = 0;
         for (unsigned e = 0; e < 4; ++e) {
@@ -225,19 +225,19 @@ struct FeedbackQuantize {
       if (tile + kQuantizeTile < end) simt::barrier();  // before the next tile's
     }
     if (s < scales) {
-      write_scale(shared, task, begin, end, s, Coding::scale_of(std::bit_cast<float>(largest)));
+      write_scale(shared, begin, end, s, Coding::scale_of(std::bit_cast<float>(largest)));
     }
     simt::barrier();
   }
 
   /// Sums the magnitudes of each scale block; thread s returns that of block s.
-  WINNOW_DEVICE static float sum(Shared& shared, const Task& task, std::uint64_t begin,
-                                 std::uint64_t end, Values& values, float factor) {
-    const std::uint32_t chains = scales_of(task) * kChains;
+  WINNOW_DEVICE float sum(Shared& shared, std::uint64_t begin, std::uint64_t end, Values& values,
+                          float factor) const {
+    const std::uint32_t chains = scales_of() * kChains;
     const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
     float chain[kChainsOfThread] = {};
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
-      load(task, tile, values);
+      load(tile, values);
       for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
         const auto at = static_cast<std::uint32_t>(first_of(0, j));
         for (unsigned e = 0; e < 4; ++e) {
@@ -261,7 +261,7 @@ struct FeedbackQuantize {
       if (c < chains) shared.chain[c] = chain[q];
     }
     simt::barrier();
-    if (simt::thread() >= scales_of(task)) return 0;
+    if (simt::thread() >= scales_of()) return 0;
     float partial[kChains];
     for (std::uint32_t c = 0; c < kChains; ++c) {
       partial[c] = shared.chain[simt::thread() * kChains + c];
@@ -272,25 +272,25 @@ struct FeedbackQuantize {
     return partial[0];
   }
 
-  WINNOW_DEVICE static void measure_sums(Shared& shared, const Task& task, std::uint64_t begin,
-                                         std::uint64_t end, Values& values) {
-    const float total = sum(shared, task, begin, end, values, 1);
+  WINNOW_DEVICE void measure_sums(Shared& shared, std::uint64_t begin, std::uint64_t end,
+                                  Values& values) const {
+    const float total = sum(shared, begin, end, values, 1);
     float seventeenth = 0;  // values::Sign::mean asks for it where the total overflows
     if (simt::barrier_or(!(total <= values::kLargest))) {
-      seventeenth = sum(shared, task, begin, end, values, 0x1p-17F);
+      seventeenth = sum(shared, begin, end, values, 0x1p-17F);
     }
     const std::uint32_t s = simt::thread();
-    if (s < scales_of(task)) {
-      const float mean = Coding::mean(values_of(task, begin, end, s), [&](float factor) {
+    if (s < scales_of()) {
+      const float mean = Coding::mean(values_of(begin, end, s), [&](float factor) {
         return factor == 1 ? total : seventeenth;
       });
-      write_scale(shared, task, begin, end, s, mean);
+      write_scale(shared, begin, end, s, mean);
     }
     simt::barrier();
   }
 
-  WINNOW_DEVICE static void code(const Shared& shared, const Task& task, std::uint64_t begin,
-                                 std::uint64_t tile, const Values& values) {
+  WINNOW_DEVICE void code(const Shared& shared, std::uint64_t begin, std::uint64_t tile,
+                          const Values& values) const {
     const RandomWords random(task);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       const std::uint64_t first = first_of(tile, j);
@@ -313,7 +313,7 @@ struct FeedbackQuantize {
         missed[e] = x - Coding::decode(codes[e], scale);
       }
       store_vector(values.residual[j], values.stored[j], missed);
-      write_codes(task, first, codes);
+      write_codes(first, codes);
     }
     const bool finite = simt::ballot(!values.finite) == 0;
     if (!finite && simt::lane() == 0 && task.not_finite != nullptr) {
@@ -322,8 +322,7 @@ struct FeedbackQuantize {
   }
 
   /// 4 codes of values from `first` on, those beyond the count being 0.
-  WINNOW_DEVICE static void write_codes(const Task& task, std::uint64_t first,
-                                        const std::uint32_t (&codes)[4]) {
+  WINNOW_DEVICE void write_codes(std::uint64_t first, const std::uint32_t (&codes)[4]) const {
     std::byte* const at = task.codes + first * kBits / 8;
     const bool is_there = first < task.padded;
     if constexpr (kBits == 32) {
@@ -350,21 +349,17 @@ struct FeedbackQuantize {
 /// acc of the owner that this rank is, whole; residuals stay. Of the task it needs what load_acc
 /// does.
 struct FeedbackOwn {
-  struct Task {
-    QuantizeTask message;
-    float* own;
-  };
-  struct Shared {};
+  QuantizeTask task;
+  float* own;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     bool finite = true;
-    for (std::uint64_t v = 4 * simt::grid_thread(); v < task.message.count;
-         v += 4 * simt::grid_threads()) {
-      const Vector vector = load_acc(task.message, v);
+    for (std::uint64_t v = 4 * simt::grid_thread(); v < task.count; v += 4 * simt::grid_threads()) {
+      const Vector vector = load_acc(task, v);
       for (unsigned e = 0; e < 4; ++e) finite = finite && is_finite(vector.acc[e]);
-      store_vector(task.own + v, elements_below(task.message.count, v), vector.acc);
+      store_vector(own + v, elements_below(task.count, v), vector.acc);
     }
-    if (!finite) simt::atomic_or(task.message.not_finite, 1);
+    if (!finite) simt::atomic_or(task.not_finite, 1);
   }
 };
 

@@ -23,7 +23,7 @@ void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
   clear(exec, scratch.data(), SelectScratch(task.count, task.capacity).zeroed);
   for_each_select_kernel(
       task, blocks_for(select_tiles(task.count)),
-      [&](auto kernel, unsigned blocks) { launch<decltype(kernel)>(exec, blocks, task); });
+      [&](const auto& kernel, unsigned blocks) { launch(exec, blocks, kernel); });
 }
 
 std::size_t feedback_threshold_scratch(const Exec&, std::size_t count, std::size_t) {
@@ -40,7 +40,7 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
   clear(exec, scratch.data(), SelectScratch(task.count, 0).zeroed);
   for_each_threshold_kernel(
       task, blocks_for(select_tiles(task.count)),
-      [&](auto kernel, unsigned blocks) { launch<decltype(kernel)>(exec, blocks, task); });
+      [&](const auto& kernel, unsigned blocks) { launch(exec, blocks, kernel); });
 }
 
 }  // namespace winnow::kernels::cuda

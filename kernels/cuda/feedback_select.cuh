@@ -40,7 +40,7 @@ namespace winnow::kernels::cuda {
 /// `kOwn`: there are own units. `kKeeps`: candidates are what is kept.
 template <bool kOwn, bool kKeeps = false>
 struct StreamPass {
-  using Task = SelectTask;
+  SelectTask task;
   struct Shared {
     simt::ScanRoom scan, own_scan;
     Turn turn;
@@ -64,7 +64,7 @@ struct StreamPass {
     std::uint32_t highest, not_finite, own_not_finite;
   };
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     SelectControl* const control = task.control;
     const std::uint32_t tiles = select_tiles(task.count);
     Bounds bounds{kKeeps ? task.bound : kUnknown, kOwn ? task.own.bound_of_step() : 0,
@@ -74,9 +74,9 @@ struct StreamPass {
       const std::uint32_t tile = next_tile(shared.turn, &control->stream_ticket);
       if (tile >= tiles) break;
       if constexpr (!kKeeps) {
-        if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, task, tile == 0);
+        if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, tile == 0);
       }
-      stream(shared, task, tile, bounds, met);
+      stream(shared, tile, bounds, met);
     }
     met.highest = simt::warp_max(met.highest);
     met.not_finite = simt::warp_sum(met.not_finite);
@@ -90,7 +90,7 @@ struct StreamPass {
     if constexpr (kKeeps) {
       report_kept(task, simt::published(&control->candidates));
     } else {
-      decide(task);
+      decide();
     }
   }
 
@@ -99,7 +99,7 @@ struct StreamPass {
 
   /// The bound that competing elements must reach. If it must come from a sample, the block of the
   /// first tile takes it and the others wait, for from here on they write what it reads.
-  WINNOW_DEVICE static std::uint32_t find_bound(Shared& shared, const Task& task, bool is_first) {
+  WINNOW_DEVICE std::uint32_t find_bound(Shared& shared, bool is_first) const {
     SelectControl& control = *task.control;
     const SelectBound state = *task.state;
     std::uint32_t bound = 0;
@@ -122,7 +122,7 @@ struct StreamPass {
   }
 
   /// Says of each unit of the tile whether it is own.
-  WINNOW_DEVICE static void find_own(Shared& shared, const Task& task, std::uint32_t tile) {
+  WINNOW_DEVICE void find_own(Shared& shared, std::uint32_t tile) const {
     if (simt::thread() < kTileUnits) {
       const auto first = static_cast<std::uint32_t>(simt::thread() * Partition::kUnit);
       const std::uint32_t own = simt::ballot(task.own.has(tile * kSelectTile + first));
@@ -137,12 +137,12 @@ struct StreamPass {
     return kOwn && (shared.own[unit / simt::kLanes] >> unit % simt::kLanes & 1) != 0;
   }
 
-  WINNOW_DEVICE static void stream(Shared& shared, const Task& task, std::uint32_t tile,
-                                   const Bounds& bounds, Met& met) {
+  WINNOW_DEVICE void stream(Shared& shared, std::uint32_t tile, const Bounds& bounds,
+                            Met& met) const {
     float acc[kSelectVectors][4];
     unsigned here[kSelectVectors], finite[kSelectVectors], reaches[kSelectVectors];
     std::uint64_t counts = 0, own_counts = 0;  // of what reaches a bound, 16 bits a vector
-    if constexpr (kOwn) find_own(shared, task, tile);
+    if constexpr (kOwn) find_own(shared, tile);
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const bool own = is_own(shared, j);
       const std::uint32_t first = first_of(tile, j);
@@ -190,21 +190,20 @@ struct StreamPass {
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const std::uint32_t first = first_of(tile, j);
       if (is_own(shared, j)) {
-        list_own(task, first, reaches[j], acc[j], own_at + field(own_scanned.before, j));
+        list_own(first, reaches[j], acc[j], own_at + field(own_scanned.before, j));
       } else {
-        move_candidates(task, first, reaches[j], acc[j],
-                        bounds.begin + at + field(scanned.before, j));
+        move_candidates(first, reaches[j], acc[j], bounds.begin + at + field(scanned.before, j));
       }
       at += field(scanned.total, j);
       own_at += field(own_scanned.total, j);
       store_vector(task.residual + first, finite[j], acc[j]);
-      leave_gradient(task, first, here[j], finite[j]);
+      leave_gradient(first, here[j], finite[j]);
     }
   }
 
   /// The elements of a vector that reach the bound, as candidates from number `at` on.
-  WINNOW_DEVICE static void move_candidates(const Task& task, std::uint32_t first, unsigned reaches,
-                                            float (&acc)[4], Place at) {
+  WINNOW_DEVICE void move_candidates(std::uint32_t first, unsigned reaches, float (&acc)[4],
+                                     Place at) const {
     for (unsigned e = 0; e < 4; ++e) {
       if ((reaches >> e & 1) == 0) continue;
       if (at < task.capacity) {
@@ -216,8 +215,8 @@ struct StreamPass {
     }
   }
 
-  WINNOW_DEVICE static void list_own(const Task& task, std::uint32_t first, unsigned reaches,
-                                     const float (&acc)[4], std::uint32_t at) {
+  WINNOW_DEVICE void list_own(std::uint32_t first, unsigned reaches, const float (&acc)[4],
+                              std::uint32_t at) const {
     if (reaches == 0) return;
     const auto local = static_cast<std::uint32_t>(task.own.partition.local(task.own.base + first));
     for (unsigned e = 0; e < 4; ++e) {
@@ -230,8 +229,7 @@ struct StreamPass {
     }
   }
 
-  WINNOW_DEVICE static void leave_gradient(const Task& task, std::uint32_t first, unsigned here,
-                                           unsigned finite) {
+  WINNOW_DEVICE void leave_gradient(std::uint32_t first, unsigned here, unsigned finite) const {
     const auto mark = std::bit_cast<float>(0x7fc00000U);  // NaN
     float left[4];
     for (unsigned e = 0; e < 4; ++e) left[e] = (finite >> e & 1) != 0 ? 0 : mark;
@@ -239,7 +237,7 @@ struct StreamPass {
   }
 
   /// By one thread, when the pass is over.
-  WINNOW_DEVICE static void decide(const Task& task) {
+  WINNOW_DEVICE void decide() const {
     SelectControl& control = *task.control;
     if (task.k == 0) return;
     const std::uint32_t candidates = simt::published(&control.candidates);
@@ -258,10 +256,9 @@ struct StreamPass {
 };
 
 struct ClearMarks {
-  using Task = SelectTask;
-  struct Shared {};
+  SelectTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     if (task.control->not_finite == 0) return;
     for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < task.count;
          i += simt::blocks() * simt::kThreads) {
@@ -274,23 +271,23 @@ struct ClearMarks {
 template <class Stage>
 void for_each_select_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
   if (task.has_own) {
-    stage(StreamPass<true>{}, blocks);
+    stage(StreamPass<true>{task}, blocks);
   } else {
-    stage(StreamPass<false>{}, blocks);
+    stage(StreamPass<false>{task}, blocks);
   }
-  stage(Cut{}, blocks);
-  if (task.zero_gradient) stage(ClearMarks{}, blocks);
+  stage(Cut{task}, blocks);
+  if (task.zero_gradient) stage(ClearMarks{task}, blocks);
 }
 
 /// Likewise for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_threshold_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
   if (task.has_own) {
-    stage(StreamPass<true, true>{}, blocks);
+    stage(StreamPass<true, true>{task}, blocks);
   } else {
-    stage(StreamPass<false, true>{}, blocks);
+    stage(StreamPass<false, true>{task}, blocks);
   }
-  if (task.zero_gradient) stage(ClearMarks{}, blocks);
+  if (task.zero_gradient) stage(ClearMarks{task}, blocks);
 }
 
 }  // namespace winnow::kernels::cuda

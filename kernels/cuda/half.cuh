@@ -25,20 +25,15 @@ struct Float16 {
   WINNOW_DEVICE static std::uint16_t narrow(float x) { return narrow_fp16(x); }
 };
 
-struct WidenTask {
+template <class Half>
+struct Widen {
   const std::uint16_t* in;
   float* out;
   std::uint64_t count;
-};
 
-template <class Half>
-struct Widen {
-  using Task = WidenTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for_each_vector(task.count, [&task](std::uint64_t first, unsigned here) {
-      const std::uint16_t* const from = task.in + first;
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      const std::uint16_t* const from = in + first;
       float four[4] = {};
       if (here == 0xf && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
         const auto word = simt::load_word<std::uint64_t>(reinterpret_cast<const std::byte*>(from));
@@ -50,27 +45,22 @@ struct Widen {
           if ((here >> e & 1) != 0) four[e] = Half::widen(from[e]);
         }
       }
-      store_vector(task.out + first, here, four);
+      store_vector(out + first, here, four);
     });
   }
 };
 
-struct NarrowTask {
+template <class Half>
+struct Narrow {
   const float* in;
   std::uint16_t* out;
   std::uint64_t count;
-};
 
-template <class Half>
-struct Narrow {
-  using Task = NarrowTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for_each_vector(task.count, [&task](std::uint64_t first, unsigned here) {
-      std::uint16_t* const to = task.out + first;
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      std::uint16_t* const to = out + first;
       float four[4];
-      load_vector(task.in + first, here, four);
+      load_vector(in + first, here, four);
       std::uint64_t word = 0;
       for (unsigned e = 0; e < 4; ++e) word |= std::uint64_t{Half::narrow(four[e])} << 16 * e;
       if (here == 0xf && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
@@ -84,29 +74,24 @@ struct Narrow {
   }
 };
 
-struct FitsTask {
+template <class Half>
+struct Fits {
   const float* in;
   std::uint64_t count;
   float factor;
   std::uint32_t* too_large;
-};
 
-template <class Half>
-struct Fits {
-  using Task = FitsTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     bool fits = true;
-    for_each_vector(task.count, [&](std::uint64_t first, unsigned here) {
+    for_each_vector(count, [&](std::uint64_t first, unsigned here) {
       float four[4];
-      load_vector(task.in + first, here, four);
+      load_vector(in + first, here, four);
       for (unsigned e = 0; e < 4; ++e) {
         const bool is_there = (here >> e & 1) != 0;
-        fits = fits && (!is_there || magnitude(four[e] * task.factor) < Half::kOverflow);
+        fits = fits && (!is_there || magnitude(four[e] * factor) < Half::kOverflow);
       }
     });
-    if (!fits) simt::atomic_or(task.too_large, 1);
+    if (!fits) simt::atomic_or(too_large, 1);
   }
 };
 

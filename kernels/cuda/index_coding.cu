@@ -32,8 +32,8 @@ void for_each_row(const Exec& exec, std::span<const DecodeJob> jobs, const Words
 
 void raw32_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   for (const DecodeJob& job : jobs) {
-    const IndicesTask task = make_raw32_decode_task(job);
-    if (task.words > 0) launch<Raw32Decode>(exec, blocks_of(2 * task.words), task);
+    const IndicesTask task = make_decode_task(job);
+    if (task.words > 0) launch<Raw32Decode>(exec, blocks_of(2 * task.words), {task});
   }
 }
 
@@ -43,8 +43,8 @@ void eliasfano_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   };
   for_each_row(exec, jobs, words, [&](const DecodeJob& job, std::byte* scratch) {
     const EliasFanoTask task = make_eliasfano_decode_task(job, scratch);
-    launch<EliasFanoDecode>(exec, blocks_for(ones_tiles(task.high_words)), task);
-    launch<EliasFanoCheck>(exec, blocks_of(task.k), task);
+    launch<EliasFanoDecode>(exec, blocks_for(ones_tiles(task.high_words)), {task});
+    launch<EliasFanoCheck>(exec, blocks_of(task.k), {task});
   });
 }
 
@@ -52,7 +52,7 @@ void bitmap_decode(const Exec& exec, std::span<const DecodeJob> jobs) {
   const auto words = [](const DecodeJob& job) { return bitmap_bytes(job.count) / 8; };
   for_each_row(exec, jobs, words, [&](const DecodeJob& job, std::byte* scratch) {
     const IndicesTask task = make_bitmap_decode_task(job, scratch);
-    launch<BitmapDecode>(exec, blocks_for(ones_tiles(task.words)), task);
+    launch<BitmapDecode>(exec, blocks_for(ones_tiles(task.words)), {task});
   });
 }
 

@@ -22,62 +22,56 @@ struct IndicesTask {
   OnesTask ones;  ///< of a bitmap
 };
 
-/// The input of an encoder.
-struct IndexListTask {
-  const std::uint32_t* index;
-  std::uint64_t k, part_words;
-
-  std::uint64_t words() const { return part_words; }
-};
-
 /// The index part of a message, by words.
 struct Raw32Indices {
-  using Task = IndexListTask;
+  const std::uint32_t* index;
+  std::uint64_t k;
 
-  WINNOW_DEVICE static std::uint64_t word(const Task& task, std::uint64_t w) {
-    const std::uint64_t high = 2 * w + 1 < task.k ? task.index[2 * w + 1] : 0;
-    return task.index[2 * w] | high << 32;
+  std::uint64_t words() const { return raw32_bytes(k) / 8; }
+  WINNOW_DEVICE std::uint64_t word(std::uint64_t w) const {
+    const std::uint64_t high = 2 * w + 1 < k ? index[2 * w + 1] : 0;
+    return index[2 * w] | high << 32;
   }
 };
 
 struct Raw32Decode {
-  using Task = IndicesTask;
-  struct Shared {};
+  IndicesTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     bool sound = true;
     for (std::uint64_t i = simt::grid_thread(); i < 2 * task.words; i += simt::grid_threads()) {
-      const auto index = at(task, i);
+      const auto index = at(i);
       if (i == task.k) {  // padding
         sound = sound && index == 0;
         continue;
       }
-      sound = sound && index < task.count && (i == 0 || at(task, i - 1) < index);
+      sound = sound && index < task.count && (i == 0 || at(i - 1) < index);
       task.index[i] = index;
     }
     if (!sound) simt::atomic_or(task.refused, 1);
   }
 
  private:
-  WINNOW_DEVICE static std::uint32_t at(const Task& task, std::uint64_t i) {
+  WINNOW_DEVICE std::uint32_t at(std::uint64_t i) const {
     return simt::load_word<std::uint32_t>(task.bytes + 4 * i);
   }
 };
 
 struct BitmapIndices {
-  using Task = IndexListTask;
+  const std::uint32_t* index;
+  std::uint64_t k, count;
 
-  WINNOW_DEVICE static std::uint64_t word(const Task& task, std::uint64_t w) {
-    return word_of_ones(w, task.k,
-                        [&task](std::uint64_t i) { return std::uint64_t{task.index[i]}; });
+  std::uint64_t words() const { return bitmap_bytes(count) / 8; }
+  WINNOW_DEVICE std::uint64_t word(std::uint64_t w) const {
+    return word_of_ones(w, k, [this](std::uint64_t i) { return std::uint64_t{index[i]}; });
   }
 };
 
 struct BitmapDecode {
-  using Task = IndicesTask;
+  IndicesTask task;
   using Shared = OnesRoom;
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     bool sound = true;
     const bool complete =
         for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
@@ -88,19 +82,14 @@ struct BitmapDecode {
   }
 };
 
-struct SeededTask {
+struct SeededDecode {
   std::uint64_t count, k;
   std::uint32_t* index;
   RandomKey key;
-};
 
-struct SeededDecode {
-  using Task = SeededTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t i = simt::grid_thread(); i < task.k; i += simt::grid_threads()) {
-      task.index[i] = drawn_index(task.count, task.k, task.key, i);
+  WINNOW_DEVICE void run() const {
+    for (std::uint64_t i = simt::grid_thread(); i < k; i += simt::grid_threads()) {
+      index[i] = drawn_index(count, k, key, i);
     }
   }
 };
@@ -115,24 +104,11 @@ inline IndicesTask make_decode_task(const DecodeJob& job) {
           .ones = {}};
 }
 
-inline IndicesTask make_raw32_decode_task(const DecodeJob& job) {
-  return make_decode_task(job);
-}
-
 /// With ones_scratch(words) zeros of scratch.
 inline IndicesTask make_bitmap_decode_task(const DecodeJob& job, std::byte* scratch) {
   IndicesTask task = make_decode_task(job);
   task.ones = make_ones_task(task.bytes, task.words, task.k, scratch);
   return task;
-}
-
-inline IndexListTask make_raw32_encode_task(std::span<const std::uint32_t> index) {
-  return {.index = index.data(), .k = index.size(), .part_words = raw32_bytes(index.size()) / 8};
-}
-
-inline IndexListTask make_bitmap_encode_task(std::uint64_t count,
-                                             std::span<const std::uint32_t> index) {
-  return {.index = index.data(), .k = index.size(), .part_words = bitmap_bytes(count) / 8};
 }
 
 }  // namespace winnow::kernels::cuda

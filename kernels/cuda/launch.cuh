@@ -41,28 +41,28 @@ WINNOW_DEVICE bool holds(const Condition& condition) {
 /// Every thread of a grid enters a kernel (simt.hpp) here.
 template <class Kernel>
 __global__ void __launch_bounds__(simt::kThreads)
-    enter(const __grid_constant__ typename Kernel::Task task, const Condition condition) {
-  __shared__ typename Kernel::Shared shared;
-  if (holds(condition)) Kernel::run(shared, task);
+    enter(const __grid_constant__ Kernel kernel, const Condition condition) {
+  __shared__ simt::SharedOf<Kernel> shared;
+  if (holds(condition)) simt::run(kernel, shared);
 }
 
 /// Enqueues a kernel on exec.stream.
 template <class Kernel>
-void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task) {
+void launch(const Exec& exec, unsigned blocks, const Kernel& kernel) {
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = simt::kThreads;
   config.stream = stream_of(exec);
-  WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, task, exec.condition));
+  WINNOW_CUDA_TRY(cudaLaunchKernelEx(&config, enter<Kernel>, kernel, exec.condition));
 }
 
 #else
 
 template <class Kernel>
-void launch(const Exec& exec, unsigned blocks, const typename Kernel::Task& task) {
-  using Shared = typename Kernel::Shared;
-  const auto enter = [task, condition = exec.condition](void* shared) {
-    if (holds(condition)) Kernel::run(*static_cast<Shared*>(shared), task);
+void launch(const Exec& exec, unsigned blocks, const Kernel& kernel) {
+  using Shared = simt::SharedOf<Kernel>;
+  const auto enter = [kernel, condition = exec.condition](void* shared) {
+    if (holds(condition)) simt::run(kernel, *static_cast<Shared*>(shared));
   };
   WINNOW_CUDA_TRY(simt::launch(stream_of(exec), blocks, sizeof(Shared), enter));
 }

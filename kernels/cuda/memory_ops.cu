@@ -52,7 +52,7 @@ void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte>
     std::memcpy(task.words, bytes.data(), bytes.size());
     task.to = to.data() + at;
     task.count = static_cast<std::uint32_t>(bytes.size() / kWord);
-    launch<Store>(exec, 1, task);
+    launch<Store>(exec, 1, {task});
   }
 }
 

@@ -10,40 +10,30 @@
 
 namespace winnow::kernels::cuda {
 
-struct FillTask {
+struct Fill {
   float* elements;
   std::uint64_t count;
   float value;
-};
 
-struct Fill {
-  using Task = FillTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    const float four[4] = {task.value, task.value, task.value, task.value};
-    for_each_vector(task.count, [&](std::uint64_t first, unsigned here) {
-      store_vector(task.elements + first, here, four);
+  WINNOW_DEVICE void run() const {
+    const float four[4] = {value, value, value, value};
+    for_each_vector(count, [&](std::uint64_t first, unsigned here) {
+      store_vector(elements + first, here, four);
     });
   }
 };
 
-struct CopyTask {
+/// For spans that do not overlap.
+struct Copy {
   float* to;
   const float* from;
   std::uint64_t count;
-};
 
-/// For spans that do not overlap.
-struct Copy {
-  using Task = CopyTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for_each_vector(task.count, [&](std::uint64_t first, unsigned here) {
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [&](std::uint64_t first, unsigned here) {
       float four[4];
-      load_vector(task.from + first, here, four);
-      store_vector(task.to + first, here, four);
+      load_vector(from + first, here, four);
+      store_vector(to + first, here, four);
     });
   }
 };
@@ -56,10 +46,9 @@ struct StoreTask {
 
 /// Runs in one block.
 struct Store {
-  using Task = StoreTask;
-  struct Shared {};
+  StoreTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     for (std::uint32_t i = simt::thread(); i < task.count; i += simt::kThreads) {
       simt::store_word(task.to + sizeof(std::uint32_t) * i, task.words[i]);
     }

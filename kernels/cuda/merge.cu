@@ -18,7 +18,7 @@ void merge(const Exec& exec, const MergeJob& job) {
   clear(exec, task.size);
   if (entries == 0) return;
   clear(exec, scratch, merge_scratch_bytes(entries));
-  launch<Merge>(exec, blocks_for(merge_tiles(entries)), task);
+  launch<Merge>(exec, blocks_for(merge_tiles(entries)), {task});
 }
 
 }  // namespace winnow::kernels::cuda

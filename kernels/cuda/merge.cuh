@@ -74,7 +74,7 @@ struct MergeTask {
 };
 
 struct Merge {
-  using Task = MergeTask;
+  MergeTask task;
   struct Shared {
     simt::ScanRoom scan;
     Turn turn;
@@ -84,16 +84,16 @@ struct Merge {
     float value[kMergeTile + 1];
   };
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, task.ticket);
       if (tile >= task.tile_count()) break;
-      merge_tile(shared, task, tile);
+      merge_tile(shared, tile);
     }
   }
 
  private:
-  WINNOW_DEVICE static void merge_tile(Shared& shared, const Task& task, std::uint32_t tile) {
+  WINNOW_DEVICE void merge_tile(Shared& shared, std::uint32_t tile) const {
     if (simt::thread() < 2) {
       const std::uint64_t entries = (std::uint64_t{tile} + simt::thread()) * kMergeTile;
       const std::uint64_t all = task.a.size + task.b.size;

@@ -9,7 +9,7 @@ namespace winnow::kernels::cuda {
 namespace {
 
 void enqueue(const Exec& exec, const CheckHeadersTask& task) {
-  launch<CheckHeaders>(exec, blocks_of(std::uint64_t{task.count} * simt::kLanes), task);
+  launch<CheckHeaders>(exec, blocks_of(std::uint64_t{task.count} * simt::kLanes), {task});
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ void claimed_k(const Exec& exec, const ClaimedKJob& job) {
       task.words[m] = messages[m].bytes.data() + job.layout.k_at;
     }
     task.k = job.k.data() + begin;
-    launch<ClaimedK>(exec, blocks_of(task.count), task);
+    launch<ClaimedK>(exec, blocks_of(task.count), {task});
   }
 }
 

@@ -75,10 +75,9 @@ struct ClaimedKTask {
 
 /// A thread copies a message's word.
 struct ClaimedK {
-  using Task = ClaimedKTask;
-  struct Shared {};
+  ClaimedKTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     for (std::uint64_t m = simt::grid_thread(); m < task.count; m += simt::grid_threads()) {
       task.k[m] = simt::load_word<std::uint64_t>(task.words[m]);
     }
@@ -106,10 +105,9 @@ struct CheckHeadersTask {
 
 /// A warp checks a message: each word of the header, and each part, is a lane's.
 struct CheckHeaders {
-  using Task = CheckHeadersTask;
-  struct Shared {};
+  CheckHeadersTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     const unsigned lane = simt::lane();
     for (std::uint64_t m = simt::grid_thread() / simt::kLanes; m < task.count;
          m += simt::grid_threads() / simt::kLanes) {

@@ -11,7 +11,7 @@ namespace {
 
 void launch_sum(const Exec& exec, const OrderedSumJob& job) {
   const SumTask task = make_sum_task(job);
-  launch<OrderedSum>(exec, sum_tiles(task), task);
+  launch<OrderedSum>(exec, sum_tiles(task), {task});
 }
 
 }  // namespace

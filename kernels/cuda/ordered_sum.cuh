@@ -37,7 +37,7 @@ inline constexpr std::uint32_t kSumTile = simt::kThreads * 16;
 /// begins and ends in each list, and adds the terms one after the other; within one, no position is
 /// named twice.
 struct OrderedSum {
-  using Task = SumTask;
+  SumTask task;
   static constexpr std::uint32_t kGroup = 64;  // terms that are searched at a time
 
   struct Shared {
@@ -45,7 +45,7 @@ struct OrderedSum {
     std::uint64_t slice[2 * kGroup];  // where a list enters the tile, and where it leaves it
   };
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     const std::uint64_t begin = task.begin + std::uint64_t{simt::block()} * kSumTile;
     const std::uint64_t all = task.begin + task.count;
     const std::uint64_t end = begin + kSumTile < all ? begin + kSumTile : all;
@@ -65,7 +65,7 @@ struct OrderedSum {
         simt::barrier();
       }
     }
-    write(shared, task, begin, end);
+    write(shared, begin, end);
   }
 
  private:
@@ -100,8 +100,7 @@ struct OrderedSum {
     });
   }
 
-  WINNOW_DEVICE static void write(const Shared& shared, const Task& task, std::uint64_t begin,
-                                  std::uint64_t end) {
+  WINNOW_DEVICE void write(const Shared& shared, std::uint64_t begin, std::uint64_t end) const {
     bool finite = true;
     const auto size = static_cast<std::uint32_t>(end - begin);
     for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {

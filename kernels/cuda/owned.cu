@@ -11,7 +11,7 @@ namespace {
 template <class Kernel>
 void launch_owned(const Exec& exec, const OwnedTask& task) {
   if (task.values.count == 0 || task.piece_count == 0) return;
-  launch<Kernel>(exec, blocks_of(task.values.count), task);
+  launch<Kernel>(exec, blocks_of(task.values.count), {task});
 }
 
 }  // namespace

@@ -63,19 +63,17 @@ struct OwnedTask {
 };
 
 struct AddOwned {
-  using Task = OwnedTask;
-  struct Shared {};
+  OwnedTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     task.for_each([](float& element, float value) { element += value; });
   }
 };
 
 struct StoreOwned {
-  using Task = OwnedTask;
-  struct Shared {};
+  OwnedTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     task.for_each([](float& element, float value) {
       if (is_finite(value)) element = value;
     });
@@ -83,10 +81,9 @@ struct StoreOwned {
 };
 
 struct WriteOwned {
-  using Task = OwnedTask;
-  struct Shared {};
+  OwnedTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     bool finite = true;
     task.for_each([&](float& element, float value) {
       element = value * task.factor;
@@ -97,17 +94,14 @@ struct WriteOwned {
 };
 
 struct TakeOwned {
-  struct Task {
-    OwnedTask of;
-    float* taken;
-  };
-  struct Shared {};
+  OwnedTask task;
+  float* taken;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    const std::uint64_t end = task.of.count();
+  WINNOW_DEVICE void run() const {
+    const std::uint64_t end = task.count();
     for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
-      float* const element = task.of.element_of(j);
-      task.taken[j] = element != nullptr ? *element : 0;
+      float* const element = task.element_of(j);
+      taken[j] = element != nullptr ? *element : 0;
       if (element != nullptr) *element = 0;
     }
   }

@@ -39,7 +39,7 @@ inline QuantizeTask make_quantize_task(const FeedbackQuantizeJob& job, std::uint
   return task;
 }
 
-inline FeedbackOwn::Task make_own_task(const FeedbackQuantizeJob& job) {
+inline FeedbackOwn make_own_kernel(const FeedbackQuantizeJob& job) {
   return {make_quantize_task(job, job.self), job.own.data()};
 }
 
@@ -48,18 +48,18 @@ inline unsigned quantize_blocks(const QuantizeTask& task) {
   return static_cast<unsigned>((task.count + task.span - 1) / task.span);
 }
 
-/// Calls body(FeedbackQuantize<...>{}) with the kernel of a format.
+/// Calls body(kernel) with the kernel of a format.
 template <class Body>
-void visit_quantize_kernel(const ValueFormat& format, const Body& body) {
+void visit_quantize_kernel(const ValueFormat& format, const QuantizeTask& task, const Body& body) {
   visit_coding(*format.coding, [&](auto coding) {
     using Coding = decltype(coding);
     if constexpr (Coding::kLine.stochastic) {
       if (format.rounding == Rounding::stochastic) {
-        body(FeedbackQuantize<Coding, Rounding::stochastic>{});
+        body(FeedbackQuantize<Coding, Rounding::stochastic>{task});
         return;
       }
     }
-    body(FeedbackQuantize<Coding, Rounding::nearest>{});
+    body(FeedbackQuantize<Coding, Rounding::nearest>{task});
   });
 }
 

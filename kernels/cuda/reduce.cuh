@@ -46,33 +46,27 @@ WINNOW_DEVICE T reduced(T a, T b) {
   }
 }
 
-template <class T>
-struct ReduceTask {
+template <ReduceOp kOp, class T>
+struct Reduce {
   T* into;
   const T* from;
   std::uint64_t count;
-};
 
-template <ReduceOp kOp, class T>
-struct Reduce {
-  using Task = ReduceTask<T>;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     using Word = WordOf<T>;
-    const bool has_words = Word::is_at(task.into) && Word::is_at(task.from);
-    const std::uint64_t words = has_words ? task.count / Word::kElements : 0;
+    const bool has_words = Word::is_at(into) && Word::is_at(from);
+    const std::uint64_t words = has_words ? count / Word::kElements : 0;
     for (std::uint64_t w = simt::grid_thread(); w < words; w += simt::grid_threads()) {
-      Word into = Word::load(task.into + w * Word::kElements);
-      const Word from = Word::load(task.from + w * Word::kElements);
+      Word a = Word::load(into + w * Word::kElements);
+      const Word b = Word::load(from + w * Word::kElements);
       for (unsigned e = 0; e < Word::kElements; ++e) {
-        into.element[e] = reduced<kOp>(into.element[e], from.element[e]);
+        a.element[e] = reduced<kOp>(a.element[e], b.element[e]);
       }
-      into.store(task.into + w * Word::kElements);
+      a.store(into + w * Word::kElements);
     }
-    for (std::uint64_t i = words * Word::kElements + simt::grid_thread(); i < task.count;
+    for (std::uint64_t i = words * Word::kElements + simt::grid_thread(); i < count;
          i += simt::grid_threads()) {
-      task.into[i] = reduced<kOp>(task.into[i], task.from[i]);
+      into[i] = reduced<kOp>(into[i], from[i]);
     }
   }
 };
@@ -94,55 +88,36 @@ WINNOW_DEVICE void change_elements(T* elements, std::uint64_t count, const Chang
 }
 
 template <class T>
-struct AverageTask {
+struct Average {
   T* sums;
   std::uint64_t count;
   int ranks;
-};
 
-template <class T>
-struct Average {
-  using Task = AverageTask<T>;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    change_elements(task.sums, task.count, [&task](T sum) { return average_of(sum, task.ranks); });
+  WINNOW_DEVICE void run() const {
+    change_elements(sums, count, [this](T sum) { return average_of(sum, ranks); });
   }
 };
 
 /// Elements are floats of type T before, and the integers that stand for them afterwards.
 template <class T>
-struct ToOrderedTask {
+struct ToOrdered {
   BitsOf<T>* elements;
   std::uint64_t count;
   ReduceOp op;
-};
 
-template <class T>
-struct ToOrdered {
-  using Task = ToOrderedTask<T>;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    change_elements(task.elements, task.count, [&task](BitsOf<T> bits) {
-      return ordered_of(std::bit_cast<T>(bits), task.op);
-    });
+  WINNOW_DEVICE void run() const {
+    change_elements(elements, count,
+                    [this](BitsOf<T> bits) { return ordered_of(std::bit_cast<T>(bits), op); });
   }
 };
 
 template <class T>
-struct FromOrderedTask {
+struct FromOrdered {
   BitsOf<T>* elements;
   std::uint64_t count;
-};
 
-template <class T>
-struct FromOrdered {
-  using Task = FromOrderedTask<T>;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    change_elements(task.elements, task.count, [](BitsOf<T> ordered) {
+  WINNOW_DEVICE void run() const {
+    change_elements(elements, count, [](BitsOf<T> ordered) {
       return std::bit_cast<BitsOf<T>>(float_of<T>(ordered));
     });
   }

@@ -29,9 +29,9 @@ void residual_add(const Exec& exec, std::span<float> residual, std::span<const f
   const std::size_t head = std::min(floats_to_alignment(residual.data()), count);
   const ResidualAddTask task{residual.data(), gradient.data(), head, count};
   if (head == std::min(floats_to_alignment(gradient.data()), count)) {
-    launch<AddVectors>(exec, blocks_of(count / 4, kWaves), task);
+    launch<AddVectors>(exec, blocks_of(count / 4, kWaves), {task});
   } else {
-    launch<AddFloats>(exec, blocks_of(count, kWaves), task);
+    launch<AddFloats>(exec, blocks_of(count, kWaves), {task});
   }
 }
 

@@ -22,10 +22,9 @@ struct ResidualAddTask {
 };
 
 struct AddVectors {
-  using Task = ResidualAddTask;
-  struct Shared {};
+  ResidualAddTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     float* __restrict__ const residual = task.residual;
     const float* __restrict__ const gradient = task.gradient;
     const std::uint64_t me = simt::grid_thread(), vectors = (task.count - task.head) / 4;
@@ -48,10 +47,9 @@ struct AddVectors {
 };
 
 struct AddFloats {
-  using Task = ResidualAddTask;
-  struct Shared {};
+  ResidualAddTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     float* __restrict__ const residual = task.residual;
     const float* __restrict__ const gradient = task.gradient;
     for (std::uint64_t i = simt::grid_thread(); i < task.count; i += simt::grid_threads()) {

@@ -11,28 +11,28 @@ namespace winnow::kernels::cuda {
 namespace {
 
 template <class Indices>
-void enqueue(const Exec& exec, const SealJob& job, const typename Indices::Task& indices) {
-  const SealTask<Indices> task = make_seal_task<Indices>(job, indices);
+void enqueue(const Exec& exec, const SealJob& job, const Indices& indices) {
+  const SealTask<Indices> task = make_seal_task(job, indices);
   clear(exec, reinterpret_cast<std::uint64_t*>(job.message.data() + job.layout.checksum_at));
-  launch<Seal<Indices>>(exec, blocks_of(task.message.pairs), task);
+  launch<Seal<Indices>>(exec, blocks_of(task.message.pairs), {task});
 }
 
 }  // namespace
 
 void seal(const Exec& exec, const SealJob& job) {
-  enqueue<NoIndices>(exec, job, {});
+  enqueue(exec, job, NoIndices());
 }
 
 void seal_raw32(const Exec& exec, const SealJob& job) {
-  enqueue<Raw32Indices>(exec, job, make_raw32_encode_task(job.index));
+  enqueue(exec, job, Raw32Indices{job.index.data(), job.index.size()});
 }
 
 void seal_eliasfano(const Exec& exec, const SealJob& job) {
-  enqueue<EliasFanoIndices>(exec, job, make_eliasfano_encode_task(job.count, job.index));
+  enqueue(exec, job, make_eliasfano_indices(job.count, job.index));
 }
 
 void seal_bitmap(const Exec& exec, const SealJob& job) {
-  enqueue<BitmapIndices>(exec, job, make_bitmap_encode_task(job.count, job.index));
+  enqueue(exec, job, BitmapIndices{job.index.data(), job.index.size(), job.count});
 }
 
 }  // namespace winnow::kernels::cuda

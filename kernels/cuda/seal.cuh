@@ -15,10 +15,8 @@ namespace winnow::kernels::cuda {
 
 /// The index part of a message that carries every position.
 struct NoIndices {
-  struct Task {
-    static constexpr std::uint64_t words() { return 0; }
-  };
-  WINNOW_DEVICE static std::uint64_t word(const Task&, std::uint64_t) { return 0; }
+  static constexpr std::uint64_t words() { return 0; }
+  WINNOW_DEVICE static std::uint64_t word(std::uint64_t) { return 0; }
 };
 
 template <class Indices>
@@ -27,7 +25,7 @@ struct SealTask {
   HeaderWords header;
   HeaderFields fields;
   PoisonWords poison;
-  typename Indices::Task indices;
+  Indices indices;
   std::uint64_t index_words;
   std::uint64_t padding;  ///< bits at the end of the last pair
 
@@ -37,21 +35,21 @@ struct SealTask {
 };
 
 /// Each thread makes or reads whole words of the message, and adds what they add to the checksum,
-/// which is 0 at first. Padding is of values. Indices::word(task, w) is word w of the index part.
+/// which is 0 at first. Padding is of values. indices.word(w) is word w of the index part.
 template <class Indices>
 struct Seal {
-  using Task = SealTask<Indices>;
+  SealTask<Indices> task;
   using Shared = ChecksumRoom;
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     std::uint64_t sum = 0;
-    if (simt::block() == 0) sum = put_header(task);
+    if (simt::block() == 0) sum = put_header();
     for (std::uint64_t w = kHeaderWords + simt::grid_thread(); w < task.message.pairs;
          w += simt::grid_threads()) {
       const std::uint64_t i = w - kHeaderWords;
       std::uint64_t word = 0;
       if (i < task.index_words) {
-        word = Indices::word(task.indices, i);
+        word = task.indices.word(i);
         simt::store_word(task.at(w), word);
       } else {
         word = simt::load_word<std::uint64_t>(task.at(w));
@@ -68,7 +66,7 @@ struct Seal {
 
  private:
   /// By one block. What the words of this thread add.
-  WINNOW_DEVICE static std::uint64_t put_header(const Task& task) {
+  WINNOW_DEVICE std::uint64_t put_header() const {
     const bool poisoned = simt::barrier_or(task.poison.any_of_thread());
     const unsigned w = simt::thread();
     if (w == 0 && poisoned && task.poison.told != nullptr) *task.poison.told = 1;
@@ -81,7 +79,7 @@ struct Seal {
 };
 
 template <class Indices>
-SealTask<Indices> make_seal_task(const SealJob& job, const typename Indices::Task& indices) {
+SealTask<Indices> make_seal_task(const SealJob& job, const Indices& indices) {
   return {.message = make_summed_bytes(job.message),
           .header = std::bit_cast<HeaderWords>(job.header),
           .fields = fields_of(job.layout),

@@ -25,16 +25,16 @@ namespace winnow::kernels::cuda {
 /// Blocks draw the tiles of all phases in order, and who has drawn one of a phase waits until the
 /// phase before is over: for blocks that run, as look_back does.
 struct Cut {
-  using Task = SelectTask;
+  SelectTask task;
   struct Shared {
     DigitRoom digits;
     simt::ScanRoom above, ties;
     Turn turn;
   };
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     if (task.k == 0) {
-      if (simt::grid_thread() == 0) report(task, 0);
+      if (simt::grid_thread() == 0) report(0);
       return;
     }
     const Phases phases(task);
@@ -43,19 +43,19 @@ struct Cut {
     while (true) {
       const std::uint32_t ticket = next_tile(shared.turn, &task.control->cut_ticket);
       while (phase < phases.count() && ticket - begin >= phases.tiles(phase)) {
-        if (mine > 0) leave(shared, task, phases, phase, mine);
+        if (mine > 0) leave(shared, phases, phase, mine);
         begin += phases.tiles(phase++);
         mine = 0;
       }
       if (phase == phases.count()) return;
-      if (mine++ == 0) enter(shared, task, phases, phase);
+      if (mine++ == 0) enter(shared, phases, phase);
       const std::uint32_t tile = ticket - begin;
       if (phase == kBack) {
-        put_back(task, tile);
+        put_back(tile);
       } else if (phase < phases.last()) {
-        count_digits(shared.digits, task, phases, phase, tile);
+        count_digits(shared.digits, phases, phase, tile);
       } else {
-        compact(shared, task, phases, tile);
+        compact(shared, phases, tile);
       }
     }
   }
@@ -66,7 +66,7 @@ struct Cut {
   struct Phases {
     std::uint32_t back_tiles, source_tiles, shift;
 
-    WINNOW_DEVICE explicit Phases(const Task& task)
+    WINNOW_DEVICE explicit Phases(const SelectTask& task)
         : back_tiles(select_tiles(task.control->back)),
           source_tiles(select_tiles(Source(task).count)),
           shift(task.control->shift) {}
@@ -83,8 +83,7 @@ struct Cut {
   };
 
   /// For the block, before its first tile of a phase.
-  WINNOW_DEVICE static void enter(Shared& shared, const Task& task, const Phases& phases,
-                                  std::uint32_t phase) {
+  WINNOW_DEVICE void enter(Shared& shared, const Phases& phases, std::uint32_t phase) const {
     if (phase == kBack) return;
     clear_bins(shared.digits);
     if (phases.tiles(phase - 1) > 0) {
@@ -96,8 +95,8 @@ struct Cut {
 
   /// For the block, after its last tile of a phase, of which it had `mine`. The last block to come
   /// ends the phase.
-  WINNOW_DEVICE static void leave(Shared& shared, const Task& task, const Phases& phases,
-                                  std::uint32_t phase, std::uint32_t mine) {
+  WINNOW_DEVICE void leave(Shared& shared, const Phases& phases, std::uint32_t phase,
+                           std::uint32_t mine) const {
     if (phase == phases.last()) return;
     SelectControl& control = *task.control;
     std::uint32_t* const bins = shared.digits.bins;
@@ -125,7 +124,7 @@ struct Cut {
     simt::publish(&control.cut_over[phase], 1U);
   }
 
-  WINNOW_DEVICE static void put_back(const Task& task, std::uint32_t tile) {
+  WINNOW_DEVICE void put_back(std::uint32_t tile) const {
     const std::uint32_t end = task.control->back;
     for (std::uint32_t j = 0; j < kSelectTile; j += simt::kThreads) {
       const std::uint32_t c = tile * kSelectTile + j + simt::thread();
@@ -135,8 +134,8 @@ struct Cut {
   }
 
   /// Digit number `phase`, from 1.
-  WINNOW_DEVICE static void count_digits(DigitRoom& room, const Task& task, const Phases& phases,
-                                         std::uint32_t phase, std::uint32_t tile) {
+  WINNOW_DEVICE void count_digits(DigitRoom& room, const Phases& phases, std::uint32_t phase,
+                                  std::uint32_t tile) const {
     const Source source(task);
     const std::uint32_t base = simt::published(&task.control->base[phase - 1]);
     const std::uint32_t width = 1U << phases.shift_behind(phase - 1);
@@ -152,8 +151,7 @@ struct Cut {
     simt::barrier();
   }
 
-  WINNOW_DEVICE static void compact(Shared& shared, const Task& task, const Phases& phases,
-                                    std::uint32_t tile) {
+  WINNOW_DEVICE void compact(Shared& shared, const Phases& phases, std::uint32_t tile) const {
     const SelectControl& control = *task.control;
     const Source source(task);
     const bool whole = control.whole != 0, scarce = control.scarce != 0;
@@ -161,7 +159,7 @@ struct Cut {
     // This many of those that tie are kept, the first ones.
     const std::uint32_t ties =
         scarce ? task.k - control.finite : simt::published(&control.rank[phases.digits()]);
-    if (tile == 0 && simt::thread() == 0) report(task, cut);
+    if (tile == 0 && simt::thread() == 0) report(cut);
     float value[kSelectVectors][4];
     unsigned here[kSelectVectors], above[kSelectVectors], tied[kSelectVectors];
     unsigned counts[kSelectVectors];
@@ -220,7 +218,7 @@ struct Cut {
   }
 
   /// By one thread, when the magnitude of the k-th is known, and with it all there is to tell.
-  WINNOW_DEVICE static void report(const Task& task, std::uint32_t cut) {
+  WINNOW_DEVICE void report(std::uint32_t cut) const {
     const SelectControl& control = *task.control;
     const std::uint64_t limit = 2 * std::uint64_t{task.k} + 4096;
     const std::uint64_t candidates = control.candidates < limit ? control.candidates : limit;

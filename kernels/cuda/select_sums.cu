@@ -31,8 +31,8 @@ void select_sums(const Exec& exec, const SelectSumsJob& job) {
   const Workspace::Scope scope(scratch_of(exec));
   const DeviceTerm* const terms = terms_there(exec, job.terms);
   const SumsTask task = make_sums_task(job, terms, take_scratch(exec, job));
-  for_each_sums_kernel(task, [&](auto kernel, const auto& part, std::uint64_t blocks) {
-    launch<decltype(kernel)>(exec, blocks_for(blocks), part);
+  for_each_sums_kernel(task, [&](const auto& kernel, std::uint64_t blocks) {
+    launch(exec, blocks_for(blocks), kernel);
   });
 }
 
@@ -40,8 +40,8 @@ void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   const Workspace::Scope scope(scratch_of(exec));
   const DeviceTerm* const terms = terms_there(exec, job.terms);
   const SumsTask task = make_keep_task(job, terms, take_scratch(exec, job));
-  for_each_keep_kernel(task, [&](auto kernel, std::uint64_t blocks) {
-    launch<decltype(kernel)>(exec, blocks_for(blocks), task);
+  for_each_keep_kernel(task, [&](const auto& kernel, std::uint64_t blocks) {
+    launch(exec, blocks_for(blocks), kernel);
   });
 }
 

@@ -35,10 +35,9 @@
 namespace winnow::kernels::cuda {
 
 struct FindSlices {
-  using Task = SumsTask;
-  struct Shared {};
+  SumsTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     const std::uint32_t lists = task.term_count + 1, tiles = select_tiles(task.select.count);
     const std::uint64_t slices = std::uint64_t{lists} * (tiles + 1);
     for (std::uint64_t s = simt::grid_thread(); s < slices; s += simt::grid_threads()) {
@@ -74,7 +73,7 @@ struct FindSlices {
 /// `kKeeps`: candidates are what is kept.
 template <bool kKeeps = false>
 struct SumTouched {
-  using Task = SumsTask;
+  SumsTask task;
   static constexpr std::uint32_t kWordBits = 32;
   static constexpr std::uint32_t kMine = kSumsTile / simt::kThreads;  // elements a thread emits
 
@@ -85,7 +84,7 @@ struct SumTouched {
     Turn turn;
   };
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t tiles = select_tiles(task.select.count);
     const std::uint32_t bound = magnitude(task.fed->listed_by);
@@ -94,8 +93,8 @@ struct SumTouched {
     while (true) {
       const std::uint32_t tile = next_tile(shared.turn, &control.stream_ticket);
       if (tile >= tiles) break;
-      add(shared, task, tile);
-      emit(shared, task, tile, {bound, begin}, highest);
+      add(shared, tile);
+      emit(shared, tile, {bound, begin}, highest);
     }
     highest = simt::warp_max(highest);
     if (simt::lane() == 0) simt::atomic_max(&control.highest, highest);
@@ -104,7 +103,7 @@ struct SumTouched {
       const bool refused = simt::published(&control.not_finite) != 0;
       report_kept(task.select, refused ? 0 : simt::published(&control.candidates));
     } else {
-      decide(task, bound);
+      decide(bound);
     }
   }
 
@@ -117,9 +116,8 @@ struct SumTouched {
 
   /// Calls each(entry, i) for the entries of a list, the own one behind the terms, in a tile.
   template <class Each>
-  WINNOW_DEVICE static void for_each_entry(const Task& task, std::uint32_t list,
-                                           const std::uint32_t* index, std::uint32_t tile,
-                                           const Each& each) {
+  WINNOW_DEVICE void for_each_entry(std::uint32_t list, const std::uint32_t* index,
+                                    std::uint32_t tile, const Each& each) const {
     const std::uint32_t* const slices =
         task.slices + std::uint64_t{tile} * (task.term_count + 1) + list;
     const std::uint32_t end = slices[task.term_count + 1];
@@ -137,7 +135,7 @@ struct SumTouched {
   }
 
   /// Sums what terms name, in rank order, and leaves the value of what is only listed.
-  WINNOW_DEVICE static void add(Shared& shared, const Task& task, std::uint32_t tile) {
+  WINNOW_DEVICE void add(Shared& shared, std::uint32_t tile) const {
     for (std::uint32_t i = simt::thread(); i < kSumsTile; i += simt::kThreads) shared.sum[i] = 0;
     for (std::uint32_t w = simt::thread(); w < kSumsTile / kWordBits; w += simt::kThreads) {
       shared.touched[w] = shared.listed[w] = 0;
@@ -145,7 +143,7 @@ struct SumTouched {
     simt::barrier();
     for (std::uint32_t rank = 0; rank < task.term_count; ++rank) {
       if (rank == task.own.self) continue;
-      for_each_entry(task, rank, task.terms[rank].index, tile,
+      for_each_entry(rank, task.terms[rank].index, tile,
                      [&](std::uint32_t, std::uint32_t i) { set(shared.touched, i); });
     }
     simt::barrier();
@@ -159,22 +157,21 @@ struct SumTouched {
       }
       const DeviceTerm term = task.terms[rank];
       with_coding(term.values, [&](auto coding) {
-        for_each_entry(task, rank, term.index, tile, [&](std::uint32_t j, std::uint32_t i) {
+        for_each_entry(rank, term.index, tile, [&](std::uint32_t j, std::uint32_t i) {
           shared.sum[i] += value_at<decltype(coding)>(term.values, j);
         });
       });
     }
-    for_each_entry(task, task.term_count, task.own.index, tile,
-                   [&](std::uint32_t j, std::uint32_t i) {
-                     set(shared.listed, i);
-                     if (!is_set(shared.touched, i)) shared.sum[i] = task.own.value[j];
-                   });
+    for_each_entry(task.term_count, task.own.index, tile, [&](std::uint32_t j, std::uint32_t i) {
+      set(shared.listed, i);
+      if (!is_set(shared.touched, i)) shared.sum[i] = task.own.value[j];
+    });
     simt::barrier();
   }
 
   /// Writes the tile's sums and candidates. A thread has kMine elements that follow each other.
-  WINNOW_DEVICE static void emit(Shared& shared, const Task& task, std::uint32_t tile,
-                                 const Candidates& candidates, std::uint32_t& highest) {
+  WINNOW_DEVICE void emit(Shared& shared, std::uint32_t tile, const Candidates& candidates,
+                          std::uint32_t& highest) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t first = simt::thread() * kMine, shift = first % kWordBits;
     constexpr std::uint32_t kMask = (1U << kMine) - 1;
@@ -218,7 +215,7 @@ struct SumTouched {
   }
 
   /// By one thread, when all tiles are summed.
-  WINNOW_DEVICE static void decide(const Task& task, std::uint32_t bound) {
+  WINNOW_DEVICE void decide(std::uint32_t bound) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t k = task.select.k, candidates = simt::published(&control.candidates);
     const bool refused = simt::published(&control.not_finite) != 0;
@@ -239,10 +236,9 @@ struct SumTouched {
 };
 
 struct FillSums {
-  using Task = SumsTask;
-  struct Shared {};
+  SumsTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     const SelectControl& control = *task.select.control;
     if (control.whole == 0) return;
     const auto nothing = std::bit_cast<float>(0x7fc00000U);  // NaN
@@ -254,10 +250,9 @@ struct FillSums {
 };
 
 struct PutSums {
-  using Task = SumsTask;
-  struct Shared {};
+  SumsTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     const SelectControl& control = *task.select.control;
     if (control.whole == 0 || control.not_finite != 0) return;
     for (std::uint64_t j = simt::grid_thread(); j < *task.touched_count;
@@ -273,23 +268,23 @@ inline std::uint64_t slice_blocks(const SumsTask& task) {
   return ((tiles + 1) * (task.term_count + 1) - 1) / simt::kThreads + 1;
 }
 
-/// Calls stage(kernel, task, blocks) for each kernel of a step, in order, with the blocks that it
+/// Calls stage(kernel, blocks) for each kernel of a step, in order, with the blocks that it
 /// can make use of.
 template <class Stage>
 void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
   const std::uint64_t tiles = select_tiles(task.select.count);
-  stage(FindSlices{}, task, slice_blocks(task));
-  stage(SumTouched<>{}, task, tiles);
-  stage(FillSums{}, task, tiles);
-  stage(PutSums{}, task, tiles);
-  stage(Cut{}, task.select, tiles);
+  stage(FindSlices{task}, slice_blocks(task));
+  stage(SumTouched<>{task}, tiles);
+  stage(FillSums{task}, tiles);
+  stage(PutSums{task}, tiles);
+  stage(Cut{task.select}, tiles);
 }
 
-/// Likewise, as stage(kernel, blocks), for a selection that keeps all that reaches a bound.
+/// Likewise for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_keep_kernel(const SumsTask& task, const Stage& stage) {
-  stage(FindSlices{}, slice_blocks(task));
-  stage(SumTouched<true>{}, select_tiles(task.select.count));
+  stage(FindSlices{task}, slice_blocks(task));
+  stage(SumTouched<true>{task}, select_tiles(task.select.count));
 }
 
 }  // namespace winnow::kernels::cuda

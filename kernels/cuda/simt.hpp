@@ -18,11 +18,12 @@
 // warps of kLanes. Kernels are written against these functions alone, so one source serves two
 // machines: nvcc makes device code of it, and g++ a host program in which each thread is a fiber
 // (tests/model/machine.hpp), where the logic of a kernel is tested without a GPU. A kernel is a
-// struct:
+// struct, whose members, of trivial types, are its arguments:
 //
-//   using Task = ...;    its arguments, a trivial type
-//   using Shared = ...;  the shared memory of a block, a trivial type
-//   WINNOW_DEVICE static void run(Shared&, const Task&);  what each thread does
+//   using Shared = ...;                        the shared memory of a block, a trivial type
+//   WINNOW_DEVICE void run(Shared&) const;     what each thread does
+//
+// or, if it needs no shared memory, with run() alone.
 //
 // All threads of a warp, or of a block, must make its collective calls, in the same order.
 
@@ -31,6 +32,29 @@ namespace winnow::simt {
 inline constexpr unsigned kThreads = 256;
 inline constexpr unsigned kLanes = 32;
 inline constexpr unsigned kWarps = kThreads / kLanes;
+
+struct NoShared {};
+template <class Kernel>
+struct SharedMemory {
+  using Type = NoShared;
+};
+template <class Kernel>
+  requires requires { typename Kernel::Shared; }
+struct SharedMemory<Kernel> {
+  using Type = typename Kernel::Shared;
+};
+template <class Kernel>
+using SharedOf = typename SharedMemory<Kernel>::Type;
+
+/// One thread of a kernel.
+template <class Kernel>
+WINNOW_DEVICE void run(const Kernel& kernel, SharedOf<Kernel>& shared) {
+  if constexpr (requires { kernel.run(shared); }) {
+    kernel.run(shared);
+  } else {
+    kernel.run();
+  }
+}
 
 /// The result of scan: the sum over the threads before this one, and over the whole block.
 struct Scanned {

@@ -17,8 +17,8 @@ void split_by_owner(const Exec& exec, const SplitJob& job) {
   const auto scratch = workspace.take<std::byte>(split_scratch_bytes(job.partition));
   clear(exec, scratch.data(), scratch.size());
   const SplitTask task = make_split_task(job, scratch.data());
-  for_each_split_kernel(task, [&](auto kernel, std::uint64_t threads) {
-    launch<decltype(kernel)>(exec, blocks_of(threads), task);
+  for_each_split_kernel(task, [&](const auto& kernel, std::uint64_t threads) {
+    launch(exec, blocks_of(threads), kernel);
   });
 }
 

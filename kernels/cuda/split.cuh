@@ -41,10 +41,9 @@ struct SplitTask {
 };
 
 struct CountUnits {
-  using Task = SplitTask;
-  struct Shared {};
+  SplitTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     for (std::uint64_t j = simt::grid_thread(); j < task.k; j += simt::grid_threads()) {
       const std::uint64_t unit = task.unit_of(j);
       if (j > 0 && task.unit_of(j - 1) == unit) continue;
@@ -56,7 +55,7 @@ struct CountUnits {
 };
 
 struct SumUnits {
-  using Task = SplitTask;
+  SplitTask task;
   struct Shared {
     simt::ScanRoom scan;
     Turn turn;
@@ -65,7 +64,7 @@ struct SumUnits {
   static constexpr std::uint32_t kUnits = 4;  // of a thread
   static constexpr std::uint32_t kTile = simt::kThreads * kUnits;
 
-  WINNOW_DEVICE static void run(Shared& shared, const Task& task) {
+  WINNOW_DEVICE void run(Shared& shared) const {
     const std::uint64_t places = task.partition.owners() * task.partition.groups();
     const std::uint64_t tiles = (places + kTile - 1) / kTile;
     while (true) {
@@ -90,13 +89,12 @@ struct SumUnits {
 };
 
 struct PlaceEntries {
-  using Task = SplitTask;
-  struct Shared {};
+  SplitTask task;
 
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
+  WINNOW_DEVICE void run() const {
     for (std::uint64_t j = simt::grid_thread(); j < task.k; j += simt::grid_threads()) {
       const std::uint64_t unit = task.unit_of(j);
-      const std::uint64_t at = task.units[task.place_of(unit)] + (j - first_of(task, unit, j));
+      const std::uint64_t at = task.units[task.place_of(unit)] + (j - first_of(unit, j));
       task.local[at] = static_cast<std::uint32_t>(task.partition.local(task.index[j]));
       task.sorted[at] = task.value[j];
     }
@@ -109,8 +107,7 @@ struct PlaceEntries {
 
  private:
   /// The first entry of the unit that entry j belongs to.
-  WINNOW_DEVICE static std::uint64_t first_of(const Task& task, std::uint64_t unit,
-                                              std::uint64_t j) {
+  WINNOW_DEVICE std::uint64_t first_of(std::uint64_t unit, std::uint64_t j) const {
     std::uint64_t first = j < Partition::kUnit ? 0 : j - (Partition::kUnit - 1), end = j;
     while (first < end) {
       const std::uint64_t middle = first + (end - first) / 2;
@@ -124,22 +121,16 @@ struct PlaceEntries {
   }
 };
 
-struct PositionsTask {
+struct PositionsOf {
   Partition partition;
   std::uint32_t owner;
   const std::uint32_t* local;
   std::uint32_t* index;
   std::uint64_t k;
-};
 
-struct PositionsOf {
-  using Task = PositionsTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t j = simt::grid_thread(); j < task.k; j += simt::grid_threads()) {
-      task.index[j] =
-          static_cast<std::uint32_t>(task.partition.position(task.owner, task.local[j]));
+  WINNOW_DEVICE void run() const {
+    for (std::uint64_t j = simt::grid_thread(); j < k; j += simt::grid_threads()) {
+      index[j] = static_cast<std::uint32_t>(partition.position(owner, local[j]));
     }
   }
 };
@@ -177,9 +168,9 @@ inline SplitTask make_split_task(const SplitJob& job, std::byte* scratch) {
 /// of.
 template <class Stage>
 void for_each_split_kernel(const SplitTask& task, const Stage& stage) {
-  stage(CountUnits{}, task.k);
-  stage(SumUnits{}, split_tiles(task.partition) * simt::kThreads);
-  stage(PlaceEntries{}, task.k);
+  stage(CountUnits{task}, task.k);
+  stage(SumUnits{task}, split_tiles(task.partition) * simt::kThreads);
+  stage(PlaceEntries{task}, task.k);
 }
 
 }  // namespace winnow::kernels::cuda

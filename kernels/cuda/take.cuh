@@ -8,43 +8,33 @@
 
 namespace winnow::kernels::cuda {
 
-struct TakeTask {
+/// No position is named twice, so each entry is a thread's own.
+struct Take {
   float* elements;
   std::uint32_t base;
   const std::uint32_t* index;
   float* value;
   std::uint64_t k;
-};
 
-/// No position is named twice, so each entry is a thread's own.
-struct Take {
-  using Task = TakeTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t j = simt::grid_thread(); j < task.k; j += simt::grid_threads()) {
-      float& element = task.elements[task.index[j] - task.base];
-      task.value[j] = element;
+  WINNOW_DEVICE void run() const {
+    for (std::uint64_t j = simt::grid_thread(); j < k; j += simt::grid_threads()) {
+      float& element = elements[index[j] - base];
+      value[j] = element;
       element = 0;
     }
   }
 };
 
-struct PutTask {
+struct Put {
   float* elements;
   std::uint32_t base;
   const std::uint32_t* index;
   const float* value;
   std::uint64_t k;
-};
 
-struct Put {
-  using Task = PutTask;
-  struct Shared {};
-
-  WINNOW_DEVICE static void run(Shared&, const Task& task) {
-    for (std::uint64_t j = simt::grid_thread(); j < task.k; j += simt::grid_threads()) {
-      task.elements[task.index[j] - task.base] = task.value[j];
+  WINNOW_DEVICE void run() const {
+    for (std::uint64_t j = simt::grid_thread(); j < k; j += simt::grid_threads()) {
+      elements[index[j] - base] = value[j];
     }
   }
 };

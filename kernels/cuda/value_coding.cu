@@ -17,9 +17,8 @@ void enqueue(const Exec& exec, const FeedbackQuantizeJob& job) {
     if (owner == job.self) continue;
     const QuantizeTask task = make_quantize_task(job, owner);
     if (task.count == 0) continue;
-    visit_quantize_kernel(job.format, [&](auto kernel) {
-      launch<decltype(kernel)>(exec, quantize_blocks(task), task);
-    });
+    visit_quantize_kernel(job.format, task,
+                          [&](const auto& kernel) { launch(exec, quantize_blocks(task), kernel); });
   }
 }
 
@@ -28,10 +27,8 @@ void enqueue(const Exec& exec, const FeedbackQuantizeJob& job) {
 void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
   enqueue(exec, job);
   if (job.self >= job.partition.owners()) return;
-  const FeedbackOwn::Task own = make_own_task(job);
-  if (own.message.count > 0) {
-    launch<FeedbackOwn>(exec, blocks_of((own.message.count + 3) / 4), own);
-  }
+  const FeedbackOwn own = make_own_kernel(job);
+  if (own.task.count > 0) launch<FeedbackOwn>(exec, blocks_of((own.task.count + 3) / 4), own);
 }
 
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
@@ -55,7 +52,8 @@ void check_values(const Exec& exec, const CheckValuesJob& job) {
   if (job.k == 0) return;
   const CheckTask task = make_check_task(job);
   visit_coding(*job.format.coding, [&](auto coding) {
-    launch<CheckValues<decltype(coding)>>(exec, blocks_of(task.scale_words + task.end_word), task);
+    launch<CheckValues<decltype(coding)>>(exec, blocks_of(task.scale_words + task.end_word),
+                                          {task});
   });
 }
 

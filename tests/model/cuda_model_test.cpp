@@ -27,20 +27,16 @@ using kernels::cuda::launch;
 
 /// Adds one per block.
 struct Count {
-  struct Task {
-    std::uint32_t* to;
-  };
-  struct Shared {};
-  static void run(Shared&, const Task& task) {
-    if (simt::thread() == 0) simt::atomic_add(task.to, 1);
+  std::uint32_t* to;
+
+  void run() const {
+    if (simt::thread() == 0) simt::atomic_add(to, 1);
   }
 };
 
 /// All threads but one wait at a barrier.
 struct Divergent {
-  struct Task {};
-  struct Shared {};
-  static void run(Shared&, const Task&) {
+  void run() const {
     if (simt::thread() != 0) simt::barrier();
   }
 };

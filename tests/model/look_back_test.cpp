@@ -14,18 +14,16 @@ namespace {
 
 /// One tile that looks back over what others have published.
 struct OneTile {
-  struct Task {
-    std::uint64_t* tiles;
-    std::uint32_t tile;
-    std::uint64_t mine;
-    std::uint64_t* before;
-  };
+  std::uint64_t* tiles;
+  std::uint32_t tile;
+  std::uint64_t mine;
+  std::uint64_t* before;
+
   struct Shared {
     kernels::cuda::Turn turn;
   };
-  static void run(Shared& shared, const Task& task) {
-    task.before[simt::thread()] =
-        kernels::cuda::look_back(shared.turn, task.tiles, task.tile, task.mine);
+  void run(Shared& shared) const {
+    before[simt::thread()] = kernels::cuda::look_back(shared.turn, tiles, tile, mine);
   }
 };
 

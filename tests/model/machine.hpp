@@ -46,11 +46,11 @@ class Machine {
 
   /// Runs a kernel to its end. Throws SimtError.
   template <class Kernel>
-  void launch(unsigned blocks, const typename Kernel::Task& task) {
-    using Shared = typename Kernel::Shared;
+  void launch(unsigned blocks, const Kernel& kernel) {
+    using Shared = simt::SharedOf<Kernel>;
     static_assert(std::is_trivial_v<Shared>);
     run(blocks, sizeof(Shared),
-        [&task](void* shared) { Kernel::run(*static_cast<Shared*>(shared), task); });
+        [&kernel](void* shared) { simt::run(kernel, *static_cast<Shared*>(shared)); });
   }
 
   /// Runs a kernel that takes its block's shared memory.

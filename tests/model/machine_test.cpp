@@ -19,16 +19,15 @@ using simt::kThreads;
 
 /// Each thread reads what another wrote before the barrier.
 struct Reverse {
-  struct Task {
-    unsigned* out;
-  };
+  unsigned* out;
+
   struct Shared {
     unsigned values[kThreads];
   };
-  static void run(Shared& shared, const Task& task) {
+  void run(Shared& shared) const {
     shared.values[simt::thread()] = simt::thread();
     simt::barrier();
-    task.out[simt::thread()] = shared.values[kThreads - 1 - simt::thread()];
+    out[simt::thread()] = shared.values[kThreads - 1 - simt::thread()];
   }
 };
 
@@ -52,22 +51,21 @@ TEST(SimtMachine, AMissingBarrierShowsInEveryOrder) {
 
 /// Collective calls of warp and block.
 struct Collectives {
-  struct Task {
-    std::uint32_t *largest, *votes, *any;
-    std::uint64_t *before, *total, *sum;
-  };
+  std::uint32_t *largest, *votes, *any;
+  std::uint64_t *before, *total, *sum;
+
   struct Shared {
     simt::ScanRoom room;
   };
-  static void run(Shared& shared, const Task& task) {
+  void run(Shared& shared) const {
     const unsigned t = simt::thread();
-    task.largest[t] = simt::warp_max(t * 7 % 64);
-    task.votes[t] = simt::ballot(t % 3 == 0);
-    task.sum[t] = simt::warp_sum(std::uint64_t{t} << 40);
+    largest[t] = simt::warp_max(t * 7 % 64);
+    votes[t] = simt::ballot(t % 3 == 0);
+    sum[t] = simt::warp_sum(std::uint64_t{t} << 40);
     const simt::Scanned scanned = simt::scan(shared.room, t + 1);
-    task.before[t] = scanned.before;
-    task.total[t] = scanned.total;
-    task.any[t] = (simt::barrier_or(t == 77) ? 1U : 0U) | (simt::barrier_or(false) ? 2U : 0U);
+    before[t] = scanned.before;
+    total[t] = scanned.total;
+    any[t] = (simt::barrier_or(t == 77) ? 1U : 0U) | (simt::barrier_or(false) ? 2U : 0U);
   }
 };
 
@@ -99,22 +97,21 @@ TEST(SimtMachine, CollectiveCallsSeeAllThreads) {
 
 /// Blocks that take numbers, and wait for the previous one, as decoupled look-back does.
 struct Chain {
-  struct Task {
-    std::uint32_t *ticket, *sums;
-  };
+  std::uint32_t *ticket, *sums;
+
   struct Shared {
     std::uint32_t turn;
   };
-  static void run(Shared& shared, const Task& task) {
-    if (simt::thread() == 0) shared.turn = simt::atomic_add(task.ticket, 1);
+  void run(Shared& shared) const {
+    if (simt::thread() == 0) shared.turn = simt::atomic_add(ticket, 1);
     simt::barrier();
     if (simt::thread() != kThreads - 1) return;
     std::uint32_t before = 0;
     while (shared.turn > 0 && before == 0) {
-      before = simt::published(&task.sums[shared.turn - 1]);
+      before = simt::published(&sums[shared.turn - 1]);
       if (before == 0) simt::idle();
     }
-    simt::publish(&task.sums[shared.turn], before + 1);
+    simt::publish(&sums[shared.turn], before + 1);
   }
 };
 
@@ -132,16 +129,14 @@ TEST(SimtMachine, BlocksMayWaitForThoseThatHaveStarted) {
 
 /// Waits for the next block, which may never start.
 struct Backwards {
-  struct Task {
-    std::uint32_t* done;
-  };
-  struct Shared {};
-  static void run(Shared&, const Task& task) {
+  std::uint32_t* done;
+
+  void run() const {
     if (simt::thread() != 0) return;
     if (simt::block() == 0) {
-      while (simt::published(task.done) == 0) simt::idle();
+      while (simt::published(done) == 0) simt::idle();
     }
-    simt::publish(task.done, 1U);
+    simt::publish(done, 1U);
   }
 };
 
@@ -154,14 +149,12 @@ TEST(SimtMachine, SpinningForEverIsAnError) {
 
 /// Some threads leave before a barrier; with `in_warp`, one stays away from its warp's ballot.
 struct Divergent {
-  struct Task {
-    bool in_warp;
-  };
-  struct Shared {};
-  static void run(Shared&, const Task& task) {
-    if (simt::thread() == 5 && task.in_warp) (void)simt::shuffle_xor(1U, 1);
+  bool in_warp;
+
+  void run() const {
+    if (simt::thread() == 5 && in_warp) (void)simt::shuffle_xor(1U, 1);
     if (simt::thread() == 5) return;
-    if (task.in_warp) (void)simt::ballot(true);
+    if (in_warp) (void)simt::ballot(true);
     simt::barrier();
   }
 };
@@ -202,13 +195,11 @@ TEST(SimtMachine, ThreadsOfTheHostTakeTurnsOrHaveMachinesOfTheirOwn) {
 
 /// An access of 16 bytes at a multiple of 4.
 struct Misaligned {
-  struct Task {
-    float* at;
-  };
-  struct Shared {};
-  static void run(Shared&, const Task& task) {
+  float* at;
+
+  void run() const {
     float four[4];
-    simt::load4(task.at + 1, four);
+    simt::load4(at + 1, four);
   }
 };
 

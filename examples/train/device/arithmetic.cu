@@ -21,7 +21,7 @@ std::uint64_t count_of(Matrix matrix) {
 
 void take_columns(const Exec& exec, Matrix table, Symbols symbols, Matrix to) {
   launch<TakeColumns>(exec, blocks_of(count_of(to)),
-                      {table.data, symbols.data(), to.rows, to.columns, to.data, symbols.size()});
+                      {table.data, symbols.data(), to.rows, to.columns, to.data});
 }
 
 void sum_columns(const Exec& exec, Matrix from, Symbols symbols, Matrix table) {
@@ -31,15 +31,15 @@ void sum_columns(const Exec& exec, Matrix from, Symbols symbols, Matrix table) {
 }
 
 void sum_rows(const Exec& exec, Matrix from, float* sums) {
-  launch<SumRows>(exec, blocks_of(from.rows), {from.data, from.rows, from.columns, nullptr, sums});
+  launch<SumRows>(exec, blocks_of(from.rows), {from.data, from.rows, from.columns, sums});
 }
 
 void add_bias(const Exec& exec, Matrix x, const float* bias) {
-  launch<AddBias>(exec, blocks_of(count_of(x)), {x.data, x.rows, x.columns, bias, nullptr});
+  launch<AddBias>(exec, blocks_of(count_of(x)), {x.data, x.rows, x.columns, bias});
 }
 
 void relu(const Exec& exec, Matrix x) {
-  launch<Relu>(exec, blocks_of(count_of(x)), {x.data, nullptr, count_of(x)});
+  launch<Relu>(exec, blocks_of(count_of(x)), {x.data, count_of(x)});
 }
 
 void relu_backward(const Exec& exec, Matrix x, Matrix gradient) {
@@ -48,13 +48,13 @@ void relu_backward(const Exec& exec, Matrix x, Matrix gradient) {
 
 void softmax(const Exec& exec, Matrix scores, Symbols targets, double* losses) {
   launch<Softmax>(exec, blocks_of(scores.columns * winnow::simt::kLanes),
-                  {scores.data, targets.data(), scores.rows, scores.columns, losses, nullptr});
+                  {scores.data, targets.data(), scores.rows, scores.columns, losses});
 }
 
 void softmax_backward(const Exec& exec, Matrix probabilities, Symbols targets, Matrix gradient) {
-  launch<SoftmaxBackward>(exec, blocks_of(count_of(gradient)),
-                          {probabilities.data, targets.data(), gradient.rows, gradient.columns,
-                           nullptr, gradient.data});
+  launch<SoftmaxBackward>(
+      exec, blocks_of(count_of(gradient)),
+      {probabilities.data, targets.data(), gradient.rows, gradient.columns, gradient.data});
 }
 
 void scale(const Exec& exec, std::span<float> values, float factor) {

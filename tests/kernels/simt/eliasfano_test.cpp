@@ -26,8 +26,7 @@ IndexBody on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
     seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
-      seal_on<kernels::cuda::EliasFanoIndices>(
-          machine, message, header, kernels::cuda::make_eliasfano_encode_task(count, index));
+      seal_on(machine, message, header, kernels::cuda::make_eliasfano_indices(count, index));
     });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
@@ -38,8 +37,8 @@ IndexBody on(Machine& machine) {
     std::uint32_t refused = 0;
     const EliasFanoTask task = kernels::cuda::make_eliasfano_decode_task(
         {count, in, index, &refused}, scratch.span().data());
-    machine.launch<kernels::cuda::EliasFanoDecode>(2, task);
-    machine.launch<kernels::cuda::EliasFanoCheck>(2, task);
+    machine.launch<kernels::cuda::EliasFanoDecode>(2, {task});
+    machine.launch<kernels::cuda::EliasFanoCheck>(2, {task});
     return refused == 0;
   };
   return {compress::kEliasFanoCoding, encode, decode};
@@ -81,7 +80,7 @@ TEST(EliasFanoModel, EveryBarrierIsNeeded) {
     std::vector<std::uint32_t> decoded(index.size());
     const EliasFanoTask task = kernels::cuda::make_eliasfano_decode_task(
         {140'000, bytes.span(), decoded, &refused}, scratch.span().data());
-    machine.launch<kernels::cuda::EliasFanoDecode>(2, task);
+    machine.launch<kernels::cuda::EliasFanoDecode>(2, {task});
     if (barriers != nullptr) *barriers = machine.barriers();
     return refused == 0 && decoded == index;
   };

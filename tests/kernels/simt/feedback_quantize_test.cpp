@@ -39,13 +39,13 @@ QuantizeBody on(Machine& machine, const kernels::RandomKey* key = nullptr) {
                                            .key_there = key};
     for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
       if (owner == c.self) {
-        machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_task(job));
+        machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_kernel(job));
         continue;
       }
       const auto task = kernels::cuda::make_quantize_task(job, owner);
       if (task.count == 0) continue;
-      kernels::cuda::visit_quantize_kernel(format, [&](auto kernel) {
-        machine.launch<decltype(kernel)>(kernels::cuda::quantize_blocks(task), task);
+      kernels::cuda::visit_quantize_kernel(format, task, [&](const auto& kernel) {
+        machine.launch(kernels::cuda::quantize_blocks(task), kernel);
       });
     }
     state.finite = not_finite == 0;
@@ -135,7 +135,7 @@ TEST_P(FeedbackQuantizeOnModel, ChecksEqualReference) {
         std::uint32_t refused = 0;
         const auto task = kernels::cuda::make_check_task({format, k, coded, &refused});
         kernels::visit_coding(*format.coding, [&](auto coding) {
-          machine_.launch<kernels::cuda::CheckValues<decltype(coding)>>(2, task);
+          machine_.launch<kernels::cuda::CheckValues<decltype(coding)>>(2, {task});
         });
         return refused == 0;
       });

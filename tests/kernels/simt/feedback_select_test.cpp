@@ -54,10 +54,10 @@ struct OnModel {
                                                             scratch.span().data(), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
-    kernels::cuda::for_each_select_kernel(task, blocks, [&](auto kernel, unsigned grid) {
+    kernels::cuda::for_each_select_kernel(task, blocks, [&](const auto& kernel, unsigned grid) {
       const bool is_watched = kernels++ == watched;
       machine.skip_barrier(is_watched ? skipped : -1);
-      machine.launch<decltype(kernel)>(grid, task);
+      machine.launch(grid, kernel);
       if (is_watched) barriers = machine.barriers();
     });
     return out;

@@ -23,15 +23,14 @@ IndexBody raw32_on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
     seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
-      seal_on<kernels::cuda::Raw32Indices>(machine, message, header,
-                                           kernels::cuda::make_raw32_encode_task(index));
+      seal_on(machine, message, header, kernels::cuda::Raw32Indices{index.data(), index.size()});
     });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {
     std::uint32_t refused = 0;
     machine.launch<kernels::cuda::Raw32Decode>(
-        2, kernels::cuda::make_raw32_decode_task({count, in, index, &refused}));
+        2, {kernels::cuda::make_decode_task({count, in, index, &refused})});
     return refused == 0;
   };
   return {compress::kRaw32Coding, encode, decode};
@@ -43,8 +42,8 @@ bool decode_bitmap(Machine& machine, std::uint64_t count, std::span<const std::b
   std::ranges::fill(scratch.span(), std::byte{0});
   std::uint32_t refused = 0;
   machine.launch<kernels::cuda::BitmapDecode>(
-      2,
-      kernels::cuda::make_bitmap_decode_task({count, in, index, &refused}, scratch.span().data()));
+      2, {kernels::cuda::make_bitmap_decode_task({count, in, index, &refused},
+                                                 scratch.span().data())});
   return refused == 0;
 }
 
@@ -52,8 +51,8 @@ IndexBody bitmap_on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
                                  std::span<std::byte> out) {
     seal_indices(out, [&](std::span<std::byte> message, const HeaderBytes& header) {
-      seal_on<kernels::cuda::BitmapIndices>(machine, message, header,
-                                            kernels::cuda::make_bitmap_encode_task(count, index));
+      seal_on(machine, message, header,
+              kernels::cuda::BitmapIndices{index.data(), index.size(), count});
     });
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,

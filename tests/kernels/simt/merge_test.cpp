@@ -25,12 +25,12 @@ MergeList merge_on(Machine& machine, const MergeList& first, const MergeList& se
   Scratch scratch(kernels::cuda::merge_scratch_bytes(room));
   std::ranges::fill(scratch.span(), std::byte{0});
   machine.launch<kernels::cuda::Merge>(blocks,
-                                       kernels::cuda::make_merge_task({.first = first.view(),
-                                                                       .second = second.view(),
-                                                                       .index = out.index,
-                                                                       .value = out.value,
-                                                                       .size = &size},
-                                                                      scratch.span().data()));
+                                       {kernels::cuda::make_merge_task({.first = first.view(),
+                                                                        .second = second.view(),
+                                                                        .index = out.index,
+                                                                        .value = out.value,
+                                                                        .size = &size},
+                                                                       scratch.span().data())});
   out.index.resize(size);
   out.value.resize(size);
   return out;

@@ -72,7 +72,7 @@ TEST_P(MessageHeaderOnModel, EveryChangedBitIsTold) {
       std::vector<std::uint32_t> status(cases.size(), 77);
       for_each_check_task(
           received(cases, sums), kHeaderLayout, status.data(), nullptr,
-          [&](const CheckHeadersTask& task) { machine_.launch<CheckHeaders>(blocks, task); });
+          [&](const CheckHeadersTask& task) { machine_.launch<CheckHeaders>(blocks, {task}); });
       return status;
     });
   }
@@ -83,7 +83,7 @@ TEST_P(MessageHeaderOnModel, TheFirstUnsoundMessageIsTold) {
     std::vector<std::uint64_t> sums;
     for_each_check_task(
         received(cases, sums), kHeaderLayout, nullptr, &status,
-        [&](const CheckHeadersTask& task) { machine_.launch<CheckHeaders>(2, task); });
+        [&](const CheckHeadersTask& task) { machine_.launch<CheckHeaders>(2, {task}); });
     return status;
   });
 }
@@ -113,7 +113,7 @@ TEST_P(MessageHeaderOnModel, ListsOfChecksumsEqualReference) {
               messages, sums.data(), [&](const ChecksumsTask& task, std::uint64_t pairs) {
                 EXPECT_TRUE(std::ranges::all_of(std::span(task.of).first(task.count),
                                                 [&](const auto& of) { return of.pairs <= pairs; }));
-                machine_.launch<Checksums>(blocks_each * task.count, task);
+                machine_.launch<Checksums>(blocks_each * task.count, {task});
               });
           return sums;
         });

@@ -34,7 +34,7 @@ SumBody sum_on(Machine& machine) {
                                       .factor = factor,
                                       .not_finite = &not_finite});
     if (!sum.empty())
-      machine.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), task);
+      machine.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), {task});
     return not_finite == 0;
   };
 }

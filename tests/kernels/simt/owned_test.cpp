@@ -29,9 +29,9 @@ OwnedBody owned_on(Machine& machine) {
     std::uint32_t not_finite = 0;
     task.factor = c.factor;
     task.not_finite = &not_finite;
-    if (c.op == OwnedOp::add) machine.launch<kernels::cuda::AddOwned>(2, task);
-    if (c.op == OwnedOp::store) machine.launch<kernels::cuda::StoreOwned>(2, task);
-    if (c.op == OwnedOp::write) machine.launch<kernels::cuda::WriteOwned>(2, task);
+    if (c.op == OwnedOp::add) machine.launch<kernels::cuda::AddOwned>(2, {task});
+    if (c.op == OwnedOp::store) machine.launch<kernels::cuda::StoreOwned>(2, {task});
+    if (c.op == OwnedOp::write) machine.launch<kernels::cuda::WriteOwned>(2, {task});
     return not_finite == 0;
   };
 }

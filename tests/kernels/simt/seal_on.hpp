@@ -14,19 +14,19 @@ namespace winnow::tests {
 /// Runs kernels::cuda::seal, or a kernel like it, on the model with a few blocks.
 template <class Indices>
 void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& header,
-             const typename Indices::Task& indices, const kernels::PoisonSources& poison = {},
+             const Indices& indices, const kernels::PoisonSources& poison = {},
              std::uint32_t* poisoned = nullptr, std::size_t padding = 0) {
-  const auto task = kernels::cuda::make_seal_task<Indices>({.message = message,
-                                                            .header = header,
-                                                            .layout = kHeaderLayout,
-                                                            .poison = poison,
-                                                            .poisoned = poisoned,
-                                                            .padding = padding},
-                                                           indices);
+  const auto task = kernels::cuda::make_seal_task({.message = message,
+                                                   .header = header,
+                                                   .layout = kHeaderLayout,
+                                                   .poison = poison,
+                                                   .poisoned = poisoned,
+                                                   .padding = padding},
+                                                  indices);
   // the library clears the checksum before its launch
   std::ranges::fill(message.subspan(kHeaderLayout.checksum_at, sizeof(std::uint64_t)),
                     std::byte{0});
-  machine.launch<kernels::cuda::Seal<Indices>>(2, task);
+  machine.launch<kernels::cuda::Seal<Indices>>(2, {task});
 }
 
 }  // namespace winnow::tests

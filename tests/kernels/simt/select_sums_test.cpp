@@ -79,14 +79,12 @@ struct OnModel {
          .result = &out.result},
         there.data(), scratch.span().data());
     kernels = 0;
-    kernels::cuda::for_each_sums_kernel(
-        task, [&](auto kernel, const auto& part, std::uint64_t pieces) {
-          const bool is_watched = kernels++ == watched;
-          machine.skip_barrier(is_watched ? skipped : -1);
-          machine.launch<decltype(kernel)>(
-              static_cast<unsigned>(std::min<std::uint64_t>(pieces, blocks)), part);
-          if (is_watched) barriers = machine.barriers();
-        });
+    kernels::cuda::for_each_sums_kernel(task, [&](const auto& kernel, std::uint64_t pieces) {
+      const bool is_watched = kernels++ == watched;
+      machine.skip_barrier(is_watched ? skipped : -1);
+      machine.launch(static_cast<unsigned>(std::min<std::uint64_t>(pieces, blocks)), kernel);
+      if (is_watched) barriers = machine.barriers();
+    });
     EXPECT_LE(touched_count, owned.most);
     EXPECT_TRUE(std::all_of(out.touched.begin() + static_cast<std::ptrdiff_t>(owned.most),
                             out.touched.end(), [](std::uint32_t i) { return i == kUnwritten; }));
@@ -307,9 +305,9 @@ struct KeepOnModel {
                                        .touched_count = &touched_count,
                                        .result = &out.result},
                                       there.data(), scratch.span().data());
-    kernels::cuda::for_each_keep_kernel(task, [&](auto kernel, std::uint64_t pieces) {
+    kernels::cuda::for_each_keep_kernel(task, [&](const auto& kernel, std::uint64_t pieces) {
       const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(pieces, 3));
-      machine.launch<decltype(kernel)>(blocks, task);
+      machine.launch(blocks, kernel);
     });
     EXPECT_LE(touched_count, out.touched.size());
     out.touched.resize(std::min<std::size_t>(touched_count, out.touched.size()));

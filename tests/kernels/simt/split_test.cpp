@@ -37,7 +37,7 @@ SplitList split_on(Machine& machine, const SplitList& list, const Partition& par
   kernels::cuda::for_each_split_kernel(task, [&](auto kernel, std::uint64_t) {
     constexpr bool kSums = std::is_same_v<decltype(kernel), kernels::cuda::SumUnits>;
     machine.skip_barrier(kSums ? skipped : -1);
-    machine.launch<decltype(kernel)>(2, task);
+    machine.launch(2, kernel);
     if (kSums && barriers != nullptr) *barriers = machine.barriers();
   });
   return out;

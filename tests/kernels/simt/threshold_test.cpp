@@ -61,10 +61,10 @@ struct Watch {
   int skipped = -1;  // barrier of that kernel
 
   template <class Kernel>
-  void launch(Machine& machine, unsigned blocks, const typename Kernel::Task& task) {
+  void launch(Machine& machine, unsigned blocks, const Kernel& kernel) {
     const bool is_watched = kernels++ == watched;
     machine.skip_barrier(is_watched ? skipped : -1);
-    machine.launch<Kernel>(blocks, task);
+    machine.launch(blocks, kernel);
     if (is_watched) barriers = std::max(barriers, machine.barriers());
   }
 };
@@ -89,8 +89,8 @@ struct OnModel {
                                                             .kept = &list.kept,
                                                             .result = &out.result[p]},
                                                            scratch.span().data());
-      kernels::cuda::for_each_threshold_kernel(task, 2, [&](auto kernel, unsigned blocks) {
-        watch.launch<decltype(kernel)>(machine, blocks, task);
+      kernels::cuda::for_each_threshold_kernel(task, 2, [&](const auto& kernel, unsigned blocks) {
+        watch.launch(machine, blocks, kernel);
       });
     }
     list.give(out.index, out.value);
@@ -133,9 +133,8 @@ TEST(ThresholdModel, AFullListLosesNothing) {
                                                           .kept = &kept,
                                                           .result = &result},
                                                          scratch.span().data());
-    kernels::cuda::for_each_threshold_kernel(task, 2, [&](auto kernel, unsigned blocks) {
-      machine.launch<decltype(kernel)>(blocks, task);
-    });
+    kernels::cuda::for_each_threshold_kernel(
+        task, 2, [&](const auto& kernel, unsigned blocks) { machine.launch(blocks, kernel); });
     EXPECT_EQ(kept, kCount);
     EXPECT_EQ(result.candidates, kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
