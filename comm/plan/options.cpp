@@ -19,33 +19,6 @@
 namespace winnow {
 namespace {
 
-[[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view right) {
-  fail_usage("option " + std::string(key) + " takes " + std::string(right) + ", not '" +
-             std::string(value) + "'");
-}
-
-bool parse_bool(std::string_view key, std::string_view text) {
-  if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
-  if (text == "0" || text == "false" || text == "no" || text == "off") return false;
-  refuse(key, text, "0 or 1");
-}
-
-template <class Number>
-Number parse_number(std::string_view key, std::string_view text, Number low, Number high,
-                    std::string_view right) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || !(number >= low && number <= high)) refuse(key, text, right);
-  return number;
-}
-
-template <class Number>
-std::string number_text(Number number) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
-}
-
 /// The links as one word.
 std::string links_text(std::string_view text) {
   return text.empty() ? std::string() : LinkModel::parse(text).to_string('+');
@@ -60,51 +33,83 @@ constexpr std::array<std::string_view, 2> kResidualMemories = {"device", "pinned
 /// A line of the table of options: how to read a key into Options and write it back.
 struct Key {
   std::string_view name;
-  void (*read)(Options&, std::string_view key, std::string_view text);
+  void (*read)(Options&, const Key& key, std::string_view text);
   std::string (*write)(const Options&);
+  std::string_view right = {};  // what it takes, for error messages
 };
+
+[[noreturn]] void refuse(const Key& key, std::string_view value) {
+  fail_usage("option " + std::string(key.name) + " takes " + std::string(key.right) + ", not '" +
+             std::string(value) + "'");
+}
+
+/// A number from 0 to kMost.
+template <auto kMember, std::uint64_t kMost>
+constexpr Key number_key(std::string_view name, std::string_view right) {
+  return {name,
+          [](Options& o, const Key& key, std::string_view text) {
+            auto number = o.*kMember;
+            const char* const last = text.data() + text.size();
+            const auto [end, error] = std::from_chars(text.data(), last, number);
+            const auto most = static_cast<decltype(number)>(kMost);
+            const bool fits = number >= decltype(number){} && number <= most;
+            if (error != std::errc() || end != last || !fits) refuse(key, text);
+            o.*kMember = number;
+          },
+          [](const Options& o) {
+            std::array<char, 32> text;
+            char* const end = std::to_chars(text.begin(), text.end(), o.*kMember).ptr;
+            return std::string(text.data(), end);
+          },
+          right};
+}
+
+template <auto kMember>
+constexpr Key bool_key(std::string_view name) {
+  return {name,
+          [](Options& o, const Key& key, std::string_view text) {
+            o.*kMember = text == "1" || text == "true" || text == "yes" || text == "on";
+            const bool no = text == "0" || text == "false" || text == "no" || text == "off";
+            if (!(o.*kMember || no)) refuse(key, text);
+          },
+          [](const Options& o) { return std::string(o.*kMember ? "1" : "0"); }, "0 or 1"};
+}
+
+/// A value of an enumeration, by its index among kWords.
+template <auto kMember, const auto& kWords>
+constexpr Key word_key(std::string_view name, std::string_view right) {
+  return {
+      name,
+      [](Options& o, const Key& key, std::string_view text) {
+        const auto word = std::ranges::find(kWords, text);
+        if (word == kWords.end()) refuse(key, text);
+        o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(word - kWords.begin());
+      },
+      [](const Options& o) { return std::string(kWords[static_cast<std::size_t>(o.*kMember)]); },
+      right};
+}
 
 constexpr std::array kKeys = {
     Key{"compressor",
-        [](Options& o, std::string_view, std::string_view t) {
+        [](Options& o, const Key&, std::string_view t) {
           o.compressor = compress::make_compressor(t)->name();
         },
         [](const Options& o) { return o.compressor; }},
     Key{"schedule",
-        [](Options& o, std::string_view, std::string_view t) {
+        [](Options& o, const Key&, std::string_view t) {
           (void)comm::find_schedules(t);
           o.schedule = t;
         },
         [](const Options& o) { return o.schedule; }},
-    Key{"links", [](Options& o, std::string_view, std::string_view t) { o.links = links_text(t); },
+    Key{"links", [](Options& o, const Key&, std::string_view t) { o.links = links_text(t); },
         [](const Options& o) { return links_text(o.links); }},
-    Key{"trial_calls",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.trial_calls = parse_number(k, t, 0, 1000, "a number of calls from 0 to 1000");
-        },
-        [](const Options& o) { return number_text(o.trial_calls); }},
-    Key{"op",
-        [](Options& o, std::string_view k, std::string_view t) {
-          const auto op = std::ranges::find(kOps, t);
-          if (op == kOps.end()) refuse(k, t, "sum, average, min, max or product");
-          o.op = static_cast<ReduceOp>(op - kOps.begin());
-        },
-        [](const Options& o) { return std::string(kOps[static_cast<std::size_t>(o.op)]); }},
-    Key{"decay",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.decay = parse_number(k, t, 0.0F, 1.0F, "a number from 0 to 1");
-        },
-        [](const Options& o) { return number_text(o.decay); }},
-    Key{"min_bytes",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.min_bytes = parse_number<std::uint64_t>(k, t, 0, UINT64_MAX, "a whole number of bytes");
-        },
-        [](const Options& o) { return number_text(o.min_bytes); }},
-    Key{"exempt_1d",
-        [](Options& o, std::string_view k, std::string_view t) { o.exempt_1d = parse_bool(k, t); },
-        [](const Options& o) { return std::string(o.exempt_1d ? "1" : "0"); }},
+    number_key<&Options::trial_calls, 1000>("trial_calls", "a number of calls from 0 to 1000"),
+    word_key<&Options::op, kOps>("op", "sum, average, min, max or product"),
+    number_key<&Options::decay, 1>("decay", "a number from 0 to 1"),
+    number_key<&Options::min_bytes, UINT64_MAX>("min_bytes", "a whole number of bytes"),
+    bool_key<&Options::exempt_1d>("exempt_1d"),
     Key{"exempt",
-        [](Options& o, std::string_view, std::string_view t) {
+        [](Options& o, const Key&, std::string_view t) {
           o.exempt.clear();
           while (!t.empty()) {
             const auto comma = t.find(',');
@@ -117,63 +122,23 @@ constexpr std::array kKeys = {
           for (const std::string& pattern : o.exempt) text += (text.empty() ? "" : ",") + pattern;
           return text;
         }},
-    Key{"max_part",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.max_part = parse_number<std::uint64_t>(
-              k, t, 0, Options::kMaxPart,
-              "a number of elements from 1 to 2^32 - 64, 0 for the default");
-        },
-        [](const Options& o) { return number_text(o.max_part); }},
-    Key{"seed",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.seed = parse_number<std::uint64_t>(k, t, 0, UINT64_MAX, "a whole number");
-        },
-        [](const Options& o) { return number_text(o.seed); }},
-    Key{"deadline",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.deadline = parse_number(k, t, 0.0, 1e9, "seconds, 0 for the default");
-        },
-        [](const Options& o) { return number_text(o.deadline); }},
-    Key{"threads",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.threads = parse_number(k, t, 0, 4096, "a number of threads, 0 for the default");
-        },
-        [](const Options& o) { return number_text(o.threads); }},
-    Key{"residual_memory",
-        [](Options& o, std::string_view k, std::string_view t) {
-          const auto memory = std::ranges::find(kResidualMemories, t);
-          if (memory == kResidualMemories.end()) refuse(k, t, "device or pinned_host");
-          o.residual_memory = static_cast<ResidualMemory>(memory - kResidualMemories.begin());
-        },
-        [](const Options& o) {
-          return std::string(kResidualMemories[static_cast<std::size_t>(o.residual_memory)]);
-        }},
-    Key{"enable",
-        [](Options& o, std::string_view k, std::string_view t) { o.enable = parse_bool(k, t); },
-        [](const Options& o) { return std::string(o.enable ? "1" : "0"); }},
-    Key{"stats",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.stats = parse_number(k, t, 0, 2, "0, 1 (a table) or 2 (measure, too)");
-        },
-        [](const Options& o) { return number_text(o.stats); }},
-    Key{"debug",
-        [](Options& o, std::string_view k, std::string_view t) {
-          o.debug = parse_number(k, t, 0, 3, "a level from 0 to 3");
-        },
-        [](const Options& o) { return number_text(o.debug); }},
+    number_key<&Options::max_part, Options::kMaxPart>(
+        "max_part", "a number of elements from 1 to 2^32 - 64, 0 for the default"),
+    number_key<&Options::seed, UINT64_MAX>("seed", "a whole number"),
+    number_key<&Options::deadline, 1'000'000'000>("deadline", "seconds, 0 for the default"),
+    number_key<&Options::threads, 4096>("threads", "a number of threads, 0 for the default"),
+    word_key<&Options::residual_memory, kResidualMemories>("residual_memory",
+                                                           "device or pinned_host"),
+    bool_key<&Options::enable>("enable"),
+    number_key<&Options::stats, 2>("stats", "0, 1 (a table) or 2 (measure, too)"),
+    number_key<&Options::debug, 3>("debug", "a level from 0 to 3"),
 };
 
 constexpr std::string_view kPrefix = "WINNOW_";
 
-std::string lower(std::string_view text) {
+std::string each_char(std::string_view text, int (*change)(int)) {
   std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
-std::string upper(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (char& c : result) c = static_cast<char>(change(static_cast<unsigned char>(c)));
   return result;
 }
 
@@ -206,7 +171,7 @@ Options Options::parse(std::string_view text, const Options& base) {
     const Key* key = find_key(name, nearest);
     WINNOW_EXPECTS(key != nullptr, "unknown option '" + std::string(name) + "'; did you mean '" +
                                        std::string(nearest) + "'?");
-    key->read(options, name, word.substr(equals + 1));
+    key->read(options, *key, word.substr(equals + 1));
     at = end;
   }
   return options;
@@ -224,11 +189,11 @@ Options Options::from_environment(const Options& base) {
     if (!variable.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     const auto name = variable.substr(0, equals);
     std::string_view nearest;
-    const Key* key = find_key(lower(name.substr(kPrefix.size())), nearest);
+    const Key* key = find_key(each_char(name.substr(kPrefix.size()), std::tolower), nearest);
     WINNOW_EXPECTS(key != nullptr, "unknown environment variable '" + std::string(name) +
-                                       "'; did you mean '" + std::string(kPrefix) + upper(nearest) +
-                                       "'?");
-    key->read(options, name, variable.substr(equals + 1));
+                                       "'; did you mean '" + std::string(kPrefix) +
+                                       each_char(nearest, std::toupper) + "'?");
+    key->read(options, *key, variable.substr(equals + 1));
   }
   return options;
 }

@@ -31,14 +31,6 @@ Trial::Trial(Bucket first, Bucket second, int timed)
   seconds_.reserve(2 * (kSettling + timed_));
 }
 
-Bucket& Trial::plan() {
-  return plans_[seconds_.size() / (kSettling + timed_)];
-}
-
-void Trial::record(double seconds) {
-  seconds_.push_back(seconds);
-}
-
 Bucket& Trial::settle(Transport& world, const Exec& exec, Deadline deadline) {
   const std::size_t calls = seconds_.size();
   std::vector<double> all(calls * static_cast<std::size_t>(world.size()));

@@ -25,9 +25,9 @@ class Trial {
 
   Bucket& first() { return plans_[0]; }
   /// The plan of the next call. Not allowed once `complete`.
-  Bucket& plan();
+  Bucket& plan() { return plans_[seconds_.size() / (kSettling + timed_)]; }
   /// Records that the call took `seconds` on this rank.
-  void record(double seconds);
+  void record(double seconds) { seconds_.push_back(seconds); }
   /// Whether every call of the race has been made.
   bool complete() const { return seconds_.size() == 2 * (kSettling + timed_); }
 

@@ -116,7 +116,7 @@ LinkModel AllReducer::Impl::find_links() {
 
 AllReducer::Impl::~Impl() {
   queue->close();
-  watchdog.reset();
+  watchdog = {};
   end_calls();
   if (options.stats == 0 || transport->rank() != 0) return;
   try {

@@ -56,7 +56,6 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
     if (clock != nullptr) book.forget_times();
     book.finish(bucket, context.allocations() + residuals);
   } catch (const CudaError& error) {  // a failed device cannot put anything back
-    transport->abort(error.what());
     fail(error.what());
   }
 }
@@ -136,6 +135,7 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
 
 /// From here on ranks may differ, and the transport may still use the buffers it was given.
 void AllReducer::Impl::fail(const std::string& why) {
+  transport->abort(why);
   broken = why;
   context.abandon();
   log->broken(why);
@@ -181,46 +181,35 @@ kernels::RandomKey AllReducer::Impl::random_of(const compress::Part& part,
           .stage = number * (part.partition.owners() + 1)};
 }
 
-/// Runs parts [first, last_part) through their schedules. Returns whether every rank's gradient was
-/// finite, as far as headers tell; the answer is equal on all ranks.
-bool AllReducer::Impl::run(std::size_t first, std::size_t last_part) {
-  const auto parts = std::span(exchanges).subspan(first, last_part - first);
-  return comm::run_parts(std::span(schedules).subspan(first, parts.size()), parts);
-}
-
 /// Sums compressed parts before dense ones begin, and writes sums that overwrite a gradient last,
 /// so that any failure can be put back. Returns false if the bucket must become NaN; all ranks
 /// decide that from the same bits.
 bool AllReducer::Impl::reduce(const Bucket& bucket) {
-  const bool fits = run(0, bucket.compressed) && sums_fit(bucket, 0, bucket.compressed);
+  const auto parts = std::span(exchanges);
+  const auto compressed = parts.first(bucket.compressed), dense = parts.subspan(bucket.compressed);
+  const auto ways = std::span(schedules);
+  const bool fits = comm::run_parts(ways.first(compressed.size()), compressed) &&
+                    widened.fits(exec, bucket, compressed);
   // Dense sums need no poison bit: they are not finite if a gradient is not. They run in any case,
   // since other ranks may not have looked at the compressed parts yet.
-  if (!run(bucket.compressed, exchanges.size()) || !fits) return false;
+  if (!comm::run_parts(ways.subspan(compressed.size()), dense) || !fits) return false;
   const Stopwatch watch(book.call().add_seconds);
-  if (bucket.mixed() && !sums_are_finite(bucket.compressed)) return false;
-  if (bucket.mixed() && !sums_fit(bucket, bucket.compressed, exchanges.size())) return false;
+  if (bucket.mixed() && !sums_are_finite(dense)) return false;
+  if (bucket.mixed() && !widened.fits(exec, bucket, dense)) return false;
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     if (schedules[i]->write != nullptr) schedules[i]->write(exchanges[i], exec);
   }
-  for (const Exchange& exchange : std::span(exchanges).first(bucket.compressed)) {
+  for (const Exchange& exchange : compressed) {
     compress::keep_left(exec, exchange.part, exchange.owned);
   }
   return true;
 }
 
-/// Whether the sums of parts [first, last_part) stay finite in the caller's types.
-bool AllReducer::Impl::sums_fit(const Bucket& bucket, std::size_t first,
-                                std::size_t last_part) const {
-  return widened.fits(exec, bucket, std::span(exchanges).subspan(first, last_part - first));
-}
-
-/// Whether the sums of the parts from `first` on are finite.
-bool AllReducer::Impl::sums_are_finite(std::size_t first) const {
-  if (first == exchanges.size()) return true;  // no answer to wait for
+/// Whether the sums of these parts are finite.
+bool AllReducer::Impl::sums_are_finite(std::span<const Exchange> parts) const {
+  if (parts.empty()) return true;  // no answer to wait for
   const auto look = [&](std::uint32_t* not_finite) {
-    for (const Exchange& exchange : std::span(exchanges).subspan(first)) {
-      kernels::all_finite(exec, exchange.sum, not_finite);
-    }
+    for (const Exchange& exchange : parts) kernels::all_finite(exec, exchange.sum, not_finite);
   };
   return kernels::answer(exec, look) == 0;
 }

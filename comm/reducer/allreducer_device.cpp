@@ -13,10 +13,7 @@ namespace winnow {
 /// Learns the outcome of earlier calls on a device.
 void AllReducer::Impl::poll() {
   if (completions == nullptr) return;
-  if (const std::string why = completions->failure(); !why.empty()) {
-    transport->abort(why);
-    fail(why);
-  }
+  if (const std::string why = completions->failure(); !why.empty()) fail(why);
   for (std::size_t bucket = 0; bucket < completions->buckets(); ++bucket) {
     book.poison(bucket, completions->refused(bucket));
   }
@@ -33,7 +30,6 @@ void AllReducer::Impl::await_calls() {
   try {
     completions->wait(completions->ended());
   } catch (const Error& error) {
-    transport->abort(error.what());
     fail(error.what());
   }
 }
@@ -43,7 +39,6 @@ void AllReducer::Impl::await_messages() {
   try {
     transport->wait(transport->start(exec), deadline());
   } catch (const Error& error) {
-    transport->abort(error.what());
     fail(error.what());
   }
 }
@@ -66,8 +61,8 @@ void AllReducer::Impl::end_calls() noexcept {
 /// for space in the stream in the middle of a call. So this touches nothing that a call uses; the
 /// next look at the transport or at `completions` does the rest.
 void AllReducer::Impl::start_watchdog() {
-  if (watchdog || !transport->captures() || transport->size() == 1) return;
-  watchdog.emplace(
+  if (watchdog.joinable() || !transport->captures() || transport->size() == 1) return;
+  watchdog = comm::stall_watchdog(
       completions, context.device(), std::chrono::duration<double>(patience()), [this] {
         const char* const why = "the deadline passed while the device waited for messages";
         completions->fail(why);  // before the work continues and seems done

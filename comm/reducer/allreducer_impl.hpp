@@ -48,9 +48,7 @@ struct AllReducer::Impl {
   const comm::Bucket& call(std::span<const Segment> segments);
   void begin(comm::Bucket& bucket);
   bool reduce(const comm::Bucket& bucket);
-  bool run(std::size_t first, std::size_t last_part);
-  bool sums_fit(const comm::Bucket& bucket, std::size_t first, std::size_t last_part) const;
-  bool sums_are_finite(std::size_t first) const;
+  bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
   [[noreturn]] void fail(const std::string& why);
@@ -105,7 +103,7 @@ struct AllReducer::Impl {
   std::string broken;           // why no more calls are possible, or empty
   std::mutex calling;           // held by the thread that makes a call
   // Of calls on a device, if messages are work on its stream.
-  std::optional<comm::StallWatchdog> watchdog;
+  std::jthread watchdog;
 };
 
 }  // namespace winnow

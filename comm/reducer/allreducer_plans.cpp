@@ -86,7 +86,6 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     throw;
   } catch (const std::exception& error) {
     forget();
-    transport->abort(error.what());
     fail(error.what());
   }
   residuals = count_residuals();

@@ -7,7 +7,8 @@
 
 #include "kernels/exec/device_scope.hpp"
 
-namespace winnow::comm {
+namespace winnow {
+namespace comm {
 
 std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
   const Lock lock(mutex_);
@@ -126,4 +127,39 @@ void CallQueue::close() noexcept {
   if (thread_.joinable()) thread_.join();
 }
 
-}  // namespace winnow::comm
+}  // namespace comm
+
+Work& Work::operator=(Work&& other) noexcept {
+  const Work before(std::move(*this));  // its destructor waits
+  queue_ = std::move(other.queue_);
+  number_ = other.number_;
+  return *this;
+}
+
+Work::~Work() {
+  try {
+    if (queue_ != nullptr) (void)queue_->wait(number_);
+  } catch (...) {
+    // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing.
+  }
+}
+
+void Work::wait() {
+  if (const auto queue = std::exchange(queue_, nullptr)) queue->finish(number_);
+}
+
+void Work::wait(void* stream) {
+  if (queue_ == nullptr) return;
+  try {
+    queue_->order(number_, stream);
+  } catch (...) {
+    queue_ = nullptr;
+    throw;
+  }
+}
+
+bool Work::test() {
+  return queue_ == nullptr || queue_->test(number_);
+}
+
+}  // namespace winnow

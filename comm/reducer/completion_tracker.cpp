@@ -4,13 +4,10 @@
 
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <winnow/error.hpp>
 
 namespace winnow::comm {
-
-using kernels::CallReport;
 
 namespace {
 
@@ -22,26 +19,20 @@ T look(T& word) {
 
 }  // namespace
 
-CompletionTracker::PinnedWords CompletionTracker::make_pinned(std::size_t words) {
-  const MemorySource& pinned = kernels::pinned_memory();
-  auto* const memory =
-      reinterpret_cast<std::uint64_t*>(pinned.allocate(words * sizeof(std::uint64_t)));
-  std::fill_n(memory, words, 0);
-  return PinnedWords(memory, Release{pinned.release});
-}
-
 CompletionTracker::CompletionTracker(const Exec& where, double patience)
     : exec_(where),
       patience_(patience),
       status_(where, 1),
-      report_(make_pinned(sizeof(CallReport) / sizeof(std::uint64_t))) {}
+      report_({}, 1, &kernels::pinned_memory()) {}
 
 kernels::CallStatus& CompletionTracker::status() {
   return status_.span().front();
 }
 
 void CompletionTracker::make_room(std::size_t buckets) {
-  while (refused_.size() * kBlock < buckets) refused_.push_back(make_pinned(kBlock));
+  while (refused_.size() * kBlock < buckets) {
+    refused_.emplace_back(Exec{}, kBlock, &kernels::pinned_memory());
+  }
   if (polled_.size() < buckets) polled_.resize(buckets);
 }
 
@@ -52,7 +43,7 @@ void CompletionTracker::end(std::size_t bucket) {
   kernels::end_call(exec_, {.status = &status(),
                             .number = number,
                             .report = &report(),
-                            .refused = refused_word(bucket)});
+                            .refused = &refused_word(bucket)});
   if (captured) {
     captured_ = true;
   } else {
@@ -102,7 +93,7 @@ std::string CompletionTracker::failure() const {
 }
 
 std::uint64_t CompletionTracker::refused(std::size_t bucket) {
-  const std::uint64_t now = look(*refused_word(bucket));
+  const std::uint64_t now = look(refused_word(bucket));
   return now - std::exchange(polled_[bucket], now);
 }
 

@@ -61,26 +61,17 @@ class CompletionTracker {
  private:
   static constexpr std::size_t kBlock = 512;  // buckets
 
-  struct Release {
-    void (*release)(std::byte* memory) noexcept = nullptr;
-    void operator()(std::uint64_t* memory) const noexcept {
-      release(reinterpret_cast<std::byte*>(memory));
-    }
-  };
-  using PinnedWords = std::unique_ptr<std::uint64_t, Release>;
-  static PinnedWords make_pinned(std::size_t words);
-  kernels::CallReport& report() const {
-    return *reinterpret_cast<kernels::CallReport*>(report_.get());
-  }
-  std::uint64_t* refused_word(std::size_t bucket) const {
-    return refused_[bucket / kBlock].get() + bucket % kBlock;
+  kernels::CallReport& report() const { return report_.span().front(); }
+  std::uint64_t& refused_word(std::size_t bucket) {
+    return refused_[bucket / kBlock].span()[bucket % kBlock];
   }
 
   Exec exec_;
   std::chrono::duration<double> patience_;
   kernels::PlaceArray<kernels::CallStatus> status_;
-  PinnedWords report_;
-  std::vector<PinnedWords> refused_;
+  // Page-locked words, which the device writes.
+  mutable kernels::PlaceArray<kernels::CallReport> report_;
+  std::vector<kernels::PlaceArray<std::uint64_t>> refused_;
   std::vector<std::uint64_t> polled_;  // of refused, by bucket
   std::atomic<std::uint64_t> ended_ = 0;
   std::atomic<bool> captured_ = false, closed_ = false;

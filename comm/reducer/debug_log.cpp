@@ -22,15 +22,10 @@ DebugLog& DebugLog::add(std::string_view text) {
   return *this;
 }
 
-DebugLog& DebugLog::add(std::uint64_t number) {
+DebugLog& DebugLog::add(std::uint64_t number, int base) {
   std::array<char, 20> text;
-  line_.append(text.data(), std::to_chars(text.begin(), text.end(), number).ptr);
+  line_.append(text.data(), std::to_chars(text.begin(), text.end(), number, base).ptr);
   return *this;
-}
-
-DebugLog& DebugLog::hexadecimal(std::uint64_t number) {
-  std::array<char, 16> text;
-  return add({text.data(), std::to_chars(text.begin(), text.end(), number, 16).ptr});
 }
 
 DebugLog& DebugLog::milliseconds(double seconds) {
@@ -67,7 +62,7 @@ void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats
   add(", wait ").milliseconds(call.wait_seconds);
   add(", add ").milliseconds(call.add_seconds);
   if (call.poisoned > 0) add("; poisoned");
-  if (call.digest != 0) add("; digest ").hexadecimal(call.digest);
+  if (call.digest != 0) add("; digest ").add(call.digest, 16);
   write();
 }
 

@@ -30,8 +30,7 @@ class DebugLog {
  private:
   DebugLog& begin();
   DebugLog& add(std::string_view text);
-  DebugLog& add(std::uint64_t number);
-  DebugLog& hexadecimal(std::uint64_t number);
+  DebugLog& add(std::uint64_t number, int base = 10);
   DebugLog& milliseconds(double seconds);
   void write();
 

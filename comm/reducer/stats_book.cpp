@@ -71,13 +71,10 @@ void StatsBook::replan(const Bucket& bucket) {
 
 Stats& StatsBook::begin(const Bucket& bucket) {
   ++begun_;
-  // Texts keep their memory.
-  std::string schedule = std::move(call_.schedule), reason = std::move(call_.reason),
-              coding = std::move(call_.coding);
   call_ = Stats{.calls = 1,
-                .schedule = std::move(schedule),
-                .reason = std::move(reason),
-                .coding = std::move(coding),
+                .schedule = std::move(call_.schedule),  // texts keep their memory
+                .reason = std::move(call_.reason),
+                .coding = std::move(call_.coding),
                 .count = bucket.count,
                 .dense_wire_bytes = bucket.dense_wire_bytes};
   call_.schedule = bucket.schedule;

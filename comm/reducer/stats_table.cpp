@@ -21,31 +21,16 @@ using Row = std::vector<std::string>;
 constexpr std::size_t kTextColumns = 3;  // the first columns, aligned left; numbers are aligned
                                          // right
 
-std::string fixed(double value, int digits) {
+template <class... Values>
+std::string print(const char* format, Values... values) {
   std::array<char, 64> text;
-  const int size = std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  const int size = std::snprintf(text.data(), text.size(), format, values...);
   return {text.data(), static_cast<std::size_t>(size)};
 }
 
-/// "-" for NaN.
-std::string scientific(double value) {
-  if (std::isnan(value)) return "-";
-  std::array<char, 32> text;
-  const int size = std::snprintf(text.data(), text.size(), "%.4g", value);
-  return {text.data(), static_cast<std::size_t>(size)};
-}
-
-std::string hex(std::uint64_t value) {
-  std::array<char, 32> text;
-  const int size =
-      std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
-  return {text.data(), static_cast<std::size_t>(size)};
-}
-
-/// part / whole by `write`, or "-" if whole is 0.
-template <class Write>
-std::string ratio(double part, std::uint64_t whole, const Write& write) {
-  return whole == 0 ? "-" : write(part / static_cast<double>(whole));
+/// part / whole with `digits` behind the point, or "-" if whole is 0.
+std::string ratio(double part, std::uint64_t whole, int digits, const char* unit = "") {
+  return whole == 0 ? "-" : print("%.*f%s", digits, part / static_cast<double>(whole), unit);
 }
 
 std::string or_dash(const std::string& text) {
@@ -62,23 +47,17 @@ Row head(bool measured) {
 
 /// A row for `stats`, per call where that makes sense.
 Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool measured) {
-  const auto ms = [&](double seconds) {
-    return ratio(1000 * seconds, stats.calls, [](double x) { return fixed(x, 3); });
-  };
+  const auto ms = [&](double seconds) { return ratio(1000 * seconds, stats.calls, 3); };
   Row row = {
       std::move(label),
       or_dash(stats.schedule),
       or_dash(stats.coding),
       std::to_string(count),
       std::to_string(stats.calls),
-      ratio(100 * static_cast<double>(stats.kept), stats.count,
-            [](double x) { return fixed(x, 2) + " %"; }),
-      ratio(static_cast<double>(stats.wire_bytes), stats.calls,
-            [](double x) { return fixed(x, 0); }),
-      ratio(static_cast<double>(stats.network_bytes), stats.calls,
-            [](double x) { return fixed(x, 0); }),
-      ratio(static_cast<double>(stats.dense_wire_bytes), stats.wire_bytes,
-            [](double x) { return fixed(x, 1) + 'x'; }),
+      ratio(100 * static_cast<double>(stats.kept), stats.count, 2, " %"),
+      ratio(static_cast<double>(stats.wire_bytes), stats.calls, 0),
+      ratio(static_cast<double>(stats.network_bytes), stats.calls, 0),
+      ratio(static_cast<double>(stats.dense_wire_bytes), stats.wire_bytes, 1, "x"),
       ms(stats.select_seconds),
       ms(stats.encode_seconds),
       ms(stats.exchange_seconds),
@@ -87,10 +66,11 @@ Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool meas
       std::to_string(stats.poisoned),
   };
   if (!measured) return row;
-  row.push_back(ratio(100 * static_cast<double>(stats.nonzero), stats.measured,
-                      [](double x) { return fixed(x, 2) + " %"; }));
-  row.push_back(scientific(stats.residual_norm));
-  row.push_back(stats.digest != 0 ? hex(stats.digest) : "-");
+  const double norm = stats.residual_norm;
+  const auto digest = static_cast<unsigned long long>(stats.digest);
+  row.push_back(ratio(100 * static_cast<double>(stats.nonzero), stats.measured, 2, " %"));
+  row.push_back(std::isnan(norm) ? "-" : print("%.4g", norm));
+  row.push_back(digest == 0 ? "-" : print("%016llx", digest));
   return row;
 }
 

@@ -65,7 +65,7 @@ void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& s
   (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
   const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
   judge(exec, dense, status);
-  call.widened.judge(exec, call.bucket, call.exchanges, status);
+  call.widened.judge(exec, call.bucket, call.exchanges, status.not_finite);
   Exec undo = exec, keep = exec;
   undo.condition = kernels::refused(status);
   keep.condition = undo.condition;

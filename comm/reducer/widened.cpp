@@ -73,18 +73,14 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket,
   bool any = false;
   visit_sums(bucket, exchanges, [&](ElementType, std::span<const float>, float) { any = true; });
   if (!any) return true;  // no answer to wait for
-  const auto look = [&](std::uint32_t* too_large) {
-    visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-      kernels::fits(exec, type, sums, by, too_large);
-    });
-  };
+  const auto look = [&](std::uint32_t* too_large) { judge(exec, bucket, exchanges, *too_large); };
   return kernels::answer(exec, look) == 0;
 }
 
 void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-                    kernels::CallStatus& status) const {
+                    std::uint32_t& too_large) const {
   visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-    kernels::fits(exec, type, sums, by, &status.not_finite);
+    kernels::fits(exec, type, sums, by, &too_large);
   });
 }
 

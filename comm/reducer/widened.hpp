@@ -27,9 +27,9 @@ class Widened {
   /// Whether the sums of these parts stay finite when they are narrowed, times the factor if they
   /// are still in Exchange::sum.
   bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
-  /// Puts the answer of fits() into the status, as a word on the device.
+  /// Makes the word, in the memory of exec.place, nonzero if they do not.
   void judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-             kernels::CallStatus& status) const;
+             std::uint32_t& too_large) const;
   /// Rounds what was widened back into the caller's elements.
   void narrow(const Exec& exec) const;
 

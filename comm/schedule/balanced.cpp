@@ -140,14 +140,8 @@ class Balanced {
 /// 2 (P - 1) messages of k / P elements; as P grows, the bytes stay (P - 1) / P of a constant.
 std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
-  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
-  const std::uint64_t count = (shape.count + ranks - 1) / ranks;
-  const std::uint64_t k = std::min((shape.k + ranks - 1) / ranks, count);
-  return 2 * (ranks - 1) * compress::message_bytes(count, k, shape.codings);
-}
-
-std::uint64_t network_bytes(const CostShape& shape) {
-  return all_to_all_network_bytes(shape, wire_bytes(shape));
+  const CostShape share = share_of_owner(shape);
+  return two_to_each_other(shape) * compress::message_bytes(share.count, share.k, shape.codings);
 }
 
 double pass_bytes(const CostShape& shape) {
@@ -179,7 +173,6 @@ constinit const Schedule kBalanced{
     .partitioned = true,
     .run = run,
     .costs = {.wire_bytes = wire_bytes,
-              .network_bytes = network_bytes,
               .messages = two_to_each_other,
               .pass_bytes = pass_bytes,
               .outcome_bytes = one_from_each_owner},

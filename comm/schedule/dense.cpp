@@ -73,8 +73,8 @@ std::uint64_t network_bytes(const CostShape& shape) {
 }
 
 double pass_bytes(const CostShape& shape) {
-  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
-  return kReducePass * static_cast<double>(shape.count - shape.count / ranks);
+  const std::uint64_t own = shape.count / static_cast<std::uint64_t>(shape.ranks);
+  return kReducePass * static_cast<double>(shape.count - own);
 }
 
 /// One all_reduce of the transport over all pieces: in place if they are adjacent in memory,
@@ -135,9 +135,9 @@ constinit const Schedule kDense{
     .summary = "the transport's own allreduce, or Winnow's ring",
     .run = run,
     .costs = {.wire_bytes = wire_bytes,
-              .network_bytes = network_bytes,
               .messages = two_to_each_other,
-              .pass_bytes = pass_bytes},
+              .pass_bytes = pass_bytes,
+              .network_bytes = network_bytes},
     .write = write,
     .stream_ordered = true,
 };

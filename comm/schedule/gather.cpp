@@ -15,12 +15,7 @@ using kernels::Stopwatch;
 
 /// (P - 1) messages of k elements.
 std::uint64_t wire_bytes(const CostShape& shape) {
-  return static_cast<std::uint64_t>(shape.ranks - 1) *
-         compress::message_bytes(shape.count, shape.k, shape.codings);
-}
-
-std::uint64_t network_bytes(const CostShape& shape) {
-  return all_to_all_network_bytes(shape, wire_bytes(shape));
+  return one_to_each_other(shape) * compress::message_bytes(shape.count, shape.k, shape.codings);
 }
 
 double pass_bytes(const CostShape& shape) {
@@ -88,7 +83,6 @@ constinit const Schedule kGather{
     .summary = "all-gather of messages, added in rank order",
     .run = run,
     .costs = {.wire_bytes = wire_bytes,
-              .network_bytes = network_bytes,
               .messages = one_to_each_other,
               .pass_bytes = pass_bytes,
               .outcome_bytes = outcome_bytes},

@@ -30,12 +30,13 @@ struct CostShape {
 struct ScheduleCosts {
   /// Bytes that the busiest rank sends; for an evenly spread support if they depend on its shape.
   std::uint64_t (*wire_bytes)(const CostShape&);
-  /// Bytes that the busiest node sends to other nodes.
-  std::uint64_t (*network_bytes)(const CostShape&);
   /// Messages that the busiest rank sends.
   std::uint64_t (*messages)(const CostShape&);
   /// Bytes that a rank's passes over memory read and write, by comm/schedule/pass_bytes.hpp.
   double (*pass_bytes)(const CostShape&);
+  /// Bytes that the busiest node sends to other nodes; null if all ranks send every other rank
+  /// equal shares of wire_bytes.
+  std::uint64_t (*network_bytes)(const CostShape&) = nullptr;
   /// Bytes of the messages that it ends with, for a schedule that can be an inner one.
   std::uint64_t (*outcome_bytes)(const CostShape&) = nullptr;
   /// Bytes that a rank sends; null if all send as much as the busiest.
@@ -91,11 +92,9 @@ std::vector<const Schedule*> find_schedules(std::string_view name);
 std::uint64_t one_to_each_other(const CostShape& shape);
 std::uint64_t two_to_each_other(const CostShape& shape);
 
+/// What an owner has of a part at most, if supports are spread evenly.
+CostShape share_of_owner(CostShape shape);
 /// Bytes of the messages of all owners together.
 std::uint64_t one_from_each_owner(const CostShape& shape);
-
-/// Schedule::network_bytes if the busiest rank sends `wire_bytes`, equal shares to every other
-/// rank.
-std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes);
 
 }  // namespace winnow::comm

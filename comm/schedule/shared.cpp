@@ -93,10 +93,11 @@ class Shared {
       (void)open_values(Header::Kind::contribution, terms);
       terms[self_] = view_of(taken_[own].value);
     }
-    const auto sums = as_floats(take_buffer(most_k_ * sizeof(float))).first(k);
+    const auto sums = as_floats(take_buffer(exchange_, most_k_ * sizeof(float))).first(k);
     auto message = std::as_writable_bytes(sums);
     if (!codings_.exact()) {
-      message = take_buffer(values_bytes(most_k_, codings_)).first(values_bytes(k, codings_));
+      message =
+          take_buffer(exchange_, values_bytes(most_k_, codings_)).first(values_bytes(k, codings_));
     }
     compressor_.add(exchange_.exec, job_of(Header::Kind::sum, part_.partition.owners()), terms,
                     {.sum = sums, .message = codings_.exact() ? std::span<std::byte>() : message});
@@ -128,10 +129,6 @@ class Shared {
     return static_cast<std::uint32_t>((rank + ranks_ - turn_) % ranks_);
   }
   std::size_t rank_of(std::uint32_t owner) const { return (owner + turn_) % ranks_; }
-
-  std::span<std::byte> take_buffer(std::size_t bytes) const {
-    return comm::take_buffer(exchange_, bytes);
-  }
 
   /// `stage`, for random numbers, counts from the part's first.
   compress::EncodeJob job_of(Header::Kind kind, std::uint32_t stage) const {
@@ -165,11 +162,11 @@ class Shared {
     const std::uint64_t k = part_.owner_k[owner];
     Taken taken{.owner = owner,
                 .index = supports_[owner].index,
-                .value = as_floats(take_buffer(k * sizeof(float)))};
+                .value = as_floats(take_buffer(exchange_, k * sizeof(float)))};
     auto& message = outgoing_[rank_of(owner)];
     message = std::as_writable_bytes(taken.value);
     std::span<std::byte> coded;
-    if (!codings_.exact()) message = take_buffer(values_bytes(k, codings_));
+    if (!codings_.exact()) message = take_buffer(exchange_, values_bytes(k, codings_));
     if (!codings_.exact() && rank_of(owner) != self_) coded = message;
     compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), exchange_.owned,
                      taken, coded);
@@ -243,15 +240,9 @@ class Shared {
 /// (P - 1) supports of k / P positions and 2 (P - 1) times their values; indices travel once.
 std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
-  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
-  const std::uint64_t count = (shape.count + ranks - 1) / ranks;
-  const std::uint64_t k = std::min((shape.k + ranks - 1) / ranks, count);
-  return (ranks - 1) * (compress::message_bytes(count, k, shape.codings.without_values()) +
-                        2 * values_bytes(k, shape.codings));
-}
-
-std::uint64_t network_bytes(const CostShape& shape) {
-  return all_to_all_network_bytes(shape, wire_bytes(shape));
+  const auto& [ranks, count, k, codings, topology, overlap] = share_of_owner(shape);
+  return one_to_each_other(shape) * (compress::message_bytes(count, k, codings.without_values()) +
+                                     2 * values_bytes(k, codings));
 }
 
 std::uint64_t messages(const CostShape& shape) {
@@ -295,7 +286,6 @@ constinit const Schedule kShared{
     .partitioned = true,
     .run = run,
     .costs = {.wire_bytes = wire_bytes,
-              .network_bytes = network_bytes,
               .messages = messages,
               .pass_bytes = pass_bytes,
               .outcome_bytes = one_from_each_owner},

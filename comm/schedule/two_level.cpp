@@ -321,15 +321,11 @@ class TwoLevel {
       const auto header = take_header();
       (void)compress::seal(exchange_.exec, header_of_gradient(rail), {}, header,
                            exchange_.compressor.codings());
-      send(header, server);
+      send(exchange_, header, server, MessageSize::fixed);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
-        send(std::as_bytes(outgoing(shards_[rail], i)), server);
+        send(exchange_, std::as_bytes(outgoing(shards_[rail], i)), server, MessageSize::fixed);
       }
     }
-  }
-  void send(std::span<const std::byte> message, int peer) {
-    exchange_.world.send(message, peer);
-    count_sent(exchange_, peer, message.size());
   }
 
   void receive_gradients(std::size_t sender) {

@@ -3,6 +3,7 @@
 #include "winnow/transport.hpp"
 
 #include <cstring>
+#include <winnow/topology.hpp>
 
 #include "comm/transport/expect.hpp"
 #include "comm/transport/ring.hpp"
@@ -59,6 +60,14 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
 
 std::unique_ptr<Transport> Transport::subset(std::span<const int> ranks) {
   return comm::make_subset(*this, ranks);
+}
+
+Topology discover(Transport& transport, Deadline deadline) {
+  const int mine = transport.node();
+  std::vector<int> node_of_rank(static_cast<std::size_t>(transport.size()));
+  transport.all_gather(Exec{}, std::as_bytes(std::span(&mine, 1)),
+                       std::as_writable_bytes(std::span(node_of_rank)), deadline);
+  return Topology::from_nodes(node_of_rank);
 }
 
 }  // namespace winnow

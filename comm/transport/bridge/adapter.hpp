@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,7 +13,9 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/bridge/enqueued.hpp"
+#include "comm/transport/expect.hpp"
 #include "kernels/exec/device_scope.hpp"
+#include "kernels/reduce.hpp"
 
 namespace winnow::comm {
 
@@ -28,18 +31,60 @@ class Adapter : public EnqueuingTransport {
   bool allows_threads() const override { return inner_.allows_threads(); }
   bool native_all_reduce() const override { return inner_.native_all_reduce(); }
 
-  void abort(std::string_view reason) noexcept override;
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override {
+    kernels::expect_reducible(elements.type(), op);
+    const auto run = [&](const Exec& there, std::span<std::byte> copy) {
+      inner_.all_reduce(there, {copy.data(), elements.size(), elements.type()}, op, deadline);
+    };
+    const std::span<std::byte> all = elements.bytes();
+    carry({exec, deadline, size() == 1 ? 0 : all.size(), all, 0, all, 0, std::ref(run)});
+  }
+  void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override {
+    const auto run = [&](const Exec& there, std::span<std::byte> copy) {
+      float* const memory = reinterpret_cast<float*>(copy.data());
+      inner_.reduce_scatter(there, {memory, elements.size()}, deadline);
+    };
+    const Chunk own = ring_chunk(elements.size(), rank(), size());
+    const std::span<std::byte> all = std::as_writable_bytes(elements);
+    carry({exec, deadline, size() == 1 ? 0 : all.size(), all, 0,
+           std::as_writable_bytes(elements.subspan(own.begin, own.end - own.begin)),
+           own.begin * sizeof(float), std::ref(run)});
+  }
+  void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
+                  Deadline deadline) override {
+    expect_gatherable(mine.size(), all.size(), size());
+    const std::size_t begin = static_cast<std::size_t>(rank()) * mine.size();
+    const auto run = [&](const Exec& there, std::span<std::byte> copy) {
+      inner_.all_gather(there, copy.subspan(begin, mine.size()), copy, deadline);
+    };
+    carry({exec, deadline, all.size(), mine, begin, all, 0, std::ref(run)});
+  }
+
+  void abort(std::string_view reason) noexcept override {
+    failure_->keep(abort_text(reason));
+    inner_.abort(reason);
+  }
 
  protected:
   using Message = Enqueued;
 
-  explicit Adapter(Transport& inner);
+  explicit Adapter(Transport& inner)
+      : inner_(inner), device_(kernels::current_device(Place::cuda)) {}
   /// A subset of `parent`, over a subset of its inner transport.
-  Adapter(const Adapter& parent, std::unique_ptr<Transport> inner);
+  Adapter(const Adapter& parent, std::unique_ptr<Transport> inner)
+      : EnqueuingTransport(parent.failure_),
+        owned_(std::move(inner)),
+        inner_(*owned_),
+        device_(parent.device_) {}
 
   bool failed() const { return failure_->failed(); }
   void expect_usable() const { failure_->expect_usable(); }
-  [[noreturn]] void fail(const std::string& why, int code = 0);
+  [[noreturn]] void fail(const std::string& why, int code = 0) {
+    failure_->keep("rank " + std::to_string(rank()) + ": " + why);
+    inner_.abort(why);
+    throw CommError(failure_->why(), code);
+  }
   /// Runs `body` with the device current. Anything it throws, except UsageError, makes this
   /// unusable.
   template <class Body>
@@ -54,11 +99,23 @@ class Adapter : public EnqueuingTransport {
       fail(error.what(), error.code());
     }
   }
-  /// Runs a collective of the inner transport and counts the bytes that it sends.
-  template <class Collective>
-  void counted(const Collective& collective) {
+  /// A collective of the inner transport, on a copy of the elements in its memory.
+  struct Collective {
+    const Exec& exec;
+    Deadline deadline;
+    std::size_t bytes;  ///< of the copy; 0: there is nothing to do
+    std::span<const std::byte> from;
+    std::size_t from_begin;  ///< where in the copy they go
+    std::span<std::byte> to;
+    std::size_t to_begin;  ///< where in the copy they come from
+    std::function<void(const Exec& there, std::span<std::byte> copy)> run;
+  };
+  /// Checks collective.exec; copies in, runs the collective, and copies out.
+  virtual void carry(const Collective& collective) = 0;
+  /// Runs the collective and counts the bytes that it sends.
+  void run_counted(const Collective& collective, const Exec& there, std::span<std::byte> copy) {
     const std::uint64_t before = inner_.bytes_sent();
-    collective();
+    collective.run(there, copy);
     bytes_sent_ += inner_.bytes_sent() - before;
   }
 

@@ -6,10 +6,8 @@
 
 #include "comm/transport/bridge/adapter.hpp"
 #include "comm/transport/bridge/staging.hpp"
-#include "comm/transport/expect.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/cuda/memory.hpp"
-#include "kernels/reduce.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -30,12 +28,6 @@ class HostMessages final : public Adapter {
   void progress() override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
 
-  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
-                  Deadline deadline) override;
-  void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override;
-  void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
-                  Deadline deadline) override;
-
  private:
   /// One start.
   struct Batch {
@@ -46,10 +38,7 @@ class HostMessages final : public Adapter {
   };
 
   void copy(Bytes to, std::span<const std::byte> from) const;
-  /// Waits for a collective, which ends on the stream.
-  void finish(Deadline deadline) { inner().wait(inner().start(on_device({})), deadline); }
-  template <class Collective>
-  void through_device(std::size_t bytes, const Collective& collective);
+  void carry(const Collective& collective) override;
   Exec on_device(const Exec& exec) const {
     return {.place = Place::cuda, .stream = stream_.get(), .workspace = exec.workspace};
   }
@@ -131,50 +120,17 @@ std::unique_ptr<Transport> HostMessages::subset(std::span<const int> ranks) {
   return guarded([&] { return std::make_unique<HostMessages>(*this, std::move(part)); });
 }
 
-/// Runs `collective` on a copy in device memory.
-template <class Collective>
-void HostMessages::through_device(std::size_t bytes, const Collective& collective) {
+void HostMessages::carry(const Collective& collective) {
   expect_usable();
-  if (bytes == 0) return;
+  if (collective.bytes == 0) return;
   guarded([&] {
-    const Staging::Loan loan{staging_.take(bytes)};
-    const Bytes device = loan.block.memory.first(bytes);
-    counted([&] { collective(device); });
-  });
-}
-
-void HostMessages::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
-                              Deadline deadline) {
-  kernels::expect_reducible(elements.type(), op);
-  through_device(elements.bytes().size(), [&](Bytes device) {
-    copy(device, elements.bytes());
-    inner().all_reduce(on_device(exec), {device.data(), elements.size(), elements.type()}, op,
-                       deadline);
-    finish(deadline);
-    copy(elements.bytes(), device);
-  });
-}
-
-void HostMessages::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
-  const Bytes host = std::as_writable_bytes(elements);
-  through_device(host.size(), [&](Bytes device) {
-    copy(device, host);
-    inner().reduce_scatter(on_device(exec),
-                           {reinterpret_cast<float*>(device.data()), elements.size()}, deadline);
-    finish(deadline);
-    copy(host, device);
-  });
-}
-
-void HostMessages::all_gather(const Exec& exec, std::span<const std::byte> mine,
-                              std::span<std::byte> all, Deadline deadline) {
-  expect_gatherable(mine.size(), all.size(), size());
-  through_device(all.size(), [&](Bytes device) {
-    const Bytes own = device.subspan(static_cast<std::size_t>(rank()) * mine.size(), mine.size());
-    copy(own, mine);
-    inner().all_gather(on_device(exec), own, device, deadline);
-    finish(deadline);
-    copy(all, device);
+    const Staging::Loan loan{staging_.take(collective.bytes)};
+    const Bytes device = loan.block.memory.first(collective.bytes);
+    copy(device.subspan(collective.from_begin, collective.from.size()), collective.from);
+    run_counted(collective, on_device(collective.exec), device);
+    // It ends on the stream.
+    inner().wait(inner().start(on_device({})), collective.deadline);
+    copy(collective.to, device.subspan(collective.to_begin, collective.to.size()));
   });
 }
 

@@ -6,14 +6,12 @@
 
 #include "comm/transport/bridge/adapter.hpp"
 #include "comm/transport/bridge/staging.hpp"
-#include "comm/transport/expect.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/memory.hpp"
-#include "kernels/reduce.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -27,10 +25,6 @@ constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;  // bytes of a copy, if
 
 constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-Exec on_host(const Exec& exec) {
-  return {.threads = exec.threads, .workspace = exec.workspace};
 }
 
 class StagedTransport final : public Adapter {
@@ -47,12 +41,6 @@ class StagedTransport final : public Adapter {
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
-
-  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
-                  Deadline deadline) override;
-  void reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) override;
-  void all_gather(const Exec& exec, std::span<const std::byte> mine, std::span<std::byte> all,
-                  Deadline deadline) override;
 
  private:
   /// One start. Its block holds its messages one after another, each behind its Known; its event
@@ -110,11 +98,7 @@ class StagedTransport final : public Adapter {
   void expect_in_time(Deadline deadline);
   template <class Done>
   void poll(Deadline deadline, const Done& done);
-  void copy(Bytes to, std::span<const std::byte> from, Staging::Block& block, const Exec& exec,
-            Deadline deadline);
-  template <class Collective>
-  void through_host(const Exec& exec, std::size_t bytes, Deadline deadline,
-                    const Collective& collective);
+  void carry(const Collective& collective) override;
 
   std::shared_ptr<UnderWay> under_way_;
 };
@@ -337,76 +321,25 @@ std::unique_ptr<Transport> StagedTransport::subset(std::span<const int> ranks) {
   return std::make_unique<StagedTransport>(*this, inner().subset(ranks));
 }
 
-void StagedTransport::copy(Bytes to, std::span<const std::byte> from, Staging::Block& block,
-                           const Exec& exec, Deadline deadline) {
+/// In host memory, after all started messages.
+void StagedTransport::carry(const Collective& collective) {
+  const Exec& exec = collective.exec;
+  expect_usable();
+  kernels::cuda::expect_device(exec);
+  if (collective.bytes == 0) return;
   const StreamRef stream(static_cast<cudaStream_t>(exec.stream));
-  enqueue_copy(to, from, stream);
-  block.event.record(stream);
-  poll(deadline, [&] { return block.event.passed(); });
-}
-
-/// Runs `collective` on a copy in host memory, after all started messages.
-template <class Collective>
-void StagedTransport::through_host(const Exec& exec, std::size_t bytes, Deadline deadline,
-                                   const Collective& collective) {
+  const auto copy = [&](Staging::Block& block, Bytes into, std::span<const std::byte> source) {
+    enqueue_copy(into, source, stream);
+    block.event.record(stream);
+    poll(collective.deadline, [&] { return block.event.passed(); });
+  };
   guarded([&] {
-    poll(deadline, [this] { return copies_are_there(); });
-    const Staging::Loan loan{under_way_->staging.take(bytes)};
-    collective(loan.block, [&](Bytes to, std::span<const std::byte> from) {
-      copy(to, from, loan.block, exec, deadline);
-    });
-  });
-}
-
-void StagedTransport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
-                                 Deadline deadline) {
-  kernels::expect_reducible(elements.type(), op);
-  expect_usable();
-  kernels::cuda::expect_device(exec);
-  const Bytes device = elements.bytes();
-  if (device.empty() || size() == 1) return;
-  through_host(exec, device.size(), deadline, [&](Staging::Block& block, const auto& copy_now) {
-    const Bytes host = block.memory.first(device.size());
-    copy_now(host, device);
-    counted([&] {
-      inner().all_reduce(on_host(exec), {host.data(), elements.size(), elements.type()}, op,
-                         deadline);
-    });
-    copy_now(device, host);
-  });
-}
-
-void StagedTransport::reduce_scatter(const Exec& exec, std::span<float> elements,
-                                     Deadline deadline) {
-  expect_usable();
-  kernels::cuda::expect_device(exec);
-  const Bytes device = std::as_writable_bytes(elements);
-  if (device.empty() || size() == 1) return;
-  through_host(exec, device.size(), deadline, [&](Staging::Block& block, const auto& copy_now) {
-    const Bytes host = block.memory.first(device.size());
-    copy_now(host, device);
-    counted([&] {
-      inner().reduce_scatter(on_host(exec),
-                             {reinterpret_cast<float*>(host.data()), elements.size()}, deadline);
-    });
-    const Chunk own = ring_chunk(elements.size(), rank(), size());
-    const std::size_t begin = own.begin * sizeof(float), bytes = own.end * sizeof(float) - begin;
-    copy_now(device.subspan(begin, bytes), host.subspan(begin, bytes));
-  });
-}
-
-void StagedTransport::all_gather(const Exec& exec, std::span<const std::byte> mine,
-                                 std::span<std::byte> all, Deadline deadline) {
-  expect_gatherable(mine.size(), all.size(), size());
-  expect_usable();
-  kernels::cuda::expect_device(exec);
-  if (mine.empty()) return;
-  through_host(exec, all.size(), deadline, [&](Staging::Block& block, const auto& copy_now) {
-    const Bytes host = block.memory.first(all.size());
-    const Bytes own = host.subspan(static_cast<std::size_t>(rank()) * mine.size(), mine.size());
-    copy_now(own, mine);
-    counted([&] { inner().all_gather(on_host(exec), own, host, deadline); });
-    copy_now(all, host);
+    poll(collective.deadline, [this] { return copies_are_there(); });
+    const Staging::Loan loan{under_way_->staging.take(collective.bytes)};
+    const Bytes host = loan.block.memory.first(collective.bytes);
+    copy(loan.block, host.subspan(collective.from_begin, collective.from.size()), collective.from);
+    run_counted(collective, {.threads = exec.threads, .workspace = exec.workspace}, host);
+    copy(loan.block, collective.to, host.subspan(collective.to_begin, collective.to.size()));
   });
 }
 

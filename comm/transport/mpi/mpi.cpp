@@ -119,8 +119,12 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   int node() const override { return node_; }
   bool takes(Place place) const override { return place != Place::cuda || takes_device_memory_; }
 
-  void send(std::span<const std::byte> message, int peer) override;
-  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  void send(std::span<const std::byte> message, int peer) override {
+    send_growing(message, peer, nullptr);
+  }
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
+    recv_growing(buffer, peer, message_bytes, nullptr);
+  }
   void send_growing(std::span<const std::byte> message, int peer,
                     const std::uint64_t* written) override;
   void recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
@@ -236,14 +240,6 @@ MpiTransport::~MpiTransport() {
   notices_->let_go();
   reductions_->let_go();
   if (!broken && all_ranks_leave()) MPI_Comm_free(&comm_);
-}
-
-void MpiTransport::send(std::span<const std::byte> message, int peer) {
-  send_growing(message, peer, nullptr);
-}
-
-void MpiTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) {
-  recv_growing(buffer, peer, message_bytes, nullptr);
 }
 
 void MpiTransport::send_growing(std::span<const std::byte> message, int peer,

@@ -26,7 +26,7 @@ void MpiPieces::reserve(std::size_t pieces) {
   if (pieces <= requests_.size()) return;
   const std::size_t room = std::max(pieces, 2 * requests_.size());
   requests_.resize(room, MPI_REQUEST_NULL);
-  owners_.resize(room);
+  pieces_.resize(room);
   done_.resize(room);
   statuses_.resize(room);
   finished_.reserve(room);
@@ -34,20 +34,19 @@ void MpiPieces::reserve(std::size_t pieces) {
 
 int MpiPieces::post(MPI_Comm communicator, const Piece& piece) {
   MPI_Request& request = requests_[active_];
-  const auto& [data, bytes, peer, is_send, synchronous, message, offset] = piece;
   int code = MPI_SUCCESS;
-  if (!is_send) {
-    code = MPI_Irecv(data, bytes, MPI_BYTE, peer, kDataTag, communicator, &request);
+  if (piece.is_send) {
+    const auto send = piece.synchronous ? &MPI_Issend : &MPI_Isend;
+    code = send(piece.data, piece.bytes, MPI_BYTE, piece.peer, kDataTag, communicator, &request);
   } else {
-    const auto send = synchronous ? &MPI_Issend : &MPI_Isend;
-    code = send(data, bytes, MPI_BYTE, peer, kDataTag, communicator, &request);
+    code =
+        MPI_Irecv(piece.data, piece.bytes, MPI_BYTE, piece.peer, kDataTag, communicator, &request);
   }
   if (code != MPI_SUCCESS) {
     request = MPI_REQUEST_NULL;
     return code;
   }
-  owners_[active_++] = {
-      .message = message, .is_send = is_send, .synchronous = synchronous, .offset = offset};
+  pieces_[active_++] = piece;
   return MPI_SUCCESS;
 }
 
@@ -66,15 +65,15 @@ int MpiPieces::test(std::span<const Finished>& finished) {
     const int error = code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : MPI_SUCCESS;
     if (error != MPI_SUCCESS && requests_[place] != MPI_REQUEST_NULL)
       MPI_Request_free(&requests_[place]);
-    finished_.push_back({.message = owners_[place].message,
-                         .synchronous = owners_[place].synchronous,
+    finished_.push_back({.message = pieces_[place].message,
+                         .synchronous = pieces_[place].synchronous,
                          .error = error});
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < active_; ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
     requests_[kept] = requests_[i];
-    owners_[kept++] = owners_[i];
+    pieces_[kept++] = pieces_[i];
   }
   std::fill(requests_.begin() + static_cast<std::ptrdiff_t>(kept),
             requests_.begin() + static_cast<std::ptrdiff_t>(active_), MPI_REQUEST_NULL);
@@ -85,7 +84,7 @@ int MpiPieces::test(std::span<const Finished>& finished) {
 
 std::uint64_t MpiPieces::first_open(std::uint64_t message, std::uint64_t none) const {
   for (std::size_t i = 0; i < active_; ++i) {
-    if (owners_[i].message == message) none = std::min(none, owners_[i].offset);
+    if (pieces_[i].message == message) none = std::min(none, pieces_[i].offset);
   }
   return none;
 }
@@ -93,7 +92,7 @@ std::uint64_t MpiPieces::first_open(std::uint64_t message, std::uint64_t none) c
 bool MpiPieces::any_open(bool sends_too) noexcept {
   bool open = false;
   for (std::size_t i = 0; i < active_; ++i)
-    if (sends_too || !owners_[i].is_send) open |= mpi_is_open(requests_[i]);
+    if (sends_too || !pieces_[i].is_send) open |= mpi_is_open(requests_[i]);
   return open;
 }
 

@@ -47,17 +47,10 @@ class MpiPieces {
   void let_go() noexcept;
 
  private:
-  struct Owner {
-    std::uint64_t message;
-    bool is_send;
-    bool synchronous;
-    std::uint64_t offset;
-  };
-
-  // The first active_ entries of requests_ and owners_ are under way.
+  // The first active_ entries of requests_ and pieces_ are under way.
   std::size_t active_ = 0;
   std::vector<MPI_Request> requests_;
-  std::vector<Owner> owners_;
+  std::vector<Piece> pieces_;
   std::vector<int> done_;
   std::vector<MPI_Status> statuses_;
   std::vector<Finished> finished_;

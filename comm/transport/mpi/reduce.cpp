@@ -11,16 +11,22 @@
 namespace winnow::comm {
 namespace {
 
-constexpr std::array kTypes = {ElementType::float32, ElementType::float64, ElementType::int8,
-                               ElementType::uint8,   ElementType::int32,   ElementType::uint32,
-                               ElementType::int64,   ElementType::uint64};
+struct Type {
+  ElementType winnows;
+  MPI_Datatype mpis;
+};
+const std::array kTypes = {
+    Type{ElementType::float32, MPI_FLOAT}, Type{ElementType::float64, MPI_DOUBLE},
+    Type{ElementType::int8, MPI_INT8_T},   Type{ElementType::uint8, MPI_UINT8_T},
+    Type{ElementType::int32, MPI_INT32_T}, Type{ElementType::uint32, MPI_UINT32_T},
+    Type{ElementType::int64, MPI_INT64_T}, Type{ElementType::uint64, MPI_UINT64_T}};
 
 /// An MPI_User_function: MPI calls it for a pair of pieces.
 template <ReduceOp op>
 void reduce_pair(void* from, void* into, int* count, MPI_Datatype* type) {
-  const auto elements = std::ranges::find(kTypes, *type, MpiReductions::type);
+  const ElementType elements = std::ranges::find(kTypes, *type, &Type::mpis)->winnows;
   const auto size = static_cast<std::size_t>(*count);
-  kernels::reduce({}, op, {into, size, *elements}, {from, size, *elements});
+  kernels::reduce({}, op, {into, size, elements}, {from, size, elements});
 }
 
 MPI_Op make(MPI_User_function* function) {
@@ -37,28 +43,8 @@ MpiReductions::MpiReductions()
            make(reduce_pair<ReduceOp::maximum>), make(reduce_pair<ReduceOp::product>)} {}
 
 MPI_Datatype MpiReductions::type(ElementType type) {
-  switch (type) {
-    case ElementType::float32:
-      return MPI_FLOAT;
-    case ElementType::float64:
-      return MPI_DOUBLE;
-    case ElementType::int8:
-      return MPI_INT8_T;
-    case ElementType::uint8:
-      return MPI_UINT8_T;
-    case ElementType::int32:
-      return MPI_INT32_T;
-    case ElementType::uint32:
-      return MPI_UINT32_T;
-    case ElementType::int64:
-      return MPI_INT64_T;
-    case ElementType::uint64:
-      return MPI_UINT64_T;
-    case ElementType::bf16:
-    case ElementType::fp16:
-      break;
-  }
-  return MPI_DATATYPE_NULL;
+  const auto found = std::ranges::find(kTypes, type, &Type::winnows);
+  return found == kTypes.end() ? MPI_DATATYPE_NULL : found->mpis;
 }
 
 bool MpiReductions::is_native(ElementType type, ReduceOp op) {

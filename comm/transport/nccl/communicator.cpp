@@ -127,18 +127,6 @@ class Endings {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// Removes the file in its destructor.
-class Removal {
- public:
-  explicit Removal(const IdFile& file) : file_(file) {}
-  ~Removal() { file_.remove(); }
-  Removal(const Removal&) = delete;
-  Removal& operator=(const Removal&) = delete;
-
- private:
-  const IdFile& file_;
-};
-
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned_(false) {
@@ -225,7 +213,9 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meet
     throw;
   }
   file.write(std::as_bytes(std::span(&id, 1)));
-  const Removal removal(file);  // all have read it once they have joined
+  // All have read it once they have joined.
+  const auto remove = [](const IdFile* read) { read->remove(); };
+  const std::unique_ptr<const IdFile, decltype(remove)> removal(&file, remove);
   return join(id, rank, size, deadline);
 }
 

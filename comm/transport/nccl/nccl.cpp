@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <memory>
 #include <string>
@@ -89,47 +90,10 @@ class NcclTransport final : public Transport {
   NcclGroups groups_;
 };
 
-ncclDataType_t type_of(ElementType type) {
-  switch (type) {
-    case ElementType::float32:
-      return ncclFloat32;
-    case ElementType::bf16:
-      return ncclBfloat16;
-    case ElementType::fp16:
-      return ncclFloat16;
-    case ElementType::float64:
-      return ncclFloat64;
-    case ElementType::int8:
-      return ncclInt8;
-    case ElementType::uint8:
-      return ncclUint8;
-    case ElementType::int32:
-      return ncclInt32;
-    case ElementType::uint32:
-      return ncclUint32;
-    case ElementType::int64:
-      return ncclInt64;
-    case ElementType::uint64:
-      break;
-  }
-  return ncclUint64;
-}
-
-ncclRedOp_t op_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return ncclSum;
-    case ReduceOp::average:
-      return ncclAvg;
-    case ReduceOp::minimum:
-      return ncclMin;
-    case ReduceOp::maximum:
-      return ncclMax;
-    case ReduceOp::product:
-      break;
-  }
-  return ncclProd;
-}
+// Indexed by ElementType, and by ReduceOp.
+constexpr std::array kTypes = {ncclFloat32, ncclBfloat16, ncclFloat16, ncclFloat64, ncclInt8,
+                               ncclUint8,   ncclInt32,    ncclUint32,  ncclInt64,   ncclUint64};
+constexpr std::array kOps = {ncclSum, ncclAvg, ncclMin, ncclMax, ncclProd};
 
 /// Whether NCCL's operation differs from ReduceOp's: its minimum and maximum of floats are fmin and
 /// fmax, which ignore NaN and may return either zero.
@@ -289,8 +253,8 @@ void NcclTransport::all_reduce(const Exec& exec, const Elements& elements, Reduc
                       .from = memory,
                       .to = memory,
                       .count = elements.size(),
-                      .type = type_of(elements.type()),
-                      .op = op_of(op)};
+                      .type = kTypes[static_cast<std::size_t>(elements.type())],
+                      .op = kOps[static_cast<std::size_t>(op)]};
   if (differs(elements.type(), op)) {
     operation.type = elements.type() == ElementType::float32 ? ncclUint32 : ncclUint64;
     operation.floats = elements;
