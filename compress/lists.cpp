@@ -12,12 +12,6 @@
 
 namespace winnow::compress {
 
-namespace {
-
-constexpr std::size_t kSpareCandidates = 4096;  // beside 2k
-
-}  // namespace
-
 List take_list(const Exec& exec, std::uint64_t most, bool variable_k, std::span<float> place) {
   Workspace& scratch = kernels::scratch_of(exec);
   return {.index = scratch.take<std::uint32_t>(most),
@@ -32,7 +26,8 @@ void shorten(const Exec& exec, List& list) {
 }
 
 std::size_t list_room(std::size_t count, std::size_t k) {
-  return std::min(2 * k + kSpareCandidates, count);
+  constexpr std::size_t kSpare = 4096;  // beside 2k
+  return std::min(2 * k + kSpare, count);
 }
 
 std::uint64_t most_touched(const Part& part) {

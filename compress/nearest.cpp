@@ -9,11 +9,9 @@
 
 namespace winnow::compress {
 
-namespace {
-
 /// One row of the table of distances at a time: row[j] is the distance between the first i
 /// characters of a and the first j of b.
-std::size_t distance(std::string_view a, std::string_view b) {
+std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -28,13 +26,9 @@ std::size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-}  // namespace
-
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known) {
-  const auto nearest =
-      std::min_element(known.begin(), known.end(), [&](std::string_view a, std::string_view b) {
-        return distance(word, a) < distance(word, b);
-      });
+  const auto nearest = std::ranges::min_element(
+      known, {}, [&](std::string_view other) { return edit_distance(word, other); });
   return nearest == known.end() ? std::string_view{} : *nearest;
 }
 

@@ -2,14 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 
 namespace winnow::compress {
 
-/// The known word that the fewest insertions, deletions and replacements of a character turn
-/// `word` into (Levenshtein 1966), the first among equals; empty where none is known. For the text
-/// of errors: "unknown word 'topq'; did you mean 'topk'?".
+/// The fewest insertions, deletions and replacements of a character that turn a into b (Levenshtein
+/// 1966).
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The known word at the least edit_distance from `word`, the first among equals; empty where none
+/// is known. For the text of errors: "unknown word 'topq'; did you mean 'topk'?".
 std::string_view nearest_word(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace winnow::compress

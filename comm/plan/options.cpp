@@ -153,6 +153,16 @@ const Key* find_key(std::string_view name, std::string_view& nearest) {
   return nullptr;
 }
 
+/// Whether an unknown variable's name, without the prefix, is probably an option misspelt. Others
+/// have variables with this prefix too: CMake's WINNOW_ROOT and WINNOW_DIR, and Winnow's own
+/// programs and bindings under the reserved prefixes.
+bool is_misspelt(std::string_view name, std::string_view nearest) {
+  constexpr std::string_view kReserved[] = {"mpi_", "nccl_", "torch_"};
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::ranges::none_of(kReserved, begins) &&
+         compress::edit_distance(name, nearest) <= std::max<std::size_t>(1, nearest.size() / 4);
+}
+
 }  // namespace
 
 Options Options::parse(std::string_view text, const Options& base) {
@@ -188,8 +198,10 @@ Options Options::from_environment(const Options& base) {
     const auto equals = variable.find('=');
     if (!variable.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     const auto name = variable.substr(0, equals);
+    const std::string option = each_char(name.substr(kPrefix.size()), std::tolower);
     std::string_view nearest;
-    const Key* key = find_key(each_char(name.substr(kPrefix.size()), std::tolower), nearest);
+    const Key* key = find_key(option, nearest);
+    if (key == nullptr && !is_misspelt(option, nearest)) continue;
     WINNOW_EXPECTS(key != nullptr, "unknown environment variable '" + std::string(name) +
                                        "'; did you mean '" + std::string(kPrefix) +
                                        each_char(nearest, std::toupper) + "'?");

@@ -80,7 +80,7 @@ struct Options {
   static Options parse(std::string_view text, const Options& base);
   static Options parse(std::string_view text);
   /// `base` overridden by the WINNOW_ variables of the environment. Throws UsageError for a
-  /// WINNOW_ variable that is not an option.
+  /// WINNOW_ variable whose name is an option's but for a letter or two; lets others pass.
   static Options from_environment(const Options& base);
   static Options from_environment();
 

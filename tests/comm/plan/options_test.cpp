@@ -130,5 +130,21 @@ TEST(Options, TheEnvironmentOverridesTheBase) {
   ::unsetenv("WINNOW_COMPRESOR");
 }
 
+TEST(Options, VariablesOfOthersAreLetPass) {
+  const std::string before = Options::from_environment().to_string();
+  for (const char* name : {"WINNOW_ROOT", "WINNOW_DIR", "WINNOW_HOME", "WINNOW_MPI_THREADS",
+                           "WINNOW_NCCL_STATS", "WINNOW_TORCH_DEBUG", "WINNOW_"}) {
+    ::setenv(name, "/opt/winnow", 1);
+    EXPECT_EQ(Options::from_environment().to_string(), before) << name;
+    ::unsetenv(name);
+  }
+  for (const char* name :
+       {"WINNOW_THREAD", "WINNOW_LINK", "WINNOW_OPP", "WINNOW_SHEDULE", "WINNOW_MAXPART"}) {
+    ::setenv(name, "1", 1);
+    EXPECT_THROW(Options::from_environment(), UsageError) << name;
+    ::unsetenv(name);
+  }
+}
+
 }  // namespace
 }  // namespace winnow
