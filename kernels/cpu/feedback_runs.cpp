@@ -27,7 +27,7 @@
 // 2. acc of all runs goes into a buffer of one chunk, where the scales are taken from it.
 // 3. The runs are coded from the buffer. Of one owner, what the codes miss goes straight into the
 //    residual; of several, whose runs are short, into the buffer first, and so where an acc in the
-//    chunk was not finite, since the residuals to be kept must be told from the others.
+//    chunk was not finite, since there the code of 0 misses is added to the residual.
 
 #ifndef WINNOW_KERNELS_CPU_FEEDBACK_RUNS_ONCE
 #define WINNOW_KERNELS_CPU_FEEDBACK_RUNS_ONCE
@@ -210,7 +210,7 @@ struct Walk {
       if (finite) {
         store(run, ahead);
       } else {
-        keep_or_store(run);
+        add_or_store(run);
       }
     }
     return finite;
@@ -236,11 +236,12 @@ struct Walk {
     std::copy_n(acc + run.offset, run.size, run.residual);
   }
 
-  void keep_or_store(const Run& run) const {
+  void add_or_store(const Run& run) const {
     for (std::size_t i = 0; i < run.size; ++i) {
-      if (std::isfinite(feedback(run.gradient[i], job.decay, run.residual[i]))) {
-        run.residual[i] = acc[run.offset + i];
-      }
+      float& residual = run.residual[i];
+      const float missed = acc[run.offset + i];
+      const bool was_finite = std::isfinite(feedback(run.gradient[i], job.decay, residual));
+      residual = was_finite ? missed : residual + missed;
     }
   }
 };

@@ -130,7 +130,8 @@ struct FeedbackQuantize {
   struct Values {
     float acc[kQuantizeVectors][4];  // 0 in gaps and where not finite
     float* residual[kQuantizeVectors];
-    unsigned stored[kQuantizeVectors];  // bits of the elements whose residual changes
+    unsigned stored[kQuantizeVectors];  // bits of the residuals that become what the codes miss
+    unsigned added[kQuantizeVectors];   // of those to which it is added: acc was not finite
     bool finite;
   };
 
@@ -163,11 +164,13 @@ struct FeedbackQuantize {
       const Vector vector = load_acc(task, first_of(tile, j));
       values.residual[j] = vector.residual;
       values.stored[j] = vector.here;
+      values.added[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
         const bool kept = is_finite(vector.acc[e]);
         values.acc[j][e] = kept ? vector.acc[e] : 0;
         if (kept) continue;
         values.stored[j] &= ~(1U << e);
+        values.added[j] |= 1U << e;
         values.finite = false;
       }
     }
@@ -313,6 +316,9 @@ struct FeedbackQuantize {
         missed[e] = x - Coding::decode(codes[e], scale);
       }
       store_vector(values.residual[j], values.stored[j], missed);
+      for (unsigned e = 0; e < 4; ++e) {
+        if ((values.added[j] >> e & 1) != 0) values.residual[j][e] += missed[e];
+      }
       write_codes(first, codes);
     }
     const bool finite = simt::ballot(!values.finite) == 0;

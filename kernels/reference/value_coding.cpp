@@ -51,6 +51,7 @@ void code_message(const ValueFormat& format, const RandomKey& key, std::span<flo
 struct Element {
   const float* gradient = nullptr;
   float* residual = nullptr;
+  bool adds = false;  // what the code misses to the residual, which else becomes that
 };
 
 Element find(std::span<const FeedbackPiece> pieces, std::uint64_t position) {
@@ -88,14 +89,15 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
       *job.not_finite = 1;
       if (owner == job.self) continue;
       values[v] = 0;
-      elements[v].residual = nullptr;  // stays as it is
+      elements[v].adds = true;
     }
     if (owner == job.self) continue;
     RandomKey stage = job.key_there != nullptr ? *job.key_there : job.key;
     stage.stage += owner;
     reference::quantize(exec, job.format, stage, values, job.out[owner]);
     for (std::uint64_t v = 0; v < count; ++v) {
-      if (elements[v].residual != nullptr) *elements[v].residual = values[v];
+      const auto& [gradient, residual, adds] = elements[v];
+      if (residual != nullptr) *residual = adds ? *residual + values[v] : values[v];
     }
   }
 }
