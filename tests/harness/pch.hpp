@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers that many tests include, compiled once per folder if b_pch is on. Each test still
+// Headers that many tests include, compiled once per library if b_pch is on. Each test still
 // includes what it uses; builds without b_pch would fail otherwise. (No #pragma once: g++ warns of
 // it here.)
 #include <gmock/gmock.h>
