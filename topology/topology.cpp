@@ -17,12 +17,12 @@ namespace {
 // overflows.
 constexpr int kMostRanks = 1 << 24;
 
-constexpr const char* kForms =
+constexpr const char* kNodeForms =
     "write \"2x4\" (two nodes of four ranks), \"3,1,2\" (three nodes of these sizes) or \"5\" (one "
     "node), with numbers from 1 and at most 16777216 ranks in all";
 
-[[noreturn]] void fail_text(std::string_view text, const std::string& why) {
-  fail_usage("topology \"" + std::string(text) + "\": " + why + "; " + kForms);
+[[noreturn]] void fail_nodes(std::string_view text, const std::string& why) {
+  fail_usage("topology \"" + std::string(text) + "\": " + why + "; " + kNodeForms);
 }
 
 // Reads a number from 1 to kMostRanks that fills all of `word`.
@@ -30,9 +30,9 @@ int parse_number(std::string_view text, std::string_view word) {
   int value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (error == std::errc::invalid_argument || end != word.data() + word.size())
-    fail_text(text, "\"" + std::string(word) + "\" is not a number");
+    fail_nodes(text, "\"" + std::string(word) + "\" is not a number");
   if (error == std::errc::result_out_of_range || value < 1 || value > kMostRanks)
-    fail_text(text, std::string(word) + " is out of range");
+    fail_nodes(text, std::string(word) + " is out of range");
   return value;
 }
 
@@ -41,7 +41,7 @@ int parse_number(std::string_view text, std::string_view word) {
 Topology Topology::uniform(int nodes, int ranks_per_node) {
   const std::string shape = std::to_string(nodes) + "x" + std::to_string(ranks_per_node);
   if (nodes < 1 || ranks_per_node < 1 || nodes > kMostRanks / ranks_per_node)
-    fail_text(shape, "must have at least one rank and not too many");
+    fail_nodes(shape, "must have at least one rank and not too many");
   std::vector<int> node_of_rank(static_cast<std::size_t>(nodes) *
                                 static_cast<std::size_t>(ranks_per_node));
   for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank)
@@ -53,7 +53,7 @@ Topology Topology::parse(std::string_view text) {
   if (const std::size_t cross = text.find('x'); cross != std::string_view::npos) {
     const int nodes = parse_number(text, text.substr(0, cross));
     const int ranks_per_node = parse_number(text, text.substr(cross + 1));
-    if (nodes > kMostRanks / ranks_per_node) fail_text(text, "too many ranks");
+    if (nodes > kMostRanks / ranks_per_node) fail_nodes(text, "too many ranks");
     return uniform(nodes, ranks_per_node);
   }
   std::vector<int> node_of_rank;
@@ -62,7 +62,7 @@ Topology Topology::parse(std::string_view text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const int ranks = parse_number(text, text.substr(begin, end - begin));
     if (static_cast<std::size_t>(ranks) > kMostRanks - node_of_rank.size())
-      fail_text(text, "too many ranks");
+      fail_nodes(text, "too many ranks");
     node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(ranks), node);
     begin = end + 1;
   }

@@ -27,7 +27,7 @@ constexpr std::array kRaced = {std::uint64_t{1} << 20, std::uint64_t{1} << 22,
                                std::uint64_t{1} << 24, std::uint64_t{1} << 26};
 constexpr double kMostSeconds = 0.025;  // for a bucket over the link; for every allreduce but the
                                         // last
-constexpr double kClearlyAhead = 0.9;   // of the other's time, so that noise decides nothing
+constexpr double kRingAhead = 0.9;      // of the other's time, so that noise decides nothing
 
 /// One rank's measurements: seconds of an 8-byte message, and bytes per second.
 struct Measured {
@@ -142,7 +142,7 @@ LinkModel probe_links(const Probed& buckets, const Probed& control, const Topolo
 std::uint64_t ring_from(std::span<const Race> races) {
   std::uint64_t from = LinkModel::kNever;
   for (const Race& race : races) {
-    const bool clearly_ahead = race.ring < kClearlyAhead * race.native;
+    const bool clearly_ahead = race.ring < kRingAhead * race.native;
     from = clearly_ahead ? std::min(from, race.bytes) : LinkModel::kNever;
   }
   return from;

@@ -31,7 +31,7 @@ void for_each_body(const std::function<void(const Exec& exec)>& body) {
 }
 
 std::size_t many(std::size_t most) {
-  constexpr std::size_t kUnderSanitizer = 100'003;
+  constexpr std::size_t kUnderSanitizer = 30'011;
   return kSanitized ? std::min(most, kUnderSanitizer) : most;
 }
 
