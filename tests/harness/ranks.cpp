@@ -175,6 +175,7 @@ std::span<const int> rank_counts() {
   static constexpr std::array kRanks{1, 2, 3, 4, 7};
   static constexpr std::array kFew{1, 3, 4};
   if (the_job != nullptr) return {&the_job->ranks, 1};
+  if (kThreadSanitized) return std::span(kFew).last(1);
   return kSanitized ? std::span<const int>(kFew) : kRanks;
 }
 
