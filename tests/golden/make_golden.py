@@ -8,13 +8,17 @@ any folder, when a version is added to the format; a message of an existing vers
 
     python3 tests/golden/make_golden.py
 
-It also prints the rows of the table in partition_test.
+It also prints the rows of the table in partition_test. With --check it writes nothing and exits with
+1 if a message or a row differs from what is stored.
 """
 
 import pathlib
+import re
 import struct
+import sys
 from typing import NamedTuple
 
+FOLDER = pathlib.Path(__file__).resolve().parent
 
 CALL, PART = 1000000007, 2
 
@@ -242,13 +246,22 @@ GOLDEN = {
 
 # ---- Partition
 
+def formula(document: str) -> list:
+    """The lines of the document that compute h from g and P, to be evaluated in turn."""
+    lines = re.findall(r"^    h = (.*)$", document, re.MULTILINE)
+    lines = [re.sub("xor", "^", re.sub("mod", "%", line)) for line in lines]
+    return [compile(line.replace("2^32", "2**32"), "formula", "eval") for line in lines]
+
+
+FORMULA = formula((FOLDER.parents[1] / "docs/message_format.md").read_text())
+
+
 def owner_and_local(owners: int, position: int) -> tuple[int, int]:
     unit = position // 64
     group = unit // owners
-    h = (group ^ group >> 32) % 2**32
-    h = (h ^ h >> 16) * 0x85EBCA6B % 2**32
-    h = (h ^ h >> 13) * 0xC2B2AE35 % 2**32
-    h = (h ^ h >> 16) % owners
+    h = 0
+    for line in FORMULA:
+        h = eval(line, {"g": group, "h": h, "P": owners})
     owner = next(o for o in range(owners) if group * owners + (o - h) % owners == unit)
     return owner, 64 * group + position % 64
 
@@ -261,11 +274,26 @@ PARTITION = [
     (2, 2**50, 2**39 + 64), (65536, 2**40, 987654321012),
 ]
 
+ROWS = [f"{{{owners}, {count}, {position}, {owner}, {local}}},"
+        for owners, count, position in PARTITION
+        for owner, local in [owner_and_local(owners, position)]]
+
+
+def check() -> int:
+    """Whether the stored messages and the rows of the partition's test are what the format says."""
+    test = (FOLDER.parent / "kernels/arithmetic/partition_test.cpp").read_text()
+    wrong = [f"{name}.bin" for name, data in GOLDEN.items()
+             if (FOLDER / f"{name}.bin").read_bytes() != data]
+    wrong += [row for row in ROWS if row not in test]
+    for what in wrong:
+        print(f"differs from docs/message_format.md: {what}")
+    return 1 if wrong else 0
+
+
 if __name__ == "__main__":
-    folder = pathlib.Path(__file__).parent
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(check())
     for name, data in GOLDEN.items():
-        (folder / f"{name}.bin").write_bytes(data)
+        (FOLDER / f"{name}.bin").write_bytes(data)
         print(f"{name}.bin: {len(data)} bytes")
-    for owners, count, position in PARTITION:
-        owner, local = owner_and_local(owners, position)
-        print(f"{{{owners}, {count}, {position}, {owner}, {local}}},")
+    print("\n".join(ROWS))

@@ -32,12 +32,15 @@ expect() {
 }
 
 expect 0 'explain' --help
+expect 0 '^winnow [0-9]+\.[0-9]+\.[0-9]+$' --version
 expect 0 '--topology' explain --help
 expect 2 'subcommand' # none
 expect 2 "mean 'explain'" explan
 expect 2 'balanced' explain --schedule balancd
 expect 2 '3,1,2' explain --topology 2by4
 expect 2 '25\.6M' explain --count many
+expect 2 '25\.6M' explain --count=-5
+expect 2 'transfers' explain --transfers=-1
 expect 2 'topk' explain --compressor topj:0.01
 expect 2 'inter' explain --links outer=1us,1GB/s
 expect 2 'cannot write' simulate --topology 2x1 --csv "$folder/missing/file"
@@ -58,6 +61,12 @@ expect 0 'int8@balanced' simulate --topology 4x2 --compressor topk:0.01 topk:0.0
   --schedule balanced --count 1M --csv "$folder/csv"
 [[ $(wc -l <"$folder/csv") == 3 ]] || fail 'the CSV has not a head and two rows'
 grep -q '^"4x2",8,"topk:0.01,int8@balanced",' "$folder/csv" || fail 'the CSV lacks a row'
+# On a terminal it says what it is at; elsewhere stderr stays empty.
+[[ -s $folder/err ]] && fail 'simulate writes to a stderr that is no terminal'
+if command -v script >/dev/null; then
+  script -qec "'$winnow' simulate --topology 2x1 --count 1M" /dev/null </dev/null >"$folder/out"
+  grep -q '2x1: topk:0.01@balanced' "$folder/out" || fail 'simulate does not say what it is at'
+fi
 if command -v gnuplot >/dev/null; then
   expect 0 dense simulate --topology 2x1 4x1 --count 1M --plot "$folder/it's.png"
   [[ $(head -c 4 "$folder/it's.png" | tail -c 3) == PNG ]] || fail 'the plot is no PNG'

@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
       "What a compressed allreduce does and takes, worked out without a cluster: the\n"
       "library's own schedules run over simulated ranks and links.",
       "winnow");
+  app.set_version_flag("--version", "winnow " WINNOW_VERSION);
   app.require_subcommand(1);
   add_topo(app);
   add_explain(app);
@@ -94,7 +95,7 @@ int main(int argc, char** argv) {
     if (argc > 1) expect_command(app, argv[1]);
     app.parse(argc, argv);
     return 0;
-  } catch (const CLI::CallForHelp& help) {
+  } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
     std::cerr << "winnow: " << error.what() << '\n';

@@ -1,5 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -32,6 +34,22 @@ bool is_another(const std::string& name, const winnow::Topology& topology) {
   return &winnow::comm::schedule_among(schedule, &topology) != &schedule;
 }
 
+/// On a terminal, a line that says what is being simulated, until the next one or the end.
+class Progress {
+ public:
+  Progress() : shown_(::isatty(STDERR_FILENO) == 1) {}
+  ~Progress() { show({}); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const std::string& what) const {
+    if (shown_) std::cerr << '\r' << what << "\033[K" << std::flush;
+  }
+
+ private:
+  bool shown_;
+};
+
 std::vector<Row> rows_of(const SimulateRequest& request) {
   std::vector<std::string> schedules = request.schedules;
   if (schedules.empty()) {
@@ -40,11 +58,13 @@ std::vector<Row> rows_of(const SimulateRequest& request) {
     }
   }
   std::vector<Row> rows;
+  const Progress progress;
   for (const std::string& topology : request.topologies) {
     Scenario scenario{.topology = winnow::Topology::parse(topology),
                       .links = winnow::LinkModel::parse(request.links),
                       .count = parse_count(request.count)};
     scenario.schedule = "dense";
+    progress.show(topology + ": dense ring");
     const Prediction dense = predict(scenario);
     const int ranks = scenario.topology.ranks();
     for (const std::string& schedule : schedules) {
@@ -56,9 +76,10 @@ std::vector<Row> rows_of(const SimulateRequest& request) {
       for (const std::string& compressor : request.compressors) {
         scenario.schedule = schedule;
         scenario.compressor = compressor;
-        const Prediction prediction = predict(scenario);
         std::string name = compressor;
         name.append("@").append(schedule);
+        progress.show(topology + ": " + name);
+        const Prediction prediction = predict(scenario);
         rows.push_back({topology, name, ranks, prediction, dense.seconds / prediction.seconds});
       }
     }
