@@ -6,20 +6,14 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/arithmetic/half.hpp"
 
 namespace winnow::bench {
 namespace {
-
-bool is_float(ElementType type) {
-  return type == ElementType::float32 || type == ElementType::float64 ||
-         type == ElementType::bf16 || type == ElementType::fp16;
-}
-
-bool is_signed(ElementType type) {
-  return type == ElementType::int8 || type == ElementType::int32 || type == ElementType::int64;
-}
 
 /// Bits of each of the four numbers that make up an element: as many as the type represents, and
 /// few enough that a sum over ranks stays exact in float32 and finite in fp16.
@@ -85,188 +79,145 @@ std::vector<Source> sources(const Problem& problem) {
   return all;
 }
 
+/// An integer, float or double in memory. Numbers are what exact results are computed in.
 template <class T>
-void put(std::byte* at, T value) {
-  std::memcpy(at, &value, sizeof value);
-}
+struct Plain {
+  using Stored = T;
+  using Number = std::conditional_t<std::is_integral_v<T>, T, double>;
+  static constexpr int kFractionBits = std::numeric_limits<T>::digits - 1;
+  static T stored(Number x) { return static_cast<T>(x); }
+  static Number number(T stored) { return static_cast<Number>(stored); }
+};
 
-void write(ElementType type, std::byte* at, std::int64_t value) {
+template <std::uint16_t (*kNarrow)(float), float (*kWiden)(std::uint16_t), int kBits>
+struct Half {
+  using Stored = std::uint16_t;
+  using Number = double;
+  static constexpr int kFractionBits = kBits;
+  static Stored stored(double x) { return kNarrow(static_cast<float>(x)); }
+  static double number(Stored stored) { return static_cast<double>(kWiden(stored)); }
+};
+
+/// Calls `body` with the format of a type.
+template <class Body>
+auto with_format(ElementType type, const Body& body) {
   switch (type) {
-    case ElementType::float32:
-      return put(at, static_cast<float>(value));
     case ElementType::float64:
-      return put(at, static_cast<double>(value));
+      return body(Plain<double>());
     case ElementType::bf16:
-      return put(at, kernels::narrow_bf16(static_cast<float>(value)));
+      return body(Half<kernels::narrow_bf16, kernels::widen_bf16, 7>());
     case ElementType::fp16:
-      return put(at, kernels::narrow_fp16(static_cast<float>(value)));
+      return body(Half<kernels::narrow_fp16, kernels::widen_fp16, 10>());
     case ElementType::int8:
+      return body(Plain<std::int8_t>());
     case ElementType::uint8:
-      return put(at, static_cast<std::int8_t>(value));
+      return body(Plain<std::uint8_t>());
     case ElementType::int32:
+      return body(Plain<std::int32_t>());
     case ElementType::uint32:
-      return put(at, static_cast<std::int32_t>(value));
+      return body(Plain<std::uint32_t>());
     case ElementType::int64:
+      return body(Plain<std::int64_t>());
     case ElementType::uint64:
-      return put(at, value);
+      return body(Plain<std::uint64_t>());
+    case ElementType::float32:
+      break;
   }
+  return body(Plain<float>());
 }
 
-template <class T>
-T get(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
+template <class Format>
+typename Format::Number read(const ConstElements& from, std::uint64_t position) {
+  typename Format::Stored stored;
+  std::memcpy(&stored, from.bytes().data() + position * sizeof stored, sizeof stored);
+  return Format::number(stored);
 }
 
-double read_float(ElementType type, const std::byte* at) {
-  if (type == ElementType::float32) return static_cast<double>(get<float>(at));
-  if (type == ElementType::float64) return get<double>(at);
-  const auto half = get<std::uint16_t>(at);
-  return static_cast<double>(type == ElementType::bf16 ? kernels::widen_bf16(half)
-                                                       : kernels::widen_fp16(half));
-}
-
-/// The nearest value of the type.
-double rounded(ElementType type, double x) {
-  if (type == ElementType::float64) return x;
-  const auto single = static_cast<float>(x);
-  if (type == ElementType::bf16) {
-    return static_cast<double>(kernels::widen_bf16(kernels::narrow_bf16(single)));
+template <class Number>
+Number combined(ReduceOp op, Number a, Number b) {
+  switch (op) {
+    case ReduceOp::minimum:
+      return std::min(a, b);
+    case ReduceOp::maximum:
+      return std::max(a, b);
+    case ReduceOp::product:
+      return static_cast<Number>(a * b);
+    case ReduceOp::sum:
+    case ReduceOp::average:
+      break;
   }
-  if (type == ElementType::fp16) {
-    return static_cast<double>(kernels::widen_fp16(kernels::narrow_fp16(single)));
-  }
-  return static_cast<double>(single);
+  return static_cast<Number>(a + b);
 }
 
-/// One unit in the last place of x.
-double unit(ElementType type, double x) {
-  if (x == 0) return 0;
-  const int bits = type == ElementType::float64   ? 52
-                   : type == ElementType::float32 ? 23
-                   : type == ElementType::bf16    ? 7
-                                                  : 10;
-  return std::ldexp(1.0, std::ilogb(x) - bits);
-}
-
-double exact_float(const Problem& problem, const std::vector<Source>& all, std::uint64_t position) {
-  auto result = static_cast<double>(all.front()(position));
+/// Integers wrap around as those of the type do.
+template <class Number>
+Number exact(const Problem& problem, const std::vector<Source>& all, std::uint64_t position) {
+  auto result = static_cast<Number>(all.front()(position));
   for (std::size_t r = 1; r < all.size(); ++r) {
-    const auto x = static_cast<double>(all[r](position));
-    switch (problem.op) {
-      case ReduceOp::sum:
-      case ReduceOp::average:
-        result += x;
-        break;
-      case ReduceOp::minimum:
-        result = std::min(result, x);
-        break;
-      case ReduceOp::maximum:
-        result = std::max(result, x);
-        break;
-      case ReduceOp::product:
-        result *= x;
-        break;
-    }
+    result = combined(problem.op, result, static_cast<Number>(all[r](position)));
   }
-  return problem.op == ReduceOp::average ? result / problem.ranks : result;
-}
-
-/// The low bytes of x in the type.
-std::uint64_t wrapped(ElementType type, std::uint64_t x) {
-  const auto unused = static_cast<int>(64 - 8 * bytes_of(type));
-  const std::uint64_t high = x << unused;
-  if (!is_signed(type)) return high >> unused;
-  return static_cast<std::uint64_t>(static_cast<std::int64_t>(high) >> unused);
-}
-
-std::uint64_t exact_integer(const Problem& problem, const std::vector<Source>& all,
-                            std::uint64_t position) {
-  const auto is_less = [&](std::uint64_t a, std::uint64_t b) {
-    return is_signed(problem.type) ? static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b)
-                                   : a < b;
-  };
-  const auto element = [&](const Source& source) {
-    return wrapped(problem.type, static_cast<std::uint64_t>(source(position)));
-  };
-  std::uint64_t result = element(all.front());
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    const std::uint64_t x = element(all[r]);
-    switch (problem.op) {
-      case ReduceOp::sum:
-      case ReduceOp::average:
-        result += x;
-        break;
-      case ReduceOp::minimum:
-        result = is_less(x, result) ? x : result;
-        break;
-      case ReduceOp::maximum:
-        result = is_less(result, x) ? x : result;
-        break;
-      case ReduceOp::product:
-        result *= x;
-        break;
-    }
-  }
-  result = wrapped(problem.type, result);
   if (problem.op != ReduceOp::average) return result;
-  const auto ranks = static_cast<std::int64_t>(problem.ranks);
-  return is_signed(problem.type)
-             ? static_cast<std::uint64_t>(static_cast<std::int64_t>(result) / ranks)
-             : result / static_cast<std::uint64_t>(ranks);
+  // There may be more ranks than an int8 can count.
+  using Wide = std::conditional_t<std::is_unsigned_v<Number>, std::uint64_t, std::int64_t>;
+  using Quotient = std::conditional_t<std::is_integral_v<Number>, Wide, double>;
+  return static_cast<Number>(static_cast<Quotient>(result) / static_cast<Quotient>(problem.ranks));
 }
 
-bool is_wrong(const Problem& problem, const std::vector<Source>& all, std::uint64_t position,
-              const std::byte* at) {
-  if (is_float(problem.type)) {
-    const double exact = exact_float(problem, all, position);
-    const double tolerance = problem.op == ReduceOp::average ? 2 * unit(problem.type, exact) : 0.0;
+template <class Format>
+bool is_wrong(const Problem& problem, typename Format::Number result,
+              typename Format::Number exact) {
+  if constexpr (std::is_integral_v<typename Format::Number>) {
+    return result != exact;
+  } else {
+    const bool is_inexact = problem.op == ReduceOp::average && exact != 0;
+    const double tolerance =
+        is_inexact ? std::ldexp(2.0, std::ilogb(exact) - Format::kFractionBits) : 0.0;
     // Written so that a NaN counts as wrong.
-    return !(std::abs(read_float(problem.type, at) - rounded(problem.type, exact)) <= tolerance);
+    return !(std::abs(result - Format::number(Format::stored(exact))) <= tolerance);
   }
-  std::uint64_t bits = 0;
-  std::memcpy(&bits, at, bytes_of(problem.type));
-  return wrapped(problem.type, bits) != exact_integer(problem, all, position);
 }
 
 }  // namespace
 
 void fill(const Problem& problem, int rank, const Elements& elements) {
   const Source source(problem, rank);
-  const std::size_t bytes = bytes_of(problem.type);
-  std::byte* at = elements.bytes().data();
-  for (std::uint64_t i = 0; i < elements.size(); ++i, at += bytes) {
-    write(problem.type, at, source(i));
-  }
+  with_format(problem.type, [&]<class Format>(Format) {
+    std::byte* at = elements.bytes().data();
+    for (std::uint64_t i = 0; i < elements.size(); ++i) {
+      const auto stored = Format::stored(static_cast<typename Format::Number>(source(i)));
+      std::memcpy(at + i * sizeof stored, &stored, sizeof stored);
+    }
+  });
 }
 
 std::uint64_t count_wrong(const Problem& problem, const ConstElements& result) {
   const std::vector<Source> all = sources(problem);
-  const std::size_t bytes = bytes_of(problem.type);
-  const std::byte* at = result.bytes().data();
-  std::uint64_t wrong = 0;
-  for (std::uint64_t i = 0; i < result.size(); ++i, at += bytes) {
-    wrong += is_wrong(problem, all, i, at) ? 1 : 0;
-  }
-  return wrong;
+  return with_format(problem.type, [&]<class Format>(Format) {
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < result.size(); ++i) {
+      const auto right = exact<typename Format::Number>(problem, all, i);
+      wrong += is_wrong<Format>(problem, read<Format>(result, i), right) ? 1 : 0;
+    }
+    return wrong;
+  });
 }
 
 double relative_error(const Problem& problem, const ConstElements& result,
                       std::span<const double> rest) {
   const std::vector<Source> all = sources(problem);
-  const std::size_t bytes = bytes_of(problem.type);
   const double share = problem.op == ReduceOp::average ? 1.0 / problem.ranks : 1.0;
-  const std::byte* at = result.bytes().data();
-  double off = 0, whole = 0;
-  for (std::uint64_t i = 0; i < result.size(); ++i, at += bytes) {
-    const double exact = exact_float(problem, all, i);
-    const double kept_back = rest.empty() ? 0.0 : rest[i] * share;
-    const double difference = read_float(problem.type, at) + kept_back - exact;
-    off += difference * difference;
-    whole += exact * exact;
-  }
-  return whole > 0 ? std::sqrt(off / whole) : 0.0;
+  return with_format(problem.type, [&]<class Format>(Format) {
+    double off = 0, whole = 0;
+    for (std::uint64_t i = 0; i < result.size(); ++i) {
+      const auto right = exact<double>(problem, all, i);
+      const double kept_back = rest.empty() ? 0.0 : rest[i] * share;
+      const auto found = static_cast<double>(read<Format>(result, i));
+      const double difference = found + kept_back - right;
+      off += difference * difference;
+      whole += right * right;
+    }
+    return whole > 0 ? std::sqrt(off / whole) : 0.0;
+  });
 }
 
 }  // namespace winnow::bench
