@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <unordered_set>
 
@@ -131,7 +132,8 @@ std::string_view input_error(const Segment& segment) {
 std::string_view name_of(ElementType type) {
   constexpr std::array<std::string_view, 10> kNames = {
       "float32", "bf16", "fp16", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"};
-  return kNames[static_cast<std::size_t>(type)];
+  const auto i = static_cast<std::size_t>(type);
+  return i < kNames.size() ? kNames[i] : "unknown";
 }
 
 std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
@@ -145,6 +147,27 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
   return hash.value();
 }
 
+namespace {
+
+/// Names two segments that share memory, or is empty.
+std::string overlap(std::span<const Segment> segments) {
+  std::vector<const Segment*> by_address;
+  for (const Segment& segment : segments) {
+    if (segment.elements.size() > 0) by_address.push_back(&segment);
+  }
+  const auto bytes = [](const Segment* segment) { return segment->elements.bytes(); };
+  std::ranges::sort(by_address, std::less(), [&](const Segment* s) { return bytes(s).data(); });
+  for (std::size_t i = 1; i < by_address.size(); ++i) {
+    const Segment *const before = by_address[i - 1], *const after = by_address[i];
+    if (bytes(after).data() >= bytes(before).data() + bytes(before).size()) continue;
+    return "parameters " + std::to_string(before->id) + " and " + std::to_string(after->id) +
+           " share memory";
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
                    bool native_only) {
   std::unordered_set<std::uint64_t> seen;
@@ -152,6 +175,10 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
     const std::string id = std::to_string(segment.id);
     if (!seen.insert(segment.id).second) return "parameter " + id + " is twice in one bucket";
     const ElementType type = segment.elements.type(), first = segments.front().elements.type();
+    if (type > ElementType::uint64) {
+      return "parameter " + id + " has elements of unknown type " +
+             std::to_string(static_cast<int>(type));
+    }
     if (type != first && !(is_gradient(type) && is_gradient(first))) {
       return "parameter " + id + " has " + std::string(name_of(type)) +
              " elements in a bucket of " + std::string(name_of(first)) +
@@ -166,7 +193,7 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
              " elements and now has " + std::to_string(segment.elements.size());
     }
   }
-  return {};
+  return overlap(segments);
 }
 
 std::string refuse_memory(std::span<const Segment> segments, Place place) {

@@ -16,6 +16,7 @@
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
+#include "kernels/exec/keep_for_ever.hpp"
 
 namespace winnow {
 namespace {
@@ -126,9 +127,18 @@ AllReducer::Impl::~Impl() {
   }
 }
 
+/// In a child of a fork the threads to be joined are not there, and the transport is the parent's.
+void AllReducer::End::operator()(Impl* impl) const noexcept {
+  if (!impl->queue->forked()) {
+    delete impl;
+  } else {
+    kernels::keep_for_ever(impl);
+  }
+}
+
 AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options,
                        const Exec& where)
-    : impl_(std::make_unique<Impl>(std::move(transport), options, where)) {}
+    : impl_(new Impl(std::move(transport), options, where)) {}
 AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;

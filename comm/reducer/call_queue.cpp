@@ -10,8 +10,16 @@
 namespace winnow {
 namespace comm {
 
+/// In a child of a fork a thread that is not there may hold the mutex.
+CallQueue::Lock CallQueue::lock() {
+  WINNOW_EXPECTS(!forked(),
+                 "an AllReducer belongs to the process that made it; this is a child of a fork: "
+                 "make another one here");
+  return Lock(mutex_);
+}
+
 std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
-  const Lock lock(mutex_);
+  const Lock held = lock();
   calls_.extend();
   Call& call = calls_[calls_.end() - 1];
   call.segments.assign(segments.begin(), segments.end());
@@ -64,10 +72,10 @@ void CallQueue::run_up_to(std::uint64_t number, Lock& lock) {
 }
 
 std::uint64_t CallQueue::wait(std::uint64_t number) {
-  Lock lock(mutex_);
+  Lock held = lock();
   WINNOW_EXPECTS(number >= calls_.begin() && number < calls_.end() && calls_[number].awaited,
                  "a Work is waited for once");
-  run_up_to(number, lock);
+  run_up_to(number, held);
   const std::uint64_t ended = calls_[number].ended;
   calls_[number].awaited = false;
   const std::exception_ptr error = std::exchange(calls_[number].error, nullptr);
@@ -90,8 +98,8 @@ void CallQueue::finish(std::uint64_t number) {
 
 void CallQueue::order(std::uint64_t number, void* stream) {
   {
-    Lock lock(mutex_);
-    run_up_to(number, lock);
+    Lock held = lock();
+    run_up_to(number, held);
     if (calls_[number].error == nullptr) {
       if (completions_ != nullptr)
         calls_[number].mark->hold_up({.place = Place::cuda, .stream = stream});
@@ -102,19 +110,19 @@ void CallQueue::order(std::uint64_t number, void* stream) {
 }
 
 bool CallQueue::test(std::uint64_t number) {
-  Lock lock(mutex_);
-  if (!threaded_ && next_ <= number) run_next(lock);
+  Lock held = lock();
+  if (!threaded_ && next_ <= number) run_next(held);
   return next_ > number && (completions_ == nullptr || completions_->test(calls_[number].ended));
 }
 
 bool CallQueue::idle() {
-  const Lock lock(mutex_);
+  const Lock held = lock();
   return next_ == calls_.end();
 }
 
 void CallQueue::drain() {
-  Lock lock(mutex_);
-  if (next_ != calls_.end()) run_up_to(calls_.end() - 1, lock);
+  Lock held = lock();
+  if (next_ != calls_.end()) run_up_to(calls_.end() - 1, held);
 }
 
 void CallQueue::close() noexcept {

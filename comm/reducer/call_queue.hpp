@@ -15,6 +15,7 @@
 
 #include "comm/reducer/completion_tracker.hpp"
 #include "comm/transport/fifo.hpp"
+#include "kernels/exec/own_process.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow::comm {
@@ -22,7 +23,7 @@ namespace winnow::comm {
 /// Calls in flight. They run one after another in the order issued, so all ranks run them in the
 /// same order, whichever is waited for first. The queue's own thread runs them (it starts with the
 /// first call), or the thread that waits. Allocates nothing once grown. Besides its own thread, one
-/// thread at a time may use it.
+/// thread at a time may use it. In a child of a fork everything but close throws UsageError.
 class CallQueue {
  public:
   /// Runs a call and sets the mark behind its work if that is on a device.
@@ -59,6 +60,8 @@ class CallQueue {
   void drain();
   /// Does the destructor's work. No call may follow.
   void close() noexcept;
+  /// Whether this is a child of a fork, which must not destroy the queue.
+  bool forked() const { return process_.left(); }
 
  private:
   struct Call {
@@ -71,6 +74,7 @@ class CallQueue {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  Lock lock();
   void run_next(Lock& lock);
   void run_up_to(std::uint64_t number, Lock& lock);
   void work();
@@ -79,6 +83,7 @@ class CallQueue {
   const Run run_;
   const std::shared_ptr<CompletionTracker> completions_;
   const int device_;
+  const kernels::OwnProcess process_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable issued_, done_;
   Fifo<Call> calls_;        // not popped yet

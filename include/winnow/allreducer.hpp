@@ -106,6 +106,9 @@ class Work {
 /// within a call. Every schedule and compressor takes device buckets; if a job has buckets in both
 /// memories, name a schedule. MPI gets messages through pinned memory, unless it is CUDA-aware.
 ///
+/// In a child of a fork calls throw UsageError, and destroying an AllReducer or a Work does
+/// nothing: it ends no connection and frees no memory of theirs.
+///
 /// A calling thread keeps its current device. It should be the buckets' device: switching back to
 /// another one creates a context there (on device 0 if the thread has chosen none).
 class AllReducer {
@@ -160,7 +163,10 @@ class AllReducer {
 
  private:
   struct [[gnu::visibility("hidden")]] Impl;
-  std::unique_ptr<Impl> impl_;
+  struct End {
+    void operator()(Impl* impl) const noexcept;
+  };
+  std::unique_ptr<Impl, End> impl_;
 };
 
 }  // namespace winnow

@@ -53,7 +53,10 @@ def eliasfano(count: int, index: list[int]) -> bytes:
 
 
 def bitmap(count: int, index: list[int]) -> bytes:
-    return sum(1 << i for i in index).to_bytes(part_bytes(count), "little")
+    part = bytearray(part_bytes(count))
+    for i in index:
+        part[i // 8] |= 1 << i % 8
+    return bytes(part)
 
 
 def seeded(count: int, index: list[int]) -> bytes:

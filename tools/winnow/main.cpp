@@ -40,7 +40,8 @@ void add_explain(CLI::App& app) {
   command->add_option("--links", request->links,
                       "words of inter=LATENCY,BANDWIDTH intra=LATENCY,BANDWIDTH pass=BANDWIDTH, "
                       "such as 'inter=50us,1Gbit/s'");
-  command->add_option("--transfers", request->transfers, "messages of rank 0 to list");
+  command->add_option("--transfers", request->transfers, "messages of rank 0 to list")
+      ->check(CLI::Range(0, 1'000'000'000));
   command->footer(
       "Times are those of a link model, not of a machine: messages of a node share its "
       "uplink,\nand computation takes the time of its passes over memory. Rounds are those of a "

@@ -16,6 +16,8 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
 #include "comm/transport/ticket_queue.hpp"
+#include "kernels/exec/keep_for_ever.hpp"
+#include "kernels/exec/own_process.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow {
@@ -115,6 +117,10 @@ class LocalTransport final : public Transport {
   LocalTransport(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
   ~LocalTransport() override {
+    if (process_.left()) {  // ranks that are not here may hold the mutex and wait at conditions
+      kernels::keep_for_ever(new auto(std::move(group_)));
+      return;
+    }
     std::unique_lock lock(group_->mutex);
     leave(lock);
   }
@@ -154,6 +160,7 @@ class LocalTransport final : public Transport {
     std::uint64_t filled = 0;  // number of the first unfilled entry
   };
 
+  kernels::OwnProcess process_;
   std::shared_ptr<Group> group_;
   int rank_;
   std::vector<Incoming> expected_;  // by peer

@@ -22,6 +22,7 @@
 #include "comm/transport/mpi/reduce.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
+#include "kernels/exec/own_process.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
@@ -63,6 +64,10 @@ constexpr int kWindow = 16;  // pieces of one lane under way
 constexpr unsigned kTurnsPerProbe = 64;
 constexpr std::chrono::milliseconds kPatience{200};  // for transfers that a failure left under way
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+void expect_up(const char* what) {
+  WINNOW_EXPECTS(mpi_is_up(), std::string(what) + " before MPI_Init or after MPI_Finalize");
+}
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
@@ -159,6 +164,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   bool all_ranks_leave() noexcept;
   [[noreturn]] void fail(const std::string& why, int code = 0);
 
+  kernels::OwnProcess process_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::uint64_t chunk_;  // bytes of the longest piece within a node, and of an all_reduce
   int rank_ = 0, size_ = 0, node_ = 0;
@@ -184,10 +190,16 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
 MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory)
     : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes),
       takes_device_memory_(takes_device_memory(memory)) {
-  WINNOW_EXPECTS(mpi_is_up(), "mpi_transport before MPI_Init or after MPI_Finalize");
+  expect_up("mpi_transport");
   WINNOW_EXPECTS(chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
                                              std::to_string(chunk_bytes) + ": must be at most " +
                                              std::to_string(INT_MAX));
+  int between_groups = 0;
+  WINNOW_EXPECTS(communicator != MPI_COMM_NULL &&
+                     MPI_Comm_test_inter(communicator, &between_groups) == MPI_SUCCESS &&
+                     between_groups == 0,
+                 "mpi_transport of MPI_COMM_NULL or of an intercommunicator: give it a "
+                 "communicator whose group this rank is in");
   check(MPI_Comm_dup(communicator, &comm_), "MPI_Comm_dup");
   check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -233,7 +245,7 @@ void MpiTransport::make_lanes(std::uint64_t chunk_bytes) {
 // others get here within that time: Open MPI hangs in later calls if a rank frees one that others
 // still send on. Otherwise it is left to MPI_Finalize, and so is a transfer that does not end.
 MpiTransport::~MpiTransport() {
-  if (!mpi_is_up()) return;
+  if (process_.left() || !mpi_is_up()) return;
   const bool broken = failure_.failed() || notices_->given();
   drain(true);
   pieces_.let_go();
@@ -280,6 +292,7 @@ Lane& MpiTransport::lane_of(const Message& message) {
 
 Ticket MpiTransport::start(const Exec& exec) {
   failure_.expect_usable();
+  expect_up("a start");
   WINNOW_EXPECTS(takes(exec.place), "this MPI takes no device memory: copy messages to the host");
   // Reserves the most that the messages can have under way, whatever the timing, so that steps of
   // equal shape allocate once.
@@ -381,7 +394,7 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous)
 }
 
 void MpiTransport::progress() {
-  if (failure_.failed()) return;
+  if (failure_.failed() || !mpi_is_up()) return;
   move_on();
   expect_no_notice();
 }
@@ -516,6 +529,7 @@ void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, Reduce
                               Deadline deadline) {
   kernels::expect_reducible(elements.type(), op);
   failure_.expect_usable();
+  expect_up("an all_reduce");
   if (size_ == 1) return;
   if (exec.place == Place::cuda) {
     // Winnow's own operations would read a device's memory on the host.

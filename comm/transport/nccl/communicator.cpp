@@ -138,7 +138,7 @@ NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned
 }
 
 NcclCommunicator::~NcclCommunicator() {
-  if (comm_ != nullptr && owned_) leave(finish);
+  if (comm_ != nullptr && owned_ && !process_.left()) leave(finish);
 }
 
 /// NCCL waits until graphs that hold work of a communicator are gone, even to abort it; and this

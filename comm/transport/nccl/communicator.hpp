@@ -13,6 +13,7 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/failure_latch.hpp"
+#include "kernels/exec/own_process.hpp"
 
 namespace winnow::comm {
 
@@ -75,6 +76,7 @@ class NcclCommunicator {
   std::shared_ptr<ncclComm_t> split_;  // where NCCL stores a part, sometimes as late as in an abort
   std::atomic<bool> in_graph_ = false;
   bool owned_ = true;
+  kernels::OwnProcess process_;
   int rank_ = 0, size_ = 1, device_ = 0;
 };
 

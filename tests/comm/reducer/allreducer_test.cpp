@@ -257,6 +257,18 @@ TEST(Usage, BucketsThatDifferAreAnErrorOnEveryRank) {
       const auto shape = usage_error([&] { reducer.all_reduce(std::span(&named, 1)); });
       EXPECT_NE(shape.find("to be sent"), std::string::npos) << shape;
 
+      const Segment shared[] = {{.elements = std::span(values).first(600), .id = 20},
+                                {.elements = {}, .id = 21},
+                                {.elements = std::span(values).subspan(odd ? 599 : 600), .id = 22}};
+      const auto overlap = usage_error([&] { reducer.all_reduce(shared); });
+      EXPECT_NE(overlap.find(odd ? "parameters 20 and 22 share memory" : "rank 1 refuses"),
+                std::string::npos)
+          << overlap;
+      const auto unknown = static_cast<ElementType>(odd ? 42 : 0);
+      const auto type = usage_error(
+          [&] { reducer.all_reduce(Elements(values.data(), values.size(), unknown), 23); });
+      EXPECT_NE(type.find(odd ? "unknown type 42" : "rank 1 refuses"), std::string::npos) << type;
+
       // Nothing of the refused calls remains.
       reducer.all_reduce(values, 7);
       EXPECT_EQ(values[0], 3.0F * static_cast<float>(transport->size()));
