@@ -164,7 +164,7 @@ class AllReducer {
  private:
   struct [[gnu::visibility("hidden")]] Impl;
   struct End {
-    void operator()(Impl* impl) const noexcept;
+    [[gnu::visibility("hidden")]] void operator()(Impl* impl) const noexcept;
   };
   std::unique_ptr<Impl, End> impl_;
 };
