@@ -77,8 +77,8 @@ struct FeedbackQuantizeJob {
 /// gradient is only read. Of owner `self` acc itself goes to own[local], and the residual stays as
 /// it is. Where acc is not finite, 0 is coded (own: acc itself), and residual = fl(residual -
 /// decoded): what travels is missing from it there too. Value number v of owner o takes random
-/// number v of stage key.stage + o. On the host exec.workspace is required; on a device each message
-/// is a launch.
+/// number v of stage key.stage + o. On the host exec.workspace is required; on a device each
+/// message is a launch.
 void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job);
 
 /// Coded values that came.

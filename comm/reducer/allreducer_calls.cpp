@@ -79,6 +79,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     widened.read(exec);
   }
   try {
+    if (!unmet.empty()) throw CommError(unmet);
     if (bucket.native_only) {
       comm::reduce_natively({*transport, exec, deadline(), ring()}, widened.segments(), op,
                             book.call());

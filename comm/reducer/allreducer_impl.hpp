@@ -100,6 +100,7 @@ struct AllReducer::Impl {
   std::shared_ptr<comm::CompletionTracker> completions;  // of calls on a device
   std::shared_ptr<comm::CallQueue> queue;
   std::uint64_t residuals = 0;  // number of residuals allocated
+  std::string unmet;            // why ranks could not compare the plan of a new bucket, or empty
   std::string broken;           // why no more calls are possible, or empty
   std::mutex calling;           // held by the thread that makes a call
   // Of calls on a device, if messages are work on its stream.

@@ -40,7 +40,8 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
 }
 
 /// The first call of a bucket: plans it and compares the plan with all ranks. Leaves no trace if
-/// they disagree.
+/// they disagree. If the ranks cannot meet, the call goes on, to fail with the bucket in its
+/// residuals.
 Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments) {
   std::vector<std::uint64_t> fresh;
   for (const Segment& segment : widened.segments()) {
@@ -85,8 +86,12 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     forget();
     throw;
   } catch (const std::exception& error) {
-    forget();
-    fail(error.what());
+    if (!refusal.empty()) {
+      forget();
+      fail(error.what());
+    }
+    unmet = error.what();
+    bucket.close = false;
   }
   residuals = count_residuals();
   book.register_bucket(bucket, widened.segments());

@@ -106,6 +106,35 @@ void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options
 
 const std::vector<Parameter> kMixed = {{1, 5000}, {2, 300, 1}, {3, 2000}};
 
+// The ranks cannot compare their plans of a new bucket, so nothing of it travels.
+TEST(Failure, AtTheFirstCallOfABucket) {
+  for (const char* schedule : {"gather", "balanced", "doubling", "shared", "two_level", "auto"}) {
+    for (const char* compressor : {"topk:0.02", "int8", "none"}) {
+      SCOPED_TRACE(testing::Message() << compressor << "@" << schedule);
+      Kept<TestBucket> buckets;
+      run_worlds(schedule, [&](const std::shared_ptr<Transport>& inner) {
+        if (inner->size() == 1) return;
+        const auto transport =
+            std::make_shared<FailingTransport>(inner, inner->rank() == 0 ? 1 : -1);
+        Reducer reducer(
+            transport,
+            {.compressor = compressor, .schedule = schedule, .links = kGivenLinks, .min_bytes = 0});
+        TestBucket& bucket = buckets.make(kMixed);
+        bucket.fill(Kind::normal, inner->rank(), 0);
+        const auto gradient = bucket.values();
+        tell_rank_0(*transport);
+        transport->armed = true;
+        EXPECT_THROW(reducer.all_reduce(bucket.segments()), CommError);
+        for (std::size_t p = 0; p < kMixed.size(); ++p) {
+          for (const float value : bucket.values()[p]) EXPECT_EQ(value, 0.0F);
+          EXPECT_TRUE(same_bits(reducer.residual(kMixed[p].id), gradient[p])) << "parameter " << p;
+        }
+        EXPECT_THROW(reducer.all_reduce(bucket.segments()), CommError);
+      });
+    }
+  }
+}
+
 // The exchange of compressed messages fails before exempt parameters begin.
 TEST(Failure, InTheGather) {
   expect_nothing_lost(kMixed, {.compressor = "topk:0.02", .schedule = "gather", .min_bytes = 0}, 1,
