@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cpu/parallel.hpp"
@@ -259,18 +260,18 @@ bool walk_feedback(const Exec& exec, const FeedbackQuantizeJob& job,
     if (o != job.self) chunk = std::max(chunk, writers[o].block());
   }
   const Ranges ranges(exec.threads, partition.count());
-  const std::span<Walk*> walks = exec.workspace->take<Walk*>(ranges.size());
-  for (Walk*& walk : walks) {
+  const std::span<Walk> walks = exec.workspace->take<Walk>(ranges.size());
+  for (Walk& walk : walks) {
     const std::span<Run> room = exec.workspace->take<Run>(2 * chunk / kUnit);
     const std::span<std::uint32_t> leader = exec.workspace->take<std::uint32_t>(chunk / kUnit);
     float* const acc = exec.workspace->take<float>(chunk).data();
-    walk = new (exec.workspace->take<Walk>(1).data()) Walk{job, chunk, room, leader, acc};
+    std::construct_at(&walk, Walk{job, chunk, room, leader, acc});
   }
 
   std::atomic<bool> finite{true};
   const std::uint64_t positions = chunk * owners;  // of a step
   for_each_part(ranges.size(), [&](std::size_t p) {
-    const Walk& walk = *walks[p];
+    const Walk& walk = walks[p];
     const std::uint64_t end = p + 1 == ranges.size()
                                   ? (partition.count() + positions - 1) / positions
                                   : ranges.end(p) / positions;

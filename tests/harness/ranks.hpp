@@ -20,10 +20,10 @@ using RankBody = std::function<void(const std::shared_ptr<Transport>&)>;
 /// bodies.
 void run_ranks(int ranks, const RankBody& body);
 
-/// Runs `body` with several transports over the same ranks, for tests in which one transport is
+/// Runs `body` with `count` transports over the same ranks, for tests in which one transport is
 /// lost. A body may move from them; the others live until every rank is done. Not simulated.
 using RankBodyOfMany = std::function<void(std::span<std::shared_ptr<Transport>>)>;
-void run_ranks(int ranks, std::size_t transports, const RankBodyOfMany& body);
+void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body);
 
 /// Runs `body` at each of rank_counts() on one node; for a schedule whose name begins with
 /// "two_level" also on several nodes of several shapes.

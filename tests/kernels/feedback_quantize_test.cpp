@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -73,6 +74,7 @@ void run_on(const Exec& exec, const Step& step, QuantizeState& state,
 QuantizeState specified(const Step& step, QuantizeState state,
                         const RandomKey& key = kQuantizeKey) {
   const QuantizeCase& c = step.c;
+  if (c.owners == 0) throw std::logic_error("a case without an owner");
   const Partition partition = c.partition();
   std::vector<std::vector<float>> acc(c.owners);
   std::vector<std::vector<float*>> residual(c.owners);

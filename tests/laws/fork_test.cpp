@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 #include <vector>
-#include <winnow/error.hpp>
+#include <winnow/winnow.hpp>
 
 #include "comm/transport/local/local.hpp"
 #include "tests/harness/ranks.hpp"

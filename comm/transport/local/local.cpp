@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -118,7 +120,7 @@ class LocalTransport final : public Transport {
       : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
   ~LocalTransport() override {
     if (process_.left()) {  // ranks that are not here may hold the mutex and wait at conditions
-      kernels::keep_for_ever(new auto(std::move(group_)));
+      kernels::keep_for_ever(new (std::nothrow) auto(std::move(group_)));
       return;
     }
     std::unique_lock lock(group_->mutex);

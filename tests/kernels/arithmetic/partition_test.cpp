@@ -124,7 +124,8 @@ struct Shape {
 
 /// The rows of an embedding: a power law draws the words, and most of them occur once.
 Shape power_law_rows(std::uint64_t width, std::uint64_t size) {
-  const double words = 40.0 * static_cast<double>(size / width);
+  const std::uint64_t whole_rows = size / width;
+  const double words = 40.0 * static_cast<double>(whole_rows);
   std::mt19937_64 random(7);
   std::set<std::uint64_t> rows;
   while (rows.size() * width < size) {
