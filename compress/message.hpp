@@ -156,8 +156,8 @@ struct Incoming {
 /// and decodes indices, into scratch of that memory, as much whatever k a message has of those
 /// expected. Values stay as they travelled. Returns the flags of all headers together; reads them
 /// once, and before that the headers if a k is unknown (Expected::at_most). Throws UsageError if a
-/// sound header shows that the sender does something else than expected (options, bucket, call),
-/// and CommError for an agreement and for anything that `seal` would not have written.
+/// sound header shows that the sender does something else than expected (options, bucket, call, an
+/// agreement), and CommError for anything that `seal` would not have written.
 ///
 /// With `call`, reads nothing and throws nothing: the status learns what the flags and errors would
 /// say, and only it tells whether the views may be read. Every k must be known.

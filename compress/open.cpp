@@ -120,8 +120,11 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
   }
   Header header;
   std::memcpy(&header, message.data(), sizeof header);
-  if (header.magic == Header::kMagic && header.kind == Header::Kind::agreement) {
-    refuse(sender, "that rank is in the first call of a bucket, this one in a later call");
+  if (header.magic == Header::kMagic && header.kind == Header::Kind::agreement &&
+      message.size() == sizeof(Header) && checksum_of(exec, message, header) == header.checksum) {
+    fail_usage("rank " + std::to_string(sender) +
+               " is in the first call of a bucket and this rank in a later call of one: parameter "
+               "ids, their counts or types, the operation or the order of calls differ");
   }
   const Shape shape = check_sound(exec, message, header, codings, sender);
   check_same_call(header, expected.header, sender);

@@ -6,6 +6,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure_latch.hpp"
 #include "kernels/checksum.hpp"
 
 namespace winnow::comm {
@@ -39,8 +40,8 @@ std::string difference(const Header& mine, const Header& other) {
 
 }  // namespace
 
-void agree(Transport& world, const Exec& exec, Header mine, std::string_view refusal,
-           Deadline deadline) {
+std::string agree(Transport& world, const Exec& exec, Header mine, std::string_view refusal,
+                  Deadline deadline) {
   const Workspace::Scope scope(*exec.workspace);
   mine.kind = Header::Kind::agreement;
   mine.checksum = checksum_of(exec, mine);
@@ -58,24 +59,25 @@ void agree(Transport& world, const Exec& exec, Header mine, std::string_view ref
   world.wait(world.start(exec), deadline);
 
   for (std::size_t peer = 0; peer < size; ++peer) {
+    if (peer == self) continue;
     const Header& other = all[peer];
-    if (peer != self &&
-        (received[peer] != sizeof(Header) || other.magic != Header::kMagic ||
-         other.kind != Header::Kind::agreement || other.checksum != checksum_of(exec, other))) {
-      throw CommError("rank " + std::to_string(peer) + " does something else while rank " +
-                      std::to_string(self) + " is in the first call of a bucket");
-    }
+    const std::string text = "rank " + std::to_string(peer) + " does something else while rank " +
+                             std::to_string(self) + " is in the first call of a bucket";
+    const bool sound = received[peer] == sizeof(Header) && other.magic == Header::kMagic &&
+                       other.checksum == checksum_of(exec, other);
+    if (sound && other.kind == Header::Kind::agreement) continue;
+    throw CommError(sound || received[peer] != sizeof(Header) ? mismatch(text) : text);
   }
-  if (!refusal.empty()) fail_usage(std::string(refusal));
+  if (!refusal.empty()) return std::string(refusal);
   for (std::size_t peer = 0; peer < size; ++peer) {
-    std::string text = "rank " + std::to_string(peer);
-    WINNOW_EXPECTS((all[peer].flags & Header::kRefused) == 0,
-                   text += " refuses this bucket; its own error says why");
+    const std::string text = "rank " + std::to_string(peer);
+    if ((all[peer].flags & Header::kRefused) != 0)
+      return text + " refuses this bucket; its own error says why";
     const std::string differs = difference(mine, all[peer]);
-    WINNOW_EXPECTS(
-        differs.empty(),
-        text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs);
+    if (!differs.empty())
+      return text + " differs from rank " + std::to_string(self) + " in " + differs;
   }
+  return {};
 }
 
 }  // namespace winnow::comm

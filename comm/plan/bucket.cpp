@@ -196,6 +196,17 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
   return overlap(segments);
 }
 
+std::string text_of(std::span<const Segment> segments) {
+  constexpr std::size_t kMost = 3;
+  std::string text = "parameters";
+  for (const Segment& segment : segments.first(std::min(segments.size(), kMost))) {
+    text += &segment == segments.data() ? " " : ", ";
+    text += std::to_string(segment.id) + " (" + std::to_string(segment.elements.size()) + " ";
+    text.append(name_of(segment.elements.type())).append(")");
+  }
+  return segments.size() > kMost ? text + ", ..." : text;
+}
+
 std::string refuse_memory(std::span<const Segment> segments, Place place) {
   const auto is_foreign = [place](std::span<const std::byte> bytes) {
     return !bytes.empty() && !kernels::is_within_reach(place, bytes.data());
@@ -316,7 +327,9 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
 }
 
 void make_residuals(const Exec& exec, Bucket& bucket) {
-  for (BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+  // Beside compressed parts also those of dense ones, which a poisoned call puts back.
+  const std::size_t kept = bucket.mixed() ? bucket.parts.size() : bucket.compressed;
+  for (BucketPart& part : std::span(bucket.parts).first(kept)) {
     for (const Piece& piece : part.part.pieces) compress::make_residual(exec, piece);
     for (Shard& shard : part.shards.of_rail) {
       shard.bounds = compress::make_bounds(exec, shard.states);

@@ -68,6 +68,9 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
 std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
                    bool native_only);
 
+/// A bucket's first parameters, for error messages: "parameters 1 (500 float32), 2 (10 bf16)".
+std::string text_of(std::span<const Segment> segments);
+
 /// Why a bucket's memory lies in the wrong place, or empty.
 std::string refuse_memory(std::span<const Segment> segments, Place place);
 
@@ -83,7 +86,8 @@ const MemorySource* residual_memory(const Options& options, Place place);
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 
-/// Allocates missing residuals of compressed pieces, and the state beside them.
+/// Allocates missing residuals of a bucket that travels compressed or in part so, and the state
+/// beside them.
 void make_residuals(const Exec& exec, Bucket& bucket);
 
 /// Points the bucket's pieces at this call's segments, all of float32.

@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "winnow/allreducer.hpp"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <exception>
 #include <iostream>
@@ -16,7 +13,9 @@
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
+#include "topology/processors.hpp"
 
 namespace winnow {
 namespace {
@@ -30,14 +29,34 @@ std::uint64_t digest_of(Options options) {
   return comm::Hash().add(options.to_string()).value();
 }
 
-/// The smaller of the cores that this process may run on and its share of the node's. A launcher
-/// that binds ranks to cores has shared them out already; one that does not bind has not.
-int default_threads(const Topology& topology, int rank) {
-  const auto online = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-  cpu_set_t set;
-  const bool known = ::sched_getaffinity(0, sizeof(set), &set) == 0;
-  const int bound = known ? CPU_COUNT(&set) : online;
-  return std::max(1, std::min(bound, online / topology.ranks_on(topology.node_of(rank))));
+/// What a rank tells the others of where it runs.
+struct Seat {
+  std::int64_t node;
+  std::uint64_t cores, quota;  // equal on ranks that share them
+};
+
+std::vector<Seat> exchange_seats(Transport& world, const Processors& mine, Deadline deadline) {
+  const Seat seat{.node = world.node(),
+                  .cores = comm::Hash().add(mine.cores_id).value(),
+                  .quota = comm::Hash().add(mine.quota_id).value()};
+  std::vector<Seat> seats(static_cast<std::size_t>(world.size()));
+  world.all_gather({}, std::as_bytes(std::span(&seat, 1)), std::as_writable_bytes(std::span(seats)),
+                   deadline);
+  return seats;
+}
+
+Topology topology_of(std::span<const Seat> seats) {
+  std::vector<int> nodes;
+  for (const Seat& seat : seats) nodes.push_back(static_cast<int>(seat.node));
+  return Topology::from_nodes(nodes);
+}
+
+int default_threads(const Processors& mine, std::span<const Seat> seats, int rank) {
+  const Seat& seat = seats[static_cast<std::size_t>(rank)];
+  const auto sharing = [&](auto what) {
+    return static_cast<int>(std::ranges::count(seats, seat.*what, what));
+  };
+  return mine.threads(sharing(&Seat::cores), sharing(&Seat::quota));
 }
 
 /// Options::to_string joins patterns, so they must not contain its separators.
@@ -77,16 +96,22 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   }
   mine.digest = digest;
   try {
-    comm::agree(context.control(), context.host(), mine, refusal, deadline());
-    topology = discover(context.control(), deadline());
+    const std::string refused =
+        comm::agree(context.control(), context.host(), mine, refusal, deadline());
+    if (!refused.empty()) fail_usage(refused);
+    const Processors processors = Processors::of_this_process();
+    const auto seats = exchange_seats(context.control(), processors, deadline());
+    topology = topology_of(seats);
     rails = std::make_unique<comm::Rails>(*transport, topology);
-    context.set_threads(options.threads > 0 ? options.threads
-                                            : default_threads(topology, transport->rank()));
+    context.set_threads(options.threads > 0
+                            ? options.threads
+                            : default_threads(processors, seats, transport->rank()));
     links = find_links();
   } catch (const UsageError&) {  // on every rank
     throw;
   } catch (const std::exception& error) {
     transport->abort(error.what());
+    if (comm::is_mismatch(error.what())) fail_usage(error.what());
     throw;
   }
   log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
@@ -177,6 +202,13 @@ Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& ou
                                   std::uint64_t id, std::optional<ReduceOp> op) {
   const Segment segment{.elements = output, .id = id, .input = input};
   return all_reduce_async(std::span(&segment, 1), op);
+}
+
+void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
+  impl_->synchronize();
+  const std::uint64_t id = comm::bucket_id(bucket, op.value_or(impl_->options.op));
+  const auto known = impl_->seen.find(id);
+  if (known != impl_->seen.end() && !known->second.captured) impl_->forget(id);
 }
 
 void AllReducer::synchronize() {

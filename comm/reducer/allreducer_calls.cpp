@@ -14,6 +14,7 @@
 #include "comm/reducer/put_back.hpp"
 #include "comm/reducer/stream_ordered.hpp"
 #include "comm/schedule/pipeline.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -54,7 +55,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
     }
     log->call(calls - 1, book.of(bucket), book.call());
     if (clock != nullptr) book.forget_times();
-    book.finish(bucket, context.allocations() + residuals);
+    book.finish(bucket, context.allocations() + residuals + queue->allocations());
   } catch (const CudaError& error) {  // a failed device cannot put anything back
     fail(error.what());
   }
@@ -94,13 +95,16 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
       recover(bucket);
       put_back(std::numeric_limits<float>::quiet_NaN());
       book.call().poisoned = 1;
+    } else if (book.of(bucket).totals.calls == 0) {
+      for (const Exchange& exchange : exchanges) comm::reserve_for_put_back(exchange, exec);
     }
   } catch (const std::exception& error) {
-    transport->abort(error.what());
+    const std::string why = comm::reason_of(error);
+    transport->abort(why);
     recover(bucket);
     put_back(0);
     widened.narrow(exec);
-    fail(error.what());
+    fail(why);
   }
   {
     const StreamClock::Stage stage(&StreamClock::kUncounted);
@@ -140,6 +144,7 @@ void AllReducer::Impl::fail(const std::string& why) {
   broken = why;
   context.abandon();
   log->broken(why);
+  if (comm::is_mismatch(why)) fail_usage(why);
   throw CommError(why);
 }
 

@@ -42,6 +42,8 @@ struct AllReducer::Impl {
   comm::Bucket& find(std::span<const Segment> segments);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
+  void forget_old();
+  void forget(std::uint64_t id);
 
   // Calls.
   void all_reduce(std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark* mark);
@@ -90,6 +92,12 @@ struct AllReducer::Impl {
   comm::Parameters parameters;
   std::unordered_map<std::uint64_t, comm::Bucket> buckets;
   std::unordered_map<std::uint64_t, comm::Trial> trials;  // of buckets whose plan is not settled
+  struct Seen {
+    std::uint64_t call;    // of the bucket, the last one
+    std::size_t segments;  // which its plan takes memory for
+    bool captured;         // a CUDA graph may use its memory
+  };
+  std::unordered_map<std::uint64_t, Seen> seen;  // of buckets and trials
   ReduceOp op = ReduceOp::sum;                            // of the current call
   comm::Widened widened;                                  // its segments
   std::vector<const comm::Schedule*> schedules;           // of the current call, one for each part

@@ -8,6 +8,7 @@
 #include "comm/plan/agreement.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/native_only.hpp"
+#include "comm/transport/failure_latch.hpp"
 
 namespace winnow {
 
@@ -17,6 +18,10 @@ using compress::Header;
 
 Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   const std::uint64_t id = comm::bucket_id(segments, op);
+  if (const auto last = seen.find(id); last != seen.end()) {
+    last->second.call = calls;
+    last->second.captured |= kernels::is_captured(exec);
+  }
   if (const auto known = buckets.find(id); known != buckets.end()) return known->second;
   if (const auto trial = trials.find(id); trial != trials.end()) return next_plan(trial->second);
   return register_bucket(id, segments);
@@ -40,8 +45,8 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
 }
 
 /// The first call of a bucket: plans it and compares the plan with all ranks. Leaves no trace if
-/// they disagree. If the ranks cannot meet, the call goes on, to fail with the bucket in its
-/// residuals.
+/// they disagree or others make another call. If the ranks cannot meet, the call goes on, to fail
+/// with the bucket in its residuals.
 Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments) {
   std::vector<std::uint64_t> fresh;
   for (const Segment& segment : widened.segments()) {
@@ -80,18 +85,21 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     refusal = error.what();
   }
   if (!refusal.empty()) mine.flags = Header::kRefused;
+  std::string refused;
   try {
-    comm::agree(context.control(), context.host(), mine, refusal, deadline());
-  } catch (const UsageError&) {
-    forget();
-    throw;
+    refused = comm::agree(context.control(), context.host(), mine, refusal, deadline());
   } catch (const std::exception& error) {
-    if (!refusal.empty()) {
-      forget();
-      fail(error.what());
-    }
-    unmet = error.what();
+    unmet = comm::reason_of(error);
     bucket.close = false;
+  }
+  if (!refused.empty()) {
+    forget();
+    fail_usage(refused);
+  }
+  if (comm::is_mismatch(unmet) || (!unmet.empty() && !refusal.empty())) {
+    forget();
+    fail(unmet + "; " +
+         (refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal));
   }
   residuals = count_residuals();
   book.register_bucket(bucket, widened.segments());
@@ -102,8 +110,42 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
           ? trials.try_emplace(id, std::move(bucket), std::move(dense), options.trial_calls)
                 .first->second.plan()
           : buckets.emplace(id, std::move(bucket)).first->second;
+  queue->reserve(segments.size());
+  seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
+  forget_old();
   log->plan(known, book.of(known));
   return known;
+}
+
+/// Keeps a program whose buckets differ from step to step from taking ever more memory: forgets
+/// those that were called least recently. One that has each parameter in up to four buckets keeps
+/// them all. Depends on the calls alone, so all ranks forget alike.
+void AllReducer::Impl::forget_old() {
+  constexpr std::size_t kSegments = std::size_t{1} << 16;  // some 8 MB
+  std::size_t known = 0;
+  for (const auto& entry : seen) known += entry.second.segments;
+  while (known > kSegments + 4 * parameters.size()) {
+    auto oldest = seen.end();
+    for (auto entry = seen.begin(); entry != seen.end(); ++entry) {
+      if (entry->second.captured || entry->second.call == calls) continue;
+      if (oldest == seen.end() || entry->second.call < oldest->second.call) oldest = entry;
+    }
+    if (oldest == seen.end()) return;
+    known -= oldest->second.segments;
+    forget(oldest->first);
+  }
+}
+
+/// Of a bucket that is known.
+void AllReducer::Impl::forget(std::uint64_t id) {
+  await_calls();  // which may use its memory
+  poll();
+  const auto bucket = buckets.find(id);
+  const auto trial = trials.find(id);
+  book.forget(bucket != buckets.end() ? bucket->second : trial->second.first());
+  if (bucket != buckets.end()) buckets.erase(bucket);
+  if (trial != trials.end()) trials.erase(trial);
+  seen.erase(id);
 }
 
 }  // namespace winnow

@@ -18,10 +18,26 @@ CallQueue::Lock CallQueue::lock() {
   return Lock(mutex_);
 }
 
+void CallQueue::reserve(std::size_t segments) {
+  const Lock held = lock();
+  calls_.reserve(kInFlight);
+  for (Call& call : calls_.slots()) {
+    if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
+    if (!running_ || &call != &calls_[next_]) call.segments.reserve(segments);
+  }
+}
+
+std::uint64_t CallQueue::allocations() {
+  const Lock held = lock();
+  return allocations_;
+}
+
 std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
   const Lock held = lock();
+  if (calls_.end() - calls_.begin() == calls_.slots().size()) ++allocations_;
   calls_.extend();
   Call& call = calls_[calls_.end() - 1];
+  if (call.segments.capacity() < segments.size()) ++allocations_;
   call.segments.assign(segments.begin(), segments.end());
   call.op = op;
   if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
@@ -38,6 +54,7 @@ void CallQueue::run_next(Lock& lock) {
   const ReduceOp op = calls_[next_].op;
   kernels::StreamMark& mark = *calls_[next_].mark;
   std::exception_ptr error;
+  running_ = true;
   lock.unlock();
   try {
     run_(segments, op, mark);
@@ -46,6 +63,7 @@ void CallQueue::run_next(Lock& lock) {
   }
   const std::uint64_t ended = completions_ == nullptr ? 0 : completions_->ended();
   lock.lock();
+  running_ = false;
   calls_[next_].ended = ended;
   calls_[next_++].error = std::move(error);
   done_.notify_all();

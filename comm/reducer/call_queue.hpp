@@ -41,6 +41,11 @@ class CallQueue {
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
+  /// Makes room for kInFlight calls of that many segments each. May be called from within a call.
+  void reserve(std::size_t segments);
+  static constexpr std::size_t kInFlight = 32;
+  /// How often more calls or segments than reserved took memory.
+  std::uint64_t allocations();
   /// Adds a call. Copies the segments, but not their elements. Returns its number, for exactly one
   /// wait.
   std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
@@ -88,7 +93,9 @@ class CallQueue {
   std::condition_variable issued_, done_;
   Fifo<Call> calls_;        // not popped yet
   std::uint64_t next_ = 0;  // number of the first call that has not run
+  bool running_ = false;    // that call, whose segments must stay where they are
   bool closing_ = false;
+  std::uint64_t allocations_ = 0;
   std::thread thread_;
 };
 

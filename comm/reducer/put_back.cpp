@@ -11,30 +11,36 @@ namespace {
 
 using compress::Header;
 
-/// Opens this rank's own messages and adds them to the residuals.
-void put_back_messages(const Exchange& exchange, const Exec& exec) {
+/// Calls use(owner, message) with each of this rank's own messages, opened.
+template <class Use>
+void open_own(const Exchange& exchange, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;
   const bool partitioned = part.self != compress::Part::kNobody;
   for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
     if (owner == part.self) continue;
     if (!exchange.opened.empty()) {
-      compress::put_back(exec, part, exchange.owned, owner, exchange.opened[owner]);
+      use(owner, exchange.opened[owner]);
       continue;
     }
+    const kernels::ScratchScope scope(exec);
     Header header = exchange.header;
     if (partitioned) {
       header.kind = Header::Kind::contribution;
       header.count = part.partition.local_count(owner);
       header.k = part.most_for(owner);
     }
-    const auto message = exchange.compressor.open(
-        exec, exchange.own[owner], compress::Expected::at_most(header), exchange.world.rank());
-    compress::put_back(exec, part, exchange.owned, owner, message);
+    use(owner, exchange.compressor.open(exec, exchange.own[owner],
+                                        compress::Expected::at_most(header),
+                                        exchange.world.rank()));
   }
-  compress::put_back_own(exec, part, exchange.owned);
 }
 
 }  // namespace
+
+void reserve_for_put_back(const Exchange& exchange, const Exec& exec) {
+  if (exchange.in_residuals) return;
+  open_own(exchange, exec, [](std::uint32_t, const compress::MessageView&) {});
+}
 
 void put_back(const Exchange& exchange, const Exec& exec, float fill) {
   for (const SavedResidual& saved : exchange.saved) {
@@ -49,7 +55,10 @@ void put_back(const Exchange& exchange, const Exec& exec, float fill) {
       compress::put(exec, exchange.part, exchange.owned, taken);
     }
   } else if (!exchange.own.empty()) {
-    put_back_messages(exchange, exec);
+    open_own(exchange, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
+      compress::put_back(exec, exchange.part, exchange.owned, owner, message);
+    });
+    compress::put_back_own(exec, exchange.part, exchange.owned);
   } else if (!exchange.in_place) {
     for (const compress::Piece& piece : exchange.part.pieces) {
       compress::keep(exec, piece, exchange.decay);

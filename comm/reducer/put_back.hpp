@@ -6,6 +6,9 @@
 
 namespace winnow::comm {
 
+/// Makes room for put_back in scratch, at the end of a bucket's first call.
+void reserve_for_put_back(const Exchange& exchange, const Exec& exec);
+
 /// Undoes what a call did to a part, as far as the Exchange says it got. Residuals become acc where
 /// it is finite and keep their value elsewhere; the elements read `fill`. If a collective has
 /// worked on the elements themselves, their acc is lost. Allocates missing residuals. `exec` is the

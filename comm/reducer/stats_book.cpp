@@ -57,8 +57,20 @@ void StatsBook::register_bucket(Bucket& bucket, std::span<const Segment> segment
   stats.totals.reason = bucket.reason;
 
   const std::lock_guard lock(mutex_);
-  bucket.number = buckets_.size();
-  buckets_.push_back(std::move(stats));
+  const auto free = std::ranges::find(first_, 0U);
+  bucket.number = static_cast<std::size_t>(free - first_.begin());
+  if (free == first_.end()) {
+    first_.push_back(0);
+    buckets_.emplace_back();
+  }
+  first_[bucket.number] = begun_ + 1;
+  buckets_[bucket.number] = std::move(stats);
+}
+
+void StatsBook::forget(const Bucket& bucket) {
+  const std::lock_guard lock(mutex_);
+  first_[bucket.number] = 0;
+  buckets_[bucket.number] = {};
 }
 
 void StatsBook::replan(const Bucket& bucket) {
@@ -129,7 +141,14 @@ Stats StatsBook::totals() const {
 
 std::vector<BucketStats> StatsBook::buckets() const {
   const std::lock_guard lock(mutex_);
-  return buckets_;
+  std::vector<std::pair<std::uint64_t, const BucketStats*>> known;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    if (first_[i] != 0) known.emplace_back(first_[i], &buckets_[i]);
+  }
+  std::ranges::sort(known);
+  std::vector<BucketStats> found;
+  for (const auto& [first, stats] : known) found.push_back(*stats);
+  return found;
 }
 
 }  // namespace winnow::comm

@@ -22,6 +22,8 @@ class StatsBook {
  public:
   /// Starts a bucket's account and numbers the bucket.
   void register_bucket(Bucket& bucket, std::span<const Segment> segments);
+  /// Drops a bucket's account; another bucket gets its number.
+  void forget(const Bucket& bucket);
   /// Notes that the bucket keeps another plan than that of its first calls.
   void replan(const Bucket& bucket);
   /// Starts a call. Its stages add to the returned object, the same one every time.
@@ -56,6 +58,7 @@ class StatsBook {
   std::uint64_t last_number_ = 0;  // of last_
   std::size_t last_bucket_ = 0;    // likewise
   std::vector<BucketStats> buckets_;
+  std::vector<std::uint64_t> first_;  // of buckets_: the number of their first call; 0: forgotten
 };
 
 }  // namespace winnow::comm

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,24 @@ class FailureLatch {
  private:
   std::string why_;
 };
+
+/// Begins the reason of a failure for which callers are to blame: ranks that do not make the same
+/// call. Only its text reaches the peers, so these words tell them, too, what kind of error it is.
+inline constexpr std::string_view kMismatch = "ranks make different calls: ";
+
+inline std::string mismatch(std::string_view what) {
+  return std::string(kMismatch).append(what);
+}
+inline bool is_mismatch(std::string_view failure) {
+  return failure.find(kMismatch) != std::string_view::npos;
+}
+
+/// Why an exception says that a call failed.
+inline std::string reason_of(const std::exception& error) {
+  const bool told = is_mismatch(error.what());
+  const bool blames = dynamic_cast<const UsageError*>(&error) != nullptr;
+  return blames && !told ? mismatch(error.what()) : error.what();
+}
 
 /// The failure of a rank that was told to abort.
 inline std::string abort_text(std::string_view reason) noexcept {

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,11 @@ class Fifo {
   }
   void pop() { ++begin_; }
   void clear() { begin_ = end_; }
+  /// The memory of all entries, and of as many more as can be added before it grows.
+  std::span<T> slots() { return slots_; }
+  void reserve(std::size_t entries) {
+    while (slots_.size() < entries) grow();
+  }
 
  private:
   // The number of slots is a power of two, so a mask maps numbers to slots.

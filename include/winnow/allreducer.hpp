@@ -85,8 +85,12 @@ class Work {
 /// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
 /// between ranks; or ids, counts, types, operation or exemptions do at the first call of a bucket
 /// (a bucket with a wrong input always counts as new).
-/// - CommError: the ranks cannot finish, or they call known buckets in different order (a dense
-/// call has no header and cannot see this). The bucket then reads zero and its content is in the
+/// - UsageError, on every rank, and afterwards as after a CommError: some ranks know the bucket and
+/// others do not, or they call known buckets in different order. A rank to which the bucket is new
+/// says what it called and keeps bucket and residuals. Dense buckets of one size are not told
+/// apart, messages of unequal sizes end as a CommError where sizes do not travel or a CUDA graph
+/// could be captured, and a native collective may wait until the deadline.
+/// - CommError: the ranks cannot finish. The bucket then reads zero and its content is in the
 /// residuals. Exception: the collective works in place on adjacent tensors that travel dense, so
 /// their gradients are lost unless all of them have an input or 16 bits. Ranks that had finished
 /// keep their result. Every later call throws CommError and touches nothing; bucket memory must
@@ -143,6 +147,14 @@ class AllReducer {
   Work all_reduce_async(const ConstElements& input, const Elements& output, std::uint64_t id,
                         std::optional<ReduceOp> op = {});
 
+  /// Forgets a bucket that will not come again: its plan and its statistics, not the residuals of
+  /// its parameters. A later call of it counts as its first. All ranks do so between the same calls.
+  /// Waits as synchronize does; leaves alone a bucket that a CUDA graph has captured, and one that
+  /// is not known. An AllReducer also forgets by itself, all ranks alike: the buckets that were
+  /// called least recently, while those that it knows have more than 65536 segments and four for
+  /// each parameter.
+  void forget(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
+
   /// Returns when all calls are done, on a device too. Like the next call, throws CommError if a
   /// call failed or missed its deadline; the UsageError of a call in flight goes to its Work. Not
   /// allowed during graph capture.
@@ -153,7 +165,7 @@ class AllReducer {
   Transport& transport();  ///< do not use while calls are in flight
   Stats last() const;      ///< of the last finished call
   Stats totals() const;    ///< of all finished calls
-  /// Per bucket, in the order of first calls.
+  /// Per bucket that is not forgotten, in the order of first calls.
   std::vector<BucketStats> bucket_stats() const;
 
   /// A parameter's residual; empty if there is none. It lies with the buckets, or, with

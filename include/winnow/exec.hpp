@@ -25,7 +25,7 @@ struct Condition {
 /// How work runs. Every kernel and transport call takes one. A view; owns nothing.
 struct Exec {
   Place place = Place::cpu;
-  int threads = 1;                 ///< OpenMP threads on the CPU; results never depend on it
+  int threads = 1;                 ///< on the CPU; results never depend on it
   void* stream = nullptr;          ///< a cudaStream_t if place is cuda; otherwise null
   Workspace* workspace = nullptr;  ///< host scratch, for schedules' lists and for kernels that ask
                                    ///< for it; never device memory

@@ -11,6 +11,7 @@
 #include <mpi.h>
 #pragma GCC diagnostic pop
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,7 +32,9 @@ enum class MpiMemory : std::uint8_t {
 /// `chunk_bytes` is the longest single MPI message, at most INT_MAX; longer ones travel in pieces.
 /// 0 means 1 GiB within a node and 60 KB between nodes: Open MPI over TCP sends messages of that
 /// size without asking the receiver first; other networks have other thresholds. node() is the
-/// lowest rank that shares memory with this one. Needs MPI_THREAD_SERIALIZED if different threads
+/// lowest rank with this one's processor name on this machine. Throws CommError if the ranks have
+/// not met when the deadline passes; `communicator` then still serves, but not for all of them.
+/// Needs MPI_THREAD_SERIALIZED if different threads
 /// call it. Errors carry MPI's code and text.
 ///
 /// abort() reaches peers in wait() and at the start of all_reduce(); a peer inside MPI_Allreduce
@@ -43,8 +46,9 @@ enum class MpiMemory : std::uint8_t {
 /// If MPI takes device memory, nothing is staged. The messages of a start go once exec.stream has
 /// passed what was enqueued before them; only wait blocks for that. MPI_Allreduce, used here only
 /// for sums and products of floats, blocks the host. The device is the thread's current one.
-std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes = 0,
-                                         MpiMemory memory = MpiMemory::automatic);
+std::unique_ptr<Transport> mpi_transport(
+    MPI_Comm communicator, std::size_t chunk_bytes = 0, MpiMemory memory = MpiMemory::automatic,
+    Deadline deadline = Deadline::after(std::chrono::minutes(10)));
 
 }  // namespace winnow
 

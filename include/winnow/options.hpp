@@ -63,7 +63,8 @@ struct Options {
   std::uint64_t seed = 0;  ///< for stochastic rounding
   double deadline = 0;     ///< seconds that a call may wait for peers; 0: 600 s, and a native dense
                            ///< collective may wait for ever
-  int threads = 0;         ///< per rank; 0: cores / ranks on the node, at least 1
+  int threads = 0;         ///< per rank. 0: its share of the cores that it may run on, or of its
+                           ///< control group's quota if less; OMP_NUM_THREADS at most, 1 at least
   /// "device" or "pinned_host"; the bits are the same. Residuals of buckets in host memory always
   /// lie in host memory.
   ResidualMemory residual_memory = ResidualMemory::device;

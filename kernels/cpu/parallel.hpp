@@ -3,10 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 
 #include "kernels/exec/float_mode.hpp"
+#include "kernels/exec/team.hpp"
 
 namespace winnow::kernels::cpu {
 
@@ -35,8 +37,8 @@ class Ranges {
   std::size_t count_, size_;
 };
 
-/// Runs body(i) for each i in [0, n), each in a thread of its own where OpenMP has one left, under
-/// FloatMode. An exception that leaves a body is rethrown here when all have ended.
+/// Runs body(i) for each i in [0, n) by run_parts, under FloatMode. An exception that leaves a body
+/// is rethrown here when all have ended.
 template <class Body>
 void for_each_part(std::size_t n, const Body& body) {
   if (n == 1) {
@@ -44,23 +46,22 @@ void for_each_part(std::size_t n, const Body& body) {
     body(std::size_t{0});
     return;
   }
-  std::exception_ptr error;
-  const int parts = static_cast<int>(n);
-#ifdef _OPENMP
-#pragma omp parallel for schedule(static, 1) num_threads(parts)
-#endif
-  for (int i = 0; i < parts; ++i) {
+  struct Job {
+    const Body& body;
+    std::atomic_flag failed;
+    std::exception_ptr error;  // of the part that failed first
+  } job{.body = body};
+  const auto part = [](void* job_of_parts, std::size_t i) {
+    Job& mine = *static_cast<Job*>(job_of_parts);
     const FloatMode mode;
     try {
-      body(static_cast<std::size_t>(i));
+      mine.body(i);
     } catch (...) {
-#ifdef _OPENMP
-#pragma omp critical(winnow_for_each_part)
-#endif
-      error = std::current_exception();
+      if (!mine.failed.test_and_set()) mine.error = std::current_exception();
     }
-  }
-  if (error) std::rethrow_exception(error);
+  };
+  run_parts(n, part, &job);
+  if (job.error) std::rethrow_exception(job.error);
 }
 
 /// Runs body(begin, end) on the ranges of [0, count).

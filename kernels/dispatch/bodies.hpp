@@ -44,7 +44,7 @@ struct Bodies {
 };
 
 extern const Bodies kReference;  ///< plain loops: the specification
-extern const Bodies kCpu;        ///< SIMD and OpenMP
+extern const Bodies kCpu;        ///< SIMD and threads
 extern const Bodies kCuda;       ///< all null in a build without CUDA
 
 /// What Exec::stream of Place::counted points to. Its bodies obey a device's rules: memory that is

@@ -164,7 +164,7 @@ TEST(Message, RefusesForgedHeaders) {
       {"kind 6", [](Header& h) { h.kind = Header::Kind{6}; }},
       {"is of kind 5", [](Header& h) { h.kind = Header::Kind::partial; }},
       {"is of kind 3", [](Header& h) { h.kind = Header::Kind::contribution; }},
-      {"in the first call of a bucket", [](Header& h) { h.kind = Header::Kind::agreement; }},
+      {"is of kind 2", [](Header& h) { h.kind = Header::Kind::agreement; }},
       {"flags 0x0000000000000004", [](Header& h) { h.flags = 4; }},
       {"flags", [](Header& h) { h.flags = 0x8001; }},
       {"index coding 0 (none)", [](Header& h) { h.index_coding = 0; }},

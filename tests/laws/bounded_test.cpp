@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <limits>
 #include <string>
 
 #include "tests/harness/count_allocations.hpp"
@@ -33,8 +34,11 @@ TEST_P(Bounded, NoAllocationAfterTheFirstStep) {
     Reducer reducer(transport, options);
     TestBucket bucket(parameters);
     // Two steps, so that both sides have used the transport's queues.
-    for (int step = 0; step < 5; ++step) {
+    for (int step = 0; step < 6; ++step) {
       bucket.fill(GetParam().kind, transport->rank(), step);
+      if (step == 4 && transport->rank() == 0) {  // a poisoned call, between others
+        bucket.values()[0][5] = std::numeric_limits<float>::quiet_NaN();
+      }
       const std::uint64_t before = thread_allocations();
       reducer.all_reduce(bucket.segments());
       const std::uint64_t news = thread_allocations() - before;

@@ -3,14 +3,13 @@
 // Law 5: nothing is lost when a call fails, shown by a transport that fails at a chosen start.
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "compress/compressor.hpp"
 #include "kernels/half.hpp"
 #include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/kept.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
 #include "tests/laws/reference.hpp"
@@ -34,22 +33,6 @@ class FailingTransport final : public ForwardingTransport {
  private:
   int fail_at_;
   int starts_ = 0;
-};
-
-/// Memory that ranks send from: after a failure peers may read it until the transport is destroyed,
-/// which outlives the ranks' bodies here.
-template <class T>
-class Kept {
- public:
-  template <class... Args>
-  T& make(Args&&... args) {
-    const std::lock_guard lock(mutex_);
-    return objects_.emplace_back(std::forward<Args>(args)...);
-  }
-
- private:
-  std::mutex mutex_;
-  std::deque<T> objects_;
 };
 
 void expect_nothing_lost(const std::vector<Parameter>& parameters, const Options& options,

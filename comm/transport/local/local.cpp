@@ -58,9 +58,8 @@ struct Expected {
 /// when they are taken, so the queue's length does not depend on timing.
 struct Channel {
   Fifo<Posted> posted;
-  std::uint64_t taken = 0;         // number of the first message not taken yet
-  bool copying = false;            // the receiver is reading message `taken`
-  std::uint64_t buffer_unfit = 0;  // 1 + the size of the buffer that the message did not fit
+  std::uint64_t taken = 0;  // number of the first message not taken yet
+  bool copying = false;     // the receiver is reading message `taken`
 };
 
 /// State shared by the ranks of one group; `mutex` guards all of it.
@@ -88,12 +87,22 @@ struct Group {
   bool fits(std::size_t message_bytes, std::size_t buffer_bytes) const {
     return strict ? message_bytes == buffer_bytes : message_bytes <= buffer_bytes;
   }
-  std::string misfit(std::size_t message_bytes, const char* to_or_from, int peer,
-                     std::size_t buffer_bytes) const {
-    return "a message of " + std::to_string(message_bytes) + " bytes " + to_or_from + " rank " +
-           std::to_string(peer) +
-           (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +
-           std::to_string(buffer_bytes);
+  std::string misfit(std::size_t message_bytes, int from, std::size_t buffer_bytes) const {
+    return comm::mismatch(
+        "a message of " + std::to_string(message_bytes) + " bytes from rank " +
+        std::to_string(from) +
+        (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +
+        std::to_string(buffer_bytes));
+  }
+  /// Tells all ranks that `rank` is the first to fail, and why, unless there is an earlier one.
+  void abort(int rank, std::string_view why) noexcept {
+    if (aborted_by >= 0) return;
+    aborted_by = rank;
+    try {
+      reason = why;
+    } catch (...) {
+      // If there is no memory for the text, the abort stands and names only the rank.
+    }
   }
   bool may_move(int rank, std::uint64_t ticket) const {
     return !strict || order.reached(static_cast<std::size_t>(rank), ticket);
@@ -225,8 +234,9 @@ void LocalTransport::take_messages(int from, Lock& lock) {
     const Expected& place = incoming.queue[incoming.filled];
     if (!group_->may_move(from, sent_with) || !group_->may_move(rank_, place.ticket)) return;
     if (!group_->fits(message.size(), place.buffer.size())) {
-      channel.buffer_unfit = 1 + place.buffer.size();
-      fail(lock, group_->misfit(message.size(), "from", from, place.buffer.size()));
+      const std::string why = group_->misfit(message.size(), from, place.buffer.size());
+      group_->abort(rank_, why);
+      fail(lock, why);
     }
     channel.copying = true;
     lock.unlock();
@@ -276,9 +286,6 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
     Channel& channel = group_->channel(rank_, peer);
     while (channel.posted.begin() != channel.taken && channel.posted.front().ticket <= ticket)
       channel.posted.pop();
-    if (channel.buffer_unfit > 0)
-      fail(lock, group_->misfit(channel.posted[channel.taken].message.size(), "to", peer,
-                                channel.buffer_unfit - 1));
     const bool receives = !incoming.queue.empty() && incoming.queue.front().ticket <= ticket;
     const bool sends = !channel.posted.empty() && channel.posted.front().ticket <= ticket;
     if (!receives && !sends) continue;
@@ -337,12 +344,7 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
 void LocalTransport::abort(std::string_view reason) noexcept {
   Lock lock(group_->mutex);
   if (group_->aborted_by < 0) {
-    group_->aborted_by = rank_;
-    try {
-      group_->reason = reason;
-    } catch (...) {
-      // If there is no memory for the text, the abort stands and names only the rank.
-    }
+    group_->abort(rank_, reason);
     failure_.keep(comm::abort_text(reason));
   }
   leave(lock);  // the caller may then write to its send buffers

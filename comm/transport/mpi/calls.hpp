@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
 
 namespace winnow::comm {
@@ -17,6 +18,11 @@ inline std::string mpi_text(int code) {
   if (MPI_Error_string(code, text.data(), &length) != MPI_SUCCESS)
     return "MPI error " + std::to_string(code);
   return {text.data(), static_cast<std::size_t>(length)};
+}
+
+/// Throws CommError unless `code` is that of success.
+inline void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
 }
 
 /// Whether MPI may be called: initialised and not finalised.

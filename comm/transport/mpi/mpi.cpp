@@ -5,8 +5,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +15,7 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
 #include "comm/transport/mpi/calls.hpp"
+#include "comm/transport/mpi/meeting.hpp"
 #include "comm/transport/mpi/notices.hpp"
 #include "comm/transport/mpi/pieces.hpp"
 #include "comm/transport/mpi/reduce.hpp"
@@ -69,10 +68,6 @@ void expect_up(const char* what) {
   WINNOW_EXPECTS(mpi_is_up(), std::string(what) + " before MPI_Init or after MPI_Finalize");
 }
 
-void check(int code, const char* call) {
-  if (code != MPI_SUCCESS) throw CommError(std::string(call) + ": " + mpi_text(code), code);
-}
-
 struct Message {
   std::byte* data;               // only read if is_send
   std::uint64_t bytes;           // to send, or the size of the receive buffer
@@ -116,7 +111,7 @@ bool takes_device_memory(MpiMemory memory) {
 
 class MpiTransport final : public Transport, public comm::GrowingMessages {
  public:
-  MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory);
+  MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory, Deadline deadline);
   ~MpiTransport() override;
 
   int rank() const override { return rank_; }
@@ -149,7 +144,6 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   }
 
  private:
-  void make_lanes(std::uint64_t chunk_bytes);
   void enqueue(const Message& message);
   Lane& lane_of(const Message& message);
   void post_begun();
@@ -187,58 +181,31 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   std::unique_ptr<MpiReductions> reductions_;
 };
 
-MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory)
+MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory,
+                           Deadline deadline)
     : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes),
       takes_device_memory_(takes_device_memory(memory)) {
   expect_up("mpi_transport");
-  WINNOW_EXPECTS(chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
-                                             std::to_string(chunk_bytes) + ": must be at most " +
-                                             std::to_string(INT_MAX));
   int between_groups = 0;
   WINNOW_EXPECTS(communicator != MPI_COMM_NULL &&
                      MPI_Comm_test_inter(communicator, &between_groups) == MPI_SUCCESS &&
                      between_groups == 0,
                  "mpi_transport of MPI_COMM_NULL or of an intercommunicator: give it a "
                  "communicator whose group this rank is in");
-  check(MPI_Comm_dup(communicator, &comm_), "MPI_Comm_dup");
-  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
-
-  // A node's number is its lowest rank: rank 0 of those that share memory, since key orders them.
-  MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-        "MPI_Comm_split_type");
-  node_ = rank_;
-  const int code = MPI_Bcast(&node_, 1, MPI_INT, 0, node);
-  MPI_Comm_free(&node);
-  check(code, "MPI_Bcast");
-
-  // The size of a piece marks the end of a message, so all ranks must cut alike.
-  const auto chunk = static_cast<long long>(chunk_bytes);
-  std::array<long long, 2> most{chunk, -chunk};
-  check(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_LONG_LONG, MPI_MAX, comm_),
-        "MPI_Allreduce");
-  WINNOW_EXPECTS(most[0] == -most[1], "mpi_transport with chunk_bytes from " +
-                                          std::to_string(-most[1]) + " to " +
-                                          std::to_string(most[0]) + ": must be equal on all ranks");
-
-  make_lanes(chunk_bytes);
-  awaited_.reserve(static_cast<std::size_t>(size_));
-  unwritten_.reserve(static_cast<std::size_t>(size_));
-  notices_ = std::make_unique<MpiNotices>(size_);
-  reductions_ = std::make_unique<MpiReductions>();
-}
-
-/// Needs node_.
-void MpiTransport::make_lanes(std::uint64_t chunk_bytes) {
-  std::vector<int> nodes(static_cast<std::size_t>(size_));
-  check(MPI_Allgather(&node_, 1, MPI_INT, nodes.data(), 1, MPI_INT, comm_), "MPI_Allgather");
-  for (const int node : nodes) {
+  const comm::MpiMeeting meeting = comm::meet(communicator, chunk_bytes, deadline);
+  comm_ = meeting.communicator;
+  comm::check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  size_ = static_cast<int>(meeting.nodes.size());
+  node_ = meeting.nodes[static_cast<std::size_t>(rank_)];
+  for (const int node : meeting.nodes) {
     const std::uint64_t chunk = node == node_ || chunk_bytes != 0 ? chunk_ : kBetweenNodes;
     send_lanes_.push_back({.chunk = chunk});
     recv_lanes_.push_back({.chunk = chunk});
   }
+  awaited_.reserve(static_cast<std::size_t>(size_));
+  unwritten_.reserve(static_cast<std::size_t>(size_));
+  notices_ = std::make_unique<MpiNotices>(size_);
+  reductions_ = std::make_unique<MpiReductions>();
 }
 
 // Never waits for a peer longer than kPatience. A rank frees the communicator only if it sees all
@@ -362,8 +329,9 @@ void MpiTransport::post_receipts(Lane& lane, int peer) {
     const Message& message = messages_[lane.current];
     const std::uint64_t total = message.offset + static_cast<std::uint64_t>(bytes);
     if (total > message.bytes)
-      fail("a message of " + std::to_string(total) + " bytes or more from rank " +
-           std::to_string(peer) + " is longer than its buffer of " + std::to_string(message.bytes));
+      fail(comm::mismatch("a message of " + std::to_string(total) + " bytes or more from rank " +
+                          std::to_string(peer) + " is longer than its buffer of " +
+                          std::to_string(message.bytes)));
     post_piece(lane, static_cast<std::uint64_t>(bytes));
   }
 }
@@ -553,8 +521,8 @@ void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, Reduce
 }  // namespace
 
 std::unique_ptr<Transport> mpi_transport(MPI_Comm communicator, std::size_t chunk_bytes,
-                                         MpiMemory memory) {
-  return std::make_unique<MpiTransport>(communicator, chunk_bytes, memory);
+                                         MpiMemory memory, Deadline deadline) {
+  return std::make_unique<MpiTransport>(communicator, chunk_bytes, memory, deadline);
 }
 
 }  // namespace winnow

@@ -99,6 +99,13 @@ void Simulation::go_on_at(SimulatedRank& rank, int number, double time) {
 void Simulation::abort(int rank, std::string_view why) noexcept {
   SimulatedRank& mine = of(rank);
   if (mine.ended) return;
+  mine.failure.keep(abort_text(why));
+  leave(static_cast<std::uint32_t>(rank));
+  tell_all(rank, why);
+}
+
+/// Wakes all ranks, to learn that `rank` is the first to fail, and why, unless there was another.
+void Simulation::tell_all(int rank, std::string_view why) noexcept {
   if (aborted_by_ < 0) {
     aborted_by_ = rank;
     failed_ = true;
@@ -108,9 +115,7 @@ void Simulation::abort(int rank, std::string_view why) noexcept {
       // If there is no memory for the text, the abort stands and names only the rank.
     }
   }
-  mine.failure.keep(abort_text(why));
-  leave(static_cast<std::uint32_t>(rank));
-  for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer) wake(of(peer), peer, mine.clock);
+  for (std::uint32_t peer = 0; peer < ranks_.size(); ++peer) wake(of(peer), peer, of(rank).clock);
 }
 
 void Simulation::fail_by_abort(int rank) {
@@ -129,11 +134,13 @@ void Simulation::wake(SimulatedRank& rank, std::uint32_t number, double time) {
 void Simulation::meet(std::uint32_t from, std::uint32_t to, const Arrived& message,
                       const Expected& receipt) {
   if (message.bytes > receipt.buffer_bytes) {
-    const std::string text = "a message of " + std::to_string(message.bytes) + " bytes ";
-    const std::string rest =
-        " is longer than its buffer of " + std::to_string(receipt.buffer_bytes);
-    mark_failed(from, text + "to rank " + std::to_string(to) + rest);
-    mark_failed(to, text + "from rank " + std::to_string(from) + rest);
+    const std::string why =
+        mismatch("a message of " + std::to_string(message.bytes) + " bytes from rank " +
+                 std::to_string(from) + " to rank " + std::to_string(to) +
+                 " is longer than its buffer of " + std::to_string(receipt.buffer_bytes));
+    mark_failed(from, why);
+    mark_failed(to, why);
+    tell_all(static_cast<int>(to), why);
     return;
   }
   if (world_.payload == SimulatedWorld::Payload::bytes && message.bytes > 0)

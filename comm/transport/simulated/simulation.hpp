@@ -139,6 +139,7 @@ class Simulation {
   void complete(std::uint32_t number, std::uint32_t ticket, double time);
   void mark_failed(std::uint32_t number, const std::string& why);
   void leave(std::uint32_t number) noexcept;
+  void tell_all(int rank, std::string_view why) noexcept;
   [[noreturn]] void fail_by_abort(int rank);
   void stall();
   Awaited awaited_by(std::uint32_t number);

@@ -162,8 +162,8 @@ TEST(Plan, ExemptParametersTravelDense) {
       EXPECT_EQ(reducer.last().schedule, "gather+dense");
       EXPECT_EQ(reducer.last().kept, 500U + 3 * 1001U);
       for (const auto& dense : {bias, norm, head}) expect_counting_sum(dense, transport->size());
-      EXPECT_TRUE(reducer.residual(1).empty());
-      EXPECT_FALSE(reducer.residual(2).empty());
+      for (const float held : reducer.residual(1)) EXPECT_EQ(held, 0.0F);
+      EXPECT_NE(*std::ranges::max_element(reducer.residual(2)), 0.0F);
     });
   }
 }
@@ -330,29 +330,67 @@ TEST(Usage, ABucketThatIsWrongByItselfIsAnErrorOnEveryRank) {
   }
 }
 
-TEST(Usage, CallsInDifferentOrderAreAnErrorNotAHang) {
+/// Reduces parameters 0 to `count` - 1, of three elements each, in an order that starts with
+/// `first`.
+void reduce_from(AllReducer& reducer, std::size_t first, std::size_t count) {
+  std::vector<float> values(3 * count, 1.0F);
+  std::vector<Segment> segments;
+  for (std::size_t i = 0; i < count; ++i) {
+    segments.push_back(
+        {.elements = std::span(values).subspan(3 * i, 3), .id = (first + i) % count});
+  }
+  reducer.all_reduce(segments);
+  EXPECT_EQ(values,
+            std::vector<float>(values.size(), static_cast<float>(reducer.transport().size())));
+}
+
+TEST(Forget, TheBucketsThatAreCalledLeastOftenWhenThereAreTooMany) {
+  constexpr std::size_t kParameters = 4000;
+  // 65536 segments, and four for each parameter.
+  constexpr std::size_t kKept = 65536 / kParameters + 4;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AllReducer reducer(transport, {.compressor = "none", .op = ReduceOp::sum});
+    for (std::size_t order = 0; order < 2 * kKept; ++order) {
+      reduce_from(reducer, 0, kParameters);
+      reduce_from(reducer, order, kParameters);
+    }
+    EXPECT_EQ(reducer.bucket_stats().size(), kKept);
+    // The first is in use and stays first; the others are the last ones, in the order of their
+    // calls.
+    EXPECT_EQ(reducer.bucket_stats()[0].totals.calls, 2 * kKept + 1);
+    EXPECT_EQ(reducer.bucket_stats()[1].totals.calls, 1U);
+    const std::uint64_t calls = reducer.totals().calls;
+    reduce_from(reducer, 1, kParameters);  // forgotten, so planned again
+    EXPECT_EQ(reducer.bucket_stats().size(), kKept);
+    EXPECT_EQ(reducer.bucket_stats().back().totals.calls, 1U);
+    EXPECT_EQ(reducer.totals().calls, calls + 1);
+  });
+}
+
+TEST(Forget, ABucketButNotItsResiduals) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      if (transport->size() == 1) return;
-      AllReducer reducer(transport, {.schedule = "gather", .min_bytes = 0, .deadline = 30});
-      std::vector<float> a(5000, 1.0F), b(5000, 2.0F);
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:0.1", .schedule = "gather", .op = ReduceOp::sum, .min_bytes = 0});
+      std::vector<float> a(1000, 1.0F), b(10, 1.0F);
+      const Segment segment{.elements = std::span(a), .id = 1};
       reducer.all_reduce(a, 1);
       reducer.all_reduce(b, 2);
-      const auto kept = [&](std::uint64_t id) { return reducer.residual(id)[4000]; };
-      const float before = kept(1);
+      const std::span<const float> residual = reducer.residual(1);
+      const std::vector<float> before(residual.begin(), residual.end());
+      reducer.forget({&segment, 1}, ReduceOp::average);  // never called
+      EXPECT_EQ(reducer.bucket_stats().size(), 2U);
+      reducer.forget({&segment, 1});
+      reducer.forget({&segment, 1});
+      EXPECT_EQ(reducer.bucket_stats().size(), 1U);
+      EXPECT_EQ(reducer.residual(1).data(), residual.data());
+      EXPECT_EQ(std::vector<float>(residual.begin(), residual.end()), before);
       std::ranges::fill(a, 1.0F);
-      std::ranges::fill(b, 2.0F);
-      const bool odd = transport->rank() == 1;
-      EXPECT_THROW(odd ? reducer.all_reduce(b, 2) : reducer.all_reduce(a, 1), CommError);
-      if (!odd) {
-        EXPECT_EQ(kept(1), before + 1.0F);
-      }
-      // From then on calls touch nothing.
-      const std::vector<float> untouched = a;
-      const float residual = kept(1);
-      EXPECT_THROW(reducer.all_reduce(a, 1), CommError);
-      EXPECT_EQ(a, untouched);
-      EXPECT_EQ(kept(1), residual);
+      reducer.all_reduce(a, 1);
+      EXPECT_EQ(a[150], 2.0F * static_cast<float>(ranks));
+      EXPECT_EQ(reducer.bucket_stats().size(), 2U);
+      EXPECT_EQ(reducer.bucket_stats()[1].count, 1000U);
     });
   }
 }

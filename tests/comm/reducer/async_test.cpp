@@ -176,21 +176,27 @@ TEST_P(Async, WhatIsNotWaitedForIsFinished) {
   });
 }
 
-TEST_P(Async, NothingIsAllocatedToIssueACall) {
+TEST_P(Async, NothingIsAllocatedFor32CallsInFlightOfABucketThatIsKnown) {
   on_ranks([](const std::shared_ptr<ChosenRunner>& transport) {
     AllReducer reducer(transport, {.compressor = "none"});
-    std::vector<std::vector<float>> values(3, std::vector<float>(100, 1.0F));
-    // By then every slot of the queue has been used.
-    constexpr int kWarm = 24;
-    for (int step = 0; step < kWarm + 4; ++step) {
-      std::array<Work, 3> works;
+    std::vector<float> values(100, 1.0F);
+    const std::vector<Segment> bucket{{.elements = std::span(values).first(40), .id = 1},
+                                      {.elements = std::span(values).subspan(40), .id = 2}};
+    reducer.all_reduce_async(bucket).wait();
+    for (int step = 0; step < 3; ++step) {
+      std::array<Work, 32> works;
       const std::uint64_t before = thread_allocations();
-      for (std::size_t b = 0; b < 3; ++b) works[b] = reducer.all_reduce_async(values[b], b);
-      const std::uint64_t news = thread_allocations() - before;
+      for (Work& work : works) work = reducer.all_reduce_async(bucket);
+      EXPECT_EQ(thread_allocations() - before, 0U);
       for (Work& work : works) work.wait();
-      if (step >= kWarm) {
-        EXPECT_EQ(news, 0U);
-      }
+      EXPECT_EQ(reducer.last().allocations, 0U);
+    }
+    std::vector<Work> more(33);
+    const std::uint64_t before = reducer.totals().allocations;
+    for (Work& work : more) work = reducer.all_reduce_async(bucket);
+    for (Work& work : more) work.wait();
+    if (!transport->allows_threads()) {  // otherwise some may have ended before others began
+      EXPECT_GT(reducer.totals().allocations, before);
     }
   });
 }

@@ -4,8 +4,10 @@
 // CommError at the deadline, keep everything, and finish the sum over a communicator without it.
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <vector>
 #include <winnow/mpi.hpp>
@@ -16,6 +18,7 @@
 namespace {
 
 constexpr std::size_t kCount = 1000;
+constexpr std::chrono::seconds kPatience{1};
 
 void expect(bool holds, const char* what) {
   if (holds) return;
@@ -68,6 +71,13 @@ int main(int argc, char** argv) {
     expect(gradient[i] == 0, "the bucket reads zero");
     // Ties went to the first tenth: the first call sent it, and the rest waited.
     expect(residual[i] == (i < kCount / 10 ? 2.0F : 3.0F), "the residual holds everything");
+  }
+
+  try {
+    (void)mpi_transport(MPI_COMM_WORLD, 0, MpiMemory::automatic, Deadline::after(kPatience));
+    expect(false, "a transport with the killed rank fails");
+  } catch (const CommError& error) {
+    expect(std::strstr(error.what(), "deadline") != nullptr, error.what());
   }
 
   AllReducer survivors(mpi_transport(without_last(size)),

@@ -134,10 +134,11 @@ void take_note(int peer, int count, bool synchronous) {
 }  // namespace
 
 // These replace MPI's own functions, which also exist as PMPI_*.
-extern "C" int MPI_Comm_split_type(MPI_Comm communicator, int, int key, MPI_Info, MPI_Comm* node) {
+extern "C" int MPI_Get_processor_name(char* name, int* length) {
   int rank = 0;
-  PMPI_Comm_rank(communicator, &rank);
-  return PMPI_Comm_split(communicator, rank / 2, key, node);
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  *length = std::snprintf(name, MPI_MAX_PROCESSOR_NAME, "node%d", rank / 2);
+  return MPI_SUCCESS;
 }
 
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag,

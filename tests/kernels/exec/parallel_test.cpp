@@ -3,9 +3,16 @@
 #include "kernels/cpu/parallel.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "tests/kernels/float_modes.hpp"
@@ -57,6 +64,51 @@ TEST(ForEachPart, EveryThreadComputesWithDenormals) {
     });
     EXPECT_EQ(bits_of(halves), std::vector<std::uint32_t>(n, 0x00400000u));
   }
+}
+
+TEST(ForEachPart, ThreadsHaveHelpersOfTheirOwn) {
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (std::size_t round = 0; round < 2000; ++round) {
+        const std::size_t n = 1 + round % 4;
+        std::vector<std::size_t> squares(n);
+        kernels::cpu::for_each_part(n, [&](std::size_t i) { squares[i] = i * i + round; });
+        for (std::size_t i = 0; i < n; ++i) EXPECT_EQ(squares[i], i * i + round);
+      }
+    });
+  }
+}
+
+TEST(ForEachPart, RunsWithinAPart) {
+  std::atomic<int> runs = 0;
+  kernels::cpu::for_each_part(
+      3, [&](std::size_t) { kernels::cpu::for_each_part(5, [&](std::size_t) { ++runs; }); });
+  EXPECT_EQ(runs, 15);
+}
+
+TEST(ForEachPart, HelpersThatSleepAreWoken) {
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<int> runs = 0;
+    kernels::cpu::for_each_part(3, [&](std::size_t) { ++runs; });
+    EXPECT_EQ(runs, 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(ForEachPart, RunsInAChildOfAFork) {
+  const auto runs = [] {
+    std::atomic<int> count = 0;
+    kernels::cpu::for_each_part(3, [&](std::size_t) { ++count; });
+    return count.load();
+  };
+  EXPECT_EQ(runs(), 3);  // the parent's helpers, which the child does not have
+  const pid_t child = ::fork();
+  if (child == 0) std::exit(runs() == 3 ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(runs(), 3);
 }
 
 }  // namespace

@@ -1,0 +1,98 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/mpi/meeting.hpp"
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <winnow/error.hpp>
+
+#include "comm/transport/mpi/calls.hpp"
+#include "comm/transport/poll.hpp"
+#include "kernels/exec/keep_for_ever.hpp"
+
+namespace winnow::comm {
+namespace {
+
+struct Seat {
+  std::uint64_t node;  // equal on ranks that share memory
+  std::uint64_t chunk_bytes;
+};
+
+/// What MPI writes to, which must live on if a rank gives up.
+struct Pending {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Comm duplicate = MPI_COMM_NULL;
+  Seat mine{};
+  std::vector<Seat> seats;
+};
+
+/// Two machines may have one name, and two containers of one machine share no memory.
+std::uint64_t node_of_this_process() {
+  std::array<char, MPI_MAX_PROCESSOR_NAME> name;
+  int length = 0;
+  check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
+  std::string identity(name.data(), static_cast<std::size_t>(length));
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  for (std::string line; std::getline(boot, line);) identity += "\n" + line;
+  return std::hash<std::string>()(identity);
+}
+
+void finish(std::unique_ptr<Pending>& pending, int code, const char* call, Deadline deadline) {
+  check_mpi(code, call);
+  int done = 0;
+  const auto ended = [&] {
+    code = MPI_Test(&pending->request, &done, MPI_STATUS_IGNORE);
+    return code != MPI_SUCCESS || done != 0;
+  };
+  if (!spin_until(ended, deadline)) {
+    kernels::keep_for_ever(pending.release());
+    throw CommError(std::string("mpi_transport: the deadline passed while it waited in ") + call +
+                    " for the other ranks of the communicator");
+  }
+  check_mpi(code, call);
+}
+
+void expect_one_chunk_size(const std::vector<Seat>& seats) {
+  const auto [least, most] = std::ranges::minmax_element(seats, {}, &Seat::chunk_bytes);
+  WINNOW_EXPECTS(most->chunk_bytes <= INT_MAX, "mpi_transport with chunk_bytes " +
+                                                   std::to_string(most->chunk_bytes) +
+                                                   ": must be at most " + std::to_string(INT_MAX));
+  // The size of a piece marks the end of a message, so all ranks must cut alike.
+  WINNOW_EXPECTS(least->chunk_bytes == most->chunk_bytes,
+                 "mpi_transport with chunk_bytes from " + std::to_string(least->chunk_bytes) +
+                     " to " + std::to_string(most->chunk_bytes) + ": must be equal on all ranks");
+}
+
+}  // namespace
+
+MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadline) {
+  auto pending = std::make_unique<Pending>();
+  int size = 0;
+  check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
+  pending->mine = {.node = node_of_this_process(), .chunk_bytes = chunk_bytes};
+  pending->seats.resize(static_cast<std::size_t>(size));
+  finish(pending,
+         MPI_Iallgather(&pending->mine, sizeof(Seat), MPI_BYTE, pending->seats.data(), sizeof(Seat),
+                        MPI_BYTE, communicator, &pending->request),
+         "MPI_Iallgather", deadline);
+  expect_one_chunk_size(pending->seats);
+
+  MpiMeeting meeting;
+  for (const Seat& seat : pending->seats) {
+    const auto first = std::ranges::find(pending->seats, seat.node, &Seat::node);
+    meeting.nodes.push_back(static_cast<int>(first - pending->seats.begin()));
+  }
+  finish(pending, MPI_Comm_idup(communicator, &pending->duplicate, &pending->request),
+         "MPI_Comm_idup", deadline);
+  meeting.communicator = pending->duplicate;
+  check_mpi(MPI_Comm_set_errhandler(meeting.communicator, MPI_ERRORS_RETURN),
+            "MPI_Comm_set_errhandler");
+  return meeting;
+}
+
+}  // namespace winnow::comm
