@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <winnow/error.hpp>
 
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
@@ -62,6 +64,7 @@ class TwoLevel {
   /// Ends round 1 and starts round 2: adds this node's gradients and sends them on between nodes.
   void sum() {
     const Stopwatch watch(exchange_.stats.add_seconds);
+    expect_all_whole();
     save_residuals();
     open_headers();
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
@@ -169,6 +172,12 @@ class TwoLevel {
     std::span<std::span<std::byte>> headers;  ///< sent before the gradients
   };
 
+  /// A message of round 1.
+  struct Receipt {
+    std::uint64_t expected, bytes;
+    int sender;
+  };
+
   bool serves(std::size_t rail) const { return rails_.transport(rail) != nullptr; }
   const Piece& whole(const Shard::Place& place) const { return exchange_.part.pieces[place.piece]; }
   std::uint16_t number_of(std::size_t rail) const {
@@ -266,10 +275,14 @@ class TwoLevel {
 
   /// Takes one block: first the node's gradients of the shards that this rank serves, then the sum.
   void take_scratch() {
-    std::uint64_t floats = 0;
+    std::uint64_t floats = 0, messages = 0;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      if (serves(rail)) floats += locals_.size() * shards_[rail].part.count;
+      if (!serves(rail)) continue;
+      floats += locals_.size() * shards_[rail].part.count;
+      messages += (locals_.size() - 1) * (1 + shards_[rail].part.pieces.size());
     }
+    all_receipts_ = workspace_.take<Receipt>(messages);
+    receipts_ = all_receipts_.data();
     scratch_ = take_floats(std::max(floats, exchange_.part.count));
     std::span<float> rest = scratch_;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
@@ -329,15 +342,30 @@ class TwoLevel {
   }
 
   void receive_gradients(std::size_t sender) {
-    Transport& world = exchange_.world;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail)) continue;
       const Gathered& gathered = gathered_[rail];
-      world.recv(gathered.headers[sender], locals_[sender], nullptr);
+      receive_whole(gathered.headers[sender], locals_[sender]);
       for (const Piece& piece : shards_[rail].part.pieces) {
         const auto buffer = gathered.gradients[sender].subspan(piece.base, piece.elements.size());
-        world.recv(std::as_writable_bytes(buffer), locals_[sender], nullptr);
+        receive_whole(std::as_writable_bytes(buffer), locals_[sender]);
       }
+    }
+  }
+
+  /// Enqueues the receipt of a message that has to fill its buffer.
+  void receive_whole(std::span<std::byte> buffer, int sender) {
+    Receipt& receipt = *receipts_++;
+    receipt = {.expected = buffer.size(), .bytes = 0, .sender = sender};
+    exchange_.world.recv(buffer, sender, &receipt.bytes);
+  }
+  void expect_all_whole() const {
+    for (const Receipt& receipt : std::span(all_receipts_.data(), receipts_)) {
+      if (receipt.bytes == receipt.expected) continue;
+      throw CommError("rank " + std::to_string(receipt.sender) + " sent " +
+                      std::to_string(receipt.bytes) + " bytes of its gradient to rank " +
+                      std::to_string(self_) + ", where " + std::to_string(receipt.expected) +
+                      " are due");
     }
   }
 
@@ -398,7 +426,9 @@ class TwoLevel {
   std::span<std::span<std::uint64_t>> received_;  // their bytes
   std::span<std::span<const float>> outgoing_;    // by piece
   std::span<float> scratch_;
-  std::size_t rail_ = 0;  // rails before it have ended
+  std::span<Receipt> all_receipts_;
+  Receipt* receipts_ = nullptr;  // the next of them
+  std::size_t rail_ = 0;         // rails before it have ended
   Ticket ticket_;
 };
 

@@ -3,9 +3,13 @@
 #include "winnow/transport.hpp"
 
 #include <cstring>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
 #include <winnow/topology.hpp>
 
 #include "comm/transport/expect.hpp"
+#include "comm/transport/failure_latch.hpp"
 #include "comm/transport/ring.hpp"
 #include "comm/transport/subset.hpp"
 #include "kernels/memory_ops.hpp"
@@ -50,12 +54,20 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
   }
   // As many bytes as round the ring, in one step instead of P-1. Each rank starts with another
   // peer.
+  gathered_.assign(static_cast<std::size_t>(size()), mine.size());
   for (int distance = 1; distance < size(); ++distance) {
     const int to = (rank() + distance) % size(), from = (rank() + size() - distance) % size();
+    const auto peer = static_cast<std::size_t>(from);
     send({own, mine.size()}, to);
-    recv(all.subspan(static_cast<std::size_t>(from) * mine.size(), mine.size()), from, nullptr);
+    recv(all.subspan(peer * mine.size(), mine.size()), from, &gathered_[peer]);
   }
   wait(start(exec), deadline);
+  for (std::size_t peer = 0; peer < gathered_.size(); ++peer) {
+    if (gathered_[peer] == mine.size()) continue;
+    throw CommError(comm::mismatch("rank " + std::to_string(peer) + " gathers " +
+                                   std::to_string(gathered_[peer]) + " bytes, rank " +
+                                   std::to_string(rank()) + " " + std::to_string(mine.size())));
+  }
 }
 
 std::unique_ptr<Transport> Transport::subset(std::span<const int> ranks) {

@@ -130,6 +130,9 @@ class Transport {
  protected:
   Transport() = default;
   std::uint64_t bytes_sent_ = 0;
+
+ private:
+  std::vector<std::uint64_t> gathered_;  // bytes, by rank
 };
 
 /// Elements [begin, end) of the chunk that rank `rank` of `size` owns in the ring.
