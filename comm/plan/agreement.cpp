@@ -66,7 +66,7 @@ std::string agree(Transport& world, const Exec& exec, Header mine, std::string_v
     const bool sound = received[peer] == sizeof(Header) && other.magic == Header::kMagic &&
                        other.checksum == checksum_of(exec, other);
     if (sound && other.kind == Header::Kind::agreement) continue;
-    throw CommError(sound || received[peer] != sizeof(Header) ? mismatch(text) : text);
+    throw CommError(sound || received[peer] != sizeof(Header) ? usage_reason(text) : text);
   }
   if (!refusal.empty()) return std::string(refusal);
   for (std::size_t peer = 0; peer < size; ++peer) {

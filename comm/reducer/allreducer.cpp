@@ -111,7 +111,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     throw;
   } catch (const std::exception& error) {
     transport->abort(error.what());
-    if (comm::is_mismatch(error.what())) fail_usage(error.what());
+    if (comm::is_usage_reason(error.what())) fail_usage(error.what());
     throw;
   }
   log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
@@ -232,6 +232,15 @@ Stats AllReducer::totals() const {
 }
 std::vector<BucketStats> AllReducer::bucket_stats() const {
   return impl_->book.buckets();
+}
+
+std::vector<std::uint64_t> AllReducer::finished_calls(Transport& survivors,
+                                                      Deadline deadline) const {
+  const std::uint64_t mine = impl_->book.totals().calls;
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(survivors.size()));
+  survivors.all_gather({}, std::as_bytes(std::span(&mine, 1)),
+                       std::as_writable_bytes(std::span(all)), deadline);
+  return all;
 }
 
 std::span<const float> AllReducer::residual(std::uint64_t id) const {

@@ -144,7 +144,7 @@ void AllReducer::Impl::fail(const std::string& why) {
   broken = why;
   context.abandon();
   log->broken(why);
-  if (comm::is_mismatch(why)) fail_usage(why);
+  if (comm::is_usage_reason(why)) fail_usage(why);
   throw CommError(why);
 }
 

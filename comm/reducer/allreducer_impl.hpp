@@ -98,10 +98,10 @@ struct AllReducer::Impl {
     bool captured;         // a CUDA graph may use its memory
   };
   std::unordered_map<std::uint64_t, Seen> seen;  // of buckets and trials
-  ReduceOp op = ReduceOp::sum;                            // of the current call
-  comm::Widened widened;                                  // its segments
-  std::vector<const comm::Schedule*> schedules;           // of the current call, one for each part
-  std::vector<comm::Exchange> exchanges;                  // likewise
+  ReduceOp op = ReduceOp::sum;                   // of the current call
+  comm::Widened widened;                         // its segments
+  std::vector<const comm::Schedule*> schedules;  // of the current call, one for each part
+  std::vector<comm::Exchange> exchanges;         // likewise
   comm::StatsBook book;
   std::unique_ptr<kernels::StreamClock> clock;  // for calls on a device, if Options::stats is not 0
   std::unique_ptr<comm::DebugLog> log;

@@ -96,7 +96,7 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     forget();
     fail_usage(refused);
   }
-  if (comm::is_mismatch(unmet) || (!unmet.empty() && !refusal.empty())) {
+  if (comm::is_usage_reason(unmet) || (!unmet.empty() && !refusal.empty())) {
     forget();
     fail(unmet + "; " +
          (refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal));

@@ -29,9 +29,9 @@ void open_own(const Exchange& exchange, const Exec& exec, const Use& use) {
       header.count = part.partition.local_count(owner);
       header.k = part.most_for(owner);
     }
-    use(owner, exchange.compressor.open(exec, exchange.own[owner],
-                                        compress::Expected::at_most(header),
-                                        exchange.world.rank()));
+    use(owner,
+        exchange.compressor.open(exec, exchange.own[owner], compress::Expected::at_most(header),
+                                 exchange.world.rank()));
   }
 }
 

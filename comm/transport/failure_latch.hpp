@@ -29,22 +29,22 @@ class FailureLatch {
   std::string why_;
 };
 
-/// Begins the reason of a failure for which callers are to blame: ranks that do not make the same
-/// call. Only its text reaches the peers, so these words tell them, too, what kind of error it is.
-inline constexpr std::string_view kMismatch = "ranks make different calls: ";
+/// Begins the reason of a failure that a caller is to blame for. Only its text reaches the peers,
+/// so these words tell them, too, what kind of error it is.
+inline constexpr std::string_view kUsage = "usage error: ";
 
-inline std::string mismatch(std::string_view what) {
-  return std::string(kMismatch).append(what);
+inline std::string usage_reason(std::string_view what) {
+  return std::string(kUsage).append(what);
 }
-inline bool is_mismatch(std::string_view failure) {
-  return failure.find(kMismatch) != std::string_view::npos;
+inline bool is_usage_reason(std::string_view failure) {
+  return failure.find(kUsage) != std::string_view::npos;
 }
 
 /// Why an exception says that a call failed.
 inline std::string reason_of(const std::exception& error) {
-  const bool told = is_mismatch(error.what());
+  const bool told = is_usage_reason(error.what());
   const bool blames = dynamic_cast<const UsageError*>(&error) != nullptr;
-  return blames && !told ? mismatch(error.what()) : error.what();
+  return blames && !told ? usage_reason(error.what()) : error.what();
 }
 
 /// The failure of a rank that was told to abort.

@@ -64,9 +64,9 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
   wait(start(exec), deadline);
   for (std::size_t peer = 0; peer < gathered_.size(); ++peer) {
     if (gathered_[peer] == mine.size()) continue;
-    throw CommError(comm::mismatch("rank " + std::to_string(peer) + " gathers " +
-                                   std::to_string(gathered_[peer]) + " bytes, rank " +
-                                   std::to_string(rank()) + " " + std::to_string(mine.size())));
+    throw CommError(comm::usage_reason("rank " + std::to_string(peer) + " gathers " +
+                                       std::to_string(gathered_[peer]) + " bytes, rank " +
+                                       std::to_string(rank()) + " " + std::to_string(mine.size())));
   }
 }
 

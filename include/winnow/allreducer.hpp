@@ -80,8 +80,10 @@ class Work {
 /// All ranks make the same calls in the same order, with the same ids and counts, from one thread
 /// at a time. Calls in flight run in the order in which they were made, whichever is waited for
 /// first: on the AllReducer's own thread if Transport::allows_threads (over MPI:
-/// MPI_THREAD_MULTIPLE), otherwise inside wait and test. Errors (Work::wait throws those of calls
-/// in flight):
+/// MPI_THREAD_MULTIPLE), otherwise inside wait and test. Without a thread of its own a call moves
+/// only while its rank waits in it: ranks that have calls of two AllReducers in flight and wait for
+/// them in different order block each other until the deadline. Errors (Work::wait throws those of
+/// calls in flight):
 /// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
 /// between ranks; or ids, counts, types, operation or exemptions do at the first call of a bucket
 /// (a bucket with a wrong input always counts as new).
@@ -148,11 +150,11 @@ class AllReducer {
                         std::optional<ReduceOp> op = {});
 
   /// Forgets a bucket that will not come again: its plan and its statistics, not the residuals of
-  /// its parameters. A later call of it counts as its first. All ranks do so between the same calls.
-  /// Waits as synchronize does; leaves alone a bucket that a CUDA graph has captured, and one that
-  /// is not known. An AllReducer also forgets by itself, all ranks alike: the buckets that were
-  /// called least recently, while those that it knows have more than 65536 segments and four for
-  /// each parameter.
+  /// its parameters. A later call of it counts as its first. All ranks do so between the same
+  /// calls. Waits as synchronize does; leaves alone a bucket that a CUDA graph has captured, and
+  /// one that is not known. An AllReducer also forgets by itself, all ranks alike: the buckets that
+  /// were called least recently, while those that it knows have more than 65536 segments and four
+  /// for each parameter.
   void forget(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
 
   /// Returns when all calls are done, on a device too. Like the next call, throws CommError if a
@@ -167,6 +169,11 @@ class AllReducer {
   Stats totals() const;    ///< of all finished calls
   /// Per bucket that is not forgotten, in the order of first calls.
   std::vector<BucketStats> bucket_stats() const;
+
+  /// After a CommError: how many calls each rank of `survivors` has finished, a transport that they
+  /// have made anew. Collective there. A rank that is one call ahead of another had the sums of the
+  /// call that failed; the other has its gradient in the residuals.
+  std::vector<std::uint64_t> finished_calls(Transport& survivors, Deadline deadline) const;
 
   /// A parameter's residual; empty if there is none. It lies with the buckets, or, with
   /// ResidualMemory::pinned_host, in host memory: call synchronize before reading it. Not allowed

@@ -47,7 +47,7 @@ TEST_P(Damage, AMessageCutShortIsAnError) {
       Options::parse(std::string(GetParam().options) + " min_bytes=0 deadline=60");
   const std::vector<Parameter> parameters = {{1, 3000}, {2, 700}};
   constexpr int kMessages = 24;  // more than rank 0 sends in a call
-  int cuts = 0;
+  int cuts = 0, worlds = 0;      // of rank 0, if it runs in this process
   for (int victim = 0; victim < kMessages; ++victim) {
     Kept<TestBucket> buckets;
     run_worlds(options.schedule, [&](const std::shared_ptr<Transport>& world) {
@@ -59,7 +59,10 @@ TEST_P(Damage, AMessageCutShortIsAnError) {
       reducer.all_reduce(bucket.segments());
       bucket.fill(Kind::normal, world->rank(), 1);
       tell_rank_0(*world);
-      if (world->rank() == 0) transport->victim = victim;
+      if (world->rank() == 0) {
+        transport->victim = victim;
+        ++worlds;
+      }
       bool failed = false;
       for (int call = 0; call < 2 && !failed; ++call) {
         try {
@@ -74,9 +77,7 @@ TEST_P(Damage, AMessageCutShortIsAnError) {
       ++cuts;
     });
   }
-  if (rank_counts().back() > 1) {
-    EXPECT_GT(cuts, 0);
-  }
+  EXPECT_TRUE(worlds == 0 || cuts > 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

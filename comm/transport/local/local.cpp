@@ -88,7 +88,7 @@ struct Group {
     return strict ? message_bytes == buffer_bytes : message_bytes <= buffer_bytes;
   }
   std::string misfit(std::size_t message_bytes, int from, std::size_t buffer_bytes) const {
-    return comm::mismatch(
+    return comm::usage_reason(
         "a message of " + std::to_string(message_bytes) + " bytes from rank " +
         std::to_string(from) +
         (strict ? " meets a receipt of exactly " : " is longer than its buffer of ") +

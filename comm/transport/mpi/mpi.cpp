@@ -329,9 +329,9 @@ void MpiTransport::post_receipts(Lane& lane, int peer) {
     const Message& message = messages_[lane.current];
     const std::uint64_t total = message.offset + static_cast<std::uint64_t>(bytes);
     if (total > message.bytes)
-      fail(comm::mismatch("a message of " + std::to_string(total) + " bytes or more from rank " +
-                          std::to_string(peer) + " is longer than its buffer of " +
-                          std::to_string(message.bytes)));
+      fail(comm::usage_reason("a message of " + std::to_string(total) +
+                              " bytes or more from rank " + std::to_string(peer) +
+                              " is longer than its buffer of " + std::to_string(message.bytes)));
     post_piece(lane, static_cast<std::uint64_t>(bytes));
   }
 }

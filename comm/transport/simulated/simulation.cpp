@@ -135,9 +135,9 @@ void Simulation::meet(std::uint32_t from, std::uint32_t to, const Arrived& messa
                       const Expected& receipt) {
   if (message.bytes > receipt.buffer_bytes) {
     const std::string why =
-        mismatch("a message of " + std::to_string(message.bytes) + " bytes from rank " +
-                 std::to_string(from) + " to rank " + std::to_string(to) +
-                 " is longer than its buffer of " + std::to_string(receipt.buffer_bytes));
+        usage_reason("a message of " + std::to_string(message.bytes) + " bytes from rank " +
+                     std::to_string(from) + " to rank " + std::to_string(to) +
+                     " is longer than its buffer of " + std::to_string(receipt.buffer_bytes));
     mark_failed(from, why);
     mark_failed(to, why);
     tell_all(static_cast<int>(to), why);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
+#include <winnow/winnow.hpp>
 
 namespace {
 
@@ -29,6 +30,10 @@ int main(int argc, char** argv) {
   good &=
       refuses("a transport of no communicator", [] { (void)winnow::mpi_transport(MPI_COMM_NULL); });
   auto transport = winnow::mpi_transport(MPI_COMM_WORLD);
+  winnow::AllReducer reducer(winnow::mpi_transport(MPI_COMM_WORLD),
+                             {.compressor = "topk:0.5", .schedule = "gather", .min_bytes = 0});
+  std::array<float, 4> bucket{1, 2, 3, 4};
+  reducer.all_reduce(std::span(bucket), 0);
   std::array<float, 3> elements{1, 2, 3};
   transport->all_reduce({}, std::span(elements), winnow::ReduceOp::sum, winnow::Deadline::never());
   const float ranks = static_cast<float>(transport->size());
@@ -38,6 +43,7 @@ int main(int argc, char** argv) {
     transport->all_reduce({}, std::span(elements), winnow::ReduceOp::sum,
                           winnow::Deadline::never());
   });
+  good &= refuses("a call after MPI_Finalize", [&] { reducer.all_reduce(std::span(bucket), 0); });
   transport->abort("too late");
   transport.reset();
   return good && elements == std::array<float, 3>{ranks, 2 * ranks, 3 * ranks} ? 0 : 1;
