@@ -65,8 +65,13 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
 const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec)),
       pinned_scope(exec.pinned_workspace != nullptr ? *exec.pinned_workspace : *exec.workspace);
-  widened.view(exec, segments);
-  Bucket& bucket = find(segments);
+  std::string shortage;
+  try {
+    widened.view(exec, segments);
+  } catch (const std::exception& error) {
+    shortage = error.what();
+  }
+  Bucket& bucket = find(segments, shortage);
   const auto trial = trials.find(bucket.id);
   const bool stream_ordered = completions != nullptr && comm::is_stream_ordered(bucket);
   if (trial != trials.end() || !stream_ordered) await_calls();

@@ -39,9 +39,11 @@ struct AllReducer::Impl {
   LinkModel find_links();
 
   // Plans.
-  comm::Bucket& find(std::span<const Segment> segments);
+  comm::Bucket& find(std::span<const Segment> segments, const std::string& shortage);
   comm::Bucket& next_plan(comm::Trial& trial);
-  comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
+  comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments,
+                                std::string refusal);
+  comm::Bucket& plan(std::uint64_t id, std::string native_only_reason);
   void forget_old();
   void forget(std::uint64_t id);
 

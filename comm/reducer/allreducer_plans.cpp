@@ -16,15 +16,17 @@ using comm::Bucket;
 using comm::BucketPart;
 using compress::Header;
 
-Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
+/// `shortage`: why this rank cannot make the call, or empty.
+Bucket& AllReducer::Impl::find(std::span<const Segment> segments, const std::string& shortage) {
   const std::uint64_t id = comm::bucket_id(segments, op);
   if (const auto last = seen.find(id); last != seen.end()) {
     last->second.call = calls;
     last->second.captured |= kernels::is_captured(exec);
   }
+  if (!shortage.empty() && seen.contains(id)) fail(shortage);
   if (const auto known = buckets.find(id); known != buckets.end()) return known->second;
   if (const auto trial = trials.find(id); trial != trials.end()) return next_plan(trial->second);
-  return register_bucket(id, segments);
+  return register_bucket(id, segments, shortage);
 }
 
 /// The plan of a bucket in a trial; at the trial's end, the settled one.
@@ -44,42 +46,27 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
   return settled;
 }
 
-/// The first call of a bucket: plans it and compares the plan with all ranks. Leaves no trace if
-/// they disagree or others make another call. If the ranks cannot meet, the call goes on, to fail
-/// with the bucket in its residuals.
-Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments) {
+/// The first call of a bucket: plans it and compares the plan with all ranks. Whatever takes memory
+/// comes before the ranks meet, so that all of them learn if there is none. Leaves no trace if they
+/// disagree or others make another call. If the ranks cannot meet, the call goes on, to fail with
+/// the bucket in its residuals.
+Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments,
+                                          std::string refusal) {
   std::vector<std::uint64_t> fresh;
-  for (const Segment& segment : widened.segments()) {
-    if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
-  }
-  const auto forget = [&] {
-    for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
-  };
-  std::string native = comm::native_only_reason(segments, op);
-  std::string refusal = comm::refuse(segments, parameters, !native.empty());
   Header mine{.digest = digest, .bucket = id, .call = calls};
-  Bucket bucket, dense;
+  Bucket* known = nullptr;
   try {
+    for (const Segment& segment : segments) {
+      if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
+    }
+    std::string native = comm::native_only_reason(segments, op);
+    if (refusal.empty()) refusal = comm::refuse(segments, parameters, !native.empty());
     if (refusal.empty()) refusal = comm::refuse_memory(segments, exec.place);
     if (refusal.empty()) {
-      comm::World world{transport->size(),       transport->rank(), &topology, links,
-                        options.trial_calls > 0, exec.place};
-      world.links.ring = ring();
-      bucket =
-          native.empty()
-              ? comm::plan_bucket(id, widened.segments(), options, world, *compressor, parameters)
-              : comm::plan_native_only(id, widened.segments(), std::move(native), world);
-      comm::make_residuals(exec, bucket);
-      mine.bucket = bucket.plan;
-      mine.count = bucket.count;
-      for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
-      if (bucket.close) {
-        Options switched = options;
-        switched.schedule = "dense";
-        dense = comm::plan_bucket(id, widened.segments(), switched, world, *compressor, parameters);
-        dense.reason = bucket.reason;
-        if (bucket.note.empty()) dense.reason += dense.note;
-      }
+      known = &plan(id, std::move(native));
+      mine.bucket = known->plan;
+      mine.count = known->count;
+      for (const BucketPart& part : known->parts) mine.k += part.part.most_k;
     }
   } catch (const std::exception& error) {
     refusal = error.what();
@@ -90,31 +77,51 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     refused = comm::agree(context.control(), context.host(), mine, refusal, deadline());
   } catch (const std::exception& error) {
     unmet = comm::reason_of(error);
-    bucket.close = false;
   }
-  if (!refused.empty()) {
-    forget();
-    fail_usage(refused);
-  }
-  if (comm::is_usage_reason(unmet) || (!unmet.empty() && !refusal.empty())) {
-    forget();
+  const bool others_differ = comm::is_usage_reason(unmet);
+  if (!refused.empty() || others_differ || !refusal.empty()) {
+    forget(id);
+    for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
+    if (!refused.empty()) fail_usage(refused);
     fail(unmet + "; " +
          (refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal));
   }
   residuals = count_residuals();
-  book.register_bucket(bucket, widened.segments());
-  if (completions != nullptr) completions->make_room(bucket.number + 1);
-  dense.number = bucket.number;
-  Bucket& known =
-      bucket.close
-          ? trials.try_emplace(id, std::move(bucket), std::move(dense), options.trial_calls)
-                .first->second.plan()
-          : buckets.emplace(id, std::move(bucket)).first->second;
-  queue->reserve(segments.size());
-  seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
   forget_old();
-  log->plan(known, book.of(known));
-  return known;
+  log->plan(*known, book.of(*known));
+  return *known;
+}
+
+/// Plans the current bucket, and takes the memory that its calls need beside scratch.
+Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason) {
+  const std::span<const Segment> segments = widened.segments();
+  comm::World world{transport->size(),       transport->rank(), &topology, links,
+                    options.trial_calls > 0, exec.place};
+  world.links.ring = ring();
+  Bucket bucket = native_only_reason.empty()
+                      ? comm::plan_bucket(id, segments, options, world, *compressor, parameters)
+                      : comm::plan_native_only(id, segments, std::move(native_only_reason), world);
+  comm::make_residuals(exec, bucket);
+  queue->reserve(segments.size());
+  exchanges.reserve(bucket.parts.size());
+  schedules.reserve(bucket.parts.size());
+  book.register_bucket(bucket, segments);
+  if (completions != nullptr) completions->make_room(bucket.number + 1);
+  try {
+    seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
+    if (!bucket.close) return buckets.emplace(id, std::move(bucket)).first->second;
+    Options switched = options;
+    switched.schedule = "dense";
+    Bucket dense = comm::plan_bucket(id, segments, switched, world, *compressor, parameters);
+    dense.reason = bucket.reason;
+    if (bucket.note.empty()) dense.reason += dense.note;
+    dense.number = bucket.number;
+    return trials.try_emplace(id, std::move(bucket), std::move(dense), options.trial_calls)
+        .first->second.plan();
+  } catch (...) {
+    book.forget(bucket.number);
+    throw;
+  }
 }
 
 /// Keeps a program whose buckets differ from step to step from taking ever more memory: forgets
@@ -136,15 +143,20 @@ void AllReducer::Impl::forget_old() {
   }
 }
 
-/// Of a bucket that is known.
+/// Leaves no trace of a bucket.
 void AllReducer::Impl::forget(std::uint64_t id) {
   await_calls();  // which may use its memory
   poll();
   const auto bucket = buckets.find(id);
   const auto trial = trials.find(id);
-  book.forget(bucket != buckets.end() ? bucket->second : trial->second.first());
-  if (bucket != buckets.end()) buckets.erase(bucket);
-  if (trial != trials.end()) trials.erase(trial);
+  if (bucket != buckets.end()) {
+    book.forget(bucket->second.number);
+    buckets.erase(bucket);
+  }
+  if (trial != trials.end()) {
+    book.forget(trial->second.first().number);
+    trials.erase(trial);
+  }
   seen.erase(id);
 }
 

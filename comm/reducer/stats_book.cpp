@@ -57,20 +57,28 @@ void StatsBook::register_bucket(Bucket& bucket, std::span<const Segment> segment
   stats.totals.reason = bucket.reason;
 
   const std::lock_guard lock(mutex_);
+  // Texts of calls will find their memory.
+  constexpr std::size_t kCoding = 64;
+  for (Stats* const texts : {&call_, &last_, &totals_, &stats.totals}) {
+    texts->schedule.reserve(bucket.schedule.size());
+    texts->reason.reserve(bucket.reason.size());
+    texts->coding.reserve(kCoding);
+  }
   const auto free = std::ranges::find(first_, 0U);
   bucket.number = static_cast<std::size_t>(free - first_.begin());
   if (free == first_.end()) {
-    first_.push_back(0);
+    first_.reserve(first_.size() + 1);
     buckets_.emplace_back();
+    first_.push_back(0);
   }
   first_[bucket.number] = begun_ + 1;
   buckets_[bucket.number] = std::move(stats);
 }
 
-void StatsBook::forget(const Bucket& bucket) {
+void StatsBook::forget(std::size_t bucket) {
   const std::lock_guard lock(mutex_);
-  first_[bucket.number] = 0;
-  buckets_[bucket.number] = {};
+  first_[bucket] = 0;
+  buckets_[bucket] = {};
 }
 
 void StatsBook::replan(const Bucket& bucket) {

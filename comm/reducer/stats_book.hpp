@@ -22,8 +22,8 @@ class StatsBook {
  public:
   /// Starts a bucket's account and numbers the bucket.
   void register_bucket(Bucket& bucket, std::span<const Segment> segments);
-  /// Drops a bucket's account; another bucket gets its number.
-  void forget(const Bucket& bucket);
+  /// Drops the account of a bucket, given by number; another bucket gets its number.
+  void forget(std::size_t bucket);
   /// Notes that the bucket keeps another plan than that of its first calls.
   void replan(const Bucket& bucket);
   /// Starts a call. Its stages add to the returned object, the same one every time.

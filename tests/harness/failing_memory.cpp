@@ -1,0 +1,62 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/harness/failing_memory.hpp"
+
+#include <malloc.h>
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+thread_local bool armed = false, failed = false;
+thread_local std::uint64_t left = 0;
+
+bool fails() {
+  if (!armed || left-- != 0) return false;
+  armed = false;
+  failed = true;
+  return true;
+}
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (void* memory = std::aligned_alloc(alignment, bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void winnow::tests::fail_allocation(std::uint64_t n) {
+  left = n;
+  failed = false;
+  armed = true;
+}
+
+bool winnow::tests::stop_failing() {
+  armed = false;
+  return failed;
+}
+
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  return fails() ? nullptr : ::memalign(alignment, bytes);
+}
+
+// The array and nothrow forms call these.
+void* operator new(std::size_t bytes) {
+  return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}

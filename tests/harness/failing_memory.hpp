@@ -1,0 +1,16 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace winnow::tests {
+
+/// Lets allocation number `n` of this thread from now on, counted from 0, fail by std::bad_alloc:
+/// those of operator new and of a Workspace. A test that links failing_memory.cpp replaces operator
+/// new and aligned_alloc in its whole binary.
+void fail_allocation(std::uint64_t n);
+/// Lets none fail any more. Returns whether one has.
+bool stop_failing();
+
+}  // namespace winnow::tests
