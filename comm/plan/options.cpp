@@ -30,6 +30,9 @@ constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max"
 /// Indexed by ResidualMemory.
 constexpr std::array<std::string_view, 2> kResidualMemories = {"device", "pinned_host"};
 
+/// Indexed by Checksum.
+constexpr std::array<std::string_view, 2> kChecksums = {"headers", "all"};
+
 /// A line of the table of options: how to read a key into Options and write it back.
 struct Key {
   std::string_view name;
@@ -127,6 +130,7 @@ constexpr std::array kKeys = {
     number_key<&Options::seed, UINT64_MAX>("seed", "a whole number"),
     number_key<&Options::deadline, 1'000'000'000>("deadline", "seconds, 0 for the default"),
     number_key<&Options::threads, 4096>("threads", "a number of threads, 0 for the default"),
+    word_key<&Options::checksum, kChecksums>("checksum", "headers or all"),
     word_key<&Options::residual_memory, kResidualMemories>("residual_memory",
                                                            "device or pinned_host"),
     bool_key<&Options::enable>("enable"),

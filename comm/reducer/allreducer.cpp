@@ -84,6 +84,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     check_patterns(given.exempt);
     options = Options::parse(given.to_string());
     compressor = compress::make_compressor(options.compressor);
+    WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::cpu),
+                   "checksum=all needs a transport that takes host memory: NCCL's does not");
     if (exec.place == Place::cuda) {
       completions = std::make_shared<comm::CompletionTracker>(exec, patience());
       if (options.stats > 0) clock = std::make_unique<kernels::StreamClock>(exec);
@@ -99,6 +101,10 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     const std::string refused =
         comm::agree(context.control(), context.host(), mine, refusal, deadline());
     if (!refused.empty()) fail_usage(refused);
+    if (options.checksum == Checksum::all) {
+      context.check_all();
+      transport = &context.world();
+    }
     const Processors processors = Processors::of_this_process();
     const auto seats = exchange_seats(context.control(), processors, deadline());
     topology = topology_of(seats);

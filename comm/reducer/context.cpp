@@ -7,6 +7,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/transport/bridge/checked.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow::comm {
@@ -41,6 +42,12 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     transport_->abort(error.what());
     throw;
   }
+}
+
+void Context::check_all() {
+  checked_ = checked(*transport_);
+  world_ = std::make_unique<Carrier>(*checked_, exec_.place);
+  control_ = std::make_unique<Carrier>(*checked_, host_.place);
 }
 
 std::uint64_t Context::allocations() const {

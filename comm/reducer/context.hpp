@@ -34,6 +34,9 @@ class Context {
   Transport& world() const { return world_->transport(); }
   Transport& control() const { return control_->transport(); }
 
+  /// Checks every byte from here on; see checked(). All ranks do so at the same place.
+  void check_all();
+
   /// How to work on buckets, and on what only the host sees. Valid as long as this object.
   const Exec& exec() const { return exec_; }
   const Exec& host() const { return host_; }
@@ -54,6 +57,7 @@ class Context {
   int device_ = -1;
   std::string refusal_;
   std::shared_ptr<Transport> transport_;
+  std::unique_ptr<Transport> checked_;
   std::unique_ptr<Carrier> world_, control_;
 };
 

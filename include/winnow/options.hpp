@@ -20,6 +20,14 @@ enum class ResidualMemory : std::uint8_t {
                 ///< per call, and more if something is put back or a selection's bound was poor
 };
 
+/// What a checksum covers.
+enum class Checksum : std::uint8_t {
+  headers,  ///< messages with a header: all that is compressed, but for float32 values at a support
+            ///< that went before ("shared") and gradients on their way within a node (two levels)
+  all,      ///< every byte, also of dense sums, which end with a comparison of the results; needs a
+            ///< transport of host memory, and dense sums use Winnow's ring
+};
+
 /// How an AllReducer works. All fields but `threads`, `residual_memory`, `stats` and `debug` must
 /// be equal on all ranks; the constructor compares them by digest. Every field can be written as
 /// text ("compressor=topk:0.01") and as an environment variable (WINNOW_COMPRESSOR=topk:0.01).
@@ -65,6 +73,8 @@ struct Options {
                            ///< collective may wait for ever
   int threads = 0;         ///< per rank. 0: its share of the cores that it may run on, or of its
                            ///< control group's quota if less; OMP_NUM_THREADS at most, 1 at least
+  Checksum checksum = Checksum::headers;  ///< "headers" or "all": 8 bytes more for each message,
+                                          ///< and a pass over it at both ends
   /// "device" or "pinned_host"; the bits are the same. Residuals of buckets in host memory always
   /// lie in host memory.
   ResidualMemory residual_memory = ResidualMemory::device;

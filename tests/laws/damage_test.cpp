@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Law 7: a message that loses its end on the way is noticed, whatever it carries.
+// Messages that are damaged on the way are noticed: those that lose their end, whatever they carry,
+// and every flipped bit, of those with a header and, with checksum=all, of all.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -16,21 +17,35 @@
 namespace winnow::tests {
 namespace {
 
-/// Cuts the last word off the message that it sends as number `victim`.
-class CuttingTransport final : public ForwardingTransport {
+enum class Fault { cut, flipped };
+
+/// Damages the message that it sends as number `victim`: cuts its last word off, or flips a bit.
+class DamagingTransport final : public ForwardingTransport {
  public:
-  using ForwardingTransport::ForwardingTransport;
+  DamagingTransport(std::shared_ptr<Transport> inner, Fault fault)
+      : ForwardingTransport(std::move(inner)), fault_(fault) {}
   void send(std::span<const std::byte> message, int peer) override {
-    const bool cut = victim >= 0 && sent_++ == victim && message.size() >= sizeof(float);
-    has_cut |= cut;
-    ForwardingTransport::send(cut ? message.first(message.size() - sizeof(float)) : message, peer);
+    if (victim < 0 || sent_++ != victim || message.size() < sizeof(float)) {
+      ForwardingTransport::send(message, peer);
+      return;
+    }
+    has_damaged = true;
+    if (fault_ == Fault::cut) {
+      ForwardingTransport::send(message.first(message.size() - sizeof(float)), peer);
+      return;
+    }
+    auto& damaged = copies_.make(message.begin(), message.end());
+    damaged[message.size() / 2] ^= std::byte{1};
+    ForwardingTransport::send(damaged, peer);
   }
 
   int victim = -1;
-  bool has_cut = false;
+  bool has_damaged = false;
 
  private:
+  Fault fault_;
   int sent_ = 0;
+  Kept<std::vector<std::byte>> copies_;
 };
 
 struct Case {
@@ -40,19 +55,18 @@ struct Case {
 
 class Damage : public testing::TestWithParam<Case> {};
 
-// Each message of rank 0 in turn. Whoever notices aborts, so rank 0 learns of it in the same call
-// or in the next.
-TEST_P(Damage, AMessageCutShortIsAnError) {
-  const Options options =
-      Options::parse(std::string(GetParam().options) + " min_bytes=0 deadline=60");
+/// Damages each message of rank 0 in turn. Whoever notices aborts, so rank 0 learns of it in the
+/// same call or in the next.
+void damage(const Options& options, Fault fault) {
   const std::vector<Parameter> parameters = {{1, 3000}, {2, 700}};
-  constexpr int kMessages = 24;  // more than rank 0 sends in a call
-  int cuts = 0, worlds = 0;      // of rank 0, if it runs in this process
+  constexpr int kMessages = 16;  // as many as rank 0 of four sends in a call, and more
+  int found = 0, worlds = 0;     // of rank 0, if it runs in this process
   for (int victim = 0; victim < kMessages; ++victim) {
     Kept<TestBucket> buckets;
+    Kept<std::shared_ptr<DamagingTransport>> transports;  // peers may read their copies
     run_worlds(options.schedule, [&](const std::shared_ptr<Transport>& world) {
-      if (world->size() == 1) return;
-      const auto transport = std::make_shared<CuttingTransport>(world);
+      if (world->size() == 1 || world->size() > 4) return;
+      const auto transport = transports.make(std::make_shared<DamagingTransport>(world, fault));
       Reducer reducer(transport, options);
       TestBucket& bucket = buckets.make(parameters);
       bucket.fill(Kind::normal, world->rank(), 0);
@@ -72,12 +86,34 @@ TEST_P(Damage, AMessageCutShortIsAnError) {
         }
         transport->victim = -1;
       }
-      if (!transport->has_cut) return;
+      if (!transport->has_damaged) return;
       EXPECT_TRUE(failed) << "message " << victim << " of " << world->size() << " ranks";
-      ++cuts;
+      ++found;
     });
   }
-  EXPECT_TRUE(worlds == 0 || cuts > 0);
+  EXPECT_TRUE(worlds == 0 || found > 0);
+}
+
+Options options_of(const Case& test) {
+  return Options::parse(std::string(test.options) + " min_bytes=0 deadline=60");
+}
+
+TEST_P(Damage, AMessageCutShortIsAnError) {
+  damage(options_of(GetParam()), Fault::cut);
+}
+
+TEST_P(Damage, AFlippedBitIsAnErrorWhereEveryByteIsChecked) {
+  Options options = options_of(GetParam());
+  options.checksum = Checksum::all;
+  damage(options, Fault::flipped);
+}
+
+TEST(DamageOfWhatIsCompressed, AFlippedBitIsAnError) {
+  for (const char* schedule : {"gather", "balanced", "doubling"}) {
+    SCOPED_TRACE(schedule);
+    damage({.compressor = "topk:0.01", .schedule = schedule, .min_bytes = 0, .deadline = 60},
+           Fault::flipped);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

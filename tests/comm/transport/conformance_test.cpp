@@ -16,6 +16,7 @@
 #include <winnow/conformance/transport.hpp>
 #include <winnow/error.hpp>
 
+#include "comm/transport/bridge/checked.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 
 namespace winnow {
@@ -144,6 +145,27 @@ conformance::World world_with(Fault fault) {
 
 const bool kRegistered =
     conformance::register_transport("OutsideTransport", world_with(Fault::none));
+
+/// A transport that checks every byte, and what it lies over.
+struct Checking {
+  explicit Checking(std::unique_ptr<Transport> over)
+      : inner(std::move(over)), outer(comm::checked(*inner)) {}
+  std::unique_ptr<Transport> inner, outer;
+};
+
+const bool kCheckedRegistered = conformance::register_transport(
+    "CheckedTransport", {.rank_counts =
+                             [] {
+                               return std::vector{1, 2, 3, 5};
+                             },
+                         .run = conformance::on_threads([](int ranks) {
+                           std::vector<std::shared_ptr<Transport>> made;
+                           for (auto& transport : local_transports(ranks)) {
+                             const auto both = std::make_shared<Checking>(std::move(transport));
+                             made.emplace_back(both, both->outer.get());
+                           }
+                           return made;
+                         })});
 
 /// How many expectations of a check fail, exceptions included.
 int failures_of(std::string_view name, const conformance::World& world) {

@@ -1,0 +1,221 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/bridge/checked.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/fifo.hpp"
+#include "comm/transport/ticket_queue.hpp"
+#include "kernels/arithmetic/checksum.hpp"
+#include "kernels/exec/keep_for_ever.hpp"
+
+namespace winnow::comm {
+namespace {
+
+/// Of message `number` between two ranks. Every change of one word changes it.
+std::uint64_t checksum_of(std::span<const std::byte> message, std::uint64_t number) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+  std::uint64_t sum = (number + 1) * kOdd + message.size();
+  const std::size_t whole = message.size() / kWord;
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < whole; ++i) {
+    std::memcpy(&word, message.data() + i * kWord, kWord);
+    sum += kernels::sum_of_pair(i, word);
+  }
+  word = 0;
+  if (message.size() > whole * kWord)
+    std::memcpy(&word, message.data() + whole * kWord, message.size() - whole * kWord);
+  return sum + kernels::sum_of_pair(whole, word);
+}
+
+/// A message under way, and its checksum. The transport below reads and writes them.
+struct Checked {
+  std::span<const std::byte> message;  // or the receive buffer
+  std::uint64_t* message_bytes;        // where to store the received size, or null
+  std::uint64_t number;                // of the messages between the two ranks
+  int peer;
+  bool is_send;
+  std::uint64_t bytes, sum, sum_bytes;
+};
+
+class CheckedTransport final : public Transport {
+ public:
+  explicit CheckedTransport(Transport& inner)
+      : inner_(inner),
+        sent_(static_cast<std::size_t>(inner.size())),
+        received_(static_cast<std::size_t>(inner.size())) {}
+  ~CheckedTransport() override {
+    // After a failure the transport below may still use them.
+    for (; !under_way_.empty(); under_way_.pop())
+      kernels::keep_for_ever(under_way_.front().release());
+  }
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  int node() const override { return inner_.node(); }
+  bool sizes_travel() const override { return inner_.sizes_travel(); }
+  bool allows_threads() const override { return inner_.allows_threads(); }
+
+  void send(std::span<const std::byte> message, int peer) override {
+    expect_peer(peer, rank(), size());
+    failure_.expect_usable();
+    Checked& checked = add({.message = message,
+                            .message_bytes = nullptr,
+                            .number = sent_[static_cast<std::size_t>(peer)]++,
+                            .peer = peer,
+                            .is_send = true,
+                            .bytes = 0,
+                            .sum = 0,
+                            .sum_bytes = 0});
+    inner_.send(message, peer);
+    inner_.send(std::as_bytes(std::span(&checked.sum, 1)), peer);
+    bytes_sent_ += message.size();
+  }
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
+    expect_peer(peer, rank(), size());
+    failure_.expect_usable();
+    Checked& checked = add({.message = buffer,
+                            .message_bytes = message_bytes,
+                            .number = received_[static_cast<std::size_t>(peer)]++,
+                            .peer = peer,
+                            .is_send = false,
+                            .bytes = 0,
+                            .sum = 0,
+                            .sum_bytes = 0});
+    inner_.recv(buffer, peer, &checked.bytes);
+    inner_.recv(std::as_writable_bytes(std::span(&checked.sum, 1)), peer, &checked.sum_bytes);
+  }
+  Ticket start(const Exec& exec) override {
+    failure_.expect_usable();
+    for (; started_ != under_way_.end(); ++started_) {
+      Checked& checked = *under_way_[started_];
+      if (checked.is_send) checked.sum = checksum_of(checked.message, checked.number);
+    }
+    const Ticket ticket = inner_.start(exec);
+    starts_.push({.end = started_, .inner = ticket});
+    return {starts_.last()};
+  }
+  void wait(Ticket ticket, Deadline deadline) override {
+    failure_.expect_usable();
+    starts_.expect_started(ticket);
+    if (ticket.number <= starts_.completed()) return;
+    guarded([&] { inner_.wait(starts_[ticket.number].inner, deadline); });
+    check(ticket);
+  }
+  bool test(Ticket ticket, Deadline deadline) override {
+    failure_.expect_usable();
+    starts_.expect_started(ticket);
+    if (ticket.number <= starts_.completed()) return true;
+    bool done = false;
+    guarded([&] { done = inner_.test(starts_[ticket.number].inner, deadline); });
+    if (!done) return false;
+    check(ticket);
+    return true;
+  }
+  void progress() override {
+    guarded([&] { inner_.progress(); });
+  }
+  void abort(std::string_view reason) noexcept override {
+    failure_.keep(abort_text(reason));
+    inner_.abort(reason);
+  }
+
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override {
+    Transport::all_reduce(exec, elements, op, deadline);
+    const std::uint64_t mine = checksum_of(elements.bytes(), 0);
+    results_.resize(static_cast<std::size_t>(size()));
+    all_gather(exec, std::as_bytes(std::span(&mine, 1)),
+               std::as_writable_bytes(std::span(results_)), deadline);
+    for (std::size_t peer = 0; peer < results_.size(); ++peer) {
+      if (results_[peer] != mine) {
+        fail("rank " + std::to_string(peer) + " holds another result of a dense allreduce");
+      }
+    }
+  }
+
+ private:
+  struct Started {
+    std::uint64_t end;  // number of the message after its last
+    Ticket inner;
+  };
+
+  /// Runs `call` on the transport below, whose failure is this one's.
+  template <class Call>
+  void guarded(const Call& call) {
+    try {
+      call();
+    } catch (const CommError& error) {
+      failure_.keep(error.what());
+      throw;
+    }
+  }
+
+  Checked& add(const Checked& checked) {
+    std::unique_ptr<Checked> slot;
+    if (idle_.empty()) {
+      slot = std::make_unique<Checked>();
+      idle_.reserve(under_way_.end() - under_way_.begin() +
+                    1);  // so that it takes all of them back
+    } else {
+      slot = std::move(idle_.back());
+      idle_.pop_back();
+    }
+    *slot = checked;
+    under_way_.extend();
+    return *(under_way_[under_way_.end() - 1] = std::move(slot));
+  }
+
+  /// Checks what has arrived with starts up to this one.
+  void check(Ticket ticket) {
+    const std::uint64_t end = starts_[ticket.number].end;
+    for (; under_way_.begin() != end; under_way_.pop()) {
+      Checked& checked = *under_way_.front();
+      if (!checked.is_send) check(checked);
+      idle_.push_back(std::move(under_way_.front()));
+    }
+    starts_.retire(ticket.number, [](const Started&) { return true; });
+  }
+  void check(const Checked& checked) {
+    const std::string from = "message from rank " + std::to_string(checked.peer);
+    if (checked.sum_bytes != sizeof(checked.sum)) {
+      fail(usage_reason(from + ": no checksum follows it; all ranks must set the same options"));
+    }
+    if (checked.bytes > checked.message.size() ||
+        checksum_of(checked.message.first(checked.bytes), checked.number) != checked.sum) {
+      fail(from + ": its checksum is not that of its " + std::to_string(checked.bytes) + " bytes");
+    }
+    if (checked.message_bytes != nullptr) *checked.message_bytes = checked.bytes;
+  }
+  [[noreturn]] void fail(const std::string& why) {
+    failure_.keep("rank " + std::to_string(rank()) + ": " + why);
+    inner_.abort(why);
+    throw CommError(failure_.why());
+  }
+
+  Transport& inner_;
+  FailureLatch failure_;
+  std::vector<std::uint64_t> sent_, received_;  // messages, by peer
+  Fifo<std::unique_ptr<Checked>> under_way_;
+  std::uint64_t started_ = 0;  // number of the first message that no start has taken
+  TicketQueue<Started> starts_;
+  std::vector<std::unique_ptr<Checked>> idle_;
+  std::vector<std::uint64_t> results_;  // by rank
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> checked(Transport& inner) {
+  WINNOW_EXPECTS(inner.takes(Place::cpu),
+                 "checksum=all needs a transport that takes host memory: NCCL's does not");
+  return std::make_unique<CheckedTransport>(inner);
+}
+
+}  // namespace winnow::comm
