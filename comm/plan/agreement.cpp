@@ -70,12 +70,12 @@ std::string agree(Transport& world, const Exec& exec, Header mine, std::string_v
   }
   if (!refusal.empty()) return std::string(refusal);
   for (std::size_t peer = 0; peer < size; ++peer) {
-    const std::string text = "rank " + std::to_string(peer);
+    std::string text = "rank " + std::to_string(peer);
     if ((all[peer].flags & Header::kRefused) != 0)
-      return text + " refuses this bucket; its own error says why";
+      return text.append(" refuses this bucket; its own error says why");
     const std::string differs = difference(mine, all[peer]);
-    if (!differs.empty())
-      return text + " differs from rank " + std::to_string(self) + " in " + differs;
+    if (differs.empty()) continue;
+    return text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;
   }
   return {};
 }

@@ -37,6 +37,7 @@ bool winnow::tests::stop_failing() {
   return failed;
 }
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   return fails() ? nullptr : ::memalign(alignment, bytes);
 }

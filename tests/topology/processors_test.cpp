@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 /// Control groups as the kernel shows them, in a folder of their own.
 class ControlGroups : public testing::Test {
  protected:
-  ~ControlGroups() override { fs::remove_all(root_); }
+  void TearDown() override { fs::remove_all(root_); }
 
   void write(const fs::path& file, const std::string& text) {
     fs::create_directories((root_ / file).parent_path());

@@ -3,6 +3,7 @@
 // The caller's view besides the laws: plans, exemptions, switches, wrong use, Stats.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
