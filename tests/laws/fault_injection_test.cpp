@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "kernels/half.hpp"
-#include "tests/harness/failing_memory.hpp"
 #include "tests/harness/forwarding_transport.hpp"
-#include "tests/harness/kept.hpp"
 #include "tests/harness/ranks.hpp"
+#include "tests/laws/failing_memory.hpp"
+#include "tests/laws/kept.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "tests/harness/forwarding_transport.hpp"
-#include "tests/harness/kept.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/laws/kept.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {

@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/harness/failing_memory.hpp"
+#include "tests/laws/failing_memory.hpp"
 
 #include <malloc.h>
 
