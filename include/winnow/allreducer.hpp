@@ -89,9 +89,9 @@ class Work {
 /// (a bucket with a wrong input always counts as new).
 /// - UsageError, on every rank, and afterwards as after a CommError: some ranks know the bucket and
 /// others do not, or they call known buckets in different order. A rank to which the bucket is new
-/// says what it called and keeps bucket and residuals. Dense buckets of one size are not told
-/// apart, messages of unequal sizes end as a CommError where sizes do not travel or a CUDA graph
-/// could be captured, and a native collective may wait until the deadline.
+/// says what it called, and keeps bucket and residuals. Dense buckets of one size are not told
+/// apart; and it is a CommError, perhaps at the deadline, in native collectives, in stream-ordered
+/// calls and where sizes do not travel.
 /// - CommError: the ranks cannot finish. The bucket then reads zero and its content is in the
 /// residuals. Exception: the collective works in place on adjacent tensors that travel dense, so
 /// their gradients are lost unless all of them have an input or 16 bits. Ranks that had finished

@@ -16,7 +16,8 @@ class Error : public std::runtime_error {
 };
 
 /// The caller's fault: a bad option, a bucket that differs between ranks, a wrong count.
-/// The gradient and the residual are as they were before the call.
+/// The gradient and the residual are as they were before the call, unless ranks are in the middle
+/// of different calls; see AllReducer.
 class UsageError : public Error {
  public:
   using Error::Error;
