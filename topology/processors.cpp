@@ -85,7 +85,7 @@ Processors Processors::of_this_process() {
   if (::sched_getaffinity(0, sizeof(set), &set) == 0) {
     mine.cores = CPU_COUNT(&set);
     for (int core = 0; core < CPU_SETSIZE; ++core) {
-      if (CPU_ISSET(core, &set)) mine.cores_id += " " + std::to_string(core);
+      if (CPU_ISSET(core, &set)) mine.cores_id.append(" ").append(std::to_string(core));
     }
   } else {
     mine.cores = std::max(1, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
@@ -93,7 +93,7 @@ Processors Processors::of_this_process() {
   mine.read_quota("/sys/fs/cgroup", "/proc/self/cgroup");
   struct stat space = {};  // of names: each container may call its group "/"
   if (::stat("/proc/self/ns/cgroup", &space) == 0)
-    mine.quota_id += " " + std::to_string(space.st_ino) + " " + machine;
+    mine.quota_id.append(" ").append(std::to_string(space.st_ino)).append(" ").append(machine);
   mine.wanted = threads_wanted(std::getenv("OMP_NUM_THREADS"));
   return mine;
 }
