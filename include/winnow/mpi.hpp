@@ -34,8 +34,7 @@ enum class MpiMemory : std::uint8_t {
 /// size without asking the receiver first; other networks have other thresholds. node() is the
 /// lowest rank with this one's processor name on this machine. Throws CommError if the ranks have
 /// not met when the deadline passes; `communicator` then still serves, but not for all of them.
-/// Needs MPI_THREAD_SERIALIZED if different threads
-/// call it. Errors carry MPI's code and text.
+/// Needs MPI_THREAD_SERIALIZED if different threads call it. Errors carry MPI's code and text.
 ///
 /// abort() reaches peers in wait() and at the start of all_reduce(); a peer inside MPI_Allreduce
 /// stays there. Only the receiver sees that a message was too long, and should abort. Destroy the

@@ -19,7 +19,7 @@
 namespace winnow::kernels {
 namespace {
 
-constexpr int kPolls = 5000;  // of 20 to 50 ns each, before a thread sleeps
+constexpr int kPolls = 5000;  // of some 10 to 50 ns each, before a thread sleeps
 
 void pause() {
 #if defined(__SSE2__)

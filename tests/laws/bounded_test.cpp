@@ -7,10 +7,10 @@
 #include <limits>
 #include <string>
 
-#include "tests/harness/count_allocations.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/recorded_writes.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/harness/thread_allocations.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {

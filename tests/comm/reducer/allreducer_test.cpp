@@ -345,7 +345,7 @@ void reduce_from(AllReducer& reducer, std::size_t first, std::size_t count) {
             std::vector<float>(values.size(), static_cast<float>(reducer.transport().size())));
 }
 
-TEST(Forget, TheBucketsThatAreCalledLeastOftenWhenThereAreTooMany) {
+TEST(Forget, TheBucketsCalledLeastRecentlyWhenThereAreTooMany) {
   constexpr std::size_t kParameters = 4000;
   // 65536 segments, and four for each parameter.
   constexpr std::size_t kKept = 65536 / kParameters + 4;

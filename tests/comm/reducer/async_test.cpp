@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/harness/count_allocations.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
+#include "tests/harness/thread_allocations.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {

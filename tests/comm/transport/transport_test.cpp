@@ -9,8 +9,8 @@
 #include <winnow/conformance/transport.hpp>
 #include <winnow/error.hpp>
 
-#include "tests/harness/count_allocations.hpp"
 #include "tests/harness/ranks_world.hpp"
+#include "tests/harness/thread_allocations.hpp"
 
 namespace winnow {
 namespace {

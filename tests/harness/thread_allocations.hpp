@@ -6,9 +6,14 @@
 
 namespace winnow::tests {
 
+// What a thread allocates. A test that links thread_allocations.cpp replaces operator new and
+// aligned_alloc in its whole binary.
+
+/// How often this thread has called operator new.
+std::uint64_t thread_allocations();
+
 /// Lets allocation number `n` of this thread from now on, counted from 0, fail by std::bad_alloc:
-/// those of operator new and of a Workspace. A test that links failing_memory.cpp replaces operator
-/// new and aligned_alloc in its whole binary.
+/// those of operator new and of a Workspace.
 void fail_allocation(std::uint64_t n);
 /// Lets none fail any more. Returns whether one has.
 bool stop_failing();

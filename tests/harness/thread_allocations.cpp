@@ -1,13 +1,23 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/harness/count_allocations.hpp"
+#include "tests/harness/thread_allocations.hpp"
+
+#include <malloc.h>
 
 #include <cstdlib>
 #include <new>
 
 namespace {
 
-thread_local std::uint64_t allocations = 0;
+thread_local std::uint64_t allocations = 0, left = 0;
+thread_local bool armed = false, failed = false;
+
+bool fails() {
+  if (!armed || left-- != 0) return false;
+  armed = false;
+  failed = true;
+  return true;
+}
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
   ++allocations;
@@ -20,6 +30,22 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 
 std::uint64_t winnow::tests::thread_allocations() {
   return allocations;
+}
+
+void winnow::tests::fail_allocation(std::uint64_t n) {
+  left = n;
+  failed = false;
+  armed = true;
+}
+
+bool winnow::tests::stop_failing() {
+  armed = false;
+  return failed;
+}
+
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's are reserved
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  return fails() ? nullptr : ::memalign(alignment, bytes);
 }
 
 // The array and nothrow forms call these.
