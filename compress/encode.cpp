@@ -135,13 +135,12 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
 
   const kernels::Stopwatch watch(job.encode_seconds);
   sort_by_owner(exec, part, list, sorted);
-  Header header = job.header;
   for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
     if (owner == part.self) continue;
+    const Header header = part.of_owner(job.header, owner);
     const std::size_t begin = sorted.begin[owner], size = sorted.begin[owner + 1] - begin;
     const auto local = sorted.local.subspan(begin, size);
     const auto value = sorted.value.subspan(begin, size);
-    header.count = part.partition.local_count(owner);
     const MessageView sealed =
         seal_list(exec, codings, part.variable_k,
                   {header, key_of(job, owner), local, value, {.results = results}, out.status},
@@ -181,8 +180,7 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   const kernels::Stopwatch watch(job.encode_seconds);
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     const bool own = owner == part.self;
-    Header header = job.header;
-    header.count = part.partition.local_count(owner);
+    Header header = part.of_owner(job.header, owner);
     header.k = k_of(owner);
     Taken taken{.owner = owner, .index = draw(exec, codings, header, own ? own_room : room)};
     if (own) {
@@ -246,10 +244,10 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
                                     .not_finite = acc_not_finite.data()});
   out.kept = part.k;
   const kernels::Stopwatch watch(job.encode_seconds);
-  Header header = job.header;
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     if (owner == part.self) continue;
-    header.count = header.k = part.partition.local_count(owner);
+    Header header = part.of_owner(job.header, owner);
+    header.k = header.count;
     const MessageView sealed =
         seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite}, out.status);
     if (out.opened != nullptr) *out.opened = sealed;

@@ -44,7 +44,7 @@ struct Header {
   std::uint64_t call = 0;    ///< calls that the sender made before this one
   std::uint64_t count = 0;   ///< positions that the index part may name
   std::uint64_t k = 0;       ///< elements carried
-  std::uint32_t epoch = 0;   ///< raised when the group of ranks changes
+  std::uint32_t owner = 0;   ///< whose positions a contribution, sum or support names
   std::uint16_t part = 0;    ///< which part of the bucket
   std::uint8_t index_coding = 0;
   std::uint8_t value_coding = 0;  ///< id, and above its 4 bits log2(block) - 5 or 0

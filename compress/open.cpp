@@ -99,7 +99,6 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
     fail_usage("rank " + std::to_string(sender) + " and this rank differ in " + std::string(what) +
                " (" + hex(theirs) + " there, " + hex(ours) + " here): " + std::string(advice));
   };
-  differ("epoch", header.epoch, expected.epoch, "the group of ranks changed on one of them alone");
   differ("the digest of their options", header.digest, expected.digest,
          "give every rank the same Options");
   differ("the bucket", header.bucket, expected.bucket,
@@ -128,13 +127,15 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
   }
   const Shape shape = check_sound(exec, message, header, codings, sender);
   check_same_call(header, expected.header, sender);
-  if (header.kind != expected.header.kind || header.count != expected.header.count ||
-      header.k < least_k || header.k > most_k) {
-    refuse(sender, "it is of kind " + std::to_string(static_cast<int>(header.kind)) + " with k " +
+  if (header.kind != expected.header.kind || header.owner != expected.header.owner ||
+      header.count != expected.header.count || header.k < least_k || header.k > most_k) {
+    refuse(sender, "it is of kind " + std::to_string(static_cast<int>(header.kind)) +
+                       " for owner " + std::to_string(header.owner) + " with k " +
                        std::to_string(header.k) + " of count " + std::to_string(header.count) +
                        ", where kind " + std::to_string(static_cast<int>(expected.header.kind)) +
-                       " with k " + (least_k < most_k ? "up to " : "") + std::to_string(most_k) +
-                       " of count " + std::to_string(expected.header.count) + " is expected");
+                       " for owner " + std::to_string(expected.header.owner) + " with k " +
+                       (least_k < most_k ? "up to " : "") + std::to_string(most_k) + " of count " +
+                       std::to_string(expected.header.count) + " is expected");
   }
   refuse(sender, "its index part is not " + std::string(shape.coding->name) + " of " +
                      std::to_string(header.k) + " ascending positions below " +

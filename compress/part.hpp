@@ -98,6 +98,12 @@ struct Part {
   std::uint64_t most_for(std::uint32_t owner) const {
     return drawn ? owner_k[owner] : std::min(most_k, partition.local_count(owner));
   }
+  /// `header` for a message of `owner`'s positions; its k is left as it is.
+  Header of_owner(Header header, std::uint32_t owner) const {
+    header.owner = owner;
+    header.count = partition.local_count(owner);
+    return header;
+  }
   /// The expectation of a message whose header, but for k, is this one.
   Expected expect(const Header& header) const {
     return variable_k ? Expected::at_most(header) : Expected(header);

@@ -93,8 +93,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice
   owned.touched = {touched, sum};
   owned.chosen = {list.index, list.value};
   const kernels::Stopwatch watch(job.encode_seconds);
-  Header header = job.header;
-  header.count = part.partition.local_count(part.self);
+  const Header header = part.of_owner(job.header, part.self);
   const MessageView sealed = seal_list(
       exec, codings, part.variable_k,
       {header, job.random, list.index, list.value, {.results = owned.results.first(results)}}, out);
@@ -117,8 +116,7 @@ std::span<std::byte> encode_known_sums(const Exec& exec, const Codings& codings,
     if (owned.drawn.empty()) clear_own_gaps(exec, part, owned.left);  // a sign, say, is never 0
   }
   const kernels::Stopwatch watch(job.encode_seconds);
-  Header header = job.header;
-  header.count = part.partition.local_count(part.self);
+  Header header = part.of_owner(job.header, part.self);
   header.k = owned.acc.size();
   clear_poisoned(exec, header, owned.not_finite, owned.left);
   (void)seal_values(exec, codings,

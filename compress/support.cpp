@@ -25,8 +25,9 @@ kernels::PlacedTerms no_terms(const Exec& exec, std::size_t owners) {
   return kernels::place_terms(exec, terms);
 }
 
-/// The header of a message that carries `count` values, of as many positions.
-Header whole(Header header, std::uint64_t count) {
+/// The header of a message that carries `count` values, at as many positions of an owner.
+Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
+  header.owner = owner;
   header.count = header.k = count;
   return header;
 }
@@ -86,8 +87,7 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
     at += piece.own_k;
   }
   const kernels::Stopwatch watch(job.encode_seconds);
-  Header header = job.header;
-  header.count = part.partition.local_count(part.self);
+  Header header = part.of_owner(job.header, part.self);
   header.k = part.owner_k[part.self];
   if (draws()) draw(exec, codings_, header, index);
   (void)seal(exec, header, index, out, codings_.without_values(), {.results = results.first(end)});
@@ -102,7 +102,8 @@ void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned
   kernels::take_owned(exec, residuals, taken.value);  // now all memory has been taken
   if (out.empty()) return;
   kernels::copy(exec, missed, taken.value);
-  seal_values(exec, codings_, {whole(job.header, missed.size()), job.random, {}, missed}, out);
+  const Header header = whole(job.header, taken.owner, missed.size());
+  seal_values(exec, codings_, {header, job.random, {}, missed}, out);
   residuals.values.value = missed;
   kernels::store_owned(exec, residuals);
 }
@@ -125,8 +126,8 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   }
   const kernels::Stopwatch watch(job.encode_seconds);
   clear_poisoned(exec, {}, not_finite, out.sum);
-  seal_values(exec, codings_,
-              {whole(job.header, out.sum.size()), job.random, {}, out.sum, {.words = not_finite}},
+  const Header header = whole(job.header, job.part.self, out.sum.size());
+  seal_values(exec, codings_, {header, job.random, {}, out.sum, {.words = not_finite}},
               out.message);
 }
 

@@ -25,8 +25,8 @@ void open_own(const Exchange& exchange, const Exec& exec, const Use& use) {
     const kernels::ScratchScope scope(exec);
     Header header = exchange.header;
     if (partitioned) {
+      header = part.of_owner(header, owner);
       header.kind = Header::Kind::contribution;
-      header.count = part.partition.local_count(owner);
       header.k = part.most_for(owner);
     }
     use(owner,

@@ -57,7 +57,7 @@ class Balanced {
     expected.kind = Header::Kind::sum;
     const auto incoming = workspace_.take<compress::Incoming>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
-      expected.count = local_count(owner);
+      expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
       incoming[owner] = {sums_[owner].first(received_[owner]), part_.expect(expected),
                          static_cast<int>(owner)};
@@ -84,9 +84,8 @@ class Balanced {
   /// Opens what other ranks keep of the positions that this rank sums.
   void open_contributions() {
     const Stopwatch watch(exchange_.stats.add_seconds);
-    Header expected = exchange_.header;
+    Header expected = part_.of_owner(exchange_.header, self());
     expected.kind = Header::Kind::contribution;
-    expected.count = local_count(self());
     expected.k = part_.most_for(self());
     const compress::Expected contribution = exchange_.compressor.knows_support()
                                                 ? compress::Expected(expected)

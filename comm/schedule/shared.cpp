@@ -150,7 +150,7 @@ class Shared {
     const auto incoming = workspace_.take<Incoming>(ranks_);
     for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
       const std::size_t rank = rank_of(owner);
-      expected.count = part_.partition.local_count(owner);
+      expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
       incoming[owner] = {messages_[rank].first(received_[rank]), expected, static_cast<int>(rank)};
     }
@@ -194,7 +194,8 @@ class Shared {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       if (!of_sums && rank == self_) continue;
       const auto bytes = messages_[rank].first(received_[rank]);
-      expected.count = expected.k = part_.owner_k[owner_of(of_sums ? rank : self_)];
+      expected.owner = owner_of(of_sums ? rank : self_);
+      expected.count = expected.k = part_.owner_k[expected.owner];
       if (!codings_.exact()) {
         incoming[count++] = {bytes, expected, static_cast<int>(rank)};
         continue;

@@ -207,9 +207,9 @@ class TwoLevel {
   Header header_of_outcome(std::size_t rail, std::uint32_t sender) const {
     const compress::Part& part = shards_[rail].part;
     const bool shared = inner_schedule_.partitioned;
-    Header header = exchange_.header;
+    Header header = shared ? part.of_owner(exchange_.header, sender) : exchange_.header;
     header.kind = shared ? Header::Kind::sum : Header::Kind::gradient;
-    header.count = shared ? part.partition.local_count(sender) : part.count;
+    if (!shared) header.count = part.count;
     header.k = shared ? part.owner_k[sender] : part.k;
     header.part = number_of(rail);
     const bool one = inner_schedule_.outcome == Header::Kind::partial;

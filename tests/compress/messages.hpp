@@ -47,7 +47,6 @@ inline compress::Header gradient_header(std::uint64_t count, std::uint64_t k) {
   header.call = 1000000007;
   header.count = count;
   header.k = k;
-  header.epoch = 3;
   header.part = 2;
   return header;
 }

@@ -164,6 +164,7 @@ TEST(Message, RefusesForgedHeaders) {
       {"kind 6", [](Header& h) { h.kind = Header::Kind{6}; }},
       {"is of kind 5", [](Header& h) { h.kind = Header::Kind::partial; }},
       {"is of kind 3", [](Header& h) { h.kind = Header::Kind::contribution; }},
+      {"for owner 3 with", [](Header& h) { h.owner = 3; }},
       {"is of kind 2", [](Header& h) { h.kind = Header::Kind::agreement; }},
       {"flags 0x0000000000000004", [](Header& h) { h.flags = 4; }},
       {"flags", [](Header& h) { h.flags = 0x8001; }},
@@ -230,7 +231,6 @@ TEST(Message, NamesWhatRanksDifferIn) {
        [](Header& h) { h.digest = 7; }},
       {"the bucket (", [](Header& h) { h.bucket ^= 1; }},
       {"the number of the call (", [](Header& h) { h.call += 1; }},
-      {"epoch (", [](Header& h) { h.epoch = 0; }},
       {"the part of the bucket (", [](Header& h) { h.part = 0; }},
       // Another bucket has other counts: it still is the bucket that is named.
       {"the bucket (", [](Header& h) { h.bucket ^= 1, h.count = 77, h.k = 3; }},

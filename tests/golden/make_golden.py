@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
-CALL, PART = 1000000007, 2
+CALL, OWNER, PART = 1000000007, 3, 2
 
 
 def padded(data: bytes) -> bytes:
@@ -156,7 +156,7 @@ class Header(NamedTuple):
     flags: int
     count: int
     k: int
-    epoch: int = 3
+    owner: int = 0
     part: int = PART
     index_coding: int = 0
     value_coding: int = 0
@@ -164,7 +164,7 @@ class Header(NamedTuple):
     def packed(self, number: int) -> bytes:
         return struct.pack(
             "<4sBBHQQQQQIHBBQ", b"WNNW", 1, self.kind, self.flags, 0x0123456789ABCDEF,
-            0xFEDCBA9876543210, CALL, self.count, self.k, self.epoch, self.part,
+            0xFEDCBA9876543210, CALL, self.count, self.k, self.owner, self.part,
             self.index_coding, self.value_coding, number)
 
 
@@ -179,13 +179,15 @@ def message(kind: int, flags: int, count: int, index: list[int], values: Values,
     everything = k == count
     assert everything or len(index) == k
     number, positions = index_part(count, list(range(k)) if everything else index, index_coding)
-    header = Header(kind, flags, count, k, index_coding=number, value_coding=values.id())
+    owner = OWNER if kind in (CONTRIBUTION, SUM) else 0
+    header = Header(kind, flags, count, k, owner, index_coding=number, value_coding=values.id())
     return with_checksum(header, positions + values.part())
 
 
 def support(flags: int, count: int, index: list[int], index_coding=None) -> bytes:
     number, positions = index_part(count, index, index_coding)
-    return with_checksum(Header(SUPPORT, flags, count, len(index), index_coding=number), positions)
+    return with_checksum(
+        Header(SUPPORT, flags, count, len(index), OWNER, index_coding=number), positions)
 
 
 def bits(value: float) -> int:
@@ -206,8 +208,8 @@ POISON, REFUSED = 1, 2
 BF16 = [0x3FC0, 0xC020, 0x8000, 0x0001, 0x7F7F, 0xFF80, 0x3EAB]
 FP16 = [0x3E00, 0xC100, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x3555, 0x7C00, 0xFFFF]
 GOLDEN = {
-    "agreement": with_checksum(Header(AGREEMENT, 0, 25600000, 256000, epoch=0, part=0)),
-    "agreement_refused": with_checksum(Header(AGREEMENT, REFUSED, 0, 0, epoch=0, part=0)),
+    "agreement": with_checksum(Header(AGREEMENT, 0, 25600000, 256000, part=0)),
+    "agreement_refused": with_checksum(Header(AGREEMENT, REFUSED, 0, 0, part=0)),
     "nothing_kept": message(GRADIENT, 0, 10, [], float32([])),
     "everything_kept": message(GRADIENT, 0, 3, [], float32([bits(1.0), bits(-0.0), 1])),
     "raw32": message(GRADIENT, 0, 1000, [999], float32(ramp(1))),

@@ -1,11 +1,16 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Messages that are damaged on the way are noticed: those that lose their end, whatever they carry,
-// and every flipped bit, of those with a header and, with checksum=all, of all.
+// every flipped bit, of those with a header and, with checksum=all, of all, and those that reach
+// another owner than theirs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/harness/forwarding_transport.hpp"
@@ -17,16 +22,29 @@
 namespace winnow::tests {
 namespace {
 
-enum class Fault { cut, flipped };
+enum class Fault { cut, flipped, misdirected };
 
-/// Damages the message that it sends as number `victim`: cuts its last word off, or flips a bit.
+/// Damages the message that it sends as number `victim`: cuts its last word off, flips a bit, or
+/// exchanges it with the next, which another rank is to get.
 class DamagingTransport final : public ForwardingTransport {
  public:
   DamagingTransport(std::shared_ptr<Transport> inner, Fault fault)
       : ForwardingTransport(std::move(inner)), fault_(fault) {}
   void send(std::span<const std::byte> message, int peer) override {
+    if (held_) {
+      const auto [held, held_peer] = *std::exchange(held_, std::nullopt);
+      const bool exchanges = held_peer != peer && !std::ranges::equal(held, message);
+      has_damaged |= exchanges;
+      ForwardingTransport::send(exchanges ? message : held, held_peer);
+      ForwardingTransport::send(exchanges ? held : message, peer);
+      return;
+    }
     if (victim < 0 || sent_++ != victim || message.size() < sizeof(float)) {
       ForwardingTransport::send(message, peer);
+      return;
+    }
+    if (fault_ == Fault::misdirected) {
+      held_ = {message, peer};
       return;
     }
     has_damaged = true;
@@ -39,12 +57,21 @@ class DamagingTransport final : public ForwardingTransport {
     ForwardingTransport::send(damaged, peer);
   }
 
+  Ticket start(const Exec& exec) override {
+    if (held_) {  // there was no next one in its round
+      ForwardingTransport::send(held_->first, held_->second);
+      held_.reset();
+    }
+    return ForwardingTransport::start(exec);
+  }
+
   int victim = -1;
   bool has_damaged = false;
 
  private:
   Fault fault_;
   int sent_ = 0;
+  std::optional<std::pair<std::span<const std::byte>, int>> held_;
   Kept<std::vector<std::byte>> copies_;
 };
 
@@ -58,7 +85,8 @@ class Damage : public testing::TestWithParam<Case> {};
 /// Damages each message of rank 0 in turn. Whoever notices aborts, so rank 0 learns of it in the
 /// same call or in the next.
 void damage(const Options& options, Fault fault) {
-  const std::vector<Parameter> parameters = {{1, 3000}, {2, 700}};
+  std::vector<Parameter> parameters = {{1, 3000}, {2, 700}};
+  if (fault == Fault::misdirected) parameters = {{1, 3072}, {2, 1024}};  // owners are alike
   constexpr int kMessages = 16;  // as many as rank 0 of four sends in a call, and more
   int found = 0, worlds = 0;     // of rank 0, if it runs in this process
   for (int victim = 0; victim < kMessages; ++victim) {
@@ -113,6 +141,16 @@ TEST(DamageOfWhatIsCompressed, AFlippedBitIsAnError) {
     SCOPED_TRACE(schedule);
     damage({.compressor = "topk:0.01", .schedule = schedule, .min_bytes = 0, .deadline = 60},
            Fault::flipped);
+  }
+}
+
+// Owners expect as many of as many positions, so nothing but the owner in the header tells.
+TEST(DamageOfContributions, AnotherOwnersIsAnError) {
+  for (const char* options :
+       {"schedule=balanced compressor=topk:0.01", "schedule=balanced compressor=randomk:0.25",
+        "schedule=balanced compressor=int8", "schedule=shared compressor=topk:0.0625,int8"}) {
+    SCOPED_TRACE(options);
+    damage(Options::parse(std::string(options) + " min_bytes=0 deadline=60"), Fault::misdirected);
   }
 }
 

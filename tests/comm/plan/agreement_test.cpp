@@ -45,7 +45,6 @@ class OtherSays final : public Transport {
 /// The header of the golden agreement message.
 Header first_call() {
   Header header = gradient_header(25600000, 256000);
-  header.epoch = 0;
   header.part = 0;
   return header;
 }
