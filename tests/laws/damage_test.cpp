@@ -32,7 +32,8 @@ class DamagingTransport final : public ForwardingTransport {
       : ForwardingTransport(std::move(inner)), fault_(fault) {}
   void send(std::span<const std::byte> message, int peer) override {
     if (held_) {
-      const auto [held, held_peer] = *std::exchange(held_, std::nullopt);
+      const auto [held, held_peer] = *held_;
+      held_.reset();
       const bool exchanges = held_peer != peer && !std::ranges::equal(held, message);
       has_damaged |= exchanges;
       ForwardingTransport::send(exchanges ? message : held, held_peer);
