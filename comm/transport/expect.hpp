@@ -8,12 +8,13 @@
 
 namespace winnow::comm {
 
-// Checks that every transport makes first; each throws UsageError.
+// Checks that every transport makes first; each throws UsageError. libwinnow_mpi uses the first
+// two.
 
 /// `peer` is a rank of `size`, and not `rank`.
-void expect_peer(int peer, int rank, int size);
+[[gnu::visibility("default")]] void expect_peer(int peer, int rank, int size);
 /// `ticket` is one of the `started` that start() has returned.
-void expect_started(Ticket ticket, std::uint64_t started);
+[[gnu::visibility("default")]] void expect_started(Ticket ticket, std::uint64_t started);
 /// An all-gather of `mine` bytes from each of `ranks` ranks fills `all`.
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks);
 

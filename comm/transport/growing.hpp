@@ -12,7 +12,7 @@ namespace winnow::comm {
 /// written, and read while they still arrive. On the wire they look like any other, so each end may
 /// use this or not. The counts are accessed only within calls of the transport; they must live
 /// until its wait has returned.
-class GrowingMessages {
+class [[gnu::visibility("default")]] GrowingMessages {
  public:
   virtual ~GrowingMessages() = default;
   /// Transport::send of a message whose first *written bytes are ready; the caller raises *written.

@@ -38,7 +38,7 @@ void read(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
 bool reading_waits(const Exec& exec);
 
 /// Waits on the host for all that is enqueued on exec.stream of a device.
-void wait(const Exec& exec);
+[[gnu::visibility("default")]] void wait(const Exec& exec);
 
 /// Whether all of it is done by now; throws what wait throws. Not in a capture.
 bool is_idle(const Exec& exec);
@@ -48,7 +48,7 @@ bool is_captured(const Exec& exec);
 
 /// A point in the work on a device's stream, for other streams to wait for. Nothing until it is
 /// set.
-class StreamMark {
+class [[gnu::visibility("default")]] StreamMark {
  public:
   StreamMark() = default;
   ~StreamMark();

@@ -7,7 +7,7 @@
 # Installs from the folder BUILD, whose library is built, under a temporary root, and moves what
 # came under PREFIX to another place. Then, by WAY,
 #   files                      checks what is there: the public headers, those of the folder HEADERS
-#                              (mpi.hpp where PROGRAM needs it), and the library; nothing else
+#                              (mpi.hpp where PROGRAM needs it), and the libraries; nothing else
 #   pkg-config, cmake, meson   builds PROGRAM.cpp against the copy, from an environment that knows
 #                              nothing of this tree, and runs it on two ranks
 # Ends with 77 where the tool is missing.
@@ -39,7 +39,12 @@ library=$(find "$copy" -name libwinnow.so)
 libdir=$(dirname "$library")
 include=$(dirname "$(dirname "$(find "$copy" -name winnow.hpp)")")
 # A build with pkgconfig.relocatable=false names its prefix.
-sed -i "s|^prefix=/.*|prefix=$copy|" "$libdir/pkgconfig/winnow.pc"
+sed -i "s|^prefix=/.*|prefix=$copy|" "$libdir"/pkgconfig/*.pc
+# The package that PROGRAM needs, and CMake's component and target of it.
+package=winnow component='' target=winnow::winnow
+if grep -q 'winnow/mpi.hpp' "$program"; then
+  package=winnow_mpi component='COMPONENTS mpi' target=winnow::mpi
+fi
 
 # The environment of a user's shell, without anything that this build or its test has set.
 clean=(env -i "PATH=$PATH" "HOME=$folder" "CXX=${CXX:-c++}"
@@ -55,15 +60,20 @@ expect_files() {
   {
     (cd "$headers" && find . -name '*.hpp' -o -name '*.h') | sed "s|^\.|$include/winnow|"
     printf '%s\n' "$libdir"/{libwinnow.so,"${real%.*.*}","$real",pkgconfig/winnow.pc}
+    if [[ $package == winnow_mpi ]]; then
+      printf '%s\n' "$libdir"/libwinnow_mpi.so{,".${real#*.so.}",".$(cut -d. -f3 <<<"$real")"}
+      printf '%s\n' "$libdir"/pkgconfig/winnow_mpi.pc
+    fi
     printf '%s\n' "$libdir"/cmake/winnow/winnowConfig{,Version}.cmake
     find "$copy/bin" -name winnow 2>/dev/null  # the command, where it is built
-  } | if grep -q 'winnow/mpi.hpp' "$program"; then cat; else grep -v '/mpi\.hpp$'; fi |
+  } | if [[ $package == winnow_mpi ]]; then cat; else grep -v '/mpi\.hpp$'; fi |
     sort >"$folder/expected"
   find "$copy" ! -type d | sort >"$folder/found"
   diff -u "$folder/expected" "$folder/found" || fail 'not the files that belong to the interface'
 
   readelf -d "$library" >"$folder/dynamic"
   grep -q "SONAME.*\[${real%.*.*}\]" "$folder/dynamic" || fail "$real has another SONAME"
+  grep -E 'NEEDED.*(mpi|nccl|cuda|gomp)' "$folder/dynamic" && fail "$real needs more than it may"
   grep -rF -e "$build" -e "$(dirname "$(dirname "$headers")")" "$folder/dynamic" "$copy" \
     --include='*.pc' --include='*.cmake' --include='*.hpp' --include=dynamic &&
     fail 'the copy names the tree that it was built from'
@@ -76,6 +86,8 @@ expect_files() {
     shown ${CXX:-c++} -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I"$include" \
       -include "$header" -x c++ /dev/null
   done
+  shown ${CC:-cc} -std=c99 -fsyntax-only -Wall -Wextra -pedantic -Werror -I"$include" \
+    -include "$include/winnow/winnow.h" -x c /dev/null
   grep -n '#include "' -r "$include" && fail 'a header includes what is not installed'
 }
 
@@ -96,10 +108,13 @@ run() {
   fi
   ((status == 0)) || { cat "$folder/log"; fail "the program ends with status $status"; }
   [[ $line =~ $pattern ]] || fail "the program prints '$line'"
-  # The copy's library, and no other one of this machine.
+  # The copy's libraries, and no other ones of this machine.
   local loaded
   loaded=$("${clean[@]}" ldd "$1" | sed -n 's/.*libwinnow[^ ]* => \(.*\) (.*/\1/p')
-  [[ $(readlink -f "$loaded") == "$(readlink -f "$library")" ]] || fail "it loads '$loaded'"
+  [[ $loaded == *libwinnow.so* ]] || fail 'it loads no libwinnow.so'
+  for file in $loaded; do
+    [[ $(readlink -f "$file") == "$(readlink -f "$libdir")"/* ]] || fail "it loads '$file'"
+  done
 }
 
 mkdir "$folder/user"
@@ -108,29 +123,31 @@ cd "$folder/user" || stop 'no folder'
 case $way in
   files) expect_files ;;
   pkg-config)
-    shown "${clean[@]}" bash -c '
-      $CXX -std=c++20 program.cpp -o program $(pkg-config --cflags --libs winnow) \
+    shown "${clean[@]}" PACKAGE=$package bash -c '
+      $CXX -std=c++20 program.cpp -o program $(pkg-config --cflags --libs $PACKAGE) \
         -Wl,-rpath,"$(pkg-config --variable=libdir winnow)"'
     run ./program
     ;;
   cmake)
-    cat >CMakeLists.txt <<'CMAKE'
+    cat >CMakeLists.txt <<CMAKE
 cmake_minimum_required(VERSION 3.16)
 project(user LANGUAGES CXX)
-find_package(winnow 0.1 REQUIRED)
+find_package(winnow 0.1 REQUIRED $component)
 add_executable(program program.cpp)
-target_link_libraries(program PRIVATE winnow::winnow)
+target_link_libraries(program PRIVATE $target)
 CMAKE
     shown "${clean[@]}" cmake -G Ninja -B b
     shown "${clean[@]}" cmake --build b --verbose
     run b/program
     sed -i 's/winnow 0.1/winnow 0.999/' CMakeLists.txt
     "${clean[@]}" cmake -G Ninja -B b2 >"$folder/log" 2>&1 && fail 'version 0.999 is found too'
+    sed -i 's/winnow 0.999 REQUIRED.*/winnow 0.1 REQUIRED COMPONENTS nothing)/' CMakeLists.txt
+    "${clean[@]}" cmake -G Ninja -B b3 >"$folder/log" 2>&1 && fail 'a component too many is found'
     ;;
   meson)
-    cat >meson.build <<'MESON'
+    cat >meson.build <<MESON
 project('user', 'cpp', default_options: 'cpp_std=c++20')
-executable('program', 'program.cpp', dependencies: dependency('winnow', version: '>= 0.1'))
+executable('program', 'program.cpp', dependencies: dependency('$package', version: '>= 0.1'))
 MESON
     shown "${clean[@]}" meson setup b
     shown "${clean[@]}" meson compile -C b

@@ -355,6 +355,11 @@ const char* ncclGetLastError(ncclComm_t) {
   return "";
 }
 
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const Lock lock(mutex);
   ++ids;

@@ -33,7 +33,6 @@ constexpr std::chrono::seconds kPatience{5};  // at the end, for what peers have
   throw CommError(text, static_cast<int>(result));
 }
 
-/// Checked before ranks wait for each other.
 void expect_device() {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
@@ -42,6 +41,22 @@ void expect_device() {
   throw CudaError(std::string("an NCCL transport needs a GPU: ") +
                       (status == cudaSuccess ? "there is none" : cudaGetErrorString(status)),
                   static_cast<int>(status));
+}
+
+/// The NCCL that runs may be older than the one that Winnow was built with.
+void expect_library() {
+  constexpr int kOldest = NCCL_VERSION(2, 18, 0);
+  int version = 0;
+  const ncclResult_t result = ncclGetVersion(&version);
+  if (result != ncclSuccess) fail(result, "ncclGetVersion", nullptr);
+  WINNOW_EXPECTS(version >= kOldest, "this NCCL has version code " + std::to_string(version) +
+                                         "; must be at least " + std::to_string(kOldest));
+}
+
+/// Checked before ranks wait for each other.
+void expect_nccl() {
+  expect_device();
+  expect_library();
 }
 
 ncclUniqueId make_id() {
@@ -131,6 +146,7 @@ class Endings {
 
 NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned_(false) {
   WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");
+  expect_library();
   WINNOW_EXPECTS(idle(),
                  "nccl_transport of a communicator that is still at work: must be one of which "
                  "ncclCommGetAsyncError says ncclSuccess");
@@ -175,7 +191,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other, Deadl
   ncclUniqueId id{};
   std::exception_ptr error;
   try {
-    expect_device();
+    expect_nccl();
     if (other.rank() == 0) id = make_id();
   } catch (const std::exception&) {
     error = std::current_exception();
@@ -201,12 +217,12 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meet
   const IdFile file(path, job);
   ncclUniqueId id{};
   if (rank != 0) {
-    expect_device();
+    expect_nccl();
     file.read(std::as_writable_bytes(std::span(&id, 1)), deadline);
     return join(id, rank, size, deadline);
   }
   try {
-    expect_device();
+    expect_nccl();
     id = make_id();
   } catch (const std::exception& error) {
     file.refuse(error.what());

@@ -1,0 +1,115 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/c_interface/function_transport.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/failure_latch.hpp"
+#include "kernels/exec/own_process.hpp"
+
+namespace winnow::comm {
+namespace {
+
+class FunctionTransport final : public Transport {
+ public:
+  explicit FunctionTransport(const winnow_transport_functions& functions) : to_(functions) {
+    WINNOW_EXPECTS(to_.start != nullptr && to_.wait != nullptr && to_.abort != nullptr,
+                   "a transport of functions needs start, wait and abort");
+    WINNOW_EXPECTS(to_.size >= 1 && to_.rank >= 0 && to_.rank < to_.size,
+                   "a transport of functions for rank " + std::to_string(to_.rank) + " of " +
+                       std::to_string(to_.size) + ": must be from 0 to size - 1");
+  }
+  ~FunctionTransport() override {
+    if (to_.destroy != nullptr && !process_.left()) to_.destroy(to_.self);
+  }
+
+  int rank() const override { return to_.rank; }
+  int size() const override { return to_.size; }
+  int node() const override { return to_.node; }
+  bool sizes_travel() const override { return to_.sizes_travel != 0; }
+  bool allows_threads() const override { return to_.threads != 0; }
+
+  void send(std::span<const std::byte> message, int peer) override {
+    enqueue({.peer = peer,
+             .sends = 1,
+             .data = const_cast<std::byte*>(message.data()),
+             .bytes = message.size()});
+    bytes_sent_ += message.size();
+  }
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
+    if (message_bytes != nullptr && !sizes_travel()) *message_bytes = buffer.size();
+    enqueue({.peer = peer,
+             .data = buffer.data(),
+             .bytes = buffer.size(),
+             .message_bytes = message_bytes});
+  }
+
+  Ticket start(const Exec&) override {
+    expect_usable();
+    ++started_;
+    const int status = to_.start(to_.self, enqueued_.data(), enqueued_.size(), started_);
+    enqueued_.clear();
+    if (status != WINNOW_SUCCESS) fail("start");
+    return {started_};
+  }
+  void wait(Ticket ticket, Deadline deadline) override {
+    expect_usable();
+    expect_started(ticket, started_);
+    if (ticket.number <= done_) return;
+    constexpr double kNever = -1;
+    const std::chrono::duration<double> left = deadline.at() - Deadline::Clock::now();
+    const bool never = deadline.at() == Deadline::Clock::time_point::max();
+    const double seconds = never ? kNever : std::max(0.0, left.count());
+    if (to_.wait(to_.self, ticket.number, seconds) != WINNOW_SUCCESS) fail("wait");
+    done_ = ticket.number;
+  }
+  void abort(std::string_view reason) noexcept override {
+    std::string text = abort_text(reason);
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_.failed()) return;
+      failure_.keep(std::move(text));
+    }
+    to_.abort(to_.self, std::string(reason).c_str());
+  }
+
+ private:
+  void enqueue(winnow_message message) {
+    expect_usable();
+    expect_peer(message.peer, rank(), size());
+    message.struct_bytes = sizeof message;
+    enqueued_.push_back(message);
+  }
+  void expect_usable() const {
+    WINNOW_EXPECTS(!process_.left(),
+                   "a transport belongs to the process that made it; this is a child of a fork");
+    const std::lock_guard lock(mutex_);
+    failure_.expect_usable();
+  }
+  [[noreturn]] void fail(const char* function) {
+    const std::lock_guard lock(mutex_);
+    failure_.keep(std::string("the transport's function ") + function +
+                  " failed: " + winnow_last_error());
+    throw CommError(failure_.why());
+  }
+
+  const winnow_transport_functions to_;
+  const kernels::OwnProcess process_;
+  std::vector<winnow_message> enqueued_;  // since the last start
+  std::uint64_t started_ = 0, done_ = 0;
+  mutable std::mutex mutex_;  // guards failure_, since any thread may abort
+  FailureLatch failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> function_transport(const winnow_transport_functions& functions) {
+  return std::make_unique<FunctionTransport>(functions);
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,182 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+#include <winnow/allreducer.hpp>
+
+#include "comm/c_interface/stats_json.hpp"
+#include "comm/c_interface/status.hpp"
+#include "comm/c_interface/transport.hpp"
+
+using winnow::comm::expect_given;
+using winnow::comm::guarded;
+
+struct winnow_reducer {
+  winnow::AllReducer reducer;
+  std::vector<winnow::Segment> segments;  // of the current call; keeps its memory
+};
+
+struct winnow_work {
+  winnow::Work work;
+};
+
+namespace {
+
+static_assert(static_cast<int>(winnow::ElementType::float32) == WINNOW_FLOAT32 &&
+              static_cast<int>(winnow::ElementType::bf16) == WINNOW_BF16 &&
+              static_cast<int>(winnow::ElementType::fp16) == WINNOW_FP16 &&
+              static_cast<int>(winnow::ElementType::float64) == WINNOW_FLOAT64 &&
+              static_cast<int>(winnow::ElementType::int8) == WINNOW_INT8 &&
+              static_cast<int>(winnow::ElementType::uint8) == WINNOW_UINT8 &&
+              static_cast<int>(winnow::ElementType::int32) == WINNOW_INT32 &&
+              static_cast<int>(winnow::ElementType::uint32) == WINNOW_UINT32 &&
+              static_cast<int>(winnow::ElementType::int64) == WINNOW_INT64 &&
+              static_cast<int>(winnow::ElementType::uint64) == WINNOW_UINT64);
+static_assert(static_cast<int>(winnow::ReduceOp::sum) == WINNOW_SUM &&
+              static_cast<int>(winnow::ReduceOp::average) == WINNOW_AVERAGE &&
+              static_cast<int>(winnow::ReduceOp::minimum) == WINNOW_MINIMUM &&
+              static_cast<int>(winnow::ReduceOp::maximum) == WINNOW_MAXIMUM &&
+              static_cast<int>(winnow::ReduceOp::product) == WINNOW_PRODUCT);
+
+winnow::Exec exec_of(const winnow_reducer_settings& settings) {
+  WINNOW_EXPECTS(
+      settings.place == WINNOW_HOST || settings.place == WINNOW_CUDA,
+      "place " + std::to_string(settings.place) + ": must be WINNOW_HOST or WINNOW_CUDA");
+  const bool cuda = settings.place == WINNOW_CUDA;
+  return {.place = cuda ? winnow::Place::cuda : winnow::Place::cpu, .stream = settings.stream};
+}
+
+winnow::Options options_of(const winnow_reducer_settings& settings) {
+  const winnow::Options given =
+      winnow::Options::parse(settings.options == nullptr ? "" : settings.options);
+  return winnow::Options::from_environment(given);
+}
+
+winnow::Segment segment_of(const winnow_segment& given) {
+  WINNOW_EXPECTS(given.type >= WINNOW_FLOAT32 && given.type <= WINNOW_UINT64,
+                 "parameter " + std::to_string(given.id) + " has element type " +
+                     std::to_string(given.type) + ", which is none of winnow_element_type");
+  const auto type = static_cast<winnow::ElementType>(given.type);
+  winnow::Segment segment{
+      .elements = {given.data, given.count, type}, .id = given.id, .dimensions = given.dimensions};
+  if (given.name != nullptr) segment.name = given.name;
+  if (given.input != nullptr) segment.input = {given.input, given.count, type};
+  return segment;
+}
+
+/// Segments as the AllReducer takes them.
+std::span<const winnow::Segment> bucket_of(winnow_reducer& reducer, const winnow_segment* bucket,
+                                           std::size_t segments) {
+  reducer.segments.clear();
+  if (segments == 0) return {};
+  const std::size_t stride = expect_given(bucket, "bucket").struct_bytes;
+  const auto* next = reinterpret_cast<const std::byte*>(bucket);
+  for (std::size_t i = 0; i < segments; ++i, next += stride) {
+    const auto given =
+        winnow::comm::read(reinterpret_cast<const winnow_segment*>(next), "a segment");
+    WINNOW_EXPECTS(given.struct_bytes == stride, "segments differ in struct_bytes");
+    reducer.segments.push_back(segment_of(given));
+  }
+  return reducer.segments;
+}
+
+std::optional<winnow::ReduceOp> op_of(int op) {
+  WINNOW_EXPECTS(op >= WINNOW_DEFAULT_OP && op <= WINNOW_PRODUCT,
+                 "operation " + std::to_string(op) + " is none of winnow_reduce_op");
+  if (op == WINNOW_DEFAULT_OP) return {};
+  return static_cast<winnow::ReduceOp>(op);
+}
+
+void put(const std::string& whole, char* text, std::size_t room, std::size_t* bytes) {
+  expect_given(bytes, "bytes") = whole.size() + 1;
+  if (room == 0) return;
+  const std::size_t fits = std::min(whole.size(), room - 1);
+  std::copy_n(whole.data(), fits, &expect_given(text, "text"));
+  text[fits] = '\0';
+}
+
+}  // namespace
+
+extern "C" {
+
+int winnow_reducer_create(winnow_transport* transport, const winnow_reducer_settings* settings,
+                          winnow_reducer** reducer) {
+  return guarded([&] {
+    const auto given = winnow::comm::read(settings, "settings");
+    expect_given(reducer, "reducer") =
+        new winnow_reducer{winnow::AllReducer(expect_given(transport, "transport").transport,
+                                              options_of(given), exec_of(given)),
+                           {}};
+  });
+}
+
+void winnow_reducer_destroy(winnow_reducer* reducer) {
+  delete reducer;
+}
+
+int winnow_all_reduce(winnow_reducer* reducer, const winnow_segment* bucket, std::size_t segments,
+                      int op) {
+  return guarded([&] {
+    winnow_reducer& given = expect_given(reducer, "reducer");
+    given.reducer.all_reduce(bucket_of(given, bucket, segments), op_of(op));
+  });
+}
+
+int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucket,
+                            std::size_t segments, int op, winnow_work** work) {
+  return guarded([&] {
+    winnow_reducer& given = expect_given(reducer, "reducer");
+    auto made = std::make_unique<winnow_work>();
+    winnow_work*& out = expect_given(work, "work");
+    made->work = given.reducer.all_reduce_async(bucket_of(given, bucket, segments), op_of(op));
+    out = made.release();
+  });
+}
+
+int winnow_work_wait(winnow_work* work) {
+  return guarded([&] { expect_given(work, "work").work.wait(); });
+}
+
+void winnow_work_destroy(winnow_work* work) {
+  delete work;
+}
+
+int winnow_reducer_synchronize(winnow_reducer* reducer) {
+  return guarded([&] { expect_given(reducer, "reducer").reducer.synchronize(); });
+}
+
+int winnow_reducer_residual(winnow_reducer* reducer, std::uint64_t id, const float** residual,
+                            std::uint64_t* count) {
+  return guarded([&] {
+    const auto held = expect_given(reducer, "reducer").reducer.residual(id);
+    expect_given(residual, "residual") = held.empty() ? nullptr : held.data();
+    expect_given(count, "count") = held.size();
+  });
+}
+
+int winnow_reducer_options(const winnow_reducer* reducer, char* text, std::size_t room,
+                           std::size_t* bytes) {
+  return guarded([&] {
+    put(expect_given(reducer, "reducer").reducer.options().to_string(), text, room, bytes);
+  });
+}
+
+int winnow_reducer_stats(const winnow_reducer* reducer, int stats, char* text, std::size_t room,
+                         std::size_t* bytes) {
+  return guarded([&] {
+    const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    WINNOW_EXPECTS(stats >= WINNOW_LAST_CALL && stats <= WINNOW_BUCKETS,
+                   "stats " + std::to_string(stats) + " are none of winnow_stats");
+    const std::string json =
+        stats == WINNOW_BUCKETS
+            ? winnow::comm::to_json(given.bucket_stats())
+            : winnow::comm::to_json(stats == WINNOW_LAST_CALL ? given.last() : given.totals());
+    put(json, text, room, bytes);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,16 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <winnow/stats.hpp>
+
+namespace winnow::comm {
+
+/// An object with all members. What was not measured is null.
+std::string to_json(const Stats& stats);
+/// An array of objects.
+std::string to_json(std::span<const BucketStats> buckets);
+
+}  // namespace winnow::comm

@@ -1,0 +1,65 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/c_interface/transport.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+#include <winnow/nccl.hpp>
+
+#include "comm/c_interface/function_transport.hpp"
+#include "comm/c_interface/status.hpp"
+
+using winnow::comm::expect_given;
+using winnow::comm::guarded;
+
+extern "C" {
+
+void winnow_transport_destroy(winnow_transport* transport) {
+  delete transport;
+}
+
+int winnow_transport_rank(const winnow_transport* transport) {
+  return transport->transport->rank();
+}
+
+int winnow_transport_size(const winnow_transport* transport) {
+  return transport->transport->size();
+}
+
+int winnow_transport_node(const winnow_transport* transport) {
+  return transport->transport->node();
+}
+
+void winnow_transport_abort(winnow_transport* transport, const char* reason) {
+  transport->transport->abort(reason == nullptr ? "aborted" : reason);
+}
+
+int winnow_local_transports(int size, winnow_transport** transports) {
+  return guarded([&] {
+    expect_given(transports, "transports");
+    std::vector<std::unique_ptr<winnow_transport>> handles;
+    for (auto& transport : winnow::local_transports(size)) {
+      handles.push_back(std::make_unique<winnow_transport>(std::move(transport)));
+    }
+    for (auto& handle : handles) *transports++ = handle.release();
+  });
+}
+
+int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transport** transport) {
+  return guarded([&] {
+    winnow::Transport& meeting = *expect_given(other, "other").transport;
+    expect_given(transport, "transport") =
+        new winnow_transport{winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds))};
+  });
+}
+
+int winnow_transport_from_functions(const winnow_transport_functions* functions,
+                                    winnow_transport** transport) {
+  return guarded([&] {
+    expect_given(transport, "transport") = new winnow_transport{
+        winnow::comm::function_transport(winnow::comm::read(functions, "functions"))};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,213 @@
+/* Copyright The Winnow Authors
+   SPDX-License-Identifier: Apache-2.0 */
+#ifndef WINNOW_WINNOW_H
+#define WINNOW_WINNOW_H
+
+/* Winnow's C interface: the binary interface for other languages. winnow.hpp is the C++ interface;
+   it says at length what each call does.
+
+   Functions return a status, and set their last argument only if it is WINNOW_SUCCESS. After any
+   other status winnow_last_error() says what was wrong. Handles are opaque; each has a function
+   that destroys it and takes NULL too. A structure begins with its size in bytes, which the caller
+   sets to sizeof, so that later versions can add members at its end; what the caller does not know
+   counts as 0. Values of enumerations never change. Text is UTF-8 and ends with a null byte.
+
+   Threads: any thread may make calls, but only one at a time for each handle. Exceptions are named
+   below. In a child of a fork calls fail with WINNOW_USAGE_ERROR, and destroying does nothing. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WINNOW_VERSION_MAJOR 0
+#define WINNOW_VERSION_MINOR 1
+#define WINNOW_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+enum winnow_status {
+  WINNOW_SUCCESS = 0,
+  WINNOW_USAGE_ERROR = 1,  /* the caller's fault; on every rank where ranks must agree */
+  WINNOW_COMM_ERROR = 2,   /* the ranks cannot finish; the gradient is in the residuals */
+  WINNOW_CUDA_ERROR = 3,   /* the device failed */
+  WINNOW_MEMORY_ERROR = 4, /* no memory */
+  WINNOW_INTERNAL_ERROR = 5
+};
+
+/* What was wrong with the calling thread's last call that failed. Valid until the next one. */
+const char* winnow_last_error(void);
+/* For functions of winnow_transport_functions: the text behind the status that they return. */
+void winnow_set_last_error(const char* text);
+/* "0.1.0": of the library that runs, which may be newer than this header. */
+const char* winnow_version(void);
+
+/* ---- Transports ---- */
+
+/* Moves bytes between the ranks of a job. One transport serves one reducer. */
+typedef struct winnow_transport winnow_transport;
+
+void winnow_transport_destroy(winnow_transport* transport);
+int winnow_transport_rank(const winnow_transport* transport);
+int winnow_transport_size(const winnow_transport* transport);
+/* Equal on ranks of one node. */
+int winnow_transport_node(const winnow_transport* transport);
+/* Makes the transport unusable and wakes peers that wait on it: their calls and this rank's fail
+   with WINNOW_COMM_ERROR, which names the reason. Never blocks. */
+void winnow_transport_abort(winnow_transport* transport, const char* reason);
+
+/* `size` ranks that are threads of this process: sets transports[0] to transports[size - 1]. Each
+   rank's calls come from a thread of its own. */
+int winnow_local_transports(int size, winnow_transport** transports);
+
+/* Over a communicator: `communicator` points to an MPI_Comm. Collective. Fails if the ranks have
+   not met after that many seconds. In libwinnow_mpi. */
+int winnow_mpi_transport(const void* communicator, double seconds, winnow_transport** transport);
+
+/* Over a new NCCL communicator of the ranks of `other`, which takes host memory and is used only
+   in this call. Collective. For buckets in memory of the current device. */
+int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transport** transport);
+
+/* One message of a start. */
+typedef struct winnow_message {
+  uint32_t struct_bytes;
+  int32_t peer;            /* the other rank */
+  int32_t sends;           /* 1: to the peer, and `data` is only read; 0: from the peer */
+  int32_t reserved;        /* 0 */
+  void* data;              /* host memory */
+  uint64_t bytes;          /* to send, or the room for what is received */
+  uint64_t* message_bytes; /* of a receipt, or NULL: set it to the message's true size */
+} winnow_message;
+
+/* A transport made of the caller's functions, for a network that Winnow does not know. Messages
+   between two ranks arrive in the order sent. Each function returns a status, after
+   winnow_set_last_error if it is not WINNOW_SUCCESS; the transport is then broken. One thread at a
+   time calls them, which may be a thread of Winnow's own if `threads` is 1; abort may be called at
+   any time. */
+typedef struct winnow_transport_functions {
+  uint32_t struct_bytes;
+  int32_t rank, size, node;
+  int32_t sizes_travel; /* 1: a receipt learns its message's size; 0: messages fill their room */
+  int32_t threads;      /* 1: Winnow's own thread may call the functions */
+  void* self;           /* passed to each function */
+  /* Starts messages; their memory stays until wait has returned for `ticket`, which grows by 1. */
+  int (*start)(void* self, const winnow_message* messages, size_t count, uint64_t ticket);
+  /* Returns when the messages of this ticket and of earlier ones are done, or fails after that
+     many seconds; less than 0: never. */
+  int (*wait)(void* self, uint64_t ticket, double seconds);
+  /* Breaks the transport and wakes peers. Does not block. */
+  void (*abort)(void* self, const char* reason);
+  /* Called once nothing else will be, by the thread that lets go of the transport; or NULL. */
+  void (*destroy)(void* self);
+} winnow_transport_functions;
+
+int winnow_transport_from_functions(const winnow_transport_functions* functions,
+                                    winnow_transport** transport);
+
+/* ---- Reducers ---- */
+
+enum winnow_element_type {
+  WINNOW_FLOAT32 = 0,
+  WINNOW_BF16 = 1,
+  WINNOW_FP16 = 2,
+  WINNOW_FLOAT64 = 3,
+  WINNOW_INT8 = 4,
+  WINNOW_UINT8 = 5,
+  WINNOW_INT32 = 6,
+  WINNOW_UINT32 = 7,
+  WINNOW_INT64 = 8,
+  WINNOW_UINT64 = 9
+};
+
+enum winnow_reduce_op {
+  WINNOW_DEFAULT_OP = -1, /* the reducer's option "op": the average unless set */
+  WINNOW_SUM = 0,
+  WINNOW_AVERAGE = 1,
+  WINNOW_MINIMUM = 2,
+  WINNOW_MAXIMUM = 3,
+  WINNOW_PRODUCT = 4
+};
+
+enum winnow_place { WINNOW_HOST = 0, WINNOW_CUDA = 1 };
+
+/* Sums buckets over all ranks, sending only what matters and carrying the rest as residuals into
+   the next call. */
+typedef struct winnow_reducer winnow_reducer;
+
+typedef struct winnow_reducer_settings {
+  uint32_t struct_bytes;
+  int32_t place;       /* of the buckets: host memory, or memory of the current device */
+  void* stream;        /* a cudaStream_t if place is WINNOW_CUDA; otherwise NULL */
+  const char* options; /* words such as "compressor=topk:0.01 op=sum"; NULL: none. Variables of the
+                          environment (WINNOW_COMPRESSOR) come last, so they win. */
+} winnow_reducer_settings;
+
+/* Collective: compares the options of all ranks. The reducer keeps the transport: its handle may be
+   destroyed at any time, and still serves for abort until then. */
+int winnow_reducer_create(winnow_transport* transport, const winnow_reducer_settings* settings,
+                          winnow_reducer** reducer);
+/* Finishes calls in flight. Destroy their works first. */
+void winnow_reducer_destroy(winnow_reducer* reducer);
+
+/* One parameter's elements in a bucket. All segments of an array have the same struct_bytes. */
+typedef struct winnow_segment {
+  uint32_t struct_bytes;
+  int32_t type;       /* winnow_element_type */
+  uint64_t id;        /* of the parameter; stable across steps and restarts; keys the residual */
+  uint64_t count;     /* elements */
+  void* data;         /* the gradient, unless `input` holds it; receives the result */
+  const void* input;  /* or NULL */
+  const char* name;   /* for the option "exempt"; or NULL */
+  int32_t dimensions; /* of the tensor; 0: unknown; 1 (norms, biases): dense by default */
+  int32_t reserved;   /* 0 */
+} winnow_segment;
+
+/* Reduces a bucket in place, or out of place where segments have inputs. All ranks make the same
+   calls in the same order, with the same ids and counts. After WINNOW_COMM_ERROR the bucket reads
+   zero and its content is in the residuals; see AllReducer in allreducer.hpp for the exceptions. */
+int winnow_all_reduce(winnow_reducer* reducer, const winnow_segment* bucket, size_t segments,
+                      int op);
+
+/* A call in flight. The caller keeps the elements, inputs and names (not the array of segments)
+   alive and untouched until the call is done. */
+typedef struct winnow_work winnow_work;
+
+int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucket, size_t segments,
+                            int op, winnow_work** work);
+/* Returns when the call is done, on a device too, with the status of the call. Once for each work.
+   Any thread may wait for a work, whatever others do with the reducer, if its transport allows
+   threads (TCP, local; MPI with MPI_THREAD_MULTIPLE); otherwise the thread that made the call. */
+int winnow_work_wait(winnow_work* work);
+/* Waits if nobody has, and drops the status. */
+void winnow_work_destroy(winnow_work* work);
+
+/* Returns when all calls are done, on a device too. */
+int winnow_reducer_synchronize(winnow_reducer* reducer);
+
+/* A parameter's residual, in the memory of the buckets: `count` elements of float32, or NULL and 0
+   if there is none. Valid until the next call. Not allowed while calls are in flight. */
+int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** residual,
+                            uint64_t* count);
+
+/* ---- Text out of a reducer ----
+   Each writes text of at most `room` bytes, its null byte included, and sets *bytes to what the
+   whole text takes: a text that is cut short is asked for again. `text` may be NULL if room is 0.
+ */
+
+/* All options as "key=value" words, as the reducer uses them. */
+int winnow_reducer_options(const winnow_reducer* reducer, char* text, size_t room, size_t* bytes);
+
+enum winnow_stats { WINNOW_LAST_CALL = 0, WINNOW_ALL_CALLS = 1, WINNOW_BUCKETS = 2 };
+
+/* As JSON: an object with the members of Stats (stats.hpp), or for WINNOW_BUCKETS an array of
+   objects with "id", "name", "count", "compressed" and "totals". What was not measured is null. */
+int winnow_reducer_stats(const winnow_reducer* reducer, int stats, char* text, size_t room,
+                         size_t* bytes);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif

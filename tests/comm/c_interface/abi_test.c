@@ -1,0 +1,78 @@
+/* Copyright The Winnow Authors
+   SPDX-License-Identifier: Apache-2.0 */
+/* Prints what the binary interface fixes: sizes and offsets of structures, values of enumerations.
+   A test compares them with tests/golden/abi.txt, which only ever grows. */
+#include <stdio.h>
+#include <winnow/winnow.h>
+
+#define SIZE(type) printf(#type " %zu bytes\n", sizeof(type))
+#define MEMBER(type, name) \
+  printf("  " #name " at %zu, %zu bytes\n", offsetof(type, name), sizeof(((type*)0)->name))
+#define VALUE(name) printf(#name " %d\n", (int)(name))
+
+int main(void) {
+  VALUE(WINNOW_SUCCESS);
+  VALUE(WINNOW_USAGE_ERROR);
+  VALUE(WINNOW_COMM_ERROR);
+  VALUE(WINNOW_CUDA_ERROR);
+  VALUE(WINNOW_MEMORY_ERROR);
+  VALUE(WINNOW_INTERNAL_ERROR);
+  VALUE(WINNOW_FLOAT32);
+  VALUE(WINNOW_BF16);
+  VALUE(WINNOW_FP16);
+  VALUE(WINNOW_FLOAT64);
+  VALUE(WINNOW_INT8);
+  VALUE(WINNOW_UINT8);
+  VALUE(WINNOW_INT32);
+  VALUE(WINNOW_UINT32);
+  VALUE(WINNOW_INT64);
+  VALUE(WINNOW_UINT64);
+  VALUE(WINNOW_DEFAULT_OP);
+  VALUE(WINNOW_SUM);
+  VALUE(WINNOW_AVERAGE);
+  VALUE(WINNOW_MINIMUM);
+  VALUE(WINNOW_MAXIMUM);
+  VALUE(WINNOW_PRODUCT);
+  VALUE(WINNOW_HOST);
+  VALUE(WINNOW_CUDA);
+  VALUE(WINNOW_LAST_CALL);
+  VALUE(WINNOW_ALL_CALLS);
+  VALUE(WINNOW_BUCKETS);
+
+  SIZE(winnow_message);
+  MEMBER(winnow_message, struct_bytes);
+  MEMBER(winnow_message, peer);
+  MEMBER(winnow_message, sends);
+  MEMBER(winnow_message, reserved);
+  MEMBER(winnow_message, data);
+  MEMBER(winnow_message, bytes);
+  MEMBER(winnow_message, message_bytes);
+  SIZE(winnow_transport_functions);
+  MEMBER(winnow_transport_functions, struct_bytes);
+  MEMBER(winnow_transport_functions, rank);
+  MEMBER(winnow_transport_functions, size);
+  MEMBER(winnow_transport_functions, node);
+  MEMBER(winnow_transport_functions, sizes_travel);
+  MEMBER(winnow_transport_functions, threads);
+  MEMBER(winnow_transport_functions, self);
+  MEMBER(winnow_transport_functions, start);
+  MEMBER(winnow_transport_functions, wait);
+  MEMBER(winnow_transport_functions, abort);
+  MEMBER(winnow_transport_functions, destroy);
+  SIZE(winnow_reducer_settings);
+  MEMBER(winnow_reducer_settings, struct_bytes);
+  MEMBER(winnow_reducer_settings, place);
+  MEMBER(winnow_reducer_settings, stream);
+  MEMBER(winnow_reducer_settings, options);
+  SIZE(winnow_segment);
+  MEMBER(winnow_segment, struct_bytes);
+  MEMBER(winnow_segment, type);
+  MEMBER(winnow_segment, id);
+  MEMBER(winnow_segment, count);
+  MEMBER(winnow_segment, data);
+  MEMBER(winnow_segment, input);
+  MEMBER(winnow_segment, name);
+  MEMBER(winnow_segment, dimensions);
+  MEMBER(winnow_segment, reserved);
+  return 0;
+}

@@ -1,0 +1,332 @@
+/* Copyright The Winnow Authors
+   SPDX-License-Identifier: Apache-2.0 */
+/* Calls every function of winnow.h but those over MPI and NCCL from C99. Ranks are threads. Each
+   printed line is a failure; the last line counts checks. */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <winnow/winnow.h>
+
+static int failures = 0, checks = 0; /* under `counting` */
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+
+static void check(int holds, const char* text, int line) {
+  pthread_mutex_lock(&counting);
+  ++checks;
+  if (!holds) {
+    ++failures;
+    printf("line %d: %s (last error: %s)\n", line, text, winnow_last_error());
+  }
+  pthread_mutex_unlock(&counting);
+}
+#define CHECK(condition) check((condition) ? 1 : 0, #condition, __LINE__)
+#define OK(call) CHECK((call) == WINNOW_SUCCESS)
+
+enum { kRanks = 3, kCount = 1000 };
+
+static pthread_barrier_t finished; /* what all ranks must have done before one aborts */
+
+/* ---- A transport of the caller's functions: mailboxes in this process ---- */
+
+struct mail {
+  struct mail* next;
+  uint64_t bytes;
+  char data[1];
+};
+
+static struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t came;
+  struct mail* box[kRanks][kRanks]; /* from, to: the oldest first */
+  int aborted, destroyed;
+} post = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0};
+
+struct receipt {
+  winnow_message message;
+  uint64_t ticket;
+};
+
+struct mailbox {
+  int rank;
+  struct receipt open[64]; /* in order */
+  size_t count;
+};
+
+static int start(void* self, const winnow_message* messages, size_t count, uint64_t ticket) {
+  struct mailbox* const mine = self;
+  pthread_mutex_lock(&post.mutex);
+  for (size_t i = 0; i < count; ++i) {
+    const winnow_message* const m = &messages[i];
+    if (!m->sends) {
+      mine->open[mine->count].message = *m;
+      mine->open[mine->count++].ticket = ticket;
+      continue;
+    }
+    struct mail* const mail = malloc(sizeof *mail + m->bytes);
+    mail->next = NULL;
+    mail->bytes = m->bytes;
+    memcpy(mail->data, m->data, m->bytes);
+    struct mail** last = &post.box[mine->rank][m->peer];
+    while (*last != NULL) last = &(*last)->next;
+    *last = mail;
+  }
+  pthread_cond_broadcast(&post.came);
+  pthread_mutex_unlock(&post.mutex);
+  return WINNOW_SUCCESS;
+}
+
+static int wait_for(void* self, uint64_t ticket, double seconds) {
+  struct mailbox* const mine = self;
+  int status = WINNOW_SUCCESS;
+  (void)seconds;
+  pthread_mutex_lock(&post.mutex);
+  size_t done = 0;
+  while (done < mine->count && mine->open[done].ticket <= ticket) {
+    const winnow_message m = mine->open[done].message;
+    struct mail** const box = &post.box[m.peer][mine->rank];
+    if (post.aborted) {
+      winnow_set_last_error("the post is closed");
+      status = WINNOW_COMM_ERROR;
+      break;
+    }
+    if (*box == NULL) {
+      pthread_cond_wait(&post.came, &post.mutex);
+      continue;
+    }
+    struct mail* const mail = *box;
+    *box = mail->next;
+    if (mail->bytes > m.bytes) status = WINNOW_COMM_ERROR;
+    memcpy(m.data, mail->data, mail->bytes < m.bytes ? mail->bytes : m.bytes);
+    if (m.message_bytes != NULL) *m.message_bytes = mail->bytes;
+    free(mail);
+    ++done;
+  }
+  mine->count -= done;
+  memmove(mine->open, mine->open + done, mine->count * sizeof mine->open[0]);
+  pthread_mutex_unlock(&post.mutex);
+  return status;
+}
+
+static void close_post(void* self, const char* reason) {
+  (void)self, (void)reason;
+  pthread_mutex_lock(&post.mutex);
+  post.aborted = 1;
+  pthread_cond_broadcast(&post.came);
+  pthread_mutex_unlock(&post.mutex);
+}
+
+static void count_destroyed(void* self) {
+  free(self);
+  pthread_mutex_lock(&post.mutex);
+  ++post.destroyed;
+  pthread_mutex_unlock(&post.mutex);
+}
+
+/* ---- What each rank does ---- */
+
+static winnow_reducer_settings settings_of(const char* options) {
+  winnow_reducer_settings settings;
+  memset(&settings, 0, sizeof settings);
+  settings.struct_bytes = sizeof settings;
+  settings.place = WINNOW_HOST;
+  settings.options = options;
+  return settings;
+}
+
+static winnow_segment segment_of(float* data, uint64_t id) {
+  winnow_segment segment;
+  memset(&segment, 0, sizeof segment);
+  segment.struct_bytes = sizeof segment;
+  segment.type = WINNOW_FLOAT32;
+  segment.id = id;
+  segment.count = kCount;
+  segment.data = data;
+  segment.dimensions = 2;
+  return segment;
+}
+
+static void reduce(winnow_transport* transport) {
+  const int rank = winnow_transport_rank(transport);
+  CHECK(winnow_transport_size(transport) == kRanks);
+  CHECK(winnow_transport_node(transport) == 0);
+
+  /* Each rank has one large element of its own, which travels, and small ones, which wait. */
+  float data[kCount], input[kCount];
+  for (int i = 0; i < kCount; ++i) input[i] = 0.001F * (float)(rank + 1);
+  input[rank] = (float)(rank + 10);
+  winnow_reducer* reducer = NULL;
+  const winnow_reducer_settings settings =
+      settings_of("compressor=topk:0.001 schedule=gather min_bytes=0 op=sum");
+  OK(winnow_reducer_create(transport, &settings, &reducer));
+  winnow_segment segment = segment_of(data, 7);
+  segment.input = input;
+  segment.name = "weight";
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_DEFAULT_OP));
+  for (int i = 0; i < kCount; ++i) {
+    if (i < kRanks ? data[i] != (float)(i + 10) : data[i] != 0) CHECK(!"the sum of what travels");
+  }
+  const float* residual = NULL;
+  uint64_t count = 0;
+  OK(winnow_reducer_residual(reducer, 7, &residual, &count));
+  CHECK(count == kCount && residual[rank] == 0 && residual[kCount - 1] == input[kCount - 1]);
+  OK(winnow_reducer_residual(reducer, 8, &residual, &count));
+  CHECK(count == 0 && residual == NULL);
+
+  OK(winnow_all_reduce(reducer, NULL, 0, WINNOW_SUM));
+
+  /* Calls in flight, of which the second is not waited for. Dense: the average of rank + 1. */
+  float first[kCount], second[kCount];
+  for (int i = 0; i < kCount; ++i) first[i] = second[i] = (float)(rank + 1);
+  winnow_segment one = segment_of(first, 1), two = segment_of(second, 2);
+  one.dimensions = two.dimensions = 1;
+  winnow_work *work = NULL, *dropped = NULL;
+  OK(winnow_all_reduce_async(reducer, &one, 1, WINNOW_AVERAGE, &work));
+  OK(winnow_all_reduce_async(reducer, &two, 1, WINNOW_MAXIMUM, &dropped));
+  OK(winnow_work_wait(work));
+  CHECK(first[0] == 2 && first[kCount - 1] == 2);
+  winnow_work_destroy(work);
+  winnow_work_destroy(dropped);
+  OK(winnow_reducer_synchronize(reducer));
+  CHECK(second[kCount - 1] == kRanks);
+
+  /* Text. */
+  char text[4096];
+  size_t bytes = 0;
+  OK(winnow_reducer_options(reducer, text, sizeof text, &bytes));
+  CHECK(strstr(text, "compressor=topk:0.001") != NULL && strlen(text) + 1 == bytes);
+  OK(winnow_reducer_options(reducer, text, 5, &bytes));
+  CHECK(strlen(text) == 4 && bytes > 5);
+  OK(winnow_reducer_options(reducer, NULL, 0, &bytes));
+  OK(winnow_reducer_stats(reducer, WINNOW_ALL_CALLS, text, sizeof text, &bytes));
+  CHECK(text[0] == '{' && strstr(text, "\"calls\":4,") != NULL);
+  CHECK(strstr(text, "\"residual_norm\":null") != NULL);
+  OK(winnow_reducer_stats(reducer, WINNOW_LAST_CALL, text, sizeof text, &bytes));
+  CHECK(strstr(text, "\"calls\":1,") != NULL);
+  OK(winnow_reducer_stats(reducer, WINNOW_BUCKETS, text, sizeof text, &bytes));
+  CHECK(text[0] == '[' && strstr(text, "\"name\":\"weight\"") != NULL);
+
+  /* The caller's mistakes, which change nothing. */
+  one.type = 99;
+  CHECK(winnow_all_reduce(reducer, &one, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "element type 99") != NULL);
+  one.type = WINNOW_FLOAT32;
+  one.struct_bytes = 0;
+  CHECK(winnow_all_reduce(reducer, &one, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  one.struct_bytes = sizeof one;
+  CHECK(winnow_all_reduce(reducer, &one, 1, 5) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_all_reduce(reducer, NULL, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_all_reduce(NULL, &one, 1, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reducer_stats(reducer, 3, text, sizeof text, &bytes) == WINNOW_USAGE_ERROR);
+
+  /* The last rank breaks the transport; the others learn why. */
+  pthread_barrier_wait(&finished);
+  if (rank == kRanks - 1) {
+    winnow_transport_abort(transport, "enough");
+  } else {
+    CHECK(winnow_all_reduce(reducer, &one, 1, WINNOW_SUM) == WINNOW_COMM_ERROR);
+  }
+  winnow_reducer_destroy(reducer);
+  winnow_transport_destroy(transport);
+}
+
+static void* run_rank(void* transport) {
+  reduce(transport);
+  return NULL;
+}
+
+static void run(winnow_transport** transports) {
+  pthread_t threads[kRanks];
+  for (int r = 0; r < kRanks; ++r) pthread_create(&threads[r], NULL, run_rank, transports[r]);
+  for (int r = 0; r < kRanks; ++r) pthread_join(threads[r], NULL);
+}
+
+static void reject(void) {
+  winnow_transport* transport = NULL;
+  winnow_reducer* reducer = NULL;
+  winnow_transport_functions functions;
+  memset(&functions, 0, sizeof functions);
+  functions.struct_bytes = sizeof functions;
+  functions.size = 1;
+  CHECK(winnow_transport_from_functions(&functions, &transport) == WINNOW_USAGE_ERROR);
+  functions.start = start;
+  functions.wait = wait_for;
+  functions.abort = close_post;
+  functions.rank = 1;
+  CHECK(winnow_transport_from_functions(&functions, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_transport_from_functions(NULL, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_local_transports(0, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(transport == NULL);
+
+  /* A structure of a later version: what it adds may be there as long as it is not used. */
+  struct {
+    winnow_reducer_settings known;
+    int32_t later[2];
+  } larger;
+  memset(&larger, 0, sizeof larger);
+  larger.known = settings_of("compressor=topk:2");
+  larger.known.struct_bytes = sizeof larger;
+  OK(winnow_local_transports(1, &transport));
+  CHECK(winnow_reducer_create(transport, &larger.known, &reducer) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "topk") != NULL);
+  larger.known.options = NULL;
+  larger.later[0] = 1;
+  CHECK(winnow_reducer_create(transport, &larger.known, &reducer) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "newer") != NULL);
+  larger.later[0] = 0;
+  OK(winnow_reducer_create(transport, &larger.known, &reducer));
+  winnow_reducer_destroy(reducer);
+  CHECK(winnow_reducer_create(NULL, &larger.known, &reducer) == WINNOW_USAGE_ERROR);
+  winnow_transport_destroy(transport);
+  winnow_transport_destroy(NULL);
+  winnow_reducer_destroy(NULL);
+  winnow_work_destroy(NULL);
+  CHECK(winnow_work_wait(NULL) == WINNOW_USAGE_ERROR);
+}
+
+int main(void) {
+  char version[32];
+  snprintf(version, sizeof version, "%d.%d.%d", WINNOW_VERSION_MAJOR, WINNOW_VERSION_MINOR,
+           WINNOW_VERSION_PATCH);
+  CHECK(strcmp(version, winnow_version()) == 0 && strcmp(version, EXPECTED_VERSION) == 0);
+  winnow_set_last_error(NULL);
+  CHECK(winnow_last_error()[0] == '\0');
+
+  reject();
+  pthread_barrier_init(&finished, NULL, kRanks);
+  winnow_transport* transports[kRanks];
+  OK(winnow_local_transports(kRanks, transports));
+  run(transports);
+  for (int r = 0; r < kRanks; ++r) {
+    struct mailbox* const mine = calloc(1, sizeof *mine);
+    mine->rank = r;
+    winnow_transport_functions functions;
+    memset(&functions, 0, sizeof functions);
+    functions.struct_bytes = sizeof functions;
+    functions.rank = r;
+    functions.size = kRanks;
+    functions.sizes_travel = 1;
+    functions.threads = 1;
+    functions.self = mine;
+    functions.start = start;
+    functions.wait = wait_for;
+    functions.abort = close_post;
+    functions.destroy = count_destroyed;
+    OK(winnow_transport_from_functions(&functions, &transports[r]));
+  }
+  run(transports);
+  CHECK(post.destroyed == kRanks);
+  for (int from = 0; from < kRanks; ++from) { /* what nobody fetched after the abort */
+    for (int to = 0; to < kRanks; ++to) {
+      while (post.box[from][to] != NULL) {
+        struct mail* const mail = post.box[from][to];
+        post.box[from][to] = mail->next;
+        free(mail);
+      }
+    }
+  }
+  printf("%d checks, %d failures\n", checks, failures);
+  return failures > 0;
+}
