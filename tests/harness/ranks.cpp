@@ -5,6 +5,7 @@
 #include <array>
 #include <barrier>
 #include <exception>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks_job.hpp"
 #include "tests/harness/sanitized.hpp"
+#include "tests/harness/tcp_ranks.hpp"
 
 namespace winnow::tests {
 
@@ -32,9 +34,10 @@ class NodeTransport final : public ForwardingTransport {
   int node_;
 };
 
-const MpiJob* the_job = nullptr;
+std::optional<Job> the_job;
 bool simulated = false;
 bool mixed = false;
+bool tcp = false;
 comm::LocalRules rules = comm::LocalRules::loose;
 
 using Transports = std::vector<std::shared_ptr<Transport>>;
@@ -96,8 +99,12 @@ void run_simulated(int ranks, std::size_t count, const RankBodyOfMany& body) {
 
 }  // namespace
 
-void use_job(const MpiJob& job) {
-  the_job = &job;
+void use_job(const Job& job) {
+  the_job = job;
+}
+
+void use_tcp() {
+  tcp = true;
 }
 
 void use_simulation() {
@@ -121,12 +128,12 @@ void run_ranks(int ranks, const RankBody& body) {
 
 void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
   const std::size_t made = mixed ? 2 * count : count;
-  if (the_job != nullptr) {
+  if (the_job.has_value()) {
     Transports transports;
-    for (std::size_t i = 0; i < made; ++i) transports.push_back(the_job->transport());
+    for (std::size_t i = 0; i < made; ++i) transports.push_back(the_job->connect());
     if (mixed) {
       transports = mix_all(transports);
-      (void)the_job->transport();  // made once all have mixed theirs: a body may abort at once
+      (void)the_job->connect();  // made once all have mixed theirs: a body may abort at once
     }
     if (const std::exception_ptr error = run_body(body, transports)) std::rethrow_exception(error);
     return;
@@ -137,7 +144,7 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
   }
   std::vector<Transports> of_rank(static_cast<std::size_t>(ranks));
   for (std::size_t i = 0; i < made; ++i) {
-    auto transports = comm::local_transports(ranks, rules);
+    auto transports = tcp ? tcp_transports(ranks) : comm::local_transports(ranks, rules);
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
       of_rank[rank].push_back(std::move(transports[rank]));
   }
@@ -162,7 +169,7 @@ void run_worlds(std::string_view schedule, const RankBody& body) {
   static constexpr std::array kShapes{"2,1", "2x2", "3,1,2", "2x1", "3,1", "1x4", "3,1,3", "4x2"};
   for (const char* text : std::span(kShapes).first(kSanitized ? 3 : kShapes.size())) {
     const Topology topology = Topology::parse(text);
-    if (the_job != nullptr && the_job->ranks != topology.ranks()) continue;
+    if (the_job.has_value() && the_job->ranks != topology.ranks()) continue;
     run_ranks(topology.ranks(), [&](const std::shared_ptr<Transport>& transport) {
       const std::shared_ptr<Transport> on_node =
           std::make_shared<NodeTransport>(transport, topology.node_of(transport->rank()));
@@ -174,7 +181,7 @@ void run_worlds(std::string_view schedule, const RankBody& body) {
 std::span<const int> rank_counts() {
   static constexpr std::array kRanks{1, 2, 3, 4, 7};
   static constexpr std::array kFew{1, 3, 4};
-  if (the_job != nullptr) return {&the_job->ranks, 1};
+  if (the_job.has_value()) return {&the_job->ranks, 1};
   if (kThreadSanitized) return std::span(kFew).last(1);
   return kSanitized ? std::span<const int>(kFew) : kRanks;
 }

@@ -2,12 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tests/harness/mpi_job.hpp"
+#include <functional>
+#include <memory>
+#include <winnow/transport.hpp>
 
 namespace winnow::tests {
 
-/// Makes run_ranks run over `job`, which must outlive it, instead of over threads.
-void use_job(const MpiJob& job);
+/// A job of which this process is a rank.
+struct Job {
+  int ranks;
+  /// A new transport over all ranks; collective.
+  std::function<std::unique_ptr<Transport>()> connect;
+};
+
+/// Makes run_ranks run over `job` instead of over threads.
+void use_job(const Job& job);
+
+/// Makes run_ranks's threads talk over TCP.
+void use_tcp();
 
 /// Makes run_ranks's threads keep NCCL's rules (comm/transport/local/local.hpp).
 void use_strict_threads();

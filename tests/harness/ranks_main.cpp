@@ -1,8 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // main of the rank tests. --transport=threads (the default); =threads:sizes, whose messages keep
-// NCCL's rules of sizes and order; =simulated; under mpirun =mpi, or =mpi:BYTES, whose longer
-// messages travel in pieces of BYTES. --mixed makes nodes of two ranks with their own transport.
+// NCCL's rules of sizes and order; =tcp, threads that talk over TCP; =simulated; under mpirun =mpi,
+// or =mpi:BYTES, whose longer messages travel in pieces of BYTES; under processes.sh
+// =tcp:processes.
+// --mixed makes nodes of two ranks with their own transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +13,9 @@
 #include <string>
 #include <string_view>
 
+#include "tests/harness/mpi_job.hpp"
 #include "tests/harness/ranks_job.hpp"
+#include "tests/harness/tcp_ranks.hpp"
 
 namespace {
 
@@ -30,18 +34,28 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+void leave_the_rest_to_rank_0(int rank) {
+  if (rank == 0) return;
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new FailurePrinter(rank));
+}
+
 using winnow::tests::MpiThreads;
 
 int run_over_mpi(int argc, char** argv, std::size_t chunk_bytes,
                  MpiThreads threads = MpiThreads::serialized) {
   const auto job = winnow::tests::MpiJob::start(argc, argv, chunk_bytes, threads);
-  winnow::tests::use_job(job);
-  if (job.rank != 0) {
-    auto& listeners = testing::UnitTest::GetInstance()->listeners();
-    delete listeners.Release(listeners.default_result_printer());
-    listeners.Append(new FailurePrinter(job.rank));
-  }
+  winnow::tests::use_job({.ranks = job.ranks, .connect = [job] { return job.transport(); }});
+  leave_the_rest_to_rank_0(job.rank);
   return job.finish(RUN_ALL_TESTS());
+}
+
+int run_over_tcp() {
+  const winnow::tests::TcpJob job;
+  winnow::tests::use_job({.ranks = job.ranks(), .connect = [&job] { return job.connect(); }});
+  leave_the_rest_to_rank_0(job.rank());
+  return RUN_ALL_TESTS();
 }
 
 }  // namespace
@@ -60,6 +74,11 @@ int main(int argc, char** argv) {
     winnow::tests::use_strict_threads();
     return RUN_ALL_TESTS();
   }
+  if (transport == "tcp") {
+    winnow::tests::use_tcp();
+    return RUN_ALL_TESTS();
+  }
+  if (transport == "tcp:processes") return run_over_tcp();
   if (transport == "simulated") {
     winnow::tests::use_simulation();
     return RUN_ALL_TESTS();
@@ -74,6 +93,7 @@ int main(int argc, char** argv) {
       return run_over_mpi(argc, argv, bytes);
   }
   std::cerr << "--transport=" << transport
-            << ": must be threads, threads:sizes, simulated, mpi, mpi:BYTES or mpi:threads\n";
+            << ": must be threads, threads:sizes, tcp, tcp:processes, simulated, mpi, mpi:BYTES or "
+               "mpi:threads\n";
   return 2;
 }

@@ -1,0 +1,126 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/tcp/address.hpp"
+
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+namespace {
+
+constexpr std::string_view kPrefix = "winnow-tcp-1";
+constexpr std::size_t kMostShown = 100;  // characters of a wrong text in an error
+
+class Fnv {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    value_ = (value_ ^ 0xff) * 0x100000001b3;  // no character of an address
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325;
+};
+
+void append_hex(std::string& text, std::uint64_t value, int digits) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  while (digits-- > 0) text += kDigits[(value >> (4 * digits)) & 15];
+}
+
+/// Cuts off and returns what stands before the next `separator`, or all.
+std::string_view cut(std::string_view& text, char separator) {
+  const auto end = text.find(separator);
+  const std::string_view part = text.substr(0, end);
+  text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  return part;
+}
+
+/// Whether all of `text` is a number in hexadecimal digits.
+template <class Number>
+bool read_hex(std::string_view text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, number, 16);
+  return text.size() == 2 * sizeof number && error == std::errc() && last == end;
+}
+
+}  // namespace
+
+std::string TcpAddress::text() const {
+  std::string text(kPrefix);
+  text += ';';
+  for (const std::uint8_t byte : nonce) append_hex(text, byte, 2);
+  text += ';';
+  append_hex(text, machine, 16);
+  char separator = ';';
+  for (const Endpoint& endpoint : endpoints) {
+    text += separator + endpoint.text();
+    separator = ',';
+  }
+  return text;
+}
+
+TcpAddress TcpAddress::parse(std::string_view text) {
+  TcpAddress address;
+  std::string_view rest = text;
+  bool good = cut(rest, ';') == kPrefix;
+  const std::string_view nonce = cut(rest, ';');
+  good &= nonce.size() == 2 * address.nonce.size();
+  for (std::size_t i = 0; good && i < address.nonce.size(); ++i)
+    good = read_hex(nonce.substr(2 * i, 2), address.nonce[i]);
+  good = good && read_hex(cut(rest, ';'), address.machine) && !rest.empty();
+  while (good && !rest.empty()) {
+    const auto endpoint = Endpoint::parse(cut(rest, ','));
+    good = endpoint.has_value();
+    if (good) address.endpoints.push_back(*endpoint);
+  }
+  WINNOW_EXPECTS(
+      good, "'" + std::string(text.substr(0, kMostShown)) + "' is no address of a TcpListener");
+  return address;
+}
+
+TcpAddress::Nonce TcpAddress::new_nonce() {
+  Nonce nonce;
+  if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<::ssize_t>(nonce.size()))
+    fail_system("getrandom", errno);
+  return nonce;
+}
+
+// Containers of one machine have the boot's number in common, but mostly not the network.
+std::uint64_t TcpAddress::this_machine() {
+  Fnv hash;
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  struct stat network {};
+  if (boot.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
+    const Nonce alone = new_nonce();
+    hash.add({reinterpret_cast<const char*>(alone.data()), alone.size()});
+    return hash.value();
+  }
+  hash.add(boot);
+  hash.add(std::to_string(network.st_ino));
+  return hash.value();
+}
+
+std::vector<Endpoint> reachable(const TcpAddress& address, std::uint64_t machine) {
+  std::vector<Endpoint> endpoints = address.endpoints;
+  if (address.machine == machine)
+    std::ranges::stable_partition(endpoints, &Endpoint::is_loopback);
+  else
+    std::erase_if(endpoints, [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
+  return endpoints;
+}
+
+std::uint64_t digest_of(std::span<const std::string> addresses) {
+  Fnv hash;
+  for (const std::string& address : addresses) hash.add(address);
+  return hash.value();
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,57 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/socket.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/transport/tcp/socket.hpp"
+
+namespace winnow::comm {
+
+/// An IPv4 or IPv6 address and port, in numbers.
+class Endpoint {
+ public:
+  Endpoint() = default;
+  Endpoint(const sockaddr* address, socklen_t bytes);
+  /// Reads "10.0.0.1:4000" or "[fd00::1]:4000".
+  static std::optional<Endpoint> parse(std::string_view text);
+  /// The endpoint that a socket is bound to.
+  static Endpoint of(const Socket& socket);
+
+  std::string text() const;
+  bool is_loopback() const;
+  int family() const { return storage_.ss_family; }
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t bytes() const { return bytes_; }
+  friend bool operator==(const Endpoint& a, const Endpoint& b) { return a.text() == b.text(); }
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t bytes_ = 0;
+};
+
+/// An endpoint of every address of the interfaces with these names (comma-separated; none: of all
+/// that are up), with port 0. Leaves out addresses that hold on one link only (fe80::). Throws
+/// UsageError if there is no such interface.
+std::vector<Endpoint> local_endpoints(std::string_view interfaces);
+
+/// The endpoints of a host's name or number; throws CommError with the resolver's text.
+std::vector<Endpoint> resolve(const std::string& host, int port);
+
+/// A socket that listens at `endpoint` and does not block. If `any_family`, one for IPv6 takes
+/// IPv4 connections too. Not open, and errno set, if the system refuses.
+Socket listen_at(const Endpoint& endpoint, bool any_family = false) noexcept;
+/// A socket that begins to connect to `endpoint` without blocking; not open if it cannot.
+Socket connect_to(const Endpoint& endpoint) noexcept;
+/// Whether a socket is still about to connect to `endpoint`. Otherwise errno says how that ended;
+/// 0: well.
+bool is_connecting(const Socket& socket, const Endpoint& endpoint) noexcept;
+/// The next connection of a listening socket, which does not block; not open if there is none.
+Socket accept_from(const Socket& listening) noexcept;
+
+}  // namespace winnow::comm

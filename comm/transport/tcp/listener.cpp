@@ -1,0 +1,53 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+#include <winnow/error.hpp>
+#include <winnow/tcp.hpp>
+
+#include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/tcp.hpp"
+
+namespace winnow {
+namespace {
+
+constexpr double kMostSeconds = 1e6;
+
+}  // namespace
+
+TcpOptions TcpOptions::from_environment() {
+  TcpOptions options;
+  if (const char* const names = std::getenv("WINNOW_SOCKET_IFNAME")) options.interfaces = names;
+  return options;
+}
+
+TcpListener::TcpListener(const TcpOptions& options) : options_(options) {
+  WINNOW_EXPECTS(options.host_timeout >= 1 && options.host_timeout <= kMostSeconds,
+                 "TcpOptions::host_timeout of " + std::to_string(options.host_timeout) +
+                     " s: must be from 1 to 1000000");
+  ports_ = std::make_unique<comm::TcpPorts>(comm::open_ports(options.interfaces));
+  address_ = ports_->address.text();
+}
+
+TcpListener::TcpListener(TcpListener&&) noexcept = default;
+TcpListener& TcpListener::operator=(TcpListener&&) noexcept = default;
+TcpListener::~TcpListener() = default;
+
+std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::string> addresses,
+                                                Deadline deadline) {
+  WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
+  const auto ports = std::exchange(ports_, nullptr);
+  std::vector<comm::TcpLink> links = comm::connect_mesh(*ports, rank, addresses, deadline);
+  std::vector<std::uint64_t> machines;
+  std::vector<int> nodes;
+  for (const std::string& text : addresses) {
+    machines.push_back(comm::TcpAddress::parse(text).machine);
+    const auto first = std::ranges::find(machines, machines.back());
+    nodes.push_back(static_cast<int>(first - machines.begin()));
+  }
+  return comm::tcp_transport_over(rank, nodes, std::move(links), options_.host_timeout);
+}
+
+}  // namespace winnow

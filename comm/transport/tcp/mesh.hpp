@@ -1,0 +1,42 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+#include <winnow/transport.hpp>
+
+#include "comm/transport/tcp/address.hpp"
+
+namespace winnow::comm {
+
+/// The listening sockets of a rank and what it tells the others about them.
+struct TcpPorts {
+  TcpAddress address;
+  std::vector<Socket> sockets;
+};
+
+/// Listens at a free port of every address of these interfaces (as local_endpoints names them).
+TcpPorts open_ports(std::string_view interfaces);
+
+/// The connections to one peer: messages go over `data`, notes over `control`, so that an abort
+/// overtakes messages and each peer's death is seen whether or not a message is expected.
+struct TcpLink {
+  Socket data, control;
+};
+
+/// Connects this rank with all others; element i of the result is rank i's link, its own closed.
+///
+/// A rank connects to every lower one, twice, and greets with that rank's nonce, its own number and
+/// a digest of the list. It tries a peer's endpoints in turn, a few hundred milliseconds apart or
+/// when one fails, and keeps the first that answers with its own nonce; that the choice is final it
+/// says in a last note. A connection that greets otherwise is a stranger's and is closed.
+///
+/// Throws UsageError if the list does not hold this rank's address at `rank` or peers were given
+/// another list; CommError at the deadline, naming the ranks that are missing. Tells the others
+/// why, so that they need not wait for their deadline.
+std::vector<TcpLink> connect_mesh(const TcpPorts& ports, int rank,
+                                  std::span<const std::string> addresses, Deadline deadline);
+
+}  // namespace winnow::comm

@@ -1,0 +1,66 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+#include <winnow/transport.hpp>
+
+#include "comm/transport/tcp/socket.hpp"
+
+namespace winnow::comm {
+
+/// What ranks tell each other beside messages: a kind and a short text.
+enum class NoteKind : std::uint32_t {
+  hello = 1,  ///< who connects, and what for
+  welcome,    ///< the answer: who was connected to
+  chosen,     ///< this connection is the one to use
+  join,       ///< a rank's address, for the rank that collects them
+  list,       ///< all addresses, a line each
+  refusal,    ///< why the job cannot begin
+  abort,      ///< why a rank aborted
+  leave,      ///< a rank's transport was destroyed
+};
+
+/// Sends a note on a socket that does not block. False if it has failed, or does not take all of
+/// the note by the deadline; without one: at once, as a new connection does with a short note.
+bool send_note(const Socket& socket, NoteKind kind, std::string_view text,
+               Deadline deadline = Deadline::after({})) noexcept;
+
+/// What the next note on a socket that does not block is, as far as a glance tells.
+enum class NoteAhead : std::uint8_t { none, abort, other, ended };
+NoteAhead look_ahead(const Socket& socket) noexcept;
+
+/// Reads notes from a socket that does not block; trusts no byte.
+class NoteReader {
+ public:
+  /// The longest text; a longer one ends the connection.
+  explicit NoteReader(std::size_t most_bytes);
+
+  enum class Outcome : std::uint8_t {
+    pending,   ///< the rest has not arrived
+    complete,  ///< kind() and text() hold until the next read
+    ended,     ///< the connection ended, or carries something else; problem() says
+  };
+  /// Reads no byte beyond the note's end.
+  Outcome read(const Socket& socket);
+  NoteKind kind() const;
+  std::string_view text() const;
+  std::string problem() const;
+
+ private:
+  bool fill(const Socket& socket, std::size_t bytes);
+
+  std::size_t most_bytes_;
+  std::vector<char> bytes_;
+  std::size_t filled_ = 0;
+  bool complete_ = false;
+  enum class End : std::uint8_t { none, closed, foreign, failed };
+  End end_ = End::none;
+  int error_ = 0;  // if it failed
+};
+
+}  // namespace winnow::comm

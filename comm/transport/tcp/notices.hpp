@@ -1,0 +1,44 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/transport/tcp/note.hpp"
+#include "comm/transport/tcp/socket.hpp"
+
+namespace winnow::comm {
+
+/// The control connections to all peers: each tells once why its rank aborted, or that it has left,
+/// and ends when the peer's process does.
+class TcpNotices {
+ public:
+  /// `controls`: by rank; this rank's own is closed.
+  explicit TcpNotices(std::vector<Socket> controls);
+
+  /// Tells all peers, once: later calls do nothing. Any thread may call it. Never blocks.
+  void tell(NoteKind kind, std::string_view text) noexcept;
+  /// Reads what has come from `peer`. Returns why nothing more will: it aborted or is gone. Empty
+  /// while neither is so, and if it has left.
+  const std::string& listen(int peer);
+  /// Whether `peer` has said that it leaves.
+  bool has_left(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
+  const Socket& control(int peer) const { return peers_[static_cast<std::size_t>(peer)].control; }
+
+ private:
+  struct Peer {
+    Socket control;
+    NoteReader reader;
+    bool left = false;
+    bool ended = false;
+    std::string why{};
+  };
+  std::vector<Peer> peers_;
+  std::mutex mutex_;
+  bool told_ = false;
+};
+
+}  // namespace winnow::comm

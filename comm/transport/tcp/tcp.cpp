@@ -1,0 +1,470 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/tcp/tcp.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/transport/expect.hpp"
+#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/fifo.hpp"
+#include "comm/transport/growing.hpp"
+#include "comm/transport/poll.hpp"
+#include "comm/transport/tcp/frames.hpp"
+#include "comm/transport/tcp/notices.hpp"
+#include "comm/transport/ticket_queue.hpp"
+#include "kernels/exec/own_process.hpp"
+
+namespace winnow::comm {
+namespace {
+
+// Messages between two ranks form a lane in each direction, linked through Message::next; `current`
+// is its first message that is not complete. A send is complete when the kernel has taken its last
+// byte, a receipt when its last byte lies in the caller's buffer. Nothing is read from a peer for
+// which no receipt is started: TCP then holds its sender up.
+//
+// epoll reports a socket once when it becomes readable or writable (EPOLLET), so the set of sockets
+// never changes, and a flag of each says what it was last.
+
+constexpr int kMostUnsent = 1 << 20;  // bytes that the kernel keeps for a peer beyond its window
+constexpr unsigned kPollsBeforeSleep = 50;
+constexpr std::chrono::milliseconds kPatience{200};  // for a peer to say why its connection ended
+constexpr std::uint64_t kNone = ~std::uint64_t{0};
+constexpr int kShortly = 5;                             // milliseconds
+constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};  // among epoll's events
+constexpr int kNever = -1;                              // of epoll's timeouts
+
+struct Message {
+  std::byte* data;               // only read if is_send
+  std::uint64_t bytes;           // to send, or the size of the receive buffer
+  std::uint64_t* message_bytes;  // where to store the received size, or null
+  int peer;
+  bool is_send;
+  const std::uint64_t* written = nullptr;  // bytes ready to send, or null: all
+  std::uint64_t* arrived = nullptr;        // where to report received bytes, or null
+  FrameHeader header{};                    // of a send
+  std::uint64_t next = kNone;              // the message after it in its lane
+  bool complete = false;
+};
+
+struct Lane {
+  std::uint64_t current = kNone;
+  std::uint64_t last = kNone;  // valid only if there is a current one
+};
+
+struct Peer {
+  Socket data;
+  Lane sends, receipts;
+  FrameReader reader;
+  std::uint64_t sent = 0;  // bytes of the current send, its header included
+  bool writable = true;
+  bool unwritten = false;  // its current send waits for more to be written
+};
+
+/// One start.
+struct Started {
+  std::uint64_t end;  // number of the message after its last
+};
+
+void set_socket_option(const Socket& socket, int level, int name, int value) {
+  if (::setsockopt(socket.get(), level, name, &value, sizeof value) != 0)
+    fail_system("setsockopt", errno);
+}
+
+// Only control connections are watched so: TCP_USER_TIMEOUT would also end a connection whose peer
+// is alive and does not read for long, as a rank that computes does not.
+void watch_host(const Socket& control, double timeout) {
+  constexpr int kProbes = 3;
+  const int pause = std::max(1, static_cast<int>(timeout / (kProbes + 1)));  // seconds
+  set_socket_option(control, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_socket_option(control, IPPROTO_TCP, TCP_KEEPIDLE, pause);
+  set_socket_option(control, IPPROTO_TCP, TCP_KEEPINTVL, pause);
+  set_socket_option(control, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_socket_option(control, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(1000 * timeout));
+}
+
+/// Milliseconds until the deadline, rounded up, for epoll_wait.
+int timeout_of(Deadline deadline) {
+  if (deadline.at() == Deadline::never().at()) return kNever;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline.at() - Deadline::Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
+}
+
+class TcpTransport final : public Transport, public GrowingMessages {
+ public:
+  TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links,
+               double host_timeout);
+  ~TcpTransport() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(peers_.size()); }
+  int node() const override { return node_; }
+  bool allows_threads() const override { return true; }
+
+  void send(std::span<const std::byte> message, int peer) override {
+    send_growing(message, peer, nullptr);
+  }
+  void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
+    recv_growing(buffer, peer, message_bytes, nullptr);
+  }
+  void send_growing(std::span<const std::byte> message, int peer,
+                    const std::uint64_t* written) override;
+  void recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
+                    std::uint64_t* arrived) override;
+  Ticket start(const Exec& exec) override;
+  void wait(Ticket ticket, Deadline deadline) override;
+  bool test(Ticket ticket, Deadline deadline) override { return look(ticket, deadline, 0); }
+  void progress() override;
+  void abort(std::string_view reason) noexcept override;
+
+ private:
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  void enqueue(const Message& message);
+  void watch(const Socket& socket, std::uint64_t name, std::uint32_t events);
+  void link(std::uint64_t number);
+  void move_sends(int to);
+  bool try_sends(int to);
+  void gather(const Peer& to, FrameWriter& writer) const;
+  void advance_sends(Peer& to, std::uint64_t sent);
+  void move_receipts(int from);
+  void take_events(int timeout);
+  bool retire(std::uint64_t ticket);
+  bool look(Ticket ticket, Deadline deadline, int timeout);
+  void expect_usable();
+  void lose_link(int rank, const std::string& problem);
+  void find_out_about_lost_link();
+  void doom(const std::string& why) {
+    if (doom_.empty()) doom_ = why;
+  }
+  [[noreturn]] void fail(const std::string& why);
+
+  kernels::OwnProcess process_;
+  int rank_, node_;
+  std::vector<Peer> peers_;  // by rank; this rank's own is unused
+  TcpNotices notices_;
+  Socket epoll_, doorbell_;
+  std::array<epoll_event, 64> events_{};
+
+  TicketQueue<Started> starts_;
+  Fifo<Message> messages_;      // of all lanes, in the order enqueued; retire pops from the front
+  std::uint64_t linked_ = 0;    // number of the first message in no lane
+  std::vector<int> unwritten_;  // peers that are `unwritten`
+
+  FailureLatch failure_;
+  std::string doom_;  // why nothing more will complete; the next wait that is not done throws it
+  struct LostLink {
+    int rank = -1;  // -1: none
+    std::string problem;
+    Deadline patience = Deadline::never();
+  };
+  LostLink lost_link_;  // a connection of messages that ended before its rank said why
+  std::atomic<bool> aborted_ = false;
+  std::mutex abort_mutex_;
+  std::string abort_why_;  // guarded by abort_mutex_
+};
+
+std::vector<Socket> take_controls(std::vector<TcpLink>& links) {
+  std::vector<Socket> controls;
+  for (TcpLink& link : links) controls.push_back(std::move(link.control));
+  return controls;
+}
+
+TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links,
+                           double host_timeout)
+    : rank_(rank),
+      node_(nodes[static_cast<std::size_t>(rank)]),
+      peers_(links.size()),
+      notices_(take_controls(links)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!epoll_.is_open() || !doorbell_.is_open()) fail_system("epoll_create1 or eventfd", errno);
+  watch(doorbell_, kDoorbell, EPOLLIN);
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank_) continue;
+    const auto name = 2 * static_cast<std::uint64_t>(other);
+    peer(other).data = std::move(links[static_cast<std::size_t>(other)].data);
+    watch_host(notices_.control(other), host_timeout);
+    set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
+    watch(peer(other).data, name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    watch(notices_.control(other), name + 1, EPOLLIN | EPOLLRDHUP | EPOLLET);
+  }
+  unwritten_.reserve(peers_.size());
+}
+
+// What was sent still arrives: the kernel sends it, unless something unread lies here when the
+// connection is closed.
+TcpTransport::~TcpTransport() {
+  if (process_.left()) return;
+  notices_.tell(NoteKind::leave, "");
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank_) continue;
+    for (const Socket* const socket :
+         std::array{&std::as_const(peer(other).data), &notices_.control(other)}) {
+      ::shutdown(socket->get(), SHUT_WR);
+      while (::recv(socket->get(), nullptr, INT_MAX, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+      }
+    }
+  }
+}
+
+void TcpTransport::watch(const Socket& socket, std::uint64_t name, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = name;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
+    fail_system("epoll_ctl", errno);
+}
+
+void TcpTransport::send_growing(std::span<const std::byte> message, int peer,
+                                const std::uint64_t* written) {
+  enqueue({.data = const_cast<std::byte*>(message.data()),
+           .bytes = message.size(),
+           .message_bytes = nullptr,
+           .peer = peer,
+           .is_send = true,
+           .written = written,
+           .header = {.message_bytes = message.size()}});
+  bytes_sent_ += message.size();
+}
+
+void TcpTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes,
+                                std::uint64_t* arrived) {
+  enqueue({.data = buffer.data(),
+           .bytes = buffer.size(),
+           .message_bytes = message_bytes,
+           .peer = peer,
+           .is_send = false,
+           .arrived = arrived});
+}
+
+void TcpTransport::enqueue(const Message& message) {
+  expect_peer(message.peer, rank_, size());
+  expect_usable();
+  messages_.push(message);
+}
+
+Ticket TcpTransport::start(const Exec& exec) {
+  expect_usable();
+  WINNOW_EXPECTS(takes(exec.place), "TCP takes no device memory: copy messages to the host");
+  const Ticket ticket = starts_.push({messages_.end()});
+  const std::uint64_t first = linked_;
+  while (linked_ != messages_.end()) link(linked_++);
+  // All of a peer's messages together: they go with one system call.
+  for (std::uint64_t number = first; number != linked_; ++number) {
+    const auto [to, is_send] = std::pair(messages_[number].peer, messages_[number].is_send);
+    is_send ? move_sends(to) : move_receipts(to);
+  }
+  return ticket;
+}
+
+/// Appends a message to its lane.
+void TcpTransport::link(std::uint64_t number) {
+  const Message& message = messages_[number];
+  Peer& other = peer(message.peer);
+  Lane& lane = message.is_send ? other.sends : other.receipts;
+  if (lane.current == kNone)
+    lane.current = number;
+  else
+    messages_[lane.last].next = number;
+  lane.last = number;
+}
+
+void TcpTransport::move_sends(int to) {
+  if (!try_sends(to) && !std::exchange(peer(to).unwritten, true)) unwritten_.push_back(to);
+}
+
+/// Sends what the kernel takes. False if more of a message must be written first.
+bool TcpTransport::try_sends(int to) {
+  Peer& other = peer(to);
+  while (other.sends.current != kNone && other.writable) {
+    FrameWriter writer;
+    gather(other, writer);
+    if (writer.empty()) return false;
+    const std::uint64_t sent = writer.send(other.data);
+    if (writer.error() != 0) lose_link(to, errno_text(writer.error()));
+    other.writable = writer.error() == 0 && !writer.is_full();
+    advance_sends(other, sent);
+  }
+  return true;
+}
+
+/// Adds what is left of a peer's sends and is written.
+void TcpTransport::gather(const Peer& to, FrameWriter& writer) const {
+  std::uint64_t sent = to.sent;
+  for (std::uint64_t n = to.sends.current; n != kNone && writer.has_room(); n = messages_[n].next) {
+    const Message& message = messages_[n];
+    constexpr std::uint64_t kHeader = sizeof(FrameHeader);
+    const std::uint64_t ready = message.written == nullptr ? message.bytes : *message.written;
+    const std::uint64_t begin = sent > kHeader ? sent - kHeader : 0;
+    if (sent < kHeader) writer.add(std::as_bytes(std::span(&message.header, 1)).subspan(sent));
+    if (begin < ready) writer.add({message.data + begin, ready - begin});
+    if (ready < message.bytes) return;
+    sent = 0;
+  }
+}
+
+void TcpTransport::advance_sends(Peer& to, std::uint64_t sent) {
+  to.sent += sent;
+  while (to.sends.current != kNone) {
+    Message& message = messages_[to.sends.current];
+    const std::uint64_t frame = sizeof(FrameHeader) + message.bytes;
+    if (to.sent < frame) return;
+    to.sent -= frame;
+    message.complete = true;
+    to.sends.current = message.next;
+  }
+}
+
+void TcpTransport::move_receipts(int from) {
+  Peer& other = peer(from);
+  FrameReader& reader = other.reader;
+  while (other.receipts.current != kNone && reader.is_awake()) {
+    Message& message = messages_[other.receipts.current];
+    if (!reader.is_open()) reader.read_header(other.data);
+    if (!reader.is_open()) break;
+    if (reader.message_bytes() > message.bytes) {
+      doom(usage_reason("a message of " + std::to_string(reader.message_bytes()) +
+                        " bytes from rank " + std::to_string(from) +
+                        " is longer than its buffer of " + std::to_string(message.bytes)));
+      return;
+    }
+    message.complete = reader.read_message(other.data, message.data);
+    if (message.arrived != nullptr) *message.arrived = reader.arrived();
+    if (!message.complete) continue;
+    if (message.message_bytes != nullptr) *message.message_bytes = reader.message_bytes();
+    other.receipts.current = message.next;
+  }
+  if (other.receipts.current != kNone && !reader.problem().empty())
+    lose_link(from, reader.problem());
+}
+
+// Moves what can move, after up to `timeout` milliseconds if nothing can.
+void TcpTransport::take_events(int timeout) {
+  std::erase_if(unwritten_, [this](int to) {
+    peer(to).unwritten = !try_sends(to);
+    return !peer(to).unwritten;
+  });
+  const int count =
+      ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
+  if (count < 0 && errno != EINTR) doom("epoll_wait: " + errno_text(errno));
+  for (int i = 0; i < count; ++i) {
+    const auto& [events, data] = events_[static_cast<std::size_t>(i)];
+    if (data.u64 == kDoorbell) {
+      std::uint64_t rings = 0;
+      (void)!::read(doorbell_.get(), &rings, sizeof rings);
+      continue;
+    }
+    const auto from = static_cast<int>(data.u64 / 2);
+    if (data.u64 % 2 == 1) {
+      doom(notices_.listen(from));
+      continue;
+    }
+    const bool ending = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    if (ending || (events & EPOLLIN) != 0) peer(from).reader.wake(ending);
+    if (ending || (events & EPOLLOUT) != 0) peer(from).writable = true;
+    move_sends(from);
+    move_receipts(from);
+  }
+}
+
+/// Drops completed messages of starts up to `ticket`; returns whether all of them were complete.
+bool TcpTransport::retire(std::uint64_t ticket) {
+  return starts_.retire(ticket, [this](const Started& start) {
+    for (; messages_.begin() != start.end; messages_.pop())
+      if (!messages_.front().complete) return false;
+    return true;
+  });
+}
+
+// Whether a ticket is done, perhaps after up to `timeout` milliseconds.
+bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
+  expect_usable();
+  starts_.expect_started(ticket);
+  if (retire(ticket.number)) return true;
+  take_events(lost_link_.rank < 0 || timeout == 0 ? timeout : kShortly);
+  if (retire(ticket.number)) return true;
+  expect_usable();
+  if (lost_link_.rank >= 0) find_out_about_lost_link();
+  if (!doom_.empty()) fail(doom_);
+  if (deadline.passed()) {
+    const Message& first = messages_.front();
+    fail("the deadline passed while it waited for a message " +
+         std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
+  }
+  return false;
+}
+
+void TcpTransport::wait(Ticket ticket, Deadline deadline) {
+  for (unsigned polls = 0;; ++polls) {
+    if (look(ticket, deadline, polls < kPollsBeforeSleep ? 0 : timeout_of(deadline))) return;
+  }
+}
+
+void TcpTransport::progress() {
+  if (failure_.failed()) return;
+  take_events(0);
+  if (!doom_.empty()) fail(doom_);
+}
+
+void TcpTransport::abort(std::string_view reason) noexcept {
+  {
+    const std::lock_guard lock(abort_mutex_);
+    if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = abort_text(reason);
+    aborted_.store(true, std::memory_order_release);
+  }
+  notices_.tell(NoteKind::abort, reason);
+  const std::uint64_t ring = 1;
+  (void)!::write(doorbell_.get(), &ring, sizeof ring);
+}
+
+void TcpTransport::expect_usable() {
+  if (aborted_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(abort_mutex_);
+    failure_.keep(abort_why_);
+  }
+  failure_.expect_usable();
+}
+
+void TcpTransport::fail(const std::string& why) {
+  failure_.keep("rank " + std::to_string(rank_) + ": " + why);
+  notices_.tell(NoteKind::abort, why);
+  throw CommError(failure_.why());
+}
+
+void TcpTransport::lose_link(int rank, const std::string& problem) {
+  if (lost_link_.rank < 0)
+    lost_link_ = {.rank = rank, .problem = problem, .patience = Deadline::after(kPatience)};
+}
+
+// The other connection says why, perhaps a little later.
+void TcpTransport::find_out_about_lost_link() {
+  const auto& [rank, problem, patience] = lost_link_;
+  const std::string who = "rank " + std::to_string(rank);
+  doom(notices_.listen(rank));
+  if (notices_.has_left(rank)) doom(who + " has left: its transport was destroyed");
+  if (patience.passed()) doom("the connection to " + who + ": " + problem);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
+                                              std::vector<TcpLink> links, double host_timeout) {
+  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), host_timeout);
+}
+
+}  // namespace winnow::comm

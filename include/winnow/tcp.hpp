@@ -1,0 +1,103 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <winnow/transport.hpp>
+
+namespace winnow::comm {
+struct TcpPorts;  // not public, hence outside the visibility pragma
+}
+
+#pragma GCC visibility push(default)
+
+namespace winnow {
+
+// Transports over TCP: ranks are processes (or threads) on Linux hosts that reach each other over
+// IPv4 or IPv6. Host memory; nothing but the kernel's sockets is needed.
+//
+// Errors. A rank whose process ends, or whose transport fails or is aborted, is a CommError on all
+// others at once, with its reason; a host that stops answering, after TcpOptions::host_timeout. A
+// rank that destroys its transport has left: what it sent still arrives, and only who waits for
+// more from it fails. A process that exits without destroying its transport counts as dead.
+//
+// Threads. One at a time may call a transport, but any may call abort(), during another's call too.
+// A wait polls for some microseconds, then sleeps.
+//
+// Forks. A child keeps no connection, and must not use the transport.
+
+/// How a rank listens for the others.
+struct TcpOptions {
+  /// Names of the network interfaces to use, comma-separated; empty: all that are up.
+  std::string interfaces;
+  /// Seconds without any answer from a peer's host after which the peer counts as gone; from 1 on.
+  double host_timeout = 20;
+
+  /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME if that is set.
+  static TcpOptions from_environment();
+};
+
+/// Where one rank of a new world can be reached. Make one on each rank, pass its address to all
+/// ranks through any store, and connect:
+///
+///   TcpListener listener;
+///   store.set("winnow/" + std::to_string(rank), listener.address());
+///   for (int r = 0; r < size; ++r) addresses.push_back(store.get("winnow/" + std::to_string(r)));
+///   auto transport = listener.connect(rank, addresses, Deadline::after(60s));
+///
+/// An address has a random number by which ranks know each other: whoever has not read the store
+/// cannot join. Nothing is encrypted.
+class TcpListener {
+ public:
+  /// Listens at a free port of every address of the interfaces. Throws UsageError for an interface
+  /// that does not exist, CommError if the system refuses.
+  explicit TcpListener(const TcpOptions& options = TcpOptions::from_environment());
+  TcpListener(TcpListener&&) noexcept;
+  TcpListener& operator=(TcpListener&&) noexcept;
+  ~TcpListener();
+
+  /// One line of text without blanks, the same until the end of the listener.
+  const std::string& address() const { return address_; }
+
+  /// The transport of rank `rank`, where addresses[r] is that of rank r; all ranks pass the same
+  /// list. Collective, and once: the listener then listens no more, whatever the outcome. Two
+  /// connections are made to each peer. Connections of strangers are closed. Throws UsageError if
+  /// the list is not of addresses or does not hold this one at `rank`, or if ranks pass different
+  /// lists; CommError at the deadline, naming the ranks that did not come. One rank's error is an
+  /// error on all.
+  std::unique_ptr<Transport> connect(int rank, std::span<const std::string> addresses,
+                                     Deadline deadline);
+
+ private:
+  TcpOptions options_;
+  std::string address_;
+  std::unique_ptr<comm::TcpPorts> ports_;  // null once connected
+};
+
+/// A meeting point for ranks without a store: rank 0 listens at a port that all know.
+struct TcpMeeting {
+  std::string host;  ///< name or number of rank 0's host
+  int port = kDefaultPort;
+  int rank = 0, size = 1;
+  /// Equal on the ranks of one job. Ranks of another job that come to the same port are sent away.
+  std::string job;
+
+  static constexpr int kDefaultPort = 29555;
+  /// torchrun's RANK, WORLD_SIZE, MASTER_ADDR and TORCHELASTIC_RUN_ID (the job), and
+  /// WINNOW_TCP_PORT. Its MASTER_PORT is taken by its own store. Throws UsageError if one of the
+  /// first three is missing or is no number.
+  static TcpMeeting from_environment();
+};
+
+/// Meets, then connects as a TcpListener. Collective. Ranks may come in any order. Throws
+/// UsageError or CommError on every rank that has come if two have one number or their sizes
+/// differ; otherwise as TcpListener.
+std::unique_ptr<Transport> tcp_transport(
+    const TcpMeeting& meeting, Deadline deadline,
+    const TcpOptions& options = TcpOptions::from_environment());
+
+}  // namespace winnow
+
+#pragma GCC visibility pop

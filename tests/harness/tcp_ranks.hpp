@@ -1,0 +1,27 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+#include <winnow/tcp.hpp>
+
+namespace winnow::tests {
+
+/// TCP transports of `ranks` ranks, all in this process; element i is rank i's.
+std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, const TcpOptions& options = {});
+
+/// The TCP job of which this process is a rank, by the environment that processes.sh sets.
+class TcpJob {
+ public:
+  TcpJob();
+  int rank() const { return first_->rank(); }
+  int ranks() const { return first_->size(); }
+  /// A new transport over all ranks; collective.
+  std::unique_ptr<Transport> connect() const;
+
+ private:
+  std::unique_ptr<Transport> first_;  // carries the addresses of the others
+};
+
+}  // namespace winnow::tests
