@@ -61,6 +61,35 @@ void winnow_transport_abort(winnow_transport* transport, const char* reason);
    rank's calls come from a thread of its own. */
 int winnow_local_transports(int size, winnow_transport** transports);
 
+/* Where one rank of a new TCP world can be reached (tcp.hpp). Make one on each rank, pass its
+   address to all ranks by any store, and connect. */
+typedef struct winnow_tcp_listener winnow_tcp_listener;
+
+/* `interfaces`: names of network interfaces, comma-separated; NULL: those of WINNOW_SOCKET_IFNAME,
+   or all that are up. */
+int winnow_tcp_listen(const char* interfaces, winnow_tcp_listener** listener);
+/* One line of text without blanks; lives as long as the listener. */
+const char* winnow_tcp_address(const winnow_tcp_listener* listener);
+/* The transport of rank `rank` of `size`, where addresses[r] is that of rank r. Collective, and
+   once. Fails if the ranks have not come after that many seconds. */
+int winnow_tcp_connect(winnow_tcp_listener* listener, int rank, int size,
+                       const char* const* addresses, double seconds, winnow_transport** transport);
+void winnow_tcp_listener_destroy(winnow_tcp_listener* listener);
+
+/* Where ranks without a store meet: rank 0 listens at a port that all know. */
+typedef struct winnow_tcp_meeting {
+  uint32_t struct_bytes;
+  int32_t rank, size;
+  int32_t port;     /* 0: 29555 */
+  const char* host; /* name or number of rank 0's host */
+  const char* job;  /* equal on the ranks of one job; or NULL */
+} winnow_tcp_meeting;
+
+/* NULL: RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them, and WINNOW_TCP_PORT. Collective.
+   Fails if the ranks have not come after that many seconds. */
+int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
+                         winnow_transport** transport);
+
 /* Over a communicator: `communicator` points to an MPI_Comm. Collective. Fails if the ranks have
    not met after that many seconds. In libwinnow_mpi. */
 int winnow_mpi_transport(const void* communicator, double seconds, winnow_transport** transport);

@@ -47,6 +47,13 @@ int main(void) {
   MEMBER(winnow_message, data);
   MEMBER(winnow_message, bytes);
   MEMBER(winnow_message, message_bytes);
+  SIZE(winnow_tcp_meeting);
+  MEMBER(winnow_tcp_meeting, struct_bytes);
+  MEMBER(winnow_tcp_meeting, rank);
+  MEMBER(winnow_tcp_meeting, size);
+  MEMBER(winnow_tcp_meeting, port);
+  MEMBER(winnow_tcp_meeting, host);
+  MEMBER(winnow_tcp_meeting, job);
   SIZE(winnow_transport_functions);
   MEMBER(winnow_transport_functions, struct_bytes);
   MEMBER(winnow_transport_functions, rank);

@@ -3,11 +3,15 @@
 /* Calls every function of winnow.h but those over MPI and NCCL from C99. Ranks are threads. Each
    printed line is a failure; the last line counts checks. */
 #define _POSIX_C_SOURCE 200809L
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include <winnow/winnow.h>
 
 static int failures = 0, checks = 0; /* under `counting` */
@@ -243,7 +247,75 @@ static void run(winnow_transport** transports) {
   for (int r = 0; r < kRanks; ++r) pthread_join(threads[r], NULL);
 }
 
+/* ---- TCP: by addresses, and by a meeting ---- */
+
+static winnow_tcp_listener* listeners[kRanks];
+static const char* addresses[kRanks];
+static winnow_tcp_meeting meetings[kRanks];
+
+static void* connect_rank(void* number) {
+  const int rank = *(const int*)number;
+  winnow_transport* transport = NULL;
+  OK(winnow_tcp_connect(listeners[rank], rank, kRanks, addresses, 60, &transport));
+  winnow_tcp_listener_destroy(listeners[rank]);
+  if (transport != NULL) reduce(transport);
+  return NULL;
+}
+
+static void* meet_rank(void* number) {
+  winnow_transport* transport = NULL;
+  OK(winnow_tcp_transport(&meetings[*(const int*)number], 60, &transport));
+  if (transport != NULL) reduce(transport);
+  return NULL;
+}
+
+static void run_over_tcp(void* (*start_rank)(void*)) {
+  pthread_t threads[kRanks];
+  int ranks[kRanks];
+  for (int r = 0; r < kRanks; ++r) {
+    ranks[r] = r;
+    pthread_create(&threads[r], NULL, start_rank, &ranks[r]);
+  }
+  for (int r = 0; r < kRanks; ++r) pthread_join(threads[r], NULL);
+}
+
+/* Of this process alone, so that tests which run at once do not meet. */
+static int free_port(void) {
+  const int listening = socket(AF_INET, SOCK_STREAM, 0);
+  struct sockaddr_in address;
+  socklen_t bytes = sizeof address;
+  memset(&address, 0, sizeof address);
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  CHECK(bind(listening, (struct sockaddr*)&address, sizeof address) == 0);
+  CHECK(getsockname(listening, (struct sockaddr*)&address, &bytes) == 0);
+  close(listening);
+  return ntohs(address.sin_port);
+}
+
+static void run_tcp(void) {
+  for (int r = 0; r < kRanks; ++r) {
+    OK(winnow_tcp_listen("lo", &listeners[r]));
+    addresses[r] = winnow_tcp_address(listeners[r]);
+  }
+  run_over_tcp(connect_rank);
+  const int port = free_port();
+  for (int r = 0; r < kRanks; ++r) {
+    memset(&meetings[r], 0, sizeof meetings[r]);
+    meetings[r].struct_bytes = sizeof meetings[r];
+    meetings[r].rank = r;
+    meetings[r].size = kRanks;
+    meetings[r].port = port;
+    meetings[r].host = "127.0.0.1";
+  }
+  run_over_tcp(meet_rank);
+}
+
 static void reject(void) {
+  winnow_tcp_listener* listener = NULL;
+  CHECK(winnow_tcp_listen("no such interface", &listener) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_tcp_connect(NULL, 0, 1, addresses, 1, NULL) == WINNOW_USAGE_ERROR);
+  winnow_tcp_listener_destroy(listener);
   winnow_transport* transport = NULL;
   winnow_reducer* reducer = NULL;
   winnow_transport_functions functions;
@@ -318,6 +390,7 @@ int main(void) {
   }
   run(transports);
   CHECK(post.destroyed == kRanks);
+  run_tcp();
   for (int from = 0; from < kRanks; ++from) { /* what nobody fetched after the abort */
     for (int to = 0; to < kRanks; ++to) {
       while (post.box[from][to] != NULL) {

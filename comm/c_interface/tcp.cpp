@@ -1,0 +1,72 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <vector>
+#include <winnow/tcp.hpp>
+
+#include "comm/c_interface/status.hpp"
+#include "comm/c_interface/transport.hpp"
+
+using winnow::comm::deadline_of;
+using winnow::comm::expect_given;
+using winnow::comm::guarded;
+
+struct winnow_tcp_listener {
+  winnow::TcpListener listener;
+};
+
+namespace {
+
+winnow::TcpMeeting meeting_of(const winnow_tcp_meeting* given) {
+  if (given == nullptr) return winnow::TcpMeeting::from_environment();
+  const winnow_tcp_meeting known = winnow::comm::read(given, "meeting");
+  winnow::TcpMeeting meeting{
+      .host = &expect_given(known.host, "host"), .rank = known.rank, .size = known.size};
+  if (known.port != 0) meeting.port = known.port;
+  if (known.job != nullptr) meeting.job = known.job;
+  return meeting;
+}
+
+}  // namespace
+
+extern "C" {
+
+int winnow_tcp_listen(const char* interfaces, winnow_tcp_listener** listener) {
+  return guarded([&] {
+    auto options = winnow::TcpOptions::from_environment();
+    if (interfaces != nullptr) options.interfaces = interfaces;
+    expect_given(listener, "listener") = new winnow_tcp_listener{winnow::TcpListener(options)};
+  });
+}
+
+const char* winnow_tcp_address(const winnow_tcp_listener* listener) {
+  return listener->listener.address().c_str();
+}
+
+int winnow_tcp_connect(winnow_tcp_listener* listener, int rank, int size,
+                       const char* const* addresses, double seconds, winnow_transport** transport) {
+  return guarded([&] {
+    winnow::TcpListener& mine = expect_given(listener, "listener").listener;
+    WINNOW_EXPECTS(size >= 1, "size " + std::to_string(size) + ": must be 1 at least");
+    std::vector<std::string> all;
+    for (int r = 0; r < size; ++r) {
+      all.emplace_back(&expect_given((&expect_given(addresses, "addresses"))[r], "an address"));
+    }
+    expect_given(transport, "transport") =
+        new winnow_transport{mine.connect(rank, all, deadline_of(seconds))};
+  });
+}
+
+void winnow_tcp_listener_destroy(winnow_tcp_listener* listener) {
+  delete listener;
+}
+
+int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
+                         winnow_transport** transport) {
+  return guarded([&] {
+    expect_given(transport, "transport") =
+        new winnow_transport{winnow::tcp_transport(meeting_of(meeting), deadline_of(seconds))};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,138 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""libwinnow.so by ctypes: the functions of winnow.h, and the exceptions that stand for statuses.
+
+ctypes lets go of the interpreter's lock during a call, so other Python threads run while ranks
+exchange messages.
+"""
+import ctypes
+import ctypes.util
+import os
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+
+class Error(RuntimeError):
+    """Anything that Winnow reports."""
+
+
+class UsageError(Error):
+    """The caller's fault: wrong options, counts or types, or ranks that differ. Nothing changed."""
+
+
+class CommError(Error):
+    """The ranks cannot finish. The bucket reads zero; its content is in the residuals."""
+
+
+class CudaError(Error):
+    """A device failed."""
+
+
+class Struct(ctypes.Structure):
+    """A structure of winnow.h: knows its own size."""
+
+    def __init__(self, **members):
+        super().__init__(struct_bytes=ctypes.sizeof(type(self)), **members)
+
+
+class TcpMeeting(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("rank", c_int32), ("size", c_int32), ("port", c_int32),
+                ("host", c_char_p), ("job", c_char_p)]
+
+
+class ReducerSettings(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("place", c_int32), ("stream", c_void_p),
+                ("options", c_char_p)]
+
+
+class Segment(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("type", c_int32), ("id", c_uint64),
+                ("count", c_uint64), ("data", c_void_p), ("input", c_void_p), ("name", c_char_p),
+                ("dimensions", c_int32), ("reserved", c_int32)]
+
+
+# enum winnow_element_type, by the names of numpy and torch.
+ELEMENT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3, "int8": 4, "uint8": 5,
+                 "int32": 6, "uint32": 7, "int64": 8, "uint64": 9}
+# enum winnow_reduce_op.
+REDUCE_OPS = {None: -1, "sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
+# enum winnow_stats.
+LAST_CALL, ALL_CALLS, BUCKETS = range(3)
+
+_EXCEPTIONS = {1: UsageError, 2: CommError, 3: CudaError, 4: MemoryError, 5: Error}
+
+# Functions that return a status, with what they take; then the others, with what they return.
+_FALLIBLE = {
+    "winnow_local_transports": [c_int, POINTER(c_void_p)],
+    "winnow_nccl_transport": [c_void_p, c_double, POINTER(c_void_p)],
+    "winnow_tcp_listen": [c_char_p, POINTER(c_void_p)],
+    "winnow_tcp_connect": [c_void_p, c_int, c_int, POINTER(c_char_p), c_double, POINTER(c_void_p)],
+    "winnow_tcp_transport": [POINTER(TcpMeeting), c_double, POINTER(c_void_p)],
+    "winnow_reducer_create": [c_void_p, POINTER(ReducerSettings), POINTER(c_void_p)],
+    "winnow_all_reduce": [c_void_p, POINTER(Segment), c_size_t, c_int],
+    "winnow_all_reduce_async": [c_void_p, POINTER(Segment), c_size_t, c_int, POINTER(c_void_p)],
+    "winnow_work_wait": [c_void_p],
+    "winnow_reducer_synchronize": [c_void_p],
+    "winnow_reducer_residual": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
+    "winnow_reducer_options": [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
+    "winnow_reducer_stats": [c_void_p, c_int, c_char_p, c_size_t, POINTER(c_size_t)],
+}
+_OTHERS = {
+    "winnow_last_error": ([], c_char_p),
+    "winnow_version": ([], c_char_p),
+    "winnow_transport_destroy": ([c_void_p], None),
+    "winnow_transport_rank": ([c_void_p], c_int),
+    "winnow_transport_size": ([c_void_p], c_int),
+    "winnow_transport_node": ([c_void_p], c_int),
+    "winnow_transport_abort": ([c_void_p, c_char_p], None),
+    "winnow_tcp_address": ([c_void_p], c_char_p),
+    "winnow_tcp_listener_destroy": ([c_void_p], None),
+    "winnow_reducer_destroy": ([c_void_p], None),
+    "winnow_work_destroy": ([c_void_p], None),
+}
+
+
+def _path():
+    """WINNOW_LIBRARY; the copy in this package; or the one that the system finds."""
+    if "WINNOW_LIBRARY" in os.environ:
+        return os.environ["WINNOW_LIBRARY"]
+    beside = Path(__file__).with_name("libwinnow.so")
+    if beside.exists():
+        return str(beside)
+    found = ctypes.util.find_library("winnow")
+    if found is None:
+        raise ImportError(f"there is no {beside}, and the system knows no libwinnow.so; set "
+                          "WINNOW_LIBRARY to the path of one")
+    return found
+
+
+def _check(status, function, _arguments):
+    if status != 0:
+        text = library.winnow_last_error().decode(errors="replace")
+        raise _EXCEPTIONS.get(status, Error)(text or f"{function.__name__} failed")
+
+
+def _load():
+    loaded = ctypes.CDLL(_path())
+    for name, takes in _FALLIBLE.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype, function.errcheck = takes, c_int, _check
+    for name, (takes, returns) in _OTHERS.items():
+        function = getattr(loaded, name)
+        function.argtypes, function.restype = takes, returns
+    return loaded
+
+
+library = _load()
+
+
+def text_of(function, *arguments):
+    """What a function writes that takes (..., text, room, bytes)."""
+    needed = c_size_t()
+    function(*arguments, None, 0, ctypes.byref(needed))
+    while True:
+        room = needed.value
+        text = ctypes.create_string_buffer(room)
+        function(*arguments, text, room, ctypes.byref(needed))
+        if needed.value <= room:
+            return text.value.decode(errors="replace")

@@ -1,0 +1,167 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The allreduce that sends only what matters."""
+import ctypes
+import json
+import weakref
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from winnow import _library
+from winnow._library import REDUCE_OPS, UsageError, library, text_of
+from winnow.arrays import view
+from winnow.transports import Transport
+
+
+class Segment(NamedTuple):
+    """One parameter's gradient in a bucket: an array of any shape (see winnow.arrays.view), which
+    receives the result, and the parameter's id, which keys its residual."""
+
+    array: Any
+    id: int
+    name: Optional[str] = None  # for the option `exempt`
+    dimensions: Optional[int] = None  # None: the array's; 1 (norms, biases): dense by default
+    input: Any = None  # the gradient, if `array` only receives the result
+
+
+def option_words(compressor: str, options: Dict[str, Any]) -> str:
+    """Options as the library reads them: "compressor=topk:0.01 min_bytes=0"."""
+    words = {"compressor": compressor, **options}
+    for key, value in words.items():
+        if isinstance(value, bool):
+            words[key] = int(value)
+        elif isinstance(value, (list, tuple)):
+            words[key] = ",".join(map(str, value))
+    return " ".join(f"{key}={value}" for key, value in words.items())
+
+
+def native_segments(segments: Sequence[Segment]) -> "ctypes.Array":
+    """Segments as the library takes them. The caller keeps `segments` while the call runs."""
+    natives = (_library.Segment * len(segments))()
+    for native, segment in zip(natives, segments):
+        elements = view(segment.array)
+        if not elements.writable:
+            raise UsageError(f"parameter {segment.id}: an array that is read-only")
+        dimensions = elements.dimensions if segment.dimensions is None else segment.dimensions
+        native.__init__(type=elements.type, id=segment.id, count=elements.count,
+                        data=elements.address, dimensions=dimensions,
+                        name=None if segment.name is None else segment.name.encode())
+        if segment.input is not None:
+            gradient = view(segment.input)
+            if (gradient.count, gradient.type) != (elements.count, elements.type):
+                raise UsageError(f"parameter {segment.id}: input and array differ in type or size")
+            native.input = gradient.address
+    return natives
+
+
+def native_op(op: Optional[str]) -> int:
+    """The number of an operation: None (the option's), sum, average, min, max or product."""
+    if op not in REDUCE_OPS:
+        raise UsageError(f"operation {op!r}: must be one of sum, average, min, max, product")
+    return REDUCE_OPS[op]
+
+
+class Work:
+    """A call in flight. Keeps the arrays alive; leave them alone until wait has returned."""
+
+    def __init__(self, handle: ctypes.c_void_p, keeps: Any):
+        self._handle = handle
+        self._keeps = keeps
+        self._end = weakref.finalize(self, library.winnow_work_destroy, handle)
+
+    def wait(self) -> None:
+        """Returns when the call is done, or raises what all_reduce raises. Returns at once if
+        called again. Other Python threads run meanwhile."""
+        if self._end.alive:
+            try:
+                library.winnow_work_wait(self._handle)
+            finally:
+                self._end()
+                self._keeps = None
+
+
+class Reducer:
+    """Sums gradients over all ranks, sending only what matters and carrying the rest as residuals
+    into the next call. All ranks hold the same bits after every call.
+
+    `compressor` is SELECTION[:ARGUMENT][,VALUE][,INDEX], such as "topk:0.01,int8"; further options
+    by keyword (schedule="gather", min_bytes=0, deadline=30, ...). Variables of the environment
+    (WINNOW_COMPRESSOR) win. Collective: compares the options of all ranks, and raises UsageError
+    on every rank if they are wrong or differ.
+
+    All ranks make the same calls in the same order, with the same ids and counts. Raises UsageError
+    for a caller's mistake, which changes nothing, and CommError when ranks cannot finish: the
+    arrays then read zero and the gradients are in the residuals.
+    """
+
+    def __init__(self, transport: Transport, compressor: str = "topk:0.01", **options: Any):
+        self.transport = transport
+        words = option_words(compressor, options).encode()
+        self._handle = ctypes.c_void_p()
+        library.winnow_reducer_create(transport._handle,
+                                      ctypes.byref(_library.ReducerSettings(options=words)),
+                                      ctypes.byref(self._handle))
+        self._end = weakref.finalize(self, library.winnow_reducer_destroy, self._handle)
+
+    def all_reduce(self, array: Any, id: int = 0, op: Optional[str] = None) -> None:
+        """Reduces one array in place. Arrays of different parameters need different ids."""
+        self.all_reduce_bucket([Segment(array, id)], op)
+
+    def all_reduce_bucket(self, segments: Sequence[Segment], op: Optional[str] = None) -> None:
+        """Reduces several parameters in one call."""
+        natives = native_segments(segments)
+        library.winnow_all_reduce(self._handle, natives, len(natives), native_op(op))
+
+    def all_reduce_async(self, segments: Sequence[Segment], op: Optional[str] = None) -> Work:
+        """Returns at once."""
+        return self.start(native_segments(segments), op, list(segments))
+
+    def start(self, natives: "ctypes.Array", op: Optional[str], keeps: Any) -> Work:
+        """all_reduce_async of segments as the library takes them; the Work keeps `keeps`."""
+        handle = ctypes.c_void_p()
+        library.winnow_all_reduce_async(self._handle, natives, len(natives), native_op(op),
+                                        ctypes.byref(handle))
+        return Work(handle, keeps)
+
+    def synchronize(self) -> None:
+        """Returns when all calls are done; raises CommError if one has failed."""
+        library.winnow_reducer_synchronize(self._handle)
+
+    def residual(self, id: int) -> Optional[memoryview]:
+        """A copy of what this rank has not sent of a parameter, as float32; None if there is none.
+        Not while calls are in flight."""
+        where, count = ctypes.c_void_p(), ctypes.c_uint64()
+        library.winnow_reducer_residual(self._handle, id, ctypes.byref(where), ctypes.byref(count))
+        if count.value == 0:
+            return None
+        return memoryview(bytearray(ctypes.string_at(where.value, 4 * count.value))).cast("f")
+
+    @property
+    def options(self) -> str:
+        """All options as "key=value" words, as they are in use."""
+        return text_of(library.winnow_reducer_options, self._handle)
+
+    def last(self) -> Dict[str, Any]:
+        """Statistics of the last call: the members of Stats in docs/options.md."""
+        return self._stats(_library.LAST_CALL)
+
+    def totals(self) -> Dict[str, Any]:
+        """Of all calls."""
+        return self._stats(_library.ALL_CALLS)
+
+    def bucket_stats(self) -> List[Dict[str, Any]]:
+        """Of each bucket, in the order of first calls."""
+        return self._stats(_library.BUCKETS)
+
+    def _stats(self, which: int) -> Any:
+        return json.loads(text_of(library.winnow_reducer_stats, self._handle, which))
+
+    def close(self) -> None:
+        """Finishes calls in flight and lets go of the transport. No call may follow."""
+        self._end()
+        self.transport._end()
+
+    def __enter__(self) -> "Reducer":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

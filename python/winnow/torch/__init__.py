@@ -1,0 +1,13 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Winnow in PyTorch's DistributedDataParallel:
+
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    winnow.torch.attach(ddp, "topk:0.01")
+
+All replicas hold the same bits after every step. docs/pytorch.md says what works with what.
+"""
+from winnow.torch.attach import attach, enable, report
+from winnow.torch.hook import State, hook
+
+__all__ = ["State", "attach", "enable", "hook", "report"]

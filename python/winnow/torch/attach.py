@@ -1,0 +1,66 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One line for a user: attach to a DistributedDataParallel, or to all that will be made."""
+import functools
+import weakref
+from typing import Any, Union
+
+from torch.nn.parallel import DistributedDataParallel
+
+from winnow._library import UsageError
+from winnow.torch.hook import State, hook
+
+_states: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
+_attached = 0  # models so far
+
+
+def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **options: Any) -> State:
+    """Lets `ddp` reduce its gradients by Winnow, from the next backward pass on. `compressor` and
+    the keywords are the options of winnow.Reducer. Every rank makes the same calls in the same
+    order. Returns the state, whose reducer has the statistics and residuals.
+
+    Raises UsageError for anything but a DistributedDataParallel, or if it has a hook already.
+    """
+    global _attached
+    if not isinstance(ddp, DistributedDataParallel):
+        raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
+    if ddp in _states:
+        raise UsageError("Winnow is attached to this model already")
+    state = State(compressor, group=ddp.process_group, **options)
+    state.name_parameters(ddp.module.named_parameters(), _attached)
+    ddp.register_comm_hook(state, hook)
+    _attached += 1
+    _states[ddp] = state
+    return state
+
+
+def enable(compressor: str = "topk:0.01", **options: Any) -> None:
+    """Attaches to every DistributedDataParallel that is made from here on: for frameworks that make
+    it themselves (Lightning, the trainer of Hugging Face). Once per process."""
+    init = DistributedDataParallel.__init__
+    if hasattr(init, "__wrapped__"):
+        raise UsageError("Winnow is enabled already")
+
+    @functools.wraps(init)
+    def attached(self: DistributedDataParallel, *arguments: Any, **keywords: Any) -> None:
+        init(self, *arguments, **keywords)
+        attach(self, compressor, **options)
+
+    DistributedDataParallel.__init__ = attached
+
+
+def report(model: Union[DistributedDataParallel, State]) -> str:
+    """What the calls of this rank have sent so far, a line a bucket: elements, calls, schedule,
+    bytes, and how many times fewer than a dense ring would have sent."""
+    if not isinstance(model, State) and model not in _states:
+        raise UsageError("Winnow is not attached to this model")
+    state = model if isinstance(model, State) else _states[model]
+    rows = [("bucket", bucket["totals"], bucket["count"]) for bucket in state.reducer.bucket_stats()]
+    totals = state.reducer.totals()
+    rows.append(("all", totals, sum(count for _, _, count in rows)))
+    lines = [f"{'':8}{'elements':>12}{'calls':>8}{'bytes':>16}{'saved':>8}  schedule"]
+    for name, stats, count in rows:
+        saved = stats["dense_wire_bytes"] / max(1, stats["wire_bytes"])
+        lines.append(f"{name:8}{count:12,}{stats['calls']:8,}{stats['wire_bytes']:16,}"
+                     f"{saved:7.1f}x  {stats['schedule']}")
+    return "\n".join(lines)

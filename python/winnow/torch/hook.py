@@ -1,0 +1,131 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The communication hook of DistributedDataParallel."""
+import hashlib
+import queue
+import threading
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from winnow import _library
+from winnow._library import ELEMENT_TYPES, UsageError
+from winnow.reducer import Reducer
+from winnow.torch.meeting import meet
+
+
+def parameter_id(ordinal: int, name: str) -> int:
+    """The id of a model's parameter: the same on all ranks and after a restart."""
+    digest = hashlib.sha256(f"{ordinal}/{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+class State:
+    """What `hook` needs. Made on every rank before training; ranks meet at the first bucket, so it
+    can be made before the process group, and pickled: a copy has the options, not the connections.
+
+    `compressor` and the keywords are the options of winnow.Reducer. `group`: the process group
+    whose ranks reduce; None: all. `timeout`: seconds that ranks wait for each other to connect.
+    """
+
+    def __init__(self, compressor: str = "topk:0.01", *,
+                 group: Optional[dist.ProcessGroup] = None, timeout: float = 300, **options: Any):
+        self.compressor, self.options = compressor, options
+        self.group, self.timeout = group, timeout
+        self._forget()
+
+    def _forget(self) -> None:
+        self._reducer: Optional[Reducer] = None
+        self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
+        self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
+        self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"compressor": self.compressor, "options": self.options, "timeout": self.timeout}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state, group=None)
+        self._forget()
+
+    def name_parameters(self, named: Iterable[Tuple[str, torch.nn.Parameter]],
+                        ordinal: int = 0) -> None:
+        """Gives a model's parameters ids that last: of its number in the program and their
+        qualified names. Without, they are numbered as they come, and no option sees names."""
+        for name, parameter in named:
+            self._names[id(parameter)] = (parameter_id(ordinal, name), name)
+
+    @property
+    def reducer(self) -> Reducer:
+        """The reducer behind the hook. The first use is collective: ranks meet."""
+        if self._reducer is None:
+            self._reducer = Reducer(meet(self.group, self.timeout), self.compressor, **self.options)
+        return self._reducer
+
+    def parameter_id(self, parameter: torch.nn.Parameter) -> int:
+        """The id of a parameter, for reducer.residual."""
+        return self._names.setdefault(id(parameter), (len(self._names), ""))[0]
+
+    def close(self) -> None:
+        """Finishes calls in flight and closes the connections."""
+        if self._thread is not None:
+            self._ending.put(None)
+            self._thread.join()
+        if self._reducer is not None:
+            self._reducer.close()
+        self._forget()
+
+    def _segments(self, bucket: dist.GradBucket) -> Any:
+        """A bucket's parameters as the library takes them. Only addresses change from step to
+        step."""
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        base = buffer.data_ptr()
+        key = (bucket.index(), buffer.dtype, tuple(map(id, parameters)))
+        if key not in self._layouts:
+            self._layouts[key] = self._layout(bucket)
+        natives, offsets = self._layouts[key]
+        for native, offset in zip(natives, offsets):
+            native.data = base + offset
+        return natives
+
+    def _layout(self, bucket: dist.GradBucket) -> Tuple[Any, List[int]]:
+        buffer, parameters = bucket.buffer(), bucket.parameters()
+        if buffer.device.type != "cpu":
+            raise UsageError(f"a bucket on {buffer.device}: winnow.torch takes gradients in host "
+                             "memory only")
+        kind = str(buffer.dtype).removeprefix("torch.")
+        if kind not in ELEMENT_TYPES:
+            raise UsageError(f"a bucket of {kind}: must be one of {', '.join(ELEMENT_TYPES)}")
+        natives = (_library.Segment * len(parameters))()
+        for native, parameter in zip(natives, parameters):
+            number = self.parameter_id(parameter)
+            name = self._names[id(parameter)][1]
+            native.__init__(type=ELEMENT_TYPES[kind], id=number, count=parameter.numel(),
+                            dimensions=parameter.dim(), name=name.encode() if name else None)
+        offsets = [gradient.data_ptr() - buffer.data_ptr() for gradient in bucket.gradients()]
+        return natives, offsets
+
+    def _complete(self) -> None:
+        """Completes futures in the order of calls. Waits without the interpreter's lock."""
+        while (call := self._ending.get()) is not None:
+            work, future, buffer = call
+            try:
+                work.wait()
+                future.set_result(buffer)
+            except Exception as error:  # pylint: disable=broad-except
+                future.set_exception(error)
+
+
+def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The hook that register_comm_hook takes: averages a bucket over the ranks (unless the option
+    `op` says otherwise) while the backward pass goes on. For gradients in host memory."""
+    reducer = state.reducer
+    buffer = bucket.buffer()
+    work = reducer.start(state._segments(bucket), None, buffer)
+    if state._thread is None:
+        state._thread = threading.Thread(target=state._complete, daemon=True, name="winnow")
+        state._thread.start()
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    state._ending.put((work, future, buffer))
+    return future
