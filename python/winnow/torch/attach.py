@@ -11,7 +11,6 @@ from winnow._library import UsageError
 from winnow.torch.hook import State, hook
 
 _states: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
-_attached = 0  # models so far
 
 
 def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **options: Any) -> State:
@@ -21,15 +20,13 @@ def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **option
 
     Raises UsageError for anything but a DistributedDataParallel, or if it has a hook already.
     """
-    global _attached
     if not isinstance(ddp, DistributedDataParallel):
         raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
     if ddp in _states:
         raise UsageError("Winnow is attached to this model already")
     state = State(compressor, group=ddp.process_group, **options)
-    state.name_parameters(ddp.module.named_parameters(), _attached)
+    state.name_parameters(ddp.module.named_parameters())
     ddp.register_comm_hook(state, hook)
-    _attached += 1
     _states[ddp] = state
     return state
 

@@ -15,10 +15,9 @@ from winnow.reducer import Reducer
 from winnow.torch.meeting import meet
 
 
-def parameter_id(ordinal: int, name: str) -> int:
+def id_of(name: str) -> int:
     """The id of a model's parameter: the same on all ranks and after a restart."""
-    digest = hashlib.sha256(f"{ordinal}/{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "little")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
 class State:
@@ -41,6 +40,7 @@ class State:
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
         self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._futures: List[torch.futures.Future] = []  # of this backward pass
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"compressor": self.compressor, "options": self.options, "timeout": self.timeout}
@@ -49,12 +49,11 @@ class State:
         self.__dict__.update(state, group=None)
         self._forget()
 
-    def name_parameters(self, named: Iterable[Tuple[str, torch.nn.Parameter]],
-                        ordinal: int = 0) -> None:
-        """Gives a model's parameters ids that last: of its number in the program and their
-        qualified names. Without, they are numbered as they come, and no option sees names."""
+    def name_parameters(self, named: Iterable[Tuple[str, torch.nn.Parameter]]) -> None:
+        """Gives the model's parameters ids that last, made of their qualified names. Without, they
+        are numbered as they come, and no option sees names."""
         for name, parameter in named:
-            self._names[id(parameter)] = (parameter_id(ordinal, name), name)
+            self._names[id(parameter)] = (id_of(name), name)
 
     @property
     def reducer(self) -> Reducer:
@@ -106,6 +105,16 @@ class State:
         offsets = [gradient.data_ptr() - buffer.data_ptr() for gradient in bucket.gradients()]
         return natives, offsets
 
+    def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        buffer = bucket.buffer()
+        work = self.reducer.start(self._segments(bucket), None, buffer)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._complete, daemon=True, name="winnow")
+            self._thread.start()
+        self._ending.put((work, future, buffer))
+        return future
+
     def _complete(self) -> None:
         """Completes futures in the order of calls. Waits without the interpreter's lock."""
         while (call := self._ending.get()) is not None:
@@ -116,16 +125,26 @@ class State:
             except Exception as error:  # pylint: disable=broad-except
                 future.set_exception(error)
 
+    def _raise_at_the_end(self, future: torch.futures.Future) -> None:
+        """DistributedDataParallel replaces what a future raises by a RuntimeError. So the backward
+        pass first runs this callback, which raises the error itself."""
+        if not self._futures:
+            try:
+                torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+            except RuntimeError:  # outside of a backward pass, as in ddp.join()
+                return
+        self._futures.append(future)
+
+    def _wait(self) -> None:
+        futures, self._futures = self._futures, []
+        for future in futures:
+            future.wait()
+
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The hook that register_comm_hook takes: averages a bucket over the ranks (unless the option
-    `op` says otherwise) while the backward pass goes on. For gradients in host memory."""
-    reducer = state.reducer
-    buffer = bucket.buffer()
-    work = reducer.start(state._segments(bucket), None, buffer)
-    if state._thread is None:
-        state._thread = threading.Thread(target=state._complete, daemon=True, name="winnow")
-        state._thread.start()
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    state._ending.put((work, future, buffer))
+    `op` says otherwise) while the backward pass goes on. For gradients in host memory. Errors are
+    raised by the backward pass."""
+    future = state._start(bucket)
+    state._raise_at_the_end(future)
     return future

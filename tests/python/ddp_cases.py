@@ -1,0 +1,336 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""usage: torchrun --nproc_per_node=N ddp_cases.py [CASE...]
+
+winnow.torch in DistributedDataParallel, on processes that torchrun starts: replicas, sums and
+residuals against a plain reference, bit for bit. Without CASE: all but `killed`, whose last rank
+dies. Each rank exits with 0 if and only if nothing failed; rank 0 names the cases.
+"""
+import hashlib
+import math
+import os
+import pickle
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+FIXED = {"schedule": "gather", "deadline": 30}
+SIZE = 400
+
+
+def say(*words):
+    if dist.get_rank() == 0:
+        print(*words, flush=True)
+
+
+def gather(mine):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
+def expect(holds, what):
+    """On all ranks, or none: a rank that fails alone would leave the others waiting."""
+    failed = [rank for rank, good in enumerate(gather(bool(holds))) if not good]
+    if failed:
+        raise AssertionError(f"{what}: not on ranks {failed}")
+
+
+def expect_equal_replicas(model):
+    state = b"".join(p.detach().float().numpy().tobytes() for p in model.parameters())
+    expect(len(set(gather(hashlib.sha256(state).hexdigest()))) == 1, "replicas are equal")
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(SIZE, SIZE), nn.ReLU(), nn.LayerNorm(SIZE), nn.Linear(SIZE, 40))
+
+
+def batch(step, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
+    return torch.randn(16, SIZE, generator=generator).to(dtype)
+
+
+def make(model=None, compressor="topk:0.01", options=None, **keywords):
+    ddp = DistributedDataParallel(network() if model is None else model, **keywords)
+    state = winnow.torch.attach(ddp, compressor, **{**FIXED, **(options or {})})
+    return ddp, state, torch.optim.SGD(ddp.parameters(), lr=0.05)
+
+
+def step(ddp, optimizer, number, dtype=torch.float32):
+    optimizer.zero_grad()
+    loss = ddp(batch(number, dtype)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+class Reference:
+    """What `topk:0.01` over `gather` does: exact top-k of each parameter with error feedback, sums
+    in rank order, one multiplication after the sum."""
+
+    def __init__(self, model):
+        self.local = {}  # this rank's gradients, by parameter
+        self.residuals = {name: [torch.zeros(p.numel()) for _ in range(dist.get_world_size())]
+                          for name, p in model.named_parameters()}
+
+    def sum(self, name, parameter):
+        ranks = dist.get_world_size()
+        mine = self.local[name].flatten()
+        everyone = [torch.empty_like(mine) for _ in range(ranks)]
+        dist.all_gather(everyone, mine)
+        if parameter.dim() == 1:
+            return None  # travels dense, in the order of the ring
+        out = torch.zeros_like(mine)
+        k = max(1, math.ceil(0.01 * mine.numel()))
+        for rank, gradient in enumerate(everyone):
+            acc = gradient + self.residuals[name][rank]
+            chosen = acc.abs().argsort(descending=True, stable=True)[:k]
+            out[chosen] += acc[chosen]
+            acc[chosen] = 0
+            self.residuals[name][rank] = acc
+        return out * (1 / ranks)
+
+
+def case_reference():
+    """Several small buckets, rebuilt after the first step."""
+    model = network()
+    reference = Reference(model)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.3)
+    state = winnow.torch.State("topk:0.01", min_bytes=0, **FIXED)
+    state.name_parameters(model.named_parameters())
+    names = {id(p): name for name, p in model.named_parameters()}
+
+    def recording(state, bucket):
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            reference.local[names[id(parameter)]] = gradient.clone()
+        return winnow.torch.hook(state, bucket)
+
+    ddp.register_comm_hook(state, recording)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for number in range(5):
+        optimizer.zero_grad()
+        ddp(batch(number)).square().mean().backward()
+        for name, parameter in model.named_parameters():
+            total = reference.sum(name, parameter)
+            if total is None:
+                continue
+            expect(torch.equal(total, parameter.grad.flatten()), f"step {number}: sums of {name}")
+            held = torch.frombuffer(state.reducer.residual(state.parameter_id(parameter)),
+                                    dtype=torch.float32)
+            expect(torch.equal(held, reference.residuals[name][dist.get_rank()]),
+                   f"step {number}: the residual of {name}")
+        optimizer.step()
+    expect_equal_replicas(model)
+    state.close()
+
+
+def case_dense_limit():
+    """Density 1 equals DistributedDataParallel alone, to rounding."""
+    plain = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.05)
+    ddp, state, ours = make(compressor="topk:1")
+    for number in range(4):
+        step(plain, optimizer, number)
+        step(ddp, ours, number)
+    for ours_now, plain_now in zip(ddp.parameters(), plain.parameters()):
+        expect(torch.allclose(ours_now, plain_now, rtol=1e-5, atol=1e-6), "equal to rounding")
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_settings():
+    """What DistributedDataParallel can be told."""
+    for keywords in ({"static_graph": True}, {"gradient_as_bucket_view": True},
+                     {"find_unused_parameters": True}):
+        ddp, state, optimizer = make(**keywords)
+        for number in range(4):
+            step(ddp, optimizer, number)
+        expect_equal_replicas(ddp)
+        expect(state.reducer.totals()["wire_bytes"] * 8 < state.reducer.totals()["dense_wire_bytes"],
+               f"{keywords}: fewer bytes")
+        state.close()
+
+
+def case_compressors():
+    for compressor, schedule in (("topk:0.01,int8", "balanced"), ("topk:0.03,int4", "balanced"),
+                                 ("sign", "gather"), ("none", "auto"), ("topk:0.01", "auto")):
+        ddp, state, optimizer = make(compressor=compressor, options={"schedule": schedule})
+        for number in range(4):
+            step(ddp, optimizer, number)
+        expect_equal_replicas(ddp)
+        state.close()
+
+
+def case_bf16():
+    ddp, state, optimizer = make(network().bfloat16(), gradient_as_bucket_view=True)
+    for number in range(4):
+        step(ddp, optimizer, number, torch.bfloat16)
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_no_sync():
+    ddp, state, optimizer = make()
+    for number in range(3):
+        optimizer.zero_grad()
+        with ddp.no_sync():
+            ddp(batch(10 + number)).square().mean().backward()
+        ddp(batch(number)).square().mean().backward()
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_clipping():
+    ddp, state, optimizer = make()
+    for number in range(3):
+        optimizer.zero_grad()
+        ddp(batch(number)).square().mean().backward()
+        norm = nn.utils.clip_grad_norm_(ddp.parameters(), 0.1)
+        expect(len(set(gather(norm.item()))) == 1, "one norm on all ranks")
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_loss_scaler():
+    """A step that is not finite on one rank is skipped on all, and its residuals stay."""
+    ddp, state, optimizer = make()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    weight = next(ddp.parameters())
+    for number in range(4):
+        optimizer.zero_grad()
+        inputs = batch(number)
+        if number == 2 and dist.get_rank() == dist.get_world_size() - 1:
+            inputs[0, 0] = math.inf
+        before = weight.detach().clone()
+        scaler.scale(ddp(inputs).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        expect(torch.equal(before, weight) == (number == 2), f"step {number}: skipped or not")
+        held = torch.frombuffer(state.reducer.residual(state.parameter_id(weight)),
+                                dtype=torch.float32)
+        expect(held.isfinite().all() and held.abs().sum() > 0, f"step {number}: a good residual")
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return batch(index)[0]
+
+
+def case_data_workers():
+    """Forked workers of a DataLoader, while connections and threads exist."""
+    ddp, state, optimizer = make()
+    step(ddp, optimizer, 0)
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=16, num_workers=2)
+    for _ in range(2):
+        for inputs in loader:
+            optimizer.zero_grad()
+            ddp(inputs).square().mean().backward()
+            optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_groups():
+    """Two models at once, one of them on half of the ranks."""
+    half = dist.new_group(list(range((dist.get_world_size() + 1) // 2)))
+    ddp, state, optimizer = make()
+    for number in range(2):
+        step(ddp, optimizer, number)
+    if dist.get_rank() < (dist.get_world_size() + 1) // 2:
+        other, others_state, others_optimizer = make(process_group=half)
+        for number in range(2):
+            step(other, others_optimizer, number)
+        others_state.close()
+    for number in range(2, 4):
+        step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_lazily():
+    """A state that is made before anything else, and pickled, as frameworks do."""
+    state = pickle.loads(pickle.dumps(winnow.torch.State("topk:0.01", **FIXED)))
+    ddp = DistributedDataParallel(network())
+    ddp.register_comm_hook(state, winnow.torch.hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for number in range(3):
+        step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    expect("gather" in winnow.torch.report(state), "a report")
+    state.close()
+
+
+def case_mistakes():
+    ddp, state, _ = make()
+    for wrong in (lambda: winnow.torch.attach(ddp), lambda: winnow.torch.attach(network()),
+                  lambda: winnow.torch.report(DistributedDataParallel(network()))):
+        try:
+            wrong()
+        except winnow.UsageError:
+            continue
+        expect(False, "a UsageError")
+    state.close()
+    ddp, state, optimizer = make(compressor="tokp:0.01")
+    try:
+        step(ddp, optimizer, 0)
+        expect(False, "an error")
+    except winnow.UsageError as error:
+        expect("did you mean 'topk'" in str(error), "the library's own error")
+    state.close()
+
+
+def case_enable():
+    """Last: all later models are attached."""
+    winnow.torch.enable("topk:0.01", **FIXED)
+    ddp = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for number in range(3):
+        step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    expect("gather" in winnow.torch.report(ddp), "a report")
+
+
+def case_killed():
+    """The others get a CommError in their training loop, and their residuals."""
+    ddp, state, optimizer = make()
+    weight = next(ddp.parameters())
+    try:
+        for number in range(1000):
+            step(ddp, optimizer, number)
+            if number == 5 and dist.get_rank() == dist.get_world_size() - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+    except winnow.CommError as error:
+        held = state.reducer.residual(state.parameter_id(weight))
+        print(f"rank {dist.get_rank()}: {error}; residual of {len(held)}", flush=True)
+        os._exit(0)
+    os._exit(1)
+
+
+def main():
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    cases = {name[5:]: case for name, case in globals().items() if name.startswith("case_")}
+    for name in sys.argv[1:] or [name for name in cases if name != "killed"]:
+        cases[name]()
+        say("ok", name)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The package without torch and numpy: ranks are threads, over local transports and over TCP."""
+import array
+import math
+import os
+import random
+import socket
+import threading
+import unittest
+
+import winnow
+
+OPTIONS = {"schedule": "gather", "min_bytes": 0, "exempt_1d": False, "op": "sum", "deadline": 30}
+
+
+def free_port():
+    """Of this process alone, for a moment."""
+    with socket.socket() as probing:
+        probing.bind(("127.0.0.1", 0))
+        return probing.getsockname()[1]
+
+
+def over_tcp(size):
+    """Makers of each rank's transport."""
+    port = free_port()
+    return [lambda rank=rank: winnow.tcp_transport(rank, size, "127.0.0.1", port, timeout=30)
+            for rank in range(size)]
+
+
+def over_threads(size):
+    """Likewise."""
+    return [lambda transport=transport: transport for transport in winnow.local_transports(size)]
+
+
+def run(makers, body):
+    """Runs body(transport) on a thread for each rank; raises what a rank raises. Returns what the
+    ranks return."""
+    results, errors = [None] * len(makers), []
+
+    def rank(number, make):
+        transport = make()
+        try:
+            results[number] = body(transport)
+        except BaseException as error:  # pylint: disable=broad-except
+            errors.append(error)
+            transport.abort(str(error))
+
+    threads = [threading.Thread(target=rank, args=item) for item in enumerate(makers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def gradient_of(rank, step, count):
+    """Small integers, whose sums are exact in any order."""
+    generator = random.Random(1000 * step + rank)
+    return [float(generator.randint(-9, 9)) for _ in range(count)]
+
+
+def expected(size, steps, count, k):
+    """Sums of exact top-k with error feedback, as the documents have it: ties to the lowest
+    index."""
+    residuals = [[0.0] * count for _ in range(size)]
+    sums = []
+    for step in range(steps):
+        total = [0.0] * count
+        for rank, residual in enumerate(residuals):
+            acc = [g + r for g, r in zip(gradient_of(rank, step, count), residual)]
+            for i in sorted(range(count), key=lambda i: (-abs(acc[i]), i))[:k]:
+                total[i] += acc[i]
+                acc[i] = 0.0
+            residuals[rank] = acc
+        sums.append(total)
+    return sums, residuals
+
+
+class ReducerTest(unittest.TestCase):
+    def test_matches_a_plain_reference(self):
+        count, steps = 777, 5
+        for makers_of in over_threads, over_tcp:
+            for size in 1, 2, 3:
+                sums, residuals = expected(size, steps, count, math.ceil(0.05 * count))
+
+                def body(transport):
+                    reducer = winnow.Reducer(transport, "topk:0.05", **OPTIONS)
+                    found = []
+                    for step in range(steps):
+                        data = array.array("f", gradient_of(transport.rank, step, count))
+                        if step % 2:
+                            reducer.all_reduce(data, id=4)
+                        else:
+                            reducer.all_reduce_async([winnow.Segment(data, 4, "w", 1)]).wait()
+                        found.append(data.tolist())
+                    held = reducer.residual(4)
+                    self.assertIsNone(reducer.residual(5))
+                    self.assertEqual(reducer.totals()["calls"], steps)
+                    reducer.synchronize()
+                    reducer.close()
+                    return found, held.tolist()
+
+                for rank, (found, held) in enumerate(run(makers_of(size), body)):
+                    self.assertEqual(found, sums)
+                    if size > 1:  # a single rank keeps nothing
+                        self.assertEqual(held, residuals[rank])
+
+    def test_out_of_place(self):
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
+            given, result = array.array("f", [1.0] * 100), array.array("f", [7.0] * 100)
+            reducer.all_reduce_bucket([winnow.Segment(result, 1, input=given)], op="average")
+            return given.tolist(), result.tolist()
+
+        for given, result in run(over_threads(2), body):
+            self.assertEqual((given, result), ([1.0] * 100, [1.0] * 100))
+
+    def test_refuses_what_it_does_not_know(self):
+        transport, = winnow.local_transports(1)
+        with self.assertRaisesRegex(winnow.UsageError, "did you mean 'topk'"):
+            winnow.Reducer(transport, "tokp:0.1")
+        transport, = winnow.local_transports(1)
+        with self.assertRaisesRegex(winnow.UsageError, "min_bytes"):
+            winnow.Reducer(transport, min_byte=3)
+        transport, = winnow.local_transports(1)
+        reducer = winnow.Reducer(transport)
+        with self.assertRaisesRegex(winnow.UsageError, "elements of type"):
+            reducer.all_reduce(array.array("h", [1, 2]))
+        with self.assertRaisesRegex(winnow.UsageError, "read-only"):
+            reducer.all_reduce(bytes(8))
+        with self.assertRaisesRegex(winnow.UsageError, "not contiguous"):
+            reducer.all_reduce(memoryview(array.array("f", [1, 2, 3]))[::2])
+        with self.assertRaisesRegex(winnow.UsageError, "operation 'mean'"):
+            reducer.all_reduce(array.array("f", [1]), op="mean")
+        with self.assertRaises(TypeError):
+            winnow.tcp_transport(rank=0)
+        with self.assertRaises(winnow.UsageError):
+            winnow.TcpListener("no such interface")
+
+    def test_options_that_differ_are_an_error_on_all(self):
+        def body(transport):
+            with self.assertRaises(winnow.UsageError):
+                winnow.Reducer(transport, f"topk:0.0{transport.rank + 1}")
+
+        run(over_tcp(2), body)
+
+    def test_abort_reaches_peers_with_its_reason(self):
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
+            data = array.array("f", [1.0] * 100)
+            reducer.all_reduce(data)
+            if transport.rank == 1:
+                transport.abort("had enough")
+            else:
+                with self.assertRaisesRegex(winnow.CommError, "had enough"):
+                    while True:
+                        reducer.all_reduce(data)
+
+        for makers_of in over_threads, over_tcp:
+            run(makers_of(2), body)
+
+    def test_a_child_of_a_fork_leaves_the_parents_reducer_alone(self):
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
+            data = array.array("f", [1.0] * 100)
+            reducer.all_reduce_async([winnow.Segment(data, 0)]).wait()
+            if transport.rank == 0:
+                child = os.fork()
+                if child == 0:
+                    try:
+                        reducer.all_reduce(data)
+                    except winnow.UsageError:
+                        reducer.close()
+                        os._exit(0)
+                    os._exit(1)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+            reducer.all_reduce(data)
+            return data[0]
+
+        self.assertEqual(run(over_tcp(2), body), [4.0, 4.0])
+
+
+if __name__ == "__main__":
+    unittest.main()
