@@ -46,15 +46,14 @@ kernels::PlaceArray<Bounds> make_bounds(const Exec& exec, std::span<PieceState> 
   return bounds;
 }
 
-void make_residual(const Exec& exec, const Piece& piece) {
-  ParameterState& parameter = *piece.parameter;
+void make_residual(const Exec& exec, ParameterState& parameter) {
   if (!parameter.residual.empty()) return;
   parameter.bounds = make_bounds(exec, parameter.pieces);
   parameter.residual = kernels::PlaceArray<float>(exec, parameter.count, parameter.residual_memory);
 }
 
 void keep(const Exec& exec, const Piece& piece, float decay) {
-  make_residual(exec, piece);
+  make_residual(exec, *piece.parameter);
   kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
   piece.state->mark_dirty();
 }

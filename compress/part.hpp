@@ -146,7 +146,7 @@ kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part
 kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
 
 /// Allocates the residual and the bounds of a piece's parameter, if it has none.
-void make_residual(const Exec& exec, const Piece& piece);
+void make_residual(const Exec& exec, ParameterState& parameter);
 
 /// Keeps a piece that is not sent after all: residual = acc if acc is finite, else it stays.
 /// Allocates the residual if there is none. The elements stay.

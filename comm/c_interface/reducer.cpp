@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 #include <winnow/allreducer.hpp>
@@ -22,6 +23,10 @@ struct winnow_reducer {
 
 struct winnow_work {
   winnow::Work work;
+};
+
+struct winnow_state {
+  std::vector<std::byte> bytes;
 };
 
 namespace {
@@ -155,6 +160,37 @@ int winnow_reducer_residual(winnow_reducer* reducer, std::uint64_t id, const flo
     const auto held = expect_given(reducer, "reducer").reducer.residual(id);
     expect_given(residual, "residual") = held.empty() ? nullptr : held.data();
     expect_given(count, "count") = held.size();
+  });
+}
+
+int winnow_reducer_save(winnow_reducer* reducer, winnow_state** state) {
+  return guarded([&] {
+    expect_given(state, "state") =
+        new winnow_state{expect_given(reducer, "reducer").reducer.save()};
+  });
+}
+
+const void* winnow_state_data(const winnow_state* state) {
+  return state->bytes.data();
+}
+
+std::size_t winnow_state_bytes(const winnow_state* state) {
+  return state->bytes.size();
+}
+
+void winnow_state_destroy(winnow_state* state) {
+  delete state;
+}
+
+int winnow_reducer_load(winnow_reducer* reducer, const void* const* states,
+                        const std::size_t* bytes, std::size_t count) {
+  return guarded([&] {
+    std::vector<std::span<const std::byte>> all;
+    for (std::size_t i = 0; i < count; ++i) {
+      const void* const state = (&expect_given(states, "states"))[i];
+      all.emplace_back(static_cast<const std::byte*>(state), (&expect_given(bytes, "bytes"))[i]);
+    }
+    expect_given(reducer, "reducer").reducer.load(all);
   });
 }
 

@@ -330,7 +330,7 @@ void make_residuals(const Exec& exec, Bucket& bucket) {
   // Beside compressed parts also those of dense ones, which a poisoned call puts back.
   const std::size_t kept = bucket.mixed() ? bucket.parts.size() : bucket.compressed;
   for (BucketPart& part : std::span(bucket.parts).first(kept)) {
-    for (const Piece& piece : part.part.pieces) compress::make_residual(exec, piece);
+    for (const Piece& piece : part.part.pieces) compress::make_residual(exec, *piece.parameter);
     for (Shard& shard : part.shards.of_rail) {
       shard.bounds = compress::make_bounds(exec, shard.states);
     }

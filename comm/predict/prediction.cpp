@@ -54,7 +54,7 @@ class PartOfCall {
     part.pieces = {{.elements = exec.device_workspace->take<float>(count),
                     .parameter = &state_,
                     .state = &state_.pieces.front()}};
-    compress::make_residual(exec, part.pieces.front());
+    compress::make_residual(exec, *part.pieces.front().parameter);
     const Topology& topology = tally.scenario.topology;
     const auto ranks = static_cast<std::uint32_t>(topology.ranks());
     const bool partitioned = tally.schedule.partitioned;

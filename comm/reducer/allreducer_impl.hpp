@@ -30,8 +30,8 @@
 namespace winnow {
 
 /// An AllReducer: construction (allreducer.cpp), the plan at a bucket's first call
-/// (allreducer_plans.cpp), the calls (allreducer_calls.cpp) and the outcome of calls on a device
-/// (allreducer_device.cpp).
+/// (allreducer_plans.cpp), the calls (allreducer_calls.cpp), the outcome of calls on a device
+/// (allreducer_device.cpp) and the state as bytes (allreducer_state.cpp).
 struct AllReducer::Impl {
   Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where);
   ~Impl();

@@ -55,7 +55,7 @@ void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& s
   for (Exchange& exchange : dense) {
     for (const compress::Piece& piece : exchange.part.pieces) {
       if (!piece.residual().empty()) continue;
-      make_residual(exec, piece);
+      make_residual(exec, *piece.parameter);
       kernels::fill(exec, piece.residual(), -0.0F);  // it will be added from now on and must change
                                                      // nothing
     }

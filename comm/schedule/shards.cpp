@@ -33,6 +33,7 @@ Shard cut_shard(const compress::Part& part, std::uint64_t begin, std::uint64_t e
   shard.states.resize(shard.part.pieces.size());
   for (std::size_t i = 0; i < shard.states.size(); ++i) {
     shard.part.pieces[i].state = &shard.states[i];
+    shard.states[i].turn = part.pieces[shard.places[i].piece].state->turn;
   }
   return shard;
 }

@@ -457,7 +457,8 @@ Rounds run(Exchange& exchange) {
 }
 
 /// Writes the sum, which includes the factor, to the elements. Clears the residual that travelled
-/// in round 1, and keeps what balanced or shared leaves.
+/// in round 1, keeps what balanced or shared leaves, and notes in the state of whole pieces, which
+/// is saved, whose turn it is in their shards.
 void write(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
@@ -467,6 +468,9 @@ void write(Exchange& exchange, const Exec& exec) {
     const Shard& shard = exchange.shards->of_rail[rail];
     if (exchange.rails->transport(rail) != nullptr) {
       compress::keep_left(exec, shard.part, shard.owned);
+      for (std::size_t i = 0; i < shard.places.size(); ++i) {
+        exchange.part.pieces[shard.places[i].piece].state->turn = shard.states[i].turn;
+      }
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {

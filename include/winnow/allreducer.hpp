@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -179,6 +180,19 @@ class AllReducer {
   /// ResidualMemory::pinned_host, in host memory: call synchronize before reading it. Not allowed
   /// while calls are in flight.
   std::span<const float> residual(std::uint64_t id) const;
+
+  /// This rank's state, for a checkpoint: residuals, and what else decides the bits of later calls
+  /// (the number of calls, whose turn it is), but not plans. About 4 bytes for each element with a
+  /// residual. Waits as synchronize does; UsageError while calls are in flight.
+  std::vector<std::byte> save() const;
+  /// Continues from states that a job has saved after the same call on each of its ranks. Every
+  /// rank loads, before its first call. With as many ranks, `states` needs only this rank's own:
+  /// later calls then give the bits that they would have given (name a schedule: "auto" may choose
+  /// another one). With another number of ranks it holds the states of all old ranks, in any
+  /// order: mass is conserved, so that what waited is applied once, scaled if Options::op is the
+  /// average. UsageError for bytes that are no such states, damaged or incomplete, or after a call.
+  void load(std::span<const std::span<const std::byte>> states);
+  void load(std::span<const std::byte> state);
 
  private:
   struct [[gnu::visibility("hidden")]] Impl;

@@ -219,6 +219,23 @@ int winnow_reducer_synchronize(winnow_reducer* reducer);
 int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** residual,
                             uint64_t* count);
 
+/* ---- State ---- */
+
+/* What a rank carries from step to step, as bytes, for a checkpoint. */
+typedef struct winnow_state winnow_state;
+
+/* Not allowed while calls are in flight. */
+int winnow_reducer_save(winnow_reducer* reducer, winnow_state** state);
+const void* winnow_state_data(const winnow_state* state);
+size_t winnow_state_bytes(const winnow_state* state);
+void winnow_state_destroy(winnow_state* state);
+
+/* Continues from states that a job has saved after the same call on each of its ranks: this rank's
+   own, or those of all old ranks, in any order, if there were more or fewer ranks. On every rank,
+   before its first call. */
+int winnow_reducer_load(winnow_reducer* reducer, const void* const* states, const size_t* bytes,
+                        size_t count);
+
 /* ---- Text out of a reducer ----
    Each writes text of at most `room` bytes, its null byte included, and sets *bytes to what the
    whole text takes: a text that is cut short is asked for again. `text` may be NULL if room is 0.

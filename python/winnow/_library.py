@@ -74,6 +74,8 @@ _FALLIBLE = {
     "winnow_work_wait": [c_void_p],
     "winnow_reducer_synchronize": [c_void_p],
     "winnow_reducer_residual": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
+    "winnow_reducer_save": [c_void_p, POINTER(c_void_p)],
+    "winnow_reducer_load": [c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_size_t],
     "winnow_reducer_options": [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],
     "winnow_reducer_stats": [c_void_p, c_int, c_char_p, c_size_t, POINTER(c_size_t)],
 }
@@ -89,6 +91,9 @@ _OTHERS = {
     "winnow_tcp_listener_destroy": ([c_void_p], None),
     "winnow_reducer_destroy": ([c_void_p], None),
     "winnow_work_destroy": ([c_void_p], None),
+    "winnow_state_data": ([c_void_p], c_void_p),
+    "winnow_state_bytes": ([c_void_p], c_size_t),
+    "winnow_state_destroy": ([c_void_p], None),
 }
 
 

@@ -135,6 +135,27 @@ class Reducer:
             return None
         return memoryview(bytearray(ctypes.string_at(where.value, 4 * count.value))).cast("f")
 
+    def save(self) -> bytes:
+        """This rank's state, for a checkpoint: its residuals (4 bytes an element) and what else
+        decides the bits of later calls. Not while calls are in flight."""
+        state = ctypes.c_void_p()
+        library.winnow_reducer_save(self._handle, ctypes.byref(state))
+        try:
+            return ctypes.string_at(library.winnow_state_data(state),
+                                    library.winnow_state_bytes(state))
+        finally:
+            library.winnow_state_destroy(state)
+
+    def load(self, *states: bytes) -> None:
+        """Continues from states that a job has saved after the same call on each of its ranks: this
+        rank's own, which gives the bits that it would have given (name a schedule: "auto" may
+        choose another one); or those of all old ranks, in any order, if there were more or fewer.
+        What waited is then applied once all the same. On every rank, before its first call. Raises
+        UsageError for anything else."""
+        data = (ctypes.c_char_p * len(states))(*states)
+        sizes = (ctypes.c_size_t * len(states))(*map(len, states))
+        library.winnow_reducer_load(self._handle, data, sizes, len(states))
+
     @property
     def options(self) -> str:
         """All options as "key=value" words, as they are in use."""

@@ -189,6 +189,16 @@ def case_no_sync():
     state.close()
 
 
+def case_join():
+    """Ranks with different numbers of batches."""
+    ddp, state, optimizer = make()
+    with ddp.join():
+        for number in range(2 + dist.get_rank()):
+            step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    state.close()
+
+
 def case_clipping():
     ddp, state, optimizer = make()
     for number in range(3):

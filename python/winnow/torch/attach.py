@@ -47,17 +47,16 @@ def enable(compressor: str = "topk:0.01", **options: Any) -> None:
 
 
 def report(model: Union[DistributedDataParallel, State]) -> str:
-    """What the calls of this rank have sent so far, a line a bucket: elements, calls, schedule,
-    bytes, and how many times fewer than a dense ring would have sent."""
+    """What the calls of this rank have sent so far, a line a bucket: elements, calls, bytes, how
+    many times fewer than a dense ring would have sent, and the schedule. DistributedDataParallel
+    cuts other buckets after the first step, so there is a line for those before and after."""
     if not isinstance(model, State) and model not in _states:
         raise UsageError("Winnow is not attached to this model")
-    state = model if isinstance(model, State) else _states[model]
-    rows = [("bucket", bucket["totals"], bucket["count"]) for bucket in state.reducer.bucket_stats()]
-    totals = state.reducer.totals()
-    rows.append(("all", totals, sum(count for _, _, count in rows)))
-    lines = [f"{'':8}{'elements':>12}{'calls':>8}{'bytes':>16}{'saved':>8}  schedule"]
-    for name, stats, count in rows:
+    reducer = (model if isinstance(model, State) else _states[model]).reducer
+    rows = [(f"{bucket['count']:,}", bucket["totals"]) for bucket in reducer.bucket_stats()]
+    lines = [f"{'elements':>14}{'calls':>10}{'bytes':>18}{'saved':>9}  schedule"]
+    for elements, stats in [*rows, ("all", reducer.totals())]:
         saved = stats["dense_wire_bytes"] / max(1, stats["wire_bytes"])
-        lines.append(f"{name:8}{count:12,}{stats['calls']:8,}{stats['wire_bytes']:16,}"
-                     f"{saved:7.1f}x  {stats['schedule']}")
+        lines.append(f"{elements:>14}{stats['calls']:10,}{stats['wire_bytes']:18,}"
+                     f"{saved:8.1f}x  {stats['schedule']}")
     return "\n".join(lines)

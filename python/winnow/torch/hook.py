@@ -66,6 +66,16 @@ class State:
         """The id of a parameter, for reducer.residual."""
         return self._names.setdefault(id(parameter), (len(self._names), ""))[0]
 
+    def state_dict(self) -> Dict[str, Any]:
+        """What this rank has not sent, for its checkpoint beside the model and the optimizer. Every
+        rank saves its own, after the same step."""
+        return {"state": self.reducer.save()}
+
+    def load_state_dict(self, *states: Dict[str, Any]) -> None:
+        """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
+        with another number of ranks, from those of all old ranks, in any order. Collective."""
+        self.reducer.load(*[state["state"] for state in states])
+
     def close(self) -> None:
         """Finishes calls in flight and closes the connections."""
         if self._thread is not None:

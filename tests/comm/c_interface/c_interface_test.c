@@ -196,6 +196,16 @@ static void reduce(winnow_transport* transport) {
   OK(winnow_reducer_synchronize(reducer));
   CHECK(second[kCount - 1] == kRanks);
 
+  /* State: what another reducer of as many ranks would continue from. */
+  winnow_state* state = NULL;
+  OK(winnow_reducer_save(reducer, &state));
+  const void* saved = winnow_state_data(state);
+  const size_t saved_bytes = winnow_state_bytes(state);
+  CHECK(saved_bytes > kCount * sizeof(float));
+  CHECK(winnow_reducer_load(reducer, &saved, &saved_bytes, 1) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "before the first call") != NULL);
+  winnow_state_destroy(state);
+
   /* Text. */
   char text[4096];
   size_t bytes = 0;
@@ -349,6 +359,16 @@ static void reject(void) {
   CHECK(strstr(winnow_last_error(), "newer") != NULL);
   larger.later[0] = 0;
   OK(winnow_reducer_create(transport, &larger.known, &reducer));
+  winnow_state* state = NULL;
+  OK(winnow_reducer_save(reducer, &state));
+  const void* saved = winnow_state_data(state);
+  size_t saved_bytes = winnow_state_bytes(state);
+  OK(winnow_reducer_load(reducer, &saved, &saved_bytes, 1));
+  --saved_bytes;
+  CHECK(winnow_reducer_load(reducer, &saved, &saved_bytes, 1) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reducer_load(reducer, NULL, NULL, 0) == WINNOW_USAGE_ERROR);
+  winnow_state_destroy(state);
+  winnow_state_destroy(NULL);
   winnow_reducer_destroy(reducer);
   CHECK(winnow_reducer_create(NULL, &larger.known, &reducer) == WINNOW_USAGE_ERROR);
   winnow_transport_destroy(transport);

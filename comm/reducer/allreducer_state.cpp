@@ -1,0 +1,108 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// An AllReducer's state, as bytes and back.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/reducer/allreducer_impl.hpp"
+#include "comm/state/saved_state.hpp"
+#include "kernels/exec/device_scope.hpp"
+#include "kernels/exec/float_mode.hpp"
+
+namespace winnow {
+
+using comm::SavedParameter;
+using compress::ParameterState;
+using compress::PieceState;
+
+namespace {
+
+/// Reads a residual, wherever it lies.
+std::vector<float> read(const Exec& exec, const ParameterState& parameter) {
+  std::vector<float> residual(parameter.residual.size());
+  kernels::read(exec, std::as_writable_bytes(std::span(residual)),
+                std::as_bytes(parameter.residual.span()));
+  return residual;
+}
+
+/// Writes a residual, wherever it lies; over a device through pinned memory.
+void write(const Exec& exec, std::span<float> residual, std::span<const float> from) {
+  if (!kernels::reading_waits(exec)) {
+    std::ranges::copy(from, residual.begin());
+    return;
+  }
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  const Workspace::Scope scope(*exec.pinned_workspace);
+  const auto pinned = exec.pinned_workspace->take<float>(std::min(kChunk, from.size()));
+  for (std::size_t at = 0; at < from.size(); at += kChunk) {
+    const auto chunk = from.subspan(at, std::min(kChunk, from.size() - at));
+    std::ranges::copy(chunk, pinned.begin());
+    kernels::copy(exec, residual.subspan(at, chunk.size()), pinned.first(chunk.size()));
+    kernels::wait(exec);
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> AllReducer::save() const {
+  Impl& impl = *impl_;
+  WINNOW_EXPECTS(impl.queue->idle(), "save was called while calls are in flight; wait for them");
+  impl.synchronize();
+  const std::lock_guard lock(impl.calling);
+  const kernels::DeviceScope scope(impl.context.device());
+  comm::SavedState state{.ranks = static_cast<std::uint32_t>(impl.transport->size()),
+                         .rank = static_cast<std::uint32_t>(impl.transport->rank()),
+                         .calls = impl.calls,
+                         .parameters = {}};
+  for (const auto& [id, parameter] : impl.parameters) {
+    SavedParameter saved{
+        .id = id, .count = parameter.count, .piece_length = parameter.piece_length};
+    for (const PieceState& piece : parameter.pieces) {
+      saved.pieces.push_back(
+          {.turn = piece.turn, .dirty = piece.dirty ? 1U : 0U, .confined_to = piece.confined_to});
+    }
+    if (std::ranges::any_of(parameter.pieces, &PieceState::dirty)) {
+      saved.residual = read(impl.exec, parameter);
+    }
+    state.parameters.push_back(std::move(saved));
+  }
+  std::ranges::sort(state.parameters, {}, &SavedParameter::id);
+  return comm::to_bytes(state);
+}
+
+void AllReducer::load(std::span<const std::span<const std::byte>> states) {
+  Impl& impl = *impl_;
+  WINNOW_EXPECTS(impl.queue->idle() && impl.calls == 0 && impl.parameters.empty(),
+                 "load comes before the first call");
+  const std::lock_guard lock(impl.calling);
+  const kernels::DeviceScope scope(impl.context.device());
+  const kernels::FloatMode mode;
+  const comm::SavedState state = comm::take_over(
+      states, impl.transport->rank(), impl.transport->size(), impl.options.op == ReduceOp::average);
+  comm::Parameters parameters;
+  for (const SavedParameter& saved : state.parameters) {
+    ParameterState& parameter = parameters[saved.id];
+    parameter.count = saved.count;
+    parameter.piece_length = saved.piece_length;
+    parameter.residual_memory = comm::residual_memory(impl.options, impl.exec.place);
+    for (const comm::SavedPiece& piece : saved.pieces) {
+      parameter.pieces.push_back({.turn = static_cast<std::uint32_t>(piece.turn),
+                                  .dirty = piece.dirty != 0,
+                                  .confined_to = piece.confined_to});
+    }
+    if (saved.residual.empty()) continue;
+    compress::make_residual(impl.exec, parameter);
+    write(impl.exec, parameter.residual.span(), saved.residual);
+  }
+  impl.parameters = std::move(parameters);
+  impl.calls = state.calls;
+  impl.residuals = impl.count_residuals();
+}
+
+void AllReducer::load(std::span<const std::byte> state) {
+  load(std::span(&state, 1));
+}
+
+}  // namespace winnow

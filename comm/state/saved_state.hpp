@@ -1,0 +1,54 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace winnow::comm {
+
+/// A piece of a parameter, as in compress::PieceState.
+struct SavedPiece {
+  std::uint64_t turn = 0;
+  std::uint64_t dirty = 0;  ///< 0 or 1
+  std::uint64_t confined_to = 0;
+};
+
+/// What a parameter carries from step to step on one rank, but for bounds, which only choose work.
+struct SavedParameter {
+  std::uint64_t id = 0;
+  std::uint64_t count = 0;
+  std::uint64_t piece_length = 0;
+  std::vector<SavedPiece> pieces;
+  std::vector<float> residual;  ///< `count` elements; none: all zero
+};
+
+/// The state of one rank's AllReducer.
+struct SavedState {
+  std::uint32_t ranks = 1, rank = 0;
+  std::uint64_t calls = 0;
+  std::vector<SavedParameter> parameters;  ///< ascending by id
+};
+
+// As bytes, little-endian, in words of 8 bytes:
+//   "WNWSTATE", version, ranks, rank, calls, number of parameters
+//   of each parameter: id, count, piece length, number of pieces, number of residual elements;
+//     of each piece: turn, whether dirty, confined_to; then the residual, 4 bytes an element,
+//     filled up with zeros to a word
+//   FNV-1a over all words before this one
+
+std::vector<std::byte> to_bytes(const SavedState& state);
+/// UsageError if the bytes are none of to_bytes, or damaged.
+SavedState from_bytes(std::span<const std::byte> bytes);
+
+/// The state with which rank `rank` of `ranks` continues a job of which `states` has one state a
+/// rank, in any order; for as many ranks as before this rank's own is enough. Mass is conserved: a
+/// residual goes to the rank whose number is the old one's modulo `ranks`. Where results are
+/// averages it is scaled, since it was to be divided by the old number of ranks. UsageError if
+/// states are missing, double or of different steps.
+SavedState take_over(std::span<const std::span<const std::byte>> states, int rank, int ranks,
+                     bool averages);
+
+}  // namespace winnow::comm

@@ -1,0 +1,206 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// AllReducer::save and load: the same bits go on, and mass is conserved among other ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+#include <winnow/allreducer.hpp>
+
+#include "comm/state/saved_state.hpp"
+#include "tests/harness/ranks.hpp"
+#include "tests/laws/reference.hpp"
+
+namespace winnow::tests {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+const std::vector<Parameter> kParameters = {{1, 5001}, {2, 300, 1}, {3, 0}, {4, 1}, {9, 2000}};
+
+Options options_of(const std::string& compressor, const std::string& schedule) {
+  return {.compressor = compressor,
+          .schedule = schedule,
+          .links = "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s",
+          .trial_calls = 0,
+          .min_bytes = 0,
+          .deadline = 60};
+}
+
+/// The results of the calls of steps [begin, end), and what is held at the end, one after another.
+std::vector<float> run_steps(AllReducer& reducer, int begin, int end) {
+  std::vector<float> all;
+  for (int step = begin; step < end; ++step) {
+    std::vector<std::vector<float>> gradients;
+    std::vector<Segment> bucket;
+    for (const Parameter& parameter : kParameters) {
+      gradients.push_back(make_gradient(Kind::normal, parameter.count, reducer.transport().rank(),
+                                        step, parameter.id));
+      bucket.push_back(
+          {.elements = gradients.back(), .id = parameter.id, .dimensions = parameter.dimensions});
+    }
+    reducer.all_reduce(bucket);
+    for (const auto& result : gradients) all.insert(all.end(), result.begin(), result.end());
+  }
+  for (const Parameter& parameter : kParameters) {
+    const auto held = reducer.residual(parameter.id);
+    all.insert(all.end(), held.begin(), held.end());
+  }
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+struct Case {
+  const char* compressor;
+  const char* schedule;
+};
+
+class StateOf : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(
+    Ways, StateOf,
+    testing::Values(Case{"topk:0.02", "gather"}, Case{"topk:0.02,int8:stochastic", "balanced"},
+                    Case{"topk:0.02", "doubling"}, Case{"topk:0.02", "shared"},
+                    Case{"randomk:0.02", "gather"}, Case{"int4:stochastic", "balanced"},
+                    Case{"threshold:2", "gather"}, Case{"none", "dense"},
+                    Case{"topk:0.02", "two_level:gather"}, Case{"topk:0.02", "two_level:shared"},
+                    Case{"topk:0.02,int8", "two_level:balanced"}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
+
+TEST_P(StateOf, ContinuesWithTheSameBits) {
+  const auto& [compressor, schedule] = GetParam();
+  const Options options = options_of(compressor, schedule);
+  run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
+    constexpr int kSteps = 5;
+    std::vector<float> expected;
+    Bytes saved;
+    {
+      AllReducer reducer(transport, options);
+      run_steps(reducer, 0, kSteps);
+      saved = reducer.save();
+      expected = run_steps(reducer, kSteps, 2 * kSteps);
+    }
+    AllReducer other(transport, options);
+    other.load(saved);
+    EXPECT_EQ(other.save(), saved);  // nothing is lost where no call comes between
+    EXPECT_TRUE(same_bits(run_steps(other, kSteps, 2 * kSteps), expected));
+  });
+}
+
+/// The sum over ranks of everything held, in double, and each rank's state.
+struct Job {
+  double mass = 0;
+  std::vector<Bytes> states;
+};
+
+/// `ranks` ranks load `from`, if any, and make some calls with gradients of whole numbers.
+Job run_job(int ranks, const std::vector<Bytes>& from, ReduceOp op, double& applied) {
+  Options options = options_of("topk:0.01", "gather");
+  options.op = op;
+  Job job;
+  job.states.resize(static_cast<std::size_t>(ranks));
+  std::mutex mutex;
+  run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+    AllReducer reducer(transport, options);
+    std::vector<std::span<const std::byte>> all(from.begin(), from.end());
+    if (!all.empty()) reducer.load(all);
+    double sum = 0;
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> gradient(1000);
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(step)) % 13);
+      }
+      reducer.all_reduce(gradient, 1);
+      for (const float element : gradient) sum += static_cast<double>(element);
+    }
+    double held = 0;
+    for (const float element : reducer.residual(1)) held += static_cast<double>(element);
+    const std::lock_guard lock(mutex);
+    if (transport->rank() == 0) applied += sum;
+    job.mass += op == ReduceOp::average ? held / ranks : held;
+    job.states[static_cast<std::size_t>(transport->rank())] = reducer.save();
+  });
+  return job;
+}
+
+double gradient_mass() {
+  double mass = 0;
+  for (int step = 0; step < 3; ++step) {
+    for (int i = 0; i < 1000; ++i) mass += (i * 7 + step) % 13;
+  }
+  return mass;
+}
+
+/// What was applied and what is held is what came in, among 4, then 3, then 4 ranks.
+TEST(State, ConservesMassAmongOtherRanks) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average}) {
+    double applied = 0, expected = 0;
+    Job job;
+    for (const int ranks : {4, 3, 4, 1, 2}) {
+      job = run_job(ranks, job.states, op, applied);
+      expected += op == ReduceOp::average ? gradient_mass() : ranks * gradient_mass();
+      // Sums of whole numbers are exact; averages of 3 ranks round.
+      EXPECT_NEAR(applied + job.mass, expected, op == ReduceOp::sum ? 0 : 1e-5 * expected);
+    }
+  }
+}
+
+TEST(State, RefusesWhatIsNotWhole) {
+  double applied = 0;
+  const Job two = run_job(2, {}, ReduceOp::sum, applied);
+  const Job three = run_job(3, {}, ReduceOp::sum, applied);
+  const Job later = run_job(2, two.states, ReduceOp::sum, applied);
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    AllReducer reducer(transport, options_of("topk:0.01", "gather"));
+    const auto refused = [&](const std::vector<Bytes>& states, const char* why) {
+      const std::vector<std::span<const std::byte>> all(states.begin(), states.end());
+      EXPECT_THAT([&] { reducer.load(all); },
+                  testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+    };
+    const auto mine = static_cast<std::size_t>(transport->rank());
+    refused({}, "no state");
+    refused({two.states[1 - mine]}, "or that of rank");
+    refused({three.states[0], three.states[1]}, "must be all of them");
+    refused({three.states[0], three.states[0]}, "two states of rank 0");
+    refused({two.states[0], three.states[1]}, "different jobs");
+    refused({two.states[0], later.states[1]}, "different jobs or steps");
+    Bytes damaged = two.states[mine];
+    for (std::size_t at = 0; at < damaged.size(); at += 97) {
+      damaged[at] ^= std::byte{1};
+      refused({damaged}, "damaged");
+      damaged[at] ^= std::byte{1};
+    }
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{7}, damaged.size() - 8}) {
+      refused({Bytes(damaged.begin(), damaged.begin() + static_cast<std::ptrdiff_t>(bytes))},
+              "damaged");
+    }
+    reducer.load(damaged);  // which is whole again
+    std::vector<float> gradient(1000, 1.0F);
+    reducer.all_reduce(gradient, 1);
+    refused({damaged}, "before the first call");
+    std::vector<float> other(999, 1.0F);
+    EXPECT_THROW(reducer.all_reduce(other, 1), UsageError);
+  });
+}
+
+/// A count or a number of pieces that only a digest of its own makes good allocates nothing.
+TEST(State, TrustsNoNumber) {
+  comm::SavedState state{.parameters = {{.id = 1, .count = 8, .piece_length = 8}}};
+  state.parameters[0].pieces.resize(1);
+  state.parameters[0].residual.resize(8);
+  EXPECT_EQ(comm::from_bytes(comm::to_bytes(state)).parameters[0].count, 8U);
+  state.parameters[0].count = std::uint64_t{1} << 60;
+  EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
+  state.parameters[0].piece_length = 0;
+  EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
+  state.ranks = 0;
+  EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
+}
+
+}  // namespace
+}  // namespace winnow::tests
