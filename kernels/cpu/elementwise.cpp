@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -31,16 +32,28 @@ void scale_range(float* elements, std::size_t count, float factor) {
   for (; i < count; ++i) elements[i] *= factor;
 }
 
+/// A result of more elements leaves the caches before anyone reads it. It bypasses them, since a
+/// store would otherwise read its line first.
+constexpr std::size_t kMostCached = std::size_t{1} << 22;
+
 void look_ahead_range(const float* weights, const float* residual, float share, float* ahead,
                       std::size_t count) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   const auto shares = hn::Set(d, share);
+  const auto vector = [&](std::size_t i) {
+    return hn::Sub(hn::LoadU(d, weights + i), hn::Mul(shares, hn::LoadU(d, residual + i)));
+  };
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto missing = hn::Mul(shares, hn::LoadU(d, residual + i));
-    hn::StoreU(hn::Sub(hn::LoadU(d, weights + i), missing), d, ahead + i);
+  if (ahead != weights && count > kMostCached) {
+    const auto is_aligned = [&] {
+      return reinterpret_cast<std::uintptr_t>(ahead + i) % (lanes * sizeof(float)) == 0;
+    };
+    for (; !is_aligned(); ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
+    for (; i + lanes <= count; i += lanes) hn::Stream(vector(i), d, ahead + i);
+    hwy::FlushStream();
   }
+  for (; i + lanes <= count; i += lanes) hn::StoreU(vector(i), d, ahead + i);
   for (; i < count; ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
 }
 

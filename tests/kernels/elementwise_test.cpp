@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -86,6 +88,26 @@ TEST(LookAhead, EqualsReferenceOnEveryTarget) {
       });
     });
   }
+}
+
+// A result too long for the caches takes other stores, which need aligned memory.
+TEST(LookAhead, OfMuchEqualsReferenceAtAnyAlignment) {
+  constexpr std::size_t kCount = (std::size_t{1} << 22) + 37;
+  const std::vector<float> weights = make_input(Input::normal, kCount, 5);
+  const std::vector<float> residual = make_input(Input::normal, kCount, 6);
+  std::vector<float> expected(kCount), ahead(kCount + 17);
+  kernels::look_ahead(kReference, weights, residual, 2.5f / 3, expected);
+  for_each_target([&] {
+    for (const std::size_t offset : {0, 1, 15}) {
+      std::ranges::fill(ahead, 7.0f);
+      const auto result = std::span(ahead).subspan(offset, kCount);
+      kernels::look_ahead({.threads = 1}, weights, residual, 2.5f / 3, result);
+      EXPECT_TRUE(same_bits(result, expected)) << "+" << offset;
+      for (std::size_t i = 0; i < ahead.size(); ++i) {
+        if (i < offset || i >= offset + kCount) EXPECT_EQ(ahead[i], 7.0f) << i;
+      }
+    }
+  });
 }
 
 // A fused multiply-add would leave -2^-46 where the two roundings leave 0.
