@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <mutex>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
 #include "topology/processors.hpp"
 
@@ -269,14 +271,20 @@ void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weigh
   WINNOW_EXPECTS(weights.size() == ahead.size(),
                  "look_ahead has " + std::to_string(weights.size()) + " weights and room for " +
                      std::to_string(ahead.size()));
-  const Segment pair{.elements = ahead, .id = id, .input = weights};
-  const std::span bucket(&pair, 1);
-  std::string refusal = comm::refuse(bucket, parameters, false);
-  if (refusal.empty()) refusal = comm::refuse_memory(bucket, exec.place);
-  WINNOW_EXPECTS(refusal.empty(), refusal);
-
+  const std::less_equal before;  // a total order, also of pointers into different arrays
+  WINNOW_EXPECTS(weights.data() == ahead.data() ||
+                     before(weights.data() + weights.size(), ahead.data()) ||
+                     before(ahead.data() + ahead.size(), weights.data()),
+                 "look_ahead needs weights and result apart, or the same memory for both");
   const kernels::DeviceScope scope(context.device());
+  WINNOW_EXPECTS(kernels::is_within_reach(exec.place, weights.data()) &&
+                     kernels::is_within_reach(exec.place, ahead.data()),
+                 "look_ahead needs weights and result in the memory of this AllReducer's device");
   const auto known = parameters.find(id);
+  WINNOW_EXPECTS(known == parameters.end() || known->second.count == weights.size(),
+                 "parameter " + std::to_string(id) + " has " + std::to_string(known->second.count) +
+                     " elements, not " + std::to_string(weights.size()));
+
   if (share != 0 && known != parameters.end() && !known->second.residual.empty() &&
       std::ranges::any_of(known->second.pieces, &compress::PieceState::dirty)) {
     kernels::look_ahead(exec, weights, known->second.residual.span(), share, ahead);

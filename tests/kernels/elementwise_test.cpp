@@ -98,7 +98,7 @@ TEST(LookAhead, OfMuchEqualsReferenceAtAnyAlignment) {
   std::vector<float> expected(kCount), ahead(kCount + 17);
   kernels::look_ahead(kReference, weights, residual, 2.5f / 3, expected);
   for_each_target([&] {
-    for (const std::size_t offset : {0, 1, 15}) {
+    for (const std::size_t offset : {0U, 1U, 15U}) {
       std::ranges::fill(ahead, 7.0f);
       const auto result = std::span(ahead).subspan(offset, kCount);
       kernels::look_ahead({.threads = 1}, weights, residual, 2.5f / 3, result);
