@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <winnow/exec.hpp>
 
@@ -9,6 +10,11 @@ namespace winnow::kernels {
 
 /// elements[i] *= factor.
 void scale(const Exec& exec, std::span<float> elements, float factor);
+
+/// ahead[i] = weights[i] - share * residual[i]. Equal sizes; `ahead` overlaps nothing but, in
+/// place, `weights`.
+void look_ahead(const Exec& exec, std::span<const float> weights, std::span<const float> residual,
+                float share, std::span<float> ahead);
 
 /// *not_finite becomes 1 if an element is NaN or infinite, else it stays.
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);

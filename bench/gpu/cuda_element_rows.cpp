@@ -26,6 +26,11 @@ void add_floats(const CudaInputs& in, Rows& rows) {
   rows.push_back({"scale", 2 * floats, [&in](std::size_t round) {
                     kernels::scale(in.exec(), in.set(round).target.span(), 1);
                   }});
+  rows.push_back({"look_ahead", 3 * floats, [&in](std::size_t round) {
+                    const auto& s = in.set(round);
+                    kernels::look_ahead(in.exec(), s.gradient.span().first(in.count),
+                                        s.residual.span(), 2.5F, s.target.span());
+                  }});
   rows.push_back({"reduce to the maximum, float32", 3 * floats, [&in](std::size_t round) {
                     const auto& s = in.set(round);
                     kernels::reduce(in.exec(), ReduceOp::maximum, s.target.span(),

@@ -10,11 +10,13 @@
 #include "bench/micro/bench_kernels.hpp"
 #include "bench/micro/kernel_timer.hpp"
 #include "bench/micro/targets.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/residual_add.hpp"
 
 // The passes over gradient and residual. Gradients are normal, 1 % is selected.
 //   residual_add   the yardstick against itself: 1, or the machine is too noisy to measure on
+//   look_ahead     weights minus a share of the residual, into other memory
 //   fused_first    feedback_select on a parameter's first step: residual zero, bound from a sample
 //   fused_steady   feedback_select once residual and bound have settled
 
@@ -105,6 +107,14 @@ void residual_add(benchmark::State& state) {
   KernelTimer::get().run(state, {.kernel = add});
 }
 
+void look_ahead(benchmark::State& state) {
+  kernels::HostArray<float> weights(kCount), residual(kCount), ahead(kCount);
+  KernelTimer::get().run(state, {.kernel = [&] {
+                           kernels::look_ahead(Exec{}, weights.span(), residual.span(), 2.5F,
+                                               ahead.span());
+                         }});
+}
+
 void fused_first(benchmark::State& state) {
   Selection& selection = Selection::get();
   selection.measure(state, [&] {
@@ -124,6 +134,7 @@ void fused_steady(benchmark::State& state) {
 void register_select() {
   const std::string count = std::to_string(kCount);
   register_on_targets("residual_add", count, residual_add);
+  register_on_targets("look_ahead", count, look_ahead);
   register_on_targets("fused_first", count, fused_first);
   register_on_targets("fused_steady", count, fused_steady);
 }

@@ -3,8 +3,11 @@
 #include "winnow/allreducer.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <functional>
 #include <iostream>
+#include <mutex>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -14,7 +17,11 @@
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
 #include "topology/processors.hpp"
 
 namespace winnow {
@@ -253,6 +260,52 @@ std::span<const float> AllReducer::residual(std::uint64_t id) const {
   const auto known = impl_->parameters.find(id);
   if (known == impl_->parameters.end()) return {};
   return known->second.residual.span();
+}
+
+void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weights,
+                                  std::span<float> ahead, float share) {
+  WINNOW_EXPECTS(queue->idle(), "look_ahead was called while calls are in flight; wait for them");
+  const std::lock_guard lock(calling);
+  WINNOW_EXPECTS(std::isfinite(share) && share >= 0,
+                 "the share of a residual is a number from 0 on, not " + std::to_string(share));
+  WINNOW_EXPECTS(weights.size() == ahead.size(),
+                 "look_ahead has " + std::to_string(weights.size()) + " weights and room for " +
+                     std::to_string(ahead.size()));
+  const std::less_equal before;  // a total order, also of pointers into different arrays
+  WINNOW_EXPECTS(weights.data() == ahead.data() ||
+                     before(weights.data() + weights.size(), ahead.data()) ||
+                     before(ahead.data() + ahead.size(), weights.data()),
+                 "look_ahead needs weights and result apart, or the same memory for both");
+  const kernels::DeviceScope scope(context.device());
+  WINNOW_EXPECTS(kernels::is_within_reach(exec.place, weights.data()) &&
+                     kernels::is_within_reach(exec.place, ahead.data()),
+                 "look_ahead needs weights and result in the memory of this AllReducer's device");
+  const auto known = parameters.find(id);
+  WINNOW_EXPECTS(known == parameters.end() || known->second.count == weights.size(),
+                 "parameter " + std::to_string(id) + " has " + std::to_string(known->second.count) +
+                     " elements, not " + std::to_string(weights.size()));
+
+  if (share != 0 && known != parameters.end() && !known->second.residual.empty() &&
+      std::ranges::any_of(known->second.pieces, &compress::PieceState::dirty)) {
+    kernels::look_ahead(exec, weights, known->second.residual.span(), share, ahead);
+  } else if (weights.data() != ahead.data()) {
+    kernels::copy(exec, ahead, weights);
+  }
+}
+
+void AllReducer::look_ahead(std::uint64_t id, std::span<const float> weights,
+                            std::span<float> ahead, float share) const {
+  impl_->look_ahead(id, weights, ahead, share);
+}
+
+float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) const {
+  WINNOW_EXPECTS(momentum >= 0 && momentum < 1,
+                 "a momentum lies in [0, 1), unlike " + std::to_string(momentum));
+  const ReduceOp chosen = op.value_or(impl_->options.op);
+  WINNOW_EXPECTS(chosen == ReduceOp::sum || chosen == ReduceOp::average,
+                 "only sums and averages leave residuals");
+  const double ranks = chosen == ReduceOp::average ? impl_->transport->size() : 1;
+  return static_cast<float>(1 / (ranks * (1 - static_cast<double>(momentum))));
 }
 
 }  // namespace winnow

@@ -58,6 +58,8 @@ struct AllReducer::Impl {
   [[noreturn]] void fail(const std::string& why);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;
+  void look_ahead(std::uint64_t id, std::span<const float> weights, std::span<float> ahead,
+                  float share);
 
   // The outcome of calls on a device.
   void poll();

@@ -6,6 +6,7 @@
 ///   text      minibatches and held-out     report, plot, progress  what is told
 ///   device    what computes: device_cpu by Eigen, device_cuda by cuBLAS and arithmetic.cu
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -22,6 +23,8 @@
 
 namespace train {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// A file to be written at the end, opened at the start: a wrong path fails before the training.
 std::ofstream open_output(const std::string& path) {
@@ -80,7 +83,7 @@ std::optional<double> target_of(const Settings& settings, const Report& report) 
 }
 
 std::string source_name(const Settings& settings) {
-  return settings.text.empty() ? "this repository's docs and sources" : settings.text;
+  return settings.text.empty() ? kDefaultText : settings.text;
 }
 
 std::string transport_name(const Settings& settings) {
@@ -101,28 +104,36 @@ void tell(const Settings& settings, const Report& report, Outputs& outputs) {
   if (!settings.plot.empty()) draw_curves(settings.plot, report);
 }
 
+/// Takes the next of the links' transports.
+winnow::AllReducer make_reducer(const Settings& settings, const Row& row, Device<float>& device,
+                                Links& links) {
+  std::shared_ptr<winnow::Transport> transport = std::move(links.reducers.back());
+  links.reducers.pop_back();
+  if (settings.nccl) {
+    const auto deadline = winnow::Deadline::after(std::chrono::minutes(1));
+    transport = winnow::nccl_transport(*transport, deadline);
+  }
+  return winnow::AllReducer(transport, options_for(row), device.exec());
+}
+
 void run_all(const Settings& settings, Links links) {
   Group group(std::move(links.group));
   Outputs outputs;  // rank 0's
   const std::string text = group.from_first_rank([&] {
     outputs = open_outputs(settings);
-    return settings.text.empty() ? read_repository(find_repository()) : read_text(settings.text);
+    return read_text(settings.text.empty() ? default_text() : fs::path(settings.text));
   });
   Recipe recipe{.batch = settings.batch,
+                .rate = settings.rate,
+                .warm_up = settings.warm_up,
+                .momentum = settings.momentum,
+                .look_ahead = settings.look_ahead,
                 .steps = settings.rows.front().steps,
+                .points = settings.points,
                 .seed = settings.seed,
                 .overlap = settings.overlap,
                 .device = device_for(settings, links.place, group)};
   const Corpus corpus(text, recipe.shape.context);
-
-  std::vector<winnow::AllReducer> reducers;  // all made first: a wrong option fails at once
-  for (std::size_t i = 0; i < settings.rows.size(); ++i) {
-    if (settings.nccl) {
-      const auto deadline = winnow::Deadline::after(std::chrono::minutes(1));
-      links.reducers[i] = winnow::nccl_transport(*links.reducers[i], deadline);
-    }
-    reducers.emplace_back(links.reducers[i], options_for(settings.rows[i]), recipe.device->exec());
-  }
 
   Report report{.commit = TRAIN_COMMIT,
                 .source = source_name(settings),
@@ -130,17 +141,25 @@ void run_all(const Settings& settings, Links links) {
                 .text_fingerprint = corpus.fingerprint(),
                 .parameters = Model<float>(recipe.shape, recipe.seed).parameters().size(),
                 .recipe = recipe,
+                .seeds = settings.seeds,
                 .ranks = group.size(),
-                .topology = reducers.front().topology().to_string(),
                 .transport = transport_name(settings),
                 .device = settings.device == On::cuda ? "cuda" : "cpu"};
-  std::uint64_t total_steps = 0;
-  for (const Row& row : settings.rows) total_steps += row.steps;
-  Progress progress(settings.progress, group.rank(), total_steps);
-  for (std::size_t i = 0; i < settings.rows.size(); ++i) {
-    recipe.steps = settings.rows[i].steps;
-    report.runs.push_back(train(recipe, corpus, reducers[i], group, progress));
-    if (settings.rows[i].schedule == kDenseRing) report.runs.back().schedule = kDenseRing;
+  std::uint64_t steps = 0;  // of one seed
+  for (const Row& row : settings.rows) steps += row.steps;
+  Progress progress(settings.progress, group.rank(), steps * settings.seeds);
+  for (; recipe.seed < settings.seed + settings.seeds; ++recipe.seed) {
+    // All made first: a wrong option fails at once.
+    std::vector<winnow::AllReducer> reducers;
+    for (const Row& row : settings.rows) {
+      reducers.push_back(make_reducer(settings, row, *recipe.device, links));
+    }
+    report.topology = reducers.front().topology().to_string();
+    for (std::size_t i = 0; i < settings.rows.size(); ++i) {
+      recipe.steps = settings.rows[i].steps;
+      report.runs.push_back(train(recipe, corpus, reducers[i], group, progress));
+      if (settings.rows[i].schedule == kDenseRing) report.runs.back().schedule = kDenseRing;
+    }
   }
   progress.finish();
   report.target = target_of(settings, report);
@@ -167,7 +186,8 @@ int main(int argc, char** argv) {
     if (refused) throw train::Exit(*refused);
     train::run_all(settings, std::move(links));
   };
+  const std::size_t reducers = settings.rows.size() * settings.seeds;
   return settings.transport == train::Over::mpi
-             ? train::launch_mpi(settings.rows.size(), body)
-             : train::launch_threads(settings.ranks, settings.rows.size(), body);
+             ? train::launch_mpi(reducers, body)
+             : train::launch_threads(settings.ranks, reducers, body);
 }

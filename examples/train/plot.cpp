@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "train/exit.hpp"
+#include "train/format.hpp"
 
 namespace train {
 
@@ -39,11 +40,12 @@ std::string gnuplot_string(const std::string& text) {
   return result + "'";
 }
 
-/// A data block for each run: step, held-out loss, megabytes sent, seconds.
+/// A data block for each run of the first seed: step, held-out loss, megabytes sent, seconds.
 void write_data(std::ostream& script, const Report& report) {
-  for (std::size_t i = 0; i < report.runs.size(); ++i) {
+  const auto runs = report.first_seed();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
     script << "$run" << i << " << END\n";
-    for (const Point& point : report.runs[i].curve) {
+    for (const Point& point : runs[i].curve) {
       script << point.step << ' ' << point.held_out_loss << ' '
              << static_cast<double>(point.wire_bytes) * 1e-6 << ' ' << point.seconds << '\n';
     }
@@ -54,10 +56,11 @@ void write_data(std::ostream& script, const Report& report) {
 /// One panel: a line for each run, from a column of its data.
 void write_panel(std::ostream& script, const Report& report, int column) {
   script << "plot ";
-  for (std::size_t i = 0; i < report.runs.size(); ++i) {
+  const auto runs = report.first_seed();
+  for (std::size_t i = 0; i < runs.size(); ++i) {
     script << (i == 0 ? "" : ", ") << "$run" << i << " using " << column
            << ":2 with lines linetype " << i + 1 << " title "
-           << gnuplot_string(report.runs[i].compressor + " by " + report.runs[i].schedule);
+           << gnuplot_string(runs[i].compressor + " by " + runs[i].schedule);
   }
   if (report.target) {
     script << ", " << *report.target << " with lines linecolor '#999999' dashtype 2 title "

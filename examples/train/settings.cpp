@@ -38,6 +38,19 @@ std::string is_target(const std::string& word) {
   return "'" + word + "' should be a loss above 0, or `dense`";
 }
 
+constexpr const char* kAuto = "auto";
+constexpr const char* kOff = "off";
+
+std::string is_look_ahead(const std::string& word) {
+  if (word == kAuto || word == kOff || CLI::Range(0.0, 1e6)(word).empty()) return {};
+  return "'" + word + "' should be auto, off, or a share from 0 on";
+}
+
+std::optional<float> to_look_ahead(const std::string& word) {
+  if (word == kAuto) return std::nullopt;
+  return word == kOff ? 0 : std::stof(word);
+}
+
 }  // namespace
 
 Settings read_command_line(int argc, char** argv) {
@@ -45,15 +58,17 @@ Settings read_command_line(int argc, char** argv) {
   std::vector<std::string> compressors;
   std::string schedule;
   std::uint64_t steps = 1000, compressed_steps = 0;
-  std::string progress = "auto", device = "cpu", transport = has_mpi() ? "mpi" : "local";
+  std::string look_ahead = kAuto, progress = "auto", device = "cpu",
+              transport = has_mpi() ? "mpi" : "local";
   int ranks = 0;
 
   CLI::App app(kAbout, "train");
   app.footer(kFooter);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--text", settings.text,
-                 "Any file of at least 1024 bytes (default: this repository's docs and sources); "
-                 "every tenth block of it is held out")
+  app.add_option(
+         "--text", settings.text,
+         "Any file of at least 1024 bytes (default: the novel in examples/text); every tenth "
+         "block of it is held out")
       ->type_name("FILE");
   const CLI::Range step_range(std::uint64_t{1}, std::uint64_t{1'000'000'000});
   app.add_option("--steps", steps, "Steps of each run (default 1000)")
@@ -61,6 +76,11 @@ Settings read_command_line(int argc, char** argv) {
       ->check(step_range);
   app.add_option("--compressed-steps", compressed_steps,
                  "Steps of each run with compression (default: as --steps)")
+      ->type_name("N")
+      ->check(step_range);
+  app.add_option("--points", settings.points,
+                 "How often each run is evaluated on what is held out, the last time at its end "
+                 "(default: every 50 steps, or 20 times in a short run)")
       ->type_name("N")
       ->check(step_range);
   app.add_option("--target", settings.target,
@@ -73,10 +93,29 @@ Settings read_command_line(int argc, char** argv) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000}));
   app.add_option("--seed", settings.seed, "Of parameters and minibatches (default 1)")
       ->type_name("N");
+  app.add_option("--seeds", settings.seeds,
+                 "Trains each run with so many seeds, from --seed on; the table tells mean and "
+                 "standard deviation (default 1)")
+      ->type_name("N")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100}));
+  app.add_option("--rate", settings.rate, "Learning rate (default 0.1)")
+      ->type_name("RATE")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--warm-up", settings.warm_up,
+                 "Steps in which the learning rate rises, before it falls (default 0)")
+      ->type_name("N");
+  app.add_option("--momentum", settings.momentum, "Of the optimizer (default 0.9)")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 0.999));
+  app.add_option("--look-ahead", look_ahead,
+                 "Where a compressed run takes its gradients: at the weights minus this share of "
+                 "what the rank has not sent; auto: 1 / (ranks * (1 - momentum)) (default auto)")
+      ->type_name("auto|off|SHARE")
+      ->check(is_look_ahead);
   app.add_option("--compressor", compressors,
                  "One run for each that is given, by a schedule of its own if it says so (default: "
-                 "none, topk:0.01@gather and topk:0.01,int8@balanced). none@dense_ring sums by "
-                 "Winnow's ring, none by the transport's own allreduce")
+                 "none, topk:0.01@gather, topk:0.03,int4@balanced and topk:0.01,int8@balanced). "
+                 "none@dense_ring sums by Winnow's ring, none by the transport's own allreduce")
       ->type_name("NAME[@SCHEDULE]")
       ->allow_extra_args(false)
       ->take_all();
@@ -121,7 +160,10 @@ Settings read_command_line(int argc, char** argv) {
   }
   if (device == "cuda" && !has_cuda()) throw Exit(kUsageStatus, "--device cuda: " + why_no_gpu());
   if (settings.nccl && device != "cuda") throw Exit(kUsageStatus, "--nccl needs --device cuda");
-  if (compressors.empty()) compressors = {"none", "topk:0.01@gather", "topk:0.01,int8@balanced"};
+  if (compressors.empty()) {
+    compressors = {"none", "topk:0.01@gather", "topk:0.03,int4@balanced",
+                   "topk:0.01,int8@balanced"};
+  }
   for (const std::string& text : compressors) {
     const auto at = std::min(text.find('@'), text.size());
     Row row{.compressor = text.substr(0, at),
@@ -134,6 +176,10 @@ Settings read_command_line(int argc, char** argv) {
       std::ranges::find(settings.rows, kNone, &Row::compressor) == settings.rows.end()) {
     throw Exit(kUsageStatus, "--target dense needs a run without compression: --compressor none");
   }
+  if (!settings.target.empty() && settings.seeds > 1) {
+    throw Exit(kUsageStatus, "--target tells of one seed: leave --seeds out");
+  }
+  settings.look_ahead = to_look_ahead(look_ahead);
   settings.progress = to_show(progress);
   settings.device = device == "cuda" ? On::cuda : On::cpu;
   settings.transport = transport == "mpi" ? Over::mpi : Over::local;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,18 @@ inline constexpr const char* kDenseLoss = "dense";
 
 /// The command line.
 struct Settings {
-  std::string text;  ///< a file; empty: the repository's own docs and sources
+  std::string text;  ///< a file; empty: the repository's
   std::uint64_t seed = 1;
-  std::uint64_t batch = 32;     ///< windows per rank and step
-  std::vector<Row> rows;        ///< one run each
-  std::string target;           ///< a held-out loss, or kDenseLoss; empty: none
-  bool overlap = false;         ///< reduce each layer while the next one back-propagates
-  std::string json, csv, plot;  ///< files to write; empty: none
+  std::uint64_t seeds = 1;   ///< each row trains with so many seeds, from `seed` on
+  std::uint64_t batch = 32;  ///< windows per rank and step
+  float rate = 0.1f, momentum = 0.9f;
+  std::uint64_t warm_up = 0;        ///< steps in which the rate rises
+  std::optional<float> look_ahead;  ///< of compressed runs; unset: by the formula
+  std::uint64_t points = 0;         ///< of each curve; 0: as many as is usual
+  std::vector<Row> rows;            ///< one run each
+  std::string target;               ///< a held-out loss, or kDenseLoss; empty: none
+  bool overlap = false;             ///< reduce each layer while the next one back-propagates
+  std::string json, csv, plot;      ///< files to write; empty: none
   Show progress = Show::automatic;
   On device = On::cpu;
   bool nccl = false;  ///< gradients travel over NCCL, whatever started the ranks

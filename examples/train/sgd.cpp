@@ -29,8 +29,11 @@ template void scale(std::span<double>, double);
 template void momentum_step(float, std::span<const float>, float*, float*);
 template void momentum_step(double, std::span<const double>, double*, double*);
 
-float cosine_rate(float peak, float last_share, unsigned long long step, unsigned long long steps) {
-  const double done = steps > 1 ? static_cast<double>(step) / static_cast<double>(steps - 1) : 0;
+float Schedule::rate(std::uint64_t step) const {
+  const auto at = static_cast<double>(step), first = static_cast<double>(warm_up);
+  if (step < warm_up) return static_cast<float>(peak * (at + 1) / first);
+  const double last = static_cast<double>(steps) - 1;
+  const double done = last > first ? (at - first) / (last - first) : 0;
   const double height = (1 + std::cos(std::numbers::pi * done)) / 2;
   return static_cast<float>(peak * (last_share + (1 - last_share) * height));
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -39,7 +40,13 @@ template <class Scalar>
 void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
                    Scalar* parameters);
 
-/// `peak` at step 0, falling along half a cosine to `last_share` of it at the last of `steps`.
-float cosine_rate(float peak, float last_share, unsigned long long step, unsigned long long steps);
+/// The learning rate of a run: it rises over the first `warm_up` steps to `peak`, then falls along
+/// half a cosine to `last_share` of it at the last of `steps`.
+struct Schedule {
+  float peak, last_share;
+  std::uint64_t warm_up, steps;
+
+  float rate(std::uint64_t step) const;
+};
 
 }  // namespace train

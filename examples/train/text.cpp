@@ -3,7 +3,6 @@
 #include "train/text.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -18,9 +17,6 @@ namespace train {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::array kTextSuffixes = {".md", ".hpp", ".cpp",   ".h",   ".cu",  ".cuh",
-                                      ".py", ".sh",  ".build", ".txt", ".yml", ".gp"};
 
 std::string read_file(const fs::path& path) {
   std::error_code error;
@@ -37,22 +33,6 @@ std::string read_file(const fs::path& path) {
   return bytes;
 }
 
-bool is_generated(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  return name.starts_with('.') || name.starts_with("build") || name.starts_with("__") ||
-         name == "deps" || name == "results" || name == "subprojects";
-}
-
-bool is_text(const fs::path& file) {
-  return std::find(kTextSuffixes.begin(), kTextSuffixes.end(), file.extension().string()) !=
-         kTextSuffixes.end();
-}
-
-bool is_repository(const fs::path& root) {
-  std::error_code error;
-  return fs::exists(root / "include/winnow/winnow.hpp", error);
-}
-
 }  // namespace
 
 std::string read_text(const fs::path& path) {
@@ -67,29 +47,15 @@ std::string read_text(const fs::path& path) {
   return bytes;
 }
 
-std::string read_repository(const fs::path& root) {
-  std::vector<std::string> paths;
-  for (fs::recursive_directory_iterator entry(root), end; entry != end; ++entry) {
-    if (entry->is_symlink()) continue;
-    if (entry->is_directory()) {
-      if (is_generated(entry->path())) entry.disable_recursion_pending();
-    } else if (is_text(entry->path())) {
-      paths.push_back(entry->path().lexically_relative(root).generic_string());
-    }
-  }
-  std::sort(paths.begin(), paths.end());
-  std::string bytes;
-  for (const std::string& path : paths) bytes += read_file(root / path);
-  return bytes;
-}
-
-fs::path find_repository() {
-  if (is_repository(TRAIN_SOURCE_ROOT)) return TRAIN_SOURCE_ROOT;
+fs::path default_text() {
+  const fs::path built = fs::path(TRAIN_SOURCE_ROOT) / kDefaultText;
+  std::error_code error;
+  if (fs::exists(built, error)) return built;
   for (fs::path root = fs::current_path(); root.has_relative_path(); root = root.parent_path()) {
-    if (is_repository(root)) return root;
+    if (fs::exists(root / kDefaultText, error)) return root / kDefaultText;
   }
-  throw Exit(kUsageStatus, "there is no Winnow repository at " TRAIN_SOURCE_ROOT
-                           " or here to train on; name a file with --text");
+  throw Exit(kUsageStatus, "there is no " + std::string(kDefaultText) +
+                               " at " TRAIN_SOURCE_ROOT " or here; name a file with --text");
 }
 
 Corpus::Corpus(const std::string& bytes, int context)

@@ -17,13 +17,12 @@ inline constexpr std::size_t kMinTextBytes = 1024;
 /// kMinTextBytes.
 std::string read_text(const std::filesystem::path& path);
 
-/// The docs and sources under `root`, concatenated in the order of their sorted paths. Leaves out
-/// hidden folders and those of builds and results, so a fresh clone gives the same bytes.
-std::string read_repository(const std::filesystem::path& root);
+/// The text if no other is named, in the repository.
+inline constexpr const char* kDefaultText = "examples/text/pride_and_prejudice.txt";
 
-/// The repository in which this program was built, or around the current directory. Throws
-/// Exit(kUsageStatus) if there is none.
-std::filesystem::path find_repository();
+/// Where it lies: in the repository in which this program was built, or in the one around the
+/// current directory. Throws Exit(kUsageStatus) if there is none.
+std::filesystem::path default_text();
 
 /// A text that is split for training: the last of every ten blocks is held out. The blocks are
 /// spread over the text, since its end may differ in kind from its beginning. The model predicts

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "train/exit.hpp"
+#include "train/settings.hpp"
 #include "train/sgd.hpp"
 
 namespace train {
@@ -21,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 /// Windows per evaluation, which bounds the memory of activations.
 constexpr std::size_t kEvaluationBatch = 256;
 
-/// Points of a curve: every 50 steps, or 20 in a short run.
-std::uint64_t steps_between_points(std::uint64_t steps) {
-  return std::clamp<std::uint64_t>(steps / 20, 1, 50);
+std::uint64_t steps_between_points(const Recipe& recipe) {
+  if (recipe.points > 0) return std::max<std::uint64_t>(recipe.steps / recipe.points, 1);
+  return std::clamp<std::uint64_t>(recipe.steps / 20, 1, 50);
 }
 
 /// Measures the seconds in which a device finished its work since the last call.
@@ -51,6 +52,48 @@ std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tens
                       .name = tensor.name});
   }
   return bucket;
+}
+
+/// A model whose gradients are taken ahead of its weights, by a share of what this rank has not
+/// sent yet. Without look-ahead its parameters are the weights; otherwise these lie apart.
+class Ahead {
+ public:
+  Ahead(Model<float>& model, const winnow::AllReducer& reducer, float share,
+        std::shared_ptr<Device<float>> device)
+      : model_(model),
+        reducer_(reducer),
+        share_(share),
+        kept_(std::move(device), share > 0 ? model.parameters().size() : 0) {
+    if (share_ > 0) copy(model_.parameters(), kept_.span(), 0);
+  }
+
+  /// What the optimizer updates: equal on all ranks.
+  std::span<float> weights() { return share_ > 0 ? kept_.span() : model_.parameters(); }
+  /// The model's parameters become the weights minus the share of the residual.
+  void look() { bring(share_); }
+  /// They become the weights.
+  void return_to_weights() { bring(0); }
+
+ private:
+  void bring(float share) {
+    if (share_ > 0) copy(kept_.span(), model_.parameters(), share);
+  }
+  void copy(std::span<const float> from, std::span<float> to, float share) {
+    for (const Tensor& tensor : model_.tensors()) {
+      reducer_.look_ahead(tensor.begin, from.subspan(tensor.begin, tensor.count),
+                          to.subspan(tensor.begin, tensor.count), share);
+    }
+  }
+
+  Model<float>& model_;
+  const winnow::AllReducer& reducer_;
+  float share_;
+  Array<float> kept_;
+};
+
+float share_of(const Recipe& recipe, const winnow::AllReducer& reducer) {
+  if (reducer.options().compressor == kNone) return 0;  // nothing waits
+  return recipe.look_ahead.value_or(reducer.look_ahead_share(recipe.momentum));
 }
 
 /// Turns the gradients of some tensors into the optimizer's updates.
@@ -91,10 +134,7 @@ StepTime slowest_medians(const std::vector<StepTime>& times, Group& group) {
 
 /// The hash of the parameters; the run is worthless unless all ranks agree on it.
 std::uint64_t agreed_hash(std::span<const float> parameters, Group& group) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const float parameter : parameters) {
-    hash = (hash ^ std::bit_cast<std::uint32_t>(parameter)) * 0x100000001b3u;
-  }
+  const std::uint64_t hash = hash_of(parameters);
   const std::vector<std::uint64_t> all = group.gather(hash);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -108,6 +148,14 @@ std::uint64_t agreed_hash(std::span<const float> parameters, Group& group) {
 }
 
 }  // namespace
+
+std::uint64_t hash_of(std::span<const float> parameters) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const float parameter : parameters) {
+    hash = (hash ^ std::bit_cast<std::uint32_t>(parameter)) * 0x100000001b3u;
+  }
+  return hash;
+}
 
 double held_out_loss(Model<float>& model, const Corpus& corpus,
                      std::span<const std::uint64_t> targets, Group& group) {
@@ -127,22 +175,27 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   Device<float>& device = *recipe.device;
   Model<float> model(recipe.shape, recipe.seed, recipe.device);
   Sgd optimizer(recipe.momentum, recipe.device);
+  const Schedule rates{recipe.rate, recipe.last_rate_share, recipe.warm_up, recipe.steps};
   const std::vector<winnow::Segment> all = bucket_of(model, model.tensors());
   std::vector<winnow::Work> works;  // of the current step
   const std::vector<std::uint64_t> held_out = corpus.held_out(recipe.held_out_windows);
-  const std::uint64_t interval = steps_between_points(recipe.steps);
+  const std::uint64_t interval = steps_between_points(recipe);
   std::vector<std::uint64_t> targets(recipe.batch);
   std::vector<StepTime> times;
-  Run run{.compressor = reducer.options().compressor};
+  Run run{.seed = recipe.seed,
+          .compressor = reducer.options().compressor,
+          .look_ahead = share_of(recipe, reducer)};
+  Ahead ahead(model, reducer, run.look_ahead, recipe.device);
   progress.begin_run(run.compressor, recipe.steps);
 
   double seconds = 0;  // of this rank, over all steps
   double loss = 0;     // of this rank, summed over the windows since the last point
   double windows = 0;
   for (std::uint64_t step = 0; step < recipe.steps; ++step) {
-    const float rate = cosine_rate(recipe.rate, recipe.last_rate_share, step, recipe.steps);
+    const float rate = rates.rate(step);
     StepTime time;
     Lap lap(device);
+    ahead.look();
     corpus.sample(recipe.seed, step, group.rank(), targets);
     windows += static_cast<double>(targets.size());
     if (recipe.overlap) {
@@ -168,7 +221,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
       time.allreduce = lap();
     }
 
-    optimizer.step(model.parameters(), model.gradients());
+    optimizer.step(ahead.weights(), model.gradients());
     time.compute += lap();
     time.step = time.compute + time.wait + time.allreduce;
     times.push_back(time);
@@ -176,6 +229,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
     progress.step_done(loss / windows);
 
     if ((step + 1) % interval == 0 || step + 1 == recipe.steps) {
+      ahead.return_to_weights();
       run.curve.push_back({.step = step + 1,
                            .seconds = most_of_any_rank(seconds, group),
                            .training_loss = sum_over_ranks(loss, group) / (windows * group.size()),
@@ -193,7 +247,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   run.wire_bytes_per_step = static_cast<double>(run.curve.back().wire_bytes) / steps;
   run.dense_wire_bytes_per_step =
       static_cast<double>(most_of_any_rank(reducer.totals().dense_wire_bytes, group)) / steps;
-  run.parameters_hash = agreed_hash(device.read(model.parameters()), group);
+  run.parameters_hash = agreed_hash(device.read(ahead.weights()), group);
   return run;
 }
 

@@ -194,6 +194,28 @@ class AllReducer {
   void load(std::span<const std::span<const std::byte>> states);
   void load(std::span<const std::byte> state);
 
+  /// Look-ahead: ahead = weights - share * residual(id), or a copy where nothing is held. Take the
+  /// gradient at `ahead` and apply the sums to `weights`, which stay equal on all ranks: each rank
+  /// then sees its guess of the weights that would be if nothing waited. This is what keeps
+  /// training with momentum at the loss of dense sums. (The sequence whose gradients the theory of
+  /// error feedback bounds: Karimireddy et al., 2019; Stich and Karimireddy, 2020.)
+  ///
+  /// Local, 12 bytes an element. Both spans have the parameter's count of elements, in the buckets'
+  /// memory; on a device the work is enqueued on the AllReducer's stream. They are apart, or the
+  /// same memory, whose weights the caller then keeps elsewhere: floats do not undo a subtraction.
+  /// A residual lies where its schedule keeps it: in two levels, in the shards that this rank
+  /// serves. UsageError: for a wrong share (negative or not finite), count or memory, and while
+  /// calls are in flight.
+  void look_ahead(std::uint64_t id, std::span<const float> weights, std::span<float> ahead,
+                  float share) const;
+
+  /// The share that stands for all that a residual will do to the weights, once it is sent, under
+  /// an optimizer with v = momentum * v + result, weights -= v (or Nesterov's): 1 / (P * (1 -
+  /// momentum)) for averages over P ranks, 1 / (1 - momentum) for sums. Multiply it by the learning
+  /// rate unless that is in what you reduce; pass 0 if the optimizer weights results by 1 -
+  /// momentum. UsageError if momentum is not in [0, 1), or for other operations.
+  float look_ahead_share(float momentum, std::optional<ReduceOp> op = {}) const;
+
  private:
   struct [[gnu::visibility("hidden")]] Impl;
   struct End {

@@ -18,4 +18,9 @@ constexpr float feedback(float gradient, float decay, float residual) {
   return gradient + decay * residual;
 }
 
+/// The weight that would be if a share of the residual had been applied to it. Two roundings.
+constexpr float ahead_of(float weight, float share, float residual) {
+  return weight - share * residual;
+}
+
 }  // namespace winnow::kernels

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -13,6 +14,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,6 +30,31 @@ void scale_range(float* elements, std::size_t count, float factor) {
     hn::StoreU(hn::Mul(hn::LoadU(d, elements + i), factors), d, elements + i);
   }
   for (; i < count; ++i) elements[i] *= factor;
+}
+
+/// A result of more elements leaves the caches before anyone reads it. It bypasses them, since a
+/// store would otherwise read its line first.
+constexpr std::size_t kMostCached = std::size_t{1} << 22;
+
+void look_ahead_range(const float* weights, const float* residual, float share, float* ahead,
+                      std::size_t count) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto shares = hn::Set(d, share);
+  const auto vector = [&](std::size_t i) {
+    return hn::Sub(hn::LoadU(d, weights + i), hn::Mul(shares, hn::LoadU(d, residual + i)));
+  };
+  std::size_t i = 0;
+  if (ahead != weights && count > kMostCached) {
+    const auto is_aligned = [&] {
+      return reinterpret_cast<std::uintptr_t>(ahead + i) % (lanes * sizeof(float)) == 0;
+    };
+    for (; !is_aligned(); ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
+    for (; i + lanes <= count; i += lanes) hn::Stream(vector(i), d, ahead + i);
+    hwy::FlushStream();
+  }
+  for (; i + lanes <= count; i += lanes) hn::StoreU(vector(i), d, ahead + i);
+  for (; i < count; ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
 }
 
 bool all_finite_range(const float* elements, std::size_t count) {
@@ -57,11 +84,20 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels::cpu {
 
 HWY_EXPORT(scale_range);
+HWY_EXPORT(look_ahead_range);
 HWY_EXPORT(all_finite_range);
 
 void scale(const Exec& exec, std::span<float> elements, float factor) {
   for_each_range(exec.threads, elements.size(), [&](std::size_t begin, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(scale_range)(elements.data() + begin, end - begin, factor);
+  });
+}
+
+void look_ahead(const Exec& exec, std::span<const float> weights, std::span<const float> residual,
+                float share, std::span<float> ahead) {
+  for_each_range(exec.threads, ahead.size(), [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(look_ahead_range)
+    (weights.data() + begin, residual.data() + begin, share, ahead.data() + begin, end - begin);
   });
 }
 

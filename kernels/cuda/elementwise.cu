@@ -14,6 +14,13 @@ void scale(const Exec& exec, std::span<float> elements, float factor) {
                 {elements.data(), elements.size(), factor});
 }
 
+void look_ahead(const Exec& exec, std::span<const float> weights, std::span<const float> residual,
+                float share, std::span<float> ahead) {
+  if (ahead.empty()) return;
+  launch<LookAhead>(exec, blocks_of((ahead.size() + 3) / 4),
+                    {weights.data(), residual.data(), share, ahead.data(), ahead.size()});
+}
+
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   if (elements.empty()) return;
   launch<AllFinite>(exec, blocks_of((elements.size() + 3) / 4),

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 
@@ -20,6 +21,24 @@ struct Scale {
       load_vector(elements + first, here, four);
       for (float& element : four) element *= factor;
       store_vector(elements + first, here, four);
+    });
+  }
+};
+
+struct LookAhead {
+  const float* weights;
+  const float* residual;
+  float share;
+  float* ahead;
+  std::uint64_t count;
+
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float weight[4], missing[4];
+      load_vector(weights + first, here, weight);
+      load_vector(residual + first, here, missing);
+      for (unsigned e = 0; e < 4; ++e) weight[e] = ahead_of(weight[e], share, missing[e]);
+      store_vector(ahead + first, here, weight);
     });
   }
 };

@@ -29,6 +29,7 @@
   LANES(from_ordered)                   \
   LOOPS(judge_messages)                 \
   LANES(keep_sums)                      \
+  LANES(look_ahead)                     \
   LANES(merge)                          \
   LANES(narrow)                         \
   LANES(ordered_sum)                    \

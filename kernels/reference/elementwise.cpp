@@ -4,10 +4,19 @@
 
 #include <cmath>
 
+#include "kernels/arithmetic/feedback.hpp"
+
 namespace winnow::kernels::reference {
 
 void scale(const Exec&, std::span<float> elements, float factor) {
   for (float& element : elements) element *= factor;
+}
+
+void look_ahead(const Exec&, std::span<const float> weights, std::span<const float> residual,
+                float share, std::span<float> ahead) {
+  for (std::size_t i = 0; i < ahead.size(); ++i) {
+    ahead[i] = ahead_of(weights[i], share, residual[i]);
+  }
 }
 
 void all_finite(const Exec&, std::span<const float> elements, std::uint32_t* not_finite) {

@@ -75,22 +75,12 @@ TEST_F(TextFile, BinaryIsReadByteForByte) {
   EXPECT_EQ(read_text(write("binary", bytes)), bytes);
 }
 
-TEST_F(TextFile, RepositoryIsItsTextFilesInSortedOrder) {
-  write("b.cpp", "2");
-  write("a/z.md", "1");
-  write("c/meson.build", "3");
-  write("c/picture.png", "not text");
-  write("build/x.cpp", "generated");
-  write("build-debug/x.cpp", "generated");
-  write("deps/include/x.h", "collected");
-  write("results/x.md", "generated");
-  write(".git/x.md", "hidden");
-  fs::create_symlink(folder_ / "b.cpp", folder_ / "link.cpp");
-  EXPECT_EQ(read_repository(folder_), "123");
-}
-
-TEST(Repository, IsFoundAndLongEnough) {
-  EXPECT_GE(read_repository(find_repository()).size(), kMinTextBytes);
+// Losses in documents are of these bytes.
+TEST(DefaultText, IsFoundAndNeverChanges) {
+  EXPECT_EQ(default_text().filename(), "pride_and_prejudice.txt");
+  const std::string bytes = read_text(default_text());
+  EXPECT_EQ(bytes.size(), 684768u);
+  EXPECT_EQ(Corpus(bytes, 16).fingerprint(), 0x5efb45a7f31a8daeu);
 }
 
 constexpr int kContext = 16;

@@ -64,6 +64,10 @@ else
   expect_refusal 'without compression' --target dense --compressor topk:0.01
   expect_refusal '--device' --device gpu
   expect_refusal 'needs --device cuda' --nccl
+  expect_refusal 'auto, off, or a share' --look-ahead ahead
+  expect_refusal 'auto, off, or a share' --look-ahead -1
+  expect_refusal '0.999' --momentum 1
+  expect_refusal 'leave --seeds out' --target dense --seeds 2
 fi
 
 run --help || fail "--help ends with status $?"
@@ -84,6 +88,7 @@ none, topk = report["runs"]
 assert none["steps"] == topk["steps"] == 3, report
 assert none["compressor"] == "none" and none["held_out_difference_to_dense"] == 0, none
 assert topk["compressor"] == "topk:0.01" and topk["dense_to_wire_bytes"] > 10, topk
+assert none["look_ahead"] == 0 and abs(topk["look_ahead"] - 10 / 3) < 1e-5, report
 PYTHON
 
 # The table and the JSON file report the same loss as the curves.
@@ -115,8 +120,32 @@ PYTHON
 
 ((${#launcher[@]} > 0)) && exit $((failures > 0))
 
+# The options of the recipe: each row with each seed, differences to the dense run of that seed.
+run --text "$folder/lines" --steps 10 --batch 4 --seed 5 --seeds 2 --rate 0.2 --warm-up 3 \
+  --momentum 0.5 --look-ahead 0.25 --compressor none --compressor topk:0.1@gather \
+  --json "$folder/json" --csv "$folder/csv" || fail "training with two seeds ends with status $?"
+grep -q 'seeds 5 to 6$' "$folder/out" || fail 'the head does not name the seeds'
+grep -q 'rate 0.2 after 3 steps, momentum 0.5, look-ahead 0.25$' "$folder/out" || fail 'no recipe'
+[[ $(grep -cE '^(none|topk:0.1) ' "$folder/out") == 2 ]] || fail 'not one row for both seeds'
+python3 - "$folder/json" "$folder/csv" <<'PYTHON' || fail 'two seeds are told wrongly'
+import csv, json, statistics, sys
+report = json.load(open(sys.argv[1]))
+keys = [(seed, row) for seed in (5, 6) for row in ("none", "topk:0.1")]
+assert [(run["seed"], run["compressor"]) for run in report["runs"]] == keys, report
+none, topk = report["runs"][0::2], report["runs"][1::2]
+assert none[0]["held_out_loss"] != none[1]["held_out_loss"], report
+gaps = [t["held_out_loss"] / n["held_out_loss"] - 1 for t, n in zip(topk, none)]
+assert [run["held_out_difference_to_dense"] for run in topk] == gaps, report
+row = report["rows"][1]
+assert abs(row["held_out_difference_to_dense"] - statistics.mean(gaps)) < 1e-12, row
+assert abs(row["held_out_difference_deviation"] - statistics.stdev(gaps)) < 1e-12, row
+last = [p for p in csv.DictReader(open(sys.argv[2])) if int(p["step"]) == 10]
+assert [(int(p["seed"]), p["compressor"]) for p in last] == keys, last
+assert [float(p["held_out_loss"]) for p in last] == [r["held_out_loss"] for r in report["runs"]], last
+PYTHON
+
 run --text "$folder/binary" --steps 3 --target 0.0001 || fail "an unmet target ends with status $?"
-[[ $(grep -c 'not in 3' "$folder/out") == 3 ]] || fail 'a run is said to have had the target'
+[[ $(grep -c 'not in 3' "$folder/out") == 4 ]] || fail 'a run is said to have had the target'
 
 run --text "$folder/binary" --steps 2 || fail "training ends with status $?"
 grep -q 'left$' "$folder/err" && fail 'a progress line where stderr is no terminal'

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <optional>
+#include <span>
 
 #include "train/exit.hpp"
 #include "train/launch.hpp"
@@ -46,6 +49,45 @@ std::vector<Run> runs_over_threads(int ranks, const std::vector<std::string>& co
   return runs;
 }
 
+/// The same training, written out: rank 0's parameters, with gradients taken at the weights minus
+/// `share` times the residual.
+std::vector<float> weights_by_hand(int ranks, const winnow::Options& options, float share) {
+  const Corpus corpus(repeating_text(), kRecipe.shape.context);
+  std::vector<float> result;
+  launch_threads(ranks, 1, [&](Links links) {
+    const int rank = links.place;
+    winnow::AllReducer reducer(links.reducers[0], options);
+    Model<float> model(kRecipe.shape, kRecipe.seed);
+    const auto weights = model.parameters();
+    std::vector<float> kept(weights.begin(), weights.end()), velocity(weights.size());
+    std::vector<std::uint64_t> targets(kRecipe.batch);
+    for (std::uint64_t step = 0; step < kRecipe.steps; ++step) {
+      std::vector<winnow::Segment> bucket;
+      std::ranges::copy(kept, weights.begin());
+      for (const Tensor& tensor : model.tensors()) {
+        const std::span<const float> residual = reducer.residual(tensor.begin);
+        for (std::size_t i = 0; i < residual.size(); ++i) {
+          weights[tensor.begin + i] -= share * residual[i];
+        }
+        bucket.push_back({.elements = model.gradients().subspan(tensor.begin, tensor.count),
+                          .id = tensor.begin,
+                          .dimensions = tensor.dimensions});
+      }
+      corpus.sample(kRecipe.seed, step, rank, targets);
+      model.loss_and_gradients({corpus.bytes(), targets});
+      const Schedule rates{kRecipe.rate, kRecipe.last_rate_share, 0, kRecipe.steps};
+      for (float& gradient : model.gradients()) gradient *= rates.rate(step);
+      reducer.all_reduce(bucket);
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        velocity[i] = kRecipe.momentum * velocity[i] + model.gradients()[i];
+        kept[i] -= velocity[i];
+      }
+    }
+    if (rank == 0) result = kept;
+  });
+  return result;
+}
+
 bool same_losses(const Run& a, const Run& b) {
   return std::ranges::equal(a.curve, b.curve, [](const Point& x, const Point& y) {
     return x.step == y.step && x.training_loss == y.training_loss &&
@@ -73,6 +115,23 @@ TEST(Trainer, GivesTheSameBitsAgain) {
   const auto again = runs_over_threads(2, {"topk:0.1"}).at(0);
   EXPECT_TRUE(same_losses(once, again));
   EXPECT_EQ(once.parameters_hash, again.parameters_hash);
+}
+
+TEST(Trainer, LooksAheadByTheShareOfTheResidual) {
+  const winnow::Options options{
+      .compressor = "topk:0.1", .schedule = "least_bytes", .min_bytes = 0};
+  Recipe recipe = kRecipe;
+  for (const std::optional<float> share : {std::optional<float>(), {0.0F}, {0.75F}}) {
+    recipe.look_ahead = share;
+    const auto run = runs_over_threads(2, {"topk:0.1"}, recipe).at(0);
+    const float expected = share.value_or(1 / (2 * (1 - kRecipe.momentum)));
+    EXPECT_NEAR(run.look_ahead, expected, 1e-5);
+    EXPECT_EQ(run.parameters_hash, hash_of(weights_by_hand(2, options, run.look_ahead)));
+  }
+  recipe.look_ahead = 0.75F;
+  const auto dense = runs_over_threads(2, {"none"}, recipe).at(0);
+  EXPECT_EQ(dense.look_ahead, 0);
+  EXPECT_EQ(dense.parameters_hash, runs_over_threads(2, {"none"}).at(0).parameters_hash);
 }
 
 // With two ranks the order of adding does not matter, and top-k selects from each parameter
@@ -161,11 +220,23 @@ TEST(Sgd, FollowsItsFormula) {
   EXPECT_EQ(parameters, (std::vector<float>{-2, 5}));  // v = 2, -1
 }
 
-TEST(Sgd, RateFallsAlongACosine) {
-  EXPECT_EQ(cosine_rate(0.1f, 0.05f, 0, 1001), 0.1f);
-  EXPECT_NEAR(cosine_rate(0.1f, 0.05f, 500, 1001), 0.0525, 1e-8);
-  EXPECT_NEAR(cosine_rate(0.1f, 0.05f, 1000, 1001), 0.005, 1e-9);
-  EXPECT_EQ(cosine_rate(0.1f, 0.05f, 0, 1), 0.1f);
+TEST(Schedule, RateFallsAlongACosine) {
+  const Schedule rates{.peak = 0.1f, .last_share = 0.05f, .warm_up = 0, .steps = 1001};
+  EXPECT_EQ(rates.rate(0), 0.1f);
+  EXPECT_NEAR(rates.rate(500), 0.0525, 1e-8);
+  EXPECT_NEAR(rates.rate(1000), 0.005, 1e-9);
+  EXPECT_EQ((Schedule{0.1f, 0.05f, 0, 1}.rate(0)), 0.1f);
+}
+
+TEST(Schedule, RateRisesBefore) {
+  const Schedule rates{.peak = 0.8f, .last_share = 0, .warm_up = 4, .steps = 9};
+  const std::vector<double> expected = {0.2, 0.4, 0.6, 0.8, 0.8, 0.8 * (2 + std::sqrt(2)) / 4, 0.4};
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_NEAR(rates.rate(step), expected[step], 1e-7) << step;
+  }
+  EXPECT_NEAR(rates.rate(8), 0, 1e-7);
+  EXPECT_EQ((Schedule{0.8f, 0, 4, 2}.rate(1)), 0.4f);  // a run that ends in it
+  EXPECT_EQ((Schedule{0.8f, 0, 4, 5}.rate(4)), 0.8f);
 }
 
 }  // namespace

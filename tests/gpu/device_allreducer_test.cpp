@@ -223,6 +223,8 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
     const std::span<float> given = wrong ? std::span(here) : bucket.span();
     expect_refusal([&] { reducer.all_reduce(given, 2, ReduceOp::maximum); },
                    wrong ? "parameter 2 does not lie in the memory" : "rank 1");
+    expect_refusal([&] { reducer.look_ahead(3, here, bucket.span(), 1); }, "in the memory of this");
+    expect_refusal([&] { reducer.look_ahead(3, bucket.span(), here, 1); }, "in the memory of this");
   });
 }
 

@@ -39,7 +39,8 @@ cudaMemoryType type_of(const void* memory) {
   return found.type;
 }
 
-/// A rank's results and residuals, by step. One step is poisoned, so put-back restores everything.
+/// A rank's results, residuals and weights ahead, by step. One step is poisoned, so put-back
+/// restores everything.
 std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& transport,
                                           Options options, ResidualMemory memory) {
   options.residual_memory = memory;
@@ -47,6 +48,8 @@ std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& tran
   const Exec place = stream.exec();
   AllReducer reducer(transport, options, place);
   kernels::PlaceArray<float> matrix(place, kCount), norm(place, kExempt);
+  kernels::PlaceArray<float> weights(place, kCount), ahead(place, kCount);
+  bring(place, weights.span(), make_gradient(Kind::normal, kCount, 0, 0, 3));
   const Segment segments[] = {{.elements = matrix.span(), .id = 1, .dimensions = 2},
                               {.elements = norm.span(), .id = 2, .dimensions = 1}};
   std::vector<std::vector<float>> seen;
@@ -75,6 +78,8 @@ std::vector<std::vector<float>> run_steps(const std::shared_ptr<Transport>& tran
       seen.push_back(on_host(place, segment.elements.floats()));
       seen.push_back(on_host(place, residual));
     }
+    reducer.look_ahead(1, weights.span(), ahead.span(), 0.5F);
+    seen.push_back(on_host(place, ahead.span()));
   }
   EXPECT_EQ(reducer.residual(1).size(), kCount);
   return seen;
@@ -108,7 +113,7 @@ TEST_F(ResidualMemoryOnDevice, PinnedResidualsHaveTheSameBits) {
   }
 }
 
-/// A graph's kernels reach pinned residuals, too.
+/// A graph's kernels reach pinned residuals, too: those of a call, and of a look ahead.
 TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
   const Stream stream;
   const Exec place = stream.exec();
@@ -117,18 +122,26 @@ TEST_F(ResidualMemoryOnDevice, AGraphReplaysACall) {
   options.residual_memory = ResidualMemory::pinned_host;
   AllReducer captured(std::move(local_transports(1).front()), options, place);
   kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
+  kernels::PlaceArray<float> weights(place, kCount), ahead(place, kCount),
+      ahead_there(place, kCount);
+  bring(place, weights.span(), make_gradient(Kind::normal, kCount, 0, 0, 3));
   const auto step = [&](int number, const auto& call) {
     const auto gradient = make_gradient(Kind::heavy_tailed, kCount, 0, number, 7);
     bring(place, here.span(), gradient);
     bring(place, there.span(), gradient);
     plain.all_reduce(here.span(), 7);
+    plain.look_ahead(7, weights.span(), ahead.span(), 0.5F);
     call();
     EXPECT_TRUE(same_bits(on_host(place, there.span()), on_host(place, here.span())));
+    EXPECT_TRUE(same_bits(on_host(place, ahead_there.span()), on_host(place, ahead.span())));
     const std::vector<float> expected = on_host(place, plain.residual(7));
     captured.synchronize();
     EXPECT_TRUE(same_bits(captured.residual(7), expected));  // the host reads them where they lie
   };
-  const auto call = [&] { captured.all_reduce(there.span(), 7); };
+  const auto call = [&] {
+    captured.all_reduce(there.span(), 7);
+    captured.look_ahead(7, weights.span(), ahead_there.span(), 0.5F);
+  };
   step(0, call);
   step(1, call);
   const Graph graph(stream, call);

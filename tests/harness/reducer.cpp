@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/harness/reducer.hpp"
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
 #include "kernels/memory_ops.hpp"
 
 namespace winnow::tests {
@@ -47,6 +51,21 @@ std::vector<float> Reducer::residual(std::uint64_t id) const {
   const auto there = reducer_.residual(id);
   std::vector<float> here(there.size());
   read_back(place_, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
+  return here;
+}
+
+std::vector<float> Reducer::look_ahead(std::uint64_t id, std::span<const float> weights,
+                                       float share) const {
+  kernels::PlaceArray<float> before(place_, weights.size()), ahead(place_, weights.size());
+  kernels::copy(place_, before.span(), weights);
+  reducer_.look_ahead(id, before.span(), ahead.span(), share);
+  std::vector<float> here(weights.size()), in_place = here, untouched = here;
+  read_back(place_, std::as_writable_bytes(std::span(here)), std::as_bytes(ahead.span()));
+  read_back(place_, std::as_writable_bytes(std::span(untouched)), std::as_bytes(before.span()));
+  EXPECT_TRUE(std::ranges::equal(untouched, weights)) << "look_ahead changed the weights";
+  reducer_.look_ahead(id, before.span(), before.span(), share);
+  read_back(place_, std::as_writable_bytes(std::span(in_place)), std::as_bytes(before.span()));
+  EXPECT_EQ(in_place, here) << "in place";
   return here;
 }
 

@@ -32,6 +32,10 @@ class Reducer {
                   std::optional<ReduceOp> op = {});
 
   std::vector<float> residual(std::uint64_t id) const;
+  /// AllReducer::look_ahead, out of place and in place, which must agree.
+  std::vector<float> look_ahead(std::uint64_t id, std::span<const float> weights,
+                                float share) const;
+  float look_ahead_share(float momentum) const { return reducer_.look_ahead_share(momentum); }
   Stats last() const { return reducer_.last(); }
   const Topology& topology() const { return reducer_.topology(); }
 

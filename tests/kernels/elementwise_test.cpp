@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -65,6 +67,65 @@ TEST(Scale, EqualsReferenceOnEveryTarget) {
       });
     });
   }
+}
+
+TEST(LookAhead, EqualsReferenceOnEveryTarget) {
+  for (const Input input : {Input::normal, Input::cauchy, Input::denormal}) {
+    SCOPED_TRACE(input);
+    for_each_size([&](std::size_t count) {
+      const std::vector<float> weights = make_input(Input::normal, count, 5);
+      const std::vector<float> residual = make_input(input, count, 6);
+      std::vector<float> expected(count);
+      kernels::look_ahead(kReference, weights, residual, 2.5f / 3, expected);
+      for_each_target([&] {
+        for (const int threads : {1, 2, 3}) {
+          std::vector<float> ahead(count), in_place = weights;
+          kernels::look_ahead({.threads = threads}, weights, residual, 2.5f / 3, ahead);
+          EXPECT_TRUE(same_bits(ahead, expected)) << count << " elements";
+          kernels::look_ahead({.threads = threads}, in_place, residual, 2.5f / 3, in_place);
+          EXPECT_TRUE(same_bits(in_place, expected)) << count << " elements in place";
+        }
+      });
+    });
+  }
+}
+
+// A result too long for the caches takes other stores, which need aligned memory.
+TEST(LookAhead, OfMuchEqualsReferenceAtAnyAlignment) {
+  constexpr std::size_t kCount = (std::size_t{1} << 22) + 37;
+  const std::vector<float> weights = make_input(Input::normal, kCount, 5);
+  const std::vector<float> residual = make_input(Input::normal, kCount, 6);
+  std::vector<float> expected(kCount), ahead(kCount + 17);
+  kernels::look_ahead(kReference, weights, residual, 2.5f / 3, expected);
+  for_each_target([&] {
+    for (const std::size_t offset : {0U, 1U, 15U}) {
+      std::ranges::fill(ahead, 7.0f);
+      const auto result = std::span(ahead).subspan(offset, kCount);
+      kernels::look_ahead({.threads = 1}, weights, residual, 2.5f / 3, result);
+      EXPECT_TRUE(same_bits(result, expected)) << "+" << offset;
+      std::ranges::fill(result, 7.0f);
+      EXPECT_EQ(ahead, std::vector<float>(ahead.size(), 7.0f)) << "beside the result, +" << offset;
+    }
+  });
+}
+
+// A fused multiply-add would leave -2^-46 where the two roundings leave 0.
+TEST(LookAhead, RoundsTheShareOfTheResidualAndThenTheDifference) {
+  const std::vector<float> weights = {3, -1, 1 + 0x1p-22f}, residual = {0.5f, 2, 1 + 0x1p-23f};
+  for (const Place place : {Place::reference, Place::cpu}) {
+    std::vector<float> ahead(3);
+    kernels::look_ahead({.place = place}, weights, residual, 2, ahead);
+    EXPECT_EQ(ahead, (std::vector<float>{2, -5, -1}));
+    kernels::look_ahead({.place = place}, weights, residual, 1 + 0x1p-23f, ahead);
+    EXPECT_EQ(ahead[2], 0);
+  }
+}
+
+TEST(LookAhead, RefusesUnequalSizes) {
+  std::vector<float> three(3), four(4);
+  EXPECT_THROW(kernels::look_ahead({}, three, four, 1, three), UsageError);
+  EXPECT_THROW(kernels::look_ahead({}, four, three, 1, three), UsageError);
+  EXPECT_THROW(kernels::look_ahead({}, three, three, 1, four), UsageError);
 }
 
 TEST(AllFinite, FindsASingleElementAnywhere) {

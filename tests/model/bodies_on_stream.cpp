@@ -248,6 +248,7 @@ constinit const Bodies kCuda{
     .from_ordered = OnStream<&Bodies::from_ordered>::enqueue,
     .judge_messages = OnStream<&Bodies::judge_messages>::enqueue,
     .keep_sums = OnStream<&Bodies::keep_sums>::enqueue,
+    .look_ahead = OnStream<&Bodies::look_ahead>::enqueue,
     .merge = OnStream<&Bodies::merge>::enqueue,
     .narrow = OnStream<&Bodies::narrow>::enqueue,
     .ordered_sum = enqueue_sum,

@@ -56,6 +56,9 @@ class Shifted {
 
 using ScaleBody = std::function<void(std::span<float>, float)>;
 using FiniteBody = std::function<bool(std::span<const float>)>;
+/// weights, residual, share, ahead
+using LookAheadBody =
+    std::function<void(std::span<const float>, std::span<const float>, float, std::span<float>)>;
 
 inline void expect_scale_equals_reference(const ScaleBody& body) {
   for (const std::size_t count : kElementCounts) {
@@ -67,6 +70,26 @@ inline void expect_scale_equals_reference(const ScaleBody& body) {
         body(got.span(), 1.0F / 3);
         kernels::scale(kByReference, expected, 1.0F / 3);
         EXPECT_TRUE(same_bits_or_nan(got.span(), expected));
+      }
+    }
+  }
+}
+
+/// Out of place, from and to other alignments, and in place.
+inline void expect_look_ahead_equals_reference(const LookAheadBody& body) {
+  for (const std::size_t count : kElementCounts) {
+    for (std::size_t offset = 0; offset < 4; ++offset) {
+      for (const Input input : {Input::normal, Input::denormal, Input::cauchy}) {
+        SCOPED_TRACE(testing::Message() << count << " elements, +" << offset << ", " << input);
+        Shifted<float> weights(make_input(Input::normal, count, 5), offset);
+        Shifted<float> residual(make_input(input, count, 6), (offset + 1) % 4);
+        Shifted<float> ahead(std::vector<float>(count), (offset + 2) % 4);
+        std::vector<float> expected(count);
+        kernels::look_ahead(kByReference, weights.span(), residual.span(), 2.5F / 3, expected);
+        body(weights.span(), residual.span(), 2.5F / 3, ahead.span());
+        EXPECT_TRUE(same_bits(ahead.span(), expected));
+        body(weights.span(), residual.span(), 2.5F / 3, weights.span());
+        EXPECT_TRUE(same_bits(weights.span(), expected)) << "in place";
       }
     }
   }

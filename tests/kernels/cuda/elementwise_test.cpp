@@ -45,6 +45,19 @@ TEST_F(ElementwiseOnDevice, ScaleAndAllFiniteEqualReference) {
   });
 }
 
+TEST_F(ElementwiseOnDevice, LookAheadEqualsReference) {
+  const Stream stream;
+  expect_look_ahead_equals_reference([&](std::span<const float> weights,
+                                         std::span<const float> residual, float share,
+                                         std::span<float> ahead) {
+    const OnDevice<float> from(weights, stream), missing(residual, stream), to(ahead, stream);
+    const bool in_place = weights.data() == ahead.data();
+    kernels::look_ahead(stream.exec(), in_place ? to.span() : from.span(), missing.span(), share,
+                        to.span());
+    to.download(ahead);
+  });
+}
+
 TEST_F(ElementwiseOnDevice, HalvesEqualReference) {
   const Stream stream;
   const HalfBody body{
@@ -147,7 +160,7 @@ TEST_F(ElementwiseOnDevice, ZeroLeavesZeros) {
 TEST_F(ElementwiseOnDevice, AGraphReplays) {
   const Stream stream;
   constexpr std::size_t kCount = 100'003;
-  const DeviceArray<float> elements(kCount), taken(kCount / 2 + 1);
+  const DeviceArray<float> elements(kCount), ahead(kCount), taken(kCount / 2 + 1);
   const DeviceArray<std::uint16_t> halves(kCount);
   const DeviceArray<std::uint32_t> index(taken.span().size());
   const DeviceZeros<std::uint32_t> not_finite(1, stream), too_large(1, stream);
@@ -163,6 +176,7 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
     sum.clear(stream);
     kernels::all_finite(exec, elements.span(), not_finite.data());
     kernels::scale(exec, elements.span(), 0.5F);
+    kernels::look_ahead(exec, elements.span(), elements.span(), 0.5F, ahead.span());
     kernels::reduce(exec, ReduceOp::sum, elements.span(), elements.span());
     kernels::average(exec, elements.span(), 4);
     kernels::fits(exec, ElementType::fp16, elements.span(), 1, too_large.data());
@@ -178,6 +192,9 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
     graph.launch(stream);
     EXPECT_EQ(says_no(not_finite, stream), large);
     EXPECT_EQ(says_no(too_large, stream), large);
+    std::vector<float> quarter = host;
+    for (float& x : quarter) x = x * 0.5F - 0.5F * (x * 0.5F);
+    EXPECT_TRUE(same_bits_or_nan(ahead.download(stream), quarter));
     std::vector<std::uint16_t> narrow(kCount);
     for (float& x : host) x = (x * 0.5F + x * 0.5F) * 0.25F;
     kernels::narrow(kByReference, ElementType::fp16, host, narrow);

@@ -35,6 +35,15 @@ TEST_P(ElementwiseOnModel, ScaleEqualsReference) {
   });
 }
 
+TEST_P(ElementwiseOnModel, LookAheadEqualsReference) {
+  expect_look_ahead_equals_reference([this](std::span<const float> weights,
+                                            std::span<const float> residual, float share,
+                                            std::span<float> ahead) {
+    machine_.launch<kernels::cuda::LookAhead>(
+        kBlocks, {weights.data(), residual.data(), share, ahead.data(), ahead.size()});
+  });
+}
+
 TEST_P(ElementwiseOnModel, AllFiniteEqualsReference) {
   expect_all_finite_equals_reference([this](std::span<const float> elements) {
     std::uint32_t not_finite = 0;
