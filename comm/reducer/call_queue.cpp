@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reducer/call_queue.hpp"
 
+#include <exception>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -32,18 +33,22 @@ std::uint64_t CallQueue::allocations() {
   return allocations_;
 }
 
-std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
+std::optional<std::uint64_t> CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
   const Lock held = lock();
-  if (calls_.end() - calls_.begin() == calls_.slots().size()) ++allocations_;
+  try {
+    if (calls_.end() - calls_.begin() == calls_.slots().size()) ++allocations_;
+    Call& call = calls_.next();
+    if (call.segments.capacity() < segments.size()) ++allocations_;
+    call.segments.assign(segments.begin(), segments.end());
+    call.op = op;
+    if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
+    call.error = nullptr;
+    call.awaited = true;
+    if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { work(); });
+  } catch (const std::exception&) {
+    return {};  // the system has no memory or no thread left
+  }
   calls_.extend();
-  Call& call = calls_[calls_.end() - 1];
-  if (call.segments.capacity() < segments.size()) ++allocations_;
-  call.segments.assign(segments.begin(), segments.end());
-  call.op = op;
-  if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
-  call.error = nullptr;
-  call.awaited = true;
-  if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { work(); });
   issued_.notify_one();
   return calls_.end() - 1;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -47,8 +48,8 @@ class CallQueue {
   /// How often more calls or segments than reserved took memory.
   std::uint64_t allocations();
   /// Adds a call. Copies the segments, but not their elements. Returns its number, for exactly one
-  /// wait.
-  std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
+  /// wait; nothing if there is no memory or no thread for it, and then nothing has changed.
+  std::optional<std::uint64_t> submit(std::span<const Segment> segments, ReduceOp op);
   /// Returns when the call has run, or throws what it threw. Once for each number. Returns the
   /// number that CompletionTracker::wait takes for the call's work.
   std::uint64_t wait(std::uint64_t number);

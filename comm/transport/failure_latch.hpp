@@ -40,11 +40,26 @@ inline bool is_usage_reason(std::string_view failure) {
   return failure.find(kUsage) != std::string_view::npos;
 }
 
+// If there is no memory for a text, these return one that is short enough not to allocate.
+
+/// What an exception says.
+inline std::string text_of(const std::exception& error) noexcept {
+  try {
+    return error.what();
+  } catch (...) {
+    return "no memory left";
+  }
+}
+
 /// Why an exception says that a call failed.
-inline std::string reason_of(const std::exception& error) {
+inline std::string reason_of(const std::exception& error) noexcept {
   const bool told = is_usage_reason(error.what());
-  const bool blames = dynamic_cast<const UsageError*>(&error) != nullptr;
-  return blames && !told ? usage_reason(error.what()) : error.what();
+  if (!told && dynamic_cast<const UsageError*>(&error) == nullptr) return text_of(error);
+  try {
+    return told ? error.what() : usage_reason(error.what());
+  } catch (...) {
+    return std::string(kUsage);
+  }
 }
 
 /// The failure of a rank that was told to abort.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -125,17 +126,18 @@ struct End {
   }
 };
 
-Team& team_of_this_thread() {
+/// Null if there is no memory for one.
+Team* team_of_this_thread() {
   thread_local std::unique_ptr<Team, End> team;
-  if (team == nullptr || team->left()) team.reset(new Team);
-  return *team;
+  if (team == nullptr || team->left()) team.reset(new (std::nothrow) Team);
+  return team.get();
 }
 
 }  // namespace
 
 void run_parts(std::size_t n, void (*part)(void*, std::size_t), void* job) {
-  if (n > 1 && !in_part) {
-    team_of_this_thread().run(n, part, job);
+  if (Team* const team = n > 1 && !in_part ? team_of_this_thread() : nullptr) {
+    team->run(n, part, job);
   } else {
     for (std::size_t i = 0; i < n; ++i) part(job, i);
   }
