@@ -83,7 +83,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     if (!context.refusal().empty()) fail_usage(context.refusal());
     check_patterns(given.exempt);
     options = Options::parse(given.to_string());
-    compressor = compress::make_compressor(options.compressor);
+    compressor = compress::make_compressor(options.compressor, options.seed);
     WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::cpu),
                    "checksum=all needs a transport that takes host memory: NCCL's does not");
     if (exec.place == Place::cuda) {
