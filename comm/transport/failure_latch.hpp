@@ -8,16 +8,24 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "kernels/exec/own_process.hpp"
+
 namespace winnow::comm {
 
-/// Keeps why a transport is unusable: its first failure, which every later call throws. Threads
-/// that share one take turns.
+/// Keeps why a transport is unusable: its first failure, which every later call throws; or that
+/// this is a child of a fork, whose messages would go among those of its parent. Threads that share
+/// one take turns.
 class FailureLatch {
  public:
   bool failed() const { return !why_.empty(); }
   /// Empty if nothing has failed.
   const std::string& why() const { return why_; }
+  /// Whether this is a child of a fork.
+  bool forked() const { return process_.left(); }
   void expect_usable() const {
+    WINNOW_EXPECTS(!forked(),
+                   "a transport belongs to the process that made it; this is a child of a fork: "
+                   "make another one here");
     if (failed()) throw CommError(why_);
   }
   /// Keeps `why`, which must not be empty, unless there is an earlier failure.
@@ -26,6 +34,7 @@ class FailureLatch {
   }
 
  private:
+  kernels::OwnProcess process_;
   std::string why_;
 };
 
