@@ -109,6 +109,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     recover(bucket);
     put_back(0);
     widened.narrow(exec);
+    advise(why);
     fail(std::move(why));
   }
   {
@@ -141,6 +142,21 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
     found = true;
   }
   if (found) widened.read(exec);
+}
+
+/// If a call failed at a deadline while calls of another AllReducer wait for it to end, ranks may
+/// have waited for the two in different order.
+void AllReducer::Impl::advise(std::string& why) const noexcept {
+  try {
+    if (comm::is_deadline_reason(why) && queue->holds_up_others()) {
+      why +=
+          "; this rank has calls of another AllReducer in flight, which cannot run before this one "
+          "ends: ranks must wait for calls of several AllReducers in one order, or initialise MPI "
+          "with MPI_THREAD_MULTIPLE";
+    }
+  } catch (const std::exception&) {
+    // There is no memory for the advice.
+  }
 }
 
 /// From here on ranks may differ, and the transport may still use the buffers it was given.

@@ -58,6 +58,7 @@ struct AllReducer::Impl {
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
+  void advise(std::string& why) const noexcept;
   [[noreturn]] void fail(std::string why);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;

@@ -49,6 +49,13 @@ inline bool is_usage_reason(std::string_view failure) {
   return failure.find(kUsage) != std::string_view::npos;
 }
 
+/// In the reason of every failure at a deadline.
+inline constexpr std::string_view kDeadlinePassed = "the deadline passed";
+
+inline bool is_deadline_reason(std::string_view failure) {
+  return failure.find(kDeadlinePassed) != std::string_view::npos;
+}
+
 // If there is no memory for a text, these return one that is short enough not to allocate.
 
 /// What an exception says.
