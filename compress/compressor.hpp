@@ -162,8 +162,8 @@ std::span<const Selection* const> selections();
 
 /// Parses SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX], e.g. "topk:0.01",
 /// "topk:0.01,int8:block=128:stochastic,bitmap" or, for every element, "int4". Throws UsageError;
-/// for an unknown word it names the nearest known one.
-std::unique_ptr<Compressor> make_compressor(std::string_view specification);
+/// for an unknown word it names the nearest known one. `seed`: of positions that all ranks draw.
+std::unique_ptr<Compressor> make_compressor(std::string_view specification, std::uint64_t seed = 0);
 
 /// The most bytes that a message can have which carries k or fewer of count elements.
 std::size_t most_message_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);

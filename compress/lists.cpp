@@ -51,8 +51,10 @@ kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece
 std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
                                     std::span<std::uint32_t> room) {
   if (header.k == header.count) return {};
-  const kernels::DecodeJob job{
-      .count = header.count, .in = {}, .index = room.first(header.k), .key = drawing_key(header)};
+  const kernels::DecodeJob job{.count = header.count,
+                               .in = {},
+                               .index = room.first(header.k),
+                               .key = codings.drawing_key(header)};
   codings.index->decode(exec, {&job, 1});
   return job.index;
 }

@@ -105,9 +105,9 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
   return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
 }
 
-kernels::RandomKey drawing_key(const Header& header) {
-  constexpr std::uint64_t kSeed = 0x6b6d6f646e6172;  // "randomk"
-  return {.seed = kSeed, .call = header.call, .stage = header.part};
+kernels::RandomKey Codings::drawing_key(const Header& header) const {
+  constexpr std::uint64_t kRandomK = 0x6b6d6f646e6172;  // "randomk"
+  return {.seed = kRandomK + seed, .call = header.call, .stage = header.part};
 }
 
 Header complete(Header header, const Codings& codings) {

@@ -52,21 +52,21 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-/// The key by which all ranks draw the positions of a message in kSeededCoding: the same for all
-/// messages of a part in one call.
-kernels::RandomKey drawing_key(const Header& header);
-
 /// How positions and values are written.
 struct Codings {
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};  ///< float32
   const IndexCoding* index = nullptr;  ///< null: the one with the fewest bytes for (count, k)
+  std::uint64_t seed = 0;              ///< Options::seed, for positions that all ranks draw
 
   /// Whether values arrive as they were.
   bool exact() const { return value.coding == &kernels::value_codings().front(); }
   /// Whether all ranks draw the positions.
   bool drawn() const { return index != nullptr && index->drawn; }
   /// The codings of a message that only carries positions.
-  Codings without_values() const { return {.value = {}, .index = index}; }
+  Codings without_values() const { return {.value = {}, .index = index, .seed = seed}; }
+  /// The key by which all ranks draw the positions of a message in kSeededCoding: the same for all
+  /// messages of a part in one call.
+  kernels::RandomKey drawing_key(const Header& header) const;
 };
 
 /// The message that a receiver expects, and how much it may carry.

@@ -251,7 +251,7 @@ std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
                .in = parts.first(parts.size() - views[i].coded.size()),
                .index = index,
                .refused = &refusals[1],
-               .key = drawing_key(header)};
+               .key = codings.drawing_key(header)};
     found[i] = {.bytes = bytes[i],
                 .expected = std::bit_cast<kernels::HeaderBytes>(header),
                 .sum = sums + i,

@@ -56,7 +56,7 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
 }  // namespace
 
 Codings partial_codings(const Codings& codings) {
-  return {.index = codings.index};
+  return {.index = codings.index, .seed = codings.seed};
 }
 
 std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings) {

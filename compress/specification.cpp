@@ -137,10 +137,10 @@ std::string Compressor::name() const {
   return text;
 }
 
-std::unique_ptr<Compressor> make_compressor(std::string_view specification) {
+std::unique_ptr<Compressor> make_compressor(std::string_view specification, std::uint64_t seed) {
   const Selection* selection = nullptr;
   std::string_view argument;
-  Codings codings;
+  Codings codings{.seed = seed};
   bool has_value = false;
   std::string_view rest = specification;
   do {

@@ -16,9 +16,9 @@
 namespace winnow {
 namespace {
 
-namespace fs = std::filesystem;
+// Paths are strings: a std::filesystem::path of g++ 12 breaks when there is no memory for it.
 
-std::string line_of(const fs::path& file) {
+std::string line_of(const std::string& file) {
   std::ifstream in(file);
   std::string line;
   std::getline(in, line);
@@ -34,10 +34,10 @@ std::optional<double> number(std::string_view text) {
 
 /// The processors that one control group allows, if it limits them. Version 2 writes "QUOTA PERIOD"
 /// or "max PERIOD" to one file, version 1 each to a file of its own, and -1 for no quota.
-std::optional<double> quota_of(const fs::path& group) {
-  std::string quota = line_of(group / "cpu.cfs_quota_us");
-  std::string period = line_of(group / "cpu.cfs_period_us");
-  if (const std::string both = line_of(group / "cpu.max"); !both.empty()) {
+std::optional<double> quota_of(const std::string& group) {
+  std::string quota = line_of(group + "/cpu.cfs_quota_us");
+  std::string period = line_of(group + "/cpu.cfs_period_us");
+  if (const std::string both = line_of(group + "/cpu.max"); !both.empty()) {
     const std::size_t blank = std::min(both.find(' '), both.size());
     quota = both.substr(0, blank);
     period = both.substr(std::min(blank + 1, both.size()));
@@ -56,7 +56,7 @@ int threads_wanted(const char* text) {
 
 }  // namespace
 
-void Processors::read_quota(const fs::path& mount, const fs::path& groups) {
+void Processors::read_quota(const std::string& mount, const std::string& groups) {
   std::ifstream in(groups);
   for (std::string line; std::getline(in, line);) {  // HIERARCHY:CONTROLLERS:PATH
     const std::size_t first = line.find(':');
@@ -66,13 +66,16 @@ void Processors::read_quota(const fs::path& mount, const fs::path& groups) {
     if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos)
       continue;
     // The path may be the host's, which a container does not see: its own group is the mount then.
-    fs::path group = fs::path(line.substr(second + 1)).relative_path();
-    for (bool more = true; more; group = group.parent_path()) {
+    std::string group = line.substr(std::min(line.find_first_not_of('/', second + 1), line.size()));
+    for (bool more = true; more;) {
+      const auto found = quota_of(mount + "/" + controllers + "/" + group);
+      if (found && *found < quota) {
+        quota = *found;
+        quota_id = controllers + "/" + group;
+      }
       more = !group.empty();
-      const auto found = quota_of(mount / controllers / group);
-      if (!found || *found >= quota) continue;
-      quota = *found;
-      quota_id = controllers + "/" + group.string();
+      const std::size_t parent = group.rfind('/');
+      group.resize(parent == std::string::npos ? 0 : parent);
     }
   }
 }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <filesystem>
 #include <limits>
 #include <string>
 
@@ -22,7 +21,7 @@ struct Processors {
   static Processors of_this_process();
   /// The quota of control groups, version 1 or 2, mounted at `mount`, for the process whose groups
   /// the file `groups` lists.
-  void read_quota(const std::filesystem::path& mount, const std::filesystem::path& groups);
+  void read_quota(const std::string& mount, const std::string& groups);
 
   /// The threads of a rank that shares its cores with `on_cores` ranks in all, and its quota with
   /// `on_quota`; at least 1.

@@ -3,6 +3,8 @@
 #include "comm/plan/agreement.hpp"
 
 #include <cstring>
+#include <new>
+#include <span>
 #include <string>
 #include <winnow/error.hpp>
 
@@ -38,6 +40,19 @@ std::string difference(const Header& mine, const Header& other) {
   return {};
 }
 
+/// Why ranks that have sent these headers cannot go on, or empty.
+std::string disagreement(std::span<const Header> all, std::size_t self) {
+  for (std::size_t peer = 0; peer < all.size(); ++peer) {
+    std::string text = "rank " + std::to_string(peer);
+    if ((all[peer].flags & Header::kRefused) != 0)
+      return text.append(" refuses this bucket; its own error says why");
+    const std::string differs = difference(all[self], all[peer]);
+    if (differs.empty()) continue;
+    return text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string agree(Transport& world, const Exec& exec, Header mine, std::string_view refusal,
@@ -61,23 +76,18 @@ std::string agree(Transport& world, const Exec& exec, Header mine, std::string_v
   for (std::size_t peer = 0; peer < size; ++peer) {
     if (peer == self) continue;
     const Header& other = all[peer];
-    const std::string text = "rank " + std::to_string(peer) + " does something else while rank " +
-                             std::to_string(self) + " is in the first call of a bucket";
     const bool sound = received[peer] == sizeof(Header) && other.magic == Header::kMagic &&
                        other.checksum == checksum_of(exec, other);
     if (sound && other.kind == Header::Kind::agreement) continue;
+    const std::string text = "rank " + std::to_string(peer) + " does something else while rank " +
+                             std::to_string(self) + " is in the first call of a bucket";
     throw CommError(sound || received[peer] != sizeof(Header) ? usage_reason(text) : text);
   }
-  if (!refusal.empty()) return std::string(refusal);
-  for (std::size_t peer = 0; peer < size; ++peer) {
-    std::string text = "rank " + std::to_string(peer);
-    if ((all[peer].flags & Header::kRefused) != 0)
-      return text.append(" refuses this bucket; its own error says why");
-    const std::string differs = difference(mine, all[peer]);
-    if (differs.empty()) continue;
-    return text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;
+  try {
+    return refusal.empty() ? disagreement(all, self) : std::string(refusal);
+  } catch (const std::bad_alloc&) {  // the others know that they cannot go on
+    return "no memory left";
   }
-  return {};
 }
 
 }  // namespace winnow::comm

@@ -90,7 +90,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     if (!context.refusal().empty()) fail_usage(context.refusal());
     check_patterns(given.exempt);
     options = Options::parse(given.to_string());
-    compressor = compress::make_compressor(options.compressor);
+    compressor = compress::make_compressor(options.compressor, options.seed);
     WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::cpu),
                    "checksum=all needs a transport that takes host memory: NCCL's does not");
     if (exec.place == Place::cuda) {
@@ -98,8 +98,15 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       if (options.stats > 0) clock = std::make_unique<kernels::StreamClock>(exec);
     }
     digest = digest_of(options);
-  } catch (const Error& error) {
-    refusal = error.what();
+    log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
+    queue = std::make_shared<comm::CallQueue>(
+        transport->allows_threads(),
+        [this](std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark& mark) {
+          all_reduce(segments, chosen, &mark);
+        },
+        completions, context.device());
+  } catch (const std::exception& error) {
+    refusal = comm::text_of(error);
     mine.flags = Header::kRefused;
     options = {};
   }
@@ -127,13 +134,6 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     if (comm::is_usage_reason(error.what())) fail_usage(error.what());
     throw;
   }
-  log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
-  queue = std::make_shared<comm::CallQueue>(
-      transport->allows_threads(),
-      [this](std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark& mark) {
-        all_reduce(segments, chosen, &mark);
-      },
-      completions, context.device());
 }
 
 /// Measures links only if a choice depends on them. The options then hold the result, so that a
@@ -174,9 +174,22 @@ void AllReducer::End::operator()(Impl* impl) const noexcept {
   }
 }
 
+/// Beside Errors, of which the other ranks know, there may be no memory: they learn that, too.
+AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& world,
+                                         const Options& given, const Exec& where) {
+  try {
+    return new Impl(world, given, where);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    world->abort(error.what());
+    throw CommError(error.what());
+  }
+}
+
 AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options,
                        const Exec& where)
-    : impl_(new Impl(std::move(transport), options, where)) {}
+    : impl_(Impl::make(transport, options, where)) {}
 AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
@@ -190,7 +203,13 @@ void AllReducer::all_reduce(std::span<const Segment> bucket, std::optional<Reduc
 }
 
 Work AllReducer::all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
-  return {impl_->queue, impl_->queue->submit(bucket, op.value_or(impl_->options.op))};
+  const ReduceOp chosen = op.value_or(impl_->options.op);
+  if (const auto number = impl_->queue->submit(bucket, chosen)) return {impl_->queue, *number};
+  // Without it the other ranks would wait for this call.
+  impl_->queue->drain();
+  impl_->all_reduce(bucket, chosen, nullptr);
+  impl_->synchronize();
+  return {};
 }
 
 void AllReducer::all_reduce(const Elements& elements, std::uint64_t id,

@@ -38,7 +38,7 @@ std::uint64_t AllReducer::Impl::count_residuals() const {
 void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp chosen,
                                   kernels::StreamMark* mark) {
   const std::lock_guard lock(calling);
-  if (!broken.empty()) throw CommError(broken);
+  if (!broken.empty()) errors.comm_error(broken);
   const kernels::FloatMode mode;
   op = chosen;
   try {
@@ -57,7 +57,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
     if (clock != nullptr) book.forget_times();
     book.finish(bucket, context.allocations() + residuals + queue->allocations());
   } catch (const CudaError& error) {  // a failed device cannot put anything back
-    fail(error.what());
+    fail(comm::reason_of(error));
   }
 }
 
@@ -69,7 +69,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   try {
     widened.view(exec, segments);
   } catch (const std::exception& error) {
-    shortage = error.what();
+    shortage = comm::text_of(error);
   }
   Bucket& bucket = find(segments, shortage);
   const auto trial = trials.find(bucket.id);
@@ -104,12 +104,13 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
       for (const Exchange& exchange : exchanges) comm::reserve_for_put_back(exchange, exec);
     }
   } catch (const std::exception& error) {
-    const std::string why = comm::reason_of(error);
+    std::string why = comm::reason_of(error);
     transport->abort(why);
     recover(bucket);
     put_back(0);
     widened.narrow(exec);
-    fail(why);
+    advise(why);
+    fail(std::move(why));
   }
   {
     const StreamClock::Stage stage(&StreamClock::kUncounted);
@@ -143,14 +144,29 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
   if (found) widened.read(exec);
 }
 
+/// If a call failed at a deadline while calls of another AllReducer wait for it to end, ranks may
+/// have waited for the two in different order.
+void AllReducer::Impl::advise(std::string& why) const noexcept {
+  try {
+    if (comm::is_deadline_reason(why) && queue->holds_up_others()) {
+      why +=
+          "; this rank has calls of another AllReducer in flight, which cannot run before this one "
+          "ends: ranks must wait for calls of several AllReducers in one order, or initialise MPI "
+          "with MPI_THREAD_MULTIPLE";
+    }
+  } catch (const std::exception&) {
+    // There is no memory for the advice.
+  }
+}
+
 /// From here on ranks may differ, and the transport may still use the buffers it was given.
-void AllReducer::Impl::fail(const std::string& why) {
+void AllReducer::Impl::fail(std::string why) {
   transport->abort(why);
-  broken = why;
+  broken = std::move(why);
   context.abandon();
-  log->broken(why);
-  if (comm::is_usage_reason(why)) fail_usage(why);
-  throw CommError(why);
+  log->broken(broken);
+  if (comm::is_usage_reason(broken)) errors.usage_error(broken);
+  errors.comm_error(broken);
 }
 
 void AllReducer::Impl::begin(Bucket& bucket) {

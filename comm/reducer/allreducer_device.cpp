@@ -7,6 +7,7 @@
 
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stream_ordered.hpp"
+#include "comm/transport/failure_latch.hpp"
 
 namespace winnow {
 
@@ -30,7 +31,7 @@ void AllReducer::Impl::await_calls() {
   try {
     completions->wait(completions->ended());
   } catch (const Error& error) {
-    fail(error.what());
+    fail(comm::text_of(error));
   }
 }
 
@@ -39,7 +40,7 @@ void AllReducer::Impl::await_messages() {
   try {
     transport->wait(transport->start(exec), deadline());
   } catch (const Error& error) {
-    fail(error.what());
+    fail(comm::text_of(error));
   }
 }
 
@@ -73,7 +74,7 @@ void AllReducer::Impl::start_watchdog() {
 void AllReducer::Impl::synchronize() {
   queue->drain();
   const std::lock_guard lock(calling);
-  if (!broken.empty()) throw CommError(broken);
+  if (!broken.empty()) errors.comm_error(broken);
   if (completions == nullptr) return;
   await_calls();
   poll();

@@ -18,6 +18,7 @@
 #include "comm/reducer/completion_tracker.hpp"
 #include "comm/reducer/context.hpp"
 #include "comm/reducer/debug_log.hpp"
+#include "comm/reducer/last_resort.hpp"
 #include "comm/reducer/stall_watchdog.hpp"
 #include "comm/reducer/stats_book.hpp"
 #include "comm/reducer/widened.hpp"
@@ -33,6 +34,8 @@ namespace winnow {
 /// (allreducer_plans.cpp), the calls (allreducer_calls.cpp), the outcome of calls on a device
 /// (allreducer_device.cpp) and the state as bytes (allreducer_state.cpp).
 struct AllReducer::Impl {
+  static Impl* make(const std::shared_ptr<Transport>& world, const Options& given,
+                    const Exec& where);
   Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where);
   ~Impl();
 
@@ -55,7 +58,8 @@ struct AllReducer::Impl {
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
-  [[noreturn]] void fail(const std::string& why);
+  void advise(std::string& why) const noexcept;
+  [[noreturn]] void fail(std::string why);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;
   void look_ahead(std::uint64_t id, std::span<const float> weights, std::span<float> ahead,
@@ -83,6 +87,7 @@ struct AllReducer::Impl {
   }
   Deadline deadline() const { return Deadline::after(std::chrono::duration<double>(patience())); }
 
+  const comm::LastResort errors;
   comm::Context context;  // outlives what uses it
   Transport* transport;
   const Exec& exec;  // for buckets

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans buckets: at the first call of each, and at the end of a trial.
 #include <exception>
+#include <new>
+#include <string>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -69,7 +71,7 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
       for (const BucketPart& part : known->parts) mine.k += part.part.most_k;
     }
   } catch (const std::exception& error) {
-    refusal = error.what();
+    refusal = comm::text_of(error);
   }
   if (!refusal.empty()) mine.flags = Header::kRefused;
   std::string refused;
@@ -82,9 +84,15 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   if (!refused.empty() || others_differ || !refusal.empty()) {
     forget(id);
     for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
-    if (!refused.empty()) fail_usage(refused);
-    fail(unmet + "; " +
-         (refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal));
+    if (!refused.empty()) errors.usage_error(refused);
+    std::string why = std::move(unmet);
+    try {
+      why += "; ";
+      why += refusal.empty() ? "new here: a bucket of " + comm::text_of(segments) : refusal;
+    } catch (const std::bad_alloc&) {
+      // The rest of the text is not worth the call's own error.
+    }
+    fail(std::move(why));
   }
   residuals = count_residuals();
   forget_old();

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reducer/call_queue.hpp"
 
+#include <exception>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -9,6 +10,40 @@
 
 namespace winnow {
 namespace comm {
+namespace {
+
+/// The queues of this process that have no thread of their own.
+struct Threadless {
+  std::mutex mutex;
+  CallQueue* first = nullptr;
+};
+
+Threadless& threadless() {
+  static Threadless queues;
+  return queues;
+}
+
+}  // namespace
+
+CallQueue::CallQueue(bool threaded, Run run, std::shared_ptr<CompletionTracker> completions,
+                     int device)
+    : threaded_(threaded),
+      run_(std::move(run)),
+      completions_(std::move(completions)),
+      device_(device) {
+  if (threaded_) return;
+  const std::lock_guard held(threadless().mutex);
+  next_queue_ = std::exchange(threadless().first, this);
+}
+
+CallQueue::~CallQueue() {
+  close();
+  if (threaded_ || forked()) return;
+  const std::lock_guard held(threadless().mutex);
+  CallQueue** link = &threadless().first;
+  while (*link != this) link = &(*link)->next_queue_;
+  *link = next_queue_;
+}
 
 /// In a child of a fork a thread that is not there may hold the mutex.
 CallQueue::Lock CallQueue::lock() {
@@ -32,20 +67,42 @@ std::uint64_t CallQueue::allocations() {
   return allocations_;
 }
 
-std::uint64_t CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
+std::optional<std::uint64_t> CallQueue::submit(std::span<const Segment> segments, ReduceOp op) {
   const Lock held = lock();
-  if (calls_.end() - calls_.begin() == calls_.slots().size()) ++allocations_;
+  try {
+    if (calls_.end() - calls_.begin() == calls_.slots().size()) ++allocations_;
+    Call& call = calls_.next();
+    if (call.segments.capacity() < segments.size()) ++allocations_;
+    call.segments.assign(segments.begin(), segments.end());
+    call.op = op;
+    call.caller = std::this_thread::get_id();
+    if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
+    call.error = nullptr;
+    call.awaited = true;
+    if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { work(); });
+  } catch (const std::exception&) {
+    return {};  // the system has no memory or no thread left
+  }
   calls_.extend();
-  Call& call = calls_[calls_.end() - 1];
-  if (call.segments.capacity() < segments.size()) ++allocations_;
-  call.segments.assign(segments.begin(), segments.end());
-  call.op = op;
-  if (call.mark == nullptr) call.mark = std::make_unique<kernels::StreamMark>();
-  call.error = nullptr;
-  call.awaited = true;
-  if (threaded_ && !thread_.joinable()) thread_ = std::thread([this] { work(); });
   issued_.notify_one();
   return calls_.end() - 1;
+}
+
+bool CallQueue::has_calls_of(std::thread::id caller) {
+  const Lock held(mutex_);
+  for (std::uint64_t number = next_ + (running_ ? 1 : 0); number < calls_.end(); ++number) {
+    if (calls_[number].caller == caller) return true;
+  }
+  return false;
+}
+
+bool CallQueue::holds_up_others() const {
+  if (threaded_) return false;
+  const std::lock_guard held(threadless().mutex);
+  for (CallQueue* queue = threadless().first; queue != nullptr; queue = queue->next_queue_) {
+    if (queue != this && queue->has_calls_of(std::this_thread::get_id())) return true;
+  }
+  return false;
 }
 
 /// Runs call next_ without the lock. Its slot may move meanwhile; its segments do not.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -32,13 +33,9 @@ class CallQueue {
 
   /// For calls on a device, which have run once their work is enqueued: `completions`, and the
   /// device as given by kernels::current_device. Otherwise null and -1.
-  CallQueue(bool threaded, Run run, std::shared_ptr<CompletionTracker> completions, int device)
-      : threaded_(threaded),
-        run_(std::move(run)),
-        completions_(std::move(completions)),
-        device_(device) {}
+  CallQueue(bool threaded, Run run, std::shared_ptr<CompletionTracker> completions, int device);
   /// Runs the remaining calls; drops errors that nobody waited for.
-  ~CallQueue() { close(); }
+  ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
@@ -48,8 +45,8 @@ class CallQueue {
   /// How often more calls or segments than reserved took memory.
   std::uint64_t allocations();
   /// Adds a call. Copies the segments, but not their elements. Returns its number, for exactly one
-  /// wait.
-  std::uint64_t submit(std::span<const Segment> segments, ReduceOp op);
+  /// wait; nothing if there is no memory or no thread for it, and then nothing has changed.
+  std::optional<std::uint64_t> submit(std::span<const Segment> segments, ReduceOp op);
   /// Returns when the call has run, or throws what it threw. Once for each number. Returns the
   /// number that CompletionTracker::wait takes for the call's work.
   std::uint64_t wait(std::uint64_t number);
@@ -68,11 +65,15 @@ class CallQueue {
   void close() noexcept;
   /// Whether this is a child of a fork, which must not destroy the queue.
   bool forked() const { return process_.left(); }
+  /// Whether this thread has added calls to another queue that has no thread either, and they have
+  /// not run: nor will they before the call that this thread is in.
+  bool holds_up_others() const;
 
  private:
   struct Call {
     std::vector<Segment> segments;
     ReduceOp op = ReduceOp::sum;
+    std::thread::id caller;
     std::unique_ptr<kernels::StreamMark> mark;
     std::uint64_t ended = 0;  // calls on the device, including this one
     std::exception_ptr error;
@@ -81,6 +82,7 @@ class CallQueue {
   using Lock = std::unique_lock<std::mutex>;
 
   Lock lock();
+  bool has_calls_of(std::thread::id caller);
   void run_next(Lock& lock);
   void run_up_to(std::uint64_t number, Lock& lock);
   void work();
@@ -98,6 +100,7 @@ class CallQueue {
   bool closing_ = false;
   std::uint64_t allocations_ = 0;
   std::thread thread_;
+  CallQueue* next_queue_ = nullptr;  // in the list of those without a thread
 };
 
 }  // namespace winnow::comm

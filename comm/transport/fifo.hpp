@@ -28,8 +28,13 @@ class Fifo {
   }
   /// Adds an entry with whatever its slot last held, memory included.
   void extend() {
-    if (end_ - begin_ == slots_.size()) grow();
+    (void)next();
     ++end_;
+  }
+  /// The slot of the next entry, which is not in the queue before extend.
+  T& next() {
+    if (end_ - begin_ == slots_.size()) grow();
+    return (*this)[end_];
   }
   void pop() { ++begin_; }
   void clear() { begin_ = end_; }

@@ -83,11 +83,11 @@ class Work {
 /// first: on the AllReducer's own thread if Transport::allows_threads (over MPI:
 /// MPI_THREAD_MULTIPLE), otherwise inside wait and test. Without a thread of its own a call moves
 /// only while its rank waits in it: ranks that have calls of two AllReducers in flight and wait for
-/// them in different order block each other until the deadline. Errors (Work::wait throws those of
-/// calls in flight):
+/// them in different order block each other until the deadline, whose error says so. Errors
+/// (Work::wait throws those of calls in flight):
 /// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
-/// between ranks; or ids, counts, types, operation or exemptions do at the first call of a bucket
-/// (a bucket with a wrong input always counts as new).
+/// between ranks; or, at the first call of a bucket, ids, counts, types, operation or exemptions do
+/// (a bucket with a wrong input always counts as new), or a rank has no memory for it.
 /// - UsageError, on every rank, and afterwards as after a CommError: some ranks know the bucket and
 /// others do not, or they call known buckets in different order. A rank to which the bucket is new
 /// says what it called, and keeps bucket and residuals. Dense buckets of one size are not told
@@ -121,7 +121,8 @@ class Work {
 class AllReducer {
  public:
   /// Collective: compares the options of all ranks. Only this object may use `transport`.
-  /// Options::from_environment, the default, throws before the ranks meet. `where` says where
+  /// Options::from_environment, the default, throws before the ranks meet. Throws std::bad_alloc if
+  /// there is not even memory for an error; the others then get a CommError. `where` says where
   /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.
   /// Each rank chooses for itself.
   explicit AllReducer(std::shared_ptr<Transport> transport,
@@ -143,7 +144,8 @@ class AllReducer {
   /// Reduces one tensor out of place; only reads `input`. See Segment::input.
   void all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
                   std::optional<ReduceOp> op = {});
-  /// These three return at once.
+  /// These three return at once. If the system has no memory or no thread for a call in flight,
+  /// they make the call before they return, and throw what it throws.
   Work all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
   Work all_reduce_async(const Elements& elements, std::uint64_t id,
                         std::optional<ReduceOp> op = {});

@@ -68,7 +68,7 @@ struct Options {
   /// applies to each part of a parameter. kAutomatic (0): no parts within one node; between nodes,
   /// parts of at least a million elements, so that messages reach 16 KiB.
   std::uint64_t max_part = kAutomatic;
-  std::uint64_t seed = 0;  ///< for stochastic rounding
+  std::uint64_t seed = 0;  ///< of stochastic rounding and of the positions that randomk draws
   double deadline = 0;     ///< seconds that a call may wait for peers; 0: 600 s, and a native dense
                            ///< collective may wait for ever
   int threads = 0;         ///< per rank. 0: its share of the cores that it may run on, or of its

@@ -47,7 +47,8 @@ struct Ticket {
 /// thread at a time may call a transport.
 ///
 /// Throws CommError if a peer is gone, a deadline passes, a message is longer than its receive
-/// buffer, or after abort. The transport is then unusable: every later call throws.
+/// buffer, or after abort. The transport is then unusable: every later call throws. In a child of a
+/// fork each call throws UsageError, but for progress and abort, which do nothing.
 class Transport {
  public:
   virtual ~Transport() = default;

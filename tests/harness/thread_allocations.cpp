@@ -11,10 +11,15 @@ namespace {
 
 thread_local std::uint64_t allocations = 0, left = 0;
 thread_local bool armed = false, failed = false;
+thread_local auto failing = winnow::tests::Failing::one;
 
 bool fails() {
-  if (!armed || left-- != 0) return false;
-  armed = false;
+  if (!armed) return false;
+  if (left != 0) {
+    --left;
+    return false;
+  }
+  armed = failing == winnow::tests::Failing::all;
   failed = true;
   return true;
 }
@@ -32,8 +37,9 @@ std::uint64_t winnow::tests::thread_allocations() {
   return allocations;
 }
 
-void winnow::tests::fail_allocation(std::uint64_t n) {
+void winnow::tests::fail_allocation(std::uint64_t n, Failing which) {
   left = n;
+  failing = which;
   failed = false;
   armed = true;
 }

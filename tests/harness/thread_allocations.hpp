@@ -12,10 +12,12 @@ namespace winnow::tests {
 /// How often this thread has called operator new.
 std::uint64_t thread_allocations();
 
+/// Which allocations fail: one, or it and all that follow, as when memory has run out.
+enum class Failing { one, all };
 /// Lets allocation number `n` of this thread from now on, counted from 0, fail by std::bad_alloc:
 /// those of operator new and of a Workspace.
-void fail_allocation(std::uint64_t n);
-/// Lets none fail any more. Returns whether one has.
+void fail_allocation(std::uint64_t n, Failing which = Failing::one);
+/// Lets none fail any more. Returns whether one has since fail_allocation.
 bool stop_failing();
 
 }  // namespace winnow::tests

@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// Law 5 under every fault: whichever allocation or transport operation of a rank's first or second
-// call fails, all ranks learn of it at once, and nothing is lost.
+// Law 5 under every fault: whichever allocation or transport operation fails when a rank makes its
+// AllReducer, or in its first or second call, all ranks learn of it at once, and nothing is lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,23 +30,31 @@ struct Outcome {
   std::string text;
 };
 
-Outcome outcome_of(AllReducer& reducer, TestBucket& bucket) {
+/// Of act(), whose thread's allocations may fail.
+template <class Act>
+Outcome outcome_of(const Act& act) {
+  const auto end_of = [](End end, const std::exception& error) {
+    (void)stop_failing();
+    return Outcome{end, error.what()};
+  };
   try {
-    reducer.all_reduce(bucket.segments());
+    act();
     return {};
   } catch (const UsageError& error) {
-    return {End::usage_error, error.what()};
+    return end_of(End::usage_error, error);
   } catch (const CommError& error) {
-    return {End::comm_error, error.what()};
+    return end_of(End::comm_error, error);
   } catch (const std::exception& error) {
-    return {End::other, error.what()};
+    return end_of(End::other, error);
   }
 }
 
 /// Throws at operation number `victim` from when it is armed.
 class FaultyTransport final : public ForwardingTransport {
  public:
-  using ForwardingTransport::ForwardingTransport;
+  FaultyTransport(std::shared_ptr<Transport> inner, int ranks_per_node)
+      : ForwardingTransport(std::move(inner)), node_(rank() / ranks_per_node) {}
+  int node() const override { return node_; }
   void send(std::span<const std::byte> message, int peer) override {
     count();
     ForwardingTransport::send(message, peer);
@@ -73,23 +82,47 @@ class FaultyTransport final : public ForwardingTransport {
     has_failed = true;
     throw CommError("the wire was cut");
   }
+
+  int node_;
 };
 
-enum class Fault { allocation, operation };
+/// One allocation fails, or all from one on, or an operation of the transport.
+enum class Fault { allocation, memory, operation };
 const char* name_of(Fault fault) {
-  return fault == Fault::allocation ? "allocation" : "operation";
+  constexpr std::array kNames{"allocation", "allocation and its successors", "operation"};
+  return kNames[static_cast<std::size_t>(fault)];
 }
+
+/// How a rank makes its calls.
+enum class Way { blocking, in_flight };
 
 struct Case {
   const char* name;
   const char* options;
+  int ranks = 3, ranks_per_node = 3;
+  Way way = Way::blocking;
 };
+
+/// Lets fault number `n` happen on this rank from now on.
+void arm(FaultyTransport& transport, Fault fault, std::uint64_t n) {
+  transport.victim = n;
+  transport.armed = fault == Fault::operation;
+  if (fault == Fault::operation) return;
+  fail_allocation(n, fault == Fault::memory ? Failing::all : Failing::one);
+}
 
 class FaultInjection : public testing::TestWithParam<Case> {
  protected:
   using Values = std::vector<std::vector<float>>;
-  static constexpr int kRanks = 3;
   static inline const std::vector<Parameter> kParameters = {{1, 3000}, {2, 300, 1}, {3, 500}};
+
+  static void make_call(AllReducer& reducer, const TestBucket& bucket) {
+    if (GetParam().way == Way::blocking) {
+      reducer.all_reduce(bucket.segments());
+    } else {
+      reducer.all_reduce_async(bucket.segments()).wait();
+    }
+  }
 
   /// What a rank has lost, or what is wrong with its error; or empty.
   static std::string wrong(const Outcome& outcome, const Values& gradient, const Values& bucket,
@@ -115,34 +148,56 @@ class FaultInjection : public testing::TestWithParam<Case> {
         Options::parse(std::string(GetParam().options) + " min_bytes=0 deadline=20");
     Kept<TestBucket> buckets;
     bool has_failed = false;
-    std::array<Outcome, kRanks> outcomes;
-    run_ranks(kRanks, [&](const std::shared_ptr<Transport>& world) {
+    const auto ranks = static_cast<std::size_t>(GetParam().ranks);
+    std::vector<Outcome> outcomes(ranks);
+    run_ranks(GetParam().ranks, [&](const std::shared_ptr<Transport>& world) {
       const int rank = world->rank();
-      const auto transport = std::make_shared<FaultyTransport>(world);
+      const auto transport = std::make_shared<FaultyTransport>(world, GetParam().ranks_per_node);
       AllReducer reducer(transport, options);
       TestBucket& bucket = buckets.make(kParameters);
       for (int before = 0; before < call; ++before) {
         bucket.fill(Kind::normal, rank, before);
-        reducer.all_reduce(bucket.segments());
+        make_call(reducer, bucket);
       }
       const Values before = residuals(reducer);
       bucket.fill(Kind::normal, rank, call);
       const Values gradient = bucket.values();
       tell_rank_0(*world);
-      if (rank == 0) {
-        transport->victim = n;
-        transport->armed = fault == Fault::operation;
-        if (fault == Fault::allocation) fail_allocation(n);
-      }
-      const Outcome outcome = outcome_of(reducer, bucket);
+      if (rank == 0) arm(*transport, fault, n);
+      const Outcome outcome = outcome_of([&] { make_call(reducer, bucket); });
       if (rank == 0) has_failed = stop_failing() || transport->has_failed;
       outcomes[static_cast<std::size_t>(rank)] = outcome;
       EXPECT_EQ(wrong(outcome, gradient, bucket.values(), before, residuals(reducer)), "")
           << "rank " << rank << ", " << name_of(fault) << " " << n << " of call " << call;
     });
     const auto refused = std::ranges::count(outcomes, End::usage_error, &Outcome::end);
-    EXPECT_TRUE(refused == 0 || refused == kRanks)
+    EXPECT_TRUE(refused == 0 || refused == GetParam().ranks)
         << name_of(fault) << " " << n << " of call " << call;
+    return has_failed;
+  }
+
+  /// Lets allocation or operation `n` fail while rank 0 makes its AllReducer; those who have one
+  /// then call it. Returns whether there was one.
+  static bool fail_in_construction(Fault fault, std::uint64_t n) {
+    const Options options =
+        Options::parse(std::string(GetParam().options) + " min_bytes=0 deadline=20");
+    Kept<std::vector<float>> buckets;
+    bool has_failed = false;
+    run_ranks(GetParam().ranks, [&](const std::shared_ptr<Transport>& world) {
+      const auto transport = std::make_shared<FaultyTransport>(world, GetParam().ranks_per_node);
+      std::vector<float>& bucket = buckets.make(1000, 1.0F);
+      tell_rank_0(*world);
+      if (world->rank() == 0) arm(*transport, fault, n);
+      std::optional<AllReducer> reducer;
+      Outcome outcome = outcome_of([&] { reducer.emplace(transport, options); });
+      if (world->rank() == 0) has_failed = stop_failing() || transport->has_failed;
+      if (reducer) outcome = outcome_of([&] { reducer->all_reduce(bucket, 1); });
+      // With no memory at all there is none for an error of Winnow's own, either.
+      EXPECT_TRUE(outcome.end != End::other || (fault == Fault::memory && world->rank() == 0))
+          << outcome.text;
+      EXPECT_EQ(outcome.text.find("deadline"), std::string::npos)
+          << "rank " << world->rank() << ", " << name_of(fault) << " " << n << ": " << outcome.text;
+    });
     return has_failed;
   }
 
@@ -156,8 +211,18 @@ class FaultInjection : public testing::TestWithParam<Case> {
   }
 };
 
+TEST_P(FaultInjection, LeavesNobodyWaitingInConstruction) {
+  for (const Fault fault : {Fault::allocation, Fault::memory, Fault::operation}) {
+    int n = 0;
+    while (fail_in_construction(fault, static_cast<std::uint64_t>(n))) ++n;
+    std::printf("%s: each %s of a construction has failed, %d in all\n", GetParam().name,
+                name_of(fault), n);
+    EXPECT_GT(n, 0);
+  }
+}
+
 TEST_P(FaultInjection, LosesNothingAndLeavesNobodyWaiting) {
-  for (const Fault fault : {Fault::allocation, Fault::operation}) {
+  for (const Fault fault : {Fault::allocation, Fault::memory, Fault::operation}) {
     for (const int call : {0, 1}) {
       int n = 0;
       while (fail_at(fault, static_cast<std::uint64_t>(n), call)) ++n;
@@ -210,16 +275,19 @@ TEST(FaultInjectionOfHalves, LosesNothingAndLeavesNobodyWaiting) {
   EXPECT_GT(n, 1U);  // the last one met no allocation
 }
 
-INSTANTIATE_TEST_SUITE_P(Laws, FaultInjection,
-                         testing::Values(Case{"gather", "schedule=gather compressor=topk:0.02"},
-                                         Case{"balanced", "schedule=balanced compressor=topk:0.02"},
-                                         Case{"balanced_int8", "schedule=balanced compressor=int8"},
-                                         Case{"doubling", "schedule=doubling compressor=topk:0.02"},
-                                         Case{"shared", "schedule=shared compressor=topk:0.02"},
-                                         Case{"gather_threshold",
-                                              "schedule=gather compressor=threshold:1"},
-                                         Case{"dense", "schedule=dense"}),
-                         [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Laws, FaultInjection,
+    testing::Values(Case{"gather", "schedule=gather compressor=topk:0.02"},
+                    Case{"balanced", "schedule=balanced compressor=topk:0.02"},
+                    Case{"balanced_int8", "schedule=balanced compressor=int8"},
+                    Case{"doubling", "schedule=doubling compressor=topk:0.02"},
+                    Case{"shared", "schedule=shared compressor=topk:0.02"},
+                    Case{"gather_threshold", "schedule=gather compressor=threshold:1"},
+                    Case{"dense", "schedule=dense"},
+                    Case{"in_flight", "schedule=gather compressor=topk:0.02", 2, 2, Way::in_flight},
+                    Case{"two_level_balanced", "schedule=two_level:balanced compressor=topk:0.02",
+                         4, 2}),
+    [](const testing::TestParamInfo<Case>& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace winnow::tests

@@ -33,23 +33,25 @@ int status_of_child(const std::function<bool()>& body) {
   return status;
 }
 
+bool refuses(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return std::string_view(error.what()).find("fork") != std::string_view::npos;
+  } catch (const Error&) {
+    return false;
+  }
+  return false;
+}
+
 TEST(Fork, AChildCannotCallAndEndsNothing) {
-  run_worlds("gather", [](const std::shared_ptr<Transport>& transport) {
-    std::optional<AllReducer> reducer(
-        std::in_place, transport,
-        Options{.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0});
+  const Options options{.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0};
+  run_worlds("gather", [&](const std::shared_ptr<Transport>& transport) {
+    std::optional<AllReducer> reducer(std::in_place, transport, options);
     std::vector<float> first(5000, 1), second = first;
     reducer->all_reduce_async(first, 1).wait();  // its thread waits at a condition now
     Work work = reducer->all_reduce_async(second, 2);
     if (transport->rank() == 0) {
-      const auto refuses = [](const auto& call) {
-        try {
-          call();
-        } catch (const UsageError& error) {
-          return std::string_view(error.what()).find("fork") != std::string_view::npos;
-        }
-        return false;
-      };
       const int status = status_of_child([&] {
         const bool refused = refuses([&] { reducer->all_reduce(first, 1); }) &&
                              refuses([&] { (void)reducer->all_reduce_async(first, 1); }) &&
@@ -64,6 +66,39 @@ TEST(Fork, AChildCannotCallAndEndsNothing) {
     work.wait();
     reducer->all_reduce(first, 1);
     EXPECT_EQ(reducer->totals().calls, 3U);
+  });
+}
+
+// Its messages would go among those of its parent, whose connections it shares.
+TEST(Fork, AChildCannotUseATransport) {
+  run_worlds("gather", [](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank(), size = transport->size();
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    AllReducer reducer(transport, {.compressor = "none", .op = ReduceOp::sum});
+    std::vector<float> values(1000, 1);
+    if (rank == 0 && size > 1) {
+      const int status = status_of_child([&] {
+        std::byte word{};
+        const bool refused =
+            refuses([&] {
+              transport->send({&word, 1}, 1);
+            }) &&
+            refuses([&] {
+              transport->recv({&word, 1}, 1, nullptr);
+            }) &&
+            refuses([&] { (void)transport->start({}); }) &&
+            refuses([&] { transport->wait({}, deadline); }) &&
+            refuses([&] { (void)transport->test({}, deadline); }) &&
+            refuses([&] { (void)reducer.finished_calls(*transport, deadline); }) &&
+            refuses([&] { const AllReducer another(transport, {.compressor = "none"}); });
+        transport->progress();
+        transport->abort("the child has had enough");
+        return refused;
+      });
+      EXPECT_EQ(status, 0);
+    }
+    reducer.all_reduce(values, 1);
+    EXPECT_EQ(values[999], static_cast<float>(size));
   });
 }
 

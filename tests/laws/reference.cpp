@@ -145,7 +145,7 @@ std::vector<Reference::Entry> Reference::drawn(
     if (k < count) {
       const std::uint64_t begin = i * count / k, size = (i + 1) * count / k - begin;
       const std::uint64_t random = kernels::random_word(
-          {.seed = 0x6b6d6f646e6172, .call = calls_, .stage = recipe_.part}, i);
+          {.seed = 0x6b6d6f646e6172 + recipe_.seed, .call = calls_, .stage = recipe_.part}, i);
       number = begin + (random * size >> 32);
     }
     const std::uint64_t at = position(number);

@@ -19,7 +19,6 @@
 #include "comm/transport/local/group_order.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
-#include "kernels/exec/own_process.hpp"
 #include "kernels/exec/place_memory.hpp"
 
 namespace winnow {
@@ -128,7 +127,7 @@ class LocalTransport final : public Transport {
   LocalTransport(std::shared_ptr<Group> group, int rank)
       : group_(std::move(group)), rank_(rank), expected_(group_->size) {}
   ~LocalTransport() override {
-    if (process_.left()) {  // ranks that are not here may hold the mutex and wait at conditions
+    if (failure_.forked()) {  // ranks that are not here may hold the mutex and wait at conditions
       kernels::keep_for_ever(new (std::nothrow) auto(std::move(group_)));
       return;
     }
@@ -171,7 +170,6 @@ class LocalTransport final : public Transport {
     std::uint64_t filled = 0;  // number of the first unfilled entry
   };
 
-  kernels::OwnProcess process_;
   std::shared_ptr<Group> group_;
   int rank_;
   std::vector<Incoming> expected_;  // by peer
@@ -299,7 +297,6 @@ int LocalTransport::find_awaited(std::uint64_t ticket, Lock& lock) {
 
 // Whether a ticket is done. If not, nothing has changed since it looked.
 bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
-  failure_.expect_usable();
   starts_.expect_started(ticket);
   int awaited = -1;
   do {
@@ -320,18 +317,20 @@ bool LocalTransport::look(Ticket ticket, Deadline deadline, Lock& lock) {
 }
 
 bool LocalTransport::test(Ticket ticket, Deadline deadline) {
+  failure_.expect_usable();
   Lock lock(group_->mutex);
   return look(ticket, deadline, lock);
 }
 
 // Messages move in waits; progress only learns of an abort.
 void LocalTransport::progress() {
-  if (failure_.failed()) return;
+  if (failure_.failed() || failure_.forked()) return;
   Lock lock(group_->mutex);
   if (group_->aborted_by >= 0) fail(lock, group_->abort_text());
 }
 
 void LocalTransport::wait(Ticket ticket, Deadline deadline) {
+  failure_.expect_usable();
   Lock lock(group_->mutex);
   while (!look(ticket, deadline, lock)) {
     if (deadline.at() == Deadline::never().at())
@@ -342,6 +341,7 @@ void LocalTransport::wait(Ticket ticket, Deadline deadline) {
 }
 
 void LocalTransport::abort(std::string_view reason) noexcept {
+  if (failure_.forked()) return;
   Lock lock(group_->mutex);
   if (group_->aborted_by < 0) {
     group_->abort(rank_, reason);

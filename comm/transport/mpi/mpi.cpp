@@ -21,7 +21,6 @@
 #include "comm/transport/mpi/reduce.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
-#include "kernels/exec/own_process.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/reduce.hpp"
 
@@ -158,7 +157,6 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   bool all_ranks_leave() noexcept;
   [[noreturn]] void fail(const std::string& why, int code = 0);
 
-  kernels::OwnProcess process_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::uint64_t chunk_;  // bytes of the longest piece within a node, and of an all_reduce
   int rank_ = 0, size_ = 0, node_ = 0;
@@ -212,7 +210,7 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMe
 // others get here within that time: Open MPI hangs in later calls if a rank frees one that others
 // still send on. Otherwise it is left to MPI_Finalize, and so is a transfer that does not end.
 MpiTransport::~MpiTransport() {
-  if (process_.left() || !mpi_is_up()) return;
+  if (failure_.forked() || !mpi_is_up()) return;
   const bool broken = failure_.failed() || notices_->given();
   drain(true);
   pieces_.let_go();
@@ -362,7 +360,7 @@ void MpiTransport::post_piece(Lane& lane, std::uint64_t bytes, bool synchronous)
 }
 
 void MpiTransport::progress() {
-  if (failure_.failed() || !mpi_is_up()) return;
+  if (failure_.failed() || failure_.forked() || !mpi_is_up()) return;
   move_on();
   expect_no_notice();
 }
@@ -459,7 +457,7 @@ void MpiTransport::expect_no_notice() {
 }
 
 void MpiTransport::abort(std::string_view reason) noexcept {
-  if (!mpi_is_up()) return;
+  if (failure_.forked() || !mpi_is_up()) return;
   notices_->send(comm_, rank_, reason);
   failure_.keep(comm::abort_text(reason));
 }

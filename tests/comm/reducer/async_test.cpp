@@ -1,18 +1,22 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Calls in flight, with and without the AllReducer's own thread.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/thread_allocations.hpp"
+#include "tests/laws/kept.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
@@ -33,9 +37,15 @@ class ChosenRunner final : public ForwardingTransport {
     return ForwardingTransport::start(exec);
   }
 
+  void wait(Ticket ticket, Deadline deadline) override {
+    ForwardingTransport::wait(ticket, hurried ? Deadline::after(kBriefly) : deadline);
+  }
+
   std::atomic<bool> cut = false;
+  bool hurried = false;
 
  private:
+  static constexpr std::chrono::milliseconds kBriefly{100};
   Runner runner_;
 };
 
@@ -139,6 +149,79 @@ TEST_P(Async, AfterACommErrorCallsInFlightTouchNothing) {
     EXPECT_THROW(second.wait(), CommError);
     for (const float value : values) EXPECT_EQ(value, 0.0F);
     for (const float value : later) EXPECT_EQ(value, 2.0F);
+  });
+}
+
+/// Returns when all ranks have called it.
+void meet(Transport& transport) {
+  const std::byte word{};
+  std::vector<std::byte> all(static_cast<std::size_t>(transport.size()));
+  transport.all_gather({}, {&word, 1}, all, Deadline::after(std::chrono::seconds(60)));
+}
+
+/// body(transports, bucket memory) on two ranks, or all of an MPI job: more threads would learn of
+/// each other's missed deadlines. The last of three transports is for meet.
+template <class Body>
+void on_two_ranks(const Body& body) {
+  Kept<std::vector<float>> buckets;
+  run_ranks(2, 3,
+            [&](std::span<std::shared_ptr<Transport>> transports) { body(transports, buckets); });
+}
+
+/// What the CommError of a call in flight says.
+std::string error_of(Work& work) {
+  try {
+    work.wait();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return "no CommError";
+}
+
+TEST_P(Async, WaitsForTwoReducersInDifferentOrderNeedAThread) {
+  on_two_ranks([](std::span<std::shared_ptr<Transport>> transports, auto& buckets) {
+    const int rank = transports[0]->rank();
+    const auto ranks = static_cast<float>(transports[0]->size());
+    const auto one = std::make_shared<ChosenRunner>(transports[0], GetParam());
+    const auto two = std::make_shared<ChosenRunner>(transports[1], GetParam());
+    const Options options{.compressor = "none", .op = ReduceOp::sum, .deadline = 60};
+    AllReducer first(one, options), second(two, options);
+    std::vector<float>&values = buckets.make(100, 1.0F), &others = buckets.make(100, 2.0F);
+    first.all_reduce(values, 1);
+    second.all_reduce(others, 1);
+    one->hurried = two->hurried = !one->allows_threads();
+    std::array<Work, 2> works;
+    works[0] = first.all_reduce_async(values, 1);
+    works[1] = second.all_reduce_async(others, 1);
+    if (rank == 0) std::ranges::reverse(works);
+    if (one->allows_threads()) {
+      for (Work& work : works) work.wait();
+      EXPECT_EQ(values[99], ranks * ranks);
+      EXPECT_EQ(others[99], 2 * ranks * ranks);
+      return;
+    }
+    EXPECT_THAT(error_of(works[0]), testing::HasSubstr("in one order"));
+    meet(*transports[2]);  // or a rank that begins its second wait ends another's first
+    EXPECT_THROW(works[1].wait(), CommError);
+  });
+}
+
+TEST_P(Async, AMissedDeadlineBlamesOnlyCallsOfOtherReducers) {
+  on_two_ranks([](std::span<std::shared_ptr<Transport>> transports, auto& buckets) {
+    const auto transport = std::make_shared<ChosenRunner>(transports[0], GetParam());
+    AllReducer reducer(transport, {.compressor = "none", .deadline = 60});
+    AllReducer idle(std::make_shared<ChosenRunner>(transports[1], GetParam()),
+                    {.compressor = "none", .deadline = 60});
+    std::vector<float>&values = buckets.make(100, 1.0F), &others = buckets.make(100, 2.0F);
+    reducer.all_reduce(values, 1);
+    idle.all_reduce_async(others, 1).wait();
+    transport->hurried = true;
+    if (transport->rank() != 0) {
+      Work work = reducer.all_reduce_async(values, 1), next = reducer.all_reduce_async(values, 1);
+      EXPECT_THAT(error_of(work), testing::AllOf(testing::HasSubstr("the deadline passed"),
+                                                 testing::Not(testing::HasSubstr("in one order"))));
+    }
+    meet(*transports[2]);
   });
 }
 
