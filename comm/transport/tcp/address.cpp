@@ -74,7 +74,8 @@ TcpAddress TcpAddress::parse(std::string_view text) {
   good &= nonce.size() == 2 * address.nonce.size();
   for (std::size_t i = 0; good && i < address.nonce.size(); ++i)
     good = read_hex(nonce.substr(2 * i, 2), address.nonce[i]);
-  good = good && read_hex(cut(rest, ';'), address.machine) && !rest.empty();
+  good = good && read_hex(cut(rest, ';'), address.machine);
+  good = good && !rest.empty() && !rest.ends_with(',');
   while (good && !rest.empty()) {
     const auto endpoint = Endpoint::parse(cut(rest, ','));
     good = endpoint.has_value();
