@@ -1,9 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // main of the rank tests. --transport=threads (the default); =threads:sizes, whose messages keep
-// NCCL's rules of sizes and order; =tcp, threads that talk over TCP; =simulated; under mpirun =mpi,
-// or =mpi:BYTES, whose longer messages travel in pieces of BYTES; under processes.sh
-// =tcp:processes.
+// NCCL's rules of sizes and order; =tcp, threads that talk over the TCP transport, =tcp:inet, the
+// same without Unix sockets; =simulated; under mpirun =mpi, or =mpi:BYTES, whose longer messages
+// travel in pieces of BYTES; under processes.sh =tcp:processes.
 // --mixed makes nodes of two ranks with their own transport.
 #include <gtest/gtest.h>
 
@@ -74,8 +74,9 @@ int main(int argc, char** argv) {
     winnow::tests::use_strict_threads();
     return RUN_ALL_TESTS();
   }
-  if (transport == "tcp") {
-    winnow::tests::use_tcp();
+  if (transport == "tcp" || transport == "tcp:inet") {
+    using winnow::tests::TcpWay;
+    winnow::tests::use_tcp(transport == "tcp" ? TcpWay::any : TcpWay::inet);
     return RUN_ALL_TESTS();
   }
   if (transport == "tcp:processes") return run_over_tcp();
@@ -93,7 +94,8 @@ int main(int argc, char** argv) {
       return run_over_mpi(argc, argv, bytes);
   }
   std::cerr << "--transport=" << transport
-            << ": must be threads, threads:sizes, tcp, tcp:processes, simulated, mpi, mpi:BYTES or "
+            << ": must be threads, threads:sizes, tcp, tcp:inet, tcp:processes, simulated, mpi, "
+               "mpi:BYTES or "
                "mpi:threads\n";
   return 2;
 }

@@ -2,14 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 #include <winnow/tcp.hpp>
 
 namespace winnow::tests {
 
+/// What connects the ranks of one machine.
+enum class TcpWay : std::uint8_t {
+  any,   ///< as a user gets it: Unix sockets
+  inet,  ///< TCP, as between machines
+};
+
 /// TCP transports of `ranks` ranks, all in this process; element i is rank i's.
-std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, const TcpOptions& options = {});
+std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way = TcpWay::any);
 
 /// The TCP job of which this process is a rank, by the environment that processes.sh sets.
 class TcpJob {

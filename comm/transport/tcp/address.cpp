@@ -112,9 +112,9 @@ std::uint64_t TcpAddress::this_machine() {
 std::vector<Endpoint> reachable(const TcpAddress& address, std::uint64_t machine) {
   std::vector<Endpoint> endpoints = address.endpoints;
   if (address.machine == machine)
-    std::ranges::stable_partition(endpoints, &Endpoint::is_loopback);
+    std::ranges::stable_partition(endpoints, &Endpoint::is_local);
   else
-    std::erase_if(endpoints, [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
+    std::erase_if(endpoints, [](const Endpoint& endpoint) { return endpoint.is_local(); });
   return endpoints;
 }
 

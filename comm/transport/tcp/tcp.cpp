@@ -198,8 +198,10 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
     if (other == rank_) continue;
     const auto name = 2 * static_cast<std::uint64_t>(other);
     peer(other).data = std::move(links[static_cast<std::size_t>(other)].data);
-    watch_host(notices_.control(other), host_timeout);
-    set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
+    if (Endpoint::of(notices_.control(other)).family() != AF_UNIX)
+      watch_host(notices_.control(other), host_timeout);
+    if (Endpoint::of(peer(other).data).family() != AF_UNIX)
+      set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
     watch(peer(other).data, name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     watch(notices_.control(other), name + 1, EPOLLIN | EPOLLRDHUP | EPOLLET);
   }
@@ -211,12 +213,13 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
 TcpTransport::~TcpTransport() {
   if (process_.left()) return;
   notices_.tell(NoteKind::leave, "");
+  std::array<std::byte, 4096> rest;
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
     for (const Socket* const socket :
          std::array{&std::as_const(peer(other).data), &notices_.control(other)}) {
       ::shutdown(socket->get(), SHUT_WR);
-      while (::recv(socket->get(), nullptr, INT_MAX, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+      while (::recv(socket->get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
       }
     }
   }

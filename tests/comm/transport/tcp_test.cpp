@@ -109,11 +109,12 @@ TEST(TcpAddress, TextsAndValuesAreEqual) {
 TEST(TcpAddress, RefusesOtherTexts) {
   const std::string good =
       "winnow-tcp-1;000102030405060708090a0b0c0d0e0f;0123456789abcdef;"
-      "10.0.0.1:4000,[fd00::1]:65535";
+      "@0001f,10.0.0.1:4000,[fd00::1]:65535";
   EXPECT_EQ(TcpAddress::parse(good).text(), good);
   for (const std::string& text :
        {std::string(), good.substr(1), good + ",", good + ",10.0.0.1", good + ",10.0.0.256:1",
         good + ",10.0.0.1:0", good + ",10.0.0.1:65536", good + ",fd00::1:5", good + ",[fd00::1:5",
+        good + ",@", good + ",@/tmp/x", good + ",@" + std::string(200, 'a'),
         good.substr(0, good.rfind(';') + 1),
         std::string("winnow-tcp-1;00;0123456789abcdef;1.1.1.1:1"),
         std::string("winnow-tcp-2") + good.substr(12), std::string(1000, ';')}) {
@@ -128,13 +129,13 @@ TEST(TcpAddress, LoopbackIsForOneMachineAlone) {
       .nonce = {},
       .machine = 7,
       .endpoints = {*Endpoint::parse("10.0.0.1:1"), *Endpoint::parse("[::1]:2"),
-                    *Endpoint::parse("127.0.0.1:3")}};
+                    *Endpoint::parse("127.0.0.1:3"), *Endpoint::parse("@0f")}};
   const auto texts = [&](std::uint64_t machine) {
     std::vector<std::string> all;
     for (const Endpoint& endpoint : reachable(address, machine)) all.push_back(endpoint.text());
     return all;
   };
-  EXPECT_THAT(texts(7), testing::ElementsAre("[::1]:2", "127.0.0.1:3", "10.0.0.1:1"));
+  EXPECT_THAT(texts(7), testing::ElementsAre("[::1]:2", "127.0.0.1:3", "@0f", "10.0.0.1:1"));
   EXPECT_THAT(texts(8), testing::ElementsAre("10.0.0.1:1"));
 }
 
@@ -148,7 +149,7 @@ TEST(TcpOptions, AreChecked) {
 TEST(TcpListener, ListensOnTheNamedInterfacesAlone) {
   const TcpListener listener({.interfaces = "lo"});
   for (const Endpoint& endpoint : TcpAddress::parse(listener.address()).endpoints)
-    EXPECT_TRUE(endpoint.is_loopback()) << endpoint.text();
+    EXPECT_TRUE(endpoint.is_local()) << endpoint.text();
 }
 
 TEST(TcpListener, ConnectsOnce) {
@@ -160,8 +161,8 @@ TEST(TcpListener, ConnectsOnce) {
 }
 
 // Each family by itself: the others' endpoints are taken from the addresses.
-TEST(TcpMesh, ConnectsOverEitherFamily) {
-  for (const int family : {AF_INET, AF_INET6}) {
+TEST(TcpMesh, ConnectsOverEachFamily) {
+  for (const int family : {AF_UNIX, AF_INET, AF_INET6}) {
     std::vector<TcpPorts> ports;
     std::vector<std::string> addresses;
     for (int rank = 0; rank < 3; ++rank) {
