@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 
 namespace winnow::tests {
@@ -39,9 +40,11 @@ std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way) {
     threads.emplace_back([&, rank] {
       try {
         const auto number = static_cast<int>(rank);
-        made[rank] = comm::tcp_transport_over(
-            number, nodes, comm::connect_mesh(ports[rank], number, addresses, soon()),
-            TcpOptions().host_timeout);
+        auto links = comm::connect_mesh(ports[rank], number, addresses, soon());
+        comm::Socket bell = comm::make_bell();
+        if (way != TcpWay::sockets) comm::share_memory(links, bell, soon());
+        made[rank] = comm::tcp_transport_over(number, nodes, std::move(links), std::move(bell),
+                                              TcpOptions().host_timeout);
       } catch (const std::exception&) {
         errors[rank] = std::current_exception();
       }

@@ -98,17 +98,22 @@ Endpoint Endpoint::of(const Socket& socket) {
 std::string Endpoint::text() const {
   if (family() == AF_UNIX) {
     const auto& name = reinterpret_cast<const sockaddr_un&>(storage_).sun_path;
-    return "@" + std::string(&name[1], bytes_ - offsetof(sockaddr_un, sun_path) - 1);
+    std::string text(name, bytes_ - offsetof(sockaddr_un, sun_path));
+    text.front() = '@';
+    return text;
   }
   std::array<char, INET6_ADDRSTRLEN> host{};
   if (family() == AF_INET6) {
     const auto& address = reinterpret_cast<const sockaddr_in6&>(storage_);
     ::inet_ntop(AF_INET6, &address.sin6_addr, host.data(), host.size());
-    return "[" + std::string(host.data()) + "]:" + std::to_string(ntohs(address.sin6_port));
+    return std::string(1, '[')
+        .append(host.data())
+        .append("]:")
+        .append(std::to_string(ntohs(address.sin6_port)));
   }
   const auto& address = reinterpret_cast<const sockaddr_in&>(storage_);
   ::inet_ntop(AF_INET, &address.sin_addr, host.data(), host.size());
-  return host.data() + (":" + std::to_string(ntohs(address.sin_port)));
+  return std::string(host.data()).append(1, ':').append(std::to_string(ntohs(address.sin_port)));
 }
 
 bool Endpoint::is_local() const {

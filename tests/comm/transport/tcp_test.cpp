@@ -88,6 +88,10 @@ void send_raw(const Socket& socket, const void* bytes, std::size_t count) {
   (void)!::send(socket.get(), bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+Endpoint endpoint_at(std::string_view text) {
+  return Endpoint::parse(text).value_or(Endpoint());
+}
+
 /// Whether the other end closes the connection.
 bool is_closed_soon(const Socket& socket) {
   pollfd end{.fd = socket.get(), .events = POLLIN, .revents = 0};
@@ -125,11 +129,10 @@ TEST(TcpAddress, RefusesOtherTexts) {
 }
 
 TEST(TcpAddress, LoopbackIsForOneMachineAlone) {
-  const TcpAddress address{
-      .nonce = {},
-      .machine = 7,
-      .endpoints = {*Endpoint::parse("10.0.0.1:1"), *Endpoint::parse("[::1]:2"),
-                    *Endpoint::parse("127.0.0.1:3"), *Endpoint::parse("@0f")}};
+  const TcpAddress address{.nonce = {},
+                           .machine = 7,
+                           .endpoints = {endpoint_at("10.0.0.1:1"), endpoint_at("[::1]:2"),
+                                         endpoint_at("127.0.0.1:3"), endpoint_at("@0f")}};
   const auto texts = [&](std::uint64_t machine) {
     std::vector<std::string> all;
     for (const Endpoint& endpoint : reachable(address, machine)) all.push_back(endpoint.text());
@@ -181,7 +184,7 @@ TEST(TcpMesh, ConnectsOverEachFamily) {
         EXPECT_EQ(Endpoint::of(link.data).family(), family);
         EXPECT_EQ(Endpoint::of(link.control).family(), family);
       }
-      expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), 20));
+      expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(), 20));
     });
     EXPECT_THAT(texts, Each(""));
   }
@@ -197,7 +200,7 @@ TEST(TcpMesh, TriesAllEndpoints) {
     ports.push_back(open_ports("lo"));
     auto& endpoints = ports.back().address.endpoints;
     const auto strangers = TcpAddress::parse(stranger.address()).endpoints;
-    endpoints.insert(endpoints.begin(), {*Endpoint::parse("127.0.0.1:1"), strangers.front()});
+    endpoints.insert(endpoints.begin(), {endpoint_at("127.0.0.1:1"), strangers.front()});
     addresses.push_back(ports.back().address.text());
   }
   EXPECT_THAT(thrown_on(2,
@@ -221,7 +224,7 @@ TEST(TcpMesh, AnAddressWhereNobodyListensIsNamedAtTheDeadline) {
   std::vector<TcpListener> listeners(2);
   auto addresses = addresses_of(listeners);
   TcpAddress wrong = TcpAddress::parse(addresses[0]);
-  wrong.endpoints = {*Endpoint::parse("127.0.0.1:1")};
+  wrong.endpoints = {endpoint_at("127.0.0.1:1")};
   addresses[0] = wrong.text();
   EXPECT_THAT(
       [&] { (void)listeners[1].connect(1, addresses, briefly()); },
@@ -360,7 +363,7 @@ HalfBare half_bare() {
   const auto texts = thrown_on(2, [&](int rank) {
     auto links = connect_mesh(ports[static_cast<std::size_t>(rank)], rank, addresses, soon());
     if (rank == 0)
-      made.transport = tcp_transport_over(0, {0, 0}, std::move(links), 20);
+      made.transport = tcp_transport_over(0, {0, 0}, std::move(links), make_bell(), 20);
     else
       made.link = std::move(links[0]);
   });
