@@ -3,12 +3,15 @@
 #include "bench/ranks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>  // program_invocation_short_name
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <thread>
 #include <utility>
+#include <winnow/tcp.hpp>
 
 namespace winnow::bench {
 
@@ -45,6 +48,24 @@ int run_threads(int ranks, const RankMain& body) {
   run(0);
   for (std::thread& thread : threads) thread.join();
   return status;
+}
+
+std::unique_ptr<Transport> connect_over_tcp(Transport& control) {
+  TcpListener listener;
+  const std::string& mine = listener.address();
+  const std::array bytes{static_cast<double>(mine.size())};
+  const auto most = static_cast<std::size_t>(max_over_ranks(control, bytes).front());
+  std::string line = mine, lines(most * static_cast<std::size_t>(control.size()), ' ');
+  line.resize(most, ' ');
+  Workspace workspace;
+  control.all_gather({.workspace = &workspace}, std::as_bytes(std::span(line)),
+                     std::as_writable_bytes(std::span(lines)), Deadline::never());
+  std::vector<std::string> addresses;
+  for (std::size_t begin = 0; begin < lines.size(); begin += most) {
+    addresses.push_back(lines.substr(begin, most));
+    addresses.back().resize(addresses.back().find_last_not_of(' ') + 1);
+  }
+  return listener.connect(control.rank(), addresses, Deadline::after(std::chrono::minutes(2)));
 }
 
 bool under_mpirun() {

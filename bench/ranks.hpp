@@ -35,6 +35,9 @@ int run_threads(int ranks, const RankMain& body);
 /// with the library's algorithm and with fixed ones, and Winnow's ring.
 int run_mpi(const RankMain& body);
 
+/// A TCP transport over the ranks of `control`, which carries their addresses. Collective.
+std::unique_ptr<Transport> connect_over_tcp(Transport& control);
+
 /// Whether an MPI launcher started this process.
 bool under_mpirun();
 

@@ -266,6 +266,8 @@ int run(Rank& rank, const PerfSettings& settings) {
         nccl_transport(*rank.control, Deadline::after(kPatience));
     rank.connect = [communicator] { return communicator; };
   }
+  if (settings.transport == "tcp")
+    rank.connect = [&rank] { return connect_over_tcp(*rank.control); };
   const std::vector<PerfDevice> devices = devices_of(*rank.control, device);
   const bool leads = rank.control->rank() == 0;
   // Reports wrong options before the table begins.

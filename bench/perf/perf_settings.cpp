@@ -59,6 +59,7 @@ WINNOW_ variables hold where no flag says otherwise.
 Examples:
   allreduce_perf -b 64K -e 64M -f 4 --compressor topk:0.01
   mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none -J dense.json
+  mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none --transport tcp
   mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --compressor topk:0.01 --memory device
   mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --schedule gather --memory device --transport nccl
 )";
@@ -96,7 +97,8 @@ std::vector<Named> chosen(const std::vector<Named>& table, const std::string& na
 
 /// The conflict between settings that are valid one by one, or empty.
 std::string contradiction(const PerfSettings& settings, bool under_mpirun) {
-  if (settings.transport != own_transport(under_mpirun) && settings.transport != "nccl") {
+  if (settings.transport != own_transport(under_mpirun) && settings.transport != "nccl" &&
+      settings.transport != "tcp") {
     return "--transport " + settings.transport + " is not how this was started: ranks are " +
            (under_mpirun ? "processes of MPI; leave it out"
                          : "threads; give mpirun -n, or leave it out");
@@ -163,8 +165,8 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
       ->check(CLI::IsMember({"host", "device"}))
       ->capture_default_str();
   app.add_option("--transport", settings.transport,
-                 "of the messages; nccl with --memory device, else as the ranks were started")
-      ->check(CLI::IsMember({"local", "mpi", "nccl"}))
+                 "of the messages: as the ranks were started; tcp; or nccl with --memory device")
+      ->check(CLI::IsMember({"local", "mpi", "nccl", "tcp"}))
       ->capture_default_str();
   app.add_option("--compressor", settings.options.compressor, "as in WINNOW_COMPRESSOR")
       ->capture_default_str();

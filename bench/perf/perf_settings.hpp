@@ -31,7 +31,7 @@ struct PerfSettings {
   std::vector<NamedOp> ops;
   Options options;
   std::string memory = "host";  ///< of buckets; or "device"
-  std::string transport;        ///< "local", "mpi" or "nccl": for the messages of calls
+  std::string transport;        ///< "local", "mpi", "tcp" or "nccl": for the messages of calls
   int graphs = 0;  ///< replays of a CUDA graph of the call instead of each timed call; 0: none
   std::string output_file;  ///< empty: none
   std::vector<std::string> arguments;

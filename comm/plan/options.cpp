@@ -161,7 +161,7 @@ const Key* find_key(std::string_view name, std::string_view& nearest) {
 /// have variables with this prefix too: CMake's WINNOW_ROOT and WINNOW_DIR, and Winnow's own
 /// programs and bindings under the reserved prefixes.
 bool is_misspelt(std::string_view name, std::string_view nearest) {
-  constexpr std::string_view kReserved[] = {"mpi_", "nccl_", "torch_"};
+  constexpr std::string_view kReserved[] = {"mpi_", "nccl_", "tcp_", "torch_"};
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   return std::ranges::none_of(kReserved, begins) &&
          compress::edit_distance(name, nearest) <= std::max<std::size_t>(1, nearest.size() / 4);

@@ -16,7 +16,7 @@ struct TcpPorts;  // not public, hence outside the visibility pragma
 namespace winnow {
 
 // Transports over TCP: ranks are processes (or threads) on Linux hosts that reach each other over
-// IPv4 or IPv6. Host memory; nothing but the kernel's sockets is needed.
+// IPv4 or IPv6; within a machine they use shared memory. Messages lie in host memory.
 //
 // Errors. A rank whose process ends, or whose transport fails or is aborted, is a CommError on all
 // others at once, with its reason; a host that stops answering, after TcpOptions::host_timeout. A

@@ -72,7 +72,7 @@ else
   expect_refusal '{host,device}' --memory disk
   expect_refusal 'give --memory device' --transport nccl
   expect_refusal 'ranks are threads' --transport mpi
-  expect_refusal '{local,mpi,nccl}' --transport tcp
+  expect_refusal '{local,mpi,nccl,tcp}' --transport udp
   CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
   expect_refusal 'sum,prod' -o add
@@ -134,6 +134,13 @@ run -b 80 -e 100 -f 4 -n 1 -w 0 -c 2 -d all -o all --compressor none -J "$folder
   fail "all types end with status $?"
 check_report 80 'int8 uint8 int32 uint32 int64 uint64 half float double bfloat16' \
   'sum prod max min avg' ''
+
+if [[ $memory == host ]]; then
+  transport=tcp
+  run -b 256K -e 256K -f 4 -n 2 -w 1 --transport tcp --compressor topk:0.01 --schedule balanced \
+    -J "$folder/json" || fail "over TCP it ends with status $?"
+  check_report 262144 float sum 262144
+fi
 
 run -b 0 -e 0 -n 1 -c 0 || fail "no elements end with status $?"
 exit $((failures > 0))

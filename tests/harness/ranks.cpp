@@ -37,7 +37,7 @@ class NodeTransport final : public ForwardingTransport {
 std::optional<Job> the_job;
 bool simulated = false;
 bool mixed = false;
-bool tcp = false;
+std::optional<TcpWay> tcp;
 comm::LocalRules rules = comm::LocalRules::loose;
 
 using Transports = std::vector<std::shared_ptr<Transport>>;
@@ -103,8 +103,8 @@ void use_job(const Job& job) {
   the_job = job;
 }
 
-void use_tcp() {
-  tcp = true;
+void use_tcp(TcpWay way) {
+  tcp = way;
 }
 
 void use_simulation() {
@@ -144,7 +144,7 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
   }
   std::vector<Transports> of_rank(static_cast<std::size_t>(ranks));
   for (std::size_t i = 0; i < made; ++i) {
-    auto transports = tcp ? tcp_transports(ranks) : comm::local_transports(ranks, rules);
+    auto transports = tcp ? tcp_transports(ranks, *tcp) : comm::local_transports(ranks, rules);
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank)
       of_rank[rank].push_back(std::move(transports[rank]));
   }

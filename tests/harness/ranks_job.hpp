@@ -6,6 +6,8 @@
 #include <memory>
 #include <winnow/transport.hpp>
 
+#include "tests/harness/tcp_ranks.hpp"
+
 namespace winnow::tests {
 
 /// A job of which this process is a rank.
@@ -18,8 +20,8 @@ struct Job {
 /// Makes run_ranks run over `job` instead of over threads.
 void use_job(const Job& job);
 
-/// Makes run_ranks's threads talk over TCP.
-void use_tcp();
+/// Makes run_ranks's threads talk over the TCP transport.
+void use_tcp(TcpWay way);
 
 /// Makes run_ranks's threads keep NCCL's rules (comm/transport/local/local.hpp).
 void use_strict_threads();

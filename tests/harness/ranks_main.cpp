@@ -1,9 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // main of the rank tests. --transport=threads (the default); =threads:sizes, whose messages keep
-// NCCL's rules of sizes and order; =tcp, threads that talk over TCP; =simulated; under mpirun =mpi,
-// or =mpi:BYTES, whose longer messages travel in pieces of BYTES; under processes.sh
-// =tcp:processes.
+// NCCL's rules of sizes and order; =tcp, threads that talk over the TCP transport, or =tcp:inet,
+// the same without shared memory; =simulated; under mpirun =mpi, or =mpi:BYTES, whose longer
+// messages travel in pieces of BYTES; under processes.sh =tcp:processes.
 // --mixed makes nodes of two ranks with their own transport.
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tests/harness/mpi_job.hpp"
 #include "tests/harness/ranks_job.hpp"
@@ -74,8 +75,12 @@ int main(int argc, char** argv) {
     winnow::tests::use_strict_threads();
     return RUN_ALL_TESTS();
   }
-  if (transport == "tcp") {
-    winnow::tests::use_tcp();
+  using winnow::tests::TcpWay;
+  for (const auto& [name, way] :
+       {std::pair("tcp", TcpWay::shared), std::pair("tcp:sockets", TcpWay::sockets),
+        std::pair("tcp:inet", TcpWay::inet)}) {
+    if (transport != name) continue;
+    winnow::tests::use_tcp(way);
     return RUN_ALL_TESTS();
   }
   if (transport == "tcp:processes") return run_over_tcp();
@@ -93,7 +98,9 @@ int main(int argc, char** argv) {
       return run_over_mpi(argc, argv, bytes);
   }
   std::cerr << "--transport=" << transport
-            << ": must be threads, threads:sizes, tcp, tcp:processes, simulated, mpi, mpi:BYTES or "
+            << ": must be threads, threads:sizes, tcp, tcp:sockets, tcp:inet, tcp:processes, "
+               "simulated, mpi, "
+               "mpi:BYTES or "
                "mpi:threads\n";
   return 2;
 }

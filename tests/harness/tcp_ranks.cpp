@@ -9,6 +9,10 @@
 #include <string>
 #include <thread>
 
+#include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/share.hpp"
+#include "comm/transport/tcp/tcp.hpp"
+
 namespace winnow::tests {
 namespace {
 
@@ -18,20 +22,29 @@ Deadline soon() {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, const TcpOptions& options) {
-  std::vector<TcpListener> listeners;
+std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way) {
+  std::vector<comm::TcpPorts> ports;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    listeners.emplace_back(options);
-    addresses.push_back(listeners.back().address());
+    ports.push_back(comm::open_ports("lo"));
+    comm::TcpAddress& address = ports.back().address;
+    const auto is_unix = [](const comm::Endpoint& at) { return at.family() == AF_UNIX; };
+    if (way == TcpWay::inet) std::erase_if(address.endpoints, is_unix);
+    addresses.push_back(address.text());
   }
-  std::vector<std::unique_ptr<Transport>> made(listeners.size());
-  std::vector<std::exception_ptr> errors(listeners.size());
+  const std::vector<int> nodes(ports.size());
+  std::vector<std::unique_ptr<Transport>> made(ports.size());
+  std::vector<std::exception_ptr> errors(ports.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < made.size(); ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        made[rank] = listeners[rank].connect(static_cast<int>(rank), addresses, soon());
+        const auto number = static_cast<int>(rank);
+        auto links = comm::connect_mesh(ports[rank], number, addresses, soon());
+        comm::Socket bell = comm::make_bell();
+        if (way != TcpWay::sockets) comm::share_memory(links, bell, soon());
+        made[rank] = comm::tcp_transport_over(number, nodes, std::move(links), std::move(bell),
+                                              TcpOptions().host_timeout);
       } catch (const std::exception&) {
         errors[rank] = std::current_exception();
       }

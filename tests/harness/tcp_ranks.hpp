@@ -2,14 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 #include <winnow/tcp.hpp>
 
 namespace winnow::tests {
 
+/// What connects the ranks of one machine.
+enum class TcpWay : std::uint8_t {
+  shared,   ///< as a user gets it: shared memory
+  sockets,  ///< Unix sockets, as where the system has no such memory
+  inet,     ///< TCP, as between machines
+};
+
 /// TCP transports of `ranks` ranks, all in this process; element i is rank i's.
-std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, const TcpOptions& options = {});
+std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way = TcpWay::shared);
 
 /// The TCP job of which this process is a rank, by the environment that processes.sh sets.
 class TcpJob {

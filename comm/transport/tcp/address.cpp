@@ -74,7 +74,8 @@ TcpAddress TcpAddress::parse(std::string_view text) {
   good &= nonce.size() == 2 * address.nonce.size();
   for (std::size_t i = 0; good && i < address.nonce.size(); ++i)
     good = read_hex(nonce.substr(2 * i, 2), address.nonce[i]);
-  good = good && read_hex(cut(rest, ';'), address.machine) && !rest.empty();
+  good = good && read_hex(cut(rest, ';'), address.machine);
+  good = good && !rest.empty() && !rest.ends_with(',');
   while (good && !rest.empty()) {
     const auto endpoint = Endpoint::parse(cut(rest, ','));
     good = endpoint.has_value();
@@ -111,9 +112,9 @@ std::uint64_t TcpAddress::this_machine() {
 std::vector<Endpoint> reachable(const TcpAddress& address, std::uint64_t machine) {
   std::vector<Endpoint> endpoints = address.endpoints;
   if (address.machine == machine)
-    std::ranges::stable_partition(endpoints, &Endpoint::is_loopback);
+    std::ranges::stable_partition(endpoints, &Endpoint::is_local);
   else
-    std::erase_if(endpoints, [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
+    std::erase_if(endpoints, [](const Endpoint& endpoint) { return endpoint.is_local(); });
   return endpoints;
 }
 

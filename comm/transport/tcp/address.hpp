@@ -34,8 +34,8 @@ struct TcpAddress {
   static std::uint64_t this_machine();
 };
 
-/// Where to look for a rank from `machine`, the most likely endpoint first: loopback within a
-/// machine, and never between machines.
+/// Where to look for a rank from `machine`, the most likely endpoint first: within a machine a Unix
+/// socket, then loopback; between machines neither.
 std::vector<Endpoint> reachable(const TcpAddress& address, std::uint64_t machine);
 
 /// Identifies a list of addresses: FNV-1a over the texts.

@@ -8,10 +8,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <winnow/error.hpp>
@@ -22,6 +24,8 @@ namespace {
 bool set_option(const Socket& socket, int level, int name, int value) {
   return ::setsockopt(socket.get(), level, name, &value, sizeof value) == 0;
 }
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 socklen_t bytes_of_address(sa_family_t family) {
   return family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -51,6 +55,16 @@ Endpoint::Endpoint(const sockaddr* address, socklen_t bytes) : bytes_(bytes) {
 }
 
 std::optional<Endpoint> Endpoint::parse(std::string_view text) {
+  if (text.starts_with('@')) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const bool is_name = text.size() > 1 && text.size() <= sizeof address.sun_path &&
+                         text.find_first_not_of(kHexDigits, 1) == std::string_view::npos;
+    if (!is_name) return {};
+    text.substr(1).copy(&address.sun_path[1], text.size() - 1);  // behind the 0 of such names
+    return Endpoint(reinterpret_cast<const sockaddr*>(&address),
+                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size()));
+  }
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return {};
   std::uint16_t port = 0;
@@ -82,18 +96,28 @@ Endpoint Endpoint::of(const Socket& socket) {
 }
 
 std::string Endpoint::text() const {
+  if (family() == AF_UNIX) {
+    const auto& name = reinterpret_cast<const sockaddr_un&>(storage_).sun_path;
+    std::string text(name, bytes_ - offsetof(sockaddr_un, sun_path));
+    text.front() = '@';
+    return text;
+  }
   std::array<char, INET6_ADDRSTRLEN> host{};
   if (family() == AF_INET6) {
     const auto& address = reinterpret_cast<const sockaddr_in6&>(storage_);
     ::inet_ntop(AF_INET6, &address.sin6_addr, host.data(), host.size());
-    return "[" + std::string(host.data()) + "]:" + std::to_string(ntohs(address.sin6_port));
+    return std::string(1, '[')
+        .append(host.data())
+        .append("]:")
+        .append(std::to_string(ntohs(address.sin6_port)));
   }
   const auto& address = reinterpret_cast<const sockaddr_in&>(storage_);
   ::inet_ntop(AF_INET, &address.sin_addr, host.data(), host.size());
-  return host.data() + (":" + std::to_string(ntohs(address.sin_port)));
+  return std::string(host.data()).append(1, ':').append(std::to_string(ntohs(address.sin_port)));
 }
 
-bool Endpoint::is_loopback() const {
+bool Endpoint::is_local() const {
+  if (family() == AF_UNIX) return true;
   if (family() == AF_INET6)
     return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr);
   const auto& address = reinterpret_cast<const sockaddr_in&>(storage_);
@@ -118,8 +142,10 @@ std::vector<Endpoint> local_endpoints(std::string_view interfaces) {
       continue;
     found.emplace_back(entry->ifa_addr, bytes_of_address(family));
   }
-  WINNOW_EXPECTS(!found.empty(), "no network interface '" + std::string(interfaces) +
-                                     "' with an address is up; there are " + names);
+  const sockaddr unnamed{.sa_family = AF_UNIX, .sa_data = {}};
+  found.insert(found.begin(), Endpoint(&unnamed, sizeof unnamed.sa_family));  // bind() names it
+  WINNOW_EXPECTS(found.size() > 1, "no network interface '" + std::string(interfaces) +
+                                       "' with an address is up; there are " + names);
   return found;
 }
 

@@ -13,18 +13,20 @@
 
 namespace winnow::comm {
 
-/// An IPv4 or IPv6 address and port, in numbers.
+/// An IPv4 or IPv6 address and port, in numbers; or a Unix socket's name that is in no file system
+/// and means something in one network namespace alone.
 class Endpoint {
  public:
   Endpoint() = default;
   Endpoint(const sockaddr* address, socklen_t bytes);
-  /// Reads "10.0.0.1:4000" or "[fd00::1]:4000".
+  /// Reads "10.0.0.1:4000", "[fd00::1]:4000" or "@0001f".
   static std::optional<Endpoint> parse(std::string_view text);
   /// The endpoint that a socket is bound to.
   static Endpoint of(const Socket& socket);
 
   std::string text() const;
-  bool is_loopback() const;
+  /// Whether it means nothing on another machine.
+  bool is_local() const;
   int family() const { return storage_.ss_family; }
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t bytes() const { return bytes_; }
@@ -35,9 +37,9 @@ class Endpoint {
   socklen_t bytes_ = 0;
 };
 
-/// An endpoint of every address of the interfaces with these names (comma-separated; none: of all
-/// that are up), with port 0. Leaves out addresses that hold on one link only (fe80::). Throws
-/// UsageError if there is no such interface.
+/// A Unix socket's endpoint without a name yet; and, with port 0, every address of the interfaces
+/// with these names (comma-separated; none: of all that are up). Leaves out addresses that hold on
+/// one link only (fe80::). Throws UsageError if there is no such interface.
 std::vector<Endpoint> local_endpoints(std::string_view interfaces);
 
 /// The endpoints of a host's name or number; throws CommError with the resolver's text.

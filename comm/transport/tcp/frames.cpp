@@ -71,7 +71,13 @@ std::uint64_t FrameReader::read(const Socket& socket, std::span<std::byte> direc
   const std::span<std::byte> stage = std::span(stage_).subspan(end_);
   const std::array<iovec, 2> pieces{iovec{direct.data(), direct.size()},
                                     iovec{stage.data(), stage.size()}};
-  const ::ssize_t got = ::readv(socket.get(), pieces.data(), static_cast<int>(pieces.size()));
+  const ::ssize_t got = ring_ != nullptr
+                            ? static_cast<::ssize_t>(ring_->read(pieces))
+                            : ::readv(socket.get(), pieces.data(), static_cast<int>(pieces.size()));
+  if (got == 0 && ring_ != nullptr) {
+    awake_ = false;
+    return 0;
+  }
   if (got <= 0) {
     if (got < 0 && errno == EINTR) return 0;
     awake_ = false;

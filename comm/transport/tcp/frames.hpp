@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "comm/transport/tcp/shared_ring.hpp"
 #include "comm/transport/tcp/socket.hpp"
 
 namespace winnow::comm {
@@ -29,6 +30,8 @@ class FrameWriter {
   bool has_room() const { return count_ + 2 <= pieces_.size(); }
   bool empty() const { return count_ == 0; }
   void add(std::span<const std::byte> piece);
+  /// Writes what was added into a ring, as far as it fits. Returns the bytes written.
+  std::uint64_t send(SharedRing& ring) { return ring.write({pieces_.data(), count_}); }
   /// Sends what was added, as far as the socket takes it now. Returns the bytes sent. is_full() and
   /// error() then say why they are fewer, if they are.
   std::uint64_t send(const Socket& socket);
@@ -43,10 +46,12 @@ class FrameWriter {
   int error_ = 0;
 };
 
-/// Reads messages from a socket that does not block. A long message goes straight to the caller's
-/// buffer; the first bytes of what follows it come with the same system call and wait in here.
+/// Reads messages from a socket that does not block, or from a ring if it is given one. A long
+/// message goes straight to the caller's buffer; the first bytes of what follows it come with the
+/// same system call and wait in here.
 class FrameReader {
  public:
+  void use(SharedRing* ring) { ring_ = ring; }
   /// Reads until the next message's size is known: open() then says so.
   void read_header(const Socket& socket);
   bool is_open() const { return open_; }
@@ -71,6 +76,7 @@ class FrameReader {
   std::span<std::byte> staged() { return std::span(stage_).subspan(begin_, end_ - begin_); }
   std::uint64_t read(const Socket& socket, std::span<std::byte> direct);
 
+  SharedRing* ring_ = nullptr;
   std::array<std::byte, 4096> stage_;
   std::size_t begin_ = 0, end_ = 0;  // bytes that wait in stage_
   std::uint64_t message_bytes_ = 0, arrived_ = 0;

@@ -8,6 +8,7 @@
 #include <winnow/tcp.hpp>
 
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 
 namespace winnow {
@@ -40,6 +41,8 @@ std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::s
   WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
   const auto ports = std::exchange(ports_, nullptr);
   std::vector<comm::TcpLink> links = comm::connect_mesh(*ports, rank, addresses, deadline);
+  comm::Socket bell = comm::make_bell();
+  comm::share_memory(links, bell, deadline);
   std::vector<std::uint64_t> machines;
   std::vector<int> nodes;
   for (const std::string& text : addresses) {
@@ -47,7 +50,8 @@ std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::s
     const auto first = std::ranges::find(machines, machines.back());
     nodes.push_back(static_cast<int>(first - machines.begin()));
   }
-  return comm::tcp_transport_over(rank, nodes, std::move(links), options_.host_timeout);
+  return comm::tcp_transport_over(rank, nodes, std::move(links), std::move(bell),
+                                  options_.host_timeout);
 }
 
 }  // namespace winnow

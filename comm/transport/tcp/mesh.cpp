@@ -123,7 +123,6 @@ class Mesh {
   std::list<Outgoing> outgoing_;
   std::list<Attempt> incoming_;
   std::vector<pollfd> polled_;
-  bool learned_ = false;  // of a failure from another rank, who tells everyone
 };
 
 std::vector<TcpLink> Mesh::run(Deadline deadline) {
@@ -185,7 +184,6 @@ void Mesh::expect_alive() {
 }
 
 void Mesh::fail_for(int peer, std::string_view why) {
-  learned_ = true;
   throw CommError("rank " + std::to_string(peer) + ": " + std::string(why));
 }
 
@@ -337,9 +335,9 @@ std::string Mesh::missing() const {
   return text;
 }
 
-// Over the control connection of those that have one, else over a connection for this alone.
+// Over the control connection of those that have one, else over a connection for this alone. A rank
+// also passes on what it was told: who began may have another list and not know everyone.
 void Mesh::tell_all(std::string_view why) noexcept {
-  if (learned_) return;
   try {
     std::list<Outgoing> partings;
     for (int peer = 0; peer < size_; ++peer) {

@@ -8,6 +8,7 @@
 #include <winnow/transport.hpp>
 
 #include "comm/transport/tcp/address.hpp"
+#include "comm/transport/tcp/shared_ring.hpp"
 
 namespace winnow::comm {
 
@@ -24,6 +25,7 @@ TcpPorts open_ports(std::string_view interfaces);
 /// overtakes messages and each peer's death is seen whether or not a message is expected.
 struct TcpLink {
   Socket data, control;
+  SharedRing in, out;  ///< if open, messages go through these instead of `data`
 };
 
 /// Connects this rank with all others; element i of the result is rank i's link, its own closed.

@@ -32,10 +32,10 @@
 namespace winnow::comm {
 namespace {
 
-// Messages between two ranks form a lane in each direction, linked through Message::next; `current`
-// is its first message that is not complete. A send is complete when the kernel has taken its last
-// byte, a receipt when its last byte lies in the caller's buffer. Nothing is read from a peer for
-// which no receipt is started: TCP then holds its sender up.
+// Messages between two ranks form a lane in each direction, linked through TcpMessage::next;
+// `current` is its first message that is not complete. A send is complete when the kernel has taken
+// its last byte, a receipt when its last byte lies in the caller's buffer. Nothing is read from a
+// peer for which no receipt is started: TCP then holds its sender up.
 //
 // epoll reports a socket once when it becomes readable or writable (EPOLLET), so the set of sockets
 // never changes, and a flag of each says what it was last.
@@ -48,7 +48,7 @@ constexpr int kShortly = 5;                             // milliseconds
 constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};  // among epoll's events
 constexpr int kNever = -1;                              // of epoll's timeouts
 
-struct Message {
+struct TcpMessage {
   std::byte* data;               // only read if is_send
   std::uint64_t bytes;           // to send, or the size of the receive buffer
   std::uint64_t* message_bytes;  // where to store the received size, or null
@@ -61,14 +61,15 @@ struct Message {
   bool complete = false;
 };
 
-struct Lane {
+struct TcpLane {
   std::uint64_t current = kNone;
   std::uint64_t last = kNone;  // valid only if there is a current one
 };
 
-struct Peer {
+struct TcpPeer {
   Socket data;
-  Lane sends, receipts;
+  SharedRing in, out;  // if open, instead of `data`
+  TcpLane sends, receipts;
   FrameReader reader;
   std::uint64_t sent = 0;  // bytes of the current send, its header included
   bool writable = true;
@@ -76,7 +77,7 @@ struct Peer {
 };
 
 /// One start.
-struct Started {
+struct TcpStart {
   std::uint64_t end;  // number of the message after its last
 };
 
@@ -107,7 +108,7 @@ int timeout_of(Deadline deadline) {
 
 class TcpTransport final : public Transport, public GrowingMessages {
  public:
-  TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links,
+  TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links, Socket bell,
                double host_timeout);
   ~TcpTransport() override;
 
@@ -133,14 +134,20 @@ class TcpTransport final : public Transport, public GrowingMessages {
   void abort(std::string_view reason) noexcept override;
 
  private:
-  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  void enqueue(const Message& message);
+  TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  void enqueue(const TcpMessage& message);
   void watch(const Socket& socket, std::uint64_t name, std::uint32_t events);
   void link(std::uint64_t number);
+  void move(int rank) {
+    move_sends(rank);
+    move_receipts(rank);
+  }
+  void move_what_has_no_event();
+  bool set_sleeping_at_rings(bool sleeps);
   void move_sends(int to);
   bool try_sends(int to);
-  void gather(const Peer& to, FrameWriter& writer) const;
-  void advance_sends(Peer& to, std::uint64_t sent);
+  void gather(const TcpPeer& to, FrameWriter& writer) const;
+  void advance_sends(TcpPeer& to, std::uint64_t sent);
   void move_receipts(int from);
   void take_events(int timeout);
   bool retire(std::uint64_t ticket);
@@ -155,13 +162,15 @@ class TcpTransport final : public Transport, public GrowingMessages {
 
   kernels::OwnProcess process_;
   int rank_, node_;
-  std::vector<Peer> peers_;  // by rank; this rank's own is unused
+  std::vector<TcpPeer> peers_;  // by rank; this rank's own is unused
   TcpNotices notices_;
-  Socket epoll_, doorbell_;
+  Socket epoll_;
+  Socket doorbell_;              // rung by other threads' aborts and at rings
+  std::vector<int> ring_peers_;  // those with rings
   std::array<epoll_event, 64> events_{};
 
-  TicketQueue<Started> starts_;
-  Fifo<Message> messages_;      // of all lanes, in the order enqueued; retire pops from the front
+  TicketQueue<TcpStart> starts_;
+  Fifo<TcpMessage> messages_;   // of all lanes, in the order enqueued; retire pops from the front
   std::uint64_t linked_ = 0;    // number of the first message in no lane
   std::vector<int> unwritten_;  // peers that are `unwritten`
 
@@ -185,21 +194,30 @@ std::vector<Socket> take_controls(std::vector<TcpLink>& links) {
 }
 
 TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links,
-                           double host_timeout)
+                           Socket bell, double host_timeout)
     : rank_(rank),
       node_(nodes[static_cast<std::size_t>(rank)]),
       peers_(links.size()),
       notices_(take_controls(links)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!epoll_.is_open() || !doorbell_.is_open()) fail_system("epoll_create1 or eventfd", errno);
+      doorbell_(std::move(bell)) {
+  if (!epoll_.is_open()) fail_system("epoll_create1", errno);
   watch(doorbell_, kDoorbell, EPOLLIN);
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
     const auto name = 2 * static_cast<std::uint64_t>(other);
-    peer(other).data = std::move(links[static_cast<std::size_t>(other)].data);
-    watch_host(notices_.control(other), host_timeout);
-    set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
+    TcpLink& link = links[static_cast<std::size_t>(other)];
+    peer(other).data = std::move(link.data);
+    if (link.in.is_open()) {
+      peer(other).in = std::move(link.in);
+      peer(other).out = std::move(link.out);
+      peer(other).reader.use(&peer(other).in);
+      ring_peers_.push_back(other);
+    }
+    if (Endpoint::of(notices_.control(other)).family() != AF_UNIX)
+      watch_host(notices_.control(other), host_timeout);
+    if (Endpoint::of(peer(other).data).family() != AF_UNIX)
+      set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
     watch(peer(other).data, name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     watch(notices_.control(other), name + 1, EPOLLIN | EPOLLRDHUP | EPOLLET);
   }
@@ -211,12 +229,13 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
 TcpTransport::~TcpTransport() {
   if (process_.left()) return;
   notices_.tell(NoteKind::leave, "");
+  std::array<std::byte, 4096> rest;
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
     for (const Socket* const socket :
          std::array{&std::as_const(peer(other).data), &notices_.control(other)}) {
       ::shutdown(socket->get(), SHUT_WR);
-      while (::recv(socket->get(), nullptr, INT_MAX, MSG_DONTWAIT | MSG_TRUNC) > 0) {
+      while (::recv(socket->get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
       }
     }
   }
@@ -252,7 +271,7 @@ void TcpTransport::recv_growing(std::span<std::byte> buffer, int peer, std::uint
            .arrived = arrived});
 }
 
-void TcpTransport::enqueue(const Message& message) {
+void TcpTransport::enqueue(const TcpMessage& message) {
   expect_peer(message.peer, rank_, size());
   expect_usable();
   messages_.push(message);
@@ -274,9 +293,9 @@ Ticket TcpTransport::start(const Exec& exec) {
 
 /// Appends a message to its lane.
 void TcpTransport::link(std::uint64_t number) {
-  const Message& message = messages_[number];
-  Peer& other = peer(message.peer);
-  Lane& lane = message.is_send ? other.sends : other.receipts;
+  const TcpMessage& message = messages_[number];
+  TcpPeer& other = peer(message.peer);
+  TcpLane& lane = message.is_send ? other.sends : other.receipts;
   if (lane.current == kNone)
     lane.current = number;
   else
@@ -290,24 +309,32 @@ void TcpTransport::move_sends(int to) {
 
 /// Sends what the kernel takes. False if more of a message must be written first.
 bool TcpTransport::try_sends(int to) {
-  Peer& other = peer(to);
+  TcpPeer& other = peer(to);
+  if (other.out.is_open()) other.writable = other.out.can_write();
   while (other.sends.current != kNone && other.writable) {
     FrameWriter writer;
     gather(other, writer);
     if (writer.empty()) return false;
+    if (other.out.is_open()) {
+      advance_sends(other, writer.send(other.out));
+      other.writable = other.out.can_write();
+      continue;
+    }
     const std::uint64_t sent = writer.send(other.data);
     if (writer.error() != 0) lose_link(to, errno_text(writer.error()));
     other.writable = writer.error() == 0 && !writer.is_full();
     advance_sends(other, sent);
   }
+  if (other.out.is_open() && other.sends.current != kNone && notices_.has_left(to))
+    lose_link(to, "");
   return true;
 }
 
 /// Adds what is left of a peer's sends and is written.
-void TcpTransport::gather(const Peer& to, FrameWriter& writer) const {
+void TcpTransport::gather(const TcpPeer& to, FrameWriter& writer) const {
   std::uint64_t sent = to.sent;
   for (std::uint64_t n = to.sends.current; n != kNone && writer.has_room(); n = messages_[n].next) {
-    const Message& message = messages_[n];
+    const TcpMessage& message = messages_[n];
     constexpr std::uint64_t kHeader = sizeof(FrameHeader);
     const std::uint64_t ready = message.written == nullptr ? message.bytes : *message.written;
     const std::uint64_t begin = sent > kHeader ? sent - kHeader : 0;
@@ -318,10 +345,10 @@ void TcpTransport::gather(const Peer& to, FrameWriter& writer) const {
   }
 }
 
-void TcpTransport::advance_sends(Peer& to, std::uint64_t sent) {
+void TcpTransport::advance_sends(TcpPeer& to, std::uint64_t sent) {
   to.sent += sent;
   while (to.sends.current != kNone) {
-    Message& message = messages_[to.sends.current];
+    TcpMessage& message = messages_[to.sends.current];
     const std::uint64_t frame = sizeof(FrameHeader) + message.bytes;
     if (to.sent < frame) return;
     to.sent -= frame;
@@ -331,10 +358,12 @@ void TcpTransport::advance_sends(Peer& to, std::uint64_t sent) {
 }
 
 void TcpTransport::move_receipts(int from) {
-  Peer& other = peer(from);
+  TcpPeer& other = peer(from);
   FrameReader& reader = other.reader;
+  const bool left = other.in.is_open() && notices_.has_left(from);  // and wrote before
+  if (other.in.is_open() && other.in.can_read()) reader.wake(false);
   while (other.receipts.current != kNone && reader.is_awake()) {
-    Message& message = messages_[other.receipts.current];
+    TcpMessage& message = messages_[other.receipts.current];
     if (!reader.is_open()) reader.read_header(other.data);
     if (!reader.is_open()) break;
     if (reader.message_bytes() > message.bytes) {
@@ -349,16 +378,41 @@ void TcpTransport::move_receipts(int from) {
     if (message.message_bytes != nullptr) *message.message_bytes = reader.message_bytes();
     other.receipts.current = message.next;
   }
-  if (other.receipts.current != kNone && !reader.problem().empty())
+  if (other.in.is_open()) other.in.release_writer();
+  if (other.receipts.current == kNone) return;
+  if (!reader.problem().empty() || (left && !other.in.can_read()))
     lose_link(from, reader.problem());
 }
 
-// Moves what can move, after up to `timeout` milliseconds if nothing can.
-void TcpTransport::take_events(int timeout) {
+/// What is written meanwhile of growing messages, and rings.
+void TcpTransport::move_what_has_no_event() {
   std::erase_if(unwritten_, [this](int to) {
     peer(to).unwritten = !try_sends(to);
     return !peer(to).unwritten;
   });
+  for (const int other : ring_peers_) move(other);
+}
+
+/// Tells the other ends of rings whether to ring. False if something can move: do not sleep then.
+bool TcpTransport::set_sleeping_at_rings(bool sleeps) {
+  bool may_sleep = true;
+  for (const int rank : ring_peers_) {
+    TcpPeer& other = peer(rank);
+    if (other.receipts.current != kNone) {
+      other.in.set_reader_sleeps(sleeps);
+      may_sleep &= !other.in.can_read();
+    }
+    if (other.sends.current != kNone && !other.unwritten) {
+      other.out.set_writer_sleeps(sleeps);
+      may_sleep &= !other.out.can_write();
+    }
+  }
+  return may_sleep;
+}
+
+// Moves what can move, after up to `timeout` milliseconds if nothing can.
+void TcpTransport::take_events(int timeout) {
+  if (timeout != 0 && !set_sleeping_at_rings(true)) timeout = 0;
   const int count =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
   if (count < 0 && errno != EINTR) doom("epoll_wait: " + errno_text(errno));
@@ -372,19 +426,23 @@ void TcpTransport::take_events(int timeout) {
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
       doom(notices_.listen(from));
+      if (peer(from).in.is_open()) move(from);
       continue;
     }
     const bool ending = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     if (ending || (events & EPOLLIN) != 0) peer(from).reader.wake(ending);
     if (ending || (events & EPOLLOUT) != 0) peer(from).writable = true;
-    move_sends(from);
-    move_receipts(from);
+    move(from);
+  }
+  if (timeout != 0) {
+    set_sleeping_at_rings(false);
+    move_what_has_no_event();
   }
 }
 
 /// Drops completed messages of starts up to `ticket`; returns whether all of them were complete.
 bool TcpTransport::retire(std::uint64_t ticket) {
-  return starts_.retire(ticket, [this](const Started& start) {
+  return starts_.retire(ticket, [this](const TcpStart& start) {
     for (; messages_.begin() != start.end; messages_.pop())
       if (!messages_.front().complete) return false;
     return true;
@@ -396,13 +454,15 @@ bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   expect_usable();
   starts_.expect_started(ticket);
   if (retire(ticket.number)) return true;
+  move_what_has_no_event();
+  if (retire(ticket.number)) return true;  // else it would sleep with nothing to wait for
   take_events(lost_link_.rank < 0 || timeout == 0 ? timeout : kShortly);
   if (retire(ticket.number)) return true;
   expect_usable();
   if (lost_link_.rank >= 0) find_out_about_lost_link();
   if (!doom_.empty()) fail(doom_);
   if (deadline.passed()) {
-    const Message& first = messages_.front();
+    const TcpMessage& first = messages_.front();
     fail("the deadline passed while it waited for a message " +
          std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
   }
@@ -417,6 +477,7 @@ void TcpTransport::wait(Ticket ticket, Deadline deadline) {
 
 void TcpTransport::progress() {
   if (failure_.failed()) return;
+  move_what_has_no_event();
   take_events(0);
   if (!doom_.empty()) fail(doom_);
 }
@@ -463,8 +524,16 @@ void TcpTransport::find_out_about_lost_link() {
 }  // namespace
 
 std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
-                                              std::vector<TcpLink> links, double host_timeout) {
-  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), host_timeout);
+                                              std::vector<TcpLink> links, Socket bell,
+                                              double host_timeout) {
+  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), std::move(bell),
+                                        host_timeout);
+}
+
+Socket make_bell() {
+  Socket bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell.is_open()) fail_system("eventfd", errno);
+  return bell;
 }
 
 }  // namespace winnow::comm
