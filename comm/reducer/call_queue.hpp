@@ -23,9 +23,9 @@ namespace winnow::comm {
 
 /// Calls in flight. They run one after another in the order issued, so all ranks run them in the
 /// same order, whichever is waited for first. The queue's own thread runs them (it starts with the
-/// first call), or the thread that waits. Allocates nothing once grown. With a thread of its own, any
-/// threads may use it at once; otherwise one at a time. In a child of a fork everything but close
-/// throws UsageError.
+/// first call), or the thread that waits. Allocates nothing once grown. With a thread of its own,
+/// any threads may use it at once; otherwise one at a time. In a child of a fork everything but
+/// close throws UsageError.
 class CallQueue {
  public:
   /// Runs a call and sets the mark behind its work if that is on a device.

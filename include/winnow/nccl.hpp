@@ -26,10 +26,11 @@ struct NcclMeeting {
   int node = 0;  ///< as Transport::node()
 };
 
-// Transports between GPUs, over NCCL 2.18 or newer: the libnccl.so.2 that the process has loaded, or
-// else the one that the dynamic linker finds at the first call. A rank is a process or a thread, on the device
-// that is current when its transport is made; no two ranks share a GPU. UsageError if Winnow was
-// built without NCCL, or if it cannot be loaded or is older; CudaError if there is no GPU.
+// Transports between GPUs, over NCCL 2.18 or newer: the libnccl.so.2 that the process has loaded,
+// or else the one that the dynamic linker finds at the first call. A rank is a process or a thread,
+// on the device that is current when its transport is made; no two ranks share a GPU. UsageError if
+// Winnow was built without NCCL, or if it cannot be loaded or is older; CudaError if there is no
+// GPU.
 //
 // Memory. Buffers must be on that device, or managed; anything else is a UsageError. start() and
 // the collectives need Exec{Place::cuda, stream} with a non-null stream, and run after what is
