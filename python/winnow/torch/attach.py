@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One line for a user: attach to a DistributedDataParallel, or to all that will be made."""
 import functools
+import warnings
 import weakref
 from typing import Any, Union
 
@@ -24,6 +25,9 @@ def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **option
         raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
     if ddp in _states:
         raise UsageError("Winnow is attached to this model already")
+    if ddp.find_unused_parameters:
+        warnings.warn("find_unused_parameters: what a parameter's residuals send in a step in which "
+                      "no rank uses it is lost", stacklevel=2)
     state = State(compressor, group=ddp.process_group, **options)
     state.name_parameters(ddp.module.named_parameters())
     ddp.register_comm_hook(state, hook)
