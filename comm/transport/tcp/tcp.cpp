@@ -42,7 +42,7 @@ namespace {
 
 constexpr int kMostUnsent = 1 << 20;  // bytes that the kernel keeps for a peer beyond its window
 constexpr unsigned kPollsBeforeSleep = 50;
-constexpr std::chrono::milliseconds kPatience{200};  // for a peer to say why its connection ended
+constexpr std::chrono::milliseconds kLastWords{200};  // for a peer to say why its connection ended
 constexpr std::uint64_t kNone = ~std::uint64_t{0};
 constexpr int kShortly = 5;                             // milliseconds
 constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};  // among epoll's events
@@ -509,7 +509,7 @@ void TcpTransport::fail(const std::string& why) {
 
 void TcpTransport::lose_link(int rank, const std::string& problem) {
   if (lost_link_.rank < 0)
-    lost_link_ = {.rank = rank, .problem = problem, .patience = Deadline::after(kPatience)};
+    lost_link_ = {.rank = rank, .problem = problem, .patience = Deadline::after(kLastWords)};
 }
 
 // The other connection says why, perhaps a little later.
