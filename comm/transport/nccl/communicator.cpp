@@ -277,6 +277,7 @@ void NcclCommunicator::settle(Deadline deadline) const {
 }
 
 void NcclCommunicator::abort(std::string why) noexcept {
+  if (process_.left()) return;
   const std::lock_guard lock(mutex_);
   if (failure_.failed()) return;
   failure_.keep(std::move(why));

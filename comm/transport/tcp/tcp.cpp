@@ -27,7 +27,6 @@
 #include "comm/transport/tcp/frames.hpp"
 #include "comm/transport/tcp/notices.hpp"
 #include "comm/transport/ticket_queue.hpp"
-#include "kernels/exec/own_process.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -160,7 +159,6 @@ class TcpTransport final : public Transport, public GrowingMessages {
   }
   [[noreturn]] void fail(const std::string& why);
 
-  kernels::OwnProcess process_;
   int rank_, node_;
   std::vector<TcpPeer> peers_;  // by rank; this rank's own is unused
   TcpNotices notices_;
@@ -227,7 +225,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
 // What was sent still arrives: the kernel sends it, unless something unread lies here when the
 // connection is closed.
 TcpTransport::~TcpTransport() {
-  if (process_.left()) return;
+  if (failure_.forked()) return;
   notices_.tell(NoteKind::leave, "");
   std::array<std::byte, 4096> rest;
   for (int other = 0; other < size(); ++other) {
@@ -476,13 +474,14 @@ void TcpTransport::wait(Ticket ticket, Deadline deadline) {
 }
 
 void TcpTransport::progress() {
-  if (failure_.failed()) return;
+  if (failure_.failed() || failure_.forked()) return;
   move_what_has_no_event();
   take_events(0);
   if (!doom_.empty()) fail(doom_);
 }
 
 void TcpTransport::abort(std::string_view reason) noexcept {
+  if (failure_.forked()) return;  // the connections are the parent's
   {
     const std::lock_guard lock(abort_mutex_);
     if (!aborted_.load(std::memory_order_relaxed)) abort_why_ = abort_text(reason);

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 #include <winnow/allreducer.hpp>
 
@@ -54,6 +56,15 @@ std::vector<float> run_steps(AllReducer& reducer, int begin, int end) {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// Runs `body` on so many threads, also under mpirun.
+void on_threads(int ranks, const RankBody& body) {
+  std::vector<std::thread> threads;
+  for (auto& transport : local_transports(ranks)) {
+    threads.emplace_back([&body, mine = std::shared_ptr(std::move(transport))] { body(mine); });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 struct Case {
@@ -105,7 +116,7 @@ Job run_job(int ranks, const std::vector<Bytes>& from, ReduceOp op, double& appl
   Job job;
   job.states.resize(static_cast<std::size_t>(ranks));
   std::mutex mutex;
-  run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+  on_threads(ranks, [&](const std::shared_ptr<Transport>& transport) {
     AllReducer reducer(transport, options);
     std::vector<std::span<const std::byte>> all(from.begin(), from.end());
     if (!all.empty()) reducer.load(all);
@@ -155,7 +166,7 @@ TEST(State, RefusesWhatIsNotWhole) {
   const Job two = run_job(2, {}, ReduceOp::sum, applied);
   const Job three = run_job(3, {}, ReduceOp::sum, applied);
   const Job later = run_job(2, two.states, ReduceOp::sum, applied);
-  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+  on_threads(2, [&](const std::shared_ptr<Transport>& transport) {
     AllReducer reducer(transport, options_of("topk:0.01", "gather"));
     const auto refused = [&](const std::vector<Bytes>& states, const char* why) {
       const std::vector<std::span<const std::byte>> all(states.begin(), states.end());

@@ -258,7 +258,7 @@ TEST(TcpProcesses, AForkNeitherUsesNorEndsConnections) {
         std::byte word{};
         transport.send({&word, 1}, 1 - transport.rank());
         transport.wait(transport.start({}), briefly());
-      } catch (const CommError&) {
+      } catch (const UsageError&) {
         refused = true;
       }
       transport.abort("by a child");
