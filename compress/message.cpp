@@ -106,8 +106,8 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
 }
 
 kernels::RandomKey Codings::drawing_key(const Header& header) const {
-  constexpr std::uint64_t kRandomK = 0x6b6d6f646e6172;  // "randomk"
-  return {.seed = kRandomK + seed, .call = header.call, .stage = header.part};
+  constexpr std::uint64_t kDrawing = 0x6b6d6f646e6172;  // "randomk"
+  return {.seed = kDrawing + seed, .call = header.call, .stage = header.part};
 }
 
 Header complete(Header header, const Codings& codings) {

@@ -11,7 +11,7 @@ namespace winnow::kernels {
 /// How many forks lie between the process that loaded this library and this one: a load is cheaper
 /// than a system call in each wait.
 inline std::atomic<unsigned> forks{0};
-inline const int watches_forks =
+inline const int kWatchesForks =
     ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
 /// The process in which an object was made. A child of a fork holds a copy of the object without
