@@ -163,6 +163,26 @@ int winnow_reducer_residual(winnow_reducer* reducer, std::uint64_t id, const flo
   });
 }
 
+int winnow_reducer_look_ahead(const winnow_reducer* reducer, std::uint64_t id, const float* weights,
+                              float* ahead, std::uint64_t count, float share) {
+  return guarded([&] {
+    const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    if (count > 0) {
+      expect_given(weights, "weights");
+      expect_given(ahead, "ahead");
+    }
+    given.look_ahead(id, {weights, count}, {ahead, count}, share);
+  });
+}
+
+int winnow_reducer_look_ahead_share(const winnow_reducer* reducer, float momentum, int op,
+                                    float* share) {
+  return guarded([&] {
+    const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    expect_given(share, "share") = given.look_ahead_share(momentum, op_of(op));
+  });
+}
+
 int winnow_reducer_save(winnow_reducer* reducer, winnow_state** state) {
   return guarded([&] {
     expect_given(state, "state") =

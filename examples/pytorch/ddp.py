@@ -8,6 +8,7 @@ prints the held-out loss and how many bytes it has saved. `--compressor none` is
 compare with, `--compressor torch` PyTorch's own allreduce.
 """
 import argparse
+import contextlib
 import hashlib
 import pathlib
 import time
@@ -43,6 +44,8 @@ def main():
     parser.add_argument("--batch", type=int, default=64, help="windows a rank and step")
     parser.add_argument("--width", type=int, default=512, help="hidden units")
     parser.add_argument("--rate", type=float, default=0.05, help="default: %(default)s")
+    parser.add_argument("--no-look-ahead", action="store_true",
+                        help="take gradients at the weights as they are")
     parser.add_argument("--text", type=pathlib.Path, default=TEXT, help="a file")
     arguments = parser.parse_args()
 
@@ -58,11 +61,13 @@ def main():
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 + rank)  # each rank draws its own windows
     optimizer = torch.optim.SGD(ddp.parameters(), lr=arguments.rate, momentum=0.9)
+    looks = arguments.compressor not in ("none", "torch") and not arguments.no_look_ahead
     begin = time.perf_counter()
     for _ in range(arguments.steps):
         inputs, targets = sample(training, generator, arguments.batch)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(ddp(inputs), targets).backward()
+        with winnow.torch.look_ahead(ddp, optimizer) if looks else contextlib.nullcontext():
+            nn.functional.cross_entropy(ddp(inputs), targets).backward()
         optimizer.step()
     seconds = time.perf_counter() - begin
 

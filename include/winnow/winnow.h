@@ -219,6 +219,16 @@ int winnow_reducer_synchronize(winnow_reducer* reducer);
 int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** residual,
                             uint64_t* count);
 
+/* Look-ahead (AllReducer::look_ahead): ahead = weights - share * residual, `count` elements each in
+   the memory of the buckets; a copy where there is no residual. Not allowed while calls are in
+   flight. */
+int winnow_reducer_look_ahead(const winnow_reducer* reducer, uint64_t id, const float* weights,
+                              float* ahead, uint64_t count, float share);
+/* The share for an optimizer with this momentum; to be multiplied by its learning rate. `op`: of
+   winnow_reduce_op. */
+int winnow_reducer_look_ahead_share(const winnow_reducer* reducer, float momentum, int op,
+                                    float* share);
+
 /* ---- State ---- */
 
 /* What a rank carries from step to step, as bytes, for a checkpoint. */

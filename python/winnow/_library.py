@@ -8,7 +8,8 @@ exchange messages.
 import ctypes
 import ctypes.util
 import os
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32,
+                    c_uint64, c_void_p)
 from pathlib import Path
 
 
@@ -74,6 +75,8 @@ _FALLIBLE = {
     "winnow_work_wait": [c_void_p],
     "winnow_reducer_synchronize": [c_void_p],
     "winnow_reducer_residual": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
+    "winnow_reducer_look_ahead": [c_void_p, c_uint64, c_void_p, c_void_p, c_uint64, c_float],
+    "winnow_reducer_look_ahead_share": [c_void_p, c_float, c_int, POINTER(c_float)],
     "winnow_reducer_save": [c_void_p, POINTER(c_void_p)],
     "winnow_reducer_load": [c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_size_t],
     "winnow_reducer_options": [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],

@@ -135,6 +135,28 @@ class Reducer:
             return None
         return memoryview(bytearray(ctypes.string_at(where.value, 4 * count.value))).cast("f")
 
+    def look_ahead(self, id: int, weights: Any, ahead: Any, share: float) -> None:
+        """ahead = weights - share * residual, or a copy where there is no residual: where this rank
+        takes its gradient, so that what it has not sent counts already. The sums are then applied
+        to `weights`. Both are float32 arrays of the parameter's count of elements, apart or the
+        same. Local. Not while calls are in flight."""
+        source, result = view(weights), view(ahead)
+        float32 = _library.ELEMENT_TYPES["float32"]
+        if (source.type, result.type) != (float32, float32) or source.count != result.count:
+            raise UsageError("look_ahead takes two float32 arrays of one size")
+        if not result.writable:
+            raise UsageError("look_ahead: an array that is read-only")
+        library.winnow_reducer_look_ahead(self._handle, id, source.address, result.address,
+                                          source.count, share)
+
+    def look_ahead_share(self, momentum: float, op: Optional[str] = None) -> float:
+        """The share that stands for all that a residual will do to the weights: 1 / (1 - momentum)
+        for sums, divided by the number of ranks for averages. Multiply it by the learning rate."""
+        share = ctypes.c_float()
+        library.winnow_reducer_look_ahead_share(self._handle, momentum, native_op(op),
+                                                ctypes.byref(share))
+        return share.value
+
     def save(self) -> bytes:
         """This rank's state, for a checkpoint: its residuals (4 bytes an element) and what else
         decides the bits of later calls. Not while calls are in flight."""

@@ -233,6 +233,60 @@ def case_loss_scaler():
     state.close()
 
 
+def case_look_ahead():
+    """Gradients at the weights minus what waits; the weights are back afterwards. Parameters in
+    another order of dimensions, of 16 bits, and some that another optimizer group moves."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Unflatten(1, (4, 10, 10)), nn.Conv2d(4, 20, 3), nn.Flatten(),
+                          nn.Linear(20 * 64, 30), nn.Linear(30, 40)).to(
+                              memory_format=torch.channels_last)
+    ddp, state, _ = make(model, options={"min_bytes": 0})
+    convolution, middle, last = (model[i].weight for i in (1, 3, 4))
+    expect(not convolution.is_contiguous(), "a parameter in another order")
+    optimizer = torch.optim.SGD([{"params": [convolution, middle], "momentum": 0.5},
+                                 {"params": [last], "lr": 0.5}], lr=0.25, momentum=0)
+    ranks = dist.get_world_size()
+    for number in range(4):
+        before = [p.detach().clone() for p in ddp.parameters()]
+        optimizer.zero_grad()
+        with winnow.torch.look_ahead(ddp, optimizer):
+            for parameter, share in ((convolution, 0.5), (middle, 0.5), (last, 0.5)):
+                held = state.reducer.residual(state.parameter_id(parameter))
+                waiting = torch.zeros_like(parameter)
+                if held is not None:
+                    flat = torch.frombuffer(held, dtype=torch.float32)
+                    waiting = torch.as_strided(flat, parameter.shape, parameter.stride())
+                expect((held is None) == (number == 0), "a residual from the second step on")
+                at = dict(zip(map(id, ddp.parameters()), before))[id(parameter)]
+                expect(torch.allclose(parameter, at - share / ranks * waiting, rtol=1e-6,
+                                      atol=1e-7), f"step {number}: ahead")
+                expect(number == 0 or not torch.equal(parameter, at), "ahead is elsewhere")
+            ddp(batch(number)).square().mean().backward()
+        expect(all(map(torch.equal, before, ddp.parameters())), "the weights are back")
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+    ddp, state, optimizer = make(network().bfloat16(), options={"min_bytes": 0})
+    for number in range(3):
+        optimizer.zero_grad()
+        with winnow.torch.look_ahead(state, optimizer):
+            ddp(batch(number, torch.bfloat16)).square().mean().backward()
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    before = [p.detach().clone() for p in ddp.parameters()]
+    for wrong in (torch.optim.Adam(ddp.parameters()),
+                  torch.optim.SGD(ddp.parameters(), lr=1, maximize=True)):
+        try:
+            with winnow.torch.look_ahead(state, wrong):
+                pass
+        except winnow.UsageError:
+            continue
+        expect(False, "a UsageError")
+    expect(all(map(torch.equal, before, ddp.parameters())), "the weights stay")
+    state.close()
+
+
 class Samples(torch.utils.data.Dataset):
     def __len__(self):
         return 64

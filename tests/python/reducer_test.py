@@ -147,6 +147,28 @@ class ReducerTest(unittest.TestCase):
 
         run(over_tcp(2), body)
 
+    def test_look_ahead(self):
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:0.01", **{**OPTIONS, "op": "average"})
+            data = array.array("f", [1.0] * 99 + [5.0])
+            reducer.all_reduce(data, id=3)
+            self.assertEqual(reducer.look_ahead_share(0.75), 2.0)
+            self.assertEqual(reducer.look_ahead_share(0.75, op="sum"), 4.0)
+            weights = array.array("f", [10.0] * 100)
+            ahead = array.array("f", [0.0] * 100)
+            reducer.look_ahead(3, weights, ahead, 2.0)
+            self.assertEqual(list(ahead), [8.0] * 99 + [10.0])
+            reducer.look_ahead(4, weights, ahead, 2.0)
+            self.assertEqual(ahead, weights)
+            for wrong in (lambda: reducer.look_ahead(3, weights, ahead[:50], 2.0),
+                          lambda: reducer.look_ahead(3, weights[:50], ahead[:50], 2.0),
+                          lambda: reducer.look_ahead(3, weights, array.array("d", weights), 2.0),
+                          lambda: reducer.look_ahead(3, weights, ahead, -1.0),
+                          lambda: reducer.look_ahead_share(1.0)):
+                self.assertRaises(winnow.UsageError, wrong)
+
+        run(over_threads(2), body)
+
     def test_abort_reaches_peers_with_its_reason(self):
         def body(transport):
             reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)

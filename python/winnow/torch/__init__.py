@@ -9,5 +9,6 @@ All replicas hold the same bits after every step. docs/pytorch.md says what work
 """
 from winnow.torch.attach import attach, enable, report
 from winnow.torch.hook import State, hook
+from winnow.torch.look_ahead import look_ahead
 
-__all__ = ["State", "attach", "enable", "hook", "report"]
+__all__ = ["State", "attach", "enable", "hook", "look_ahead", "report"]

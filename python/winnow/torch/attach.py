@@ -50,13 +50,20 @@ def enable(compressor: str = "topk:0.01", **options: Any) -> None:
     DistributedDataParallel.__init__ = attached
 
 
+def state_of(model: Union[DistributedDataParallel, State]) -> State:
+    """The state of a model that Winnow is attached to."""
+    if isinstance(model, State):
+        return model
+    if model not in _states:
+        raise UsageError("Winnow is not attached to this model")
+    return _states[model]
+
+
 def report(model: Union[DistributedDataParallel, State]) -> str:
     """What the calls of this rank have sent so far, a line a bucket: elements, calls, bytes, how
     many times fewer than a dense ring would have sent, and the schedule. DistributedDataParallel
     cuts other buckets after the first step, so there is a line for those before and after."""
-    if not isinstance(model, State) and model not in _states:
-        raise UsageError("Winnow is not attached to this model")
-    reducer = (model if isinstance(model, State) else _states[model]).reducer
+    reducer = state_of(model).reducer
     rows = [(f"{bucket['count']:,}", bucket["totals"]) for bucket in reducer.bucket_stats()]
     lines = [f"{'elements':>14}{'calls':>10}{'bytes':>18}{'saved':>9}  schedule"]
     for elements, stats in [*rows, ("all", reducer.totals())]:

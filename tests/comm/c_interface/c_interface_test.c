@@ -179,6 +179,24 @@ static void reduce(winnow_transport* transport) {
   OK(winnow_reducer_residual(reducer, 8, &residual, &count));
   CHECK(count == 0 && residual == NULL);
 
+  float share = 0;
+  OK(winnow_reducer_look_ahead_share(reducer, 0.5f, WINNOW_SUM, &share));
+  CHECK(share == 2);
+  OK(winnow_reducer_look_ahead_share(reducer, 0.5f, WINNOW_AVERAGE, &share));
+  CHECK(share == 2.0f / (float)winnow_transport_size(transport));
+  CHECK(winnow_reducer_look_ahead_share(reducer, 1, WINNOW_SUM, &share) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reducer_look_ahead_share(reducer, 0, WINNOW_SUM, NULL) == WINNOW_USAGE_ERROR);
+  float weights[kCount];
+  float ahead[kCount];
+  for (int i = 0; i < kCount; ++i) weights[i] = 1000;
+  OK(winnow_reducer_look_ahead(reducer, 7, weights, ahead, kCount, 2));
+  CHECK(ahead[rank] == 1000 && ahead[kCount - 1] == 1000 - 2 * input[kCount - 1]);
+  OK(winnow_reducer_look_ahead(reducer, 8, weights, ahead, kCount, 2));
+  CHECK(ahead[kCount - 1] == 1000);
+  OK(winnow_reducer_look_ahead(reducer, 8, NULL, NULL, 0, 2));
+  CHECK(winnow_reducer_look_ahead(reducer, 7, NULL, ahead, kCount, 2) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reducer_look_ahead(reducer, 7, weights, ahead, kCount - 1, 2) == WINNOW_USAGE_ERROR);
+
   OK(winnow_all_reduce(reducer, NULL, 0, WINNOW_SUM));
 
   /* Calls in flight, of which the second is not waited for. Dense: the average of rank + 1. */

@@ -1,0 +1,67 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients where the weights will be."""
+import contextlib
+from typing import Any, Iterator, List, Tuple, Union
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from winnow._library import UsageError, library
+from winnow.torch.attach import state_of
+from winnow.torch.hook import State
+
+
+def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[Any, float]]:
+    """Each parameter that the optimizer moves, and how far a unit of its residual will move it."""
+    for group in optimizer.param_groups:
+        if group.get("maximize"):
+            raise UsageError("look_ahead: an optimizer that maximizes")
+        share = group["lr"] * state.reducer.look_ahead_share(group["momentum"])
+        if group["momentum"] != 0:
+            share *= 1 - group["dampening"]
+        for parameter in group["params"]:
+            yield parameter, float(share)
+
+
+@contextlib.contextmanager
+def look_ahead(model: Union[DistributedDataParallel, State],
+               optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Forward and backward passes inside take their gradients at the weights that would be if what
+    this rank has not sent were applied; afterwards the weights are as they were, equal on all
+    ranks, for the optimizer and for evaluation:
+
+        with winnow.torch.look_ahead(ddp, optimizer):
+            loss(ddp(inputs)).backward()
+        optimizer.step()
+
+    No byte more travels, and training with momentum keeps the loss of dense sums. Costs a copy of
+    the weights and one pass over them. `optimizer` is a torch.optim.SGD, whose learning rate,
+    momentum and dampening say how far a residual will move the weights; UsageError for others.
+    """
+    if not isinstance(optimizer, torch.optim.SGD):
+        raise UsageError(f"look_ahead knows how torch.optim.SGD moves weights, not how "
+                         f"{type(optimizer).__name__} does")
+    state = state_of(model)
+    kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
+    try:
+        with torch.no_grad():
+            for parameter, share in _shares(state, optimizer):
+                weights = parameter.detach().clone()
+                kept.append((parameter, weights))
+                parameter.copy_(_ahead(state, parameter, weights.float(), share))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, weights in kept:
+                parameter.copy_(weights)
+
+
+def _ahead(state: State, parameter: torch.Tensor, weights: torch.Tensor,
+           share: float) -> torch.Tensor:
+    # Both have their elements where the gradient in a bucket has them: in the order of the
+    # parameter's memory, in whatever order of dimensions.
+    out = torch.empty_like(weights)
+    library.winnow_reducer_look_ahead(state.reducer._handle, state.parameter_id(parameter),
+                                      weights.data_ptr(), out.data_ptr(), weights.numel(), share)
+    return out
