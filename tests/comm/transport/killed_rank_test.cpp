@@ -1,7 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // The last rank is killed in the middle of a job, under mpirun --enable-recovery: the others get a
-// CommError at the deadline, keep everything, and finish the sum over a communicator without it.
+// CommError at the deadline, keep everything, and finish the sum over TCP, without it.
 #include <unistd.h>
 
 #include <chrono>
@@ -9,8 +9,12 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <span>
+#include <string>
 #include <vector>
 #include <winnow/mpi.hpp>
+#include <winnow/tcp.hpp>
 #include <winnow/winnow.hpp>
 
 #include "tests/harness/warned_transport.hpp"
@@ -27,17 +31,21 @@ void expect(bool holds, const char* what) {
   ::_exit(1);
 }
 
-/// The communicator of all ranks but the last, made by these alone.
-MPI_Comm without_last(int size) {
-  MPI_Group world = MPI_GROUP_NULL, rest = MPI_GROUP_NULL;
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  const int last = size - 1;
-  MPI_Group_excl(world, 1, &last, &rest);
-  MPI_Comm communicator = MPI_COMM_NULL;
-  constexpr int kTag = 1;
-  expect(MPI_Comm_create_group(MPI_COMM_WORLD, rest, kTag, &communicator) == MPI_SUCCESS,
-         "the survivors get a communicator");
-  return communicator;
+/// Every rank's address, by rank.
+std::vector<std::string> gather_addresses(const std::string& mine, int size) {
+  const int bytes = static_cast<int>(mine.size());
+  std::vector<int> sizes(static_cast<std::size_t>(size)), begins(sizes.size());
+  MPI_Allgather(&bytes, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  std::exclusive_scan(sizes.begin(), sizes.end(), begins.begin(), 0);
+  std::string all(static_cast<std::size_t>(begins.back() + sizes.back()), ' ');
+  MPI_Allgatherv(mine.data(), bytes, MPI_CHAR, all.data(), sizes.data(), begins.data(), MPI_CHAR,
+                 MPI_COMM_WORLD);
+  std::vector<std::string> addresses;
+  for (std::size_t r = 0; r < sizes.size(); ++r) {
+    addresses.push_back(
+        all.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(sizes[r])));
+  }
+  return addresses;
 }
 
 }  // namespace
@@ -48,6 +56,8 @@ int main(int argc, char** argv) {
   int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  TcpListener listener;
+  const auto addresses = gather_addresses(listener.address(), size);
   const auto transport = std::make_shared<tests::WarnedTransport>(mpi_transport(MPI_COMM_WORLD));
   AllReducer reducer(transport, {.compressor = "topk:0.1",
                                  .schedule = "gather",
@@ -80,7 +90,9 @@ int main(int argc, char** argv) {
     expect(std::strstr(error.what(), "deadline") != nullptr, error.what());
   }
 
-  const std::shared_ptr<Transport> rest = mpi_transport(without_last(size));
+  const std::shared_ptr<Transport> rest =
+      listener.connect(rank, std::span(addresses).first(addresses.size() - 1),
+                       Deadline::after(std::chrono::minutes(1)));
   // All of them have finished the first call, and none the second.
   const auto finished = reducer.finished_calls(*rest, Deadline::after(std::chrono::minutes(1)));
   expect(finished == std::vector<std::uint64_t>(static_cast<std::size_t>(size - 1), 1),
