@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import sys
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -284,6 +285,97 @@ def case_look_ahead():
             continue
         expect(False, "a UsageError")
     expect(all(map(torch.equal, before, ddp.parameters())), "the weights stay")
+    state.close()
+
+
+def adamw_reference(model, steps, rate, decay, betas, eps):
+    """winnow.torch.AdamW, written down again: second moments of each rank's own gradients, sums of
+    what these divide, first moments of the sums."""
+    own = [[torch.zeros_like(p), torch.zeros_like(p)] for p in model.parameters()]
+    for number in range(steps):
+        model.zero_grad()
+        model(batch(number)).square().mean().backward()
+        for parameter, (first, second) in zip(model.parameters(), own):
+            gradient = parameter.grad
+            second.copy_(betas[1] * second + (1 - betas[1]) * gradient * gradient)
+            divided = gradient / ((second / (1 - betas[1] ** (number + 1))).sqrt() + eps)
+            dist.all_reduce(divided)
+            first.copy_(betas[0] * first + (1 - betas[0]) * divided / dist.get_world_size())
+            with torch.no_grad():
+                parameter.copy_(parameter * (1 - rate * decay)
+                                - rate * first / (1 - betas[0] ** (number + 1)))
+
+
+def case_adamw():
+    """Without loss it is torch's AdamW, with all elements sent the reference, both to rounding;
+    replicas are equal with compression."""
+    settings = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}
+    reference = network()
+    adamw_reference(reference, 5, 0.01, 0.1, (0.8, 0.95), 1e-6)
+    plain = DistributedDataParallel(network())
+    theirs = torch.optim.AdamW(plain.parameters(), **settings)
+    for compressor, expected in (("topk:1", plain), ("none", plain), ("topk:0.999999", reference)):
+        ddp, state, _ = make(compressor=compressor, options={"min_bytes": 0})
+        ours = winnow.torch.AdamW(ddp.parameters(), model=ddp, **settings)
+        for number in range(5):
+            if compressor == "topk:1":
+                step(plain, theirs, number)
+            step(ddp, ours, number)
+        for now, then in zip(ddp.parameters(), expected.parameters()):
+            expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
+        expect(state.lossless == (compressor != "topk:0.999999"), "what loses nothing")
+        saved = ours.state_dict()
+        expect(saved["state"].keys() == theirs.state_dict()["state"].keys(), "torch's layout")
+        theirs.load_state_dict(saved)
+        state.close()
+
+    ddp, state, _ = make(compressor="topk:0.03,int4", options={"schedule": "balanced"})
+    ours = winnow.torch.AdamW(ddp.parameters(), model=state, lr=0.01)
+    for number in range(5):
+        ours.zero_grad()
+        inputs = batch(number)
+        if number == 2 and dist.get_rank() == dist.get_world_size() - 1:
+            inputs[0, 0] = math.inf
+        before = [p.detach().clone() for p in ddp.parameters()]
+        with winnow.torch.look_ahead(ddp, ours):
+            expect((number > 0) != all(map(torch.equal, before, ddp.parameters())), "looks ahead")
+            ddp(inputs).square().mean().backward()
+        gradients = [p.grad for p in ddp.parameters()]
+        finite = all(gradient.isfinite().all() for gradient in gradients)
+        expect(finite == (number != 2), "what is not finite goes on")
+        if finite:
+            ours.step()
+        expect(all(moment.isfinite().all() for own in ours.state.values() for moment in own.values()),
+               "good moments")
+    expect_equal_replicas(ddp)
+
+    scaler = torch.amp.GradScaler("cpu")
+    for wrong in (lambda: winnow.torch.AdamW(ddp.parameters(), model=ddp, amsgrad=True),
+                  lambda: winnow.torch.AdamW(ddp.parameters(), model=plain),
+                  lambda: (scaler.scale(ddp(batch(0)).square().mean()).backward(),
+                           scaler.step(ours))):
+        try:
+            wrong()
+        except winnow.UsageError:
+            continue
+        expect(False, "a UsageError")
+    state.close()
+
+
+def case_adaptive_optimizers():
+    """A warning, once, of an optimizer that compressed sums mislead."""
+    ddp, state, _ = make()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for optimizer in (winnow.torch.AdamW(ddp.parameters(), model=ddp),
+                          torch.optim.SGD(ddp.parameters(), lr=0.01)):
+            step(ddp, optimizer, 0)
+        told = [str(w.message) for w in caught if "second moments" in str(w.message)]
+        expect(not told, "no warning of others")
+        for optimizer in (torch.optim.Adam(ddp.parameters()), torch.optim.RMSprop(ddp.parameters())):
+            step(ddp, optimizer, 0)
+        told = [str(w.message) for w in caught if "second moments" in str(w.message)]
+        expect(len(told) == 1 and told[0].startswith("Adam makes"), f"one warning: {told}")
     state.close()
 
 

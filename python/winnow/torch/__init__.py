@@ -7,8 +7,9 @@
 
 All replicas hold the same bits after every step. docs/pytorch.md says what works with what.
 """
+from winnow.torch.adamw import AdamW
 from winnow.torch.attach import attach, enable, report
 from winnow.torch.hook import State, hook
 from winnow.torch.look_ahead import look_ahead
 
-__all__ = ["State", "attach", "enable", "hook", "look_ahead", "report"]
+__all__ = ["AdamW", "State", "attach", "enable", "hook", "look_ahead", "report"]

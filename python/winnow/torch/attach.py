@@ -6,10 +6,14 @@ import warnings
 import weakref
 from typing import Any, Union
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
 from winnow.torch.hook import State, hook
+
+Attached = Union[DistributedDataParallel, State]  # a model that Winnow is attached to, or its state
 
 _states: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
 
@@ -32,7 +36,28 @@ def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **option
     state.name_parameters(ddp.module.named_parameters())
     ddp.register_comm_hook(state, hook)
     _states[ddp] = state
+    _watch_optimizers()
     return state
+
+
+_ADAPTIVE = tuple(getattr(torch.optim, name) for name in (
+    "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "NAdam", "RAdam", "RMSprop"))
+
+
+@functools.lru_cache(maxsize=None)
+def _watch_optimizers() -> None:
+    """Warns once of an optimizer whose second moments compressed sums spoil."""
+    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not isinstance(optimizer, _ADAPTIVE) or hasattr(optimizer, "_winnow"):
+            return
+        moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if any(state.names_any(moved) and not state.lossless for state in _states.values()):
+            watch.remove()
+            warnings.warn(f"{type(optimizer).__name__} makes wrong second moments of compressed sums, "
+                          "and the loss suffers: use winnow.torch.AdamW, or SGD with momentum",
+                          stacklevel=4)
+
+    watch = register_optimizer_step_pre_hook(look)
 
 
 def enable(compressor: str = "topk:0.01", **options: Any) -> None:
@@ -50,7 +75,7 @@ def enable(compressor: str = "topk:0.01", **options: Any) -> None:
     DistributedDataParallel.__init__ = attached
 
 
-def state_of(model: Union[DistributedDataParallel, State]) -> State:
+def state_of(model: Attached) -> State:
     """The state of a model that Winnow is attached to."""
     if isinstance(model, State):
         return model
@@ -59,7 +84,7 @@ def state_of(model: Union[DistributedDataParallel, State]) -> State:
     return _states[model]
 
 
-def report(model: Union[DistributedDataParallel, State]) -> str:
+def report(model: Attached) -> str:
     """What the calls of this rank have sent so far, a line a bucket: elements, calls, bytes, how
     many times fewer than a dense ring would have sent, and the schedule. DistributedDataParallel
     cuts other buckets after the first step, so there is a line for those before and after."""

@@ -4,7 +4,7 @@
 import hashlib
 import queue
 import threading
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -41,6 +41,7 @@ class State:
         self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._futures: List[torch.futures.Future] = []  # of this backward pass
+        self._preparing: List[Callable[[], Optional[Callable]]] = []
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"compressor": self.compressor, "options": self.options, "timeout": self.timeout}
@@ -61,6 +62,28 @@ class State:
         if self._reducer is None:
             self._reducer = Reducer(meet(self.group, self.timeout), self.compressor, **self.options)
         return self._reducer
+
+    def names_any(self, parameters: Set[int]) -> bool:
+        """Whether one of these, given by id(), belongs to the model."""
+        return not parameters.isdisjoint(self._names)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the compressor loses nothing, so that nothing ever waits. The first use is
+        collective."""
+        words = self.reducer.options.split()
+        return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
+
+    def prepare_by(self, prepare: Callable[[], Optional[Callable[[dist.GradBucket], None]]]) -> None:
+        """From here on each bucket first passes prepare()(bucket), which may change this rank's
+        gradients, as long as prepare(), a weak reference, is not None."""
+        self._preparing.append(prepare)
+
+    def _prepare(self, bucket: dist.GradBucket) -> None:
+        for reference in self._preparing:
+            prepare = reference()
+            if prepare is not None:
+                prepare(bucket)
 
     def parameter_id(self, parameter: torch.nn.Parameter) -> int:
         """The id of a parameter, for reducer.residual."""
@@ -116,6 +139,7 @@ class State:
         return natives, offsets
 
     def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        self._prepare(bucket)
         buffer = bucket.buffer()
         work = self.reducer.start(self._segments(bucket), None, buffer)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()

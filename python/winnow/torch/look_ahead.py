@@ -2,31 +2,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients where the weights will be."""
 import contextlib
-from typing import Any, Iterator, List, Tuple, Union
+from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError, library
-from winnow.torch.attach import state_of
+from winnow.torch.adamw import AdamW
+from winnow.torch.attach import Attached, state_of
 from winnow.torch.hook import State
+
+
+def _reach(optimizer: torch.optim.Optimizer, group: Dict[str, Any]) -> Tuple[float, float]:
+    """The momentum with which an optimizer repeats a gradient, and the weight that it gives it."""
+    if isinstance(optimizer, AdamW):
+        return 0, group["lr"]  # first moments are means: all repetitions of a gradient make one
+    momentum = group["momentum"]
+    return momentum, group["lr"] * (1 - group["dampening"] if momentum != 0 else 1)
 
 
 def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[Any, float]]:
     """Each parameter that the optimizer moves, and how far a unit of its residual will move it."""
     for group in optimizer.param_groups:
-        if group.get("maximize"):
+        if group["maximize"]:
             raise UsageError("look_ahead: an optimizer that maximizes")
-        share = group["lr"] * state.reducer.look_ahead_share(group["momentum"])
-        if group["momentum"] != 0:
-            share *= 1 - group["dampening"]
+        momentum, weight = _reach(optimizer, group)
+        share = float(weight) * state.reducer.look_ahead_share(momentum)
         for parameter in group["params"]:
-            yield parameter, float(share)
+            yield parameter, share
 
 
 @contextlib.contextmanager
-def look_ahead(model: Union[DistributedDataParallel, State],
-               optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Forward and backward passes inside take their gradients at the weights that would be if what
     this rank has not sent were applied; afterwards the weights are as they were, equal on all
     ranks, for the optimizer and for evaluation:
@@ -36,12 +42,12 @@ def look_ahead(model: Union[DistributedDataParallel, State],
         optimizer.step()
 
     No byte more travels, and training with momentum keeps the loss of dense sums. Costs a copy of
-    the weights and one pass over them. `optimizer` is a torch.optim.SGD, whose learning rate,
-    momentum and dampening say how far a residual will move the weights; UsageError for others.
+    the weights and one pass over them. `optimizer` is a torch.optim.SGD or a winnow.torch.AdamW,
+    whose settings say how far a residual will move the weights; UsageError for others.
     """
-    if not isinstance(optimizer, torch.optim.SGD):
-        raise UsageError(f"look_ahead knows how torch.optim.SGD moves weights, not how "
-                         f"{type(optimizer).__name__} does")
+    if not isinstance(optimizer, (torch.optim.SGD, AdamW)):
+        raise UsageError("look_ahead knows how torch.optim.SGD and winnow.torch.AdamW move weights, "
+                         f"not how {type(optimizer).__name__} does")
     state = state_of(model)
     kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
     try:

@@ -1,0 +1,96 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""AdamW behind compressed sums."""
+import math
+import weakref
+from typing import Any, Callable, Optional
+
+import torch
+import torch.distributed as dist
+
+from winnow._library import UsageError
+from winnow.torch.attach import Attached, state_of
+
+
+class AdamW(torch.optim.AdamW):
+    """torch.optim.AdamW for gradients that Winnow reduces:
+
+        optimizer = winnow.torch.AdamW(ddp.parameters(), lr=1e-3, model=ddp)
+
+    Compressed sums come in bursts, of which AdamW itself makes wrong second moments. Here each rank
+    divides its own gradient by the root of its own second moment before it is compressed, and the
+    first moment is that of the sums:
+
+        v = b2 v + (1 - b2) g^2,  u = g / (sqrt(v / (1 - b2^t)) + eps)     on each rank
+        m = b1 m + (1 - b1) sum(u),  w -= lr (m / (1 - b1^t) + weight_decay w)
+
+    Replicas stay equal, and no byte more travels. Where the compressor loses nothing ("none",
+    "topk:1") this is torch.optim.AdamW.
+
+    `model`: what Winnow is attached to, or its State. The other arguments, groups and the layout of
+    state_dict() are those of torch.optim.AdamW; exp_avg_sq differs between ranks, so each saves its
+    own. p.grad holds the mean of u after the backward pass, which is what clip_grad_norm_ then
+    clips. Raises UsageError for amsgrad, maximize and fused, and in a step under a GradScaler, since
+    u has no scale to undo (bf16 needs none).
+
+    (Momentum of normalized gradients: Ziyin et al., LaProp, 2020.)
+    """
+
+    _step_supports_amp_scaling = True  # a GradScaler leaves p.grad alone and sets found_inf instead
+
+    def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached, **settings: Any):
+        super().__init__(params, lr=lr, **settings)
+        for group in self.param_groups:
+            if group["amsgrad"] or group["maximize"] or group["fused"]:
+                raise UsageError("winnow.torch.AdamW takes no amsgrad, maximize or fused")
+        self._winnow = state_of(model)
+        self._winnow.prepare_by(weakref.WeakMethod(self._divide))
+
+    def _moment(self, parameter: torch.Tensor) -> dict:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+            state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        return state
+
+    @torch.no_grad()
+    def _divide(self, bucket: dist.GradBucket) -> None:
+        """Replaces this rank's gradients by u, where this optimizer moves the parameters."""
+        if self._winnow.lossless:
+            return
+        groups = {id(p): group for group in self.param_groups for p in group["params"]}
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            group = groups.get(id(parameter))
+            if group is None:
+                continue
+            state, beta = self._moment(parameter), group["betas"][1]
+            state["step"] += 1  # on all ranks
+            if not math.isfinite(gradient.sum()):
+                continue  # it goes on as it is, and makes the sums on all ranks NaN
+            second = state["exp_avg_sq"].mul_(beta).addcmul_(gradient, gradient, value=1 - beta)
+            correction = 1 - beta ** state["step"].item()
+            gradient.div_((second / correction).sqrt_().add_(group["eps"]))
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """One step by the sums that the backward pass has left in the gradients."""
+        if hasattr(self, "found_inf"):
+            raise UsageError("winnow.torch.AdamW under a GradScaler: use bf16 without one")
+        if self._winnow.lossless:
+            return super().step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            rate, beta = group["lr"], group["betas"][0]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self._moment(parameter)
+                first = state["exp_avg"].lerp_(parameter.grad, 1 - beta)
+                parameter.mul_(1 - rate * group["weight_decay"])
+                correction = 1 - beta ** max(1.0, state["step"].item())
+                parameter.add_(first, alpha=-float(rate) / correction)
+        return loss
