@@ -10,6 +10,7 @@ All replicas hold the same bits after every step. docs/pytorch.md says what work
 from winnow.torch.adamw import AdamW
 from winnow.torch.attach import attach, enable, report
 from winnow.torch.hook import State, hook
+from winnow.torch.hsdp import attach_hsdp
 from winnow.torch.look_ahead import look_ahead
 
-__all__ = ["AdamW", "State", "attach", "enable", "hook", "look_ahead", "report"]
+__all__ = ["AdamW", "State", "attach", "attach_hsdp", "enable", "hook", "look_ahead", "report"]

@@ -28,6 +28,8 @@ def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[An
         momentum, weight = _reach(optimizer, group)
         share = float(weight) * state.reducer.look_ahead_share(momentum)
         for parameter in group["params"]:
+            if hasattr(parameter, "to_local"):
+                raise UsageError("look_ahead takes no sharded parameters")
             yield parameter, share
 
 
