@@ -40,12 +40,15 @@ std::uint64_t digest_of(Options options) {
 struct Seat {
   std::int64_t node;
   std::uint64_t cores, quota;  // equal on ranks that share them
+  std::int64_t place;
 };
 
-std::vector<Seat> exchange_seats(Transport& world, const Processors& mine, Deadline deadline) {
+std::vector<Seat> exchange_seats(Transport& world, Place place, const Processors& mine,
+                                 Deadline deadline) {
   const Seat seat{.node = world.node(),
                   .cores = comm::Hash().add(mine.cores_id).value(),
-                  .quota = comm::Hash().add(mine.quota_id).value()};
+                  .quota = comm::Hash().add(mine.quota_id).value(),
+                  .place = static_cast<std::int64_t>(place)};
   std::vector<Seat> seats(static_cast<std::size_t>(world.size()));
   world.all_gather({}, std::as_bytes(std::span(&seat, 1)), std::as_writable_bytes(std::span(seats)),
                    deadline);
@@ -120,8 +123,11 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       transport = &context.world();
     }
     const Processors processors = Processors::of_this_process();
-    const auto seats = exchange_seats(context.control(), processors, deadline());
+    const auto seats = exchange_seats(context.control(), exec.place, processors, deadline());
     topology = topology_of(seats);
+    // Those on a device cannot overlap what those on hosts can, and messages must match.
+    const auto elsewhere = [&](const Seat& seat) { return seat.place != seats.front().place; };
+    places_differ = std::ranges::any_of(seats, elsewhere);
     rails = std::make_unique<comm::Rails>(*transport, topology);
     context.set_threads(options.threads > 0
                             ? options.threads

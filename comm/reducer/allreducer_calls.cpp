@@ -194,6 +194,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .stats = call,
                                  .rails = rails.get(),
                                  .shards = &part.shards,
+                                 .one_by_one = places_differ,
                                  .undoable = bucket.mixed()});
   }
   ++calls;

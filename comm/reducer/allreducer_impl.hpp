@@ -94,6 +94,7 @@ struct AllReducer::Impl {
   Options options;
   std::unique_ptr<compress::Compressor> compressor;
   Topology topology;
+  bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
   LinkModel links;
   std::uint64_t digest = 0;

@@ -47,7 +47,8 @@ struct Exchange {
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
   /// Set for a stream-ordered call in device memory: see Schedule::stream_ordered.
   kernels::CallStatus* status = nullptr;
-  bool undoable = false;  ///< a dense sum leaves the elements alone until it is written
+  bool one_by_one = false;  ///< parts and rails go one after the other, not overlapped
+  bool undoable = false;    ///< a dense sum leaves the elements alone until it is written
 
   // What this rank took from its gradient, to put back: its messages by owner, and its own
   // positions.

@@ -18,7 +18,7 @@ constexpr std::size_t kDepth = 3;  // the most parts under way at once
 /// parts on it.
 std::size_t depth_of(const Exchange& exchange) {
   const bool waits = kernels::reading_waits(exchange.exec) && exchange.status == nullptr;
-  return waits ? 1 : kDepth;
+  return waits || exchange.one_by_one ? 1 : kDepth;
 }
 
 /// The parts under way, the longest waiting first.

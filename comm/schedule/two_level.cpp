@@ -96,7 +96,7 @@ class TwoLevel {
   /// rail after the other: a host that waits for the stream would also wait, without a deadline,
   /// for the messages of the other rails on it. False at the end.
   bool go_on() {
-    const bool one_by_one = kernels::reading_waits(exchange_.exec);
+    const bool one_by_one = exchange_.one_by_one || kernels::reading_waits(exchange_.exec);
     bool stopped = false;
     for (std::size_t rail = rail_; rail < shards_.size(); ++rail) {
       const bool has_stop = serves(rail) && shards_[rail].rounds.resume();

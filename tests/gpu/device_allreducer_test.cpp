@@ -52,28 +52,32 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
         Plan{"threshold:3", "gather"}, Plan{"threshold:0.5,int4:stochastic", "gather"},
         Plan{"threshold:3,bitmap", "doubling"}, Plan{"threshold", "doubling"},
         Plan{"threshold:5,raw32", "balanced"}, Plan{"threshold:0.5,int8:stochastic", "balanced"}}) {
-    const Options options{.compressor = compressor, .schedule = schedule, .min_bytes = 0};
-    run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
-      const Stream stream;
-      const bool on_device = transport->rank() % 2 == 1;
-      const Exec place = on_device ? stream.exec() : Exec();
-      AllReducer reducer(transport, options, place);
-      kernels::PlaceArray<float> bucket(place, kCount);
-      std::vector<float> all(kCount * 4);
-      for (int step = 0; step < 3; ++step) {
-        const auto gradient = make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 7);
-        bring(place, bucket.span(), gradient);
-        reducer.all_reduce(bucket.span(), 7);
-        const std::vector<float> result = on_host(place, bucket.span());
-        Workspace workspace;
-        transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(result)),
-                              std::as_writable_bytes(std::span(all)), Deadline::never());
-        for (std::size_t rank = 0; rank < 4; ++rank) {
-          EXPECT_TRUE(same_bits(result, std::span(all).subspan(rank * kCount, kCount)));
+    for (const std::uint64_t max_part : {0, 1000}) {
+      const Options options{
+          .compressor = compressor, .schedule = schedule, .min_bytes = 0, .max_part = max_part};
+      run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
+        const Stream stream;
+        const bool on_device = transport->rank() % 2 == 1;
+        const Exec place = on_device ? stream.exec() : Exec();
+        AllReducer reducer(transport, options, place);
+        kernels::PlaceArray<float> bucket(place, kCount);
+        std::vector<float> all(kCount * 4);
+        for (int step = 0; step < 3; ++step) {
+          const auto gradient =
+              make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 7);
+          bring(place, bucket.span(), gradient);
+          reducer.all_reduce(bucket.span(), 7);
+          const std::vector<float> result = on_host(place, bucket.span());
+          Workspace workspace;
+          transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(result)),
+                                std::as_writable_bytes(std::span(all)), Deadline::never());
+          for (std::size_t rank = 0; rank < 4; ++rank) {
+            EXPECT_TRUE(same_bits(result, std::span(all).subspan(rank * kCount, kCount)));
+          }
         }
-      }
-      EXPECT_EQ(reducer.last().schedule, options.schedule);
-    });
+        EXPECT_EQ(reducer.last().schedule, options.schedule);
+      });
+    }
   }
 }
 
