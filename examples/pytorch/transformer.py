@@ -4,7 +4,8 @@
 """usage: torchrun --nproc_per_node=4 examples/pytorch/transformer.py [OPTION...]
 
 Trains a small byte-level transformer by AdamW on several processes, and prints the held-out loss.
-The last line is JSON, for programs.
+The last line is JSON, for programs. Besides Winnow's, --compressor takes what PyTorch has itself, to
+compare with: torch (sums of float32), fp16, and powersgd:RANK.
 """
 import argparse
 import contextlib
@@ -17,6 +18,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -92,21 +94,48 @@ def parse():
     parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--rate", type=float, default=2e-3, help="default: %(default)s")
     parser.add_argument("--warm-up", type=int, default=100, help="steps; default: %(default)s")
+    parser.add_argument("--every", type=int, default=10**9, metavar="STEPS",
+                        help="between losses of the curve in the JSON; default: only at the end")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--text", type=pathlib.Path, default=TEXT, help="a file")
     return parser.parse_args()
 
 
-def train(ddp, optimizer, training, arguments):
+def attach(ddp, arguments):
+    """Winnow's state, or None if PyTorch reduces the gradients."""
+    name, _, number = arguments.compressor.partition(":")
+    if name == "powersgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(number),
+                                            start_powerSGD_iter=2)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif name == "fp16":
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif name != "torch":
+        return winnow.torch.attach(ddp, arguments.compressor, schedule=arguments.schedule)
+    return None
+
+
+def train(ddp, optimizer, text, arguments):
+    """Held-out losses, [steps, seconds of training, loss] each; the last at the end."""
+    training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 * arguments.seed + dist.get_rank())
     looks = arguments.optimizer == "winnow" and not arguments.no_look_ahead
-    for step in range(arguments.steps):
+    curve, seconds = [], 0
+    for step in range(1, arguments.steps + 1):
+        begin = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, arguments)
+            group["lr"] = rate_at(step - 1, arguments)
         optimizer.zero_grad()
         with winnow.torch.look_ahead(ddp, optimizer) if looks else contextlib.nullcontext():
             loss_of(ddp, sample(training, generator, arguments.batch)).backward()
         optimizer.step()
+        seconds += time.perf_counter() - begin
+        if step % arguments.every == 0 or step == arguments.steps:
+            with torch.no_grad():
+                windows = sample(held_out, torch.Generator().manual_seed(2), 1024)
+                curve.append([step, round(seconds, 3), loss_of(ddp.module, windows).item()])
+            dist.barrier()
+    return curve
 
 
 def main():
@@ -114,33 +143,32 @@ def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)
-    ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers))
-    state = winnow.torch.attach(ddp, arguments.compressor, schedule=arguments.schedule)
+    # One bucket: over gloo, PowerSGD's hook mixes up the messages of several.
+    ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), bucket_cap_mb=100)
+    state = attach(ddp, arguments)
+    if state is None or arguments.compressor == "none":
+        arguments.optimizer = "torch"  # nothing waits
     if arguments.optimizer == "winnow":
         optimizer = winnow.torch.AdamW(ddp.parameters(), lr=arguments.rate, model=ddp)
     else:
         optimizer = torch.optim.AdamW(ddp.parameters(), lr=arguments.rate)
     text = torch.tensor(list(arguments.text.read_bytes()))
-    training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
+    curve = train(ddp, optimizer, text, arguments)
 
-    begin = time.perf_counter()
-    train(ddp, optimizer, training, arguments)
-    seconds = time.perf_counter() - begin
-
-    with torch.no_grad():
-        windows = sample(held_out, torch.Generator().manual_seed(2), 1024)
-        loss = loss_of(ddp.module, windows).item()
     bits = b"".join(p.detach().numpy().tobytes() for p in ddp.parameters())
     replicas = [None] * dist.get_world_size()
     dist.all_gather_object(replicas, hashlib.sha256(bits).hexdigest())
-    stats = state.reducer.totals()
     if dist.get_rank() == 0:
-        print(f"held-out loss {loss:.4f} nats a byte after {arguments.steps} steps; "
-              f"replicas {'equal' if len(set(replicas)) == 1 else 'DIFFERENT'}")
-        print(winnow.torch.report(ddp))
-        print(json.dumps({"loss": loss, "seconds": seconds,
-                          "bytes": stats["wire_bytes"] / arguments.steps,
-                          "fewer": stats["dense_wire_bytes"] / stats["wire_bytes"]}))
+        _, seconds, loss = curve[-1]
+        result = {"loss": loss, "seconds": seconds, "curve": curve}
+        print(f"held-out loss {loss:.4f} nats a byte after {arguments.steps} steps in "
+              f"{seconds:.1f} s; replicas {'equal' if len(set(replicas)) == 1 else 'DIFFERENT'}")
+        if state is not None:
+            stats = state.reducer.totals()
+            result["bytes"] = stats["wire_bytes"] / arguments.steps
+            result["fewer"] = stats["dense_wire_bytes"] / stats["wire_bytes"]
+            print(winnow.torch.report(ddp))
+        print(json.dumps(result))
     dist.destroy_process_group()
     if len(set(replicas)) != 1:
         raise SystemExit(1)
