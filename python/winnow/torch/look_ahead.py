@@ -33,6 +33,18 @@ def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[An
             yield parameter, share
 
 
+def _look(state: State, parameter: torch.Tensor, weights: torch.Tensor, share: float) -> None:
+    """parameter = weights - share * residual. All have their elements where the gradient in a bucket
+    has them: in the order of the parameter's memory, in whatever order of dimensions."""
+    source = weights.float()
+    in_place = parameter.dtype == torch.float32 and parameter.stride() == source.stride()
+    ahead = parameter if in_place else torch.empty_like(source)
+    library.winnow_reducer_look_ahead(state.reducer._handle, state.parameter_id(parameter),
+                                      source.data_ptr(), ahead.data_ptr(), source.numel(), share)
+    if not in_place:
+        parameter.copy_(ahead)
+
+
 @contextlib.contextmanager
 def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Forward and backward passes inside take their gradients at the weights that would be if what
@@ -57,19 +69,9 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[No
             for parameter, share in _shares(state, optimizer):
                 weights = parameter.detach().clone()
                 kept.append((parameter, weights))
-                parameter.copy_(_ahead(state, parameter, weights.float(), share))
+                _look(state, parameter, weights, share)
         yield
     finally:
         with torch.no_grad():
             for parameter, weights in kept:
                 parameter.copy_(weights)
-
-
-def _ahead(state: State, parameter: torch.Tensor, weights: torch.Tensor,
-           share: float) -> torch.Tensor:
-    # Both have their elements where the gradient in a bucket has them: in the order of the
-    # parameter's memory, in whatever order of dimensions.
-    out = torch.empty_like(weights)
-    library.winnow_reducer_look_ahead(state.reducer._handle, state.parameter_id(parameter),
-                                      weights.data_ptr(), out.data_ptr(), weights.numel(), share)
-    return out
