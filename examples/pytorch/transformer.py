@@ -93,6 +93,7 @@ def parse():
     parser.add_argument("--width", type=int, default=128, help="default: %(default)s")
     parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--rate", type=float, default=2e-3, help="default: %(default)s")
+    parser.add_argument("--beta2", type=float, default=0.99, help="default: %(default)s")
     parser.add_argument("--warm-up", type=int, default=100, help="steps; default: %(default)s")
     parser.add_argument("--every", type=int, default=10**9, metavar="STEPS",
                         help="between losses of the curve in the JSON; default: only at the end")
@@ -146,12 +147,13 @@ def main():
     # One bucket: over gloo, PowerSGD's hook mixes up the messages of several.
     ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), bucket_cap_mb=100)
     state = attach(ddp, arguments)
+    settings = {"lr": arguments.rate, "betas": (0.9, arguments.beta2)}
     if state is None or arguments.compressor == "none":
         arguments.optimizer = "torch"  # nothing waits
     if arguments.optimizer == "winnow":
-        optimizer = winnow.torch.AdamW(ddp.parameters(), lr=arguments.rate, model=ddp)
+        optimizer = winnow.torch.AdamW(ddp.parameters(), model=ddp, **settings)
     else:
-        optimizer = torch.optim.AdamW(ddp.parameters(), lr=arguments.rate)
+        optimizer = torch.optim.AdamW(ddp.parameters(), **settings)
     text = torch.tensor(list(arguments.text.read_bytes()))
     curve = train(ddp, optimizer, text, arguments)
 

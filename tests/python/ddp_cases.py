@@ -327,9 +327,6 @@ def case_adamw():
         for now, then in zip(ddp.parameters(), expected.parameters()):
             expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
         expect(state.lossless == (compressor != "topk:0.999999"), "what loses nothing")
-        saved = ours.state_dict()
-        expect(saved["state"].keys() == theirs.state_dict()["state"].keys(), "torch's layout")
-        theirs.load_state_dict(saved)
         state.close()
 
     ddp, state, _ = make(compressor="topk:0.03,int4", options={"schedule": "balanced"})

@@ -18,19 +18,22 @@ class AdamW(torch.optim.AdamW):
         optimizer = winnow.torch.AdamW(ddp.parameters(), lr=1e-3, model=ddp)
 
     Compressed sums come in bursts, of which AdamW itself makes wrong second moments. Here each rank
-    divides its own gradient by the root of its own second moment before it is compressed, and the
-    first moment is that of the sums:
+    makes its own update by its own second moment before that is compressed, and the first moment is
+    that of the reduced updates:
 
-        v = b2 v + (1 - b2) g^2,  u = g / (sqrt(v / (1 - b2^t)) + eps)     on each rank
-        m = b1 m + (1 - b1) sum(u),  w -= lr (m / (1 - b1^t) + weight_decay w)
+        v = b2 v + (1 - b2) g^2,  u = lr g / (sqrt(v / (1 - b2^t)) + eps)     on each rank
+        m = b1 m + (1 - b1) mean(u),  w -= m / (1 - b1^t) + lr weight_decay w
+
+    The learning rate is in what waits, so that it counts with the rate of its own step: set it
+    before the backward pass, as schedulers do.
 
     Replicas stay equal, and no byte more travels. Where the compressor loses nothing ("none",
     "topk:1") this is torch.optim.AdamW.
 
-    `model`: what Winnow is attached to, or its State. The other arguments, groups and the layout of
-    state_dict() are those of torch.optim.AdamW; exp_avg_sq differs between ranks, so each saves its
-    own. p.grad holds the mean of u after the backward pass, which is what clip_grad_norm_ then
-    clips. Raises UsageError for amsgrad, maximize and fused, and in a step under a GradScaler, since
+    `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
+    torch.optim.AdamW. In state_dict() exp_avg is of updates, and exp_avg_sq differs between ranks,
+    so each saves its own. p.grad holds the mean of u after the backward pass, so clip_grad_norm_
+    would clip that. Raises UsageError for amsgrad, maximize and fused, and in a step under a GradScaler, since
     u has no scale to undo (bf16 needs none).
 
     (Momentum of normalized gradients: Ziyin et al., LaProp, 2020.)
@@ -56,7 +59,7 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def _divide(self, bucket: dist.GradBucket) -> None:
-        """Replaces this rank's gradients by u, where this optimizer moves the parameters."""
+        """Replaces this rank's gradients by u where this optimizer moves the parameters."""
         if self._winnow.lossless:
             return
         groups = {id(p): group for group in self.param_groups for p in group["params"]}
@@ -70,7 +73,7 @@ class AdamW(torch.optim.AdamW):
                 continue  # it goes on as it is, and makes the sums on all ranks NaN
             second = state["exp_avg_sq"].mul_(beta).addcmul_(gradient, gradient, value=1 - beta)
             correction = 1 - beta ** state["step"].item()
-            gradient.div_((second / correction).sqrt_().add_(group["eps"]))
+            gradient.div_((second / correction).sqrt_().add_(group["eps"])).mul_(group["lr"])
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -84,13 +87,13 @@ class AdamW(torch.optim.AdamW):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            rate, beta = group["lr"], group["betas"][0]
+            beta = group["betas"][0]
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
                 state = self._moment(parameter)
                 first = state["exp_avg"].lerp_(parameter.grad, 1 - beta)
-                parameter.mul_(1 - rate * group["weight_decay"])
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 correction = 1 - beta ** max(1.0, state["step"].item())
-                parameter.add_(first, alpha=-float(rate) / correction)
+                parameter.sub_(first, alpha=1 / correction)
         return loss

@@ -15,7 +15,7 @@ from winnow.torch.hook import State
 def _reach(optimizer: torch.optim.Optimizer, group: Dict[str, Any]) -> Tuple[float, float]:
     """The momentum with which an optimizer repeats a gradient, and the weight that it gives it."""
     if isinstance(optimizer, AdamW):
-        return 0, group["lr"]  # first moments are means: all repetitions of a gradient make one
+        return 0, 1  # first moments are means: all repetitions of an update make one
     momentum = group["momentum"]
     return momentum, group["lr"] * (1 - group["dampening"] if momentum != 0 else 1)
 
