@@ -54,9 +54,17 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcep
   return fails() ? nullptr : ::memalign(alignment, bytes);
 }
 
-// The array and nothrow forms call these.
+// The array forms call these.
 void* operator new(std::size_t bytes) {
   return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+// Would call these as well, were it not for AddressSanitizer, which has its own.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
