@@ -52,7 +52,7 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
         Plan{"threshold:3", "gather"}, Plan{"threshold:0.5,int4:stochastic", "gather"},
         Plan{"threshold:3,bitmap", "doubling"}, Plan{"threshold", "doubling"},
         Plan{"threshold:5,raw32", "balanced"}, Plan{"threshold:0.5,int8:stochastic", "balanced"}}) {
-    for (const std::uint64_t max_part : {0, 1000}) {
+    for (const std::uint64_t max_part : {0U, 1000U}) {
       const Options options{
           .compressor = compressor, .schedule = schedule, .min_bytes = 0, .max_part = max_part};
       run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
