@@ -9,7 +9,7 @@
 extern "C" int winnow_mpi_transport(const void* communicator, double seconds,
                                     winnow_transport** transport) {
   return winnow::comm::guarded([&] {
-    const MPI_Comm world =
+    MPI_Comm world =
         winnow::comm::expect_given(static_cast<const MPI_Comm*>(communicator), "communicator");
     winnow::comm::expect_given(transport, "transport") = new winnow_transport{winnow::mpi_transport(
         world, 0, winnow::MpiMemory::automatic, winnow::comm::deadline_of(seconds))};
