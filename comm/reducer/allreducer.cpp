@@ -193,7 +193,7 @@ AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& world
   }
 }
 
-AllReducer::AllReducer(std::shared_ptr<Transport> transport, const Options& options,
+AllReducer::AllReducer(const std::shared_ptr<Transport>& transport, const Options& options,
                        const Exec& where)
     : impl_(Impl::make(transport, options, where)) {}
 AllReducer::~AllReducer() = default;

@@ -125,7 +125,7 @@ class AllReducer {
   /// there is not even memory for an error; the others then get a CommError. `where` says where
   /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.
   /// Each rank chooses for itself.
-  explicit AllReducer(std::shared_ptr<Transport> transport,
+  explicit AllReducer(const std::shared_ptr<Transport>& transport,
                       const Options& options = Options::from_environment(), const Exec& where = {});
   /// Finishes calls in flight.
   ~AllReducer();

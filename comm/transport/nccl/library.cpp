@@ -36,6 +36,8 @@ Function* find(const char* name) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): nccl.h abbreviates
+
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   static auto* const function = find<decltype(ncclAllGather)>(__func__);
@@ -148,3 +150,5 @@ ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int p
   static auto* const function = find<decltype(ncclSend)>(__func__);
   return function(from, count, type, peer, comm, stream);
 }
+
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
