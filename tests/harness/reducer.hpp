@@ -23,8 +23,8 @@ void read_back(const Exec& exec, std::span<std::byte> to, std::span<const std::b
 /// them lie there: one test covers both.
 class Reducer {
  public:
-  Reducer(std::shared_ptr<Transport> transport, const Options& options)
-      : place_(bucket_place()), reducer_(std::move(transport), options, place_) {}
+  Reducer(const std::shared_ptr<Transport>& transport, const Options& options)
+      : place_(bucket_place()), reducer_(transport, options, place_) {}
 
   void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
   void all_reduce(const Elements& elements, std::uint64_t id, std::optional<ReduceOp> op = {});
