@@ -522,7 +522,8 @@ def case_killed():
                 os.kill(os.getpid(), signal.SIGKILL)
     except winnow.CommError as error:
         held = state.reducer.residual(state.parameter_id(weight))
-        print(f"rank {dist.get_rank()}: {error}; residual of {len(held)}", flush=True)
+        # In one piece: the other ranks write to the same pipe.
+        os.write(1, f"rank {dist.get_rank()}: {error}; residual of {len(held)}\n".encode())
         os._exit(0)
     os._exit(1)
 
