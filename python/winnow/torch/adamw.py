@@ -33,8 +33,8 @@ class AdamW(torch.optim.AdamW):
     `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
     torch.optim.AdamW. In state_dict() exp_avg is of updates, and exp_avg_sq differs between ranks,
     so each saves its own. p.grad holds the mean of u after the backward pass, so clip_grad_norm_
-    would clip that. Raises UsageError for amsgrad, maximize and fused, and in a step under a GradScaler, since
-    u has no scale to undo (bf16 needs none).
+    would clip that. Raises UsageError for amsgrad, maximize and fused, and in a step under a
+    GradScaler, since u has no scale to undo (bf16 needs none).
 
     (Momentum of normalized gradients: Ziyin et al., LaProp, 2020.)
     """
@@ -79,6 +79,7 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """One step by the sums that the backward pass has left in the gradients."""
         if hasattr(self, "found_inf"):
+            del self.found_inf  # a scaler that gets an exception leaves it behind
             raise UsageError("winnow.torch.AdamW under a GradScaler: use bf16 without one")
         if self._winnow.lossless:
             return super().step(closure)

@@ -26,7 +26,7 @@ def _own_parameters(module: FSDPModule) -> List[Tuple[str, torch.Tensor]]:
                          if isinstance(child, FSDPModule) and child is not module]
     others = {id(p) for child in inside for p in child.parameters()}
     for name, parameter in module.named_parameters():
-        if id(parameter) not in others:
+        if parameter.requires_grad and id(parameter) not in others:
             found.append((name, parameter))
     return found
 
