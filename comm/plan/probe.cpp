@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "comm/transport/failure_latch.hpp"
 #include "kernels/exec/host_memory.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/residual_add.hpp"
@@ -88,9 +89,11 @@ class Circle {
  private:
   void turn(std::size_t bytes) {
     std::uint64_t received = 0;
-    world_.send(out_.span().first(bytes), next_);
-    world_.recv(in_.span().first(bytes), previous_, &received);
-    world_.wait(world_.start(exec_), deadline_);
+    abort_on_error(world_, [&] {
+      world_.send(out_.span().first(bytes), next_);
+      world_.recv(in_.span().first(bytes), previous_, &received);
+      world_.wait(world_.start(exec_), deadline_);
+    });
   }
 
   Transport& world_;

@@ -24,11 +24,15 @@ constexpr std::size_t kDirectBytes = 1 << 12;  // up to this size latency costs 
 
 void Transport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                            Deadline deadline) {
-  comm::reduce_ring({*this, exec, elements, op, 0, 2 * size() - 2, deadline});
+  comm::abort_on_error(*this, [&] {
+    comm::reduce_ring({*this, exec, elements, op, 0, 2 * size() - 2, deadline});
+  });
 }
 
 void Transport::reduce_scatter(const Exec& exec, std::span<float> elements, Deadline deadline) {
-  comm::reduce_ring({*this, exec, elements, ReduceOp::sum, 0, size() - 1, deadline});
+  comm::abort_on_error(*this, [&] {
+    comm::reduce_ring({*this, exec, elements, ReduceOp::sum, 0, size() - 1, deadline});
+  });
 }
 
 void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
@@ -43,31 +47,35 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
   }
   if (size() == 1) return;
   if (mine.size() > kDirectBytes) {
-    comm::run_ring({.transport = *this,
-                    .exec = exec,
-                    .elements = {all.data(), all.size(), ElementType::uint8},
-                    .op = ReduceOp::sum,  // combines nothing: what arrives is stored
-                    .first_step = size() - 1,
-                    .last_step = 2 * size() - 2,
-                    .deadline = deadline});
+    comm::abort_on_error(*this, [&] {
+      comm::run_ring({.transport = *this,
+                      .exec = exec,
+                      .elements = {all.data(), all.size(), ElementType::uint8},
+                      .op = ReduceOp::sum,  // combines nothing: what arrives is stored
+                      .first_step = size() - 1,
+                      .last_step = 2 * size() - 2,
+                      .deadline = deadline});
+    });
     return;
   }
   // As many bytes as round the ring, in one step instead of P-1. Each rank starts with another
   // peer.
   gathered_.assign(static_cast<std::size_t>(size()), mine.size());
-  for (int distance = 1; distance < size(); ++distance) {
-    const int to = (rank() + distance) % size(), from = (rank() + size() - distance) % size();
-    const auto peer = static_cast<std::size_t>(from);
-    send({own, mine.size()}, to);
-    recv(all.subspan(peer * mine.size(), mine.size()), from, &gathered_[peer]);
-  }
-  wait(start(exec), deadline);
-  for (std::size_t peer = 0; peer < gathered_.size(); ++peer) {
-    if (gathered_[peer] == mine.size()) continue;
-    throw CommError(comm::usage_reason("rank " + std::to_string(peer) + " gathers " +
-                                       std::to_string(gathered_[peer]) + " bytes, rank " +
-                                       std::to_string(rank()) + " " + std::to_string(mine.size())));
-  }
+  comm::abort_on_error(*this, [&] {
+    for (int distance = 1; distance < size(); ++distance) {
+      const int to = (rank() + distance) % size(), from = (rank() + size() - distance) % size();
+      const auto peer = static_cast<std::size_t>(from);
+      send({own, mine.size()}, to);
+      recv(all.subspan(peer * mine.size(), mine.size()), from, &gathered_[peer]);
+    }
+    wait(start(exec), deadline);
+    for (std::size_t peer = 0; peer < gathered_.size(); ++peer) {
+      if (gathered_[peer] == mine.size()) continue;
+      throw CommError(comm::usage_reason(
+          "rank " + std::to_string(peer) + " gathers " + std::to_string(gathered_[peer]) +
+          " bytes, rank " + std::to_string(rank()) + " " + std::to_string(mine.size())));
+    }
+  });
 }
 
 std::unique_ptr<Transport> Transport::subset(std::span<const int> ranks) {
