@@ -3,6 +3,8 @@
 #include "kernels/cpu/candidates.hpp"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <limits>
 
 #include "kernels/cpu/parallel.hpp"
@@ -12,12 +14,15 @@ namespace winnow::kernels::cpu {
 // Radix selection of the k-th largest magnitude, digit by digit from the top, within the span that
 // the candidates cover: offset = magnitude - lowest. Candidates lie close above a bound, so the
 // first digit of the offset parts them finely, where that of the magnitude would be the same for
-// nearly all, and a later level meets few that share the digits found.
+// nearly all. The few that share its digits are then sorted.
 //   base   lowest + the digits of the k-th offset found so far
 //   width  of the range from base that shares these digits; shift: of the next digit
-//   rank   1-based rank of the k-th among the candidates in that range
+//   rank   1-based rank of the k-th among the candidates in that range, of which there are `left`
 
 namespace {
+
+constexpr std::size_t kFew = 64;           // sorting so many takes less than another histogram
+constexpr std::size_t kOneThread = 32768;  // candidates that one thread looks through for them
 
 void find_span(Candidates& part) {
   std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max(), highest = 0;
@@ -29,13 +34,32 @@ void find_span(Candidates& part) {
   part.highest = highest;
 }
 
-/// Counts, by (magnitude - base) >> shift, the magnitudes in [base, base + width).
-void count_digits(Candidates& part, std::uint32_t base, std::uint32_t width, std::uint32_t shift) {
-  part.histogram.fill(0);
+/// Counts the magnitudes in [base, base + width) by (magnitude - base) >> shift < bins.
+void count_digits(Candidates& part, std::uint32_t base, std::uint32_t width, std::uint32_t shift,
+                  std::size_t bins) {
+  std::fill_n(part.histogram.begin(), bins, 0U);
   for (const float x : std::span(part.value, part.size)) {
     const std::uint32_t offset = magnitude(x) - base;
     if (offset < width) ++part.histogram[offset >> shift];
   }
+}
+
+/// The cut among the candidates in [base, base + width), at most kFew.
+Cut cut_few(std::span<const Candidates> parts, std::uint32_t base, std::uint32_t width,
+            std::size_t rank) {
+  std::array<std::uint32_t, kFew> few;
+  std::size_t size = 0;
+  for (const Candidates& part : parts) {
+    for (const float x : std::span(part.value, part.size)) {
+      const std::uint32_t key = magnitude(x);
+      if (key - base < width) few[size++] = key;
+    }
+  }
+  const auto end = few.begin() + static_cast<std::ptrdiff_t>(size);
+  std::sort(few.begin(), end, std::greater<>());
+  const std::uint32_t cut = few[rank - 1];
+  const auto above = std::ranges::find(few.begin(), end, cut) - few.begin();
+  return {cut, rank - static_cast<std::size_t>(above)};
 }
 
 }  // namespace
@@ -47,21 +71,27 @@ Cut find_cut(std::span<Candidates> parts, std::size_t k) {
     lowest = std::min(lowest, part.lowest);
     highest = std::max(highest, part.highest);
   }
-  std::size_t rank = k;
+  const std::size_t all = held(parts);
+  const auto most_bits =
+      std::clamp(static_cast<std::uint32_t>(std::bit_width(all)), 4U, Candidates::kDigitBits);
+  std::size_t rank = k, left = all;
   std::uint32_t base = lowest;
   auto shift = static_cast<std::uint32_t>(std::bit_width(highest - lowest));
   while (shift > 0) {
     const std::uint32_t width = 1u << shift;
-    const std::uint32_t bits = std::min(shift, Candidates::kDigitBits);
+    if (left <= kFew && (parts.size() == 1 || all <= kOneThread))
+      return cut_few(parts, base, width, rank);
+    const std::uint32_t bits = std::min(shift, most_bits);
     shift -= bits;
-    for_each_part(parts.size(), [&](std::size_t p) { count_digits(parts[p], base, width, shift); });
     std::uint32_t digit = 1u << bits;
+    for_each_part(parts.size(),
+                  [&](std::size_t p) { count_digits(parts[p], base, width, shift, digit); });
     while (true) {
       --digit;
-      std::size_t here = 0;
-      for (const Candidates& part : parts) here += part.histogram[digit];
-      if (here >= rank) break;
-      rank -= here;
+      left = 0;
+      for (const Candidates& part : parts) left += part.histogram[digit];
+      if (left >= rank) break;
+      rank -= left;
     }
     base += digit << shift;
   }
