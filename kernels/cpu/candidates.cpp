@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <limits>
 
 #include "kernels/cpu/parallel.hpp"
@@ -14,7 +13,7 @@ namespace winnow::kernels::cpu {
 // Radix selection of the k-th largest magnitude, digit by digit from the top, within the span that
 // the candidates cover: offset = magnitude - lowest. Candidates lie close above a bound, so the
 // first digit of the offset parts them finely, where that of the magnitude would be the same for
-// nearly all. The few that share its digits are then sorted.
+// nearly all. The few that share its digits are then compared.
 //   base   lowest + the digits of the k-th offset found so far
 //   width  of the range from base that shares these digits; shift: of the next digit
 //   rank   1-based rank of the k-th among the candidates in that range, of which there are `left`
@@ -44,34 +43,41 @@ void count_digits(Candidates& part, std::uint32_t base, std::uint32_t width, std
   }
 }
 
-/// The cut among the candidates in [base, base + width), at most kFew.
+/// The cut among the candidates in [base, base + width), at most kFew: each counts those above it,
+/// which takes no branch that chance decides.
 Cut cut_few(std::span<const Candidates> parts, std::uint32_t base, std::uint32_t width,
             std::size_t rank) {
-  std::array<std::uint32_t, kFew> few;
+  std::array<std::int32_t, kFew> few;  // signed: every processor compares vectors of these
   std::size_t size = 0;
   for (const Candidates& part : parts) {
     for (const float x : std::span(part.value, part.size)) {
       const std::uint32_t key = magnitude(x);
-      if (key - base < width) few[size++] = key;
+      if (key - base < width) few[size++] = static_cast<std::int32_t>(key);
     }
   }
-  const auto end = few.begin() + static_cast<std::ptrdiff_t>(size);
-  std::sort(few.begin(), end, std::greater<>());
-  const std::uint32_t cut = few[rank - 1];
-  const auto above = std::ranges::find(few.begin(), end, cut) - few.begin();
-  return {cut, rank - static_cast<std::size_t>(above)};
+  Cut cut{0, 0};
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::int32_t key = few[i];
+    std::uint32_t above = 0;
+    for (std::size_t j = 0; j < size; ++j) above += few[j] > key ? 1 : 0;
+    // The lowest of the first `rank` has the most above it, but fewer than `rank`.
+    const bool lower = above < rank && (cut.ties == 0 || rank - above < cut.ties);
+    cut = lower ? Cut{static_cast<std::uint32_t>(key), rank - above} : cut;
+  }
+  return cut;
 }
 
 }  // namespace
 
 Cut find_cut(std::span<Candidates> parts, std::size_t k) {
+  const std::size_t all = held(parts);
+  if (all <= kFew) return cut_few(parts, 0, std::numeric_limits<std::uint32_t>::max(), k);
   for_each_part(parts.size(), [&](std::size_t p) { find_span(parts[p]); });
   std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max(), highest = 0;
   for (const Candidates& part : parts) {
     lowest = std::min(lowest, part.lowest);
     highest = std::max(highest, part.highest);
   }
-  const std::size_t all = held(parts);
   const auto most_bits =
       std::clamp(static_cast<std::uint32_t>(std::bit_width(all)), 4U, Candidates::kDigitBits);
   std::size_t rank = k, left = all;
