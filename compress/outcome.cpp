@@ -17,6 +17,7 @@ using kernels::Term;
 /// A part's elements, on which the sum is written.
 struct Target {
   const Part& part;
+  kernels::Placed<kernels::PlacedSpan> elements;
   const Outcome& outcome;
   std::uint64_t most_coded;   ///< the longest list of coded values
   std::uint32_t* not_finite;  ///< becomes 1 if an element is not finite
@@ -28,14 +29,11 @@ void write_terms(const Exec& exec, const Target& target, std::span<const Term> t
   const Outcome& outcome = target.outcome;
   if (outcome.status != nullptr) conditional.condition = kernels::sound(*outcome.status);
   const auto placed = kernels::place_terms_to_sum(exec, terms, target.most_coded);
-  for (const Piece& piece : target.part.pieces) {
-    kernels::ordered_sum(conditional, {.terms = placed,
-                                       .begin = piece.base,
-                                       .sum = piece.elements,
-                                       .factor = outcome.factor,
-                                       .not_finite = target.not_finite,
-                                       .sum_is_fed = outcome.fed});
-  }
+  kernels::ordered_sum(conditional, {.terms = placed,
+                                     .sums = target.elements,
+                                     .factor = outcome.factor,
+                                     .not_finite = target.not_finite,
+                                     .sums_are_fed = outcome.fed});
 }
 
 /// Elements = what each owner sent of its sums.
@@ -59,12 +57,12 @@ void write_sums(const Exec& exec, const Target& target) {
   }
   // Lists first: their sum may also write where they name nothing.
   if (count > 0) write_terms(exec, target, lists.first(count));
-  const auto elements = place_elements(exec, part);
   for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
     const Term values = term(messages[owner]);
     if (values.is_list()) continue;
     kernels::write_owned(
-        exec, {.partition = part.partition, .owner = owner, .pieces = elements, .values = values},
+        exec,
+        {.partition = part.partition, .owner = owner, .pieces = target.elements, .values = values},
         factor, target.not_finite);
   }
 }
@@ -79,7 +77,11 @@ bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome
       answers ? kernels::take_zeros<std::uint32_t>(exec, 1).data() : &outcome.status->not_finite;
   Outcome written = outcome;
   written.fed = outcome.fed && !keeps_all();
-  Target target{.part = part, .outcome = written, .most_coded = 0, .not_finite = not_finite};
+  Target target{.part = part,
+                .elements = place_elements(exec, part),
+                .outcome = written,
+                .most_coded = 0,
+                .not_finite = not_finite};
   if (!keeps_all() && !codings_.exact()) {
     target.most_coded = outcome.partitioned ? std::ranges::max(part.owner_k) : part.k;
   }

@@ -30,7 +30,7 @@ void add_values(const Exec& exec, const MessageView& first, const MessageView& s
                 std::span<float> out, MessageView& sum) {
   std::array terms{term(first), term(second)};
   for (kernels::Term& term : terms) term.index = {};
-  kernels::ordered_sum(exec, {.terms = {terms}, .sum = out});
+  kernels::ordered_sum(exec, {.terms = {terms}, .sums = kernels::alone({out})});
   sum.index = first.index;
   sum.value = out;
 }
@@ -104,7 +104,7 @@ MessageView Compressor::merge(const Exec& exec, const Header& header, const Mess
     added = added.first(1);
   }
   // A sum that is not finite is found in the result.
-  kernels::ordered_sum(exec, {.terms = {added}, .sum = all});
+  kernels::ordered_sum(exec, {.terms = {added}, .sums = kernels::alone({all})});
   sum.header.k = count;
   sum.index = {};
   sum.value = all;

@@ -111,8 +111,9 @@ std::span<std::byte> encode_known_sums(const Exec& exec, const Codings& codings,
     const kernels::Stopwatch watch(job.add_seconds);
     const auto terms = take_terms(exec, contributions, part.self, {.value = owned.acc});
     for (Term& term : terms) term.index = {};
-    kernels::ordered_sum(exec,
-                         {.terms = {terms}, .sum = owned.left, .not_finite = &owned.not_finite[1]});
+    kernels::ordered_sum(exec, {.terms = {terms},
+                                .sums = kernels::alone({owned.left}),
+                                .not_finite = &owned.not_finite[1]});
     if (owned.drawn.empty()) clear_own_gaps(exec, part, owned.left);  // a sign, say, is never 0
   }
   const kernels::Stopwatch watch(job.encode_seconds);

@@ -116,8 +116,9 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
     const kernels::Stopwatch watch(job.add_seconds);
     const auto in_order = exec.workspace->take<kernels::Term>(terms.size());
     std::ranges::transform(terms, in_order.begin(), term);
-    kernels::ordered_sum(exec,
-                         {.terms = {in_order}, .sum = out.sum, .not_finite = not_finite.data()});
+    kernels::ordered_sum(
+        exec,
+        {.terms = {in_order}, .sums = kernels::alone({out.sum}), .not_finite = not_finite.data()});
     if (out.message.empty()) return;
   }
   // If the support is every position, gaps travel too, and a sign, say, is never 0.

@@ -16,12 +16,6 @@ namespace winnow::kernels {
 // Values by local number of one owner, on their way to its positions. No operation needs
 // scratch, and a CUDA graph can capture each. UsageError for wrong sizes.
 
-/// Elements that begin at a position, a multiple of Partition::kUnit.
-struct PlacedSpan {
-  std::span<float> elements;
-  std::uint64_t base = 0;
-};
-
 /// The values, and the elements at their positions.
 struct OwnedJob {
   Partition partition{1, 0};

@@ -7,6 +7,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/value_coding.hpp"
 
 namespace winnow::kernels {
@@ -35,6 +36,19 @@ struct Term {
   std::uint64_t size() const { return is_coded() ? count : value.size(); }
   bool is_list() const { return !index.empty() || size() == 0; }
 };
+
+/// Elements that begin at a position: a multiple of Partition::kUnit where there are several.
+struct PlacedSpan {
+  std::span<float> elements;
+  std::uint64_t base = 0;
+
+  constexpr std::uint64_t end() const { return base + elements.size(); }
+};
+
+/// A list of one, which travels with a launch; it must stay until the operation has returned.
+inline Placed<PlacedSpan> alone(const PlacedSpan& span) {
+  return {{&span, 1}, nullptr};
+}
 
 namespace cuda {
 struct DeviceTerm;

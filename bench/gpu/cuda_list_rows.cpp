@@ -182,7 +182,7 @@ void add_sums(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
                     [&in, lists, terms](std::size_t round) {
                       const auto& s = in.set(round);
                       kernels::ordered_sum(in.exec(), {.terms = {terms},
-                                                       .sum = s.target.span(),
+                                                       .sums = kernels::alone({s.target.span()}),
                                                        .not_finite = s.not_finite.data()});
                     }});
   }

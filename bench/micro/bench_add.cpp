@@ -33,10 +33,10 @@ void ordered_sum(benchmark::State& state) {
       KernelTimer::get().run(state, {.kernel = [&] {
                                std::uint32_t not_finite = 0;
                                kernels::ordered_sum(Exec{}, {.terms = {terms},
-                                                             .sum = sum.span(),
+                                                             .sums = kernels::alone({sum.span()}),
                                                              .factor = 1.0F / kLists,
                                                              .not_finite = &not_finite,
-                                                             .sum_is_fed = true});
+                                                             .sums_are_fed = true});
                                benchmark::DoNotOptimize(not_finite);
                              }});
   state.counters["ns_per_kept"] = 1e9 * seconds / static_cast<double>(kept);

@@ -29,7 +29,7 @@ double seconds(const std::function<void()>& work) {
 /// Calls after which the plan chosen by "auto" is settled.
 int calls_of_a_trial(const Options& options) {
   if (options.schedule != kAuto) return 0;
-  return 2 * (static_cast<int>(comm::Trial::kSettling) + options.trial_calls) + 1;
+  return static_cast<int>(comm::Trial::calls(comm::Trial::kMostPlans, options.trial_calls)) + 1;
 }
 
 /// The schedule that Stats must name.
@@ -146,6 +146,7 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
     const Stats& last = reducer->last();
     outcome.wire_bytes = last.wire_bytes;
     outcome.kept = last.kept;
+    if (entrant.schedule == kAuto) outcome.chose = last.schedule + ", " + last.reason;
     if (entrant.schedule != kAuto && last.schedule != expected(entrant, reducer->topology())) {
       outcome.problem = "went by " + last.schedule;
     }

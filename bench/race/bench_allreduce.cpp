@@ -34,7 +34,11 @@ struct Settings {
 };
 
 Measured measured(const Outcome& outcome) {
-  Measured all{.problem = outcome.problem, .failed = outcome.failed, .seconds = outcome.seconds};
+  Measured all{.problem = outcome.problem,
+               .failed = outcome.failed,
+               .seconds = outcome.seconds,
+               .counters = {},
+               .label = outcome.chose};
   all.counters = {{"ratio", outcome.best_dense / outcome.seconds},
                   {"best_dense_ms", 1e3 * outcome.best_dense},
                   {"wire_bytes", static_cast<double>(outcome.wire_bytes)},

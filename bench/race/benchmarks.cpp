@@ -42,6 +42,7 @@ void run(benchmark::State& state, Rank& rank, std::span<const Work> works, std::
     }
     for (int round = 0; round < rounds; ++round) state.SetIterationTime(measured.seconds);
     for (const auto& counter : measured.counters) state.counters[counter.first] = counter.second;
+    state.SetLabel(measured.label);
   }
 }
 

@@ -19,6 +19,7 @@ struct Measured {
   bool failed = false;  ///< it could not run although it fits the ranks and the size
   double seconds = 0;
   std::vector<std::pair<std::string, double>> counters;
+  std::string label;
 };
 
 /// A measurement over some rounds, which all ranks make together.

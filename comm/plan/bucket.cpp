@@ -302,6 +302,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   for (const BucketPart& part : std::span(bucket.parts).subspan(bucket.compressed)) {
     longest = std::max(longest, part.part.count * sizeof(float));
   }
+  bucket.ring = world.links.ring;
   if (longest > 0) bucket.note = ring_note(world.links, longest);
   bucket.reason += bucket.note;
   const MemorySource* const residuals = residual_memory(options, world.place);

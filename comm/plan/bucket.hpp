@@ -44,6 +44,7 @@ struct Bucket {
   std::uint64_t dense_wire_bytes = 0;  ///< bytes the dense schedule would send
   std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
   bool close = false;      ///< Choice::close
+  std::uint64_t ring = LinkModel::kNever;  ///< LinkModel::ring of its dense sums
   /// It is not a sum of gradients and has no parts: see comm/reducer/native_only.hpp.
   bool native_only = false;
 

@@ -18,6 +18,9 @@ constexpr std::uint64_t kNetworkWeight = 8;
 constexpr double kClearlyAhead = 0.8;
 /// From this share of dense's time on, predictions are too close to trust.
 constexpr double kBeyondDoubt = 0.25;
+/// Where dense is predicted to take less, none is trusted: caches and cores decide such calls, and
+/// a trial costs little.
+constexpr double kCheap = 0.02;  // seconds
 
 constexpr std::uint64_t kShortestPart = std::uint64_t{1} << 20;  // elements
 constexpr std::uint64_t kShortestMessage = 16384;                // bytes
@@ -113,7 +116,7 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   if (!may_be_dense) return {best, why};
   if (world.ranks == 1) return {&dense, "there is one rank alone"};
   const double share = least / dense_seconds;
-  const bool close = world.trials && share > kBeyondDoubt && share < 1;
+  const bool close = world.trials && share < 1 && (share > kBeyondDoubt || dense_seconds < kCheap);
   return {close || share <= kClearlyAhead ? best : &dense, why, close};
 }
 

@@ -22,13 +22,6 @@ constexpr std::size_t kPassCount = std::size_t{1} << 22;
 // a link passes at once cancel out.
 constexpr std::size_t kShort = 8, kLong = std::size_t{64} << 10, kLonger = std::size_t{320} << 10;
 constexpr double kUnknown = 0;  // not measured by this rank
-// Bytes of the buckets on which the native allreduce races the ring. At the longest, the C library
-// no longer keeps what MPI allocates in one call for the next.
-constexpr std::array kRaced = {std::uint64_t{1} << 20, std::uint64_t{1} << 22,
-                               std::uint64_t{1} << 24, std::uint64_t{1} << 26};
-constexpr double kMostSeconds = 0.025;  // for a bucket over the link; for every allreduce but the
-                                        // last
-constexpr double kRingAhead = 0.9;      // of the other's time, so that noise decides nothing
 
 /// One rank's measurements: seconds of an 8-byte message, and bytes per second.
 struct Measured {
@@ -140,52 +133,6 @@ LinkModel probe_links(const Probed& buckets, const Probed& control, const Topolo
   settle(&Measured::inter_alpha, model.inter.alpha);
   settle(&Measured::inter_beta, model.inter.beta);
   return model;
-}
-
-std::uint64_t ring_from(std::span<const Race> races) {
-  std::uint64_t from = LinkModel::kNever;
-  for (const Race& race : races) {
-    const bool clearly_ahead = race.ring < kRingAhead * race.native;
-    from = clearly_ahead ? std::min(from, race.bytes) : LinkModel::kNever;
-  }
-  return from;
-}
-
-std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline) {
-  if (!world.native_all_reduce() || world.size() == 1) return LinkModel::kNever;
-  const auto too_long = [&](std::uint64_t bytes) { return link.seconds(bytes) > kMostSeconds; };
-  const auto raced = std::span(kRaced).first(
-      static_cast<std::size_t>(std::ranges::find_if(kRaced, too_long) - kRaced.begin()));
-  if (raced.empty()) return LinkModel::kNever;
-  // A rank that lacks memory says so before others wait for it in a native collective.
-  kernels::HostArray<float> bucket;
-  std::vector<std::uint8_t> lacking(static_cast<std::size_t>(world.size()));
-  std::uint8_t lacks = 0;
-  try {
-    bucket = kernels::HostArray<float>(raced.back() / sizeof(float));
-  } catch (const std::bad_alloc&) {
-    lacks = 1;
-  }
-  world.all_gather(exec, std::as_bytes(std::span(&lacks, 1)),
-                   std::as_writable_bytes(std::span(lacking)), deadline);
-  if (std::ranges::find(lacking, 1) != lacking.end()) return LinkModel::kNever;
-
-  std::vector<Race> races, all(lacking.size());
-  for (const std::uint64_t bytes : raced) {
-    const Elements elements = bucket.span().first(bytes / sizeof(float));
-    Race mine{.bytes = bytes, .native = 0, .ring = 0};
-    mine.native =
-        median_seconds([&] { world.all_reduce(exec, elements, ReduceOp::sum, deadline); });
-    mine.ring = median_seconds(
-        [&] { world.Transport::all_reduce(exec, elements, ReduceOp::sum, deadline); });
-    world.all_gather(exec, std::as_bytes(std::span(&mine, 1)),
-                     std::as_writable_bytes(std::span(all)), deadline);
-    races.push_back({.bytes = bytes,
-                     .native = std::ranges::max(all, {}, &Race::native).native,
-                     .ring = std::ranges::max(all, {}, &Race::ring).ring});
-    if (std::max(races.back().native, races.back().ring) > kMostSeconds) break;
-  }
-  return ring_from(races);
 }
 
 }  // namespace winnow::comm

@@ -26,20 +26,4 @@ struct Probed {
 LinkModel probe_links(const Probed& buckets, const Probed& control, const Topology& topology,
                       Deadline deadline);
 
-/// Seconds of the slowest rank for a bucket: by the native allreduce, and by the ring.
-struct Race {
-  std::uint64_t bytes;
-  double native, ring;
-};
-
-/// LinkModel::ring from races on ever longer buckets: the size from which the ring clearly won all
-/// of them.
-std::uint64_t ring_from(std::span<const Race> races);
-
-/// Races the ring against a transport's native all_reduce on buckets of 1, 4, 16 and 64 MiB,
-/// skipping those that need more than about 25 ms on `link`, and returns ring_from() of the races.
-/// kNever if all_reduce is not native. Collective; equal on all ranks. Needs exec.workspace. Throws
-/// CommError.
-std::uint64_t probe_ring(Transport& world, const Link& link, const Exec& exec, Deadline deadline);
-
 }  // namespace winnow::comm

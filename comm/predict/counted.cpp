@@ -134,9 +134,11 @@ void unite(const Exec& exec, const MergeJob& job) {
 }
 
 void sum(const Exec& exec, const OrderedSumJob& job) {
-  double bytes = job.sum_is_fed ? 0 : bytes_of(job.sum);
+  double all = 0;
+  for (const PlacedSpan& sum : job.sums.host) all += bytes_of(sum.elements);
+  double bytes = job.sums_are_fed ? 0 : all;
   for (const Term& term : job.terms.host) {
-    bytes += term.is_list() || term.is_coded() ? term_bytes(term) : bytes_of(job.sum);
+    bytes += term.is_list() || term.is_coded() ? term_bytes(term) : all;
   }
   pass(exec, bytes);
 }

@@ -145,16 +145,13 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
 /// Measures links only if a choice depends on them. The options then hold the result, so that a
 /// run's predictions can be repeated.
 LinkModel AllReducer::Impl::find_links() {
-  if (!options.links.empty()) return LinkModel::parse(options.links);
+  links_given = !options.links.empty();
+  if (links_given) return LinkModel::parse(options.links);
   const bool by_time = options.schedule == "auto" || options.schedule == "two_level";
   if (!by_time || compressor->lossless() || !options.enable || transport->size() == 1) return {};
-  LinkModel measured =
+  const LinkModel measured =
       comm::probe_links({*transport, exec, comm::residual_memory(options, exec.place)},
                         {context.control(), context.host()}, topology, deadline());
-  const Link& slowest = topology.nodes() > 1 ? measured.inter : measured.intra;
-  if (options.deadline == 0 && exec.place != Place::cuda) {
-    measured.ring = comm::probe_ring(context.control(), slowest, context.host(), deadline());
-  }
   options.links = measured.to_string('+');
   return measured;
 }

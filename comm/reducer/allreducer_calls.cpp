@@ -75,7 +75,10 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const auto trial = trials.find(bucket.id);
   const bool stream_ordered = completions != nullptr && comm::is_stream_ordered(bucket);
   if (trial != trials.end() || !stream_ordered) await_calls();
-  if (trial != trials.end()) kernels::wait(exec);  // the trial must not time earlier work
+  if (trial != trials.end()) {  // which must time neither earlier work nor the other ranks'
+    kernels::wait(exec);
+    if (trial->second.counts()) meet();
+  }
   const auto start = Deadline::Clock::now();
   comm::view(bucket, widened.segments());
   begin(bucket);
@@ -87,7 +90,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   try {
     if (!unmet.empty()) throw CommError(unmet);
     if (bucket.native_only) {
-      comm::reduce_natively({*transport, exec, deadline(), ring()}, widened.segments(), op,
+      comm::reduce_natively({*transport, exec, deadline(), bucket.ring}, widened.segments(), op,
                             book.call());
       const int next = (transport->rank() + 1) % transport->size();
       if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
@@ -127,6 +130,18 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     trial->second.record(std::chrono::duration<double>(Deadline::Clock::now() - start).count());
   }
   return bucket;
+}
+
+/// Returns when all ranks are here. If they cannot meet, the call goes on, to fail and lose
+/// nothing.
+void AllReducer::Impl::meet() noexcept {
+  try {
+    const std::byte here{};
+    const auto all = exec.workspace->take<std::byte>(static_cast<std::size_t>(transport->size()));
+    context.control().all_gather(context.host(), {&here, 1}, all, deadline());
+  } catch (const std::exception& error) {
+    unmet = comm::reason_of(error);
+  }
 }
 
 /// If a collective worked on elements in place but all their gradients still have an original (an
@@ -185,7 +200,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .compressor = *compressor,
                                  .exec = exec,
                                  .deadline = deadline(),
-                                 .ring = ring(),
+                                 .ring = bucket.ring,
                                  .decay = options.decay,
                                  .factor = factor(),
                                  .part = part.part,

@@ -47,12 +47,14 @@ struct AllReducer::Impl {
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments,
                                 std::string refusal);
   comm::Bucket& plan(std::uint64_t id, std::string native_only_reason);
+  bool races_ring(const comm::Bucket& bucket, std::uint64_t bytes) const;
   void forget_old();
   void forget(std::uint64_t id);
 
   // Calls.
   void all_reduce(std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark* mark);
   const comm::Bucket& call(std::span<const Segment> segments);
+  void meet() noexcept;
   void begin(comm::Bucket& bucket);
   bool reduce(const comm::Bucket& bucket);
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
@@ -97,6 +99,7 @@ struct AllReducer::Impl {
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
   LinkModel links;
+  bool links_given = false;
   std::uint64_t digest = 0;
   std::uint64_t calls = 0;
   comm::Parameters parameters;

@@ -106,9 +106,12 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
   comm::World world{transport->size(),       transport->rank(), &topology, links,
                     options.trial_calls > 0, exec.place};
   world.links.ring = ring();
-  Bucket bucket = native_only_reason.empty()
-                      ? comm::plan_bucket(id, segments, options, world, *compressor, parameters)
-                      : comm::plan_native_only(id, segments, std::move(native_only_reason), world);
+  const auto plan_by = [&](const Options& by) {
+    return native_only_reason.empty()
+               ? comm::plan_bucket(id, segments, by, world, *compressor, parameters)
+               : comm::plan_native_only(id, segments, native_only_reason, world);
+  };
+  Bucket bucket = plan_by(options);
   comm::make_residuals(exec, bucket);
   queue->reserve(segments.size());
   exchanges.reserve(bucket.parts.size());
@@ -117,19 +120,43 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
   if (completions != nullptr) completions->make_room(bucket.number + 1);
   try {
     seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
-    if (!bucket.close) return buckets.emplace(id, std::move(bucket)).first->second;
-    Options switched = options;
-    switched.schedule = "dense";
-    Bucket dense = comm::plan_bucket(id, segments, switched, world, *compressor, parameters);
-    dense.reason = bucket.reason;
-    if (bucket.note.empty()) dense.reason += dense.note;
-    dense.number = bucket.number;
-    return trials.try_emplace(id, std::move(bucket), std::move(dense), options.trial_calls)
-        .first->second.plan();
+    std::uint64_t bytes = 0;
+    for (const Segment& segment : segments) bytes += segment.elements.bytes().size();
+    const bool by_ring = races_ring(bucket, bytes);
+    if (!bucket.close && !by_ring) return buckets.emplace(id, std::move(bucket)).first->second;
+    Options dense = options;
+    dense.schedule = "dense";
+    const std::string why = bucket.reason.substr(0, bucket.reason.size() - bucket.note.size());
+    const std::size_t number = bucket.number;
+    const bool close = bucket.close;
+    std::vector<Bucket> plans;
+    plans.push_back(std::move(bucket));
+    const auto add = [&] {
+      Bucket& plan = plans.emplace_back(plan_by(dense));
+      plan.reason = why + std::string(plan.note);
+      plan.number = number;
+    };
+    if (close) add();
+    if (by_ring) {
+      world.links.ring = 0;
+      add();
+    }
+    return trials.try_emplace(id, std::move(plans), options.trial_calls).first->second.plan();
   } catch (...) {
     book.forget(bucket.number);
     throw;
   }
+}
+
+/// Whether dense by Winnow's ring is tried, too: where auto is free to take it instead of the
+/// transport's own allreduce, and nobody has said from which size on.
+bool AllReducer::Impl::races_ring(const Bucket& bucket, std::uint64_t bytes) const {
+  constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;  // below it latency decides
+  const bool free = options.schedule == "auto" && options.trial_calls > 0 && !links_given &&
+                    options.deadline == 0 && exec.place != Place::cuda;
+  const bool dense = bucket.compressed == 0 || bucket.close;
+  return free && dense && bytes >= kLeast && transport->size() > 1 &&
+         transport->native_all_reduce();
 }
 
 /// Keeps a program whose buckets differ from step to step from taking ever more memory: forgets

@@ -54,8 +54,9 @@ Bucket plan_native_only(std::uint64_t id, std::span<const Segment> segments, std
       2 * (bucket.count - bucket.count / static_cast<std::uint64_t>(world.ranks)) *
       bytes_of(segments.front().elements.type());
   bucket.wire_bytes = bucket.dense_wire_bytes;
-  bucket.reason +=
-      ring_note(world.links, bucket.count * bytes_of(segments.front().elements.type()));
+  bucket.ring = world.links.ring;
+  bucket.note = ring_note(world.links, bucket.count * bytes_of(segments.front().elements.type()));
+  bucket.reason += bucket.note;
   return bucket;
 }
 

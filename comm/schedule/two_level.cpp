@@ -386,7 +386,8 @@ class TwoLevel {
       }
       piece.elements = gathered.sum.subspan(piece.base, size);
       // The inner schedule detects what is not finite.
-      kernels::ordered_sum(exchange_.exec, {.terms = {terms}, .sum = piece.elements});
+      kernels::ordered_sum(exchange_.exec,
+                           {.terms = {terms}, .sums = kernels::alone({piece.elements})});
     }
   }
 

@@ -83,7 +83,7 @@ def rate_at(step, arguments):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--compressor", default="topk:0.03,int4", help="default: %(default)s")
-    parser.add_argument("--schedule", default="balanced", help="default: %(default)s")
+    parser.add_argument("--schedule", help="default: balanced, or auto if nothing is compressed")
     parser.add_argument("--optimizer", default="winnow", choices=("winnow", "torch"),
                         help="whose AdamW; default: %(default)s")
     parser.add_argument("--no-look-ahead", action="store_true",
@@ -112,7 +112,8 @@ def attach(ddp, arguments):
     elif name == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif name != "torch":
-        return winnow.torch.attach(ddp, arguments.compressor, schedule=arguments.schedule)
+        schedule = arguments.schedule or ("auto" if name == "none" else "balanced")
+        return winnow.torch.attach(ddp, arguments.compressor, schedule=schedule)
     return None
 
 

@@ -22,7 +22,8 @@
 //   2. for each list again: multiply where the bit is set, by 1 where it is not any more, and
 //      clear it; so each position takes the factor once and only entries cost time
 //
-// With one list, or without a factor, step 2 folds into step 1. No loop branches on data.
+// With one list, or without a factor, step 2 folds into step 1. No loop branches on data,
+// except where a sum ends.
 
 namespace winnow::kernels::cpu {
 
@@ -44,22 +45,29 @@ class Largest {
   std::uint32_t bits_ = 0;
 };
 
-/// Entries [begin, end) of a list, and the end of those that name a position of the sum.
+/// Entries [begin, end) of a list, and the end of those that lie before the end of the sums.
 struct Stretch {
   std::size_t begin, end, known;
 };
 
-/// Calls each(entry, its element of the sum) over a stretch, fetching elements ahead.
+/// Calls each(entry, its element) over a stretch, fetching elements ahead.
 template <class Each>
-void walk(float* sum, std::uint32_t base, const Term& list, Stretch stretch, Each each) {
-  const std::uint32_t* index = list.index.data();
+void walk(std::span<const PlacedSpan> sums, const Term& list, Stretch stretch, const Each& each) {
+  const std::uint32_t* const index = list.index.data();
   const std::size_t ahead = std::min(stretch.end, stretch.known - std::min(stretch.known, kAhead));
   std::size_t i = stretch.begin;
-  for (; i < ahead; ++i) {
-    __builtin_prefetch(sum + (index[i + kAhead] - base), 1);
-    each(i, sum[index[i] - base]);
+  for (const PlacedSpan& sum : sums) {
+    if (i == stretch.end) return;
+    float* const elements = sum.elements.data();
+    const std::uint64_t base = sum.base, end = sum.end();
+    while (i < stretch.end && index[i] < base) ++i;  // of no sum
+    for (; i < ahead && index[i] < end; ++i) {
+      // Sums are mostly adjacent in memory, so this is the right line where it is another's, too.
+      __builtin_prefetch(elements + (index[i + kAhead] - base), 1);
+      each(i, elements[index[i] - base]);
+    }
+    for (; i < stretch.end && index[i] < end; ++i) each(i, elements[index[i] - base]);
   }
-  for (; i < stretch.end; ++i) each(i, sum[index[i] - base]);
 }
 
 /// The first entry at or after `from` whose index is not below `bound`.
@@ -70,22 +78,21 @@ std::size_t find(const Term& list, std::size_t from, std::uint64_t bound, std::u
   return static_cast<std::size_t>(std::lower_bound(begin, end, bound) - list.index.begin());
 }
 
-/// The end of the entries that lie below the end of the sum.
-std::size_t known_of(const Term& list, std::uint32_t base, std::uint64_t count) {
-  return find(list, 0, base + count, list.index.size());
+/// The end of the entries that lie before the end of the sums.
+std::size_t known_of(const Term& list, std::span<const PlacedSpan> sums) {
+  return find(list, 0, sums.back().end(), list.index.size());
 }
 
-bool add_one(std::span<float> sum, std::uint32_t base, const Term& list, Stretch stretch,
-             float factor) {
+bool add_one(std::span<const PlacedSpan> sums, const Term& list, Stretch stretch, float factor) {
   Largest largest;
   const float* value = list.value.data();
   if (factor == 1) {
-    walk(sum.data(), base, list, stretch, [&](std::size_t i, float& element) {
+    walk(sums, list, stretch, [&](std::size_t i, float& element) {
       element += value[i];
       largest.see(element);
     });
   } else {
-    walk(sum.data(), base, list, stretch, [&](std::size_t i, float& element) {
+    walk(sums, list, stretch, [&](std::size_t i, float& element) {
       element = (element + value[i]) * factor;
       largest.see(element);
     });
@@ -93,17 +100,22 @@ bool add_one(std::span<float> sum, std::uint32_t base, const Term& list, Stretch
   return largest.finite();
 }
 
-/// Step 1 and, where there is a factor, step 2 for the tile that begins at position `begin`.
+/// Step 1 and, where there is a factor, step 2 for one tile after another.
 class Tile {
  public:
-  Tile(std::span<float> sum, std::uint32_t base, float factor)
-      : sum_(sum), base_(base), factor_(factor) {}
+  explicit Tile(float factor) : factor_(factor) {}
 
-  void add(std::uint64_t begin, const Term& list, Stretch stretch) {
+  /// The tile from position `begin` on, which has some of these sums.
+  void move_to(std::uint64_t begin, std::span<const PlacedSpan> sums) {
+    begin_ = begin;
+    sums_ = sums;
+  }
+
+  void add(const Term& list, Stretch stretch) {
     const float* value = list.value.data();
     if (factor_ == 1) {
       Largest largest = largest_;  // a local stays in a register
-      walk(sum_.data(), base_, list, stretch, [&](std::size_t i, float& element) {
+      walk(sums_, list, stretch, [&](std::size_t i, float& element) {
         element += value[i];
         largest.see(element);
       });
@@ -111,66 +123,64 @@ class Tile {
       return;
     }
     const std::uint32_t* index = list.index.data();
-    const std::uint32_t origin = base_ + static_cast<std::uint32_t>(begin);
-    walk(sum_.data(), base_, list, stretch, [&](std::size_t i, float& element) {
+    walk(sums_, list, stretch, [&](std::size_t i, float& element) {
       element += value[i];
-      const std::uint32_t place = index[i] - origin;
+      const std::uint64_t place = index[i] - begin_;
       touched_[place / 64] |= std::uint64_t{1} << (place % 64);
     });
   }
 
-  void multiply(std::uint64_t begin, const Term& list, Stretch stretch) {
+  void multiply(const Term& list, Stretch stretch) {
     const std::array<float, 2> factors{1, factor_};
     const std::uint32_t* index = list.index.data();
-    float* const tile = sum_.data() + begin;
-    const std::uint32_t origin = base_ + static_cast<std::uint32_t>(begin);
     Largest largest = largest_;
-    for (std::size_t i = stretch.begin; i < stretch.end; ++i) {
-      const std::uint32_t place = index[i] - origin;
+    walk(sums_, list, stretch, [&](std::size_t i, float& element) {
+      const std::uint64_t place = index[i] - begin_;
       const std::uint64_t bit = std::uint64_t{1} << (place % 64), word = touched_[place / 64];
       touched_[place / 64] = word & ~bit;
-      const float product = tile[place] * factors[(word & bit) != 0];
-      tile[place] = product;
-      largest.see(product);
-    }
+      element *= factors[(word & bit) != 0];
+      largest.see(element);
+    });
     largest_ = largest;
   }
 
   bool finite() const { return largest_.finite(); }
 
  private:
-  std::span<float> sum_;
-  std::uint32_t base_;
   float factor_;
+  std::uint64_t begin_ = 0;
+  std::span<const PlacedSpan> sums_;
   Largest largest_;
   std::array<std::uint64_t, kTile / 64> touched_{};
 };
 
-/// Reads positions into the cache in order: where most cache lines are wanted, memory streams them
+/// Reads elements into the cache in order: where most cache lines are wanted, memory streams them
 /// in twice as fast as it answers fetches of single ones.
-void stream_in(std::span<const float> positions) {
+void stream_in(std::span<const float> elements) {
   std::uint32_t all = 0;
-  for (std::size_t i = 0; i < positions.size(); i += kCacheLine) {
-    all |= std::bit_cast<std::uint32_t>(positions[i]);
+  for (std::size_t i = 0; i < elements.size(); i += kCacheLine) {
+    all |= std::bit_cast<std::uint32_t>(elements[i]);
   }
   __asm__ __volatile__("" : : "r"(all));  // the reads have no other use
 }
 
 constexpr std::size_t kRemembered = 64;  // lists; those beyond it are searched again
 
-/// Adds several lists to positions [begin, end) of sum.
-bool add_range(std::span<float> sum, std::uint32_t base, std::span<const Term> lists, float factor,
+/// Adds several lists to the sums of positions [begin, end).
+bool add_range(std::span<const PlacedSpan> sums, std::span<const Term> lists, float factor,
                std::uint64_t begin, std::uint64_t end) {
-  Tile tile(sum, base, factor);
+  Tile tile(factor);
   std::array<Stretch, kRemembered> remembered;
   for (std::uint64_t from = begin; from < end; from += kTile) {
     const std::uint64_t to = std::min(end, from + kTile);
+    while (sums.front().end() <= from) sums = sums.subspan(1);  // the last one reaches `end`
+    tile.move_to(from, sums);
     const auto search = [&](std::size_t p) -> Stretch {
       const Term& list = lists[p];
       const bool goes_on = p < kRemembered && from != begin;
-      const std::size_t known = goes_on ? remembered[p].known : known_of(list, base, sum.size());
-      const std::size_t first = goes_on ? remembered[p].end : find(list, 0, base + from, known);
-      return {first, find(list, first, base + to, to - from), known};
+      const std::size_t known = goes_on ? remembered[p].known : known_of(list, sums);
+      const std::size_t first = goes_on ? remembered[p].end : find(list, 0, from, known);
+      return {first, find(list, first, to, to - from), known};
     };
     std::size_t entries = 0;
     for (std::size_t p = 0; p < lists.size(); ++p) {
@@ -181,40 +191,46 @@ bool add_range(std::span<float> sum, std::uint32_t base, std::span<const Term> l
     const auto stretch_of = [&](std::size_t p) {
       return p < kRemembered ? remembered[p] : search(p);
     };
-    if (entries >= (to - from) / (2 * kCacheLine)) stream_in(sum.subspan(from, to - from));
-    for (std::size_t p = 0; p < lists.size(); ++p) tile.add(from, lists[p], stretch_of(p));
+    if (entries >= (to - from) / (2 * kCacheLine)) {
+      for_each_within(sums, from, to,
+                      [](std::span<float> elements, std::uint64_t) { stream_in(elements); });
+    }
+    for (std::size_t p = 0; p < lists.size(); ++p) tile.add(lists[p], stretch_of(p));
     if (factor == 1) continue;
-    for (std::size_t p = 0; p < lists.size(); ++p) tile.multiply(from, lists[p], stretch_of(p));
+    for (std::size_t p = 0; p < lists.size(); ++p) tile.multiply(lists[p], stretch_of(p));
   }
   return tile.finite();
 }
 
 }  // namespace
 
-bool add_lists(const Exec& exec, std::span<const Term> lists, std::uint64_t begin,
-               std::span<float> sum, float factor) {
-  const auto base = static_cast<std::uint32_t>(begin);
-  if (base != begin) return true;  // no list names a position from 2^32 on
+bool add_lists(const Exec& exec, std::span<const Term> lists, std::span<const PlacedSpan> sums,
+               float factor) {
+  if (sums.empty()) return true;
+  const std::uint64_t origin = sums.front().base;
   std::size_t entries = 0;
   for (const Term& list : lists) {
-    const std::size_t known = known_of(list, base, sum.size());
-    entries += known - find(list, 0, base, known);
+    const std::size_t known = known_of(list, sums);
+    entries += known - find(list, 0, origin, known);
   }
   if (entries == 0) return true;
   const std::size_t useful = 1 + entries / kEntriesAThread;
   const int threads =
       static_cast<int>(std::min(useful, static_cast<std::size_t>(std::max(exec.threads, 1))));
   std::atomic<bool> finite{true};
-  for_each_range(threads, sum.size(), [&](std::uint64_t from, std::uint64_t to) {
+  for_each_range(threads, positions(sums), [&](std::uint64_t begin, std::uint64_t end) {
+    const std::uint64_t from = origin + begin, to = origin + end;
+    const auto first = std::ranges::partition_point(
+        sums, [&](const PlacedSpan& sum) { return sum.end() <= from; });
+    const std::span<const PlacedSpan> mine(first, sums.end());
     bool sound = true;
     if (lists.size() == 1) {
       const Term& list = lists.front();
-      const std::size_t known = known_of(list, base, sum.size());
-      const std::size_t first = find(list, 0, base + from, known);
-      const std::size_t last = find(list, first, base + to, known);
-      sound = add_one(sum, base, list, {first, last, known}, factor);
+      const std::size_t known = known_of(list, sums);
+      const std::size_t start = find(list, 0, from, known);
+      sound = add_one(mine, list, {start, find(list, start, to, known), known}, factor);
     } else {
-      sound = add_range(sum, base, lists, factor, from, to);
+      sound = add_range(mine, lists, factor, from, to);
     }
     if (!sound) finite.store(false, std::memory_order_relaxed);
   });

@@ -57,23 +57,24 @@ bool store(const Tile& tile, float factor, float* sum, std::size_t size) {
 }
 
 /// Whether lists have so few entries that adding them one by one beats a pass over all sums.
-bool is_sparse(std::span<const Term> lists, std::span<const float> sum) {
+bool is_sparse(std::span<const Term> lists, std::span<const PlacedSpan> sums) {
   constexpr std::size_t kElementsPerEntry = 16;
   std::size_t entries = 0;
   for (const Term& list : lists) entries += list.index.size();
-  return entries <= sum.size() / kElementsPerEntry;
+  return entries <= positions(sums) / kElementsPerEntry;
 }
 
 /// Sums terms of any form, tile by tile. Returns whether every sum is finite.
-bool add_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t begin,
-               std::span<float> sum, float factor) {
+bool add_terms(const Exec& exec, std::span<const Term> terms, std::span<const PlacedSpan> sums,
+               float factor) {
+  if (sums.empty()) return true;
   std::atomic<bool> finite{true};
   const Exec alone{.place = exec.place};
-  for_each_range(exec.threads, sum.size(), [&](std::size_t first, std::size_t last) {
+  const std::uint64_t origin = sums.front().base;
+  for_each_range(exec.threads, positions(sums), [&](std::size_t first, std::size_t last) {
     Tile tile, decoded;
-    for (std::size_t at = first; at < last; at += kTile) {
-      const std::size_t size = std::min(kTile, last - at);
-      const std::uint64_t from = begin + at;
+    const auto add_tile = [&](std::span<float> sum, std::uint64_t from) {
+      const std::size_t size = sum.size();
       std::fill_n(tile.begin(), size, 0.0f);
       for (const Term& term : terms) {
         if (term.is_list()) {
@@ -85,10 +86,15 @@ bool add_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t begi
           add(tile, term.value.data() + from, size);
         }
       }
-      if (!store(tile, factor, sum.data() + at, size)) {
-        finite.store(false, std::memory_order_relaxed);
-      }
-    }
+      if (!store(tile, factor, sum.data(), size)) finite.store(false, std::memory_order_relaxed);
+    };
+    for_each_within(sums, origin + first, origin + last,
+                    [&](std::span<float> elements, std::uint64_t position) {
+                      for (std::size_t at = 0; at < elements.size(); at += kTile) {
+                        const std::size_t size = std::min(kTile, elements.size() - at);
+                        add_tile(elements.subspan(at, size), position + at);
+                      }
+                    });
   });
   return finite.load(std::memory_order_relaxed);
 }
@@ -97,12 +103,15 @@ bool add_terms(const Exec& exec, std::span<const Term> terms, std::uint64_t begi
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
   const std::span<const Term> terms = job.terms.host;
+  const std::span<const PlacedSpan> sums = job.sums.host;
   const auto is_plain_list = [](const Term& term) { return term.is_list() && !term.is_coded(); };
   const bool by_entry =
-      std::ranges::all_of(terms, is_plain_list) && (job.sum_is_fed || is_sparse(terms, job.sum));
-  if (by_entry && !job.sum_is_fed) kernels::fill(exec, job.sum, 0);
+      std::ranges::all_of(terms, is_plain_list) && (job.sums_are_fed || is_sparse(terms, sums));
+  if (by_entry && !job.sums_are_fed) {
+    for (const PlacedSpan& sum : sums) kernels::fill(exec, sum.elements, 0);
+  }
   const auto add = by_entry ? add_lists : add_terms;
-  const bool finite = add(exec, terms, job.begin, job.sum, job.factor);
+  const bool finite = add(exec, terms, sums, job.factor);
   if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
 }
 

@@ -80,12 +80,13 @@ class Range {
   void mark(std::uint64_t base, std::uint64_t stop, std::span<const std::uint32_t> list) {
     const OwnUnits& own = owned_.own;
     const std::uint64_t first_group = base / kUnit;
-    for (std::size_t u = 0; base + u * kUnit < stop; ++u) {
+    units_ = (stop - base + kUnit - 1) / kUnit;
+    for (std::size_t u = 0; u < units_; ++u) {
       const std::uint64_t unit = own.partition->unit_of(own.self, first_group + u);
       acc_[u] = owned_.residual.data() + (unit * kUnit - own.base);
     }
-    touched_.fill(0);
-    listed_.fill(0);
+    std::fill_n(touched_.begin(), units_, 0);
+    std::fill_n(listed_.begin(), units_, 0);
     order_size_ = 0;
     for (std::size_t r = 0; r < terms_.size(); ++r) {
       if (r == own.self) continue;
@@ -130,7 +131,7 @@ class Range {
     std::uint32_t largest = 0;
     Candidates& candidates = *out.candidates;
     std::size_t touched = 0, reaching = 0;
-    for (std::size_t u = 0; u < kTileUnits; ++u) {
+    for (std::size_t u = 0; u < units_; ++u) {
       for_each_bit(touched_[u] | listed_[u], [&](std::size_t bit) {
         const std::size_t i = u * kUnit + bit;
         const std::uint32_t size = magnitude(sums_[i]);
@@ -161,6 +162,7 @@ class Range {
   std::span<std::size_t> cursors_;  // of each term: the first entry not yet added
   std::uint64_t begin_, end_;
   std::size_t next_listed_ = 0;
+  std::size_t units_ = 0;  // of the tile
   // The marks of the tile: a bit for each element that terms name, and for each that is listed;
   // where the acc of each unit lies; the sums of what is marked.
   std::array<std::uint64_t, kTileUnits> touched_, listed_;
@@ -233,7 +235,7 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   const auto begin_of = [&](std::size_t p) { return owned.begin + ranges.begin(p); };
   for (std::size_t p = 0; p < ranges.size(); ++p) {
     std::size_t entries = 0;
-    for (std::size_t r = 0; r < terms.size(); ++r) {
+    for (std::size_t r = 0; p > 0 && r < terms.size(); ++r) {
       if (r == own.self) continue;
       entries += entry_from(terms[r].index, begin_of(p)) - entry_from(terms[r].index, owned.begin);
     }

@@ -11,13 +11,12 @@ namespace {
 
 void launch_sum(const Exec& exec, const OrderedSumJob& job) {
   const SumTask task = make_sum_task(job);
-  launch<OrderedSum>(exec, sum_tiles(task), {task});
+  if (sum_tiles(task) > 0) launch<OrderedSum>(exec, sum_tiles(task), {task});
 }
 
 }  // namespace
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
-  if (job.sum.empty()) return;
   if (job.terms.there != nullptr || job.terms.host.size() <= kTermsInALaunch) {
     launch_sum(exec, job);
     return;

@@ -19,14 +19,31 @@ struct SumTask {
   DeviceTerm here[kTermsInALaunch];
   const DeviceTerm* there;  ///< where not null, there they are
   std::uint32_t term_count;
-  std::uint64_t begin;
-  float* sum;
-  std::uint64_t count;
+  PlacedSpan only;  ///< if there is a single sum
+  const PlacedSpan* sums;
+  std::uint32_t sum_count;
+  std::uint64_t begin, end;  ///< positions
   float factor;
   std::uint32_t* not_finite;  ///< may be null
 
   WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
     return there == nullptr ? here[i] : there[i];
+  }
+  WINNOW_DEVICE const PlacedSpan& sum(std::uint32_t i) const {
+    return sum_count == 1 ? only : sums[i];
+  }
+  /// The first sum that ends behind a position.
+  WINNOW_DEVICE std::uint32_t first_sum(std::uint64_t position) const {
+    std::uint32_t first = 0, last = sum_count;
+    while (first < last) {
+      const std::uint32_t middle = first + (last - first) / 2;
+      if (sum(middle).end() <= position) {
+        first = middle + 1;
+      } else {
+        last = middle;
+      }
+    }
+    return first;
   }
 };
 
@@ -35,7 +52,7 @@ inline constexpr std::uint32_t kSumTile = simt::kThreads * 16;
 
 /// Adds terms in their order. A block owns a tile of positions, finds by binary search where it
 /// begins and ends in each list, and adds the terms one after the other; within one, no position is
-/// named twice.
+/// named twice. What of the tile belongs to a sum is written there.
 struct OrderedSum {
   SumTask task;
   static constexpr std::uint32_t kGroup = 64;  // terms that are searched at a time
@@ -47,12 +64,11 @@ struct OrderedSum {
 
   WINNOW_DEVICE void run(Shared& shared) const {
     const std::uint64_t begin = task.begin + std::uint64_t{simt::block()} * kSumTile;
-    const std::uint64_t all = task.begin + task.count;
-    const std::uint64_t end = begin + kSumTile < all ? begin + kSumTile : all;
-    // The elements that this thread writes in the end: without terms there is no barrier.
+    const std::uint64_t end = begin + kSumTile < task.end ? begin + kSumTile : task.end;
     for (std::uint32_t i = simt::thread() * 4; i < kSumTile; i += simt::kThreads * 4) {
       for (unsigned e = 0; e < 4; ++e) shared.sum[i + e] = 0;
     }
+    if (task.term_count == 0) simt::barrier();
     for (std::uint32_t group = 0; group < task.term_count; group += kGroup) {
       const std::uint32_t left = task.term_count - group, terms = left < kGroup ? left : kGroup;
       const std::uint32_t mine = simt::thread();
@@ -102,15 +118,24 @@ struct OrderedSum {
 
   WINNOW_DEVICE void write(const Shared& shared, std::uint64_t begin, std::uint64_t end) const {
     bool finite = true;
-    const auto size = static_cast<std::uint32_t>(end - begin);
-    for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
-      float four[4];
-      for (unsigned e = 0; e < 4; ++e) {
-        four[e] = shared.sum[i + e];
-        if (task.factor != 1) four[e] *= task.factor;
-        finite = finite && is_finite(four[e]);
+    for (std::uint32_t s = task.first_sum(begin); s < task.sum_count && task.sum(s).base < end;
+         ++s) {
+      const PlacedSpan& sum = task.sum(s);
+      const std::uint64_t from = begin > sum.base ? begin : sum.base;
+      const std::uint64_t to = end < sum.end() ? end : sum.end();
+      const auto first = static_cast<std::uint32_t>(from - begin),
+                 size = static_cast<std::uint32_t>(to - from);
+      float* const elements = sum.elements.data() + (from - sum.base);
+      for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
+        const unsigned here = elements_below(size, i);
+        float four[4];
+        for (unsigned e = 0; e < 4; ++e) {
+          four[e] = shared.sum[first + i + e];
+          if (task.factor != 1) four[e] *= task.factor;
+          finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
+        }
+        store_vector(elements + i, here, four);
       }
-      store_vector(task.sum + (begin - task.begin) + i, elements_below(size, i), four);
     }
     if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
   }
@@ -121,12 +146,17 @@ inline SumTask make_sum_task(const OrderedSumJob& job) {
   WINNOW_EXPECTS(
       there != nullptr || terms.size() <= kTermsInALaunch,
       "more than " + std::to_string(kTermsInALaunch) + " terms must lie in device memory, too");
+  const std::span<const PlacedSpan> sums = job.sums.host;
+  WINNOW_EXPECTS(sums.size() <= 1 || job.sums.there != nullptr,
+                 "several sums must be placed in device memory");
   SumTask task{.here = {},
                .there = there,
                .term_count = static_cast<std::uint32_t>(terms.size()),
-               .begin = job.begin,
-               .sum = job.sum.data(),
-               .count = job.sum.size(),
+               .only = sums.size() == 1 ? sums.front() : PlacedSpan{},
+               .sums = job.sums.there,
+               .sum_count = static_cast<std::uint32_t>(sums.size()),
+               .begin = sums.empty() ? 0 : sums.front().base,
+               .end = sums.empty() ? 0 : sums.back().end(),
                .factor = job.factor,
                .not_finite = job.not_finite};
   if (there == nullptr) std::ranges::transform(terms, task.here, device_term);
@@ -135,7 +165,7 @@ inline SumTask make_sum_task(const OrderedSumJob& job) {
 
 /// Blocks of an OrderedSum.
 inline unsigned sum_tiles(const SumTask& task) {
-  return static_cast<unsigned>((task.count + kSumTile - 1) / kSumTile);
+  return static_cast<unsigned>((task.end - task.begin + kSumTile - 1) / kSumTile);
 }
 
 }  // namespace winnow::kernels::cuda

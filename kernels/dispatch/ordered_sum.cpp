@@ -2,14 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/ordered_sum.hpp"
 
+#include <string>
+
+#include "kernels/arithmetic/partition.hpp"
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  std::uint64_t end = 0;
+  for (const PlacedSpan& sum : job.sums.host) {
+    WINNOW_EXPECTS(sum.base >= end, "sums must be disjoint, and ascend by position");
+    WINNOW_EXPECTS(job.sums.host.size() == 1 || sum.base % Partition::kUnit == 0,
+                   "several sums begin at multiples of " + std::to_string(Partition::kUnit));
+    end = sum.end();
+  }
   for (const Term& term : job.terms.host) {
-    WINNOW_EXPECTS(term.is_list() ? term.index.size() == term.size()
-                                  : job.begin + job.sum.size() <= term.size(),
+    WINNOW_EXPECTS(term.is_list() ? term.index.size() == term.size() : end <= term.size(),
                    "a term has a value for each index, or one for every position");
   }
   dispatch(exec, &Bodies::ordered_sum, job);

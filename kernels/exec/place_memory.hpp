@@ -105,9 +105,9 @@ std::span<T> take_zeros(const Exec& exec, std::size_t count) {
 /// A list of the host, and where the bodies of a place read it.
 template <class T>
 struct Placed {
-  std::span<const T> host;
-  const T* there;  ///< `host` itself on the host; on a device a copy in its scratch, or null if the
-                   ///< list has one entry, which travels with the launch
+  std::span<const T> host = {};
+  const T* there = nullptr;  ///< `host` itself on the host; on a device a copy in its scratch, or
+                             ///< null if the list has one entry, which travels with the launch
 
   /// A part of the list.
   Placed subspan(std::size_t begin, std::size_t count) const {

@@ -20,18 +20,20 @@ std::vector<float> values_of(const Exec& exec, const Term& term) {
 }  // namespace
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
-  const std::uint64_t end = job.begin + job.sum.size();
-  for (float& element : job.sum) element = 0;
-  for (const Term& term : job.terms.host) {
-    const std::vector<float> value = values_of(exec, term);
-    for (std::uint64_t j = 0; j < value.size(); ++j) {
-      const std::uint64_t position = term.is_list() ? term.index[j] : j;
-      if (position >= job.begin && position < end) job.sum[position - job.begin] += value[j];
+  for (const PlacedSpan& sum : job.sums.host) {
+    for (float& element : sum.elements) element = 0;
+    for (const Term& term : job.terms.host) {
+      const std::vector<float> value = values_of(exec, term);
+      for (std::uint64_t j = 0; j < value.size(); ++j) {
+        const std::uint64_t position = term.is_list() ? term.index[j] : j;
+        if (position >= sum.base && position < sum.end())
+          sum.elements[position - sum.base] += value[j];
+      }
     }
-  }
-  for (float& element : job.sum) {
-    if (job.factor != 1) element *= job.factor;
-    if (!std::isfinite(element) && job.not_finite != nullptr) *job.not_finite = 1;
+    for (float& element : sum.elements) {
+      if (job.factor != 1) element *= job.factor;
+      if (!std::isfinite(element) && job.not_finite != nullptr) *job.not_finite = 1;
+    }
   }
 }
 

@@ -383,9 +383,9 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
   }
 }
 
-/// A call with several parameters takes a clear and four kernels for each, and a clear and four
-/// kernels for all.
-TEST_F(DeviceTest, AParameterTakesFourKernels) {
+/// A call with several parameters takes a clear and three kernels for each, which select, and a
+/// clear and six kernels for all.
+TEST_F(DeviceTest, AParameterTakesThreeKernels) {
   const Stream stream;
   const Exec place = stream.exec();
   AllReducer reducer(std::move(local_transports(1).front()),
@@ -398,7 +398,7 @@ TEST_F(DeviceTest, AParameterTakesFourKernels) {
   const auto call = [&] { reducer.all_reduce(segments); };
   for (int first = 0; first < 2; ++first) call();
   const Graph graph(stream, call);
-  EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), 3 * 4 + 4U);
+  EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), 3 * 3 + 6U);
   EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 3 + 1U);
 }
 

@@ -39,6 +39,20 @@ class ForwardingTransport : public Transport {
   std::shared_ptr<Transport> inner_;
 };
 
+/// Claims a native allreduce, and counts its calls.
+class NativeTransport final : public ForwardingTransport {
+ public:
+  using ForwardingTransport::ForwardingTransport;
+  bool native_all_reduce() const override { return true; }
+  void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
+                  Deadline deadline) override {
+    ++calls;
+    Transport::all_reduce(exec, elements, op, deadline);
+  }
+
+  std::size_t calls = 0;
+};
+
 /// Returns on rank 0 when all ranks have called it, before the test makes rank 0 fail alone.
 inline void tell_rank_0(Transport& transport) {
   std::byte word{};

@@ -76,11 +76,10 @@ Sum sum_of(const Exec& exec, const PlacedTerms& terms, Range range, float factor
   OnPlace<float> there(exec, before);
   OnPlace<std::uint32_t> not_finite(exec, 1);
   kernels::ordered_sum(exec, {.terms = terms,
-                              .begin = range.begin,
-                              .sum = inside(there.span()),
+                              .sums = kernels::alone({inside(there.span()), range.begin}),
                               .factor = factor,
                               .not_finite = not_finite.data(),
-                              .sum_is_fed = sum_is_zero});
+                              .sums_are_fed = sum_is_zero});
   std::vector<float> all = there.download();
   EXPECT_TRUE(std::equal(all.begin(), all.begin() + kAround, before.begin()));
   EXPECT_TRUE(std::equal(all.end() - kAround, all.end(), before.begin()));
@@ -180,6 +179,66 @@ TEST(OrderedSum, OfLargeListsIntoZerosEqualsReference) {
     for (const Case& c : cases) {
       SCOPED_TRACE(c.lists.size());
       expect_lists_equal_reference(exec, c.lists, c.range, 0.1F, c.expected);
+    }
+  });
+}
+
+TEST(OrderedSum, OfManySumsEqualsReference) {
+  for (const std::size_t number : {1U, 2U, 4U}) {
+    for (const bool whole : {false, true}) {
+      for (const bool are_zero : {false, true}) {
+        ManySums expected(are_zero ? 0.0F : 5.0F);
+        const std::vector<SumList> lists = terms_for(expected, number, whole);
+        const TermsOnPlace by_reference({.place = Place::reference}, lists);
+        std::vector<float> before = expected.memory;
+        const auto sum = [&](const Exec& exec, std::span<const kernels::PlacedSpan> spans,
+                             const TermsOnPlace& terms, std::uint32_t* not_finite) {
+          kernels::ordered_sum(exec, {.terms = {terms.span()},
+                                      .sums = kernels::place(exec, spans),
+                                      .factor = 1.0F / 3,
+                                      .not_finite = not_finite,
+                                      .sums_are_fed = are_zero});
+        };
+        std::uint32_t said = 0;
+        sum({.place = Place::reference}, expected.spans, by_reference, &said);
+        for_each_body([&](const Exec& exec) {
+          SCOPED_TRACE(testing::Message() << number << " lists, " << whole << ", " << are_zero);
+          const Workspace::Scope scope(kernels::scratch_of(exec));
+          OnPlace<float> there(exec, before);
+          OnPlace<std::uint32_t> not_finite(exec, 1);
+          const TermsOnPlace terms(exec, lists);
+          const auto spans = expected.in(there.span());
+          sum(exec, spans, terms, not_finite.data());
+          EXPECT_TRUE(same_bits(there.download(), expected.memory));
+          EXPECT_EQ(not_finite.download()[0], said);
+        });
+      }
+    }
+  }
+}
+
+/// Where a term is not finite between the sums, or in one of them.
+TEST(OrderedSum, LooksOnlyAtWhatItWrites) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  for_each_body([&](const Exec& exec) {
+    for (const std::uint32_t at : {70U, 127U, 128U, 199U}) {
+      const Workspace::Scope scope(kernels::scratch_of(exec));
+      std::vector<float> whole(200);
+      whole[at] = infinite;
+      const std::vector<SumList> terms = {{{at}, {infinite}}, {{}, whole}};
+      for (const std::size_t first : {0U, 1U}) {
+        const TermsOnPlace there(exec, std::span(terms).subspan(first, 1));
+        OnPlace<float> sum(exec, 200);
+        OnPlace<std::uint32_t> not_finite(exec, 1);
+        const std::vector<kernels::PlacedSpan> spans = {{sum.span().first(70), 0},
+                                                        {sum.span().subspan(128), 128}};
+        kernels::ordered_sum(
+            exec, {.terms = {there.span()},
+                   .sums = kernels::place(exec, std::span<const kernels::PlacedSpan>(spans)),
+                   .not_finite = not_finite.data()});
+        EXPECT_EQ(not_finite.download()[0], at >= 128 ? 1U : 0U) << at;
+        EXPECT_EQ(sum.download()[at], at >= 128 ? infinite : 0.0F);
+      }
     }
   });
 }
@@ -303,7 +362,7 @@ TEST(OrderedSum, NeedsNoWordForItsAnswer) {
   for_each_body([](const Exec& exec) {
     OnPlace<float> huge(exec, std::vector<float>(100, 3e38F)), sum(exec, 100);
     const std::vector<Term> terms(2, {.value = huge.span()});
-    kernels::ordered_sum(exec, {.terms = {terms}, .sum = sum.span()});
+    kernels::ordered_sum(exec, {.terms = {terms}, .sums = kernels::alone({sum.span()})});
     EXPECT_EQ(sum.download()[99], std::numeric_limits<float>::infinity());
   });
 }
@@ -313,8 +372,18 @@ TEST(OrderedSum, RefusesTermsOfWrongSizes) {
   const std::vector<std::uint32_t> index(99);
   const std::vector<Term> whole = {{.value = values}};
   const std::vector<Term> list = {{.index = index, .value = values}};
-  EXPECT_THROW(kernels::ordered_sum({}, {.terms = {whole}, .begin = 1, .sum = sum}), UsageError);
-  EXPECT_THROW(kernels::ordered_sum({}, {.terms = {list}, .sum = sum}), UsageError);
+  EXPECT_THROW(kernels::ordered_sum({}, {.terms = {whole}, .sums = kernels::alone({sum, 1})}),
+               UsageError);
+  const std::span<float> all(sum);
+  const auto refuse = [&](std::uint64_t first, std::uint64_t second) {
+    const std::vector<kernels::PlacedSpan> spans = {{all.first(10), first}, {all.last(10), second}};
+    EXPECT_THROW(kernels::ordered_sum({}, {.sums = {spans, spans.data()}}), UsageError);
+  };
+  refuse(64, 0);
+  refuse(0, 10);
+  refuse(0, 9);
+  EXPECT_THROW(kernels::ordered_sum({}, {.terms = {list}, .sums = kernels::alone({sum})}),
+               UsageError);
 }
 
 TEST(OrderedSum, KeepsDenormalsAndTheCallersMode) {
@@ -329,8 +398,9 @@ TEST(OrderedSum, KeepsDenormalsAndTheCallersMode) {
       {
         const FlushToZero mode;
         const std::uint32_t before = FlushToZero::read();
-        kernels::ordered_sum(exec,
-                             {.terms = {terms.span()}, .sum = sum.span(), .sum_is_fed = is_zero});
+        kernels::ordered_sum(exec, {.terms = {terms.span()},
+                                    .sums = kernels::alone({sum.span()}),
+                                    .sums_are_fed = is_zero});
         EXPECT_EQ(FlushToZero::read(), before);
       }
       EXPECT_EQ(std::ranges::count(sum.download(), 2 * denormal), count);

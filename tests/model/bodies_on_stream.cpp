@@ -110,7 +110,16 @@ class Held<JudgeMessagesJob> : public HeldJob<JudgeMessagesJob, kMessages> {
 };
 template <>
 class Held<OrderedSumJob> : public HeldJob<OrderedSumJob, kTerms> {
-  using HeldJob::HeldJob;
+ public:
+  explicit Held(const OrderedSumJob& job) : HeldJob(job), sums_(job.sums.host) {}
+  OrderedSumJob get() const {
+    OrderedSumJob job = HeldJob::get();
+    job.sums.host = sums_.get();
+    return job;
+  }
+
+ private:
+  HeldList<PlacedSpan> sums_;
 };
 template <>
 class Held<SelectSumsJob> : public HeldJob<SelectSumsJob, kTerms> {
@@ -192,7 +201,7 @@ void enqueue_feedback(const Exec& exec, const Job& job) {
 /// A device may leave the gradient as it was, so the sums cannot rely on zeros.
 void enqueue_sum(const Exec& exec, const OrderedSumJob& job) {
   OrderedSumJob dense = job;
-  dense.sum_is_fed = false;
+  dense.sums_are_fed = false;
   OnStream<&Bodies::ordered_sum>::enqueue(exec, dense);
 }
 

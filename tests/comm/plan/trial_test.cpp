@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -27,13 +28,16 @@ constexpr std::size_t kCallsOfAPlan = Trial::kSettling + kTimed;
 /// The reason of the plan chosen by a trial whose calls take `seconds(rank, plan, call)`.
 template <class Seconds>
 std::string settle(Transport& transport, const Seconds& seconds) {
-  Bucket first, second;
-  first.schedule = "gather";
-  second.schedule = "dense";
-  Trial trial(std::move(first), std::move(second), kTimed);
-  for (std::size_t plan = 0; plan < 2; ++plan) {
+  std::vector<Bucket> plans(3);
+  plans[0].schedule = "gather";
+  plans[0].compressed = 1;
+  plans[1].schedule = plans[2].schedule = "dense";
+  plans[2].note = ", dense by Winnow's ring";
+  Trial trial(std::move(plans), kTimed);
+  for (std::size_t plan = 0; plan < 3; ++plan) {
     for (std::size_t call = 0; call < kCallsOfAPlan; ++call) {
       EXPECT_FALSE(trial.complete());
+      EXPECT_EQ(trial.counts(), call >= Trial::kSettling);
       EXPECT_EQ(trial.plan().schedule, plan == 0 ? "gather" : "dense") << call;
       trial.record(seconds(transport.rank(), plan, call));
     }
@@ -45,25 +49,28 @@ std::string settle(Transport& transport, const Seconds& seconds) {
   return settled.schedule + ": " + settled.reason;
 }
 
-TEST(Trial, EveryRankStaysWithThePlanOfTheLesserMedian) {
+TEST(Trial, EveryRankStaysWithThePlanOfTheLeastMedianOfTheSlowestRanks) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      // Ranks that wait for the last take longer. Settling calls and one disturbed call do not
+      // Another rank is the slowest in each call. Settling calls and one disturbed call do not
       // count.
-      const auto seconds = [&](double compressed, double dense) {
+      const auto seconds = [&](std::array<double, 3> of_plans) {
         return [=](int rank, std::size_t plan, std::size_t call) {
           if (call < Trial::kSettling) return plan == 0 ? 100.0 : 0.0;
           if (call == Trial::kSettling + 1) return 50.0;
-          const int waiting = (rank + static_cast<int>(call)) % transport->size();
-          return (plan == 0 ? compressed : dense) + waiting;
+          const bool slowest = static_cast<int>(call) % transport->size() == rank;
+          return slowest ? of_plans[plan] : of_plans[2 - plan] / 1000;
         };
       };
-      EXPECT_EQ(settle(*transport, seconds(0.003, 0.004)),
-                "gather: took 3 ms by gather, 4 ms by dense, medians of 3 calls");
-      EXPECT_EQ(settle(*transport, seconds(0.004, 0.003)),
-                "dense: took 4 ms by gather, 3 ms by dense, medians of 3 calls");
-      EXPECT_EQ(settle(*transport, seconds(0.95, 1)),
-                "dense: took 950 ms by gather, 1e+03 ms by dense, medians of 3 calls");
+      EXPECT_EQ(settle(*transport, seconds({0.003, 0.004, 0.005})),
+                "gather: took 3 ms by gather, 4 ms by dense, 5 ms by dense by Winnow's ring, "
+                "medians of 3 calls");
+      EXPECT_EQ(settle(*transport, seconds({0.004, 0.0031, 0.003})),
+                "dense: took 4 ms by gather, 3.1 ms by dense, 3 ms by dense by Winnow's ring, "
+                "medians of 3 calls, dense by Winnow's ring");
+      EXPECT_EQ(settle(*transport, seconds({0.95, 1, 1.01})),
+                "dense: took 950 ms by gather, 1e+03 ms by dense, 1.01e+03 ms by dense by Winnow's "
+                "ring, medians of 3 calls");
     });
   }
 }
@@ -134,6 +141,56 @@ TEST(Trial, IsNotMadeWhereNoneIsAskedFor) {
     std::vector<float> values(kCount, 1);
     reducer.all_reduce(values, 0);
     EXPECT_EQ(reducer.last().reason.find("tried out"), std::string::npos) << reducer.last().reason;
+  });
+}
+
+TEST(Trial, OfDenseTriesTheTransportsOwnAllreduceAndTheRing) {
+  run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
+    const auto transport = std::make_shared<NativeTransport>(inner);
+    if (transport->size() == 1) return;
+    const auto reason_of = [&](const Options& options, const Elements& bucket, std::uint64_t id) {
+      AllReducer reducer(transport, options);
+      transport->calls = 0;
+      for (std::size_t call = 0; call < 2 * kCallsOfAPlan; ++call) {
+        reducer.all_reduce(bucket, id);
+        EXPECT_EQ(transport->calls, std::min(call + 1, kCallsOfAPlan)) << call;
+        EXPECT_NE(reducer.last().reason.find(", which is tried out"), std::string::npos);
+      }
+      reducer.all_reduce(bucket, id);
+      const bool by_ring = reducer.last().reason.ends_with(", dense by Winnow's ring");
+      EXPECT_EQ(transport->calls, kCallsOfAPlan + (by_ring ? 0 : 1));
+      EXPECT_EQ(reducer.last().schedule, "dense");
+      return reducer.last().reason;
+    };
+    constexpr const char* kNames = " ms by dense by Winnow's ring, medians of 3 calls";
+    const Options none{.compressor = "none", .trial_calls = kTimed, .op = ReduceOp::sum};
+    std::vector<float> gradient(65536, 0.0F);
+    std::vector<double> plain(32768, 0.0);
+    EXPECT_NE(reason_of(none, gradient, 1).find(kNames), std::string::npos);
+    EXPECT_NE(reason_of(none, plain, 2).find(kNames), std::string::npos);
+
+    // Where it is known, named, too short or not wanted there is no race.
+    const auto calls_natively = [&](Options options, std::size_t count) {
+      AllReducer reducer(transport, options);
+      const Elements bucket(gradient.data(), count, ElementType::float32);
+      transport->calls = 0;
+      for (std::size_t call = 0; call < 2 * kCallsOfAPlan; ++call) reducer.all_reduce(bucket, 1);
+      EXPECT_EQ(reducer.last().reason.find("tried out"), std::string::npos);
+      return transport->calls == 2 * kCallsOfAPlan;
+    };
+    EXPECT_TRUE(calls_natively(none, 65535));
+    Options options = none;
+    options.schedule = "dense";
+    EXPECT_TRUE(calls_natively(options, 65536));
+    options = none;
+    options.links = "pass=10GB/s";
+    EXPECT_TRUE(calls_natively(options, 65536));
+    options = none;
+    options.trial_calls = 0;
+    EXPECT_TRUE(calls_natively(options, 65536));
+    options = none;
+    options.deadline = 60;
+    EXPECT_FALSE(calls_natively(options, 65536));  // by the ring from the first call on
   });
 }
 

@@ -65,6 +65,59 @@ inline std::vector<SumList> make_lists(std::size_t ranks, std::uint32_t count, I
   return lists;
 }
 
+/// Sums of many sizes in one memory, with elements before, between and behind them that stay: some
+/// fill several tiles, and many share one.
+struct ManySums {
+  std::vector<kernels::PlacedSpan> spans;  ///< in `memory`
+  std::vector<float> memory;
+  std::uint32_t positions = 0;
+
+  explicit ManySums(float before) {
+    struct Place {
+      std::size_t offset, size;
+      std::uint64_t base;
+    };
+    std::vector<Place> places;
+    std::size_t offset = 3;
+    std::uint64_t base = 128;
+    const auto add = [&](std::size_t size, std::uint64_t gap) {
+      places.push_back({offset, size, base});
+      offset += size + 5;
+      base = (base + size + 63) / 64 * 64 + gap;
+    };
+    for (const std::size_t size : {1, 63, 64, 65, 5000, 2, 9000, 64, 40'000, 1}) add(size, 0);
+    for (std::size_t i = 0; i < 200; ++i) add(1 + i * 7 % 130, i % 5 == 0 ? 64 : 0);
+    add(4096, 8192);
+    add(100, 0);
+    memory.assign(offset, before);
+    for (const auto& [at, size, first] : places)
+      spans.push_back({std::span(memory).subspan(at, size), first});
+    positions = static_cast<std::uint32_t>(base + 100);
+  }
+  ManySums(const ManySums&) = delete;
+  ManySums& operator=(const ManySums&) = delete;
+
+  /// The same spans in memory of the same size elsewhere.
+  std::vector<kernels::PlacedSpan> in(std::span<float> other) const {
+    std::vector<kernels::PlacedSpan> there = spans;
+    for (kernels::PlacedSpan& span : there) {
+      const auto at = static_cast<std::size_t>(span.elements.data() - memory.data());
+      span.elements = other.subspan(at, span.elements.size());
+    }
+    return there;
+  }
+};
+
+/// Terms for ManySums, which also name what is between the sums: lists, and at last every position.
+inline std::vector<SumList> terms_for(const ManySums& sums, std::size_t lists, bool whole) {
+  std::vector<SumList> terms;
+  for (std::uint32_t r = 0; r < lists; ++r)
+    terms.push_back(
+        make_list(r == 1 ? Support::dense : Support::random, sums.positions, r, Input::normal));
+  if (whole) terms.push_back({{}, make_input(Input::normal, sums.positions, 11)});
+  return terms;
+}
+
 /// Runs kernels::ordered_sum of lists, at any place. Returns whether all sums are finite.
 using SumBody = std::function<bool(std::span<const SumList>, std::uint64_t begin,
                                    std::span<float> sum, float factor)>;
@@ -80,8 +133,7 @@ inline void expect_sums_equal_reference(std::span<const SumList> lists, std::uin
     std::vector<float> got(count - begin, 5), expected = got;
     std::uint32_t not_finite = 0;
     kernels::ordered_sum({.place = Place::reference}, {.terms = {terms},
-                                                       .begin = begin,
-                                                       .sum = expected,
+                                                       .sums = kernels::alone({expected, begin}),
                                                        .factor = factor,
                                                        .not_finite = &not_finite});
     EXPECT_EQ(body(lists, begin, got, factor), not_finite == 0);

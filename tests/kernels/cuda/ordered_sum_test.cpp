@@ -30,13 +30,15 @@ TEST_F(SumsOnDevice, AGraphSums) {
   DeviceArray<float> sum(10'000);
   const DeviceZeros<std::uint32_t> not_finite(1, stream);
   const Graph graph(stream, [&] {
-    kernels::ordered_sum(
-        on(stream), {.terms = {terms.span()}, .sum = sum.span(), .not_finite = not_finite.data()});
+    kernels::ordered_sum(on(stream), {.terms = {terms.span()},
+                                      .sums = kernels::alone({sum.span()}),
+                                      .not_finite = not_finite.data()});
   });
   std::vector<kernels::Term> decoded;
   for (const SumList& list : lists) decoded.push_back({.index = list.index, .value = list.value});
   std::vector<float> expected(10'000);
-  kernels::ordered_sum({.place = Place::reference}, {.terms = {decoded}, .sum = expected});
+  kernels::ordered_sum({.place = Place::reference},
+                       {.terms = {decoded}, .sums = kernels::alone({expected})});
   for (int replay = 0; replay < 2; ++replay) {
     graph.launch(stream);
     EXPECT_TRUE(same_bits(sum.download(stream), expected));

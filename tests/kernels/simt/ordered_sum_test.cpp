@@ -29,11 +29,10 @@ SumBody sum_on(Machine& machine) {
     const bool are_many = terms.size() > kernels::kTermsInALaunch;
     const kernels::cuda::SumTask task =
         kernels::cuda::make_sum_task({.terms = {terms, are_many ? there.data() : nullptr},
-                                      .begin = begin,
-                                      .sum = sum,
+                                      .sums = kernels::alone({sum, begin}),
                                       .factor = factor,
                                       .not_finite = &not_finite});
-    if (!sum.empty())
+    if (kernels::cuda::sum_tiles(task) > 0)
       machine.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), {task});
     return not_finite == 0;
   };
@@ -51,6 +50,32 @@ TEST_P(SumsOnModel, OrderedSumsEqualReference) {
 
 TEST_P(SumsOnModel, CodedSumsEqualReference) {
   expect_coded_sums_equal_reference(sum_on(machine_));
+}
+
+TEST_P(SumsOnModel, ManySumsAreOneLaunch) {
+  for (const bool whole : {false, true}) {
+    ManySums expected(5), got(5);
+    const std::vector<SumList> lists = terms_for(expected, 2, whole);
+    std::vector<kernels::Term> terms;
+    for (const SumList& list : lists) terms.push_back(list.term());
+    const auto job = [&](const ManySums& sums) {
+      return kernels::OrderedSumJob{
+          .terms = {terms}, .sums = {sums.spans, sums.spans.data()}, .factor = 1.0F / 3};
+    };
+    kernels::ordered_sum({.place = Place::reference}, job(expected));
+    const kernels::cuda::SumTask task = kernels::cuda::make_sum_task(job(got));
+    machine_.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), {task});
+    EXPECT_TRUE(same_bits(got.memory, expected.memory));
+  }
+}
+
+TEST(SumsModel, RefusesSeveralSumsThatAreNotPlaced) {
+  const std::vector<kernels::PlacedSpan> spans(2);
+  EXPECT_THAT(
+      [&] {
+        (void)kernels::cuda::make_sum_task({.sums = {spans, nullptr}});
+      },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr("must be placed")));
 }
 
 TEST(SumsModel, RefusesTermsOfWrongSizes) {
