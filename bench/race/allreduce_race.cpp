@@ -40,7 +40,7 @@ std::string_view expected(const Entrant& entrant, const Topology& topology) {
 }  // namespace
 
 std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& compressors,
-                              const std::vector<std::uint64_t>& max_parts) {
+                              const std::vector<std::uint64_t>& max_parts, std::size_t parameters) {
   std::vector<Entrant> all;
   for (std::size_t i = 0; i < rank.dense.size(); ++i) {
     all.push_back({.name = "dense/" + rank.dense[i].name, .dense = i});
@@ -61,14 +61,18 @@ std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& 
         if (name == "dense") break;
       }
     }
-    if (compressor != "none") {
-      all.push_back({.name = compressor + "/auto", .compressor = compressor, .schedule = kAuto});
-    } else if (rank.control->native_all_reduce()) {
+    all.push_back({.name = compressor + "/auto", .compressor = compressor, .schedule = kAuto});
+    if (compressor == "none" && rank.control->native_all_reduce()) {
       all.push_back({.name = "none/dense_ring",
                      .compressor = compressor,
                      .schedule = "dense",
                      .deadline = kDeadline});
     }
+  }
+  for (Entrant& entrant : all) {
+    if (entrant.compressor.empty() || parameters == 1) continue;
+    entrant.parameters = parameters;
+    entrant.name += "/parameters:" + std::to_string(parameters);
   }
   return all;
 }
@@ -103,7 +107,15 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
                           .deadline = entrant.deadline};
     reducer.emplace(rank_.connect(), options);
     place = ways.size();
-    ways.push_back([&](std::span<float> gradient) { reducer->all_reduce(gradient, 0); });
+    std::vector<Segment> segments(std::min(entrant.parameters, count));
+    ways.push_back([&, segments](std::span<float> gradient) mutable {
+      const std::size_t all = segments.size();
+      for (std::size_t i = 0; i < all; ++i) {
+        const std::size_t begin = gradient.size() * i / all, end = gradient.size() * (i + 1) / all;
+        segments[i] = {.elements = gradient.subspan(begin, end - begin), .id = i};
+      }
+      reducer->all_reduce(segments);
+    });
     const int calls = std::max(length.settling, calls_of_a_trial(options));
     for (int i = 0; i < calls; ++i) ways.back()(refill(count));
   }

@@ -20,13 +20,14 @@ struct Entrant {
   std::string schedule;    ///< as in Options
   double deadline = 0;     ///< as in Options; if set, dense is Winnow's ring
   std::uint64_t max_part = Options::kAutomatic;  ///< as in Options
+  std::size_t parameters = 1;                    ///< of equal size, which the elements are cut into
   std::size_t dense = 0;                         ///< place in Rank::dense
 };
 
 /// All pairs of a compressor and a schedule (from the library's table, or "auto"), and the dense
-/// allreduces. Compressed pairs appear once for each of max_parts.
+/// allreduces. Compressed pairs appear once for each of max_parts. All have so many parameters.
 std::vector<Entrant> entrants(const Rank& rank, const std::vector<std::string>& compressors,
-                              const std::vector<std::uint64_t>& max_parts);
+                              const std::vector<std::uint64_t>& max_parts, std::size_t parameters);
 
 /// Medians over the rounds, in seconds; the slowest rank of each round counts.
 struct Outcome {

@@ -29,6 +29,7 @@ struct Settings {
   std::vector<std::size_t> sizes = {1'048'576, 4'194'304, 25'600'000};
   std::vector<std::string> compressors = {"none", "topk:0.01", "topk:0.001"};
   std::vector<std::uint64_t> max_parts = {winnow::Options::kAutomatic};
+  std::size_t parameters = 1;
   std::vector<std::string> dense;  // empty: all
   std::vector<std::string> rest;   // Google Benchmark's
 };
@@ -55,8 +56,8 @@ int run(Rank& rank, const Settings& settings) {
   Race race(rank);
   std::vector<Work> works;
   for (const std::size_t count : settings.sizes) {
-    for (const Entrant& entrant :
-         winnow::bench::entrants(rank, settings.compressors, settings.max_parts)) {
+    for (const Entrant& entrant : winnow::bench::entrants(
+             rank, settings.compressors, settings.max_parts, settings.parameters)) {
       works.push_back({.name = entrant.name + "/" + std::to_string(count),
                        .rounds = settings.length.rounds,
                        .measure = [&race, &settings, entrant, count] {
@@ -96,6 +97,8 @@ int parse(int argc, char** argv, Settings& settings, std::string& words) {
   app.add_option("--max-part", settings.max_parts,
                  "elements, as in WINNOW_MAX_PART; likewise: parts are pipelined")
       ->check(CLI::Range(std::uint64_t{0}, winnow::Options::kMaxPart));
+  app.add_option("--parameters", settings.parameters, "that the elements are cut into")
+      ->check(CLI::Range(1, 100'000));
   app.add_option("--dense", settings.dense,
                  "dense allreduces to compare with, of those named dense/...; likewise");
   try {

@@ -23,7 +23,6 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::OrderedSumJob;
 using kernels::PlacedTerms;
 using kernels::Term;
 

@@ -170,7 +170,7 @@ TEST(Trial, OfDenseTriesTheTransportsOwnAllreduceAndTheRing) {
     EXPECT_NE(reason_of(none, plain, 2).find(kNames), std::string::npos);
 
     // Where it is known, named, too short or not wanted there is no race.
-    const auto calls_natively = [&](Options options, std::size_t count) {
+    const auto calls_natively = [&](const Options& options, std::size_t count) {
       AllReducer reducer(transport, options);
       const Elements bucket(gradient.data(), count, ElementType::float32);
       transport->calls = 0;

@@ -85,7 +85,8 @@ struct ManySums {
       offset += size + 5;
       base = (base + size + 63) / 64 * 64 + gap;
     };
-    for (const std::size_t size : {1, 63, 64, 65, 5000, 2, 9000, 64, 40'000, 1}) add(size, 0);
+    for (const std::size_t size : {1U, 63U, 64U, 65U, 5000U, 2U, 9000U, 64U, 40'000U, 1U})
+      add(size, 0);
     for (std::size_t i = 0; i < 200; ++i) add(1 + i * 7 % 130, i % 5 == 0 ? 64 : 0);
     add(4096, 8192);
     add(100, 0);
