@@ -153,7 +153,7 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
 bool AllReducer::Impl::races_ring(const Bucket& bucket, std::uint64_t bytes) const {
   constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;  // below it latency decides
   const bool free = options.schedule == "auto" && options.trial_calls > 0 && !links_given &&
-                    options.deadline == 0 && exec.place != Place::cuda;
+                    options.deadline == 0 && exec.place != Place::cuda && !places_differ;
   const bool dense = bucket.compressed == 0 || bucket.close;
   return free && dense && bytes >= kLeast && transport->size() > 1 &&
          transport->native_all_reduce();

@@ -97,6 +97,41 @@ HWY_INLINE std::uint64_t stream_block(float* HWY_RESTRICT gradient, float* HWY_R
   return candidates;
 }
 
+/// The blocks streamed last: bits of the elements that reach the bound, and where the block lies.
+/// An element that is loaded soon after the vector around it was stored has to wait until the store
+/// has left the processor's queue, which took longer than the rest of the pass; so a block's
+/// elements are only looked at when others have been streamed.
+template <class Place>
+class LastBlocks {
+ public:
+  static constexpr std::size_t kBlocks = 8;  // whose stores fill the queue
+
+  /// Adds a block, after each(bits, place) of the block that was added kBlocks before, if any of
+  /// its elements reaches the bound.
+  template <class Each>
+  HWY_INLINE void add(std::uint64_t bits, const Place& place, const Each& each) {
+    if (bits_[next_] != 0) each(bits_[next_], places_[next_]);
+    bits_[next_] = bits;
+    places_[next_] = place;
+    next_ = (next_ + 1) % kBlocks;
+  }
+  template <class Each>
+  HWY_INLINE void end(const Each& each) {
+    for (std::size_t i = 0; i < kBlocks; ++i) add(0, {}, each);
+  }
+
+ private:
+  std::uint64_t bits_[kBlocks] = {};
+  Place places_[kBlocks];
+  std::size_t next_ = 0;
+};
+
+/// Where an own unit lies, and the local number of its first element.
+struct OwnPlace {
+  std::size_t at;
+  std::uint64_t local;
+};
+
 /// Moves the elements of a block named by `bits` from the residual to the candidates.
 HWY_INLINE void collect(std::uint64_t bits, std::size_t base, float* residual, Candidates& out) {
   std::size_t size = out.size;
@@ -109,6 +144,19 @@ HWY_INLINE void collect(std::uint64_t bits, std::size_t base, float* residual, C
     bits &= bits - 1;
   }
   out.size = size;
+}
+
+/// Lists the elements of an own unit named by `bits`, which stay in the residual.
+HWY_INLINE void write_own(std::uint64_t bits, const OwnPlace& unit, const float* residual,
+                          OwnList& list) {
+  for (; bits != 0; bits &= bits - 1) {
+    if (list.size < list.room) {
+      const auto bit = static_cast<std::uint32_t>(std::countr_zero(bits));
+      list.index[list.size] = static_cast<std::uint32_t>(unit.local) + bit;
+      list.value[list.size] = residual[unit.at + bit];
+    }
+    ++list.size;
+  }
 }
 
 /// Streams fewer elements than a block has; as stream_block.
@@ -125,9 +173,10 @@ HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size
   return bits;
 }
 
-/// Streams an own unit, which leaves no mark, and lists what reaches its bound.
-HWY_INLINE void stream_own(const Stream& s, std::size_t at, std::size_t size, std::uint64_t local,
-                           hn::Mask<D>& finite, OwnList& list) {
+/// Streams an own unit, which leaves no mark. Returns a bit for each element that reaches its
+/// bound.
+HWY_INLINE std::uint64_t stream_own(const Stream& s, std::size_t at, std::size_t size,
+                                    hn::Mask<D>& finite) {
   float* const gradient = s.gradient + at;
   std::uint64_t bits;
   if (size == Ranges::kBlock) {
@@ -137,14 +186,7 @@ HWY_INLINE void stream_own(const Stream& s, std::size_t at, std::size_t size, st
     bits = stream_short<Pass::first>(s, at, size, s.own.bound, finite);
     std::fill_n(gradient, size, 0.0f);
   }
-  for (; bits != 0; bits &= bits - 1) {
-    if (list.size < list.room) {
-      const auto bit = static_cast<std::uint32_t>(std::countr_zero(bits));
-      list.index[list.size] = static_cast<std::uint32_t>(local) + bit;
-      list.value[list.size] = s.residual[at + bit];
-    }
-    ++list.size;
-  }
+  return bits;
 }
 
 template <Pass kPass>
@@ -153,26 +195,32 @@ bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out
   const auto zero = hn::Zero(d);
   hn::Mask<D> finite = hn::Ge(zero, zero);
   float bound = s.bound;
+  LastBlocks<std::size_t> blocks;
+  LastBlocks<OwnPlace> own_units;
+  const auto move = [&](std::uint64_t bits, std::size_t at) {
+    collect(bits, at, s.residual, out);
+    if (out.size > out.limit) bound = prune(out, s.k, s.residual);
+  };
+  const auto write = [&](std::uint64_t bits, const OwnPlace& unit) {
+    write_own(bits, unit, s.residual, list);
+  };
   std::size_t i = begin;
   for (OwnWalk own(s.own, begin);; own.advance()) {
     const std::size_t stop = std::min(end, own.next());
     for (; i + Ranges::kBlock <= stop; i += Ranges::kBlock) {
       float* const gradient = kPass == Pass::plain ? nullptr : s.gradient + i;
-      const std::uint64_t bits =
-          stream_block<kPass>(gradient, s.residual + i, s.decay, bound, finite);
-      if (bits == 0) continue;
-      collect(bits, i, s.residual, out);
-      if (out.size > out.limit) bound = prune(out, s.k, s.residual);
+      blocks.add(stream_block<kPass>(gradient, s.residual + i, s.decay, bound, finite), i, move);
     }
     if (own.next() >= end) break;
     const std::size_t size = std::min(Ranges::kBlock, end - i);
-    if (kPass == Pass::first) stream_own(s, i, size, own.local(), finite, list);
+    if (kPass == Pass::first) {
+      own_units.add(stream_own(s, i, size, finite), {i, own.local()}, write);
+    }
     i += size;
   }
-  if (i < end) {
-    const std::uint64_t bits = stream_short<kPass>(s, i, end - i, bound, finite);
-    collect(bits, i, s.residual, out);
-  }
+  if (i < end) blocks.add(stream_short<kPass>(s, i, end - i, bound, finite), i, move);
+  blocks.end(move);
+  own_units.end(write);
   return hn::AllTrue(d, finite);
 }
 
