@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -235,6 +236,52 @@ TEST_P(FaultInjection, LosesNothingAndLeavesNobodyWaiting) {
         EXPECT_EQ(n, 0);  // law 8
       }
     }
+  }
+}
+
+void gather(Transport& world, std::size_t bytes, Deadline deadline) {
+  const std::vector<std::byte> mine(bytes);
+  std::vector<std::byte> all(bytes * static_cast<std::size_t>(world.size()));
+  world.all_gather({}, mine, all, deadline);
+}
+
+// Their buffers may end with their caller, so a rank whose collective fails has aborted it for all.
+TEST(FaultInjectionOfCollectives, LeavesNobodyWaitingNorReading) {
+  using Collective = void (*)(Transport&, const Exec&, Deadline);
+  constexpr std::array<Collective, 4> kCollectives{
+      [](Transport& world, const Exec&, Deadline deadline) { gather(world, 8, deadline); },
+      [](Transport& world, const Exec&, Deadline deadline) { gather(world, 10'000, deadline); },
+      [](Transport& world, const Exec& exec, Deadline deadline) {
+        std::vector<float> elements(1000);
+        world.all_reduce(exec, elements, ReduceOp::sum, deadline);
+      },
+      [](Transport& world, const Exec& exec, Deadline deadline) {
+        std::vector<float> elements(1000);
+        world.reduce_scatter(exec, elements, deadline);
+      }};
+  for (const Collective& collective : kCollectives) {
+    std::uint64_t n = 0;
+    for (bool has_failed = true; has_failed; ++n) {
+      has_failed = false;
+      std::latch others(2);
+      run_ranks(3, [&](const std::shared_ptr<Transport>& world) {
+        FaultyTransport transport(world, 3);
+        Workspace workspace;
+        tell_rank_0(*world);
+        if (world->rank() == 0) arm(transport, Fault::operation, n);
+        const Outcome outcome = outcome_of([&] {
+          collective(transport, {.workspace = &workspace},
+                     Deadline::after(std::chrono::seconds(20)));
+        });
+        // Nobody has to learn of it from the end of this rank's transport.
+        world->rank() == 0 ? others.wait() : others.count_down();
+        if (world->rank() == 0) has_failed = transport.has_failed;
+        EXPECT_TRUE(outcome.end == End::sums || outcome.end == End::comm_error) << outcome.text;
+        EXPECT_EQ(outcome.text.find("deadline"), std::string::npos) << n << ": " << outcome.text;
+      });
+      if (HasFailure()) return;  // the rest would wait, too
+    }
+    EXPECT_GT(n, 3U);
   }
 }
 
