@@ -45,7 +45,8 @@ struct PlacedSpan {
   constexpr std::uint64_t end() const { return base + elements.size(); }
 };
 
-/// A list of one, which travels with a launch; it must stay until the operation has returned.
+/// A list of one, which the host reads in place and a launch takes along; it must stay until the
+/// operation has returned.
 inline Placed<PlacedSpan> alone(const PlacedSpan& span) {
   return {{&span, 1}, nullptr};
 }

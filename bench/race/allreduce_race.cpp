@@ -96,6 +96,7 @@ std::span<float> Race::refill(std::size_t count) {
 Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try {
   reserve(count);
   std::optional<AllReducer> reducer;
+  std::vector<double> making(1);
   std::vector<std::function<void(std::span<float>)>> ways;
   for (const Dense& dense : rank_.dense) ways.push_back(dense.all_reduce);
   std::size_t place = entrant.dense;
@@ -105,7 +106,10 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
                           .op = ReduceOp::sum,
                           .max_part = entrant.max_part,
                           .deadline = entrant.deadline};
-    reducer.emplace(rank_.connect(), options);
+    const std::shared_ptr<Transport> transport = rank_.connect();
+    barrier(*rank_.control);
+    making[0] = seconds([&] { reducer.emplace(transport, options); });
+    making = max_over_ranks(*rank_.control, making);
     place = ways.size();
     std::vector<Segment> segments(std::min(entrant.parameters, count));
     ways.push_back([&, segments](std::span<float> gradient) mutable {
@@ -151,6 +155,7 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
       .select = medians[ways.size()],
       .exchange = medians[ways.size() + 1],
       .add = medians[ways.size() + 2],
+      .making = making[0],
       .wire_bytes = dense_wire,
       .dense_wire_bytes = dense_wire,
       .kept = count};

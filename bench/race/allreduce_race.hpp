@@ -35,6 +35,7 @@ struct Outcome {
   bool failed = false;  ///< it could not run although it fits the ranks and the size
   double seconds = 0, best_dense = 0;
   double select = 0, exchange = 0, add = 0;
+  double making = 0;  ///< of the AllReducer, once
   std::uint64_t wire_bytes = 0, dense_wire_bytes = 0, kept = 0;
   std::string chose;  ///< by which schedule and why, if the choice was open
 };

@@ -49,6 +49,7 @@ Measured measured(const Outcome& outcome) {
   all.counters.emplace_back("select_ms", 1e3 * outcome.select);
   all.counters.emplace_back("exchange_ms", 1e3 * outcome.exchange);
   all.counters.emplace_back("add_ms", 1e3 * outcome.add);
+  all.counters.emplace_back("making_ms", 1e3 * outcome.making);
   return all;
 }
 

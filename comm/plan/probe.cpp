@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/abort_on_error.hpp"
 #include "kernels/exec/host_memory.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/residual_add.hpp"

@@ -99,7 +99,7 @@ struct AllReducer::Impl {
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
   LinkModel links;
-  bool links_given = false;
+  bool links_given = false;  // by the options, not measured
   std::uint64_t digest = 0;
   std::uint64_t calls = 0;
   comm::Parameters parameters;

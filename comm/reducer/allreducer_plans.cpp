@@ -152,10 +152,10 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
 /// transport's own allreduce, and nobody has said from which size on.
 bool AllReducer::Impl::races_ring(const Bucket& bucket, std::uint64_t bytes) const {
   constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;  // below it latency decides
-  const bool free = options.schedule == "auto" && options.trial_calls > 0 && !links_given &&
+  const bool open = options.schedule == "auto" && options.trial_calls > 0 && !links_given &&
                     options.deadline == 0 && exec.place != Place::cuda && !places_differ;
   const bool dense = bucket.compressed == 0 || bucket.close;
-  return free && dense && bytes >= kLeast && transport->size() > 1 &&
+  return open && dense && bytes >= kLeast && transport->size() > 1 &&
          transport->native_all_reduce();
 }
 

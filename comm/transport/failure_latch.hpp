@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 #include <winnow/error.hpp>
-#include <winnow/transport.hpp>
 
 #include "kernels/exec/own_process.hpp"
 
@@ -85,20 +84,6 @@ inline std::string abort_text(std::string_view reason) noexcept {
     return "this rank aborted: " + std::string(reason);
   } catch (...) {
     return "aborted";  // short enough not to allocate
-  }
-}
-
-/// For messages from or to memory that may end with its owner when an error passes: peers must not
-/// read it then, so the transport aborts first. A UsageError comes before any message.
-template <class Act>
-void abort_on_error(Transport& transport, const Act& act) {
-  try {
-    act();
-  } catch (const UsageError&) {
-    throw;
-  } catch (const std::exception& error) {
-    transport.abort(text_of(error));
-    throw;
   }
 }
 

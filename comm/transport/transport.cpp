@@ -8,6 +8,7 @@
 #include <winnow/error.hpp>
 #include <winnow/topology.hpp>
 
+#include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/ring.hpp"

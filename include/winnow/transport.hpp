@@ -108,8 +108,8 @@ class Transport {
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks);
 
   // Collectives. The result is ready when they return; if messages are work on a stream, it is
-  // ready for what is enqueued there next: to wait for it, wait for one more start. One that throws
-  // CommError has aborted the transport.
+  // ready for what is enqueued there next: to wait for it, wait for one more start. The default
+  // bodies abort the transport before they throw CommError, so their buffers may then end.
 
   /// Reduces `elements` over all ranks, in place, with the same bits on every rank. UsageError for
   /// 16-bit elements and averages: the caller widens, and divides the sum. The default body is a

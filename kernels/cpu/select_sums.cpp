@@ -234,7 +234,7 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   // The output of each range begins no earlier than the ranges before it can fill.
   const auto begin_of = [&](std::size_t p) { return owned.begin + ranges.begin(p); };
   for (std::size_t p = 0; p < ranges.size(); ++p) {
-    std::size_t entries = 0;
+    std::size_t entries = 0;  // before this range: none before the first
     for (std::size_t r = 0; p > 0 && r < terms.size(); ++r) {
       if (r == own.self) continue;
       entries += entry_from(terms[r].index, begin_of(p)) - entry_from(terms[r].index, owned.begin);

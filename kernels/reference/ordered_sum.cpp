@@ -22,14 +22,18 @@ std::vector<float> values_of(const Exec& exec, const Term& term) {
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
   for (const PlacedSpan& sum : job.sums.host) {
     for (float& element : sum.elements) element = 0;
-    for (const Term& term : job.terms.host) {
-      const std::vector<float> value = values_of(exec, term);
+  }
+  for (const Term& term : job.terms.host) {
+    const std::vector<float> value = values_of(exec, term);
+    for (const PlacedSpan& sum : job.sums.host) {
       for (std::uint64_t j = 0; j < value.size(); ++j) {
         const std::uint64_t position = term.is_list() ? term.index[j] : j;
         if (position >= sum.base && position < sum.end())
           sum.elements[position - sum.base] += value[j];
       }
     }
+  }
+  for (const PlacedSpan& sum : job.sums.host) {
     for (float& element : sum.elements) {
       if (job.factor != 1) element *= job.factor;
       if (!std::isfinite(element) && job.not_finite != nullptr) *job.not_finite = 1;

@@ -1,0 +1,27 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <winnow/error.hpp>
+#include <winnow/transport.hpp>
+
+#include "comm/transport/failure_latch.hpp"
+
+namespace winnow::comm {
+
+/// For messages from or to memory that may end with its owner when an error passes: peers must not
+/// read it then, so the transport aborts first. A UsageError comes before any message.
+template <class Act>
+void abort_on_error(Transport& transport, const Act& act) {
+  try {
+    act();
+  } catch (const UsageError&) {
+    throw;
+  } catch (const std::exception& error) {
+    transport.abort(text_of(error));
+    throw;
+  }
+}
+
+}  // namespace winnow::comm
