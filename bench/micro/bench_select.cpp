@@ -17,6 +17,7 @@
 // The passes over gradient and residual. Gradients are normal, 1 % is selected.
 //   residual_add   the yardstick against itself: 1, or the machine is too noisy to measure on
 //   look_ahead     weights minus a share of the residual, into other memory
+//   precondition   gradients divided by the roots of their second moments
 //   fused_first    feedback_select on a parameter's first step: residual zero, bound from a sample
 //   fused_steady   feedback_select once residual and bound have settled
 
@@ -115,6 +116,14 @@ void look_ahead(benchmark::State& state) {
                          }});
 }
 
+void precondition(benchmark::State& state) {
+  kernels::HostArray<float> gradient(kCount), second(kCount);
+  const kernels::MomentStep by{.decay = 0.99F, .weight = 0.01F, .floor = 1e-8F};
+  KernelTimer::get().run(state, {.kernel = [&] {
+                           kernels::precondition(Exec{}, gradient.span(), second.span(), by);
+                         }});
+}
+
 void fused_first(benchmark::State& state) {
   Selection& selection = Selection::get();
   selection.measure(state, [&] {
@@ -135,6 +144,7 @@ void register_select() {
   const std::string count = std::to_string(kCount);
   register_on_targets("residual_add", count, residual_add);
   register_on_targets("look_ahead", count, look_ahead);
+  register_on_targets("precondition", count, precondition);
   register_on_targets("fused_first", count, fused_first);
   register_on_targets("fused_steady", count, fused_steady);
 }

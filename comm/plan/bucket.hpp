@@ -15,6 +15,7 @@
 #include "comm/schedule/shards.hpp"
 #include "compress/compressor.hpp"
 #include "compress/part.hpp"
+#include "compress/precondition.hpp"
 
 namespace winnow::comm {
 
@@ -87,9 +88,9 @@ const MemorySource* residual_memory(const Options& options, Place place);
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 
-/// Allocates missing residuals of a bucket that travels compressed or in part so, and the state
-/// beside them.
-void make_residuals(const Exec& exec, Bucket& bucket);
+/// Allocates what a bucket's parameters miss of the state that its calls need: residuals where it
+/// travels compressed or in part so, what lies beside them, and second moments.
+void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditioner& preconditioner);
 
 /// Points the bucket's pieces at this call's segments, all of float32.
 void view(Bucket& bucket, std::span<const Segment> segments);

@@ -13,6 +13,7 @@
 #include "comm/schedule/schedule.hpp"
 #include "compress/compressor.hpp"
 #include "compress/nearest.hpp"
+#include "compress/precondition.hpp"
 #include "topology/link_model.hpp"
 #include "winnow/error.hpp"
 
@@ -109,6 +110,11 @@ constexpr std::array kKeys = {
     number_key<&Options::trial_calls, 1000>("trial_calls", "a number of calls from 0 to 1000"),
     word_key<&Options::op, kOps>("op", "sum, average, min, max or product"),
     number_key<&Options::decay, 1>("decay", "a number from 0 to 1"),
+    Key{"precondition",
+        [](Options& o, const Key&, std::string_view t) {
+          o.precondition = compress::Preconditioner(t).name();
+        },
+        [](const Options& o) { return o.precondition; }},
     number_key<&Options::min_bytes, UINT64_MAX>("min_bytes", "a whole number of bytes"),
     bool_key<&Options::exempt_1d>("exempt_1d"),
     Key{"exempt",

@@ -112,7 +112,12 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
                : comm::plan_native_only(id, segments, native_only_reason, world);
   };
   Bucket bucket = plan_by(options);
-  comm::make_residuals(exec, bucket);
+  comm::make_states(exec, bucket, preconditioner);
+  if (undo.begun()) {
+    for (const BucketPart& part : bucket.parts) {
+      for (const compress::Piece& piece : part.part.pieces) undo.make_room(exec, *piece.parameter);
+    }
+  }
   queue->reserve(segments.size());
   exchanges.reserve(bucket.parts.size());
   schedules.reserve(bucket.parts.size());

@@ -62,6 +62,14 @@ struct Options {
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; for calls that
                                     ///< name none
   float decay = 1;                  ///< error feedback: acc = gradient + decay * residual, 0 to 1
+  /// "none", or "second_moment:B2[:EPSILON]" (EPSILON is 1e-8 unless given): each rank divides its
+  /// own gradient, before error feedback and also where it travels dense, by sqrt(v / (1 - B2^t)) +
+  /// EPSILON, where v = B2 v + (1 - B2) gradient^2 and t counts the parameter's calls. The
+  /// optimizer behind it then keeps no second moments, which it would take from compressed sums:
+  /// with momentum B1 on the results this is Adam, made by each rank of its own gradients. A
+  /// gradient that is not finite, or whose square is not, changes no v. 4 bytes of memory and 16
+  /// moved for each element.
+  std::string precondition = "none";
   std::uint64_t min_bytes = 65536;  ///< smaller buckets travel dense
   bool exempt_1d = true;            ///< parameters known to have one dimension travel dense
   std::vector<std::string> exempt;  ///< shell patterns of parameter names that travel dense

@@ -15,6 +15,7 @@
 #include <winnow/exec.hpp>
 
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/precondition.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,6 +58,31 @@ void look_ahead_range(const float* weights, const float* residual, float share, 
   for (; i < count; ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
 }
 
+void precondition_range(float* gradient, float* second, std::size_t count, const MomentStep& by) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto decay = hn::Set(d, by.decay), weight = hn::Set(d, by.weight);
+  const auto correction = hn::Set(d, by.correction), floor = hn::Set(d, by.floor);
+  const auto rate = hn::Set(d, by.rate), largest = hn::Set(d, std::numeric_limits<float>::max());
+  const auto infinite = hn::Set(d, std::numeric_limits<float>::infinity());
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto g = hn::LoadU(d, gradient + i), before = hn::LoadU(d, second + i);
+    const auto next = hn::Add(hn::Mul(decay, before), hn::Mul(weight, hn::Mul(g, g)));
+    const auto root = hn::Sqrt(hn::Mul(next, correction));
+    const auto update = hn::Mul(hn::Div(g, hn::Add(root, floor)), rate);
+    const auto finite = hn::Le(next, largest);
+    hn::StoreU(hn::IfThenElse(finite, next, before), d, second + i);
+    hn::StoreU(hn::IfThenElse(finite, update, hn::Mul(g, infinite)), d, gradient + i);
+  }
+  for (; i < count; ++i) {
+    const auto root = [](float x) { return std::sqrt(x); };
+    const Preconditioned made = precondition_by(gradient[i], second[i], by, root);
+    second[i] = made.second;
+    gradient[i] = made.update;
+  }
+}
+
 bool all_finite_range(const float* elements, std::size_t count) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -85,6 +111,7 @@ namespace winnow::kernels::cpu {
 
 HWY_EXPORT(scale_range);
 HWY_EXPORT(look_ahead_range);
+HWY_EXPORT(precondition_range);
 HWY_EXPORT(all_finite_range);
 
 void scale(const Exec& exec, std::span<float> elements, float factor) {
@@ -98,6 +125,14 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
   for_each_range(exec.threads, ahead.size(), [&](std::size_t begin, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(look_ahead_range)
     (weights.data() + begin, residual.data() + begin, share, ahead.data() + begin, end - begin);
+  });
+}
+
+void precondition(const Exec& exec, std::span<float> gradient, std::span<float> second,
+                  const MomentStep& by) {
+  for_each_range(exec.threads, gradient.size(), [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(precondition_range)
+    (gradient.data() + begin, second.data() + begin, end - begin, by);
   });
 }
 

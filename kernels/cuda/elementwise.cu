@@ -21,6 +21,13 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
                     {weights.data(), residual.data(), share, ahead.data(), ahead.size()});
 }
 
+void precondition(const Exec& exec, std::span<float> gradient, std::span<float> second,
+                  const MomentStep& by) {
+  if (gradient.empty()) return;
+  launch<Precondition>(exec, blocks_of((gradient.size() + 3) / 4),
+                       {gradient.data(), second.data(), gradient.size(), by});
+}
+
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   if (elements.empty()) return;
   launch<AllFinite>(exec, blocks_of((elements.size() + 3) / 4),

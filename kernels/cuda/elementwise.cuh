@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/precondition.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 
@@ -39,6 +40,29 @@ struct LookAhead {
       load_vector(residual + first, here, missing);
       for (unsigned e = 0; e < 4; ++e) weight[e] = ahead_of(weight[e], share, missing[e]);
       store_vector(ahead + first, here, weight);
+    });
+  }
+};
+
+struct Precondition {
+  float* gradient;
+  float* second;
+  std::uint64_t count;
+  MomentStep by;
+
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float update[4], moment[4];
+      load_vector(gradient + first, here, update);
+      load_vector(second + first, here, moment);
+      for (unsigned e = 0; e < 4; ++e) {
+        const Preconditioned made =
+            precondition_by(update[e], moment[e], by, [](float x) { return simt::root(x); });
+        update[e] = made.update;
+        moment[e] = made.second;
+      }
+      store_vector(gradient + first, here, update);
+      store_vector(second + first, here, moment);
     });
   }
 };

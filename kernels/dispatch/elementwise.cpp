@@ -17,6 +17,13 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
   dispatch(exec, &Bodies::look_ahead, weights, residual, share, ahead);
 }
 
+void precondition(const Exec& exec, std::span<float> gradient, std::span<float> second,
+                  const MomentStep& by) {
+  WINNOW_EXPECTS(gradient.size() == second.size(),
+                 "gradient and second moment must have as many elements");
+  dispatch(exec, &Bodies::precondition, gradient, second, by);
+}
+
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   WINNOW_EXPECTS(not_finite != nullptr, "all_finite needs a word for its answer");
   dispatch(exec, &Bodies::all_finite, elements, not_finite);

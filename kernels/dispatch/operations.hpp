@@ -34,6 +34,7 @@
   LANES(narrow)                         \
   LANES(ordered_sum)                    \
   LANES(positions_of)                   \
+  LANES(precondition)                   \
   LANES(put)                            \
   LANES(quantize)                       \
   LOOPS(raw32_decode)                   \

@@ -19,6 +19,16 @@ void look_ahead(const Exec&, std::span<const float> weights, std::span<const flo
   }
 }
 
+void precondition(const Exec&, std::span<float> gradient, std::span<float> second,
+                  const MomentStep& by) {
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const auto root = [](float x) { return std::sqrt(x); };
+    const Preconditioned made = precondition_by(gradient[i], second[i], by, root);
+    second[i] = made.second;
+    gradient[i] = made.update;
+  }
+}
+
 void all_finite(const Exec&, std::span<const float> elements, std::uint32_t* not_finite) {
   for (const float element : elements) {
     if (!std::isfinite(element)) *not_finite = 1;

@@ -11,6 +11,7 @@
 
 #include "kernels/residual_add.hpp"
 #include "tests/kernels/answers.hpp"
+#include "tests/kernels/cases/elementwise_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/targets.hpp"
@@ -126,6 +127,34 @@ TEST(LookAhead, RefusesUnequalSizes) {
   EXPECT_THROW(kernels::look_ahead({}, three, four, 1, three), UsageError);
   EXPECT_THROW(kernels::look_ahead({}, four, three, 1, three), UsageError);
   EXPECT_THROW(kernels::look_ahead({}, three, three, 1, four), UsageError);
+}
+
+TEST(Precondition, EqualsReferenceOnEveryTarget) {
+  for_each_target([] {
+    for (const int threads : {1, 3}) {
+      expect_precondition_equals_reference(
+          [&](std::span<float> gradient, std::span<float> second, const kernels::MomentStep& by) {
+            kernels::precondition({.threads = threads}, gradient, second, by);
+          });
+    }
+  });
+}
+
+// By hand: with moments of 3/4 and 1/4, 8 gives 16, then 28; what is not finite changes no moment.
+TEST(Precondition, DividesByTheRootOfTheSecondMoment) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const kernels::MomentStep by{
+      .decay = 0.75f, .weight = 0.25f, .correction = 4, .floor = 2, .rate = 0.5f};
+  std::vector<float> gradient = {8, 0, -8, kInfinity, 1e30f}, second(5);
+  kernels::precondition({}, gradient, second, by);
+  EXPECT_EQ(second, (std::vector<float>{16, 0, 16, 0, 0}));
+  EXPECT_EQ(gradient, (std::vector<float>{0.4f, 0, -0.4f, kInfinity, kInfinity}));
+  gradient = {8, 0, 0, -1, 2};
+  kernels::precondition({}, gradient, second, by);
+  EXPECT_EQ(second, (std::vector<float>{28, 0, 12, 0.25f, 1}));
+  EXPECT_EQ(gradient[1], 0);
+  EXPECT_EQ(gradient[3], -1 / 3.0f * 0.5f);
+  EXPECT_THROW(kernels::precondition({}, gradient, std::span(second).first(4), by), UsageError);
 }
 
 TEST(AllFinite, FindsASingleElementAnywhere) {

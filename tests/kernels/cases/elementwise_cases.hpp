@@ -95,6 +95,34 @@ inline void expect_look_ahead_equals_reference(const LookAheadBody& body) {
   }
 }
 
+using PreconditionBody =
+    std::function<void(std::span<float>, std::span<float>, const kernels::MomentStep&)>;
+
+/// A step of moments that decay with 0.75.
+inline constexpr kernels::MomentStep kMomentStep{
+    .decay = 0.75F, .weight = 0.25F, .correction = 1.5F, .floor = 1e-8F, .rate = 0.3F};
+
+/// Gradients among them whose square is not finite, zeros, and moments that a step has left.
+inline void expect_precondition_equals_reference(const PreconditionBody& body) {
+  for (const std::size_t count : kElementCounts) {
+    for (std::size_t offset = 0; offset < 4; ++offset) {
+      for (const Input input : {Input::normal, Input::denormal, Input::not_finite, Input::cauchy}) {
+        SCOPED_TRACE(testing::Message() << count << " elements, +" << offset << ", " << input);
+        Shifted<float> got(make_input(input, count, 5), offset);
+        Shifted<float> moment(std::vector<float>(count), (offset + 1) % 4);
+        std::vector<float> expected = make_input(input, count, 5), second(count);
+        if (count > 2) got.span()[count / 2] = expected[count / 2] = 1e30F;
+        for (int step = 0; step < 2; ++step) {
+          body(got.span(), moment.span(), kMomentStep);
+          kernels::precondition(kByReference, expected, second, kMomentStep);
+          EXPECT_TRUE(same_bits_or_nan(got.span(), expected));
+          EXPECT_TRUE(same_bits(moment.span(), second));
+        }
+      }
+    }
+  }
+}
+
 /// One element is not finite; the case tries several places for it.
 inline void expect_all_finite_equals_reference(const FiniteBody& body) {
   for (const std::size_t count : kElementCounts) {

@@ -58,6 +58,17 @@ TEST_F(ElementwiseOnDevice, LookAheadEqualsReference) {
   });
 }
 
+TEST_F(ElementwiseOnDevice, PreconditionEqualsReference) {
+  const Stream stream;
+  expect_precondition_equals_reference(
+      [&](std::span<float> gradient, std::span<float> second, const kernels::MomentStep& by) {
+        const OnDevice<float> updates(gradient, stream), moments(second, stream);
+        kernels::precondition(stream.exec(), updates.span(), moments.span(), by);
+        updates.download(gradient);
+        moments.download(second);
+      });
+}
+
 TEST_F(ElementwiseOnDevice, HalvesEqualReference) {
   const Stream stream;
   const HalfBody body{

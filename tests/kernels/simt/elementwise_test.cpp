@@ -44,6 +44,14 @@ TEST_P(ElementwiseOnModel, LookAheadEqualsReference) {
   });
 }
 
+TEST_P(ElementwiseOnModel, PreconditionEqualsReference) {
+  expect_precondition_equals_reference(
+      [this](std::span<float> gradient, std::span<float> second, const kernels::MomentStep& by) {
+        machine_.launch<kernels::cuda::Precondition>(
+            kBlocks, {gradient.data(), second.data(), gradient.size(), by});
+      });
+}
+
 TEST_P(ElementwiseOnModel, AllFiniteEqualsReference) {
   expect_all_finite_equals_reference([this](std::span<const float> elements) {
     std::uint32_t not_finite = 0;
