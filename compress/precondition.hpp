@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <winnow/exec.hpp>
@@ -14,23 +15,32 @@ namespace winnow::compress {
 /// Segment::rate.
 class Preconditioner {
  public:
-  /// Reads "none" or "second_moment:B2[:EPSILON]". Throws UsageError.
+  /// Reads "none", "second_moment:B2[:EPSILON]" or "momentum:M[:masked]". Throws UsageError.
   explicit Preconditioner(std::string_view text);
   /// In canonical form, e.g. "second_moment:0.999:1e-08".
   std::string name() const;
-  /// Whether parameters have second moments.
-  bool has_moments() const { return beta_ > 0; }
+  /// Whether parameters have moments.
+  bool has_moments() const { return kind_ != Kind::none; }
 
-  /// Allocates a parameter's second moment, if it takes one and has none.
+  /// Allocates a parameter's moment, if it takes one and has none.
   void make_state(const Exec& exec, ParameterState& parameter) const;
-  /// Begins a call: its gradient is one more that the parameter's moment counts.
+  /// Begins a call, whose gradient is one more that the parameter's moment counts.
   void begin(ParameterState& parameter) const;
-  /// Replaces the elements of a piece; if `again`, those of the call that was begun last, once
-  /// more.
-  void apply(const Exec& exec, const Piece& piece, float rate, bool again) const;
+  struct Use {
+    float rate = 1;
+    bool has_residual = false;  ///< what is not sent of the piece; only then momentum is masked
+    bool again = false;         ///< of the call that was begun last, once more
+  };
+  /// Replaces the elements of a piece.
+  void apply(const Exec& exec, const Piece& piece, const Use& use) const;
 
  private:
-  double beta_ = 0, epsilon_ = 0;
+  enum class Kind : std::uint8_t { none, second_moment, momentum };
+
+  Kind kind_ = Kind::none;
+  double decay_ = 0;  ///< B2 or M
+  double epsilon_ = 1e-8;
+  bool masked_ = false;
 };
 
 }  // namespace winnow::compress

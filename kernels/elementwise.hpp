@@ -18,11 +18,16 @@ void scale(const Exec& exec, std::span<float> elements, float factor);
 void look_ahead(const Exec& exec, std::span<const float> weights, std::span<const float> residual,
                 float share, std::span<float> ahead);
 
-/// Each gradient becomes what precondition_by makes of it and its second moment, which takes the
+/// Each gradient becomes what divided_by_moment makes of it and its second moment, which takes the
 /// step. Equal sizes, no overlap. 16 bytes an element. All places give the same bits, except in a
 /// NaN.
-void precondition(const Exec& exec, std::span<float> gradient, std::span<float> second,
-                  const MomentStep& by);
+void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by);
+
+/// Likewise with_momentum, masked where the residual is 0; without a residual nowhere. 4 bytes
+/// an element more with one.
+void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by);
 
 /// *not_finite becomes 1 if an element is NaN or infinite, else it stays.
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);

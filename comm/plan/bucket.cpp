@@ -230,6 +230,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       world.topology != nullptr ? *world.topology : Topology::uniform(world.ranks, 1);
   Bucket bucket;
   bucket.id = id;
+  bucket.compressor = &compressor;
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
   const Schedule& dense = find_schedule("dense");
 

@@ -36,8 +36,9 @@ struct Bucket {
   std::uint64_t plan = 0;         ///< hash of these and of how each segment travels
   std::uint64_t count = 0;        ///< elements
   std::vector<BucketPart> parts;  ///< compressed parts, then dense ones
-  std::size_t compressed = 0;     ///< number of compressed parts
-  std::string schedule;           ///< of its parts, joined by '+'
+  const compress::Compressor* compressor = nullptr;  ///< of its messages; null if native_only
+  std::size_t compressed = 0;                        ///< number of compressed parts
+  std::string schedule;                              ///< of its parts, joined by '+'
   std::string reason;
   std::string_view note;         ///< ring_note of its dense part, included in the reason
   std::string coding;            ///< of the first compressed part's messages
@@ -89,7 +90,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 
 /// Allocates what a bucket's parameters miss of the state that its calls need: residuals where it
-/// travels compressed or in part so, what lies beside them, and second moments.
+/// travels compressed or in part so, what lies beside them, and moments.
 void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditioner& preconditioner);
 
 /// Points the bucket's pieces at this call's segments, all of float32.

@@ -95,6 +95,9 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     options = Options::parse(given.to_string());
     preconditioner = compress::Preconditioner(options.precondition);
     compressor = compress::make_compressor(options.compressor, options.seed);
+    for (unsigned stage = 0; stage <= compressor->stages(); ++stage) {
+      stages.push_back(compressor->at_stage(stage));
+    }
     WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::cpu),
                    "checksum=all needs a transport that takes host memory: NCCL's does not");
     if (exec.place == Place::cuda) {
@@ -242,7 +245,7 @@ Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& ou
 
 void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
   impl_->synchronize();
-  const std::uint64_t id = comm::bucket_id(bucket, op.value_or(impl_->options.op));
+  const std::uint64_t id = impl_->id_of(bucket, op.value_or(impl_->options.op));
   const auto known = impl_->seen.find(id);
   if (known != impl_->seen.end() && !known->second.captured) impl_->forget(id);
 }

@@ -167,12 +167,20 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
 /// again in the same call.
 void AllReducer::Impl::precondition(const Bucket& bucket, bool again) const {
   for (const BucketPart& part : bucket.parts) {
+    // In two levels a residual is of a node's sums.
+    const bool has_residual =
+        &part < bucket.parts.data() + bucket.compressed && part.schedule->inner == nullptr;
     for (std::size_t i = 0; i < part.segments.size(); ++i) {
       const std::size_t segment = part.segments[i];
       if (again && !widened.has_original(segment)) continue;
       const compress::Piece& piece = part.part.pieces[i];
-      if (!again && piece.offset == 0) preconditioner.begin(*piece.parameter);
-      preconditioner.apply(exec, piece, widened.segments()[segment].rate, again);
+      if (!again && piece.offset == 0) {
+        ++piece.parameter->calls;
+        preconditioner.begin(*piece.parameter);
+      }
+      preconditioner.apply(
+          exec, piece,
+          {.rate = widened.segments()[segment].rate, .has_residual = has_residual, .again = again});
     }
   }
 }
@@ -215,7 +223,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                         .part = static_cast<std::uint16_t>(exchanges.size())};
     schedules.push_back(part.schedule);
     exchanges.push_back(Exchange{.world = *transport,
-                                 .compressor = *compressor,
+                                 .compressor = *bucket.compressor,
                                  .exec = exec,
                                  .deadline = deadline(),
                                  .ring = bucket.ring,

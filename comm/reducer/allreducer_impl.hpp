@@ -44,6 +44,8 @@ struct AllReducer::Impl {
   LinkModel find_links();
 
   // Plans.
+  unsigned stage_of(std::span<const Segment> segments) const;
+  std::uint64_t id_of(std::span<const Segment> segments, ReduceOp of_call) const;
   comm::Bucket& find(std::span<const Segment> segments, const std::string& shortage);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments,
@@ -103,6 +105,7 @@ struct AllReducer::Impl {
   Options options;
   compress::Preconditioner preconditioner{"none"};
   std::unique_ptr<compress::Compressor> compressor;
+  std::vector<compress::Compressor> stages;  // of its warm-up, and the compressor itself
   Topology topology;
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;

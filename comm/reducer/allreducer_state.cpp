@@ -24,7 +24,7 @@ using compress::PieceState;
 
 namespace {
 
-/// Reads a residual or a second moment, wherever it lies.
+/// Reads a residual or a moment, wherever it lies.
 std::vector<float> read(const Exec& exec, const kernels::PlaceArray<float>& there) {
   std::vector<float> here(there.size());
   kernels::read(exec, std::as_writable_bytes(std::span(here)), std::as_bytes(there.span()));
@@ -83,8 +83,9 @@ std::vector<std::byte> AllReducer::save() const {
     if (std::ranges::any_of(parameter.pieces, &PieceState::dirty)) {
       saved.residual = read(impl.exec, parameter.residual);
     }
-    saved.moments = parameter.moments;
-    saved.second = read(impl.exec, parameter.second);
+    saved.calls = parameter.calls;
+    saved.counted = parameter.counted;
+    saved.moment = read(impl.exec, parameter.moment);
     state.parameters.push_back(std::move(saved));
   }
   std::ranges::sort(state.parameters, {}, &SavedParameter::id);
@@ -111,10 +112,11 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
                                   .dirty = piece.dirty != 0,
                                   .confined_to = piece.confined_to});
     }
-    parameter.moments = saved.moments;
-    if (!saved.second.empty()) {
-      parameter.second = {impl.exec, parameter.count, parameter.residual_memory};
-      write(impl.exec, parameter.second.span(), saved.second);
+    parameter.calls = saved.calls;
+    parameter.counted = saved.counted;
+    if (!saved.moment.empty()) {
+      parameter.moment = {impl.exec, parameter.count, parameter.residual_memory};
+      write(impl.exec, parameter.moment.span(), saved.moment);
     }
     if (saved.residual.empty()) continue;
     compress::make_residual(impl.exec, parameter);

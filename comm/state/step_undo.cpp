@@ -19,7 +19,7 @@ void StepUndo::make_room(const Exec& exec, ParameterState& parameter) {
     if (room.size() != count) room = {exec, count, parameter.residual_memory};
   };
   make(kept.residual, parameter.residual.size());
-  make(kept.second, parameter.second.size());
+  make(kept.moment, parameter.moment.size());
 }
 
 void StepUndo::keep(const Exec& exec, ParameterState& parameter) {
@@ -27,9 +27,10 @@ void StepUndo::keep(const Exec& exec, ParameterState& parameter) {
   if (kept.step == step_) return;
   kept.pieces = parameter.pieces;
   kept.dirty = std::ranges::any_of(parameter.pieces, &PieceState::dirty);
-  kept.moments = parameter.moments;
+  kept.calls = parameter.calls;
+  kept.counted = parameter.counted;
   if (kept.dirty) kernels::copy(exec, kept.residual.span(), parameter.residual.span());
-  if (kept.moments > 0) kernels::copy(exec, kept.second.span(), parameter.second.span());
+  if (kept.counted > 0) kernels::copy(exec, kept.moment.span(), parameter.moment.span());
   kept.step = step_;
 }
 
@@ -42,11 +43,12 @@ void StepUndo::restore(const Exec& exec) {
     } else {
       kernels::zero(exec, std::as_writable_bytes(residual));
     }
-    parameter->moments = kept.moments;
-    if (kept.moments > 0) {
-      kernels::copy(exec, parameter->second.span(), kept.second.span());
+    parameter->calls = kept.calls;
+    parameter->counted = kept.counted;
+    if (kept.counted > 0) {
+      kernels::copy(exec, parameter->moment.span(), kept.moment.span());
     } else {
-      kernels::zero(exec, std::as_writable_bytes(parameter->second.span()));
+      kernels::zero(exec, std::as_writable_bytes(parameter->moment.span()));
     }
     for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
       PieceState& piece = parameter->pieces[i];

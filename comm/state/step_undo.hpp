@@ -24,7 +24,7 @@ class StepUndo {
   /// Takes the memory that `keep` needs. The parameter's address stays.
   void make_room(const Exec& exec, compress::ParameterState& parameter);
   /// Before a call of this step: keeps the parameter as it is, unless an earlier call has. 8 bytes
-  /// for each element of a residual or a second moment. Takes no memory.
+  /// for each element of a residual or a moment. Takes no memory.
   void keep(const Exec& exec, compress::ParameterState& parameter);
   /// Brings back everything that was kept in this step; bounds, which only choose work, go on.
   void restore(const Exec& exec);
@@ -35,8 +35,8 @@ class StepUndo {
   struct Kept {
     std::uint64_t step = 0;
     bool dirty = false;  ///< otherwise the residual was zero
-    kernels::PlaceArray<float> residual, second;
-    std::uint64_t moments = 0;
+    kernels::PlaceArray<float> residual, moment;
+    std::uint64_t calls = 0, counted = 0;
     std::vector<compress::PieceState> pieces;
   };
 

@@ -44,25 +44,49 @@ struct LookAhead {
   }
 };
 
-struct Precondition {
+struct DivideByMoment {
   float* gradient;
-  float* second;
+  float* moment;
   std::uint64_t count;
-  MomentStep by;
+  SecondMomentStep by;
 
   WINNOW_DEVICE void run() const {
     for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      float update[4], moment[4];
+      float update[4], next[4];
       load_vector(gradient + first, here, update);
-      load_vector(second + first, here, moment);
+      load_vector(moment + first, here, next);
       for (unsigned e = 0; e < 4; ++e) {
         const Preconditioned made =
-            precondition_by(update[e], moment[e], by, [](float x) { return simt::root(x); });
+            divided_by_moment(update[e], next[e], by, [](float x) { return simt::root(x); });
         update[e] = made.update;
-        moment[e] = made.second;
+        next[e] = made.moment;
       }
       store_vector(gradient + first, here, update);
-      store_vector(second + first, here, moment);
+      store_vector(moment + first, here, next);
+    });
+  }
+};
+
+struct CorrectMomentum {
+  float* gradient;
+  float* moment;
+  const float* residual;  ///< or null
+  std::uint64_t count;
+  MomentumStep by;
+
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float update[4], next[4], missing[4] = {1, 1, 1, 1};
+      load_vector(gradient + first, here, update);
+      load_vector(moment + first, here, next);
+      if (residual != nullptr) load_vector(residual + first, here, missing);
+      for (unsigned e = 0; e < 4; ++e) {
+        const Preconditioned made = with_momentum(update[e], next[e], missing[e] == 0, by);
+        update[e] = made.update;
+        next[e] = made.moment;
+      }
+      store_vector(gradient + first, here, update);
+      store_vector(moment + first, here, next);
     });
   }
 };

@@ -17,11 +17,19 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
   dispatch(exec, &Bodies::look_ahead, weights, residual, share, ahead);
 }
 
-void precondition(const Exec& exec, std::span<float> gradient, std::span<float> second,
-                  const MomentStep& by) {
-  WINNOW_EXPECTS(gradient.size() == second.size(),
-                 "gradient and second moment must have as many elements");
-  dispatch(exec, &Bodies::precondition, gradient, second, by);
+void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by) {
+  WINNOW_EXPECTS(gradient.size() == moment.size(),
+                 "gradient and moment must have as many elements");
+  dispatch(exec, &Bodies::divide_by_moment, gradient, moment, by);
+}
+
+void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by) {
+  WINNOW_EXPECTS(
+      gradient.size() == moment.size() && (residual.empty() || gradient.size() == residual.size()),
+      "gradient, moment and residual must have as many elements");
+  dispatch(exec, &Bodies::correct_momentum, gradient, moment, residual, by);
 }
 
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {

@@ -19,12 +19,22 @@ void look_ahead(const Exec&, std::span<const float> weights, std::span<const flo
   }
 }
 
-void precondition(const Exec&, std::span<float> gradient, std::span<float> second,
-                  const MomentStep& by) {
+void divide_by_moment(const Exec&, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by) {
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     const auto root = [](float x) { return std::sqrt(x); };
-    const Preconditioned made = precondition_by(gradient[i], second[i], by, root);
-    second[i] = made.second;
+    const Preconditioned made = divided_by_moment(gradient[i], moment[i], by, root);
+    moment[i] = made.moment;
+    gradient[i] = made.update;
+  }
+}
+
+void correct_momentum(const Exec&, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by) {
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const bool masked = !residual.empty() && residual[i] == 0;
+    const Preconditioned made = with_momentum(gradient[i], moment[i], masked, by);
+    moment[i] = made.moment;
     gradient[i] = made.update;
   }
 }

@@ -339,7 +339,7 @@ void expect_input_kept(const Options& options, int fail_at, ElementType type, Re
       if (options.precondition != "none") {  // twice the same gradient
         for (const float correction : {2.0F, 4 / 3.0F}) {
           gradient = untouched;
-          kernels::precondition(
+          kernels::divide_by_moment(
               {}, gradient, second,
               {.decay = 0.5F, .weight = 0.5F, .correction = correction, .floor = 1e-8F});
         }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "kernels/elementwise.hpp"
@@ -36,7 +37,7 @@ Options options_of(const Case& c) {
 }
 
 /// The step number `step` of a moment with 0.9, by hand.
-kernels::MomentStep moment_step(int step, float rate) {
+kernels::SecondMomentStep moment_step(int step, float rate) {
   const double known = 1 - std::pow(0.9, step + 1);
   return {.decay = 0.9F,
           .weight = static_cast<float>(1 - 0.9),
@@ -58,18 +59,18 @@ INSTANTIATE_TEST_SUITE_P(Ways, PreconditionOf,
                                          Case{"topk:0.02", "two_level:balanced"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
 
-// In place and out of place, with another rate for each parameter and step; with moments and
-// without.
+// In place and out of place, with another rate for each parameter and step.
 TEST_P(PreconditionOf, GivesTheBitsOfACallerWhoDoesIt) {
   const Case c = GetParam();
   run_worlds(c.schedule, [&](const std::shared_ptr<Transport>& transport) {
-    for (const bool moments : {true, false}) {
+    for (const std::string by :
+         {"none", "second_moment:0.9:1e-6", "momentum:0.9", "momentum:0.9:masked"}) {
       const auto run = [&](bool by_hand) {
         Options options = options_of(c);
-        if (moments && !by_hand) options.precondition = "second_moment:0.9:1e-6";
+        if (!by_hand) options.precondition = by;
         Reducer reducer(transport, options);
-        std::vector<std::vector<float>> second, seen;
-        for (const Parameter& parameter : kParameters) second.emplace_back(parameter.count);
+        std::vector<std::vector<float>> moments, seen(1);
+        for (const Parameter& parameter : kParameters) moments.emplace_back(parameter.count);
         for (int step = 0; step < 4; ++step) {
           std::vector<std::vector<float>> gradients, results;
           std::vector<Segment> bucket;
@@ -78,10 +79,17 @@ TEST_P(PreconditionOf, GivesTheBitsOfACallerWhoDoesIt) {
             auto& gradient = gradients.emplace_back(
                 make_gradient(Kind::normal, count, transport->rank(), step, id));
             const float rate = static_cast<float>(id) / static_cast<float>(2 + step);
-            if (by_hand && moments) {
-              kernels::precondition({}, gradient, second[p], moment_step(step, rate));
-            } else if (by_hand) {
+            if (by_hand && by == "none") {
               kernels::scale({}, gradient, rate);
+            } else if (by_hand && by.starts_with("second")) {
+              kernels::divide_by_moment({}, gradient, moments[p], moment_step(step, rate));
+            } else if (by_hand) {
+              const bool own = reducer.topology().nodes() == transport->size() ||
+                               !options.schedule.starts_with("two_level");
+              const bool masked = by.ends_with("masked") && options.compressor != "none" && own;
+              const auto residual = masked && dimensions != 1 ? reducer.residual(id) : seen[0];
+              kernels::correct_momentum({}, gradient, moments[p], residual,
+                                        {.momentum = 0.9F, .rate = rate});
             }
             auto& result = results.emplace_back(gradient);
             if (step % 2 == 1) std::ranges::fill(result, 7.0F);
@@ -100,7 +108,7 @@ TEST_P(PreconditionOf, GivesTheBitsOfACallerWhoDoesIt) {
       };
       const auto got = run(false), expected = run(true);
       for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_TRUE(same_bits(got[i], expected[i])) << i << (moments ? ", moments" : ", rates");
+        EXPECT_TRUE(same_bits(got[i], expected[i])) << i << ", " << by;
       }
     }
   });

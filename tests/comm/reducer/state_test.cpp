@@ -203,22 +203,22 @@ TEST(State, RefusesWhatIsNotWhole) {
   });
 }
 
-/// Second moments are of a rank's own gradients: those of rank r go on on rank r, and beyond the
+/// Moments are of a rank's own gradients: those of rank r go on on rank r, and beyond the
 /// old ranks on all again.
-TEST(State, HandsOnSecondMoments) {
+TEST(State, HandsOnMoments) {
   std::vector<Bytes> states;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     comm::SavedState state{
         .ranks = 2, .rank = rank, .calls = 5, .parameters = {{.id = 1, .count = 2}}};
-    state.parameters[0].moments = 5;
-    state.parameters[0].second = {static_cast<float>(rank), 3};
+    state.parameters[0].counted = 5;
+    state.parameters[0].moment = {static_cast<float>(rank), 3};
     states.push_back(comm::to_bytes(state));
   }
   const std::vector<std::span<const std::byte>> all(states.begin(), states.end());
   for (int rank = 0; rank < 3; ++rank) {
     const auto parameters = comm::take_over(all, rank, 3, true).parameters;
-    EXPECT_EQ(parameters[0].moments, 5U);
-    EXPECT_EQ(parameters[0].second, (std::vector<float>{static_cast<float>(rank % 2), 3}));
+    EXPECT_EQ(parameters[0].counted, 5U);
+    EXPECT_EQ(parameters[0].moment, (std::vector<float>{static_cast<float>(rank % 2), 3}));
   }
 }
 
@@ -232,9 +232,9 @@ TEST(State, TrustsNoNumber) {
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
   state.parameters[0].piece_length = 0;
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
-  state.parameters[0] = {.id = 1, .count = 8, .second = std::vector<float>(7)};
+  state.parameters[0] = {.id = 1, .count = 8, .moment = std::vector<float>(7)};
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
-  state.parameters[0].second.push_back(0);
+  state.parameters[0].moment.push_back(0);
   EXPECT_NO_THROW(comm::from_bytes(comm::to_bytes(state)));
   state.ranks = 0;
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);

@@ -44,12 +44,20 @@ TEST_P(ElementwiseOnModel, LookAheadEqualsReference) {
   });
 }
 
-TEST_P(ElementwiseOnModel, PreconditionEqualsReference) {
-  expect_precondition_equals_reference(
-      [this](std::span<float> gradient, std::span<float> second, const kernels::MomentStep& by) {
-        machine_.launch<kernels::cuda::Precondition>(
-            kBlocks, {gradient.data(), second.data(), gradient.size(), by});
-      });
+TEST_P(ElementwiseOnModel, MomentsEqualReference) {
+  const MomentBody body{
+      [this](std::span<float> gradient, std::span<float> moment,
+             const kernels::SecondMomentStep& by) {
+        machine_.launch<kernels::cuda::DivideByMoment>(
+            kBlocks, {gradient.data(), moment.data(), gradient.size(), by});
+      },
+      [this](std::span<float> gradient, std::span<float> moment, std::span<const float> residual,
+             const kernels::MomentumStep& by) {
+        machine_.launch<kernels::cuda::CorrectMomentum>(
+            kBlocks, {gradient.data(), moment.data(), residual.data(), gradient.size(), by});
+      }};
+  expect_divide_by_moment_equals_reference(body);
+  expect_correct_momentum_equals_reference(body);
 }
 
 TEST_P(ElementwiseOnModel, AllFiniteEqualsReference) {
