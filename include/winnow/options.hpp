@@ -101,12 +101,14 @@ struct Options {
                   ///< no longer possible; 2: also one per call; 3: from every rank
 
   /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum".
-  /// Missing keys keep their value in `base`. Throws UsageError; for an unknown key it names the
-  /// nearest known one.
+  /// Missing keys keep their value in `base`; "preset=NAME" stands for several words (dgc, oktopk,
+  /// onebit, qgz, scalecom, sparcml, zen: docs/options.md), which later ones override. Throws
+  /// UsageError; for an unknown key it names the nearest known one.
   static Options parse(std::string_view text, const Options& base);
   static Options parse(std::string_view text);
-  /// `base` overridden by the WINNOW_ variables of the environment. Throws UsageError for a
-  /// WINNOW_ variable whose name is an option's but for a letter or two; lets others pass.
+  /// `base` overridden by the WINNOW_ variables of the environment, WINNOW_PRESET first. Throws
+  /// UsageError for a WINNOW_ variable whose name is an option's but for a letter or two; lets
+  /// others pass.
   static Options from_environment(const Options& base);
   static Options from_environment();
 

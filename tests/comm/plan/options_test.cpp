@@ -49,6 +49,23 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   EXPECT_NE(options.to_string(), Options().to_string());
 }
 
+TEST(Options, APresetIsOverriddenByWhatFollows) {
+  const Options options = Options::parse("compressor=int8 preset=dgc compressor=topk:0.02");
+  EXPECT_EQ(options.compressor, "topk:0.02");
+  EXPECT_EQ(options.precondition, "momentum:0.9:masked");
+  EXPECT_EQ(options.schedule, "gather");
+  EXPECT_EQ(options.to_string().find("preset"), std::string::npos);
+  EXPECT_NE(error_of("preset=dcg").find("dgc oktopk onebit"), std::string::npos);
+
+  ::setenv("WINNOW_COMPRESSOR", "topk:0.5", 1);
+  ::setenv("WINNOW_PRESET", "scalecom", 1);
+  const Options from = Options::from_environment();
+  ::unsetenv("WINNOW_COMPRESSOR");
+  ::unsetenv("WINNOW_PRESET");
+  EXPECT_EQ(from.compressor, "topk:0.5");
+  EXPECT_EQ(from.schedule, "shared");
+}
+
 TEST(Options, EveryOperationHasAWord) {
   constexpr std::pair<const char*, ReduceOp> kWords[] = {{"sum", ReduceOp::sum},
                                                          {"average", ReduceOp::average},
