@@ -10,6 +10,7 @@
 
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -71,7 +72,7 @@ TEST(Preset, ScaleComSendsAtSharedPositions) {
     EXPECT_LE(nonzeros(result), kKept + 4);
     EXPECT_GE(nonzeros(result), kKept / 2);
     for (std::size_t i = 0; i < kCount; ++i) {
-      if (result[i] != 0) EXPECT_EQ(static_cast<double>(result[i]), sum[i]) << i;
+      EXPECT_TRUE(result[i] == 0 || static_cast<double>(result[i]) == sum[i]) << i;
     }
   });
 }
@@ -136,10 +137,11 @@ TEST(Preset, OneBitSendsSigns) {
   });
 }
 
-// 4 bits an element; what they miss does not come back.
+// 4 bits an element between nodes; what they miss does not come back.
 TEST(Preset, QgzQuantizesWithoutFeedback) {
-  on_ranks([](const std::shared_ptr<Transport>& transport) {
+  run_worlds("two_level:balanced", [](const std::shared_ptr<Transport>& transport) {
     Reducer reducer(transport, preset("qgz"));
+    if (reducer.topology().nodes() == 1) return;
     const auto gradient = gradient_of(*transport, 0);
     const auto sum = dense_sum(*transport, gradient);
     auto result = gradient;
@@ -149,8 +151,8 @@ TEST(Preset, QgzQuantizesWithoutFeedback) {
       error = std::max(error, std::abs(static_cast<double>(result[i]) - sum[i]));
     }
     EXPECT_GT(error, 0);
-    EXPECT_LT(error, 0.1 * 4001 * 2 * transport->size());
-    EXPECT_LT(reducer.last().wire_bytes, reducer.last().dense_wire_bytes / 6);
+    EXPECT_LT(error, 0.2 * 4001 * transport->size());
+    EXPECT_LT(reducer.last().network_bytes, kCount * sizeof(float) * 2 / 6);
     std::vector<float> zero(kCount);
     reducer.all_reduce(zero, 1);
     EXPECT_EQ(nonzeros(zero), 0U);
