@@ -17,7 +17,7 @@ class ShardedState(State):
     """What attach_hsdp returns."""
 
     def prepare_by(self, prepare: Any) -> None:
-        raise UsageError("winnow.torch.AdamW takes a DistributedDataParallel alone")
+        raise UsageError("optimizers of winnow.torch take a DistributedDataParallel alone")
 
 
 def _own_parameters(module: FSDPModule) -> List[Tuple[str, torch.Tensor]]:
