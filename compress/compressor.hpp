@@ -94,6 +94,8 @@ class Compressor {
   std::uint64_t kept(std::uint64_t count) const {
     return selection().kept(choice_.argument, count);
   }
+  /// If not 0, the most elements that compete with each other: longer parameters are cut.
+  std::uint64_t block() const { return choice_.block; }
   /// Whether the gradient decides how many elements are kept, and messages say so.
   bool variable_k() const { return selection().variable_k; }
   /// Whether all ranks know which positions travel before there is a gradient.

@@ -76,9 +76,10 @@ struct Choice {
   std::string name;  ///< canonical, e.g. "topk:0.01"
   /// Calls of a parameter in which its density falls to `argument`: see Compressor::stages.
   std::uint64_t warm_up = 0;
+  std::uint64_t block = 0;  ///< if not 0, elements that compete with each other: a multiple of 64
 };
 
-extern const Selection kNone, kTopK, kThreshold, kRandomK;
+extern const Selection kNone, kTopK, kBlockTopK, kThreshold, kRandomK;
 
 /// The choice of every element, under another selection's name.
 Choice choose_everything(std::string name);

@@ -20,7 +20,8 @@ namespace {
 using kernels::ValueCoding;
 using kernels::ValueFormat;
 
-constexpr std::array<const Selection*, 4> kSelections{&kNone, &kTopK, &kThreshold, &kRandomK};
+constexpr std::array<const Selection*, 5> kSelections{&kNone, &kTopK, &kBlockTopK, &kThreshold,
+                                                      &kRandomK};
 
 /// Cuts the text before the next `mark` off `rest`.
 std::string_view cut(std::string_view& rest, char mark) {

@@ -1,5 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <string>
+#include <winnow/error.hpp>
+
 #include "compress/selection.hpp"
 
 namespace winnow::compress {
@@ -8,6 +12,27 @@ namespace {
 
 Choice parse(std::string_view argument, const Codings&) {
   return choose_density(kTopK, argument);
+}
+
+/// "64/4096".
+Choice parse_block(std::string_view argument, const Codings&) {
+  std::uint64_t kept = 0, block = 0;
+  const char* const last = argument.data() + argument.size();
+  const auto first = std::from_chars(argument.data(), last, kept);
+  const bool parted = first.ec == std::errc() && first.ptr != last && *first.ptr == '/';
+  const auto second = std::from_chars(parted ? first.ptr + 1 : last, last, block);
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 24;
+  WINNOW_EXPECTS(parted && second.ec == std::errc() && second.ptr == last && kept > 0 &&
+                     kept <= block && block % kernels::Partition::kUnit == 0 && block <= kLongest,
+                 "blocktopk takes how many elements of how long a block are kept, such as "
+                 "blocktopk:64/4096, the length a multiple of 64 up to 2^24, not '" +
+                     std::string(argument) + "'");
+  std::string name = "blocktopk:" + std::to_string(kept) + '/' + std::to_string(block);
+  if (kept == block) return choose_everything(std::move(name));
+  return {.selection = &kBlockTopK,
+          .argument = static_cast<double>(kept) / static_cast<double>(block),
+          .name = std::move(name),
+          .block = block};
 }
 
 void feed(const Exec& exec, const FeedJob& job) {
@@ -39,6 +64,19 @@ constinit const Selection kTopK{
     .name = "topk",
     .grammar = "topk:DENSITY[:warmup=CALLS]",
     .parse = parse,
+    .kept = kept_of_density,
+    .feed = feed,
+    .feed_scratch = kernels::feedback_select_scratch,
+    .pick = pick,
+};
+
+/// The K largest of each block of N elements of a parameter, and as large a share of a shorter last
+/// block: a block is selected from as if it were a parameter of its own. (DeMo: Peng et al., 2024;
+/// SparseLoCo: Sarfi et al., 2025.)
+constinit const Selection kBlockTopK{
+    .name = "blocktopk",
+    .grammar = "blocktopk:K/N",
+    .parse = parse_block,
     .kept = kept_of_density,
     .feed = feed,
     .feed_scratch = kernels::feedback_select_scratch,

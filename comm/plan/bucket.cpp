@@ -31,10 +31,12 @@ bool is_exempt(const Segment& segment, const Options& options) {
   });
 }
 
-/// Cuts segments into parts of at most max_count positions; each piece begins at a multiple of
-/// `unit`. A parameter that was cut before keeps its pieces, whatever their length.
+/// Cuts segments into parts of at most max_count positions and pieces of at most max_piece; each
+/// piece begins at a multiple of `unit`. A parameter that was cut before keeps its pieces, whatever
+/// their length.
 std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector<bool>& chosen,
-                            Parameters& parameters, std::uint64_t max_count, std::uint64_t unit) {
+                            Parameters& parameters, std::uint64_t max_count,
+                            std::uint64_t max_piece, std::uint64_t unit) {
   std::vector<BucketPart> parts;
   const auto next_base = [unit](const compress::Part& part) {
     return (part.count + unit - 1) / unit * unit;
@@ -45,8 +47,9 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
     auto& parameter = parameters[segments[s].id];
     parameter.count = count;
     if (parameter.piece_length == 0) {
-      parameter.piece_length = max_count;
-      parameter.pieces.resize((count + max_count - 1) / max_count);
+      const std::uint64_t most = std::min(max_count, max_piece);
+      parameter.piece_length = most;
+      parameter.pieces.resize((count + most - 1) / most);
     }
     const std::uint64_t length = parameter.piece_length;
     for (std::uint64_t offset = 0; offset < count; offset += length) {
@@ -243,8 +246,9 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   const bool automatic = options.max_part == Options::kAutomatic;
   std::uint64_t most = automatic ? Options::kMaxPart : options.max_part;
   if (world.place == Place::cuda) most = std::min(most, kMostOnDevice);
+  const std::uint64_t block = compressor.block() > 0 ? compressor.block() : Options::kMaxPart;
   const auto cut_compressed = [&](Parameters& states, std::uint64_t longest) {
-    auto parts = cut(segments, compressed, states, longest, kernels::Partition::kUnit);
+    auto parts = cut(segments, compressed, states, longest, block, kernels::Partition::kUnit);
     for (BucketPart& part : parts) {
       compress::share_out(part.part, compressor, 1, compress::Part::kNobody);
     }
@@ -283,7 +287,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     }
   }
   for (std::size_t s = 0; s < segments.size(); ++s) rest[s] = !compressed[s];
-  auto dense_parts = cut(segments, rest, parameters, most, 1);
+  auto dense_parts = cut(segments, rest, parameters, most, block, 1);
   for (BucketPart& part : dense_parts) part.schedule = &dense;
 
   bucket.compressed = parts.size();

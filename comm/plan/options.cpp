@@ -45,6 +45,7 @@ constexpr std::pair<std::string_view, std::string_view> kPresets[] = {
     {"qgz", "compressor=int4 schedule=two_level:balanced decay=0"},
     {"scalecom", "compressor=topk:0.01 schedule=shared"},
     {"sparcml", "compressor=topk:0.01 schedule=doubling"},
+    {"sparseloco", "compressor=blocktopk:64/4096,int2 schedule=gather decay=0.95"},
     {"zen", "compressor=threshold,bitmap schedule=balanced"},
 };
 constexpr std::string_view kPreset = "preset";
