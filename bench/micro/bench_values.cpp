@@ -125,6 +125,7 @@ void register_values() {
   register_coding<4, kStochastic>("_stochastic");
   register_coding<5, kNearest>("");
   register_coding<6, kNearest>("");
+  register_coding<7, kNearest>("");
 }
 
 }  // namespace winnow::bench

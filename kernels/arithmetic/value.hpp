@@ -17,6 +17,7 @@ namespace winnow::kernels {
 // coding is a struct with
 //   kLine                      its line of the table
 //   scale(values)              the scale of a block; 0: everything in it is coded as zero
+//   scale_of(largest) or scale_of_mean(mean)   the same from the magnitudes, where it has scales
 //   inverse(scale)             by which nearest and stochastic multiply
 //   nearest(x, inverse)        the code, in the low kLine.bits bits, the others zero; x is finite
 //   stochastic(x, inverse, w)  the same with the value's random word w, where kLine.stochastic
@@ -75,9 +76,23 @@ constexpr float sum_of_magnitudes(std::span<const float> x, float factor) {
   return partial[0];
 }
 
+/// The mean of `count` magnitudes; `sum(factor)` is their sum_of_magnitudes. Where the sum
+/// overflows, that of the magnitudes times 2^-17 does not: blocks have 2^16 values at most.
+template <class Sum>
+constexpr float mean_magnitude(std::size_t count, const Sum& sum) {
+  if (count == 0) return 0;
+  const float n = static_cast<float>(count), total = sum(1.0f);
+  if (total <= kLargest) return total / n;
+  const float seventeenth = sum(0x1p-17f) / n;
+  return seventeenth < kLargest * 0x1p-17f ? seventeenth * 0x1p17f : kLargest;
+}
+constexpr float mean_magnitude(std::span<const float> x) {
+  return mean_magnitude(x.size(), [&](float factor) { return sum_of_magnitudes(x, factor); });
+}
+
 /// The value itself.
 struct Float32 {
-  static constexpr ValueCoding kLine{1, "float32", 0, false, 32};
+  static constexpr ValueCoding kLine{1, "float32", 0, false, 32, true};
   static constexpr float kLargestScale = 0;
   static constexpr std::uint64_t kInvalidCode = kNone;
 
@@ -90,7 +105,7 @@ struct Float32 {
 
 /// The upper half of a float32. Beyond the largest finite number: that number.
 struct Bf16 {
-  static constexpr ValueCoding kLine{2, "bf16", 0, true, 16};
+  static constexpr ValueCoding kLine{2, "bf16", 0, true, 16, true};
   static constexpr float kLargestScale = 0;
   static constexpr std::uint64_t kInvalidCode = kNone;
   static constexpr std::uint32_t kLargestCode = 0x7f7f;
@@ -117,7 +132,7 @@ struct Bf16 {
 
 /// IEEE 754 binary16 with subnormals. Beyond the largest finite number, 65504: that number.
 struct Fp16 {
-  static constexpr ValueCoding kLine{3, "fp16", 0, true, 16};
+  static constexpr ValueCoding kLine{3, "fp16", 0, true, 16, true};
   static constexpr float kLargestScale = 0;
   static constexpr std::uint64_t kInvalidCode = kNone;
   static constexpr std::uint32_t kLargestCode = 0x7bff;
@@ -187,7 +202,7 @@ struct Levels {
 
 /// Two's complement; -128 is not a code.
 struct Int8 : Levels<127> {
-  static constexpr ValueCoding kLine{4, "int8", 256, true, 8};
+  static constexpr ValueCoding kLine{4, "int8", 256, true, 8, true};
   static constexpr std::uint64_t kInvalidCode = 0x80;
 
   static constexpr std::uint32_t nearest(float x, float inverse) {
@@ -204,7 +219,7 @@ struct Int8 : Levels<127> {
 
 /// Two's complement, two a byte, the first in the low half; -8 is not a code.
 struct Int4 : Levels<7> {
-  static constexpr ValueCoding kLine{5, "int4", 128, true, 4};
+  static constexpr ValueCoding kLine{5, "int4", 128, true, 4, true};
   static constexpr std::uint64_t kInvalidCode = 0x8;
 
   static constexpr std::uint32_t nearest(float x, float inverse) {
@@ -221,23 +236,12 @@ struct Int4 : Levels<7> {
 
 /// The mean of |x| with the sign of x, the first value in the lowest bit, 1 for negative.
 struct Sign {
-  static constexpr ValueCoding kLine{6, "sign", 512, false, 1};
+  static constexpr ValueCoding kLine{6, "sign", 512, false, 1, false};
   static constexpr float kLargestScale = kLargest;
   static constexpr std::uint64_t kInvalidCode = kNone;
 
-  /// The mean of `count` magnitudes; `sum(factor)` is their sum_of_magnitudes. Where the sum
-  /// overflows, that of the magnitudes times 2^-17 does not: blocks have 2^16 values at most.
-  template <class Sum>
-  static constexpr float mean(std::size_t count, const Sum& sum) {
-    if (count == 0) return 0;
-    const float n = static_cast<float>(count), total = sum(1.0f);
-    if (total <= kLargest) return total / n;
-    const float seventeenth = sum(0x1p-17f) / n;
-    return seventeenth < kLargest * 0x1p-17f ? seventeenth * 0x1p17f : kLargest;
-  }
-  static constexpr float scale(std::span<const float> x) {
-    return mean(x.size(), [&](float factor) { return sum_of_magnitudes(x, factor); });
-  }
+  static constexpr float scale_of_mean(float mean) { return mean; }
+  static constexpr float scale(std::span<const float> x) { return mean_magnitude(x); }
   static constexpr float inverse(float) { return 0; }
   static constexpr std::uint32_t nearest(float x, float) {
     return std::bit_cast<std::uint32_t>(x) >> 31;
@@ -248,8 +252,41 @@ struct Sign {
   }
 };
 
+/// The mid-rise quantizer of 2 bits: 2 code + 1, which is -3, -1, 1 or 3, times the scale; codes in
+/// two's complement, four a byte, the first in the lowest bits. The scale is 0.9 times the mean of
+/// |x|: docs/training.md compares it with others. A value beyond 3 * scale is cut, so stochastic
+/// rounding would be biased. Where the scale would be subnormal it is 0.
+struct Int2 {
+  static constexpr ValueCoding kLine{7, "int2", 512, false, 2, false};
+  static constexpr float kFactor = 0.9f;
+  static constexpr float kLargestScale = kLargest / 3;
+  static_assert(kLargestScale * 3 <= kLargest);
+  static constexpr std::uint64_t kInvalidCode = kNone;
+
+  static constexpr float scale_of_mean(float mean) {
+    const float scale = mean * kFactor;
+    if (scale < kSmallestNormal) return 0;
+    return scale < kLargestScale ? scale : kLargestScale;
+  }
+  static constexpr float scale(std::span<const float> x) {
+    return scale_of_mean(mean_magnitude(x));
+  }
+  static constexpr float inverse(float scale) { return scale > 0 ? 1 / scale : 0; }
+  static constexpr std::uint32_t nearest(float x, float inverse) {
+    const float steps = x * inverse;
+    if (std::bit_cast<std::uint32_t>(x) >> 31 != 0) return steps < -2 ? 2 : 3;
+    return steps > 2 ? 1 : 0;
+  }
+  static constexpr std::uint32_t stochastic(float x, float inverse, std::uint32_t) {
+    return nearest(x, inverse);
+  }
+  static constexpr float decode(std::uint32_t code, float scale) {
+    return static_cast<float>(2 * static_cast<std::int32_t>(code ^ 2) - 3) * scale;
+  }
+};
+
 /// The table of codings, by id from 1.
-using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign>;
+using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign, Int2>;
 
 }  // namespace values
 

@@ -67,6 +67,15 @@ std::function<float(std::uint32_t)> sign_values(std::uint32_t block,
   return [=](std::uint32_t n) { return n % 3 == 0 ? -scales.at(n / block) : scales.at(n / block); };
 }
 
+/// 1, -3, 3, 3, -1, and so on, times the scale of the block.
+std::function<float(std::uint32_t)> int2_values(std::uint32_t block,
+                                                const std::vector<float>& scales) {
+  return [=](std::uint32_t n) {
+    constexpr float kLevels[] = {1, -3, 3, 3, -1};
+    return kLevels[n % 5] * scales.at(n / block);
+  };
+}
+
 std::vector<Golden> golden() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float largest_of_int8 = std::bit_cast<float>(0x7c010202u);
@@ -111,6 +120,9 @@ std::vector<Golden> golden() {
        codings_of("sign", nullptr, 512)},
       {"sign_block_65536_bitmap", 300, 3, [=](std::uint32_t n) { return ends[n]; },
        table({0.3f, -0.3f, 0.3f}), codings_of("sign", &kBitmapCoding, 65536)},
+      {"int2", 5000, 523, [](std::uint32_t n) { return 9 * n + n % 5; },
+       int2_values(512, {0.75f, std::numeric_limits<float>::max() / 3}),
+       codings_of("int2", nullptr, 512)},
       {"seeded", 1000, 7, [=](std::uint32_t n) { return drawn[n]; }, ramp_value,
        codings_of("float32", &kSeededCoding)},
   };

@@ -26,7 +26,7 @@ using kernels::ValueFormat;
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
-enum Id { float32 = 1, bf16, fp16, int8, int4, sign };
+enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2 };
 
 ValueFormat make_format(Id id, Rounding rounding = Rounding::nearest) {
   const kernels::ValueCoding& coding = kernels::value_codings()[static_cast<std::size_t>(id) - 1];
@@ -84,6 +84,15 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
             EXPECT_EQ(std::fabs(y), scale_of(out, i / format.block));
             EXPECT_EQ(std::signbit(y), std::signbit(x));
             continue;
+          case int2: {
+            const float scale = scale_of(out, i / format.block);
+            EXPECT_EQ(std::signbit(y), std::signbit(x));
+            EXPECT_TRUE(std::fabs(y) == scale || std::fabs(y) == 3 * scale);
+            const float other = std::fabs(y) == scale ? 3 * scale : scale;
+            beyond += std::fabs(std::fabs(x) - std::fabs(y)) >
+                      std::fabs(std::fabs(x) - other) + 0x1p-20f * scale;
+            continue;
+          }
           default: {
             const float scale = scale_of(out, i / format.block);
             if (scale == 0) {  // everything stays in the error
@@ -204,6 +213,27 @@ TEST(Rounding, SignTakesTheMeanOfEachBlock) {
   EXPECT_NEAR(scale_of(largest) / kLargest, 1, 0x1p-22);
   Outcome spread = run({}, make_format(sign), {kLargest, kLargest, 0, 0});
   EXPECT_EQ(scale_of(spread), kLargest / 2);
+}
+
+TEST(Rounding, Int2TakesAShareOfTheMeanOfEachBlock) {
+  std::vector<float> values(512 + 4, -2);
+  values[512] = 1;
+  values[513] = -0.0f;
+  values[514] = 10;
+  values[515] = -5;
+  Outcome out = run({}, make_format(int2), values);
+  EXPECT_EQ(scale_of(out, 0), 2 * 0.9f);
+  EXPECT_EQ(scale_of(out, 1), 4 * 0.9f);
+  EXPECT_EQ(out.decoded[0], -2 * 0.9f);
+  EXPECT_EQ(std::vector<float>(out.decoded.begin() + 512, out.decoded.end()),
+            (std::vector<float>{4 * 0.9f, -4 * 0.9f, 3 * (4 * 0.9f), -4 * 0.9f}));
+  EXPECT_EQ(out.error[514], 10 - 3 * (4 * 0.9f));
+  Outcome largest = run({}, make_format(int2), std::vector<float>(5, -kLargest));
+  EXPECT_EQ(scale_of(largest), kLargest / 3);
+  EXPECT_EQ(largest.decoded, std::vector<float>(5, -kLargest));
+  Outcome tiny = run({}, make_format(int2), {0x1p-127f, -0x1p-126f});
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(scale_of(tiny)), 0u);
+  EXPECT_EQ(tiny.error, (std::vector<float>{0x1p-127f, -0x1p-126f}));
 }
 
 /// A block's largest value times the inverse lies a little above the highest level. So among many

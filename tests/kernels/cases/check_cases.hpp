@@ -66,7 +66,8 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
         for (const float scale :
              {-0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN(),
               std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(),
-              std::numeric_limits<float>::max() / 127, std::numeric_limits<float>::max() / 7}) {
+              std::numeric_limits<float>::max() / 127, std::numeric_limits<float>::max() / 7,
+              std::numeric_limits<float>::max() / 3}) {
           std::memcpy(at, &scale, sizeof scale);
           expect_same_answer();
         }
