@@ -41,7 +41,7 @@ struct ValueFormat {
   Rounding rounding = Rounding::nearest;
 };
 
-/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign, int2.
+/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign, int2, fp8.
 std::span<const ValueCoding> value_codings();
 
 /// Whether there is a coding, and block and rounding are what it can do.

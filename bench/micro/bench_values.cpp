@@ -126,6 +126,7 @@ void register_values() {
   register_coding<5, kNearest>("");
   register_coding<6, kNearest>("");
   register_coding<7, kNearest>("");
+  register_coding<8, kNearest>("");
 }
 
 }  // namespace winnow::bench

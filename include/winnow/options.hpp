@@ -39,8 +39,8 @@ struct Options {
   /// SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX]. SELECTION: "none",
   /// "topk:DENSITY", "threshold[:T]" (magnitudes above T; without T, all that are not zero) or
   /// "randomk:DENSITY" (positions that all ranks draw in each call). VALUE: float32, bf16, fp16,
-  /// int8, int4, int2 or sign. INDEX: raw32, eliasfano or bitmap (default: the shortest). A VALUE
-  /// alone sends every element.
+  /// int8, fp8, int4, int2 or sign. INDEX: raw32, eliasfano or bitmap (default: the shortest). A
+  /// VALUE alone sends every element.
   std::string compressor = "topk:0.01";
   /// "dense", "gather", "doubling", "balanced"; or, over the sums of nodes, "two_level:gather",
   /// "two_level:doubling", "two_level:balanced", or "two_level" for the fastest of these. "auto"

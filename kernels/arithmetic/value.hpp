@@ -24,6 +24,7 @@ namespace winnow::kernels {
 //   decode(code, scale)        the value
 //   kLargestScale              no block has a larger scale; what it decodes to is finite
 //   kInvalidCode               the code that is never written; kNone: there is none
+//   kInvalidMask               the bits in which a code is compared with it, if there is one
 // Float operations are IEEE 754 binary32, to nearest even, never contracted.
 
 namespace values {
@@ -173,15 +174,14 @@ struct Fp16 {
   }
 };
 
-/// Integers from -kLevels to kLevels times the scale, max |x| / kLevels. The quotient's factor is a
-/// little below 1 / kLevels, so that kLevels * scale never overflows; x * inverse still stays below
-/// kLevels + 0.5. Where the scale would be subnormal it is 0 and everything stays in the error.
+/// A scale that maps max |x| to kLevels. The quotient's factor is a little below 1 / kLevels, so
+/// that kLevels * scale never overflows; |x * inverse| exceeds kLevels by less than 2^-20 of it.
+/// Where the scale would be subnormal it is 0 and everything stays in the error.
 template <std::uint32_t kLevels>
-struct Levels {
+struct LargestMagnitude {
   static constexpr float kFactor = 0x1.fffffcp-1f / static_cast<float>(kLevels);
   static constexpr float kLargestScale = kLargest * kFactor;
   static_assert(kLargestScale * static_cast<float>(kLevels) <= kLargest);
-  static constexpr float kLargestLevel = static_cast<float>(kLevels);
 
   static constexpr float scale_of(float largest) {
     const float scale = largest * kFactor;
@@ -189,6 +189,12 @@ struct Levels {
   }
   static constexpr float scale(std::span<const float> x) { return scale_of(largest_magnitude(x)); }
   static constexpr float inverse(float scale) { return scale > 0 ? 1 / scale : 0; }
+};
+
+/// Integers from -kLevels to kLevels times the scale.
+template <std::uint32_t kLevels>
+struct Levels : LargestMagnitude<kLevels> {
+  static constexpr float kLargestLevel = static_cast<float>(kLevels);
 
   static constexpr float nearest_level(float x, float inverse) {
     return round_to_nearest(x * inverse);
@@ -203,7 +209,7 @@ struct Levels {
 /// Two's complement; -128 is not a code.
 struct Int8 : Levels<127> {
   static constexpr ValueCoding kLine{4, "int8", 256, true, 8, true};
-  static constexpr std::uint64_t kInvalidCode = 0x80;
+  static constexpr std::uint64_t kInvalidCode = 0x80, kInvalidMask = 0xff;
 
   static constexpr std::uint32_t nearest(float x, float inverse) {
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(nearest_level(x, inverse))) & 0xff;
@@ -220,7 +226,7 @@ struct Int8 : Levels<127> {
 /// Two's complement, two a byte, the first in the low half; -8 is not a code.
 struct Int4 : Levels<7> {
   static constexpr ValueCoding kLine{5, "int4", 128, true, 4, true};
-  static constexpr std::uint64_t kInvalidCode = 0x8;
+  static constexpr std::uint64_t kInvalidCode = 0x8, kInvalidMask = 0xf;
 
   static constexpr std::uint32_t nearest(float x, float inverse) {
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(nearest_level(x, inverse))) & 0xf;
@@ -285,8 +291,49 @@ struct Int2 {
   }
 };
 
+/// E4M3 of "OCP 8-bit Floating Point Specification" (2023) with subnormals, times the scale, which
+/// maps max |x| to its largest number, 448. Its NaNs, 0x7f and 0xff, are not codes; it has no
+/// infinities.
+struct Fp8 : LargestMagnitude<448> {
+  static constexpr ValueCoding kLine{8, "fp8", 512, true, 8, true};
+  static constexpr std::uint64_t kInvalidCode = 0x7f, kInvalidMask = 0x7f;
+  static constexpr std::uint32_t kLargestCode = 0x7e;
+  static constexpr std::uint32_t kSmallestNormalBits = 0x3c800000;  // of 2^-6 as float32
+  static constexpr std::uint32_t kRebias = (127 - 7) << 3;
+
+  static constexpr std::uint32_t nearest(float x, float inverse) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x * inverse), size = bits & 0x7fffffff;
+    // Subnormal codes count 2^-9, and so does the fraction of a float32 in [2^14, 2^15).
+    if (size < kSmallestNormalBits) {
+      return sign(bits) |
+             (std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14f) - 0x46800000u);
+    }
+    return sign(bits) | cut(size, 0x7ffff + (size >> 20 & 1));
+  }
+  /// Adds random bits below the cut; of a subnormal code, u to the value in units of 2^-9.
+  static constexpr std::uint32_t stochastic(float x, float inverse, std::uint32_t word) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x * inverse), size = bits & 0x7fffffff;
+    if (size < kSmallestNormalBits) {
+      const float steps = std::bit_cast<float>(size) * 0x1p9f + unit(word);
+      return sign(bits) | static_cast<std::uint32_t>(steps);
+    }
+    return sign(bits) | cut(size, word >> 12);
+  }
+  /// 2^120 moves the exponent to float32's, of subnormals too.
+  static constexpr float decode(std::uint32_t code, float scale) {
+    return std::bit_cast<float>((code & 0x80) << 24 | (code & 0x7f) << 20) * 0x1p120f * scale;
+  }
+
+ private:
+  static constexpr std::uint32_t sign(std::uint32_t bits) { return bits >> 31 << 7; }
+  static constexpr std::uint32_t cut(std::uint32_t size, std::uint32_t raise) {
+    const std::uint32_t code = ((size + raise) >> 20) - kRebias;
+    return code < kLargestCode ? code : kLargestCode;
+  }
+};
+
 /// The table of codings, by id from 1.
-using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign, Int2>;
+using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign, Int2, Fp8>;
 
 }  // namespace values
 
