@@ -41,7 +41,7 @@ struct Unpacker;
 template <>
 struct Packer<32> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     hn::StoreU(code, DU(), reinterpret_cast<std::uint32_t*>(codes) + lane);
   }
   HWY_INLINE void finish() {}
@@ -58,7 +58,7 @@ struct Unpacker<32> {
 template <>
 struct Packer<16> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     const hn::Rebind<std::uint16_t, DF> d;
     hn::StoreU(hn::TruncateTo(d, code), d, reinterpret_cast<std::uint16_t*>(codes) + lane);
   }
@@ -77,7 +77,7 @@ struct Unpacker<16> {
 template <>
 struct Packer<8> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     // Not TruncateTo: Highway 1.0.3 gets it wrong for AVX3_DL.
     const hn::Rebind<std::int8_t, DF> d;
     hn::StoreU(hn::DemoteTo(d, hn::BitCast(DI(), code)), d,
@@ -99,7 +99,7 @@ struct Unpacker<8> {
 template <>
 struct Packer<4> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     const hn::Repartition<std::uint64_t, DF> d64;
     const hn::Rebind<std::uint8_t, decltype(d64)> d;
     const auto pair = hn::BitCast(d64, hn::And(code, hn::Set(DU(), 0xf)));
@@ -132,7 +132,7 @@ struct Unpacker<4> {
 template <>
 struct Packer<2> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     const hn::Rebind<std::int8_t, DF> d;
     const hn::Repartition<std::uint32_t, decltype(d)> d32;
     const hn::Rebind<std::uint8_t, decltype(d32)> d8;
