@@ -190,7 +190,7 @@ TEST(Rounding, Fp8IsE4M3TimesTheScale) {
 }
 
 TEST(Rounding, RoundsTiesToEven) {
-  const auto decoded = [](Id id, std::vector<float> values) {
+  const auto decoded = [](Id id, const std::vector<float>& values) {
     return run({}, make_format(id), values).decoded;
   };
   EXPECT_EQ(decoded(bf16, {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f}),
@@ -217,7 +217,7 @@ TEST(Rounding, LevelsReachTheLargestMagnitude) {
     for (const Id id : {int8, int4, fp8}) {
       for (const float largest : {kLargest, 1.0f, 3.0f, 0x1.fffffep-1f, 1e-30f}) {
         Outcome out = run({}, make_format(id, rounding), {largest, -largest, 0, largest / 3});
-        const float levels = id == int8 ? 127 : id == int4 ? 7 : 448;
+        const float levels = id == int8 ? 127.0f : id == int4 ? 7.0f : 448.0f;
         EXPECT_NEAR(scale_of(out) / largest * levels, 1, 0x1p-22);
         EXPECT_EQ(out.decoded[0], levels * scale_of(out));
         EXPECT_TRUE(std::isfinite(out.decoded[0]));
@@ -286,7 +286,7 @@ TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
   constexpr std::size_t kCount = 2'000'000;
   for (const Id id : {int8, int4, fp8}) {
     const ValueFormat format = make_format(id, Rounding::stochastic);
-    const float levels = id == int8 ? 127 : id == int4 ? 7 : 448;
+    const float levels = id == int8 ? 127.0f : id == int4 ? 7.0f : 448.0f;
     const float step = id == fp8 ? 32 : 1;
     const std::uint32_t bits = id == fp8 ? 20 : 24;  // of a random word
     std::size_t carried = 0;
