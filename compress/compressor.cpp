@@ -3,6 +3,7 @@
 #include "compress/compressor.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "compress/partial.hpp"
 
@@ -11,6 +12,11 @@ namespace winnow::compress {
 namespace {
 
 using kernels::Partition;
+
+/// The density of a stage of a warm-up.
+double density_of(unsigned stage) {
+  return std::ldexp(1, -2 * (static_cast<int>(stage) + 1));
+}
 
 /// Units below `unit` that belong to `owner`.
 std::uint64_t units_before(const Partition& partition, std::uint32_t owner, std::uint64_t unit) {
@@ -34,6 +40,25 @@ LocalRange local_range(const Partition& partition, std::uint32_t owner, const Pi
 }
 
 }  // namespace
+
+unsigned Compressor::stages() const {
+  unsigned stages = 0;
+  while (choice_.warm_up > 0 && density_of(stages) > choice_.argument) ++stages;
+  return stages;
+}
+
+unsigned Compressor::stage_of(std::uint64_t calls) const {
+  const unsigned all = stages();
+  if (all == 0) return 0;
+  const std::uint64_t length = (choice_.warm_up + all - 1) / all;
+  return static_cast<unsigned>(std::min<std::uint64_t>(calls / length, all));
+}
+
+Compressor Compressor::at_stage(unsigned stage) const {
+  Compressor then = *this;
+  if (stage < stages()) then.choice_.argument = density_of(stage);
+  return then;
+}
 
 Codings Compressor::codings_of(Header::Kind kind) const {
   if (kind == Header::Kind::partial) return partial_codings(codings_);

@@ -78,6 +78,14 @@ class Compressor {
   const Codings& codings() const { return codings_; }
   /// The specification in its canonical form, e.g. "topk:0.01,int8".
   std::string name() const;
+  /// Stages of a warm-up, in which a parameter keeps 1/4, 1/16, ... of its elements for equally
+  /// many calls before it keeps what this compressor does. (Lin et al., Deep Gradient Compression,
+  /// 2018.)
+  unsigned stages() const;
+  /// The stage of a parameter that was in so many calls; stages() from the end of the warm-up on.
+  unsigned stage_of(std::uint64_t calls) const;
+  /// The compressor of a stage.
+  Compressor at_stage(unsigned stage) const;
   /// Whether every element travels.
   bool keeps_all() const { return selection().keeps_all; }
   /// Whether every element travels exactly, so that a dense schedule does the same for less.

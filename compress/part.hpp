@@ -45,6 +45,9 @@ struct ParameterState {
   std::uint64_t count = 0;
   kernels::PlaceArray<float> residual;            ///< allocated when first needed
   const MemorySource* residual_memory = nullptr;  ///< null: where the elements lie
+  std::uint64_t calls = 0;                        ///< in which it was summed
+  kernels::PlaceArray<float> moment;              ///< of its gradients; see Preconditioner
+  std::uint64_t counted = 0;                      ///< how many gradients that counts
   kernels::PlaceArray<Bounds> bounds;             ///< of its pieces; where the elements lie
   std::uint64_t piece_length = 0;  ///< elements of each piece but the last; the first plan fixes
                                    ///< it, for what is known of a piece outlives a plan

@@ -17,7 +17,7 @@ Choice parse(std::string_view argument, const Codings&) {
 /// ranks draw the same ones, so no indices travel and messages of all ranks sum value by value.
 constinit const Selection kRandomK{
     .name = "randomk",
-    .grammar = "randomk:DENSITY",
+    .grammar = "randomk:DENSITY[:warmup=CALLS]",
     .parse = parse,
     .draws = &kSeededCoding,
     .kept = kept_of_density,

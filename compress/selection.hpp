@@ -74,6 +74,8 @@ struct Choice {
   const Selection* selection;
   double argument;
   std::string name;  ///< canonical, e.g. "topk:0.01"
+  /// Calls of a parameter in which its density falls to `argument`: see Compressor::stages.
+  std::uint64_t warm_up = 0;
 };
 
 extern const Selection kNone, kTopK, kThreshold, kRandomK;
@@ -81,8 +83,8 @@ extern const Selection kNone, kTopK, kThreshold, kRandomK;
 /// The choice of every element, under another selection's name.
 Choice choose_everything(std::string name);
 
-/// The choice of a share of the elements, above 0 and at most 1. Throws UsageError if the argument
-/// is none.
+/// The choice of a share of the elements, above 0 and at most 1, perhaps with ":warmup=CALLS".
+/// Throws UsageError if the argument is none.
 Choice choose_density(const Selection& selection, std::string_view argument);
 /// Selection::kept of it: max(1, ceil(density * count)), or 0 of none.
 std::uint64_t kept_of_density(double density, std::uint64_t count);

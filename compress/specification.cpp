@@ -99,19 +99,30 @@ std::span<const Selection* const> selections() {
 }
 
 Choice choose_density(const Selection& selection, std::string_view argument) {
+  constexpr std::string_view kWarmUp = "warmup=";
+  const std::string given(argument);
+  const std::string_view number = cut(argument, ':');
   double density = 0;
-  const auto [end, error] =
-      std::from_chars(argument.data(), argument.data() + argument.size(), density);
+  std::uint64_t warm_up = 0;
+  const auto reads = [](std::string_view text, auto& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size();
+  };
   std::string name = std::string(selection.name) + ':';
-  if (error != std::errc() || end != argument.data() + argument.size() || !(density > 0) ||
-      density > 1) {
+  const bool is_density = reads(number, density) && density > 0 && density <= 1;
+  const bool warms_up = argument.starts_with(kWarmUp) &&
+                        reads(argument.substr(kWarmUp.size()), warm_up) && warm_up > 0;
+  if (!is_density || !(argument.empty() || warms_up) || given.ends_with(':')) {
     fail_usage(std::string(selection.name) + " takes a density above 0 and at most 1, such as " +
-               name + "0.01, not '" + std::string(argument) + "'");
+               name + "0.01, and perhaps a number of calls, such as " + name +
+               "0.01:warmup=1000, not '" + given + "'");
   }
   std::array<char, 32> text;
   name.append(text.data(), std::to_chars(text.begin(), text.end(), density).ptr);
   if (density == 1) return choose_everything(std::move(name));
-  return {.selection = &selection, .argument = density, .name = std::move(name)};
+  if (warm_up > 0) (name += ':') += std::string(kWarmUp) + std::to_string(warm_up);
+  return {
+      .selection = &selection, .argument = density, .name = std::move(name), .warm_up = warm_up};
 }
 
 std::uint64_t kept_of_density(double density, std::uint64_t count) {

@@ -37,7 +37,7 @@ void pick(const Exec& exec, const PickJob& job) {
 /// the lowest index.
 constinit const Selection kTopK{
     .name = "topk",
-    .grammar = "topk:DENSITY",
+    .grammar = "topk:DENSITY[:warmup=CALLS]",
     .parse = parse,
     .kept = kept_of_density,
     .feed = feed,

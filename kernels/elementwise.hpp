@@ -6,6 +6,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/arithmetic/precondition.hpp"
+
 namespace winnow::kernels {
 
 /// elements[i] *= factor.
@@ -15,6 +17,17 @@ void scale(const Exec& exec, std::span<float> elements, float factor);
 /// place, `weights`.
 void look_ahead(const Exec& exec, std::span<const float> weights, std::span<const float> residual,
                 float share, std::span<float> ahead);
+
+/// Each gradient becomes what divided_by_moment makes of it and its second moment, which takes the
+/// step. Equal sizes, no overlap. 16 bytes an element. All places give the same bits, except in a
+/// NaN.
+void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by);
+
+/// Likewise with_momentum, masked where the residual is 0; without a residual nowhere. 4 bytes
+/// an element more with one.
+void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by);
 
 /// *not_finite becomes 1 if an element is NaN or infinite, else it stays.
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);

@@ -31,6 +31,12 @@ void add_floats(const CudaInputs& in, Rows& rows) {
                     kernels::look_ahead(in.exec(), s.gradient.span().first(in.count),
                                         s.residual.span(), 2.5F, s.target.span());
                   }});
+  // This step changes nothing, so that all rounds have the same numbers.
+  rows.push_back({"divide_by_moment", 4 * floats, [&in](std::size_t round) {
+                    const auto& s = in.set(round);
+                    kernels::divide_by_moment(in.exec(), s.target.span(), s.residual.span(),
+                                              {.decay = 1, .correction = 0, .floor = 1});
+                  }});
   rows.push_back({"reduce to the maximum, float32", 3 * floats, [&in](std::size_t round) {
                     const auto& s = in.set(round);
                     kernels::reduce(in.exec(), ReduceOp::maximum, s.target.span(),

@@ -15,10 +15,11 @@
 #include "kernels/residual_add.hpp"
 
 // The passes over gradient and residual. Gradients are normal, 1 % is selected.
-//   residual_add   the yardstick against itself: 1, or the machine is too noisy to measure on
-//   look_ahead     weights minus a share of the residual, into other memory
-//   fused_first    feedback_select on a parameter's first step: residual zero, bound from a sample
-//   fused_steady   feedback_select once residual and bound have settled
+//   residual_add      the yardstick against itself: 1, or the machine is too noisy to measure on
+//   look_ahead        weights minus a share of the residual, into other memory
+//   divide_by_moment  gradients divided by the roots of their second moments
+//   fused_first       feedback_select on a parameter's first step: residual zero, bound from a
+//   sample fused_steady      feedback_select once residual and bound have settled
 
 namespace winnow::bench {
 namespace {
@@ -115,6 +116,14 @@ void look_ahead(benchmark::State& state) {
                          }});
 }
 
+void divide_by_moment(benchmark::State& state) {
+  kernels::HostArray<float> gradient(kCount), moment(kCount);
+  const kernels::SecondMomentStep by{.decay = 0.99F, .weight = 0.01F, .floor = 1e-8F};
+  KernelTimer::get().run(state, {.kernel = [&] {
+                           kernels::divide_by_moment(Exec{}, gradient.span(), moment.span(), by);
+                         }});
+}
+
 void fused_first(benchmark::State& state) {
   Selection& selection = Selection::get();
   selection.measure(state, [&] {
@@ -135,6 +144,7 @@ void register_select() {
   const std::string count = std::to_string(kCount);
   register_on_targets("residual_add", count, residual_add);
   register_on_targets("look_ahead", count, look_ahead);
+  register_on_targets("divide_by_moment", count, divide_by_moment);
   register_on_targets("fused_first", count, fused_first);
   register_on_targets("fused_steady", count, fused_steady);
 }

@@ -69,6 +69,7 @@ winnow::Segment segment_of(const winnow_segment& given) {
   winnow::Segment segment{
       .elements = {given.data, given.count, type}, .id = given.id, .dimensions = given.dimensions};
   if (given.name != nullptr) segment.name = given.name;
+  if (given.rate != 0) segment.rate = given.rate;
   if (given.input != nullptr) segment.input = {given.input, given.count, type};
   return segment;
 }
@@ -161,6 +162,18 @@ int winnow_reducer_residual(winnow_reducer* reducer, std::uint64_t id, const flo
     expect_given(residual, "residual") = held.empty() ? nullptr : held.data();
     expect_given(count, "count") = held.size();
   });
+}
+
+int winnow_reducer_begin_step(winnow_reducer* reducer) {
+  return guarded([&] { expect_given(reducer, "reducer").reducer.begin_step(); });
+}
+
+int winnow_reducer_discard_step(winnow_reducer* reducer) {
+  return guarded([&] { expect_given(reducer, "reducer").reducer.discard_step(); });
+}
+
+int winnow_reducer_scale_residuals(winnow_reducer* reducer, float factor) {
+  return guarded([&] { expect_given(reducer, "reducer").reducer.scale_residuals(factor); });
 }
 
 int winnow_reducer_look_ahead(const winnow_reducer* reducer, std::uint64_t id, const float* weights,

@@ -230,6 +230,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       world.topology != nullptr ? *world.topology : Topology::uniform(world.ranks, 1);
   Bucket bucket;
   bucket.id = id;
+  bucket.compressor = &compressor;
   for (const Segment& segment : segments) bucket.count += segment.elements.size();
   const Schedule& dense = find_schedule("dense");
 
@@ -327,7 +328,10 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
   return bucket;
 }
 
-void make_residuals(const Exec& exec, Bucket& bucket) {
+void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditioner& preconditioner) {
+  for (const BucketPart& part : bucket.parts) {
+    for (const Piece& piece : part.part.pieces) preconditioner.make_state(exec, *piece.parameter);
+  }
   // Beside compressed parts also those of dense ones, which a poisoned call puts back.
   const std::size_t kept = bucket.mixed() ? bucket.parts.size() : bucket.compressed;
   for (BucketPart& part : std::span(bucket.parts).first(kept)) {

@@ -15,6 +15,7 @@
 #include "comm/schedule/shards.hpp"
 #include "compress/compressor.hpp"
 #include "compress/part.hpp"
+#include "compress/precondition.hpp"
 
 namespace winnow::comm {
 
@@ -35,8 +36,9 @@ struct Bucket {
   std::uint64_t plan = 0;         ///< hash of these and of how each segment travels
   std::uint64_t count = 0;        ///< elements
   std::vector<BucketPart> parts;  ///< compressed parts, then dense ones
-  std::size_t compressed = 0;     ///< number of compressed parts
-  std::string schedule;           ///< of its parts, joined by '+'
+  const compress::Compressor* compressor = nullptr;  ///< of its messages; null if native_only
+  std::size_t compressed = 0;                        ///< number of compressed parts
+  std::string schedule;                              ///< of its parts, joined by '+'
   std::string reason;
   std::string_view note;         ///< ring_note of its dense part, included in the reason
   std::string coding;            ///< of the first compressed part's messages
@@ -87,9 +89,9 @@ const MemorySource* residual_memory(const Options& options, Place place);
 Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Options& options,
                    World world, const compress::Compressor& compressor, Parameters& parameters);
 
-/// Allocates missing residuals of a bucket that travels compressed or in part so, and the state
-/// beside them.
-void make_residuals(const Exec& exec, Bucket& bucket);
+/// Allocates what a bucket's parameters miss of the state that its calls need: residuals where it
+/// travels compressed or in part so, what lies beside them, and moments.
+void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditioner& preconditioner);
 
 /// Points the bucket's pieces at this call's segments, all of float32.
 void view(Bucket& bucket, std::span<const Segment> segments);

@@ -9,10 +9,13 @@
 #include <cctype>
 #include <charconv>
 #include <cstddef>
+#include <cstdlib>
+#include <utility>
 
 #include "comm/schedule/schedule.hpp"
 #include "compress/compressor.hpp"
 #include "compress/nearest.hpp"
+#include "compress/precondition.hpp"
 #include "topology/link_model.hpp"
 #include "winnow/error.hpp"
 
@@ -33,12 +36,36 @@ constexpr std::array<std::string_view, 2> kResidualMemories = {"device", "pinned
 /// Indexed by Checksum.
 constexpr std::array<std::string_view, 2> kChecksums = {"headers", "all"};
 
+/// Options under a name: what a paper does, or a library that people know. docs/options.md has the
+/// sources. Words that follow override them.
+constexpr std::pair<std::string_view, std::string_view> kPresets[] = {
+    {"dgc", "compressor=topk:0.001:warmup=1000 precondition=momentum:0.9:masked schedule=gather"},
+    {"oktopk", "compressor=topk:0.01 schedule=balanced"},
+    {"onebit", "compressor=sign schedule=balanced"},
+    {"qgz", "compressor=int4 schedule=two_level:balanced decay=0"},
+    {"scalecom", "compressor=topk:0.01 schedule=shared"},
+    {"sparcml", "compressor=topk:0.01 schedule=doubling"},
+    {"zen", "compressor=threshold,bitmap schedule=balanced"},
+};
+constexpr std::string_view kPreset = "preset";
+
+void read_preset(Options& options, std::string_view name) {
+  const auto preset = std::ranges::find(kPresets, name, [](const auto& p) { return p.first; });
+  if (preset != std::end(kPresets)) {
+    options = Options::parse(preset->second, options);
+    return;
+  }
+  std::string text = "option preset takes one of";
+  for (const auto& known : kPresets) (text += ' ') += known.first;
+  fail_usage(text + ", not '" + std::string(name) + "'");
+}
+
 /// A line of the table of options: how to read a key into Options and write it back.
 struct Key {
   std::string_view name;
   void (*read)(Options&, const Key& key, std::string_view text);
-  std::string (*write)(const Options&);
-  std::string_view right = {};  // what it takes, for error messages
+  std::string (*write)(const Options&);  // null: it stands for others
+  std::string_view right = {};           // what it takes, for error messages
 };
 
 [[noreturn]] void refuse(const Key& key, std::string_view value) {
@@ -93,6 +120,7 @@ constexpr Key word_key(std::string_view name, std::string_view right) {
 }
 
 constexpr std::array kKeys = {
+    Key{kPreset, [](Options& o, const Key&, std::string_view t) { read_preset(o, t); }, nullptr},
     Key{"compressor",
         [](Options& o, const Key&, std::string_view t) {
           o.compressor = compress::make_compressor(t)->name();
@@ -109,6 +137,11 @@ constexpr std::array kKeys = {
     number_key<&Options::trial_calls, 1000>("trial_calls", "a number of calls from 0 to 1000"),
     word_key<&Options::op, kOps>("op", "sum, average, min, max or product"),
     number_key<&Options::decay, 1>("decay", "a number from 0 to 1"),
+    Key{"precondition",
+        [](Options& o, const Key&, std::string_view t) {
+          o.precondition = compress::Preconditioner(t).name();
+        },
+        [](const Options& o) { return o.precondition; }},
     number_key<&Options::min_bytes, UINT64_MAX>("min_bytes", "a whole number of bytes"),
     bool_key<&Options::exempt_1d>("exempt_1d"),
     Key{"exempt",
@@ -197,12 +230,17 @@ Options Options::parse(std::string_view text) {
 
 Options Options::from_environment(const Options& base) {
   Options options = base;
+  const std::string preset = std::string(kPrefix) + each_char(kPreset, std::toupper);
+  if (const char* const name = std::getenv(preset.c_str()); name != nullptr) {
+    read_preset(options, name);  // before variables that override it
+  }
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view variable(*entry);
     const auto equals = variable.find('=');
     if (!variable.starts_with(kPrefix) || equals == std::string_view::npos) continue;
     const auto name = variable.substr(0, equals);
     const std::string option = each_char(name.substr(kPrefix.size()), std::tolower);
+    if (option == kPreset) continue;
     std::string_view nearest;
     const Key* key = find_key(option, nearest);
     if (key == nullptr && !is_misspelt(option, nearest)) continue;
@@ -221,6 +259,7 @@ Options Options::from_environment() {
 std::string Options::to_string() const {
   std::string text;
   for (const Key& key : kKeys) {
+    if (key.write == nullptr) continue;
     if (!text.empty()) text += ' ';
     text += std::string(key.name) + '=' + key.write(*this);
   }

@@ -93,7 +93,11 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     if (!context.refusal().empty()) fail_usage(context.refusal());
     check_patterns(given.exempt);
     options = Options::parse(given.to_string());
+    preconditioner = compress::Preconditioner(options.precondition);
     compressor = compress::make_compressor(options.compressor, options.seed);
+    for (unsigned stage = 0; stage <= compressor->stages(); ++stage) {
+      stages.push_back(compressor->at_stage(stage));
+    }
     WINNOW_EXPECTS(options.checksum != Checksum::all || context.transport()->takes(Place::cpu),
                    "checksum=all needs a transport that takes host memory: NCCL's does not");
     if (exec.place == Place::cuda) {
@@ -241,7 +245,7 @@ Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& ou
 
 void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
   impl_->synchronize();
-  const std::uint64_t id = comm::bucket_id(bucket, op.value_or(impl_->options.op));
+  const std::uint64_t id = impl_->id_of(bucket, op.value_or(impl_->options.op));
   const auto known = impl_->seen.find(id);
   if (known != impl_->seen.end() && !known->second.captured) impl_->forget(id);
 }
@@ -286,7 +290,7 @@ std::span<const float> AllReducer::residual(std::uint64_t id) const {
 
 void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weights,
                                   std::span<float> ahead, float share) {
-  WINNOW_EXPECTS(queue->idle(), "look_ahead was called while calls are in flight; wait for them");
+  expect_idle("look_ahead");
   const std::lock_guard lock(calling);
   WINNOW_EXPECTS(std::isfinite(share) && share >= 0,
                  "the share of a residual is a number from 0 on, not " + std::to_string(share));

@@ -86,6 +86,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   {
     const Stopwatch watch(book.call().select_seconds);
     widened.read(exec);
+    keep_for_undo(bucket);
+    precondition(bucket, false);
   }
   try {
     if (!unmet.empty()) throw CommError(unmet);
@@ -156,7 +158,31 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
     exchange.in_place = false;
     found = true;
   }
-  if (found) widened.read(exec);
+  if (!found) return;
+  widened.read(exec);
+  precondition(bucket, true);
+}
+
+/// Replaces gradients by what error feedback is to see of them; if `again`, those that were read
+/// again in the same call.
+void AllReducer::Impl::precondition(const Bucket& bucket, bool again) const {
+  for (const BucketPart& part : bucket.parts) {
+    // In two levels a residual is of a node's sums.
+    const bool has_residual =
+        &part < bucket.parts.data() + bucket.compressed && part.schedule->inner == nullptr;
+    for (std::size_t i = 0; i < part.segments.size(); ++i) {
+      const std::size_t segment = part.segments[i];
+      if (again && !widened.has_original(segment)) continue;
+      const compress::Piece& piece = part.part.pieces[i];
+      if (!again && piece.offset == 0) {
+        ++piece.parameter->calls;
+        preconditioner.begin(*piece.parameter);
+      }
+      preconditioner.apply(
+          exec, piece,
+          {.rate = widened.segments()[segment].rate, .has_residual = has_residual, .again = again});
+    }
+  }
 }
 
 /// If a call failed at a deadline while calls of another AllReducer wait for it to end, ranks may
@@ -197,7 +223,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                         .part = static_cast<std::uint16_t>(exchanges.size())};
     schedules.push_back(part.schedule);
     exchanges.push_back(Exchange{.world = *transport,
-                                 .compressor = *compressor,
+                                 .compressor = *bucket.compressor,
                                  .exec = exec,
                                  .deadline = deadline(),
                                  .ring = bucket.ring,

@@ -91,7 +91,13 @@ kernels::StreamClock* AllReducer::Impl::call_clock() const noexcept {
 }
 
 void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) const {
-  const auto known = buckets.find(comm::bucket_id(segments, op));
+  WINNOW_EXPECTS(!undo.begun(),
+                 "a call of a step that may be discarded cannot be captured into a CUDA graph");
+  WINNOW_EXPECTS(
+      stage_of(segments) + 1 == stages.size(),
+      "this call cannot be captured into a CUDA graph: each replay would keep as much as "
+      "the warm-up does now");
+  const auto known = buckets.find(id_of(segments, op));
   const comm::Bucket* const bucket = known == buckets.end() ? nullptr : &known->second;
   const std::string refusal = comm::refuse_capture(bucket, options, *compressor, *transport);
   WINNOW_EXPECTS(refusal.empty(), refusal);

@@ -25,14 +25,16 @@
 #include "comm/schedule/exchange.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
+#include "comm/state/step_undo.hpp"
 #include "compress/compressor.hpp"
+#include "compress/precondition.hpp"
 #include "kernels/exec/stream_clock.hpp"
 
 namespace winnow {
 
 /// An AllReducer: construction (allreducer.cpp), the plan at a bucket's first call
 /// (allreducer_plans.cpp), the calls (allreducer_calls.cpp), the outcome of calls on a device
-/// (allreducer_device.cpp) and the state as bytes (allreducer_state.cpp).
+/// (allreducer_device.cpp) and the state between calls (allreducer_state.cpp).
 struct AllReducer::Impl {
   static Impl* make(const std::shared_ptr<Transport>& world, const Options& given,
                     const Exec& where);
@@ -42,6 +44,8 @@ struct AllReducer::Impl {
   LinkModel find_links();
 
   // Plans.
+  unsigned stage_of(std::span<const Segment> segments) const;
+  std::uint64_t id_of(std::span<const Segment> segments, ReduceOp of_call) const;
   comm::Bucket& find(std::span<const Segment> segments, const std::string& shortage);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments,
@@ -56,6 +60,7 @@ struct AllReducer::Impl {
   const comm::Bucket& call(std::span<const Segment> segments);
   void meet() noexcept;
   void begin(comm::Bucket& bucket);
+  void precondition(const comm::Bucket& bucket, bool again) const;
   bool reduce(const comm::Bucket& bucket);
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
@@ -66,6 +71,10 @@ struct AllReducer::Impl {
   std::uint64_t count_residuals() const;
   void look_ahead(std::uint64_t id, std::span<const float> weights, std::span<float> ahead,
                   float share);
+
+  // The state between calls.
+  void expect_idle(const char* caller) const;
+  void keep_for_undo(const comm::Bucket& bucket);
 
   // The outcome of calls on a device.
   void poll();
@@ -94,7 +103,9 @@ struct AllReducer::Impl {
   Transport* transport;
   const Exec& exec;  // for buckets
   Options options;
+  compress::Preconditioner preconditioner{"none"};
   std::unique_ptr<compress::Compressor> compressor;
+  std::vector<compress::Compressor> stages;  // of its warm-up, and the compressor itself
   Topology topology;
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
@@ -103,6 +114,7 @@ struct AllReducer::Impl {
   std::uint64_t digest = 0;
   std::uint64_t calls = 0;
   comm::Parameters parameters;
+  comm::StepUndo undo;  // of these
   std::unordered_map<std::uint64_t, comm::Bucket> buckets;
   std::unordered_map<std::uint64_t, comm::Trial> trials;  // of buckets whose plan is not settled
   struct Seen {

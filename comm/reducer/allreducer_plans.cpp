@@ -8,6 +8,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/agreement.hpp"
+#include "comm/plan/hash.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/native_only.hpp"
 #include "comm/transport/failure_latch.hpp"
@@ -18,9 +19,25 @@ using comm::Bucket;
 using comm::BucketPart;
 using compress::Header;
 
+/// The stage of the compressor's warm-up, which the first parameter that has elements decides.
+unsigned AllReducer::Impl::stage_of(std::span<const Segment> segments) const {
+  if (stages.size() == 1) return 0;
+  const auto first = std::ranges::find_if(
+      segments, [](const Segment& segment) { return segment.elements.size() > 0; });
+  const auto known = first == segments.end() ? parameters.end() : parameters.find(first->id);
+  return compressor->stage_of(known == parameters.end() ? 0 : known->second.calls);
+}
+
+/// Identifies a bucket and the stage that it is in: with another density it counts as new.
+std::uint64_t AllReducer::Impl::id_of(std::span<const Segment> segments, ReduceOp of_call) const {
+  const std::uint64_t id = comm::bucket_id(segments, of_call);
+  const unsigned stage = stage_of(segments);
+  return stage + 1 == stages.size() ? id : comm::Hash().add(id).add(stage).value();
+}
+
 /// `shortage`: why this rank cannot make the call, or empty.
 Bucket& AllReducer::Impl::find(std::span<const Segment> segments, const std::string& shortage) {
-  const std::uint64_t id = comm::bucket_id(segments, op);
+  const std::uint64_t id = id_of(segments, op);
   if (const auto last = seen.find(id); last != seen.end()) {
     last->second.call = calls;
     last->second.captured |= kernels::is_captured(exec);
@@ -108,11 +125,16 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
   world.links.ring = ring();
   const auto plan_by = [&](const Options& by) {
     return native_only_reason.empty()
-               ? comm::plan_bucket(id, segments, by, world, *compressor, parameters)
+               ? comm::plan_bucket(id, segments, by, world, stages[stage_of(segments)], parameters)
                : comm::plan_native_only(id, segments, native_only_reason, world);
   };
   Bucket bucket = plan_by(options);
-  comm::make_residuals(exec, bucket);
+  comm::make_states(exec, bucket, preconditioner);
+  if (undo.begun()) {
+    for (const BucketPart& part : bucket.parts) {
+      for (const compress::Piece& piece : part.part.pieces) undo.make_room(exec, *piece.parameter);
+    }
+  }
   queue->reserve(segments.size());
   exchanges.reserve(bucket.parts.size());
   schedules.reserve(bucket.parts.size());

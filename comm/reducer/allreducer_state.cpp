@@ -1,36 +1,40 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// An AllReducer's state, as bytes and back.
+// An AllReducer's state between calls: as bytes and back, as it was before a step, and scaled.
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <winnow/error.hpp>
 
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/state/saved_state.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/float_mode.hpp"
 
 namespace winnow {
 
+using comm::Bucket;
+using comm::BucketPart;
 using comm::SavedParameter;
 using compress::ParameterState;
 using compress::PieceState;
 
 namespace {
 
-/// Reads a residual, wherever it lies.
-std::vector<float> read(const Exec& exec, const ParameterState& parameter) {
-  std::vector<float> residual(parameter.residual.size());
-  kernels::read(exec, std::as_writable_bytes(std::span(residual)),
-                std::as_bytes(parameter.residual.span()));
-  return residual;
+/// Reads a residual or a moment, wherever it lies.
+std::vector<float> read(const Exec& exec, const kernels::PlaceArray<float>& there) {
+  std::vector<float> here(there.size());
+  kernels::read(exec, std::as_writable_bytes(std::span(here)), std::as_bytes(there.span()));
+  return here;
 }
 
-/// Writes a residual, wherever it lies; over a device through pinned memory.
-void write(const Exec& exec, std::span<float> residual, std::span<const float> from) {
+/// Writes it, wherever it lies; over a device through pinned memory.
+void write(const Exec& exec, std::span<float> there, std::span<const float> from) {
   if (!kernels::reading_waits(exec)) {
-    std::ranges::copy(from, residual.begin());
+    std::ranges::copy(from, there.begin());
     return;
   }
   constexpr std::size_t kChunk = std::size_t{1} << 20;
@@ -39,16 +43,29 @@ void write(const Exec& exec, std::span<float> residual, std::span<const float> f
   for (std::size_t at = 0; at < from.size(); at += kChunk) {
     const auto chunk = from.subspan(at, std::min(kChunk, from.size() - at));
     std::ranges::copy(chunk, pinned.begin());
-    kernels::copy(exec, residual.subspan(at, chunk.size()), pinned.first(chunk.size()));
+    kernels::copy(exec, there.subspan(at, chunk.size()), pinned.first(chunk.size()));
     kernels::wait(exec);
   }
 }
 
 }  // namespace
 
+void AllReducer::Impl::expect_idle(const char* caller) const {
+  WINNOW_EXPECTS(queue->idle(),
+                 std::string(caller) + " was called while calls are in flight; wait for them");
+}
+
+/// Before the call changes its parameters.
+void AllReducer::Impl::keep_for_undo(const Bucket& bucket) {
+  if (!undo.begun()) return;
+  for (const BucketPart& part : bucket.parts) {
+    for (const compress::Piece& piece : part.part.pieces) undo.keep(exec, *piece.parameter);
+  }
+}
+
 std::vector<std::byte> AllReducer::save() const {
   Impl& impl = *impl_;
-  WINNOW_EXPECTS(impl.queue->idle(), "save was called while calls are in flight; wait for them");
+  impl.expect_idle("save");
   impl.synchronize();
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());
@@ -64,8 +81,11 @@ std::vector<std::byte> AllReducer::save() const {
           {.turn = piece.turn, .dirty = piece.dirty ? 1U : 0U, .confined_to = piece.confined_to});
     }
     if (std::ranges::any_of(parameter.pieces, &PieceState::dirty)) {
-      saved.residual = read(impl.exec, parameter);
+      saved.residual = read(impl.exec, parameter.residual);
     }
+    saved.calls = parameter.calls;
+    saved.counted = parameter.counted;
+    saved.moment = read(impl.exec, parameter.moment);
     state.parameters.push_back(std::move(saved));
   }
   std::ranges::sort(state.parameters, {}, &SavedParameter::id);
@@ -92,6 +112,12 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
                                   .dirty = piece.dirty != 0,
                                   .confined_to = piece.confined_to});
     }
+    parameter.calls = saved.calls;
+    parameter.counted = saved.counted;
+    if (!saved.moment.empty()) {
+      parameter.moment = {impl.exec, parameter.count, parameter.residual_memory};
+      write(impl.exec, parameter.moment.span(), saved.moment);
+    }
     if (saved.residual.empty()) continue;
     compress::make_residual(impl.exec, parameter);
     write(impl.exec, parameter.residual.span(), saved.residual);
@@ -103,6 +129,42 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
 
 void AllReducer::load(std::span<const std::byte> state) {
   load(std::span(&state, 1));
+}
+
+void AllReducer::begin_step() {
+  Impl& impl = *impl_;
+  impl.expect_idle("begin_step");
+  const std::lock_guard lock(impl.calling);
+  const kernels::DeviceScope scope(impl.context.device());
+  for (auto& [id, parameter] : impl.parameters) impl.undo.make_room(impl.exec, parameter);
+  impl.undo.begin();
+}
+
+void AllReducer::discard_step() {
+  Impl& impl = *impl_;
+  impl.expect_idle("discard_step");
+  WINNOW_EXPECTS(impl.undo.begun(), "discard_step comes after begin_step");
+  impl.synchronize();
+  const std::lock_guard lock(impl.calling);
+  const kernels::DeviceScope scope(impl.context.device());
+  impl.undo.restore(impl.exec);
+}
+
+void AllReducer::scale_residuals(float factor) {
+  Impl& impl = *impl_;
+  impl.expect_idle("scale_residuals");
+  WINNOW_EXPECTS(std::isfinite(factor) && factor > 0,
+                 "residuals are scaled by a number above 0, not by " + std::to_string(factor));
+  impl.synchronize();
+  const std::lock_guard lock(impl.calling);
+  const kernels::DeviceScope scope(impl.context.device());
+  const kernels::FloatMode mode;
+  for (auto& [id, parameter] : impl.parameters) {
+    if (std::ranges::any_of(parameter.pieces, &PieceState::dirty)) {
+      kernels::scale(impl.exec, parameter.residual.span(), factor);
+    }
+  }
+  impl.undo.scale(impl.exec, factor);
 }
 
 }  // namespace winnow

@@ -93,6 +93,9 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   if (transport.size() > 1 && !transport.captures()) {
     return cannot + "its transport is not NCCL's";
   }
+  if (options.precondition.starts_with("second_moment")) {
+    return cannot + "each replay would correct the bias of second moments by the same factor";
+  }
   if (options.stats >= 2) return cannot + "stats=2 looks at the elements";
   if (bucket->compressed > 0 && compressor.draws()) {
     return cannot + "each replay would draw the same positions";

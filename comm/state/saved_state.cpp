@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint64_t kMagic =
     std::bit_cast<std::uint64_t>(std::array<char, 8>{'W', 'N', 'W', 'S', 'T', 'A', 'T', 'E'});
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
 std::uint64_t digest_of(std::span<const std::byte> words) {
@@ -116,8 +116,12 @@ std::vector<std::byte> to_bytes(const SavedState& state) {
     writer.word(parameter.piece_length);
     writer.word(parameter.pieces.size());
     writer.word(parameter.residual.size());
+    writer.word(parameter.calls);
+    writer.word(parameter.counted);
+    writer.word(parameter.moment.size());
     writer.list(parameter.pieces);
     writer.list(parameter.residual);
+    writer.list(parameter.moment);
   }
   return std::move(writer).end();
 }
@@ -141,7 +145,11 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
     SavedParameter parameter{
         .id = reader.word(), .count = reader.word(), .piece_length = reader.word()};
     const std::uint64_t pieces = reader.word(), elements = reader.word();
-    const bool whole = elements == 0 || elements == parameter.count;
+    parameter.calls = reader.word();
+    parameter.counted = reader.word();
+    const std::uint64_t moments = reader.word();
+    const auto is_whole = [&](std::uint64_t size) { return size == 0 || size == parameter.count; };
+    const bool whole = is_whole(elements) && is_whole(moments);
     const bool cut = parameter.piece_length > 0
                          ? pieces == parameter.count / parameter.piece_length +
                                          (parameter.count % parameter.piece_length > 0 ? 1 : 0)
@@ -149,6 +157,7 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
     if (!whole || !cut) Reader::fail();
     parameter.pieces = reader.list<SavedPiece>(pieces);
     parameter.residual = reader.list<float>(elements);
+    parameter.moment = reader.list<float>(moments);
     state.parameters.push_back(std::move(parameter));
   }
   if (!reader.at_end() || state.ranks == 0 || state.rank >= state.ranks) Reader::fail();
@@ -180,8 +189,12 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
     if (one.rank % now == my_rank) of_rank.emplace(one.rank, i);
     for (const SavedParameter& parameter : one.parameters) {
       SavedParameter& known = parameters[parameter.id];
-      if (known.count == 0) known = parameter;
+      if (known.count == 0) known = parameter;  // of calls and pieces all ranks know the same
       known.residual.clear();
+      if (one.rank == my_rank % before) {
+        known.counted = parameter.counted;
+        known.moment = parameter.moment;
+      }
       for (SavedPiece& piece : known.pieces) piece = {.turn = piece.turn};
       WINNOW_EXPECTS(known.count == parameter.count, "load is given states in which parameter " +
                                                          std::to_string(parameter.id) +

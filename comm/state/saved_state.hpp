@@ -23,6 +23,9 @@ struct SavedParameter {
   std::uint64_t piece_length = 0;
   std::vector<SavedPiece> pieces;
   std::vector<float> residual;  ///< `count` elements; none: all zero
+  std::uint64_t calls = 0;      ///< in which it was summed
+  std::uint64_t counted = 0;    ///< gradients that the moment counts
+  std::vector<float> moment;    ///< `count` elements, or none
 };
 
 /// The state of one rank's AllReducer.
@@ -34,9 +37,10 @@ struct SavedState {
 
 // As bytes, little-endian, in words of 8 bytes:
 //   "WNWSTATE", version, ranks, rank, calls, number of parameters
-//   of each parameter: id, count, piece length, number of pieces, number of residual elements;
-//     of each piece: turn, whether dirty, confined_to; then the residual, 4 bytes an element,
-//     filled up with zeros to a word
+//   of each parameter: id, count, piece length, number of pieces, number of residual elements,
+//     calls, gradients that the moment counts, number of its elements;
+//     of each piece: turn, whether dirty, confined_to; then the residual and the moment, 4 bytes
+//     an element, each filled up with zeros to a word
 //   FNV-1a over all words before this one
 
 std::vector<std::byte> to_bytes(const SavedState& state);
@@ -46,8 +50,9 @@ SavedState from_bytes(std::span<const std::byte> bytes);
 /// The state with which rank `rank` of `ranks` continues a job of which `states` has one state a
 /// rank, in any order; for as many ranks as before this rank's own is enough. Mass is conserved: a
 /// residual goes to the rank whose number is the old one's modulo `ranks`. Where results are
-/// averages it is scaled, since it was to be divided by the old number of ranks. UsageError if
-/// states are missing, double or of different steps.
+/// averages it is scaled, since it was to be divided by the old number of ranks. A rank goes on
+/// with the moments of the old rank whose number is its own modulo their number. UsageError
+/// if states are missing, double or of different steps.
 SavedState take_over(std::span<const std::span<const std::byte>> states, int rank, int ranks,
                      bool averages);
 

@@ -8,11 +8,6 @@
 namespace train {
 
 template <class Scalar>
-void scale(std::span<Scalar> values, Scalar factor) {
-  for (Scalar& value : values) value *= factor;
-}
-
-template <class Scalar>
 void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
                    Scalar* parameters) {
   Scalar* const p = parameters;
@@ -24,8 +19,6 @@ void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* vel
   }
 }
 
-template void scale(std::span<float>, float);
-template void scale(std::span<double>, double);
 template void momentum_step(float, std::span<const float>, float*, float*);
 template void momentum_step(double, std::span<const double>, double*, double*);
 

@@ -33,9 +33,7 @@ class Sgd {
   Array<float> velocity_;
 };
 
-/// Device::scale on the host.
-template <class Scalar>
-void scale(std::span<Scalar> values, Scalar factor);
+/// Device::momentum_step on the host.
 template <class Scalar>
 void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
                    Scalar* parameters);

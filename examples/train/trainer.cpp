@@ -42,14 +42,16 @@ class Lap {
   Clock::time_point last_ = Clock::now();
 };
 
-/// The gradients of some tensors of the model, as a bucket.
-std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tensor> tensors) {
+/// The gradients of some tensors of the model, as a bucket that makes updates of them.
+std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tensor> tensors,
+                                       float rate) {
   std::vector<winnow::Segment> bucket;
   for (const Tensor& tensor : tensors) {
     bucket.push_back({.elements = model.gradients().subspan(tensor.begin, tensor.count),
                       .id = tensor.begin,
                       .dimensions = tensor.dimensions,
-                      .name = tensor.name});
+                      .name = tensor.name,
+                      .rate = rate});
   }
   return bucket;
 }
@@ -94,14 +96,6 @@ class Ahead {
 float share_of(const Recipe& recipe, const winnow::AllReducer& reducer) {
   if (reducer.options().compressor == kNone) return 0;  // nothing waits
   return recipe.look_ahead.value_or(reducer.look_ahead_share(recipe.momentum));
-}
-
-/// Turns the gradients of some tensors into the optimizer's updates.
-void scale(Device<float>& device, Model<float>& model, std::span<const Tensor> tensors,
-           float rate) {
-  for (const Tensor& tensor : tensors) {
-    device.scale(model.gradients().subspan(tensor.begin, tensor.count), rate);
-  }
 }
 
 double sum_over_ranks(double mine, Group& group) {
@@ -176,7 +170,6 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
   Model<float> model(recipe.shape, recipe.seed, recipe.device);
   Sgd optimizer(recipe.momentum, recipe.device);
   const Schedule rates{recipe.rate, recipe.last_rate_share, recipe.warm_up, recipe.steps};
-  const std::vector<winnow::Segment> all = bucket_of(model, model.tensors());
   std::vector<winnow::Work> works;  // of the current step
   const std::vector<std::uint64_t> held_out = corpus.held_out(recipe.held_out_windows);
   const std::uint64_t interval = steps_between_points(recipe);
@@ -201,8 +194,7 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
     if (recipe.overlap) {
       loss +=
           model.loss_and_gradients({corpus.bytes(), targets}, [&](std::span<const Tensor> tensors) {
-            scale(device, model, tensors, rate);
-            works.push_back(reducer.all_reduce_async(bucket_of(model, tensors)));
+            works.push_back(reducer.all_reduce_async(bucket_of(model, tensors, rate)));
           });
       time.compute = lap();
 
@@ -211,13 +203,12 @@ Run train(const Recipe& recipe, const Corpus& corpus, winnow::AllReducer& reduce
       time.wait = lap();
     } else {
       loss += model.loss_and_gradients({corpus.bytes(), targets});
-      scale(device, model, model.tensors(), rate);
       time.compute = lap();
 
       group.barrier();
       time.wait = lap();
 
-      reducer.all_reduce(all);
+      reducer.all_reduce(bucket_of(model, model.tensors(), rate));
       time.allreduce = lap();
     }
 

@@ -36,6 +36,11 @@ struct Segment {
   /// and disjoint from everything that is written. Costs one extra copy (8 bytes moved per float32
   /// element; no extra copy for 16-bit elements). Each rank chooses for itself.
   ConstElements input = {};
+  /// Multiplies the gradient before error feedback, after Options::precondition: with the learning
+  /// rate here, what waits counts with the rate of its own step. Each rank chooses for itself; one
+  /// that is not finite makes the result NaN. Only for sums and averages of gradients. Unless it is
+  /// 1, or there is a precondition, costs 8 bytes an element. A CUDA graph has that of its capture.
+  float rate = 1;
 };
 
 /// A call in flight, made by AllReducer::all_reduce_async. The caller keeps the bucket's elements,
@@ -195,6 +200,21 @@ class AllReducer {
   /// average. UsageError for bytes that are no such states, damaged or incomplete, or after a call.
   void load(std::span<const std::span<const std::byte>> states);
   void load(std::span<const std::byte> state);
+
+  /// A step begins that discard_step may undo: until the next begin_step, the first call of each
+  /// parameter keeps what it finds (8 bytes moved and 4 held for each element with a residual).
+  /// Such calls cannot be captured into a CUDA graph. UsageError while calls are in flight.
+  void begin_step();
+  /// Undoes what the calls since begin_step did to the residuals, as if their gradients had never
+  /// been: for a trainer that skips a step since a loss scale overflowed. All ranks do so between
+  /// the same calls. What the calls returned is the caller's to ignore. Waits as synchronize does;
+  /// UsageError without begin_step, and while calls are in flight.
+  void discard_step();
+  /// Multiplies all residuals of this rank, and what discard_step would bring back, by a number
+  /// above 0: for gradients whose scale changes from here on, such as by a loss scale. 8 bytes an
+  /// element. Waits as synchronize does; UsageError for another number, and while calls are in
+  /// flight.
+  void scale_residuals(float factor);
 
   /// Look-ahead: ahead = weights - share * residual(id), or a copy where nothing is held. Take the
   /// gradient at `ahead` and apply the sums to `weights`, which stay equal on all ranks: each rank

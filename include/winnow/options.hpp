@@ -37,10 +37,12 @@ struct Options {
   static constexpr std::uint64_t kAutomatic = 0;
 
   /// SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX]. SELECTION: "none",
-  /// "topk:DENSITY", "threshold[:T]" (magnitudes above T; without T, all that are not zero) or
-  /// "randomk:DENSITY" (positions that all ranks draw in each call). VALUE: float32, bf16, fp16,
-  /// int8, fp8, int4, int2 or sign. INDEX: raw32, eliasfano or bitmap (default: the shortest). A
-  /// VALUE alone sends every element.
+  /// "topk:DENSITY[:warmup=CALLS]", "threshold[:T]" (magnitudes above T; without T, all that are
+  /// not zero) or "randomk:DENSITY[:warmup=CALLS]" (positions that all ranks draw in each call). In
+  /// a warm-up a parameter keeps 1/4, 1/16, ... of its elements, each for equally many of its first
+  /// CALLS calls, until that is DENSITY; its buckets count as new at each change. VALUE: float32,
+  /// bf16, fp16, int8, fp8, int4, int2 or sign. INDEX: raw32, eliasfano or bitmap (default: the
+  /// shortest). A VALUE alone sends every element.
   std::string compressor = "topk:0.01";
   /// "dense", "gather", "doubling", "balanced"; or, over the sums of nodes, "two_level:gather",
   /// "two_level:doubling", "two_level:balanced", or "two_level" for the fastest of these. "auto"
@@ -62,6 +64,18 @@ struct Options {
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; for calls that
                                     ///< name none
   float decay = 1;                  ///< error feedback: acc = gradient + decay * residual, 0 to 1
+  /// What each rank makes of its own gradient before error feedback, also where it travels dense:
+  /// "none";
+  /// "second_moment:B2[:EPSILON]": gradient / (sqrt(v / (1 - B2^t)) + EPSILON), where v = B2 v +
+  /// (1 - B2) gradient^2, t counts the parameter's calls, and EPSILON is 1e-8 unless given. The
+  /// optimizer behind it then keeps no second moments, which compressed sums would spoil: with
+  /// momentum B1 on the results this is Adam, made by each rank of its own gradients;
+  /// "momentum:M[:masked]": v = M v + gradient, for an optimizer without momentum. Masked, v begins
+  /// anew where the residual is 0, as it is where all was sent, if it is the rank's own: not in two
+  /// levels. (Momentum correction: Lin et al., Deep Gradient Compression, 2018.)
+  /// Either takes 4 bytes of memory and moves 16 (masked: 20) for each element. A gradient that is
+  /// not finite, or whose moment would not be, changes no moment.
+  std::string precondition = "none";
   std::uint64_t min_bytes = 65536;  ///< smaller buckets travel dense
   bool exempt_1d = true;            ///< parameters known to have one dimension travel dense
   std::vector<std::string> exempt;  ///< shell patterns of parameter names that travel dense
@@ -87,12 +101,14 @@ struct Options {
                   ///< no longer possible; 2: also one per call; 3: from every rank
 
   /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum".
-  /// Missing keys keep their value in `base`. Throws UsageError; for an unknown key it names the
-  /// nearest known one.
+  /// Missing keys keep their value in `base`; "preset=NAME" stands for several words (dgc, oktopk,
+  /// onebit, qgz, scalecom, sparcml, zen: docs/options.md), which later ones override. Throws
+  /// UsageError; for an unknown key it names the nearest known one.
   static Options parse(std::string_view text, const Options& base);
   static Options parse(std::string_view text);
-  /// `base` overridden by the WINNOW_ variables of the environment. Throws UsageError for a
-  /// WINNOW_ variable whose name is an option's but for a letter or two; lets others pass.
+  /// `base` overridden by the WINNOW_ variables of the environment, WINNOW_PRESET first. Throws
+  /// UsageError for a WINNOW_ variable whose name is an option's but for a letter or two; lets
+  /// others pass.
   static Options from_environment(const Options& base);
   static Options from_environment();
 

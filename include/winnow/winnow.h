@@ -189,7 +189,7 @@ typedef struct winnow_segment {
   const void* input;  /* or NULL */
   const char* name;   /* for the option "exempt"; or NULL */
   int32_t dimensions; /* of the tensor; 0: unknown; 1 (norms, biases): dense by default */
-  int32_t reserved;   /* 0 */
+  float rate;         /* multiplies the gradient, such as a learning rate; 0: 1 */
 } winnow_segment;
 
 /* Reduces a bucket in place, or out of place where segments have inputs. All ranks make the same
@@ -218,6 +218,15 @@ int winnow_reducer_synchronize(winnow_reducer* reducer);
    if there is none. Valid until the next call. Not allowed while calls are in flight. */
 int winnow_reducer_residual(winnow_reducer* reducer, uint64_t id, const float** residual,
                             uint64_t* count);
+
+/* Steps that may be undone, for a trainer that skips a step since its loss scale overflowed
+   (AllReducer::begin_step, discard_step and scale_residuals). After begin_step the first call of
+   each parameter keeps what it finds; discard_step, on all ranks between the same calls, brings it
+   back. scale_residuals multiplies this rank's residuals by a number above 0, for gradients whose
+   scale changes from here on. Not allowed while calls are in flight. */
+int winnow_reducer_begin_step(winnow_reducer* reducer);
+int winnow_reducer_discard_step(winnow_reducer* reducer);
+int winnow_reducer_scale_residuals(winnow_reducer* reducer, float factor);
 
 /* Look-ahead (AllReducer::look_ahead): ahead = weights - share * residual, `count` elements each in
    the memory of the buckets; a copy where there is no residual. Not allowed while calls are in

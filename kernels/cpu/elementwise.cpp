@@ -15,6 +15,7 @@
 #include <winnow/exec.hpp>
 
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/precondition.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,6 +58,62 @@ void look_ahead_range(const float* weights, const float* residual, float share, 
   for (; i < count; ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
 }
 
+template <class D>
+HWY_INLINE hn::Mask<D> are_moments(D d, hn::Vec<D> next) {
+  return hn::Le(hn::Abs(next), hn::Set(d, std::numeric_limits<float>::max()));
+}
+
+void divide_by_moment_range(float* gradient, float* moment, std::size_t count,
+                            const SecondMomentStep& by) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto decay = hn::Set(d, by.decay), weight = hn::Set(d, by.weight);
+  const auto correction = hn::Set(d, by.correction), floor = hn::Set(d, by.floor);
+  const auto rate = hn::Set(d, by.rate);
+  const auto infinite = hn::Set(d, std::numeric_limits<float>::infinity());
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto g = hn::LoadU(d, gradient + i), before = hn::LoadU(d, moment + i);
+    const auto next = hn::Add(hn::Mul(decay, before), hn::Mul(weight, hn::Mul(g, g)));
+    const auto root = hn::Sqrt(hn::Mul(next, correction));
+    const auto update = hn::Mul(hn::Div(g, hn::Add(root, floor)), rate);
+    const auto good = are_moments(d, next);
+    hn::StoreU(hn::IfThenElse(good, next, before), d, moment + i);
+    hn::StoreU(hn::IfThenElse(good, update, hn::Mul(g, infinite)), d, gradient + i);
+  }
+  for (; i < count; ++i) {
+    const auto root = [](float x) { return std::sqrt(x); };
+    const Preconditioned made = divided_by_moment(gradient[i], moment[i], by, root);
+    moment[i] = made.moment;
+    gradient[i] = made.update;
+  }
+}
+
+/// `residual` may be null.
+void correct_momentum_range(float* gradient, float* moment, const float* residual,
+                            std::size_t count, const MomentumStep& by) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto momentum = hn::Set(d, by.momentum), rate = hn::Set(d, by.rate);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto before = hn::LoadU(d, moment + i);
+    auto kept = before;
+    if (residual != nullptr) {
+      kept = hn::IfThenZeroElse(hn::Eq(hn::LoadU(d, residual + i), hn::Zero(d)), before);
+    }
+    const auto next = hn::Add(hn::Mul(momentum, kept), hn::LoadU(d, gradient + i));
+    hn::StoreU(hn::IfThenElse(are_moments(d, next), next, before), d, moment + i);
+    hn::StoreU(hn::Mul(next, rate), d, gradient + i);
+  }
+  for (; i < count; ++i) {
+    const bool masked = residual != nullptr && residual[i] == 0;
+    const Preconditioned made = with_momentum(gradient[i], moment[i], masked, by);
+    moment[i] = made.moment;
+    gradient[i] = made.update;
+  }
+}
+
 bool all_finite_range(const float* elements, std::size_t count) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -85,6 +142,8 @@ namespace winnow::kernels::cpu {
 
 HWY_EXPORT(scale_range);
 HWY_EXPORT(look_ahead_range);
+HWY_EXPORT(divide_by_moment_range);
+HWY_EXPORT(correct_momentum_range);
 HWY_EXPORT(all_finite_range);
 
 void scale(const Exec& exec, std::span<float> elements, float factor) {
@@ -98,6 +157,23 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
   for_each_range(exec.threads, ahead.size(), [&](std::size_t begin, std::size_t end) {
     HWY_DYNAMIC_DISPATCH(look_ahead_range)
     (weights.data() + begin, residual.data() + begin, share, ahead.data() + begin, end - begin);
+  });
+}
+
+void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by) {
+  for_each_range(exec.threads, gradient.size(), [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(divide_by_moment_range)
+    (gradient.data() + begin, moment.data() + begin, end - begin, by);
+  });
+}
+
+void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by) {
+  for_each_range(exec.threads, gradient.size(), [&](std::size_t begin, std::size_t end) {
+    HWY_DYNAMIC_DISPATCH(correct_momentum_range)
+    (gradient.data() + begin, moment.data() + begin,
+     residual.empty() ? nullptr : residual.data() + begin, end - begin, by);
   });
 }
 

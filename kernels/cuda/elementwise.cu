@@ -21,6 +21,20 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
                     {weights.data(), residual.data(), share, ahead.data(), ahead.size()});
 }
 
+void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by) {
+  if (gradient.empty()) return;
+  launch<DivideByMoment>(exec, blocks_of((gradient.size() + 3) / 4),
+                         {gradient.data(), moment.data(), gradient.size(), by});
+}
+
+void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by) {
+  if (gradient.empty()) return;
+  launch<CorrectMomentum>(exec, blocks_of((gradient.size() + 3) / 4),
+                          {gradient.data(), moment.data(), residual.data(), gradient.size(), by});
+}
+
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   if (elements.empty()) return;
   launch<AllFinite>(exec, blocks_of((elements.size() + 3) / 4),

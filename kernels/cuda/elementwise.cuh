@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/arithmetic/precondition.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 
@@ -39,6 +40,53 @@ struct LookAhead {
       load_vector(residual + first, here, missing);
       for (unsigned e = 0; e < 4; ++e) weight[e] = ahead_of(weight[e], share, missing[e]);
       store_vector(ahead + first, here, weight);
+    });
+  }
+};
+
+struct DivideByMoment {
+  float* gradient;
+  float* moment;
+  std::uint64_t count;
+  SecondMomentStep by;
+
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float update[4], next[4];
+      load_vector(gradient + first, here, update);
+      load_vector(moment + first, here, next);
+      for (unsigned e = 0; e < 4; ++e) {
+        const Preconditioned made =
+            divided_by_moment(update[e], next[e], by, [](float x) { return simt::root(x); });
+        update[e] = made.update;
+        next[e] = made.moment;
+      }
+      store_vector(gradient + first, here, update);
+      store_vector(moment + first, here, next);
+    });
+  }
+};
+
+struct CorrectMomentum {
+  float* gradient;
+  float* moment;
+  const float* residual;  ///< or null
+  std::uint64_t count;
+  MomentumStep by;
+
+  WINNOW_DEVICE void run() const {
+    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
+      float update[4], next[4], missing[4] = {1, 1, 1, 1};
+      load_vector(gradient + first, here, update);
+      load_vector(moment + first, here, next);
+      if (residual != nullptr) load_vector(residual + first, here, missing);
+      for (unsigned e = 0; e < 4; ++e) {
+        const Preconditioned made = with_momentum(update[e], next[e], missing[e] == 0, by);
+        update[e] = made.update;
+        next[e] = made.moment;
+      }
+      store_vector(gradient + first, here, update);
+      store_vector(moment + first, here, next);
     });
   }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -137,6 +138,11 @@ WINNOW_DEVICE void idle() {
   __nanosleep(20);
 }
 
+/// Rounded to nearest.
+WINNOW_DEVICE float root(float x) {
+  return __fsqrt_rn(x);
+}
+
 /// 4 floats at a multiple of 16 bytes, in one access.
 WINNOW_DEVICE void load4(const float* at, float (&to)[4]) {
   const float4 all = *reinterpret_cast<const float4*>(at);
@@ -193,6 +199,10 @@ std::uint64_t atomic_add(std::uint64_t* at, std::uint64_t value);
 void switch_point(bool progress);
 void idle();
 void expect_aligned(const void* at, std::size_t bytes);
+
+inline float root(float x) {
+  return std::sqrt(x);
+}
 
 inline void fence() {}
 inline void fence_host() {}

@@ -17,6 +17,21 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
   dispatch(exec, &Bodies::look_ahead, weights, residual, share, ahead);
 }
 
+void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      const SecondMomentStep& by) {
+  WINNOW_EXPECTS(gradient.size() == moment.size(),
+                 "gradient and moment must have as many elements");
+  dispatch(exec, &Bodies::divide_by_moment, gradient, moment, by);
+}
+
+void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
+                      std::span<const float> residual, const MomentumStep& by) {
+  WINNOW_EXPECTS(
+      gradient.size() == moment.size() && (residual.empty() || gradient.size() == residual.size()),
+      "gradient, moment and residual must have as many elements");
+  dispatch(exec, &Bodies::correct_momentum, gradient, moment, residual, by);
+}
+
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   WINNOW_EXPECTS(not_finite != nullptr, "all_finite needs a word for its answer");
   dispatch(exec, &Bodies::all_finite, elements, not_finite);

@@ -14,7 +14,9 @@
   LANES(check_values)                   \
   LANES(checksums)                      \
   LOOPS(claimed_k)                      \
+  LANES(correct_momentum)               \
   LANES(dequantize)                     \
+  LANES(divide_by_moment)               \
   LANES(eliasfano_decode)               \
   LOOPS(end_call)                       \
   LANES(feedback_add)                   \

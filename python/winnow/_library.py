@@ -49,7 +49,7 @@ class ReducerSettings(Struct):
 class Segment(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("type", c_int32), ("id", c_uint64),
                 ("count", c_uint64), ("data", c_void_p), ("input", c_void_p), ("name", c_char_p),
-                ("dimensions", c_int32), ("reserved", c_int32)]
+                ("dimensions", c_int32), ("rate", c_float)]
 
 
 # enum winnow_element_type, by the names of numpy and torch.
@@ -75,6 +75,9 @@ _FALLIBLE = {
     "winnow_work_wait": [c_void_p],
     "winnow_reducer_synchronize": [c_void_p],
     "winnow_reducer_residual": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
+    "winnow_reducer_begin_step": [c_void_p],
+    "winnow_reducer_discard_step": [c_void_p],
+    "winnow_reducer_scale_residuals": [c_void_p, c_float],
     "winnow_reducer_look_ahead": [c_void_p, c_uint64, c_void_p, c_void_p, c_uint64, c_float],
     "winnow_reducer_look_ahead_share": [c_void_p, c_float, c_int, POINTER(c_float)],
     "winnow_reducer_save": [c_void_p, POINTER(c_void_p)],

@@ -21,6 +21,7 @@ class Segment(NamedTuple):
     name: Optional[str] = None  # for the option `exempt`
     dimensions: Optional[int] = None  # None: the array's; 1 (norms, biases): dense by default
     input: Any = None  # the gradient, if `array` only receives the result
+    rate: float = 1.0  # multiplies the gradient, such as a learning rate; not 0
 
 
 def option_words(compressor: str, options: Dict[str, Any]) -> str:
@@ -43,7 +44,7 @@ def native_segments(segments: Sequence[Segment]) -> "ctypes.Array":
             raise UsageError(f"parameter {segment.id}: an array that is read-only")
         dimensions = elements.dimensions if segment.dimensions is None else segment.dimensions
         native.__init__(type=elements.type, id=segment.id, count=elements.count,
-                        data=elements.address, dimensions=dimensions,
+                        data=elements.address, dimensions=dimensions, rate=segment.rate,
                         name=None if segment.name is None else segment.name.encode())
         if segment.input is not None:
             gradient = view(segment.input)
@@ -134,6 +135,22 @@ class Reducer:
         if count.value == 0:
             return None
         return memoryview(bytearray(ctypes.string_at(where.value, 4 * count.value))).cast("f")
+
+    def begin_step(self) -> None:
+        """A step begins that discard_step may undo: until the next begin_step, the first call of
+        each parameter keeps what it finds, 4 bytes for each element with a residual. Not while calls
+        are in flight."""
+        library.winnow_reducer_begin_step(self._handle)
+
+    def discard_step(self) -> None:
+        """Undoes what the calls since begin_step did to the residuals, as if their gradients had
+        never been. On all ranks between the same calls. Not while calls are in flight."""
+        library.winnow_reducer_discard_step(self._handle)
+
+    def scale_residuals(self, factor: float) -> None:
+        """Multiplies all residuals of this rank, and what discard_step would bring back, by a number
+        above 0: for gradients whose scale changes from here on. Not while calls are in flight."""
+        library.winnow_reducer_scale_residuals(self._handle, factor)
 
     def look_ahead(self, id: int, weights: Any, ahead: Any, share: float) -> None:
         """ahead = weights - share * residual, or a copy where there is no residual: where this rank

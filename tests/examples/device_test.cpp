@@ -165,7 +165,6 @@ TEST(DeviceOperations, Optimizer) {
       on_both(fractions(1001, 10), [&](const auto& on, const auto& parameters) {
         const auto velocity = array_on(on, fractions(1001, 11));
         const auto updates = array_on(on, fractions(1001, 12));
-        on->scale(updates.span(), 0.3f);
         on->momentum_step(0.9f, updates.span(), velocity.data(), parameters.data());
         on->momentum_step(0.9f, updates.span(), velocity.data(), parameters.data());
         on->synchronize();

@@ -430,6 +430,18 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                  "by the same random numbers");
   expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},
                  "stats=2");
+  expect_refused({.compressor = "topk:0.1",
+                  .schedule = "gather",
+                  .precondition = "second_moment:0.9",
+                  .min_bytes = 0},
+                 "the bias of second moments");
+  AllReducer reducer(std::move(local_transports(1).front()), {}, place);
+  reducer.all_reduce(bucket.span(), 1);
+  reducer.begin_step();
+  const Graph graph(stream, [&] {
+    EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
+                ThrowsMessage<UsageError>(HasSubstr("may be discarded")));
+  });
 }
 
 }  // namespace

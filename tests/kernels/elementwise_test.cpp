@@ -11,6 +11,7 @@
 
 #include "kernels/residual_add.hpp"
 #include "tests/kernels/answers.hpp"
+#include "tests/kernels/cases/elementwise_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/targets.hpp"
@@ -126,6 +127,56 @@ TEST(LookAhead, RefusesUnequalSizes) {
   EXPECT_THROW(kernels::look_ahead({}, three, four, 1, three), UsageError);
   EXPECT_THROW(kernels::look_ahead({}, four, three, 1, three), UsageError);
   EXPECT_THROW(kernels::look_ahead({}, three, three, 1, four), UsageError);
+}
+
+TEST(Moments, EqualReferenceOnEveryTarget) {
+  for_each_target([] {
+    for (const int threads : {1, 3}) {
+      const Exec exec{.threads = threads};
+      const MomentBody body{[&](std::span<float> gradient, std::span<float> moment,
+                                const kernels::SecondMomentStep& by) {
+                              kernels::divide_by_moment(exec, gradient, moment, by);
+                            },
+                            [&](std::span<float> gradient, std::span<float> moment,
+                                std::span<const float> residual, const kernels::MomentumStep& by) {
+                              kernels::correct_momentum(exec, gradient, moment, residual, by);
+                            }};
+      expect_divide_by_moment_equals_reference(body);
+      expect_correct_momentum_equals_reference(body);
+    }
+  });
+}
+
+// By hand: with moments of 3/4 and 1/4, 8 gives 16, then 28; what is not finite changes no moment.
+TEST(Moments, ARootDividesTheGradient) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const kernels::SecondMomentStep by{
+      .decay = 0.75f, .weight = 0.25f, .correction = 4, .floor = 2, .rate = 0.5f};
+  std::vector<float> gradient = {8, 0, -8, kInfinity, 1e30f}, moment(5);
+  kernels::divide_by_moment({}, gradient, moment, by);
+  EXPECT_EQ(moment, (std::vector<float>{16, 0, 16, 0, 0}));
+  EXPECT_EQ(gradient, (std::vector<float>{0.4f, 0, -0.4f, kInfinity, kInfinity}));
+  gradient = {8, 0, 0, -1, 2};
+  kernels::divide_by_moment({}, gradient, moment, by);
+  EXPECT_EQ(moment, (std::vector<float>{28, 0, 12, 0.25f, 1}));
+  EXPECT_EQ(gradient[1], 0);
+  EXPECT_EQ(gradient[3], -1 / 3.0f * 0.5f);
+  EXPECT_THROW(kernels::divide_by_moment({}, gradient, std::span(moment).first(4), by), UsageError);
+}
+
+TEST(Moments, MomentumBeginsAnewWhereNothingWaits) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const kernels::MomentumStep by{.momentum = 0.5f, .rate = 2};
+  const std::vector<float> residual = {0, 1, -0.0f, -1};
+  std::vector<float> gradient = {1, 1, 1, -kInfinity}, moment = {4, 4, 4, 4};
+  kernels::correct_momentum({}, gradient, moment, residual, by);
+  EXPECT_EQ(moment, (std::vector<float>{1, 3, 1, 4}));
+  EXPECT_EQ(gradient, (std::vector<float>{2, 6, 2, -kInfinity}));
+  gradient = {0, 0, 0, 0};
+  kernels::correct_momentum({}, gradient, moment, {}, by);
+  EXPECT_EQ(moment, (std::vector<float>{0.5f, 1.5f, 0.5f, 2}));
+  EXPECT_THROW(kernels::correct_momentum({}, gradient, moment, std::span(residual).first(3), by),
+               UsageError);
 }
 
 TEST(AllFinite, FindsASingleElementAnywhere) {

@@ -3,10 +3,12 @@
 // Law 5: nothing is lost when a call fails, shown by a transport that fails at a chosen start.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "compress/compressor.hpp"
+#include "kernels/elementwise.hpp"
 #include "kernels/half.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
@@ -333,6 +335,15 @@ void expect_input_kept(const Options& options, int fail_at, ElementType type, Re
         return;
       }
       EXPECT_EQ(residual.size(), gradient.size());
+      std::vector<float> second(gradient.size());
+      if (options.precondition != "none") {  // twice the same gradient
+        for (const float correction : {2.0F, 4 / 3.0F}) {
+          gradient = untouched;
+          kernels::divide_by_moment(
+              {}, gradient, second,
+              {.decay = 0.5F, .weight = 0.5F, .correction = correction, .floor = 1e-8F});
+        }
+      }
       for (std::size_t i = 0; i < residual.size(); ++i) {
         EXPECT_EQ(residual[i], gradient[i] + (before.empty() ? 0.0F : before[i])) << i;
       }
@@ -349,6 +360,14 @@ TEST(Failure, LeavesTheInputAndPutsItBack) {
     }
     // The ring has begun to sum.
     expect_input_kept({.compressor = "none", .deadline = 60}, 2, type, ReduceOp::sum);
+    for (const char* compressor : {"topk:0.02", "none"}) {
+      expect_input_kept({.compressor = compressor,
+                         .schedule = compressor == std::string("none") ? "dense" : "gather",
+                         .precondition = "second_moment:0.5",
+                         .min_bytes = 0,
+                         .deadline = 60},
+                        compressor == std::string("none") ? 2 : 1, type, ReduceOp::sum);
+    }
   }
 }
 

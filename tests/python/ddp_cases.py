@@ -225,24 +225,82 @@ def case_clipping():
 
 
 def case_loss_scaler():
-    """A step that is not finite on one rank is skipped on all, and its residuals stay."""
-    ddp, state, optimizer = make()
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
-    weight = next(ddp.parameters())
-    for number in range(4):
+    """A step that is not finite on one rank is skipped on all, and leaves no trace in residuals; what
+    waits changes its scale with the loss. Other buckets are finite where the first weight's is not."""
+    ddp, state, _ = make(compressor="topk:0.01", options={"exempt_1d": False, "min_bytes": 0},
+                         bucket_cap_mb=0.05)
+    optimizer = winnow.torch.SGD(ddp.parameters(), lr=0.05, momentum=0.5, model=ddp)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+    winnow.torch.attach_scaler(ddp, scaler)
+    expect_refused(lambda: winnow.torch.attach_scaler(ddp, scaler))
+
+    overflows = False  # in the first weight on the last rank
+    ddp.module[0].weight.register_hook(lambda g: g * math.inf if overflows else g)
+
+    def residuals():
+        held = [state.reducer.residual(state.parameter_id(p)) for p in ddp.parameters()]
+        return [torch.frombuffer(one, dtype=torch.float32) for one in held if one is not None]
+
+    for number, scale in enumerate((1024, 1024, 512, 512, 512, 1024)):
         optimizer.zero_grad()
-        inputs = batch(number)
-        if number == 2 and dist.get_rank() == dist.get_world_size() - 1:
-            inputs[0, 0] = math.inf
-        before = weight.detach().clone()
-        scaler.scale(ddp(inputs).square().mean()).backward()
+        overflows = number == 2 and dist.get_rank() == dist.get_world_size() - 1
+        weights, waited = [p.detach().clone() for p in ddp.parameters()], residuals()
+        with winnow.torch.look_ahead(ddp, optimizer):
+            moved = [(a - b).abs().max().item() for a, b in zip(ddp.parameters(), weights)]
+            expect(max(moved) < 1, "a look-ahead without the scale of the loss")
+            scaler.scale(ddp(batch(number)).square().mean()).backward()
+        finite = [bool(p.grad.isfinite().all()) for p in ddp.parameters()]
+        expect(all(finite) if number != 2 else any(finite) and not all(finite), "some of them finite")
         scaler.step(optimizer)
+        before = residuals()
         scaler.update()
-        expect(torch.equal(before, weight) == (number == 2), f"step {number}: skipped or not")
-        held = torch.frombuffer(state.reducer.residual(state.parameter_id(weight)),
-                                dtype=torch.float32)
-        expect(held.isfinite().all() and held.abs().sum() > 0, f"step {number}: a good residual")
+        skipped = all(map(torch.equal, weights, ddp.parameters()))
+        expect(skipped == (number == 2), f"step {number}: skipped or not")
+        expect(scaler.get_scale() == scale, f"step {number}: a scale of {scaler.get_scale()}")
+        factor = {2: 0.5, 5: 2}.get(number, 1)
+        expected = [factor * one for one in (waited if skipped else before)]
+        expect(len(expected) == 6 and all(map(torch.equal, residuals(), expected)),
+               f"step {number}: what waits")
     expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_sgd():
+    """Without loss it is torch's SGD; with all elements sent and a constant rate too, to rounding;
+    with a rate that changes, what waits counts with the rate of its own step."""
+    settings = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}
+    plain = DistributedDataParallel(network())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, **settings)
+    for number in range(5):
+        step(plain, theirs, number)
+    for compressor in ("none", "topk:1", "topk:0.999999"):
+        ddp, state, _ = make(compressor=compressor, options={"min_bytes": 0})
+        ours = winnow.torch.SGD(ddp.parameters(), lr=0.05, model=ddp, **settings)
+        for number in range(5):
+            step(ddp, ours, number)
+        for now, then in zip(ddp.parameters(), plain.parameters()):
+            expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
+        state.close()
+
+    ddp, state, _ = make(nn.Linear(SIZE, 40, bias=False), options={"min_bytes": 0})
+    ours = winnow.torch.SGD(ddp.parameters(), lr=1.0, model=ddp)
+    weight = next(ddp.parameters())
+    before = weight.detach().clone()
+    gradients = torch.zeros_like(weight)
+    for number, rate in enumerate((1.0, 0.5, 0.25)):
+        ours.param_groups[0]["lr"] = rate
+        local = weight.detach().clone().requires_grad_()
+        nn.functional.linear(batch(number), local).square().mean().backward()
+        gradients += rate * local.grad
+        step(ddp, ours, number)
+    gradients -= torch.frombuffer(state.reducer.residual(state.parameter_id(weight)),
+                                  dtype=torch.float32).view_as(gradients)
+    dist.all_reduce(gradients)
+    expect(torch.allclose(before - gradients / dist.get_world_size(), weight, rtol=1e-4, atol=1e-6),
+           "what was sent and what waits have the rates of their steps")
+    expect_equal_replicas(ddp)
+    expect_refused(lambda: winnow.torch.SGD(ddp.parameters(), lr=1, model=ddp, maximize=True),
+                   lambda: winnow.torch.SGD(ddp.parameters(), lr=1, model=plain))
     state.close()
 
 

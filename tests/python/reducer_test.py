@@ -118,6 +118,39 @@ class ReducerTest(unittest.TestCase):
         for given, result in run(over_threads(2), body):
             self.assertEqual((given, result), ([1.0] * 100, [1.0] * 100))
 
+    def test_second_moments_and_rates(self):
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:1", precondition="second_moment:0.5", **OPTIONS)
+            found = []
+            for number in 3.0, 1.0:
+                data = array.array("f", [number * (transport.rank + 1)] * 50)
+                reducer.all_reduce_bucket([winnow.Segment(data, 1, rate=0.25)])
+                found.append(data[0])
+            return found
+
+        for found in run(over_threads(2), body):  # the sum of two; v is 4.5, then 2.75, corrected 11/3
+            self.assertAlmostEqual(found[0], 0.5, places=6)
+            self.assertAlmostEqual(found[1], 0.5 / math.sqrt(11 / 3), places=6)
+
+    def test_a_discarded_step_and_another_scale(self):
+        def body(transport):
+            reducer = winnow.Reducer(transport, "topk:0.1", **OPTIONS)
+            call = lambda step: reducer.all_reduce(array.array("f", gradient_of(0, step, 50)), 1)
+            call(0)
+            before = reducer.residual(1).tolist()
+            reducer.begin_step()
+            call(1)
+            changed = reducer.residual(1).tolist()
+            reducer.discard_step()
+            back = reducer.residual(1).tolist()
+            reducer.scale_residuals(0.5)
+            return before, changed, back, reducer.residual(1).tolist()
+
+        for before, changed, back, halved in run(over_threads(2), body):
+            self.assertNotEqual(changed, before)
+            self.assertEqual(back, before)
+            self.assertEqual(halved, [x / 2 for x in before])
+
     def test_refuses_what_it_does_not_know(self):
         transport, = winnow.local_transports(1)
         with self.assertRaisesRegex(winnow.UsageError, "did you mean 'topk'"):

@@ -134,8 +134,10 @@ std::vector<Endpoint> local_endpoints(std::string_view interfaces) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const sa_family_t family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
-    if (!is_named(names, entry->ifa_name))
-      names += (names.empty() ? "" : ",") + std::string(entry->ifa_name);
+    if (!is_named(names, entry->ifa_name)) {
+      if (!names.empty()) names += ',';
+      names += entry->ifa_name;
+    }
     if (!interfaces.empty() && !is_named(interfaces, entry->ifa_name)) continue;
     if (family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr))

@@ -1,6 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "train/device/arithmetic.cuh"
 #include "train/device/arithmetic.hpp"
@@ -55,11 +54,6 @@ void softmax_backward(const Exec& exec, Matrix probabilities, Symbols targets, M
   launch<SoftmaxBackward>(
       exec, blocks_of(count_of(gradient)),
       {probabilities.data, targets.data(), gradient.rows, gradient.columns, gradient.data});
-}
-
-void scale(const Exec& exec, std::span<float> values, float factor) {
-  launch<winnow::kernels::cuda::Scale>(exec, blocks_of((values.size() + 3) / 4),
-                                       {values.data(), values.size(), factor});
 }
 
 void momentum_step(const Exec& exec, const MomentumStep& step) {

@@ -24,7 +24,6 @@ void relu_backward(const winnow::Exec& exec, Matrix x, Matrix gradient);
 void softmax(const winnow::Exec& exec, Matrix scores, Symbols targets, double* losses);
 void softmax_backward(const winnow::Exec& exec, Matrix probabilities, Symbols targets,
                       Matrix gradient);
-void scale(const winnow::Exec& exec, std::span<float> values, float factor);
 
 /// Velocity, parameters and updates have equal length.
 struct MomentumStep {

@@ -52,8 +52,6 @@ class Device : public Memory {
   virtual void softmax(Matrix scores, Symbols targets, double* losses) = 0;
   /// The gradient of the mean of these losses by the scores.
   virtual void softmax_backward(Matrix probabilities, Symbols targets, Matrix gradient) = 0;
-  /// values *= factor.
-  virtual void scale(std::span<Scalar> values, Scalar factor) = 0;
   /// velocity = momentum * velocity + updates, parameters -= velocity; each operation rounds once.
   virtual void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
                              Scalar* parameters) = 0;

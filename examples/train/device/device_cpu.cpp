@@ -90,7 +90,6 @@ class CpuDevice final : public Device<Scalar> {
   }
 
   // Another file updates parameters, so that the ranks' bits do not depend on the machine.
-  void scale(std::span<Scalar> values, Scalar factor) override { train::scale(values, factor); }
   void momentum_step(Scalar momentum, std::span<const Scalar> updates, Scalar* velocity,
                      Scalar* parameters) override {
     train::momentum_step(momentum, updates, velocity, parameters);

@@ -81,9 +81,6 @@ class CudaDevice final : public Device<float> {
   void softmax_backward(Matrix probabilities, Symbols targets, Matrix gradient) override {
     cuda::softmax_backward(exec(), probabilities, targets, gradient);
   }
-  void scale(std::span<float> values, float factor) override {
-    cuda::scale(exec(), values, factor);
-  }
   void momentum_step(float momentum, std::span<const float> updates, float* velocity,
                      float* parameters) override {
     cuda::momentum_step(exec(), {momentum, updates, velocity, parameters});

@@ -12,5 +12,8 @@ from winnow.torch.attach import attach, enable, report
 from winnow.torch.hook import State, hook
 from winnow.torch.hsdp import attach_hsdp
 from winnow.torch.look_ahead import look_ahead
+from winnow.torch.scaler import attach_scaler
+from winnow.torch.sgd import SGD
 
-__all__ = ["AdamW", "State", "attach", "attach_hsdp", "enable", "hook", "look_ahead", "report"]
+__all__ = ["AdamW", "SGD", "State", "attach", "attach_hsdp", "attach_scaler", "enable", "hook",
+           "look_ahead", "report"]

@@ -42,6 +42,7 @@ class State:
         self._thread: Optional[threading.Thread] = None
         self._futures: List[torch.futures.Future] = []  # of this backward pass
         self._preparing: List[Callable[[], Optional[Callable]]] = []
+        self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"compressor": self.compressor, "options": self.options, "timeout": self.timeout}

@@ -10,6 +10,7 @@ from winnow._library import UsageError, library
 from winnow.torch.adamw import AdamW
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.hook import State
+from winnow.torch.sgd import SGD
 
 
 def _reach(optimizer: torch.optim.Optimizer, group: Dict[str, Any]) -> Tuple[float, float]:
@@ -17,7 +18,8 @@ def _reach(optimizer: torch.optim.Optimizer, group: Dict[str, Any]) -> Tuple[flo
     if isinstance(optimizer, AdamW):
         return 0, 1  # first moments are means: all repetitions of an update make one
     momentum = group["momentum"]
-    return momentum, group["lr"] * (1 - group["dampening"] if momentum != 0 else 1)
+    rate = 1 if isinstance(optimizer, SGD) else group["lr"]
+    return momentum, rate * (1 - group["dampening"] if momentum != 0 else 1)
 
 
 def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[Any, float]]:
@@ -26,7 +28,7 @@ def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[An
         if group["maximize"]:
             raise UsageError("look_ahead: an optimizer that maximizes")
         momentum, weight = _reach(optimizer, group)
-        share = float(weight) * state.reducer.look_ahead_share(momentum)
+        share = float(weight) * state.reducer.look_ahead_share(momentum) / state.loss_scale()
         for parameter in group["params"]:
             if hasattr(parameter, "to_local"):
                 raise UsageError("look_ahead takes no sharded parameters")
@@ -56,12 +58,13 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[No
         optimizer.step()
 
     No byte more travels, and training with momentum keeps the loss of dense sums. Costs a copy of
-    the weights and one pass over them. `optimizer` is a torch.optim.SGD or a winnow.torch.AdamW,
-    whose settings say how far a residual will move the weights; UsageError for others.
+    the weights and one pass over them. `optimizer` is a torch.optim.SGD, a winnow.torch.SGD or a
+    winnow.torch.AdamW, whose settings say how far a residual will move the weights; UsageError for
+    others. Under a GradScaler call attach_scaler before.
     """
     if not isinstance(optimizer, (torch.optim.SGD, AdamW)):
-        raise UsageError("look_ahead knows how torch.optim.SGD and winnow.torch.AdamW move weights, "
-                         f"not how {type(optimizer).__name__} does")
+        raise UsageError("look_ahead knows how torch.optim.SGD, winnow.torch.SGD and AdamW move "
+                         f"weights, not how {type(optimizer).__name__} does")
     state = state_of(model)
     kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
     try:

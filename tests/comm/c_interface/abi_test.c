@@ -80,6 +80,6 @@ int main(void) {
   MEMBER(winnow_segment, input);
   MEMBER(winnow_segment, name);
   MEMBER(winnow_segment, dimensions);
-  MEMBER(winnow_segment, reserved);
+  MEMBER(winnow_segment, rate);
   return 0;
 }

@@ -199,6 +199,18 @@ static void reduce(winnow_transport* transport) {
 
   OK(winnow_all_reduce(reducer, NULL, 0, WINNOW_SUM));
 
+  /* A step that is discarded, and residuals that are scaled. */
+  CHECK(winnow_reducer_discard_step(reducer) == WINNOW_USAGE_ERROR);
+  OK(winnow_reducer_begin_step(reducer));
+  for (int i = 0; i < kCount; ++i) data[i] = 1;
+  segment.input = NULL;
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_DEFAULT_OP));
+  OK(winnow_reducer_discard_step(reducer));
+  OK(winnow_reducer_scale_residuals(reducer, 2));
+  CHECK(winnow_reducer_scale_residuals(reducer, 0) == WINNOW_USAGE_ERROR);
+  OK(winnow_reducer_residual(reducer, 7, &residual, &count));
+  CHECK(count == kCount && residual[rank] == 0 && residual[kCount - 1] == 2 * input[kCount - 1]);
+
   /* Calls in flight, of which the second is not waited for. Dense: the average of rank + 1. */
   float first[kCount], second[kCount];
   for (int i = 0; i < kCount; ++i) first[i] = second[i] = (float)(rank + 1);

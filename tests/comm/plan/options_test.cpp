@@ -25,7 +25,7 @@ std::string error_of(const std::string& text) {
 TEST(Options, EveryKeyIsReadAndWritten) {
   const Options options = Options::parse(
       "compressor=topk:0.02 schedule=gather;links=inter=50us,1Gbit/s+pass=8GB/s trial_calls=7 "
-      "op=sum decay=0.95 min_bytes=0\texempt_1d=no "
+      "op=sum decay=0.95 precondition=second_moment:0.99 min_bytes=0\texempt_1d=no "
       "exempt=*norm*,head max_part=4096 deadline=2.5 threads=3 residual_memory=pinned_host "
       "enable=off stats=2 debug=3");
   EXPECT_EQ(options.compressor, "topk:0.02");
@@ -34,6 +34,7 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   EXPECT_EQ(options.trial_calls, 7);
   EXPECT_EQ(options.op, ReduceOp::sum);
   EXPECT_EQ(options.decay, 0.95F);
+  EXPECT_EQ(options.precondition, "second_moment:0.99:1e-08");
   EXPECT_EQ(options.min_bytes, 0U);
   EXPECT_FALSE(options.exempt_1d);
   EXPECT_EQ(options.exempt, (std::vector<std::string>{"*norm*", "head"}));
@@ -46,6 +47,23 @@ TEST(Options, EveryKeyIsReadAndWritten) {
   EXPECT_EQ(options.debug, 3);
   EXPECT_EQ(Options::parse(options.to_string()).to_string(), options.to_string());
   EXPECT_NE(options.to_string(), Options().to_string());
+}
+
+TEST(Options, APresetIsOverriddenByWhatFollows) {
+  const Options options = Options::parse("compressor=int8 preset=dgc compressor=topk:0.02");
+  EXPECT_EQ(options.compressor, "topk:0.02");
+  EXPECT_EQ(options.precondition, "momentum:0.9:masked");
+  EXPECT_EQ(options.schedule, "gather");
+  EXPECT_EQ(options.to_string().find("preset"), std::string::npos);
+  EXPECT_NE(error_of("preset=dcg").find("dgc oktopk onebit"), std::string::npos);
+
+  ::setenv("WINNOW_COMPRESSOR", "topk:0.5", 1);
+  ::setenv("WINNOW_PRESET", "scalecom", 1);
+  const Options from = Options::from_environment();
+  ::unsetenv("WINNOW_COMPRESSOR");
+  ::unsetenv("WINNOW_PRESET");
+  EXPECT_EQ(from.compressor, "topk:0.5");
+  EXPECT_EQ(from.schedule, "shared");
 }
 
 TEST(Options, EveryOperationHasAWord) {
@@ -83,6 +101,15 @@ TEST(Options, ErrorsNameTheNearestWord) {
                             "decay=2",
                             "decay=-0.1",
                             "decay=nan",
+                            "precondition=second_moment",
+                            "precondition=second_moment:",
+                            "precondition=second_moment:1",
+                            "precondition=second_moment:0",
+                            "precondition=second_moment:0.9:0",
+                            "precondition=second_moment:0.9:",
+                            "precondition=second_moment:0.9:1e-8:1",
+                            "precondition=first_moment:0.9",
+                            "precondition=none:0.9",
                             "min_bytes=-1",
                             "min_bytes=4k",
                             "threads=-1",

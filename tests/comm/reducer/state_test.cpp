@@ -70,6 +70,7 @@ void on_threads(int ranks, const RankBody& body) {
 struct Case {
   const char* compressor;
   const char* schedule;
+  const char* precondition = "none";
 };
 
 class StateOf : public testing::TestWithParam<Case> {};
@@ -80,12 +81,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"randomk:0.02", "gather"}, Case{"int4:stochastic", "balanced"},
                     Case{"threshold:2", "gather"}, Case{"none", "dense"},
                     Case{"topk:0.02", "two_level:gather"}, Case{"topk:0.02", "two_level:shared"},
-                    Case{"topk:0.02,int8", "two_level:balanced"}),
+                    Case{"topk:0.02,int8", "two_level:balanced"},
+                    Case{"topk:0.02", "gather", "second_moment:0.9"},
+                    Case{"none", "dense", "second_moment:0.9"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 TEST_P(StateOf, ContinuesWithTheSameBits) {
-  const auto& [compressor, schedule] = GetParam();
-  const Options options = options_of(compressor, schedule);
+  const auto& [compressor, schedule, precondition] = GetParam();
+  Options options = options_of(compressor, schedule);
+  options.precondition = precondition;
   run_worlds(schedule, [&](const std::shared_ptr<Transport>& transport) {
     constexpr int kSteps = 5;
     std::vector<float> expected;
@@ -199,6 +203,25 @@ TEST(State, RefusesWhatIsNotWhole) {
   });
 }
 
+/// Moments are of a rank's own gradients: those of rank r go on on rank r, and beyond the
+/// old ranks on all again.
+TEST(State, HandsOnMoments) {
+  std::vector<Bytes> states;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    comm::SavedState state{
+        .ranks = 2, .rank = rank, .calls = 5, .parameters = {{.id = 1, .count = 2}}};
+    state.parameters[0].counted = 5;
+    state.parameters[0].moment = {static_cast<float>(rank), 3};
+    states.push_back(comm::to_bytes(state));
+  }
+  const std::vector<std::span<const std::byte>> all(states.begin(), states.end());
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto parameters = comm::take_over(all, rank, 3, true).parameters;
+    EXPECT_EQ(parameters[0].counted, 5U);
+    EXPECT_EQ(parameters[0].moment, (std::vector<float>{static_cast<float>(rank % 2), 3}));
+  }
+}
+
 /// A count or a number of pieces that only a digest of its own makes good allocates nothing.
 TEST(State, TrustsNoNumber) {
   comm::SavedState state{.parameters = {{.id = 1, .count = 8, .piece_length = 8}}};
@@ -209,6 +232,10 @@ TEST(State, TrustsNoNumber) {
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
   state.parameters[0].piece_length = 0;
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
+  state.parameters[0] = {.id = 1, .count = 8, .moment = std::vector<float>(7)};
+  EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
+  state.parameters[0].moment.push_back(0);
+  EXPECT_NO_THROW(comm::from_bytes(comm::to_bytes(state)));
   state.ranks = 0;
   EXPECT_THROW(comm::from_bytes(comm::to_bytes(state)), UsageError);
 }

@@ -95,6 +95,62 @@ inline void expect_look_ahead_equals_reference(const LookAheadBody& body) {
   }
 }
 
+struct MomentBody {
+  std::function<void(std::span<float>, std::span<float>, const kernels::SecondMomentStep&)> divide;
+  std::function<void(std::span<float>, std::span<float>, std::span<const float>,
+                     const kernels::MomentumStep&)>
+      correct;
+};
+
+/// Calls expect_same(count, offset, input, got, expected) with gradients, of which one has an
+/// infinite square.
+template <class ExpectSame>
+void for_each_gradient(const ExpectSame& expect_same) {
+  for (const std::size_t count : kElementCounts) {
+    for (std::size_t offset = 0; offset < 4; ++offset) {
+      for (const Input input : {Input::normal, Input::denormal, Input::not_finite}) {
+        SCOPED_TRACE(testing::Message() << count << " elements, +" << offset << ", " << input);
+        std::vector<float> expected = make_input(input, count, 5);
+        if (count > 2) expected[count / 2] = 1e30F;
+        Shifted<float> got(expected, offset);
+        expect_same(offset, got.span(), expected);
+      }
+    }
+  }
+}
+
+inline void expect_divide_by_moment_equals_reference(const MomentBody& body) {
+  constexpr kernels::SecondMomentStep kStep{
+      .decay = 0.75F, .weight = 0.25F, .correction = 1.5F, .floor = 1e-8F, .rate = 0.3F};
+  for_each_gradient([&](std::size_t offset, std::span<float> got, std::vector<float>& expected) {
+    Shifted<float> moment(std::vector<float>(got.size()), (offset + 1) % 4);
+    std::vector<float> second(got.size());
+    for (int step = 0; step < 2; ++step) {
+      body.divide(got, moment.span(), kStep);
+      kernels::divide_by_moment(kByReference, expected, second, kStep);
+      EXPECT_TRUE(same_bits_or_nan(got, expected));
+      EXPECT_TRUE(same_bits(moment.span(), second));
+    }
+  });
+}
+
+/// With residuals of which every third is zero, and without.
+inline void expect_correct_momentum_equals_reference(const MomentBody& body) {
+  constexpr kernels::MomentumStep kStep{.momentum = 0.75F, .rate = 0.3F};
+  for_each_gradient([&](std::size_t offset, std::span<float> got, std::vector<float>& expected) {
+    Shifted<float> moment(make_input(Input::normal, got.size(), 8), (offset + 1) % 4);
+    Shifted<float> residual(make_input(Input::normal, got.size(), 9), (offset + 2) % 4);
+    std::vector<float> velocity = make_input(Input::normal, got.size(), 8);
+    for (std::size_t i = 0; i < got.size(); i += 3) residual.span()[i] = i % 2 == 0 ? 0.0F : -0.0F;
+    for (const std::span<float> missing : {residual.span(), std::span<float>()}) {
+      body.correct(got, moment.span(), missing, kStep);
+      kernels::correct_momentum(kByReference, expected, velocity, missing, kStep);
+      EXPECT_TRUE(same_bits_or_nan(got, expected));
+      EXPECT_TRUE(same_bits(moment.span(), velocity));
+    }
+  });
+}
+
 /// One element is not finite; the case tries several places for it.
 inline void expect_all_finite_equals_reference(const FiniteBody& body) {
   for (const std::size_t count : kElementCounts) {

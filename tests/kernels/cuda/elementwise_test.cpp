@@ -58,6 +58,28 @@ TEST_F(ElementwiseOnDevice, LookAheadEqualsReference) {
   });
 }
 
+TEST_F(ElementwiseOnDevice, MomentsEqualReference) {
+  const Stream stream;
+  const MomentBody body{
+      [&](std::span<float> gradient, std::span<float> moment, const kernels::SecondMomentStep& by) {
+        const OnDevice<float> updates(gradient, stream), moments(moment, stream);
+        kernels::divide_by_moment(stream.exec(), updates.span(), moments.span(), by);
+        updates.download(gradient);
+        moments.download(moment);
+      },
+      [&](std::span<float> gradient, std::span<float> moment, std::span<const float> residual,
+          const kernels::MomentumStep& by) {
+        const OnDevice<float> updates(gradient, stream), moments(moment, stream);
+        const OnDevice<float> missing(residual, stream);
+        kernels::correct_momentum(stream.exec(), updates.span(), moments.span(),
+                                  residual.empty() ? std::span<float>() : missing.span(), by);
+        updates.download(gradient);
+        moments.download(moment);
+      }};
+  expect_divide_by_moment_equals_reference(body);
+  expect_correct_momentum_equals_reference(body);
+}
+
 TEST_F(ElementwiseOnDevice, HalvesEqualReference) {
   const Stream stream;
   const HalfBody body{

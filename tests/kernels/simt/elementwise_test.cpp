@@ -44,6 +44,22 @@ TEST_P(ElementwiseOnModel, LookAheadEqualsReference) {
   });
 }
 
+TEST_P(ElementwiseOnModel, MomentsEqualReference) {
+  const MomentBody body{
+      [this](std::span<float> gradient, std::span<float> moment,
+             const kernels::SecondMomentStep& by) {
+        machine_.launch<kernels::cuda::DivideByMoment>(
+            kBlocks, {gradient.data(), moment.data(), gradient.size(), by});
+      },
+      [this](std::span<float> gradient, std::span<float> moment, std::span<const float> residual,
+             const kernels::MomentumStep& by) {
+        machine_.launch<kernels::cuda::CorrectMomentum>(
+            kBlocks, {gradient.data(), moment.data(), residual.data(), gradient.size(), by});
+      }};
+  expect_divide_by_moment_equals_reference(body);
+  expect_correct_momentum_equals_reference(body);
+}
+
 TEST_P(ElementwiseOnModel, AllFiniteEqualsReference) {
   expect_all_finite_equals_reference([this](std::span<const float> elements) {
     std::uint32_t not_finite = 0;

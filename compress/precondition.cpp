@@ -1,0 +1,116 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "compress/precondition.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <vector>
+#include <winnow/error.hpp>
+
+#include "kernels/elementwise.hpp"
+#include "kernels/memory_ops.hpp"
+
+namespace winnow::compress {
+
+namespace {
+
+constexpr std::string_view kSecondMoment = "second_moment", kMomentum = "momentum",
+                           kMasked = "masked";
+
+/// The words between colons.
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (;;) {
+    const std::size_t end = std::min(text.find(':'), text.size());
+    words.push_back(text.substr(0, end));
+    if (end == text.size()) return words;
+    text.remove_prefix(end + 1);
+  }
+}
+
+/// A number above 0 and below `limit`, or 0 if the word is none.
+double number(std::string_view word, double limit) {
+  double value = 0;
+  const char* const last = word.data() + word.size();
+  const auto [end, error] = std::from_chars(word.data(), last, value);
+  return error == std::errc() && end == last && value > 0 && value < limit ? value : 0;
+}
+
+void append(std::string& text, double number) {
+  std::array<char, 32> digits;
+  text += ':';
+  text.append(digits.data(), std::to_chars(digits.begin(), digits.end(), number).ptr);
+}
+
+}  // namespace
+
+Preconditioner::Preconditioner(std::string_view text) {
+  if (text == "none") return;
+  const std::vector<std::string_view> words = split(text);
+  if (words[0] == kSecondMoment) kind_ = Kind::second_moment;
+  if (words[0] == kMomentum) kind_ = Kind::momentum;
+  bool good = has_moments() && (words.size() == 2 || words.size() == 3);
+  if (good) decay_ = number(words[1], 1);
+  if (good && words.size() == 3) {
+    if (kind_ == Kind::second_moment) epsilon_ = number(words[2], 1e30);
+    masked_ = kind_ == Kind::momentum && words[2] == kMasked;
+    good = kind_ == Kind::second_moment || masked_;
+  }
+  WINNOW_EXPECTS(good && decay_ > 0 && epsilon_ > 0,
+                 "option precondition takes none, second_moment:B2[:EPSILON] or "
+                 "momentum:M[:masked], B2 and M between 0 and 1 and EPSILON above 0, such as "
+                 "second_moment:0.999, not '" +
+                     std::string(text) + "'");
+}
+
+std::string Preconditioner::name() const {
+  if (!has_moments()) return "none";
+  const bool second = kind_ == Kind::second_moment;
+  std::string text(second ? kSecondMoment : kMomentum);
+  append(text, decay_);
+  if (second) append(text, epsilon_);
+  if (masked_) (text += ':') += kMasked;
+  return text;
+}
+
+void Preconditioner::make_state(const Exec& exec, ParameterState& parameter) const {
+  if (!has_moments() || !parameter.moment.empty()) return;
+  parameter.moment = {exec, parameter.count, parameter.residual_memory};
+  parameter.counted = 0;
+}
+
+void Preconditioner::begin(ParameterState& parameter) const {
+  if (has_moments()) ++parameter.counted;
+}
+
+void Preconditioner::apply(const Exec& exec, const Piece& piece, const Use& use) const {
+  const std::span<float> elements = piece.elements;
+  if (!has_moments()) {
+    if (use.rate != 1) kernels::scale(exec, elements, use.rate);
+    return;
+  }
+  ParameterState& parameter = *piece.parameter;
+  const std::span<float> moment = parameter.moment.span().subspan(piece.offset, elements.size());
+  const auto decay = static_cast<float>(decay_);
+  if (kind_ == Kind::second_moment) {
+    const double known = 1 - std::pow(decay_, static_cast<double>(parameter.counted));
+    kernels::divide_by_moment(exec, elements, moment,
+                              {.decay = use.again ? 1 : decay,
+                               .weight = use.again ? 0 : static_cast<float>(1 - decay_),
+                               .correction = static_cast<float>(1 / known),
+                               .floor = static_cast<float>(epsilon_),
+                               .rate = use.rate});
+  } else if (use.again) {  // the moment has the gradient already
+    kernels::fill(exec, elements, 0);
+    kernels::correct_momentum(exec, elements, moment, {}, {.momentum = 1, .rate = use.rate});
+  } else {
+    kernels::correct_momentum(
+        exec, elements, moment,
+        masked_ && use.has_residual ? piece.residual() : std::span<const float>(),
+        {.momentum = decay, .rate = use.rate});
+  }
+}
+
+}  // namespace winnow::compress

@@ -1,0 +1,46 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <winnow/exec.hpp>
+
+#include "compress/part.hpp"
+
+namespace winnow::compress {
+
+/// What a rank makes of its gradient before error feedback: Options::precondition and
+/// Segment::rate.
+class Preconditioner {
+ public:
+  /// Reads "none", "second_moment:B2[:EPSILON]" or "momentum:M[:masked]". Throws UsageError.
+  explicit Preconditioner(std::string_view text);
+  /// In canonical form, e.g. "second_moment:0.999:1e-08".
+  std::string name() const;
+  /// Whether parameters have moments.
+  bool has_moments() const { return kind_ != Kind::none; }
+
+  /// Allocates a parameter's moment, if it takes one and has none.
+  void make_state(const Exec& exec, ParameterState& parameter) const;
+  /// Begins a call, whose gradient is one more that the parameter's moment counts.
+  void begin(ParameterState& parameter) const;
+  struct Use {
+    float rate = 1;
+    bool has_residual = false;  ///< what is not sent of the piece; only then momentum is masked
+    bool again = false;         ///< of the call that was begun last, once more
+  };
+  /// Replaces the elements of a piece.
+  void apply(const Exec& exec, const Piece& piece, const Use& use) const;
+
+ private:
+  enum class Kind : std::uint8_t { none, second_moment, momentum };
+
+  Kind kind_ = Kind::none;
+  double decay_ = 0;  ///< B2 or M
+  double epsilon_ = 1e-8;
+  bool masked_ = false;
+};
+
+}  // namespace winnow::compress

@@ -1,0 +1,55 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <limits>
+
+namespace winnow::kernels {
+
+// The arithmetic on one element, the same bits in every body, as in feedback.hpp.
+
+/// A moment of an element's gradients, and what a step sends in the gradient's place.
+struct Preconditioned {
+  float moment, update;
+};
+
+/// Where the new moment would not be finite, the old one stays, and the update is not finite
+/// either.
+constexpr bool is_moment(float next) {
+  return next <= std::numeric_limits<float>::max() && next >= -std::numeric_limits<float>::max();
+}
+
+/// A step of second moments: decay * moment + weight * gradient^2.
+struct SecondMomentStep {
+  float decay = 0, weight = 0;
+  float correction = 1;  ///< of the bias of a moment that began as zero
+  float floor = 0;       ///< added to the root
+  float rate = 1;        ///< multiplies the result
+};
+
+/// The gradient divided by the root of its second moment. `root` is the square root, rounded to
+/// nearest, of the place where this runs. (Adam's: Kingma and Ba, 2015.)
+template <class Root>
+constexpr Preconditioned divided_by_moment(float gradient, float moment, const SecondMomentStep& by,
+                                           const Root& root) {
+  const float next = by.decay * moment + by.weight * (gradient * gradient);
+  if (!is_moment(next)) return {moment, gradient * std::numeric_limits<float>::infinity()};
+  return {next, gradient / (root(next * by.correction) + by.floor) * by.rate};
+}
+
+/// A step of momentum: momentum * moment + gradient.
+struct MomentumStep {
+  float momentum = 0;
+  float rate = 1;  ///< multiplies the result
+};
+
+/// The gradient's momentum in its place. Where nothing waits in the residual, all having been sent,
+/// it begins anew if that is `masked`. (Momentum correction and factor masking: Lin et al., Deep
+/// Gradient Compression, 2018.)
+constexpr Preconditioned with_momentum(float gradient, float moment, bool masked,
+                                       const MomentumStep& by) {
+  const float next = by.momentum * (masked ? 0.0F : moment) + gradient;
+  return {is_moment(next) ? next : moment, next * by.rate};
+}
+
+}  // namespace winnow::kernels
