@@ -24,9 +24,11 @@ Choice parse(std::string_view argument, const Codings& codings) {
         "threshold:0.001, not '" +
         std::string(argument) + "'");
   }
-  WINNOW_EXPECTS(codings.value.coding->name != "sign",
-                 "threshold takes no sign values: a sign is never 0, as elements that are not kept "
-                 "are where a message carries every position");
+  const kernels::ValueCoding& coding = *codings.value.coding;
+  WINNOW_EXPECTS(coding.has_zero,
+                 "threshold takes no " + std::string(coding.name) +
+                     " values: they are never 0, as elements that are not kept are where a message "
+                     "carries every position");
   std::array<char, 32> text;
   std::string name = "threshold:";
   name.append(text.data(), std::to_chars(text.begin(), text.end(), threshold).ptr);

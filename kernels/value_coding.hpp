@@ -31,6 +31,7 @@ struct ValueCoding {
   std::uint32_t default_block;  ///< values that share a scale; 0: this coding has no scales
   bool stochastic;              ///< whether it can round stochastically
   std::uint32_t bits;           ///< of a code
+  bool has_zero;                ///< whether 0 decodes to 0
 };
 
 /// A coding with its parameters: what the header of a message says.
@@ -40,7 +41,7 @@ struct ValueFormat {
   Rounding rounding = Rounding::nearest;
 };
 
-/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign.
+/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign, int2, fp8.
 std::span<const ValueCoding> value_codings();
 
 /// Whether there is a coding, and block and rounding are what it can do.

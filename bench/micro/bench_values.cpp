@@ -125,6 +125,8 @@ void register_values() {
   register_coding<4, kStochastic>("_stochastic");
   register_coding<5, kNearest>("");
   register_coding<6, kNearest>("");
+  register_coding<7, kNearest>("");
+  register_coding<8, kNearest>("");
 }
 
 }  // namespace winnow::bench

@@ -17,12 +17,14 @@ namespace winnow::kernels {
 // coding is a struct with
 //   kLine                      its line of the table
 //   scale(values)              the scale of a block; 0: everything in it is coded as zero
+//   scale_of(largest) or scale_of_mean(mean)   the same from the magnitudes, where it has scales
 //   inverse(scale)             by which nearest and stochastic multiply
 //   nearest(x, inverse)        the code, in the low kLine.bits bits, the others zero; x is finite
 //   stochastic(x, inverse, w)  the same with the value's random word w, where kLine.stochastic
 //   decode(code, scale)        the value
 //   kLargestScale              no block has a larger scale; what it decodes to is finite
 //   kInvalidCode               the code that is never written; kNone: there is none
+//   kInvalidMask               the bits in which a code is compared with it, if there is one
 // Float operations are IEEE 754 binary32, to nearest even, never contracted.
 
 namespace values {
@@ -75,9 +77,23 @@ constexpr float sum_of_magnitudes(std::span<const float> x, float factor) {
   return partial[0];
 }
 
+/// The mean of `count` magnitudes; `sum(factor)` is their sum_of_magnitudes. Where the sum
+/// overflows, that of the magnitudes times 2^-17 does not: blocks have 2^16 values at most.
+template <class Sum>
+constexpr float mean_magnitude(std::size_t count, const Sum& sum) {
+  if (count == 0) return 0;
+  const float n = static_cast<float>(count), total = sum(1.0f);
+  if (total <= kLargest) return total / n;
+  const float seventeenth = sum(0x1p-17f) / n;
+  return seventeenth < kLargest * 0x1p-17f ? seventeenth * 0x1p17f : kLargest;
+}
+constexpr float mean_magnitude(std::span<const float> x) {
+  return mean_magnitude(x.size(), [&](float factor) { return sum_of_magnitudes(x, factor); });
+}
+
 /// The value itself.
 struct Float32 {
-  static constexpr ValueCoding kLine{1, "float32", 0, false, 32};
+  static constexpr ValueCoding kLine{1, "float32", 0, false, 32, true};
   static constexpr float kLargestScale = 0;
   static constexpr std::uint64_t kInvalidCode = kNone;
 
@@ -90,7 +106,7 @@ struct Float32 {
 
 /// The upper half of a float32. Beyond the largest finite number: that number.
 struct Bf16 {
-  static constexpr ValueCoding kLine{2, "bf16", 0, true, 16};
+  static constexpr ValueCoding kLine{2, "bf16", 0, true, 16, true};
   static constexpr float kLargestScale = 0;
   static constexpr std::uint64_t kInvalidCode = kNone;
   static constexpr std::uint32_t kLargestCode = 0x7f7f;
@@ -117,7 +133,7 @@ struct Bf16 {
 
 /// IEEE 754 binary16 with subnormals. Beyond the largest finite number, 65504: that number.
 struct Fp16 {
-  static constexpr ValueCoding kLine{3, "fp16", 0, true, 16};
+  static constexpr ValueCoding kLine{3, "fp16", 0, true, 16, true};
   static constexpr float kLargestScale = 0;
   static constexpr std::uint64_t kInvalidCode = kNone;
   static constexpr std::uint32_t kLargestCode = 0x7bff;
@@ -158,15 +174,14 @@ struct Fp16 {
   }
 };
 
-/// Integers from -kLevels to kLevels times the scale, max |x| / kLevels. The quotient's factor is a
-/// little below 1 / kLevels, so that kLevels * scale never overflows; x * inverse still stays below
-/// kLevels + 0.5. Where the scale would be subnormal it is 0 and everything stays in the error.
+/// A scale that maps max |x| to kLevels. The quotient's factor is a little below 1 / kLevels, so
+/// that kLevels * scale never overflows; |x * inverse| exceeds kLevels by less than 2^-20 of it.
+/// Where the scale would be subnormal it is 0 and everything stays in the error.
 template <std::uint32_t kLevels>
-struct Levels {
+struct LargestMagnitude {
   static constexpr float kFactor = 0x1.fffffcp-1f / static_cast<float>(kLevels);
   static constexpr float kLargestScale = kLargest * kFactor;
   static_assert(kLargestScale * static_cast<float>(kLevels) <= kLargest);
-  static constexpr float kLargestLevel = static_cast<float>(kLevels);
 
   static constexpr float scale_of(float largest) {
     const float scale = largest * kFactor;
@@ -174,6 +189,12 @@ struct Levels {
   }
   static constexpr float scale(std::span<const float> x) { return scale_of(largest_magnitude(x)); }
   static constexpr float inverse(float scale) { return scale > 0 ? 1 / scale : 0; }
+};
+
+/// Integers from -kLevels to kLevels times the scale.
+template <std::uint32_t kLevels>
+struct Levels : LargestMagnitude<kLevels> {
+  static constexpr float kLargestLevel = static_cast<float>(kLevels);
 
   static constexpr float nearest_level(float x, float inverse) {
     return round_to_nearest(x * inverse);
@@ -187,8 +208,8 @@ struct Levels {
 
 /// Two's complement; -128 is not a code.
 struct Int8 : Levels<127> {
-  static constexpr ValueCoding kLine{4, "int8", 256, true, 8};
-  static constexpr std::uint64_t kInvalidCode = 0x80;
+  static constexpr ValueCoding kLine{4, "int8", 256, true, 8, true};
+  static constexpr std::uint64_t kInvalidCode = 0x80, kInvalidMask = 0xff;
 
   static constexpr std::uint32_t nearest(float x, float inverse) {
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(nearest_level(x, inverse))) & 0xff;
@@ -204,8 +225,8 @@ struct Int8 : Levels<127> {
 
 /// Two's complement, two a byte, the first in the low half; -8 is not a code.
 struct Int4 : Levels<7> {
-  static constexpr ValueCoding kLine{5, "int4", 128, true, 4};
-  static constexpr std::uint64_t kInvalidCode = 0x8;
+  static constexpr ValueCoding kLine{5, "int4", 128, true, 4, true};
+  static constexpr std::uint64_t kInvalidCode = 0x8, kInvalidMask = 0xf;
 
   static constexpr std::uint32_t nearest(float x, float inverse) {
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(nearest_level(x, inverse))) & 0xf;
@@ -221,23 +242,12 @@ struct Int4 : Levels<7> {
 
 /// The mean of |x| with the sign of x, the first value in the lowest bit, 1 for negative.
 struct Sign {
-  static constexpr ValueCoding kLine{6, "sign", 512, false, 1};
+  static constexpr ValueCoding kLine{6, "sign", 512, false, 1, false};
   static constexpr float kLargestScale = kLargest;
   static constexpr std::uint64_t kInvalidCode = kNone;
 
-  /// The mean of `count` magnitudes; `sum(factor)` is their sum_of_magnitudes. Where the sum
-  /// overflows, that of the magnitudes times 2^-17 does not: blocks have 2^16 values at most.
-  template <class Sum>
-  static constexpr float mean(std::size_t count, const Sum& sum) {
-    if (count == 0) return 0;
-    const float n = static_cast<float>(count), total = sum(1.0f);
-    if (total <= kLargest) return total / n;
-    const float seventeenth = sum(0x1p-17f) / n;
-    return seventeenth < kLargest * 0x1p-17f ? seventeenth * 0x1p17f : kLargest;
-  }
-  static constexpr float scale(std::span<const float> x) {
-    return mean(x.size(), [&](float factor) { return sum_of_magnitudes(x, factor); });
-  }
+  static constexpr float scale_of_mean(float mean) { return mean; }
+  static constexpr float scale(std::span<const float> x) { return mean_magnitude(x); }
   static constexpr float inverse(float) { return 0; }
   static constexpr std::uint32_t nearest(float x, float) {
     return std::bit_cast<std::uint32_t>(x) >> 31;
@@ -248,8 +258,82 @@ struct Sign {
   }
 };
 
+/// The mid-rise quantizer of 2 bits: 2 code + 1, which is -3, -1, 1 or 3, times the scale; codes in
+/// two's complement, four a byte, the first in the lowest bits. The scale is 0.9 times the mean of
+/// |x|: docs/training.md compares it with others. A value beyond 3 * scale is cut, so stochastic
+/// rounding would be biased. Where the scale would be subnormal it is 0.
+struct Int2 {
+  static constexpr ValueCoding kLine{7, "int2", 512, false, 2, false};
+  static constexpr float kFactor = 0.9f;
+  static constexpr float kLargestScale = kLargest / 3;
+  static_assert(kLargestScale * 3 <= kLargest);
+  static constexpr std::uint64_t kInvalidCode = kNone;
+
+  static constexpr float scale_of_mean(float mean) {
+    const float scale = mean * kFactor;
+    if (scale < kSmallestNormal) return 0;
+    return scale < kLargestScale ? scale : kLargestScale;
+  }
+  static constexpr float scale(std::span<const float> x) {
+    return scale_of_mean(mean_magnitude(x));
+  }
+  static constexpr float inverse(float scale) { return scale > 0 ? 1 / scale : 0; }
+  static constexpr std::uint32_t nearest(float x, float inverse) {
+    const float steps = x * inverse;
+    if (std::bit_cast<std::uint32_t>(x) >> 31 != 0) return steps < -2 ? 2 : 3;
+    return steps > 2 ? 1 : 0;
+  }
+  static constexpr std::uint32_t stochastic(float x, float inverse, std::uint32_t) {
+    return nearest(x, inverse);
+  }
+  static constexpr float decode(std::uint32_t code, float scale) {
+    return static_cast<float>(2 * static_cast<std::int32_t>(code ^ 2) - 3) * scale;
+  }
+};
+
+/// E4M3 of "OCP 8-bit Floating Point Specification" (2023) with subnormals, times the scale, which
+/// maps max |x| to its largest number, 448. Its NaNs, 0x7f and 0xff, are not codes; it has no
+/// infinities.
+struct Fp8 : LargestMagnitude<448> {
+  static constexpr ValueCoding kLine{8, "fp8", 512, true, 8, true};
+  static constexpr std::uint64_t kInvalidCode = 0x7f, kInvalidMask = 0x7f;
+  static constexpr std::uint32_t kLargestCode = 0x7e;
+  static constexpr std::uint32_t kSmallestNormalBits = 0x3c800000;  // of 2^-6 as float32
+  static constexpr std::uint32_t kRebias = (127 - 7) << 3;
+
+  static constexpr std::uint32_t nearest(float x, float inverse) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x * inverse), size = bits & 0x7fffffff;
+    // Subnormal codes count 2^-9, and so does the fraction of a float32 in [2^14, 2^15).
+    if (size < kSmallestNormalBits) {
+      return sign(bits) |
+             (std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14f) - 0x46800000u);
+    }
+    return sign(bits) | cut(size, 0x7ffff + (size >> 20 & 1));
+  }
+  /// Adds random bits below the cut; of a subnormal code, u to the value in units of 2^-9.
+  static constexpr std::uint32_t stochastic(float x, float inverse, std::uint32_t word) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x * inverse), size = bits & 0x7fffffff;
+    if (size < kSmallestNormalBits) {
+      const float steps = std::bit_cast<float>(size) * 0x1p9f + unit(word);
+      return sign(bits) | static_cast<std::uint32_t>(steps);
+    }
+    return sign(bits) | cut(size, word >> 12);
+  }
+  /// 2^120 moves the exponent to float32's, of subnormals too.
+  static constexpr float decode(std::uint32_t code, float scale) {
+    return std::bit_cast<float>((code & 0x80) << 24 | (code & 0x7f) << 20) * 0x1p120f * scale;
+  }
+
+ private:
+  static constexpr std::uint32_t sign(std::uint32_t bits) { return bits >> 31 << 7; }
+  static constexpr std::uint32_t cut(std::uint32_t size, std::uint32_t raise) {
+    const std::uint32_t code = ((size + raise) >> 20) - kRebias;
+    return code < kLargestCode ? code : kLargestCode;
+  }
+};
+
 /// The table of codings, by id from 1.
-using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign>;
+using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign, Int2, Fp8>;
 
 }  // namespace values
 

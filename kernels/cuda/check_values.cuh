@@ -60,7 +60,9 @@ struct CheckValues {
   WINNOW_DEVICE static bool has_invalid(std::uint64_t word) {
     constexpr std::uint32_t kBits = Coding::kLine.bits;
     constexpr std::uint64_t kOnes = ~std::uint64_t{0} / ((std::uint64_t{1} << kBits) - 1);
-    const std::uint64_t zero = word ^ (kOnes * Coding::kInvalidCode);  // a code that is invalid
+    // A code that is invalid becomes zero.
+    const std::uint64_t zero =
+        (word & kOnes * Coding::kInvalidMask) ^ (kOnes * Coding::kInvalidCode);
     return ((zero - kOnes) & ~zero & kOnes << (kBits - 1)) != 0;
   }
 };

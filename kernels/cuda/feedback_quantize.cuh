@@ -113,7 +113,7 @@ struct FeedbackQuantize {
 
   static constexpr std::uint32_t kBits = Coding::kLine.bits;
   static constexpr bool kHasScales = Coding::kLine.default_block != 0;
-  static constexpr bool kSums = std::is_same_v<Coding, values::Sign>;
+  static constexpr bool kSums = requires(float mean) { Coding::scale_of_mean(mean); };
   static constexpr std::uint32_t kUnit = 64;  // no scale block is shorter
   static constexpr std::uint32_t kUnits = kQuantizeTile / kUnit;
   static constexpr std::uint32_t kChains = 16;  // of values::sum_of_magnitudes
@@ -278,16 +278,16 @@ struct FeedbackQuantize {
   WINNOW_DEVICE void measure_sums(Shared& shared, std::uint64_t begin, std::uint64_t end,
                                   Values& values) const {
     const float total = sum(shared, begin, end, values, 1);
-    float seventeenth = 0;  // values::Sign::mean asks for it where the total overflows
+    float seventeenth = 0;  // values::mean_magnitude asks for it where the total overflows
     if (simt::barrier_or(!(total <= values::kLargest))) {
       seventeenth = sum(shared, begin, end, values, 0x1p-17F);
     }
     const std::uint32_t s = simt::thread();
     if (s < scales_of()) {
-      const float mean = Coding::mean(values_of(begin, end, s), [&](float factor) {
+      const float mean = values::mean_magnitude(values_of(begin, end, s), [&](float factor) {
         return factor == 1 ? total : seventeenth;
       });
-      write_scale(shared, begin, end, s, mean);
+      write_scale(shared, begin, end, s, Coding::scale_of_mean(mean));
     }
     simt::barrier();
   }
@@ -343,8 +343,9 @@ struct FeedbackQuantize {
       for (unsigned step = 1; step < 8; step *= 2) word |= simt::shuffle_xor(word, step);
       if (is_there && simt::thread() % 8 == 0) simt::store_word(at, word);
     } else {
-      using Word = std::conditional_t<kBits == 16, std::uint64_t,
-                                      std::conditional_t<kBits == 8, std::uint32_t, std::uint16_t>>;
+      using Short = std::conditional_t<kBits == 4, std::uint16_t, std::uint8_t>;
+      using Long = std::conditional_t<kBits == 16, std::uint64_t, std::uint32_t>;
+      using Word = std::conditional_t<(kBits < 8), Short, Long>;
       const std::uint64_t low = codes[0] | std::uint64_t{codes[1]} << kBits;
       const std::uint64_t high = codes[2] | std::uint64_t{codes[3]} << kBits;
       if (is_there) simt::store_word(at, static_cast<Word>(low | high << 2 * kBits));

@@ -116,8 +116,11 @@ void check_values(const Exec&, const CheckValuesJob& job) {
       const float scale = get_scale(coded, format, i);
       valid = valid && !std::signbit(scale) && scale <= Coding::kLargestScale;
     }
-    for (std::uint64_t i = 0; i < k; ++i) {
-      valid = valid && get_code(codes, bits, i) != Coding::kInvalidCode;
+    if constexpr (Coding::kInvalidCode != values::kNone) {
+      for (std::uint64_t i = 0; i < k; ++i) {
+        const std::uint64_t code = get_code(codes, bits, i);
+        valid = valid && (code & Coding::kInvalidMask) != Coding::kInvalidCode;
+      }
     }
   });
   const auto is_zero = [](std::byte b) { return b == std::byte{0}; };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -67,10 +68,32 @@ std::function<float(std::uint32_t)> sign_values(std::uint32_t block,
   return [=](std::uint32_t n) { return n % 3 == 0 ? -scales.at(n / block) : scales.at(n / block); };
 }
 
+/// 1, -3, 3, 3, -1, and so on, times the scale of the block.
+std::function<float(std::uint32_t)> int2_values(std::uint32_t block,
+                                                const std::vector<float>& scales) {
+  return [=](std::uint32_t n) {
+    constexpr float kLevels[] = {1, -3, 3, 3, -1};
+    return kLevels[n % 5] * scales.at(n / block);
+  };
+}
+
+/// The numbers of E4M3 by their codes, 0 to 448, again and again, every other one negative, times
+/// the scale of the block.
+std::function<float(std::uint32_t)> fp8_values(std::uint32_t block,
+                                               const std::vector<float>& scales) {
+  return [=](std::uint32_t n) {
+    const int exponent = static_cast<int>(n % 127 / 8), fraction = static_cast<int>(n % 127 % 8);
+    const int whole = exponent == 0 ? fraction : 8 + fraction;
+    const float size = std::ldexp(static_cast<float>(whole), std::max(exponent, 1) - 10);
+    return (n % 2 == 0 ? size : -size) * scales.at(n / block);
+  };
+}
+
 std::vector<Golden> golden() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float largest_of_int8 = std::bit_cast<float>(0x7c010202u);
   const float largest_of_int4 = std::bit_cast<float>(0x7e124922u);
+  const float largest_of_fp8 = std::bit_cast<float>(0x7b124922u);
   const auto identity = [](std::uint32_t n) { return n; };
   std::vector<float> poison = ramp(5);
   poison.push_back(std::bit_cast<float>(0x7fc00000u));
@@ -111,6 +134,11 @@ std::vector<Golden> golden() {
        codings_of("sign", nullptr, 512)},
       {"sign_block_65536_bitmap", 300, 3, [=](std::uint32_t n) { return ends[n]; },
        table({0.3f, -0.3f, 0.3f}), codings_of("sign", &kBitmapCoding, 65536)},
+      {"fp8", 5000, 520, [](std::uint32_t n) { return 9 * n + n % 7; },
+       fp8_values(512, {0.5f, largest_of_fp8}), codings_of("fp8", nullptr, 512)},
+      {"int2", 5000, 523, [](std::uint32_t n) { return 9 * n + n % 5; },
+       int2_values(512, {0.75f, std::numeric_limits<float>::max() / 3}),
+       codings_of("int2", nullptr, 512)},
       {"seeded", 1000, 7, [=](std::uint32_t n) { return drawn[n]; }, ramp_value,
        codings_of("float32", &kSeededCoding)},
   };

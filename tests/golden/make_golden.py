@@ -113,7 +113,7 @@ class Values(NamedTuple):
         return self.coding | ((self.block.bit_length() - 6) << 4 if self.block else 0)
 
     def part(self) -> bytes:
-        bits = [None, 32, 16, 16, 8, 4, 1][self.coding]
+        bits = [None, 32, 16, 16, 8, 4, 1, 2, 8][self.coding]
         assert not self.block or len(self.scales) == -(-len(self.codes) // self.block)
         packed = sum((code & ((1 << bits) - 1)) << (n * bits) for n, code in enumerate(self.codes))
         return padded(struct.pack(f"<{len(self.scales)}f", *self.scales)) + packed.to_bytes(
@@ -142,6 +142,14 @@ def int4(codes: list[int], scales: list[float], block: int = 128) -> Values:
 
 def sign(codes: list[int], scales: list[float], block: int = 512) -> Values:
     return Values(6, codes, block, scales)
+
+
+def int2(levels: list[int], scales: list[float], block: int = 512) -> Values:
+    return Values(7, [(level - 1) // 2 for level in levels], block, scales)
+
+
+def fp8(codes: list[int], scales: list[float], block: int = 512) -> Values:
+    return Values(8, codes, block, scales)
 
 
 # ---- Message
@@ -243,6 +251,12 @@ GOLDEN = {
         sign([int(n % 3 == 0) for n in range(520)], [0.1, from_bits(0x7F7FFFFF)])),
     "sign_block_65536_bitmap": message(
         GRADIENT, 0, 300, [0, 1, 299], sign([0, 1, 0], [0.3], 65536), bitmap),
+    "fp8": message(
+        GRADIENT, 0, 5000, [9 * n + n % 7 for n in range(520)],
+        fp8([n % 127 + 128 * (n % 2) for n in range(520)], [0.5, from_bits(0x7B124922)])),
+    "int2": message(
+        GRADIENT, 0, 5000, [9 * n + n % 5 for n in range(523)],
+        int2([[1, -3, 3, 3, -1][n % 5] for n in range(523)], [0.75, from_bits(0x7EAAAAAA)])),
     "seeded": message(GRADIENT, 0, 1000, drawn(1000, 7), float32(ramp(7)), seeded),
     "support": support(0, 100000, [n * n + 63 for n in range(300)]),
     "support_everything_poison": support(POISON, 129, list(range(129))),

@@ -28,7 +28,7 @@ using kernels::ValueFormat;
 constexpr Exec kReference{.place = Place::reference};
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
-enum Id { float32 = 1, bf16, fp16, int8, int4, sign };
+enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8 };
 
 ValueFormat make_format(Id id, Rounding rounding = Rounding::nearest) {
   const kernels::ValueCoding& coding = kernels::value_codings()[static_cast<std::size_t>(id) - 1];
@@ -76,7 +76,7 @@ void expect_equal(const Outcome& got, const Outcome& expected) {
 }
 
 TEST(ValueCoding, TableHasTheCodingsByTheirId) {
-  const char* const names[] = {"float32", "bf16", "fp16", "int8", "int4", "sign"};
+  const char* const names[] = {"float32", "bf16", "fp16", "int8", "int4", "sign", "int2", "fp8"};
   const auto codings = kernels::value_codings();
   ASSERT_EQ(codings.size(), std::size(names));
   for (std::size_t i = 0; i < codings.size(); ++i) {
@@ -93,6 +93,8 @@ TEST(ValueCoding, BytesArePaddedScalesAndPaddedCodes) {
   EXPECT_EQ(value_bytes(make_format(int8), 257), 8u + 264u);
   EXPECT_EQ(value_bytes(make_format(int4), 257), 16u + 136u);
   EXPECT_EQ(value_bytes(make_format(sign), 513), 8u + 72u);
+  EXPECT_EQ(value_bytes(make_format(int2), 513), 8u + 136u);
+  EXPECT_EQ(value_bytes(make_format(fp8), 513), 8u + 520u);
   EXPECT_EQ(value_bytes(make_format(float32), (std::uint64_t{1} << 56) - 1),
             std::uint64_t{1} << 58);
 }
@@ -171,7 +173,12 @@ TEST(ValueCoding, ChecksRefuseWhatIsNeverWritten) {
       if (kCount * bits % 8 != 0) refused(end - 1, kHigh);
       if (4 * scales < codes) refused(codes - 1, kHigh);
       for (std::size_t s = 0; s < scales; ++s) refused(4 * s + 3, kHigh);  // negative
-      if (bits == 8) {
+      if (format.coding->id == fp8) {
+        for (const std::size_t i : {codes, codes + 400, end - 1}) {
+          refused(i, std::byte{0x7f}, kNone);
+          refused(i, std::byte{0xff}, kNone);
+        }
+      } else if (bits == 8) {
         for (const std::size_t i : {codes, codes + 400, end - 1}) refused(i, kHigh, kNone);
       } else if (bits == 4) {
         for (const std::size_t i : {codes, codes + 400}) {
@@ -207,6 +214,7 @@ TEST(ValueCoding, RefusesWrongUse) {
   EXPECT_THROW(attempt({}, coded.span()), UsageError);
   EXPECT_THROW(value_bytes({make_format(bf16).coding, 64}, 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(sign, Rounding::stochastic), 100), UsageError);
+  EXPECT_THROW(value_bytes(make_format(int2, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(float32, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(kernels::dequantize({}, format, 100, coded.span(), 1, values), UsageError);
   std::uint32_t refused = 0;

@@ -117,6 +117,8 @@ void add_compressors(Cases& cases) {
   }
   cases.add_schedules("topk:0.99,int8:stochastic");
   cases.add_schedules("int4:block=65536");
+  cases.add_schedules("int2");
+  cases.add_schedules("topk:0.1,fp8:stochastic");
   for (const char* compressor : kThresholds) cases.add_schedules(compressor);
   for (const char* compressor : kDrawn) cases.add_schedules(compressor);
 }

@@ -40,7 +40,7 @@ TEST_P(Poison, PassesAndDoesNotStay) {
                                 .min_bytes = 0,
                                 .max_part = bad.max_part});
     const compress::Codings codings = compress::make_compressor(bad.compressor)->codings();
-    const bool codes_zero = codings.value.coding->name != "sign";
+    const bool codes_zero = codings.value.coding->has_zero;
     TestBucket bucket(kParameters);
     bucket.fill(Kind::normal, rank, 0);
     reducer.all_reduce(bucket.segments());
@@ -139,15 +139,17 @@ INSTANTIATE_TEST_SUITE_P(LawsShared, Poison,
                                          Case{-kInf, 1, 7, "two_level:shared", "int8"},
                                          Case{kNaN, 0, 5, "two_level:shared", "topk:0.02", 700}));
 
-// Each value coding codes 0 at a bad position. That of sign does not decode to 0, and nothing of it
-// may stay either.
+// Each value coding codes 0 at a bad position. Those of sign and int2 do not decode to 0, and
+// nothing of it may stay either.
 INSTANTIATE_TEST_SUITE_P(
     LawsCoding, Poison,
     testing::Values(
         Case{kNaN, 0, 70, "gather", "bf16"}, Case{kInf, 0, 70, "gather", "fp16"},
         Case{-kInf, 2, 7, "gather", "int4"}, Case{kNaN, 0, 70, "gather", "sign"},
-        Case{kInf, 2, 1999, "gather", "topk:1,sign"}, Case{kInf, 0, 130, "balanced", "bf16"},
-        Case{kNaN, 2, 7, "balanced", "fp16"}, Case{-kInf, 0, 64, "balanced", "sign"},
+        Case{kInf, 0, 130, "balanced", "int2"}, Case{kNaN, 2, 7, "shared", "topk:0.02,int2"},
+        Case{kNaN, 0, 70, "gather", "fp8"}, Case{kInf, 2, 1999, "gather", "topk:1,sign"},
+        Case{kInf, 0, 130, "balanced", "bf16"}, Case{kNaN, 2, 7, "balanced", "fp16"},
+        Case{-kInf, 0, 64, "balanced", "sign"},
         Case{kNaN, 2, 1999, "balanced", "topk:0.02,sign", 700},
         Case{kInf, 2, 1999, "doubling", "sign"}, Case{kNaN, 1, 3, "doubling", "topk:0.4,sign"},
         Case{kInf, 0, 2500, "shared", "sign"}, Case{kNaN, 0, 64, "shared", "topk:0.02,sign"},

@@ -129,6 +129,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"topk:0.3,bf16", 0.3, Kind::normal, ReduceOp::average, 0.9F},
                     Case{"topk:0.05,fp16:stochastic,bitmap", 0.05, Kind::heavy_tailed},
                     Case{"topk:0.01,sign", 0.01, Kind::mostly_zero},
+                    Case{"topk:0.05,int2", 0.05, Kind::heavy_tailed},
+                    Case{"topk:0.05,fp8", 0.05, Kind::heavy_tailed},
                     Case{"int8", 1, Kind::normal, ReduceOp::sum, 0.5F},
                     Case{"int4:stochastic", 1, Kind::heavy_tailed, ReduceOp::average, 1, 3},
                     Case{"sign", 1, Kind::normal}, Case{"bf16:stochastic", 1, Kind::normal},
@@ -156,6 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"int8:stochastic", 1, Kind::normal, kAverage, 1, 3, "balanced"},
                     Case{"int4:block=64", 1, Kind::heavy_tailed, kSum, 0.5F, 1, "balanced"},
                     Case{"sign", 1, Kind::normal, kAverage, 1, 1, "balanced"},
+                    Case{"int2", 1, Kind::normal, kAverage, 1, 1, "balanced"},
+                    Case{"fp8:stochastic", 1, Kind::heavy_tailed, kSum, 1, 3, "balanced"},
                     Case{"bf16", 1, Kind::normal, kAverage, 1, 1, "balanced"},
                     Case{"fp16:stochastic", 1, Kind::heavy_tailed, kAverage, 1, 1, "balanced"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });

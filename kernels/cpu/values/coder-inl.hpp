@@ -50,6 +50,13 @@ HWY_INLINE void for_each_magnitude(const float* x, std::size_t n, const Body& bo
   }
 }
 
+/// values::largest_magnitude, in lanes.
+inline float largest_magnitude(const float* x, std::size_t n) {
+  VF largest = hn::Zero(DF());
+  for_each_magnitude(x, n, [&](std::size_t, VF size) { largest = hn::Max(largest, size); });
+  return hn::GetLane(hn::MaxOfLanes(DF(), largest));
+}
+
 #if HWY_TARGET == HWY_SCALAR
 
 template <class Lanes>
@@ -100,35 +107,29 @@ void decode_units(const std::byte* codes, float scale, std::size_t units, float*
   }
 }
 
-/// Bytes none of whose codes of 8 or 4 bits is the invalid one, the least of its integers.
-template <std::uint32_t kBits>
+/// Whether no code is the invalid one. Codes of 4 bits are looked at in both halves of a byte.
+template <class Scalar>
 bool valid_codes(const std::byte* codes, std::size_t bytes) {
+  constexpr auto kMask = static_cast<std::uint8_t>(Scalar::kInvalidMask);
+  constexpr auto kCode = static_cast<std::uint8_t>(Scalar::kInvalidCode);
+  constexpr bool kHalves = Scalar::kLine.bits == 4;
   const hn::ScalableTag<std::uint8_t> d;
   const auto* const in = reinterpret_cast<const std::uint8_t*>(codes);
-  const auto least = [](auto v) {
-    using V = decltype(v);
-    if constexpr (kBits == 8) {
-      return v == V{0x80};
-    } else {
-      return (v & V{0xf}) == V{0x8} || (v & V{0xf0}) == V{0x80};
-    }
-  };
   std::size_t i = 0;
   auto invalid = hn::Zero(d);
   for (; i + hn::Lanes(d) <= bytes; i += hn::Lanes(d)) {
     const auto v = hn::LoadU(d, in + i);
-    const auto is = [&](auto x, std::uint8_t code) {
-      return hn::VecFromMask(d, hn::Eq(x, hn::Set(d, code)));
+    const auto is = [&](std::uint8_t mask, std::uint8_t code) {
+      return hn::VecFromMask(d, hn::Eq(hn::And(v, hn::Set(d, mask)), hn::Set(d, code)));
     };
-    if constexpr (kBits == 8) {
-      invalid = hn::Or(invalid, is(v, 0x80));
-    } else {
-      invalid = hn::Or(invalid, hn::Or(is(hn::And(v, hn::Set(d, 0xf)), 0x8),
-                                       is(hn::And(v, hn::Set(d, 0xf0)), 0x80)));
-    }
+    invalid = hn::Or(invalid, is(kMask, kCode));
+    if constexpr (kHalves) invalid = hn::Or(invalid, is(kMask << 4, kCode << 4));
   }
   bool valid = hn::AllTrue(d, hn::Eq(invalid, hn::Zero(d)));
-  for (; i < bytes; ++i) valid = valid && !least(in[i]);
+  for (; i < bytes; ++i) {
+    valid = valid && (in[i] & kMask) != kCode;
+    if constexpr (kHalves) valid = valid && in[i] >> 4 != kCode;
+  }
   return valid;
 }
 
@@ -140,7 +141,7 @@ CodingBody make_body() {
   if constexpr (Scalar::kLine.stochastic) body.stochastic = code_units<Lanes, true>;
   body.decode = decode_units<Lanes>;
   if constexpr (Scalar::kLine.default_block != 0) body.scale = Lanes::scale;
-  if constexpr (Scalar::kInvalidCode != values::kNone) body.valid = valid_codes<Scalar::kLine.bits>;
+  if constexpr (Scalar::kInvalidCode != values::kNone) body.valid = valid_codes<Scalar>;
   return body;
 }
 

@@ -43,9 +43,7 @@ class LevelLanes {
   }
 
   static float scale(const float* x, std::size_t n) {
-    VF largest = hn::Zero(DF());
-    for_each_magnitude(x, n, [&](std::size_t, VF size) { largest = hn::Max(largest, size); });
-    return Scalar::scale_of(hn::GetLane(hn::MaxOfLanes(DF(), largest)));
+    return Scalar::scale_of(largest_magnitude(x, n));
   }
 
  private:

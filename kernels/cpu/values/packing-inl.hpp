@@ -29,11 +29,11 @@ using VU = hn::Vec<DU>;
 #if HWY_TARGET != HWY_SCALAR  // which has plain_body.hpp
 
 /// Puts the codes of one unit, a vector a time, lanes of 32 bits each. Codes of 16 bits and more
-/// have zeros above; those of 4 and 8 are integers within their range; of 1 only bit 31 is read.
+/// have zeros above; those of 2, 4 and 8 are integers within their range; of 1 only bit 31 is read.
 template <std::uint32_t kBits>
 struct Packer;
 
-/// Gets them back: zeros above codes of 16 bits, integers of 4 and 8, of 1 bit 31 of lanes whose
+/// Gets them back: zeros above codes of 16 bits, integers of 2, 4 and 8, of 1 bit 31 of lanes whose
 /// other bits are zero.
 template <std::uint32_t kBits>
 struct Unpacker;
@@ -41,7 +41,7 @@ struct Unpacker;
 template <>
 struct Packer<32> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     hn::StoreU(code, DU(), reinterpret_cast<std::uint32_t*>(codes) + lane);
   }
   HWY_INLINE void finish() {}
@@ -58,7 +58,7 @@ struct Unpacker<32> {
 template <>
 struct Packer<16> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     const hn::Rebind<std::uint16_t, DF> d;
     hn::StoreU(hn::TruncateTo(d, code), d, reinterpret_cast<std::uint16_t*>(codes) + lane);
   }
@@ -77,7 +77,7 @@ struct Unpacker<16> {
 template <>
 struct Packer<8> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     // Not TruncateTo: Highway 1.0.3 gets it wrong for AVX3_DL.
     const hn::Rebind<std::int8_t, DF> d;
     hn::StoreU(hn::DemoteTo(d, hn::BitCast(DI(), code)), d,
@@ -99,7 +99,7 @@ struct Unpacker<8> {
 template <>
 struct Packer<4> {
   std::byte* codes;
-  HWY_INLINE void put(std::size_t lane, VU code) {
+  HWY_INLINE void put(std::size_t lane, VU code) const {
     const hn::Repartition<std::uint64_t, DF> d64;
     const hn::Rebind<std::uint8_t, decltype(d64)> d;
     const auto pair = hn::BitCast(d64, hn::And(code, hn::Set(DU(), 0xf)));
@@ -127,6 +127,36 @@ struct Unpacker<4> {
   HWY_INLINE VU get(std::size_t lane) const { return Unpacker<8>{bytes}.get(lane); }
 
   alignas(64) std::byte bytes[kUnit];
+};
+
+template <>
+struct Packer<2> {
+  std::byte* codes;
+  HWY_INLINE void put(std::size_t lane, VU code) const {
+    const hn::Rebind<std::int8_t, DF> d;
+    const hn::Repartition<std::uint32_t, decltype(d)> d32;
+    const hn::Rebind<std::uint8_t, decltype(d32)> d8;
+    const auto bytes = hn::BitCast(d32, hn::DemoteTo(d, hn::BitCast(DI(), code)));
+    const auto four = hn::And(bytes, hn::Set(d32, 0x03030303));
+    const auto two = hn::Or(four, hn::ShiftRight<6>(four));
+    const auto byte = hn::And(hn::Or(two, hn::ShiftRight<12>(two)), hn::Set(d32, 0xff));
+    hn::StoreU(hn::DemoteTo(d8, hn::BitCast(hn::RebindToSigned<decltype(d32)>(), byte)), d8,
+               reinterpret_cast<std::uint8_t*>(codes) + lane / 4);
+  }
+  HWY_INLINE void finish() {}
+};
+
+template <>
+struct Unpacker<2> {
+  HWY_INLINE explicit Unpacker(const std::byte* codes) { std::memcpy(words, codes, sizeof words); }
+  HWY_INLINE VU get(std::size_t lane) const {
+    const VU all = hn::Set(DU(), static_cast<std::uint32_t>(words[lane / 32] >> 2 * (lane % 32)));
+    const VU places = hn::ShiftLeft<1>(hn::Iota(DU(), 0)), two = hn::Set(DU(), 2);
+    const VU code = hn::And(hn::Shr(all, places), hn::Set(DU(), 3));
+    return hn::Sub(hn::Xor(code, two), two);
+  }
+
+  std::uint64_t words[2];
 };
 
 template <>

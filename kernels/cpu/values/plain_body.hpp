@@ -51,7 +51,8 @@ template <class Scalar>
 bool valid_plainly(const std::byte* codes, std::size_t bytes) {
   bool valid = true;
   for (std::size_t i = 0; i < bytes * 8 / Scalar::kLine.bits; ++i) {
-    valid = valid && get_code(codes, Scalar::kLine.bits, i) != Scalar::kInvalidCode;
+    const std::uint64_t code = get_code(codes, Scalar::kLine.bits, i);
+    valid = valid && (code & Scalar::kInvalidMask) != Scalar::kInvalidCode;
   }
   return valid;
 }

@@ -138,7 +138,8 @@ TEST(Compressors, WrongWordsAreNamed) {
   for (const char* wrong : {"threshold:-1", "threshold:inf", "threshold:nan", "threshold:1x"}) {
     EXPECT_NE(error(wrong).find("0 or more"), std::string::npos) << wrong;
   }
-  EXPECT_NE(error("threshold,sign").find("a sign is never 0"), std::string::npos);
+  EXPECT_NE(error("threshold,sign").find("no sign values: they are never 0"), std::string::npos);
+  EXPECT_NE(error("threshold,int2").find("no int2 values: they are never 0"), std::string::npos);
   EXPECT_NE(error("treshold").find("'threshold'"), std::string::npos);
 }
 

@@ -26,7 +26,7 @@ using kernels::ValueFormat;
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
-enum Id { float32 = 1, bf16, fp16, int8, int4, sign };
+enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8 };
 
 ValueFormat make_format(Id id, Rounding rounding = Rounding::nearest) {
   const kernels::ValueCoding& coding = kernels::value_codings()[static_cast<std::size_t>(id) - 1];
@@ -84,6 +84,15 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
             EXPECT_EQ(std::fabs(y), scale_of(out, i / format.block));
             EXPECT_EQ(std::signbit(y), std::signbit(x));
             continue;
+          case int2: {
+            const float scale = scale_of(out, i / format.block);
+            EXPECT_EQ(std::signbit(y), std::signbit(x));
+            EXPECT_TRUE(std::fabs(y) == scale || std::fabs(y) == 3 * scale);
+            const float other = std::fabs(y) == scale ? 3 * scale : scale;
+            beyond += std::fabs(std::fabs(x) - std::fabs(y)) >
+                      std::fabs(std::fabs(x) - other) + 0x1p-20f * scale;
+            continue;
+          }
           default: {
             const float scale = scale_of(out, i / format.block);
             if (scale == 0) {  // everything stays in the error
@@ -91,6 +100,9 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
               continue;
             }
             step = scale;
+            if (format.coding->id == fp8) {
+              step *= std::ldexp(1.0, std::max(std::ilogb(x / scale), -6) - 3);
+            }
           }
         }
         // In double: rounding x * inverse and the decoded value adds less than 2^-14 of a step.
@@ -139,14 +151,55 @@ TEST(Rounding, EveryFiniteCodeOf16BitsIsAFixedPoint) {
   }
 }
 
+/// A code as the specification of E4M3 has it.
+float e4m3(std::uint32_t code) {
+  const int exponent = static_cast<int>(code >> 3 & 0xf), fraction = static_cast<int>(code & 7);
+  const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                   : std::ldexp(static_cast<float>(8 + fraction), exponent - 7 - 3);
+  return (code & 0x80) != 0 ? -size : size;
+}
+
+/// The magnitude next to 448 whose block has the scale 1.
+float largest_of_scale_1() {
+  for (float largest = 448;; largest = std::nextafter(largest, kLargest)) {
+    Outcome out = run({}, make_format(fp8), {largest});
+    if (scale_of(out) >= 1) return largest;
+  }
+}
+
+TEST(Rounding, Fp8IsE4M3TimesTheScale) {
+  const float largest = largest_of_scale_1();
+  EXPECT_LT(largest, 448.001f);
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+    std::vector<float> values{largest}, expected{448};
+    for (std::uint32_t code = 0; code < 256; ++code) {
+      if ((code & 0x7f) == 0x7f) continue;
+      values.push_back(e4m3(code));
+      expected.push_back(e4m3(code));
+    }
+    Outcome out = run({}, make_format(fp8, rounding), values);
+    EXPECT_EQ(scale_of(out), 1);
+    EXPECT_EQ(bits_of(out.decoded), bits_of(expected));
+    for (const float factor : {0x1p-100f, 0x1p110f}) {
+      std::vector<float> scaled = values, decoded = expected;
+      for (float& x : scaled) x *= factor;
+      for (float& x : decoded) x *= factor;
+      EXPECT_EQ(bits_of(run({}, make_format(fp8, rounding), scaled).decoded), bits_of(decoded));
+    }
+  }
+}
+
 TEST(Rounding, RoundsTiesToEven) {
-  const auto decoded = [](Id id, std::vector<float> values) {
+  const auto decoded = [](Id id, const std::vector<float>& values) {
     return run({}, make_format(id), values).decoded;
   };
   EXPECT_EQ(decoded(bf16, {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f}),
             (std::vector<float>{1, 1 + 0x1p-6f, -1}));
   EXPECT_EQ(decoded(fp16, {1 + 0x1p-11f, 1 + 0x3p-11f, 0x1p-25f, 0x3p-25f, -0x1p-25f}),
             (std::vector<float>{1, 1 + 0x1p-9f, 0, 0x1p-23f, 0}));
+  EXPECT_EQ(decoded(fp8, {largest_of_scale_1(), 1 + 0x1p-4f, 1 + 0x3p-4f, 0x1p-10f, 0x3p-10f,
+                          -0x1p-10f, 0xfp-10f}),
+            (std::vector<float>{448, 1, 1 + 0x1p-2f, 0, 0x1p-8f, 0, 0x1p-6f}));
 }
 
 TEST(Rounding, SaturatesAtTheLargestFiniteNumber) {
@@ -161,10 +214,10 @@ TEST(Rounding, SaturatesAtTheLargestFiniteNumber) {
 
 TEST(Rounding, LevelsReachTheLargestMagnitude) {
   for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-    for (const Id id : {int8, int4}) {
+    for (const Id id : {int8, int4, fp8}) {
       for (const float largest : {kLargest, 1.0f, 3.0f, 0x1.fffffep-1f, 1e-30f}) {
         Outcome out = run({}, make_format(id, rounding), {largest, -largest, 0, largest / 3});
-        const float levels = id == int8 ? 127 : 7;
+        const float levels = id == int8 ? 127.0f : id == int4 ? 7.0f : 448.0f;
         EXPECT_NEAR(scale_of(out) / largest * levels, 1, 0x1p-22);
         EXPECT_EQ(out.decoded[0], levels * scale_of(out));
         EXPECT_TRUE(std::isfinite(out.decoded[0]));
@@ -176,7 +229,7 @@ TEST(Rounding, LevelsReachTheLargestMagnitude) {
 
 TEST(Rounding, TinyScalesLeaveEverythingInTheError) {
   for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-    for (const Id id : {int8, int4}) {
+    for (const Id id : {int8, int4, fp8}) {
       for (const float largest : {0x1p-149f, 0x1p-126f, 0x1.8p-124f}) {
         const std::vector<float> values{largest, -largest, largest / 2};
         Outcome out = run({}, make_format(id, rounding), values);
@@ -206,13 +259,36 @@ TEST(Rounding, SignTakesTheMeanOfEachBlock) {
   EXPECT_EQ(scale_of(spread), kLargest / 2);
 }
 
+TEST(Rounding, Int2TakesAShareOfTheMeanOfEachBlock) {
+  std::vector<float> values(512 + 4, -2);
+  values[512] = 1;
+  values[513] = -0.0f;
+  values[514] = 10;
+  values[515] = -5;
+  Outcome out = run({}, make_format(int2), values);
+  EXPECT_EQ(scale_of(out, 0), 2 * 0.9f);
+  EXPECT_EQ(scale_of(out, 1), 4 * 0.9f);
+  EXPECT_EQ(out.decoded[0], -2 * 0.9f);
+  EXPECT_EQ(std::vector<float>(out.decoded.begin() + 512, out.decoded.end()),
+            (std::vector<float>{4 * 0.9f, -4 * 0.9f, 3 * (4 * 0.9f), -4 * 0.9f}));
+  EXPECT_EQ(out.error[514], 10 - 3 * (4 * 0.9f));
+  Outcome largest = run({}, make_format(int2), std::vector<float>(5, -kLargest));
+  EXPECT_EQ(scale_of(largest), kLargest / 3);
+  EXPECT_EQ(largest.decoded, std::vector<float>(5, -kLargest));
+  Outcome tiny = run({}, make_format(int2), {0x1p-127f, -0x1p-126f});
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(scale_of(tiny)), 0u);
+  EXPECT_EQ(tiny.error, (std::vector<float>{0x1p-127f, -0x1p-126f}));
+}
+
 /// A block's largest value times the inverse lies a little above the highest level. So among many
 /// values some random numbers carry it to the next level, and the coding must stop them.
 TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
   constexpr std::size_t kCount = 2'000'000;
-  for (const Id id : {int8, int4}) {
+  for (const Id id : {int8, int4, fp8}) {
     const ValueFormat format = make_format(id, Rounding::stochastic);
-    const float levels = id == int8 ? 127 : 7;
+    const float levels = id == int8 ? 127.0f : id == int4 ? 7.0f : 448.0f;
+    const float step = id == fp8 ? 32 : 1;
+    const std::uint32_t bits = id == fp8 ? 20 : 24;  // of a random word
     std::size_t carried = 0;
     for (const float x : {1.0f, -1.0f}) {
       for_each_target([&] {
@@ -221,8 +297,9 @@ TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
         const float scale = scale_of(out);
         const float level = x * (1 / scale);
         for (std::size_t v = 0; x > 0 && v < kCount; ++v) {
-          const float u = static_cast<float>(kernels::random_word(kKey, v) >> 8) * 0x1p-24f;
-          if (level + u < levels + 1) continue;
+          const std::uint32_t word = kernels::random_word(kKey, v) >> (32 - bits);
+          const float u = std::ldexp(static_cast<float>(word), -static_cast<int>(bits));
+          if (level + u * step < levels + step) continue;
           ++carried;
           EXPECT_EQ(out.decoded[v], levels * scale);
         }
@@ -235,9 +312,12 @@ TEST(Rounding, StochasticRoundingStaysWithinTheLevels) {
 /// The mean of the decoded values over many calls is the value, within five standard deviations.
 TEST(Rounding, StochasticRoundingIsUnbiased) {
   constexpr std::size_t kCount = 256, kCalls = 4000;
-  for (const Id id : {bf16, fp16, int8, int4}) {
+  for (const Id id : {bf16, fp16, int8, int4, fp8}) {
     const ValueFormat format = make_format(id, Rounding::stochastic);
     std::vector<float> values = make_values(Values::normal, kCount, 5);
+    if (id == fp8) {
+      for (std::size_t i = 0; i < kCount; i += 2) values[i] *= 0x1p-14f;  // subnormal codes
+    }
     if (id == fp16) {
       for (std::size_t i = 0; i < kCount; i += 2) values[i] *= 0x1p-22f;  // subnormal codes
     }

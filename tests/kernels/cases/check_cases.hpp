@@ -52,7 +52,8 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
       const kernels::ValueLayout layout(format, k);
       for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 5 + 1) {
         const std::byte was = bytes[at];
-        for (const unsigned code : {0x80U, 0x88U, 0x08U}) {  // int8 or int4 never writes these
+        // int8, int4 or fp8 never writes these.
+        for (const unsigned code : {0x80U, 0x88U, 0x08U, 0x7fU, 0xffU}) {
           bytes[at] = std::byte(code);
           expect_same_answer();
         }
@@ -66,7 +67,8 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
         for (const float scale :
              {-0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN(),
               std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(),
-              std::numeric_limits<float>::max() / 127, std::numeric_limits<float>::max() / 7}) {
+              std::numeric_limits<float>::max() / 127, std::numeric_limits<float>::max() / 7,
+              std::numeric_limits<float>::max() / 3, std::numeric_limits<float>::max() / 448}) {
           std::memcpy(at, &scale, sizeof scale);
           expect_same_answer();
         }
