@@ -99,17 +99,28 @@ def parse():
                         help="between losses of the curve in the JSON; default: only at the end")
     parser.add_argument("--seed", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--text", type=pathlib.Path, default=TEXT, help="a file")
-    return parser.parse_args()
+    parser.add_argument("--stop", type=int, metavar="STEP",
+                        help="end there, with the learning rates of a run of --steps")
+    parser.add_argument("--checkpoint", type=pathlib.Path, metavar="FOLDER",
+                        help="write one there at the end")
+    parser.add_argument("--resume", type=pathlib.Path, metavar="FOLDER",
+                        help="continue from a checkpoint, on any number of ranks")
+    arguments = parser.parse_args()
+    if (arguments.checkpoint or arguments.resume) and arguments.compressor.startswith("powersgd"):
+        parser.error("a checkpoint would lack what PowerSGD keeps")
+    arguments.stop = arguments.stop or arguments.steps
+    return arguments
 
 
 def attach(ddp, arguments):
-    """Winnow's state, or None if PyTorch reduces the gradients."""
+    """The hook's state: Winnow's, or, if PyTorch reduces the gradients, PowerSGD's or None."""
     name, _, number = arguments.compressor.partition(":")
     if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(number),
                                             start_powerSGD_iter=2)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif name == "fp16":
+        return state
+    if name == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif name != "torch":
         schedule = arguments.schedule or ("auto" if name == "none" else "balanced")
@@ -117,13 +128,49 @@ def attach(ddp, arguments):
     return None
 
 
-def train(ddp, optimizer, text, arguments):
-    """Held-out losses, [steps, seconds of training, loss] each; the last at the end."""
+def bytes_of_torch(state, ddp, arguments):
+    """What a rank would send a step in ring allreduces, where PyTorch reduces the gradients."""
+    steps, elements = arguments.stop, sum(p.numel() for p in ddp.parameters())
+    if isinstance(state, powerSGD_hook.PowerSGDState):  # its first steps are dense
+        compressed = state.total_numel_after_compression
+        elements = (elements * min(state.start_powerSGD_iter, steps) + compressed) / steps
+    width = 2 if arguments.compressor == "fp16" else 4
+    return 2 * (1 - 1 / dist.get_world_size()) * width * elements
+
+
+def save(folder, step, ddp, optimizer, state):
+    """Each rank writes its own file, since second moments and what waits differ between ranks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"step": step, "ranks": dist.get_world_size(), "model": ddp.module.state_dict(),
+                "optimizer": optimizer.state_dict(), "waiting": state and state.state_dict()},
+               folder / f"{dist.get_rank()}.pt")
+
+
+def load(folder, ddp, optimizer, state):
+    """The step of a checkpoint. A rank takes its own file, if there are as many ranks as then. If
+    not, it takes what waited on all of them, and the second moments of one."""
+    def read(rank):
+        return torch.load(folder / f"{rank}.pt", weights_only=False)
+
+    ranks = read(0)["ranks"]
+    own = read(dist.get_rank() % ranks)
+    ddp.module.load_state_dict(own["model"])
+    optimizer.load_state_dict(own["optimizer"])
+    if state is not None:
+        files = [own] if ranks == dist.get_world_size() else map(read, range(ranks))
+        state.load_state_dict(*[file["waiting"] for file in files])
+    return own["step"]
+
+
+def train(ddp, optimizer, text, done, arguments):
+    """Held-out losses, [steps, seconds of training, loss] each, the last at the end; on rank 0."""
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 * arguments.seed + dist.get_rank())
+    for _ in range(done):
+        sample(training, generator, arguments.batch)  # those before the checkpoint
     looks = arguments.optimizer == "winnow" and not arguments.no_look_ahead
     curve, seconds = [], 0
-    for step in range(1, arguments.steps + 1):
+    for step in range(done + 1, arguments.stop + 1):
         begin = time.perf_counter()
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step - 1, arguments)
@@ -132,10 +179,11 @@ def train(ddp, optimizer, text, arguments):
             loss_of(ddp, sample(training, generator, arguments.batch)).backward()
         optimizer.step()
         seconds += time.perf_counter() - begin
-        if step % arguments.every == 0 or step == arguments.steps:
-            with torch.no_grad():
-                windows = sample(held_out, torch.Generator().manual_seed(2), 1024)
-                curve.append([step, round(seconds, 3), loss_of(ddp.module, windows).item()])
+        if step % arguments.every == 0 or step == arguments.stop:
+            if dist.get_rank() == 0:
+                with torch.no_grad():
+                    windows = sample(held_out, torch.Generator().manual_seed(2), 1024)
+                    curve.append([step, round(seconds, 3), loss_of(ddp.module, windows).item()])
             dist.barrier()
     return curve
 
@@ -149,14 +197,17 @@ def main():
     ddp = DistributedDataParallel(Transformer(arguments.width, arguments.layers), bucket_cap_mb=100)
     state = attach(ddp, arguments)
     settings = {"lr": arguments.rate, "betas": (0.9, arguments.beta2)}
-    if state is None or arguments.compressor == "none":
+    if not isinstance(state, winnow.torch.State) or arguments.compressor == "none":
         arguments.optimizer = "torch"  # nothing waits
     if arguments.optimizer == "winnow":
         optimizer = winnow.torch.AdamW(ddp.parameters(), model=ddp, **settings)
     else:
         optimizer = torch.optim.AdamW(ddp.parameters(), **settings)
     text = torch.tensor(list(arguments.text.read_bytes()))
-    curve = train(ddp, optimizer, text, arguments)
+    done = load(arguments.resume, ddp, optimizer, state) if arguments.resume else 0
+    curve = train(ddp, optimizer, text, done, arguments)
+    if arguments.checkpoint:
+        save(arguments.checkpoint, arguments.stop, ddp, optimizer, state)
 
     bits = b"".join(p.detach().numpy().tobytes() for p in ddp.parameters())
     replicas = [None] * dist.get_world_size()
@@ -164,13 +215,15 @@ def main():
     if dist.get_rank() == 0:
         _, seconds, loss = curve[-1]
         result = {"loss": loss, "seconds": seconds, "curve": curve}
-        print(f"held-out loss {loss:.4f} nats a byte after {arguments.steps} steps in "
+        print(f"held-out loss {loss:.4f} nats a byte after {arguments.stop} steps in "
               f"{seconds:.1f} s; replicas {'equal' if len(set(replicas)) == 1 else 'DIFFERENT'}")
-        if state is not None:
+        if isinstance(state, winnow.torch.State):
             stats = state.reducer.totals()
-            result["bytes"] = stats["wire_bytes"] / arguments.steps
+            result["bytes"] = stats["wire_bytes"] / (arguments.stop - done)
             result["fewer"] = stats["dense_wire_bytes"] / stats["wire_bytes"]
             print(winnow.torch.report(ddp))
+        else:
+            result["bytes"] = bytes_of_torch(state, ddp, arguments)
         print(json.dumps(result))
     dist.destroy_process_group()
     if len(set(replicas)) != 1:

@@ -260,7 +260,7 @@ struct Sign {
 
 /// The mid-rise quantizer of 2 bits: 2 code + 1, which is -3, -1, 1 or 3, times the scale; codes in
 /// two's complement, four a byte, the first in the lowest bits. The scale is 0.9 times the mean of
-/// |x|: docs/training.md compares it with others. A value beyond 3 * scale is cut, so stochastic
+/// |x|: docs/convergence.md compares it with others. A value beyond 3 * scale is cut, so stochastic
 /// rounding would be biased. Where the scale would be subnormal it is 0.
 struct Int2 {
   static constexpr ValueCoding kLine{7, "int2", 512, false, 2, false};

@@ -419,6 +419,53 @@ def case_adamw():
     state.close()
 
 
+def case_resume():
+    """From its own checkpoint a rank continues with the same bits. On half of the ranks, from all
+    checkpoints, as much is waiting as before."""
+    options = {"min_bytes": 0, "exempt_1d": False}  # dense sums depend on the order in a bucket
+
+    def start(**keywords):
+        ddp, state, _ = make(options=options, **keywords)
+        return ddp, state, winnow.torch.AdamW(ddp.parameters(), lr=0.01, model=ddp)
+
+    def mean_waiting(ddp, state, group=None):
+        held = state.reducer.residual(state.parameter_id(next(ddp.parameters())))
+        total = torch.frombuffer(held, dtype=torch.float32).clone()
+        dist.all_reduce(total, group=group)
+        return total / dist.get_world_size(group)
+
+    ddp, state, optimizer = start()
+    for number in range(3):
+        step(ddp, optimizer, number)
+    saved = pickle.dumps([ddp.module.state_dict(), optimizer.state_dict(), state.state_dict()])
+    before = mean_waiting(ddp, state)
+    expect(before.abs().sum() > 0, "something waits")
+    for number in range(3, 6):
+        step(ddp, optimizer, number)
+    state.close()
+
+    model, moments, waiting = pickle.loads(saved)
+    again, state, optimizer = start()
+    again.module.load_state_dict(model)
+    optimizer.load_state_dict(moments)
+    state.load_state_dict(waiting)
+    for number in range(3, 6):
+        step(again, optimizer, number)
+    expect(all(map(torch.equal, ddp.parameters(), again.parameters())), "the same bits")
+    state.close()
+
+    everyone = gather(waiting)
+    fewer = list(range((len(everyone) + 1) // 2))
+    group = dist.new_group(fewer)
+    conserved = True
+    if dist.get_rank() in fewer:
+        half, state, optimizer = start(process_group=group)
+        state.load_state_dict(*everyone)
+        conserved = torch.allclose(mean_waiting(half, state, group), before, rtol=1e-5, atol=1e-7)
+        state.close()
+    expect(conserved, "what waited waits")
+
+
 def case_adaptive_optimizers():
     """A warning, once, of an optimizer that compressed sums mislead."""
     ddp, state, _ = make()
