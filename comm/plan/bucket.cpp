@@ -190,6 +190,9 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
     if (const auto wrong = input_error(segment); !wrong.empty()) {
       return "the input of parameter " + id + std::string(wrong);
     }
+    if (native_only && segment.rate != 1) {
+      return "parameter " + id + " has a rate, which only sums and averages of gradients take";
+    }
     const auto known = native_only ? parameters.end() : parameters.find(segment.id);
     if (known != parameters.end() && known->second.count != segment.elements.size()) {
       return "parameter " + id + " had " + std::to_string(known->second.count) +

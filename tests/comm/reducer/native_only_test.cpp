@@ -360,6 +360,20 @@ TEST(NativeOnly, TypesAndOperationsThatDifferAreAnErrorOnEveryRank) {
   }
 }
 
+TEST(NativeOnly, TakesNoRate) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
+      AllReducer reducer(transport, {.links = kGivenLinks});
+      std::vector<float> floats(10, 1.0F);
+      const Segment segment{
+          .elements = floats, .id = 1, .rate = transport->rank() == 0 ? 0.5F : 1.0F};
+      const auto text = usage_error([&] { reducer.all_reduce({&segment, 1}, ReduceOp::maximum); });
+      EXPECT_NE(text.find("parameter 1 has a rate"), std::string::npos) << text;
+      EXPECT_EQ(floats[0], 1.0F);
+    });
+  }
+}
+
 TEST(NativeOnly, ABucketOfSeveralTypesIsRefused) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
