@@ -191,7 +191,7 @@ TEST(Preset, SparseLoCoSelectsInBlocks) {
       EXPECT_EQ(gradient[i] != 0, i % 4096 >= 4096 - 64) << i;
     }
     reducer.all_reduce(zero, 1);
-    EXPECT_EQ(reducer.residual(1)[4000], 0.95F * before[4000]);
+    EXPECT_EQ(reducer.residual(1)[100], 0.95F * before[100]);
 
     Reducer quantized(transport, preset("sparseloco"));
     gradient = before;
