@@ -31,8 +31,9 @@ Options preset(const std::string& words) {
 /// Whole numbers, large at places of this rank's own; sums of them are exact.
 std::vector<float> gradient_of(const Transport& transport, int call) {
   std::vector<float> gradient(kCount);
+  const auto rank = static_cast<std::size_t>(transport.rank());
+  const std::size_t mine = rank + 10 * static_cast<std::size_t>(call);
   for (std::size_t i = 0; i < kCount; ++i) {
-    const auto mine = static_cast<std::size_t>(transport.rank() + 10 * call);
     gradient[i] = static_cast<float>((i * 7 + mine * 1013) % 4001);
   }
   return gradient;

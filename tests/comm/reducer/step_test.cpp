@@ -77,11 +77,11 @@ TEST_P(StepOf, IsDiscardedWithoutATrace) {
           call(reducer, *transport, 1, 101);
           reducer.discard_step();
         }
-        for (const std::uint64_t id : {1, 2, 3, 4}) {
+        for (const std::uint64_t id : {1U, 2U, 3U, 4U}) {
           if (id != 2 || step >= 3) seen.push_back(call(reducer, *transport, id, step));
         }
       }
-      for (const std::uint64_t id : {1, 2, 3, 4}) seen.push_back(reducer.residual(id));
+      for (const std::uint64_t id : {1U, 2U, 3U, 4U}) seen.push_back(reducer.residual(id));
       return seen;
     };
     const auto with = run(true), without = run(false);
