@@ -29,8 +29,9 @@ Options options_of(const char* schedule, const char* compressor = "topk:0.01:war
 /// Whole numbers, so that sums are exact in any order.
 std::vector<float> gradient_of(int rank, int call) {
   std::vector<float> gradient(kCount);
+  const std::size_t begin = 131 * static_cast<std::size_t>(call) + static_cast<std::size_t>(rank);
   for (std::size_t i = 0; i < kCount; ++i) {
-    gradient[i] = static_cast<float>((i * 7919 + static_cast<std::size_t>(131 * call + rank)) % 97);
+    gradient[i] = static_cast<float>((i * 7919 + begin) % 97);
   }
   return gradient;
 }
