@@ -50,8 +50,8 @@ std::vector<winnow::Segment> bucket_of(Model<float>& model, std::span<const Tens
     bucket.push_back({.elements = model.gradients().subspan(tensor.begin, tensor.count),
                       .id = tensor.begin,
                       .dimensions = tensor.dimensions,
-                      .name = tensor.name,
-                      .rate = rate});
+                      .rate = rate,
+                      .name = tensor.name});
   }
   return bucket;
 }

@@ -31,16 +31,16 @@ struct Segment {
   Elements elements;     ///< holds the gradient, unless `input` does; receives the result
   std::uint64_t id = 0;  ///< of the parameter; stable across steps and restarts; keys the residual
   int dimensions = 0;    ///< of the tensor; 0: unknown; 1 (norms, biases): dense by default
-  std::string_view name = {};  ///< for Options::exempt
-  /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
-  /// and disjoint from everything that is written. Costs one extra copy (8 bytes moved per float32
-  /// element; no extra copy for 16-bit elements). Each rank chooses for itself.
-  ConstElements input = {};
   /// Multiplies the gradient before error feedback, after Options::precondition: with the learning
   /// rate here, what waits counts with the rate of its own step. Each rank chooses for itself; one
   /// that is not finite makes the result NaN. Only for sums and averages of gradients. Unless it is
   /// 1, or there is a precondition, costs 8 bytes an element. A CUDA graph has that of its capture.
   float rate = 1;
+  std::string_view name = {};  ///< for Options::exempt
+  /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
+  /// and disjoint from everything that is written. Costs one extra copy (8 bytes moved per float32
+  /// element; no extra copy for 16-bit elements). Each rank chooses for itself.
+  ConstElements input = {};
 };
 
 /// A call in flight, made by AllReducer::all_reduce_async. The caller keeps the bucket's elements,
