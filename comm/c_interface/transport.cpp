@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 #include <vector>
+#include <winnow/mixed.hpp>
 #include <winnow/nccl.hpp>
 
 #include "comm/c_interface/function_transport.hpp"
@@ -51,6 +52,21 @@ int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transp
     winnow::Transport& meeting = *expect_given(other, "other").transport;
     expect_given(transport, "transport") =
         new winnow_transport{winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds))};
+  });
+}
+
+int winnow_nccl_available(void) {
+  return winnow::nccl_available() ? 1 : 0;
+}
+
+int winnow_mixed_transport(winnow_transport* world, winnow_transport* node, double seconds,
+                           winnow_transport** transport) {
+  return guarded([&] {
+    winnow_transport& between = expect_given(world, "world");
+    winnow_transport& within = expect_given(node, "node");
+    expect_given(transport, "transport") =
+        new winnow_transport{winnow::mixed_transport(between.transport, within.transport,
+                                                     winnow::comm::deadline_of(seconds))};
   });
 }
 

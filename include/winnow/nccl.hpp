@@ -60,6 +60,9 @@ struct NcclMeeting {
 // before it throws its UsageError; ranks whose groups differ get a CommError. Neither harms the
 // parent. Aborting a subset leaves the parent alone, and the reverse.
 
+/// Whether Winnow was built with NCCL, and the process has a new enough one or can load it.
+bool nccl_available();
+
 /// Over the caller's communicator, which the caller must not use meanwhile. It must be connected:
 /// ncclCommGetAsyncError says ncclSuccess. Deadlines also hold while NCCL connects ranks if the
 /// communicator was made with blocking = 0 in its ncclConfig_t.

@@ -97,6 +97,15 @@ int winnow_mpi_transport(const void* communicator, double seconds, winnow_transp
 /* Over a new NCCL communicator of the ranks of `other`, which takes host memory and is used only
    in this call. Collective. For buckets in memory of the current device. */
 int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transport** transport);
+/* 1 if this Winnow was built with NCCL and the process has it or can load it, otherwise 0. */
+int winnow_nccl_available(void);
+
+/* Messages within a node go over `node`, the others over `world`: NCCL and TCP, say. `node` has the
+   ranks that share this rank's winnow_transport_node, in the order of `world`, which takes host
+   memory. The new transport keeps both, and from here on nobody else uses them. Collective over
+   `world`. */
+int winnow_mixed_transport(winnow_transport* world, winnow_transport* node, double seconds,
+                           winnow_transport** transport);
 
 /* One message of a start. */
 typedef struct winnow_message {

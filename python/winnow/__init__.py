@@ -9,8 +9,10 @@ winnow.torch attaches it to PyTorch's DistributedDataParallel.
 """
 from winnow._library import CommError, CudaError, Error, UsageError, library
 from winnow.reducer import Reducer, Segment, Work
-from winnow.transports import TcpListener, Transport, local_transports, tcp_transport
+from winnow.transports import (TcpListener, Transport, local_transports, mixed_transport,
+                               nccl_available, nccl_transport, tcp_transport)
 
 __version__ = library.winnow_version().decode()
 __all__ = ["CommError", "CudaError", "Error", "Reducer", "Segment", "TcpListener", "Transport",
-           "UsageError", "Work", "local_transports", "tcp_transport"]
+           "UsageError", "Work", "local_transports", "mixed_transport", "nccl_available",
+           "nccl_transport", "tcp_transport"]

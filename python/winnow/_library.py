@@ -55,6 +55,8 @@ class Segment(Struct):
 # enum winnow_element_type, by the names of numpy and torch.
 ELEMENT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3, "int8": 4, "uint8": 5,
                  "int32": 6, "uint32": 7, "int64": 8, "uint64": 9}
+# enum winnow_place.
+CUDA = 1
 # enum winnow_reduce_op.
 REDUCE_OPS = {None: -1, "sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
 # enum winnow_stats.
@@ -66,6 +68,7 @@ _EXCEPTIONS = {1: UsageError, 2: CommError, 3: CudaError, 4: MemoryError, 5: Err
 _FALLIBLE = {
     "winnow_local_transports": [c_int, POINTER(c_void_p)],
     "winnow_nccl_transport": [c_void_p, c_double, POINTER(c_void_p)],
+    "winnow_mixed_transport": [c_void_p, c_void_p, c_double, POINTER(c_void_p)],
     "winnow_tcp_listen": [c_char_p, POINTER(c_void_p)],
     "winnow_tcp_connect": [c_void_p, c_int, c_int, POINTER(c_char_p), c_double, POINTER(c_void_p)],
     "winnow_tcp_transport": [POINTER(TcpMeeting), c_double, POINTER(c_void_p)],
@@ -88,6 +91,7 @@ _FALLIBLE = {
 _OTHERS = {
     "winnow_last_error": ([], c_char_p),
     "winnow_version": ([], c_char_p),
+    "winnow_nccl_available": ([], c_int),
     "winnow_transport_destroy": ([c_void_p], None),
     "winnow_transport_rank": ([c_void_p], c_int),
     "winnow_transport_size": ([c_void_p], c_int),

@@ -35,11 +35,11 @@ def option_words(compressor: str, options: Dict[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in words.items())
 
 
-def native_segments(segments: Sequence[Segment]) -> "ctypes.Array":
+def native_segments(segments: Sequence[Segment], on_gpu: bool = False) -> "ctypes.Array":
     """Segments as the library takes them. The caller keeps `segments` while the call runs."""
     natives = (_library.Segment * len(segments))()
     for native, segment in zip(natives, segments):
-        elements = view(segment.array)
+        elements = view(segment.array, on_gpu)
         if not elements.writable:
             raise UsageError(f"parameter {segment.id}: an array that is read-only")
         dimensions = elements.dimensions if segment.dimensions is None else segment.dimensions
@@ -47,7 +47,7 @@ def native_segments(segments: Sequence[Segment]) -> "ctypes.Array":
                         data=elements.address, dimensions=dimensions, rate=segment.rate,
                         name=None if segment.name is None else segment.name.encode())
         if segment.input is not None:
-            gradient = view(segment.input)
+            gradient = view(segment.input, on_gpu)
             if (gradient.count, gradient.type) != (elements.count, elements.type):
                 raise UsageError(f"parameter {segment.id}: input and array differ in type or size")
             native.input = gradient.address
@@ -80,6 +80,15 @@ class Work:
                 self._keeps = None
 
 
+class GpuFloats:
+    """Floats on a GPU that a Reducer has: torch.as_tensor(these, device="cuda") and what else knows
+    __cuda_array_interface__ reads them in place."""
+
+    def __init__(self, address: int, count: int):
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4",
+                                         "data": (address, True), "version": 2}
+
+
 class Reducer:
     """Sums gradients over all ranks, sending only what matters and carrying the rest as residuals
     into the next call. All ranks hold the same bits after every call.
@@ -89,17 +98,24 @@ class Reducer:
     (WINNOW_COMPRESSOR) win. Collective: compares the options of all ranks, and raises UsageError
     on every rank if they are wrong or differ.
 
+    `stream`: a cudaStream_t as a number, not 0. Arrays are then on the GPU that is current now. A
+    call's work follows what is on the stream when the call begins, and comes before what is put
+    there once it has returned or its Work has waited. Other ranks may have theirs in host memory.
+
     All ranks make the same calls in the same order, with the same ids and counts. Raises UsageError
     for a caller's mistake, which changes nothing, and CommError when ranks cannot finish: the
     arrays then read zero and the gradients are in the residuals.
     """
 
-    def __init__(self, transport: Transport, compressor: str = "topk:0.01", **options: Any):
+    def __init__(self, transport: Transport, compressor: str = "topk:0.01", *,
+                 stream: Optional[int] = None, **options: Any):
         self.transport = transport
-        words = option_words(compressor, options).encode()
+        self._on_gpu = stream is not None
+        settings = _library.ReducerSettings(options=option_words(compressor, options).encode())
+        if self._on_gpu:
+            settings.place, settings.stream = _library.CUDA, stream
         self._handle = ctypes.c_void_p()
-        library.winnow_reducer_create(transport._handle,
-                                      ctypes.byref(_library.ReducerSettings(options=words)),
+        library.winnow_reducer_create(transport._handle, ctypes.byref(settings),
                                       ctypes.byref(self._handle))
         self._end = weakref.finalize(self, library.winnow_reducer_destroy, self._handle)
 
@@ -109,12 +125,12 @@ class Reducer:
 
     def all_reduce_bucket(self, segments: Sequence[Segment], op: Optional[str] = None) -> None:
         """Reduces several parameters in one call."""
-        natives = native_segments(segments)
+        natives = native_segments(segments, self._on_gpu)
         library.winnow_all_reduce(self._handle, natives, len(natives), native_op(op))
 
     def all_reduce_async(self, segments: Sequence[Segment], op: Optional[str] = None) -> Work:
         """Returns at once."""
-        return self.start(native_segments(segments), op, list(segments))
+        return self.start(native_segments(segments, self._on_gpu), op, list(segments))
 
     def start(self, natives: "ctypes.Array", op: Optional[str], keeps: Any) -> Work:
         """all_reduce_async of segments as the library takes them; the Work keeps `keeps`."""
@@ -127,13 +143,15 @@ class Reducer:
         """Returns when all calls are done; raises CommError if one has failed."""
         library.winnow_reducer_synchronize(self._handle)
 
-    def residual(self, id: int) -> Optional[memoryview]:
-        """A copy of what this rank has not sent of a parameter, as float32; None if there is none.
-        Not while calls are in flight."""
+    def residual(self, id: int) -> "memoryview | GpuFloats | None":
+        """What this rank has not sent of a parameter, as float32; None if there is none. A copy; on a
+        GPU where it lies, valid until the next call. Not while calls are in flight."""
         where, count = ctypes.c_void_p(), ctypes.c_uint64()
         library.winnow_reducer_residual(self._handle, id, ctypes.byref(where), ctypes.byref(count))
         if count.value == 0:
             return None
+        if self._on_gpu:
+            return GpuFloats(where.value, count.value)
         return memoryview(bytearray(ctypes.string_at(where.value, 4 * count.value))).cast("f")
 
     def begin_step(self) -> None:
@@ -157,7 +175,7 @@ class Reducer:
         takes its gradient, so that what it has not sent counts already. The sums are then applied
         to `weights`. Both are float32 arrays of the parameter's count of elements, apart or the
         same. Local. Not while calls are in flight."""
-        source, result = view(weights), view(ahead)
+        source, result = view(weights, self._on_gpu), view(ahead, self._on_gpu)
         float32 = _library.ELEMENT_TYPES["float32"]
         if (source.type, result.type) != (float32, float32) or source.count != result.count:
             raise UsageError("look_ahead takes two float32 arrays of one size")

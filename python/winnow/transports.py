@@ -43,6 +43,30 @@ def local_transports(size: int) -> List[Transport]:
     return [Transport(ctypes.c_void_p(handle)) for handle in handles]
 
 
+def nccl_available() -> bool:
+    """Whether this Winnow was built with NCCL, and the process has it or can load it."""
+    return library.winnow_nccl_available() == 1
+
+
+def nccl_transport(other: Transport, timeout: float = 300) -> Transport:
+    """Over a new NCCL communicator of the ranks of `other`, which serves this call alone. Each rank
+    has the GPU that is current. For Reducers with a stream. Collective. Raises UsageError where
+    there is no NCCL, CommError if the ranks have not met after `timeout` seconds."""
+    handle = ctypes.c_void_p()
+    library.winnow_nccl_transport(other._handle, timeout, ctypes.byref(handle))
+    return Transport(handle)
+
+
+def mixed_transport(world: Transport, node: Transport, timeout: float = 300) -> Transport:
+    """Messages within a node go over `node`, the others over `world`: NCCL and TCP, say. `node` has
+    the ranks whose Transport.node is this rank's, in the order of `world`, which takes host memory.
+    The new transport keeps both; use neither from here on. Collective over `world`. Raises
+    UsageError on every rank if some rank's `node` has others."""
+    handle = ctypes.c_void_p()
+    library.winnow_mixed_transport(world._handle, node._handle, timeout, ctypes.byref(handle))
+    return Transport(handle)
+
+
 class TcpListener:
     """Where one rank of a new TCP world can be reached. Make one on each rank, pass its address to
     all ranks by any store, and connect:

@@ -43,16 +43,6 @@ void expect_device() {
                   static_cast<int>(status));
 }
 
-/// The NCCL that runs may be older than the one that Winnow was built with.
-void expect_library() {
-  constexpr int kOldest = NCCL_VERSION(2, 18, 0);
-  int version = 0;
-  const ncclResult_t result = ncclGetVersion(&version);
-  if (result != ncclSuccess) fail(result, "ncclGetVersion", nullptr);
-  WINNOW_EXPECTS(version >= kOldest, "this NCCL has version code " + std::to_string(version) +
-                                         "; must be at least " + std::to_string(kOldest));
-}
-
 /// Checked before ranks wait for each other.
 void expect_nccl() {
   expect_device();
@@ -143,6 +133,15 @@ class Endings {
 };
 
 }  // namespace
+
+void expect_library() {
+  constexpr int kOldest = NCCL_VERSION(2, 18, 0);
+  int version = 0;
+  const ncclResult_t result = ncclGetVersion(&version);
+  if (result != ncclSuccess) fail(result, "ncclGetVersion", nullptr);
+  WINNOW_EXPECTS(version >= kOldest, "this NCCL has version code " + std::to_string(version) +
+                                         "; must be at least " + std::to_string(kOldest));
+}
 
 NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned_(false) {
   WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");

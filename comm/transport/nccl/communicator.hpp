@@ -17,6 +17,10 @@
 
 namespace winnow::comm {
 
+/// The NCCL that runs may be older than the one that Winnow was built with (UsageError), or there is
+/// none.
+void expect_library();
+
 /// An NCCL communicator; its errors become CommErrors with NCCL's text. If it is nonblocking, a
 /// call may return before its work is done: no other call may follow until idle(). Any thread may
 /// abort it, whatever another thread does with it.

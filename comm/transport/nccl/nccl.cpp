@@ -310,6 +310,15 @@ void NcclTransport::all_gather(const Exec& exec, std::span<const std::byte> mine
 
 }  // namespace
 
+bool nccl_available() {
+  try {
+    comm::expect_library();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node) {
   return std::make_unique<NcclTransport>(std::make_unique<NcclCommunicator>(communicator), node);
 }

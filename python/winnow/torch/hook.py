@@ -12,7 +12,7 @@ import torch.distributed as dist
 from winnow import _library
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
-from winnow.torch.meeting import meet
+from winnow.torch.place import Host, place_of
 
 
 def id_of(name: str) -> int:
@@ -36,6 +36,7 @@ class State:
 
     def _forget(self) -> None:
         self._reducer: Optional[Reducer] = None
+        self._place: Optional[Host] = None  # that of the parameters that came first
         self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
         self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
@@ -56,13 +57,39 @@ class State:
         are numbered as they come, and no option sees names."""
         for name, parameter in named:
             self._names[id(parameter)] = (id_of(name), name)
+            self.place_at(parameter.device)
+
+    def place_at(self, device: torch.device) -> Host:
+        """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
+        if self._place is None:
+            self._place = place_of(device)
+        if self._place.device != device:
+            raise UsageError(f"gradients on {self._place.device} and on {device}: one State reduces "
+                             "gradients in one place")
+        return self._place
 
     @property
     def reducer(self) -> Reducer:
         """The reducer behind the hook. The first use is collective: ranks meet."""
         if self._reducer is None:
-            self._reducer = Reducer(meet(self.group, self.timeout), self.compressor, **self.options)
+            if self._place is None:
+                self.place_at(torch.device("cpu"))
+            self._reducer = self._place.make_reducer(self.group, self.timeout, self.compressor,
+                                                     self.options)
         return self._reducer
+
+    def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
+        """A copy of what this rank has not sent of a parameter: float32 on its device, in one
+        dimension, in the order of the parameter's memory; None if there is nothing. Between a
+        backward pass and the next."""
+        reducer = self.reducer
+        with self._place.in_turn():
+            held = reducer.residual(self.parameter_id(parameter))
+        if held is None:
+            return None
+        if isinstance(held, memoryview):
+            return torch.frombuffer(held, dtype=torch.float32)
+        return torch.as_tensor(held, device=self._place.device).clone()
 
     def names_any(self, parameters: Set[int]) -> bool:
         """Whether one of these, given by id(), belongs to the model."""
@@ -124,9 +151,6 @@ class State:
 
     def _layout(self, bucket: dist.GradBucket) -> Tuple[Any, List[int]]:
         buffer, parameters = bucket.buffer(), bucket.parameters()
-        if buffer.device.type != "cpu":
-            raise UsageError(f"a bucket on {buffer.device}: winnow.torch takes gradients in host "
-                             "memory only")
         kind = str(buffer.dtype).removeprefix("torch.")
         if kind not in ELEMENT_TYPES:
             raise UsageError(f"a bucket of {kind}: must be one of {', '.join(ELEMENT_TYPES)}")
@@ -140,10 +164,13 @@ class State:
         return natives, offsets
 
     def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        self._prepare(bucket)
         buffer = bucket.buffer()
-        work = self.reducer.start(self._segments(bucket), None, buffer)
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        place = self.place_at(buffer.device)
+        self._prepare(bucket)
+        reducer, segments = self.reducer, self._segments(bucket)
+        place.follow(buffer)
+        work = reducer.start(segments, None, buffer)
+        future = place.future()
         if self._thread is None:
             self._thread = threading.Thread(target=self._complete, daemon=True, name="winnow")
             self._thread.start()
@@ -156,7 +183,7 @@ class State:
             work, future, buffer = call
             try:
                 work.wait()
-                future.set_result(buffer)
+                self._place.complete(future, buffer)
             except Exception as error:  # pylint: disable=broad-except
                 future.set_exception(error)
 
@@ -178,8 +205,8 @@ class State:
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The hook that register_comm_hook takes: averages a bucket over the ranks (unless the option
-    `op` says otherwise) while the backward pass goes on. For gradients in host memory. Errors are
-    raised by the backward pass."""
+    `op` says otherwise) while the backward pass goes on. For gradients in host memory, or all on one
+    GPU. Errors are raised by the backward pass."""
     future = state._start(bucket)
     state._raise_at_the_end(future)
     return future

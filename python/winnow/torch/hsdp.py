@@ -55,9 +55,9 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
         winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.01")
 
     `mesh`: one dimension, of the ranks that hold the same shards. `compressor` and the keywords are
-    the options of winnow.Reducer. Every rank makes the same calls in the same order. For gradients
-    in host memory. Residuals are sharded as the parameters are: each rank saves the state_dict of
-    the State that this returns. Errors are raised by the backward pass.
+    the options of winnow.Reducer. Every rank makes the same calls in the same order. Residuals are
+    sharded as the parameters are: each rank saves the state_dict of the State that this returns.
+    Errors are raised by the backward pass.
 
     Raises UsageError for a model that is not sharded, or a mesh of several dimensions.
     """
@@ -69,7 +69,10 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     state = ShardedState(compressor, group=mesh.get_group(), **options)
 
     def reduce(prefix: str, module: FSDPModule, output: torch.Tensor) -> None:
-        state.reducer.all_reduce_bucket(_segments(prefix, module, output))
+        place, segments = state.place_at(output.device), _segments(prefix, module, output)
+        reducer = state.reducer
+        with place.in_turn():
+            reducer.all_reduce_bucket(segments)
 
     for name, module in model.named_modules():
         if isinstance(module, FSDPModule):

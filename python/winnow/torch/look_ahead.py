@@ -41,8 +41,10 @@ def _look(state: State, parameter: torch.Tensor, weights: torch.Tensor, share: f
     source = weights.float()
     in_place = parameter.dtype == torch.float32 and parameter.stride() == source.stride()
     ahead = parameter if in_place else torch.empty_like(source)
-    library.winnow_reducer_look_ahead(state.reducer._handle, state.parameter_id(parameter),
-                                      source.data_ptr(), ahead.data_ptr(), source.numel(), share)
+    reducer = state.reducer
+    with state.place_at(parameter.device).in_turn():
+        library.winnow_reducer_look_ahead(reducer._handle, state.parameter_id(parameter),
+                                          source.data_ptr(), ahead.data_ptr(), source.numel(), share)
     if not in_place:
         parameter.copy_(ahead)
 

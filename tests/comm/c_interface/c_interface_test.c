@@ -1,6 +1,6 @@
 /* Copyright The Winnow Authors
    SPDX-License-Identifier: Apache-2.0 */
-/* Calls every function of winnow.h but those over MPI and NCCL from C99. Ranks are threads. Each
+/* Calls every function of winnow.h but those that make transports over MPI and NCCL from C99. Ranks are threads. Each
    printed line is a failure; the last line counts checks. */
 #define _POSIX_C_SOURCE 200809L
 #include <arpa/inet.h>
@@ -309,6 +309,20 @@ static void* meet_rank(void* number) {
   return NULL;
 }
 
+/* Between nodes by TCP, within them by threads: all ranks are on one. */
+static winnow_transport* of_node[kRanks];
+
+static void* mix_rank(void* number) {
+  const int rank = *(const int*)number;
+  winnow_transport *world = NULL, *mixed = NULL;
+  OK(winnow_tcp_transport(&meetings[rank], 60, &world));
+  OK(winnow_mixed_transport(world, of_node[rank], 60, &mixed));
+  winnow_transport_destroy(world);
+  winnow_transport_destroy(of_node[rank]);
+  if (mixed != NULL) reduce(mixed);
+  return NULL;
+}
+
 static void run_over_tcp(void* (*start_rank)(void*)) {
   pthread_t threads[kRanks];
   int ranks[kRanks];
@@ -349,6 +363,8 @@ static void run_tcp(void) {
     meetings[r].host = "127.0.0.1";
   }
   run_over_tcp(meet_rank);
+  OK(winnow_local_transports(kRanks, of_node));
+  run_over_tcp(mix_rank);
 }
 
 static void reject(void) {
@@ -370,6 +386,9 @@ static void reject(void) {
   CHECK(winnow_transport_from_functions(&functions, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_transport_from_functions(NULL, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_local_transports(0, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_mixed_transport(NULL, NULL, 1, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_nccl_transport(NULL, 1, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_nccl_available() == 0 || winnow_nccl_available() == 1);
   CHECK(transport == NULL);
 
   /* A structure of a later version: what it adds may be there as long as it is not used. */

@@ -1,0 +1,81 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a model's gradients lie, and how Winnow's work follows what PyTorch does there."""
+import contextlib
+from typing import Any, Dict, Iterator, Optional
+
+import torch
+import torch.distributed as dist
+
+from winnow._library import UsageError
+from winnow.reducer import Reducer
+from winnow.torch.meeting import meet, meet_on_gpus
+
+
+class Host:
+    """Host memory, where everything is done once it has returned."""
+
+    device = torch.device("cpu")
+
+    def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
+                     options: Dict[str, Any]) -> Reducer:
+        """Collective: the ranks of `group` meet."""
+        return Reducer(meet(group, timeout), compressor, **options)
+
+    def follow(self, buffer: torch.Tensor) -> None:
+        """What Winnow does from here on sees what was written to `buffer`."""
+
+    @contextlib.contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Winnow's work inside runs between what the caller has done and what it does next."""
+        yield
+
+    def future(self) -> "torch.futures.Future[torch.Tensor]":
+        return torch.futures.Future()
+
+    def complete(self, future: "torch.futures.Future[torch.Tensor]", buffer: torch.Tensor) -> None:
+        """When Winnow's work on `buffer` is done, by any thread."""
+        future.set_result(buffer)
+
+
+class Gpu(Host):
+    """Memory of a GPU. Winnow works on a stream of its own there, beside the backward pass."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self._stream = torch.cuda.Stream(device)  # of torch's pool, which outlives the reducer
+
+    def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
+                     options: Dict[str, Any]) -> Reducer:
+        with torch.cuda.device(self.device):
+            transport = meet_on_gpus(group, timeout, self.device)
+            return Reducer(transport, compressor, stream=self._stream.cuda_stream, **options)
+
+    def follow(self, buffer: torch.Tensor) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        buffer.record_stream(self._stream)
+
+    @contextlib.contextmanager
+    def in_turn(self) -> Iterator[None]:
+        current = torch.cuda.current_stream(self.device)
+        self._stream.wait_stream(current)
+        try:
+            yield
+        finally:
+            current.wait_stream(self._stream)
+
+    def future(self) -> "torch.futures.Future[torch.Tensor]":
+        return torch.futures.Future(devices=[self.device])
+
+    def complete(self, future: "torch.futures.Future[torch.Tensor]", buffer: torch.Tensor) -> None:
+        with torch.cuda.stream(self._stream):  # whose work the stream that waits will follow
+            future.set_result(buffer)
+
+
+def place_of(device: torch.device) -> Host:
+    """UsageError for devices that Winnow does not know."""
+    if device.type == "cpu":
+        return Host()
+    if device.type != "cuda":
+        raise UsageError(f"gradients on {device}: winnow.torch takes them in host memory and on GPUs")
+    return Gpu(torch.device("cuda", torch.cuda.current_device()) if device.index is None else device)

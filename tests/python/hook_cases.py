@@ -1,0 +1,230 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The hook in DistributedDataParallel: sums and residuals against a plain reference, bit for bit."""
+import math
+import pickle
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+from torch_harness import (DEVICE, FIXED, SIZE, batch, expect, expect_equal_replicas,
+                           expect_refused, gather, make, network, step)
+
+
+class Reference:
+    """What `topk:0.01` over `gather` does: exact top-k of each parameter with error feedback, sums
+    in rank order, one multiplication after the sum."""
+
+    def __init__(self, model):
+        self.local = {}  # this rank's gradients, by parameter
+        self.residuals = {name: [torch.zeros(p.numel()) for _ in range(dist.get_world_size())]
+                          for name, p in model.named_parameters()}
+
+    def sum(self, name, parameter):
+        ranks = dist.get_world_size()
+        mine = self.local[name].flatten()
+        everyone = [torch.empty_like(mine) for _ in range(ranks)]
+        dist.all_gather(everyone, mine)
+        if parameter.dim() == 1:
+            return None  # travels dense, in the order of the ring
+        out = torch.zeros_like(mine)
+        k = max(1, math.ceil(0.01 * mine.numel()))
+        for rank, gradient in enumerate(everyone):
+            acc = gradient + self.residuals[name][rank]
+            chosen = acc.abs().argsort(descending=True, stable=True)[:k]
+            out[chosen] += acc[chosen]
+            acc[chosen] = 0
+            self.residuals[name][rank] = acc
+        return out * (1 / ranks)
+
+
+def case_reference():
+    """Several small buckets, rebuilt after the first step."""
+    model = network()
+    reference = Reference(model)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=0.3)
+    state = winnow.torch.State("topk:0.01", min_bytes=0, **FIXED)
+    state.name_parameters(model.named_parameters())
+    names = {id(p): name for name, p in model.named_parameters()}
+
+    def recording(state, bucket):
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            reference.local[names[id(parameter)]] = gradient.cpu().clone()
+        return winnow.torch.hook(state, bucket)
+
+    ddp.register_comm_hook(state, recording)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for number in range(5):
+        optimizer.zero_grad()
+        ddp(batch(number)).square().mean().backward()
+        for name, parameter in model.named_parameters():
+            total = reference.sum(name, parameter)
+            if total is None:
+                continue
+            expect(torch.equal(total, parameter.grad.cpu().flatten()),
+                   f"step {number}: sums of {name}")
+            expect(torch.equal(state.residual(parameter).cpu(), reference.residuals[name][dist.get_rank()]),
+                   f"step {number}: the residual of {name}")
+        optimizer.step()
+    expect_equal_replicas(model)
+    state.close()
+
+
+def case_dense_limit():
+    """Density 1 equals DistributedDataParallel alone, to rounding."""
+    plain = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.05)
+    ddp, state, ours = make(compressor="topk:1")
+    for number in range(4):
+        step(plain, optimizer, number)
+        step(ddp, ours, number)
+    for ours_now, plain_now in zip(ddp.parameters(), plain.parameters()):
+        expect(torch.allclose(ours_now, plain_now, rtol=1e-5, atol=1e-6), "equal to rounding")
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_settings():
+    """What DistributedDataParallel can be told."""
+    for keywords in ({"static_graph": True}, {"gradient_as_bucket_view": True},
+                     {"find_unused_parameters": True}):
+        ddp, state, optimizer = make(**keywords)
+        for number in range(4):
+            step(ddp, optimizer, number)
+        expect_equal_replicas(ddp)
+        expect(state.reducer.totals()["wire_bytes"] * 8 < state.reducer.totals()["dense_wire_bytes"],
+               f"{keywords}: fewer bytes")
+        state.close()
+
+
+def case_compressors():
+    for compressor, schedule in (("topk:0.01,int8", "balanced"), ("topk:0.03,int4", "balanced"),
+                                 ("sign", "gather"), ("none", "auto"), ("topk:0.01", "auto")):
+        ddp, state, optimizer = make(compressor=compressor, options={"schedule": schedule})
+        for number in range(4):
+            step(ddp, optimizer, number)
+        expect_equal_replicas(ddp)
+        state.close()
+
+
+def case_bf16():
+    ddp, state, optimizer = make(network().bfloat16(), gradient_as_bucket_view=True)
+    for number in range(4):
+        step(ddp, optimizer, number, torch.bfloat16)
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_no_sync():
+    ddp, state, optimizer = make()
+    for number in range(3):
+        optimizer.zero_grad()
+        with ddp.no_sync():
+            ddp(batch(10 + number)).square().mean().backward()
+        ddp(batch(number)).square().mean().backward()
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_join():
+    """Ranks with different numbers of batches."""
+    ddp, state, optimizer = make()
+    with ddp.join():
+        for number in range(2 + dist.get_rank()):
+            step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_clipping():
+    ddp, state, optimizer = make()
+    for number in range(3):
+        optimizer.zero_grad()
+        ddp(batch(number)).square().mean().backward()
+        norm = nn.utils.clip_grad_norm_(ddp.parameters(), 0.1)
+        expect(len(set(gather(norm.item()))) == 1, "one norm on all ranks")
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_groups():
+    """Two models at once, one of them on half of the ranks."""
+    half = dist.new_group(list(range((dist.get_world_size() + 1) // 2)))
+    ddp, state, optimizer = make()
+    for number in range(2):
+        step(ddp, optimizer, number)
+    if dist.get_rank() < (dist.get_world_size() + 1) // 2:
+        other, others_state, others_optimizer = make(process_group=half)
+        for number in range(2):
+            step(other, others_optimizer, number)
+        others_state.close()
+    for number in range(2, 4):
+        step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_lazily():
+    """A state that is made before anything else, and pickled, as frameworks do."""
+    state = pickle.loads(pickle.dumps(winnow.torch.State("topk:0.01", **FIXED)))
+    ddp = DistributedDataParallel(network())
+    ddp.register_comm_hook(state, winnow.torch.hook)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for number in range(3):
+        step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    expect("gather" in winnow.torch.report(state), "a report")
+    state.close()
+
+
+def case_mistakes():
+    ddp, state, _ = make()
+    expect_refused(lambda: winnow.torch.attach(ddp), lambda: winnow.torch.attach(network()),
+                   lambda: winnow.torch.report(DistributedDataParallel(network())))
+    state.close()
+    ddp, state, optimizer = make(compressor="tokp:0.01")
+    try:
+        step(ddp, optimizer, 0)
+        expect(False, "an error")
+    except winnow.UsageError as error:
+        expect("did you mean 'topk'" in str(error), "the library's own error")
+    state.close()
+
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return torch.full((SIZE,), index / 64)  # no work on a device in a fork
+
+
+def case_data_workers():
+    """Forked workers of a DataLoader, while connections and threads exist."""
+    ddp, state, optimizer = make()
+    step(ddp, optimizer, 0)
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=16, num_workers=2)
+    for _ in range(2):
+        for inputs in loader:
+            optimizer.zero_grad()
+            ddp(inputs.to(DEVICE)).square().mean().backward()
+            optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_enable():
+    """Last: all later models are attached."""
+    winnow.torch.enable("topk:0.01", **FIXED)
+    ddp = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    for number in range(3):
+        step(ddp, optimizer, number)
+    expect_equal_replicas(ddp)
+    expect("gather" in winnow.torch.report(ddp), "a report")

@@ -1,0 +1,225 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers behind compressed sums, look-ahead, and scaled losses."""
+import math
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+from torch_harness import (DEVICE, SIZE, batch, expect, expect_equal_replicas, expect_refused, make,
+                           network, step)
+
+
+def case_loss_scaler():
+    """A step that is not finite on one rank is skipped on all, and leaves no trace in residuals; what
+    waits changes its scale with the loss. Other buckets are finite where the first weight's is not."""
+    ddp, state, _ = make(compressor="topk:0.01", options={"exempt_1d": False, "min_bytes": 0},
+                         bucket_cap_mb=0.05)
+    optimizer = winnow.torch.SGD(ddp.parameters(), lr=0.05, momentum=0.5, model=ddp)
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0, growth_interval=3)
+    winnow.torch.attach_scaler(ddp, scaler)
+    expect_refused(lambda: winnow.torch.attach_scaler(ddp, scaler))
+
+    overflows = False  # in the first weight on the last rank
+    ddp.module[0].weight.register_hook(lambda g: g * math.inf if overflows else g)
+
+    def residuals():
+        held = [state.residual(p) for p in ddp.parameters()]
+        return [one for one in held if one is not None]
+
+    for number, scale in enumerate((1024, 1024, 512, 512, 512, 1024)):
+        optimizer.zero_grad()
+        overflows = number == 2 and dist.get_rank() == dist.get_world_size() - 1
+        weights, waited = [p.detach().clone() for p in ddp.parameters()], residuals()
+        with winnow.torch.look_ahead(ddp, optimizer):
+            moved = [(a - b).abs().max().item() for a, b in zip(ddp.parameters(), weights)]
+            expect(max(moved) < 1, "a look-ahead without the scale of the loss")
+            scaler.scale(ddp(batch(number)).square().mean()).backward()
+        finite = [bool(p.grad.isfinite().all()) for p in ddp.parameters()]
+        expect(all(finite) if number != 2 else any(finite) and not all(finite), "some of them finite")
+        scaler.step(optimizer)
+        before = residuals()
+        scaler.update()
+        skipped = all(map(torch.equal, weights, ddp.parameters()))
+        expect(skipped == (number == 2), f"step {number}: skipped or not")
+        expect(scaler.get_scale() == scale, f"step {number}: a scale of {scaler.get_scale()}")
+        factor = {2: 0.5, 5: 2}.get(number, 1)
+        expected = [factor * one for one in (waited if skipped else before)]
+        expect(len(expected) == 6 and all(map(torch.equal, residuals(), expected)),
+               f"step {number}: what waits")
+    expect_equal_replicas(ddp)
+    state.close()
+
+
+def case_sgd():
+    """Without loss it is torch's SGD; with all elements sent and a constant rate too, to rounding;
+    with a rate that changes, what waits counts with the rate of its own step."""
+    settings = {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}
+    plain = DistributedDataParallel(network())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, **settings)
+    for number in range(5):
+        step(plain, theirs, number)
+    for compressor in ("none", "topk:1", "topk:0.999999"):
+        ddp, state, _ = make(compressor=compressor, options={"min_bytes": 0})
+        ours = winnow.torch.SGD(ddp.parameters(), lr=0.05, model=ddp, **settings)
+        for number in range(5):
+            step(ddp, ours, number)
+        for now, then in zip(ddp.parameters(), plain.parameters()):
+            expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
+        state.close()
+
+    ddp, state, _ = make(nn.Linear(SIZE, 40, bias=False).to(DEVICE), options={"min_bytes": 0})
+    ours = winnow.torch.SGD(ddp.parameters(), lr=1.0, model=ddp)
+    weight = next(ddp.parameters())
+    before = weight.detach().clone()
+    gradients = torch.zeros_like(weight)
+    for number, rate in enumerate((1.0, 0.5, 0.25)):
+        ours.param_groups[0]["lr"] = rate
+        local = weight.detach().clone().requires_grad_()
+        nn.functional.linear(batch(number), local).square().mean().backward()
+        gradients += rate * local.grad
+        step(ddp, ours, number)
+    gradients -= state.residual(weight).view_as(gradients)
+    dist.all_reduce(gradients)
+    expect(torch.allclose(before - gradients / dist.get_world_size(), weight, rtol=1e-4, atol=1e-6),
+           "what was sent and what waits have the rates of their steps")
+    expect_equal_replicas(ddp)
+    expect_refused(lambda: winnow.torch.SGD(ddp.parameters(), lr=1, model=ddp, maximize=True),
+                   lambda: winnow.torch.SGD(ddp.parameters(), lr=1, model=plain))
+    state.close()
+
+
+def case_look_ahead():
+    """Gradients at the weights minus what waits; the weights are back afterwards. Parameters in
+    another order of dimensions, of 16 bits, and some that another optimizer group moves."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Unflatten(1, (4, 10, 10)), nn.Conv2d(4, 20, 3), nn.Flatten(),
+                          nn.Linear(20 * 64, 30), nn.Linear(30, 40)).to(
+                              DEVICE, memory_format=torch.channels_last)
+    ddp, state, _ = make(model, options={"min_bytes": 0})
+    convolution, middle, last = (model[i].weight for i in (1, 3, 4))
+    expect(not convolution.is_contiguous(), "a parameter in another order")
+    optimizer = torch.optim.SGD([{"params": [convolution, middle], "momentum": 0.5},
+                                 {"params": [last], "lr": 0.5}], lr=0.25, momentum=0)
+    ranks = dist.get_world_size()
+    for number in range(4):
+        before = [p.detach().clone() for p in ddp.parameters()]
+        optimizer.zero_grad()
+        with winnow.torch.look_ahead(ddp, optimizer):
+            for parameter, share in ((convolution, 0.5), (middle, 0.5), (last, 0.5)):
+                held = state.residual(parameter)
+                waiting = torch.zeros_like(parameter)
+                if held is not None:
+                    waiting = torch.as_strided(held, parameter.shape, parameter.stride())
+                expect((held is None) == (number == 0), "a residual from the second step on")
+                at = dict(zip(map(id, ddp.parameters()), before))[id(parameter)]
+                expect(torch.allclose(parameter, at - share / ranks * waiting, rtol=1e-6,
+                                      atol=1e-7), f"step {number}: ahead")
+                expect(number == 0 or not torch.equal(parameter, at), "ahead is elsewhere")
+            ddp(batch(number)).square().mean().backward()
+        expect(all(map(torch.equal, before, ddp.parameters())), "the weights are back")
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    state.close()
+
+    ddp, state, optimizer = make(network().bfloat16(), options={"min_bytes": 0})
+    for number in range(3):
+        optimizer.zero_grad()
+        with winnow.torch.look_ahead(state, optimizer):
+            ddp(batch(number, torch.bfloat16)).square().mean().backward()
+        optimizer.step()
+    expect_equal_replicas(ddp)
+    before = [p.detach().clone() for p in ddp.parameters()]
+    for wrong in (torch.optim.Adam(ddp.parameters()),
+                  torch.optim.SGD(ddp.parameters(), lr=1, maximize=True)):
+        expect_refused(winnow.torch.look_ahead(state, wrong).__enter__)
+    expect(all(map(torch.equal, before, ddp.parameters())), "the weights stay")
+    state.close()
+
+
+def adamw_reference(model, steps, rate, decay, betas, eps):
+    """winnow.torch.AdamW, written down again: second moments of each rank's own gradients, sums of
+    what these divide, first moments of the sums."""
+    own = [[torch.zeros_like(p), torch.zeros_like(p)] for p in model.parameters()]
+    for number in range(steps):
+        model.zero_grad()
+        model(batch(number)).square().mean().backward()
+        for parameter, (first, second) in zip(model.parameters(), own):
+            gradient = parameter.grad
+            second.copy_(betas[1] * second + (1 - betas[1]) * gradient * gradient)
+            divided = gradient / ((second / (1 - betas[1] ** (number + 1))).sqrt() + eps)
+            dist.all_reduce(divided)
+            first.copy_(betas[0] * first + (1 - betas[0]) * divided / dist.get_world_size())
+            with torch.no_grad():
+                parameter.copy_(parameter * (1 - rate * decay)
+                                - rate * first / (1 - betas[0] ** (number + 1)))
+
+
+def case_adamw():
+    """Without loss it is torch's AdamW, with all elements sent the reference, both to rounding;
+    replicas are equal with compression."""
+    settings = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}
+    reference = network()
+    adamw_reference(reference, 5, 0.01, 0.1, (0.8, 0.95), 1e-6)
+    plain = DistributedDataParallel(network())
+    theirs = torch.optim.AdamW(plain.parameters(), **settings)
+    for compressor, expected in (("topk:1", plain), ("none", plain), ("topk:0.999999", reference)):
+        ddp, state, _ = make(compressor=compressor, options={"min_bytes": 0})
+        ours = winnow.torch.AdamW(ddp.parameters(), model=ddp, **settings)
+        for number in range(5):
+            if compressor == "topk:1":
+                step(plain, theirs, number)
+            step(ddp, ours, number)
+        for now, then in zip(ddp.parameters(), expected.parameters()):
+            expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
+        expect(state.lossless == (compressor != "topk:0.999999"), "what loses nothing")
+        state.close()
+
+    ddp, state, _ = make(compressor="topk:0.03,int4", options={"schedule": "balanced"})
+    ours = winnow.torch.AdamW(ddp.parameters(), model=state, lr=0.01)
+    for number in range(5):
+        ours.zero_grad()
+        inputs = batch(number)
+        if number == 2 and dist.get_rank() == dist.get_world_size() - 1:
+            inputs[0, 0] = math.inf
+        before = [p.detach().clone() for p in ddp.parameters()]
+        with winnow.torch.look_ahead(ddp, ours):
+            expect((number > 0) != all(map(torch.equal, before, ddp.parameters())), "looks ahead")
+            ddp(inputs).square().mean().backward()
+        gradients = [p.grad for p in ddp.parameters()]
+        finite = all(gradient.isfinite().all() for gradient in gradients)
+        expect(finite == (number != 2), "what is not finite goes on")
+        if finite:
+            ours.step()
+        expect(all(moment.isfinite().all() for own in ours.state.values() for moment in own.values()),
+               "good moments")
+    expect_equal_replicas(ddp)
+
+    scaler = torch.amp.GradScaler(DEVICE.type)
+    expect_refused(lambda: winnow.torch.AdamW(ddp.parameters(), model=ddp, amsgrad=True),
+                   lambda: winnow.torch.AdamW(ddp.parameters(), model=plain),
+                   lambda: (scaler.scale(ddp(batch(0)).square().mean()).backward(),
+                            scaler.step(ours)))
+    state.close()
+
+
+def case_adaptive_optimizers():
+    """A warning, once, of an optimizer that compressed sums mislead."""
+    ddp, state, _ = make()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for optimizer in (winnow.torch.AdamW(ddp.parameters(), model=ddp),
+                          torch.optim.SGD(ddp.parameters(), lr=0.01)):
+            step(ddp, optimizer, 0)
+        told = [str(w.message) for w in caught if "second moments" in str(w.message)]
+        expect(not told, "no warning of others")
+        for optimizer in (torch.optim.Adam(ddp.parameters()), torch.optim.RMSprop(ddp.parameters())):
+            step(ddp, optimizer, 0)
+        told = [str(w.message) for w in caught if "second moments" in str(w.message)]
+        expect(len(told) == 1 and told[0].startswith("Adam makes"), f"one warning: {told}")
+    state.close()

@@ -1,0 +1,78 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the cases of winnow.torch share. They run on every process of a group."""
+import hashlib
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import winnow
+import winnow.torch
+
+FIXED = {"schedule": "gather", "deadline": 30}
+SIZE = 400
+# Where models are: CASES_ON, cpu or cuda, whose GPUs the ranks of a node share.
+DEVICE = torch.device(os.environ.get("CASES_ON", "cpu"))
+if DEVICE.type == "cuda":
+    DEVICE = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(DEVICE)
+
+
+def say(*words):
+    if dist.get_rank() == 0:
+        print(*words, flush=True)
+
+
+def gather(mine):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
+def expect(holds, what):
+    """On all ranks, or none: a rank that fails alone would leave the others waiting."""
+    failed = [rank for rank, good in enumerate(gather(bool(holds))) if not good]
+    if failed:
+        raise AssertionError(f"{what}: not on ranks {failed}")
+
+
+def expect_refused(*calls):
+    for number, call in enumerate(calls):
+        try:
+            call()
+        except winnow.UsageError:
+            continue
+        expect(False, f"call {number} is a UsageError")
+
+
+def expect_equal_replicas(model):
+    state = b"".join(p.detach().float().cpu().numpy().tobytes() for p in model.parameters())
+    expect(len(set(gather(hashlib.sha256(state).hexdigest()))) == 1, "replicas are equal")
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(SIZE, SIZE), nn.ReLU(), nn.LayerNorm(SIZE),
+                         nn.Linear(SIZE, 40)).to(DEVICE)
+
+
+def batch(step, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
+    return torch.randn(16, SIZE, generator=generator).to(DEVICE, dtype)
+
+
+def make(model=None, compressor="topk:0.01", options=None, **keywords):
+    ddp = DistributedDataParallel(network() if model is None else model, **keywords)
+    state = winnow.torch.attach(ddp, compressor, **{**FIXED, **(options or {})})
+    return ddp, state, torch.optim.SGD(ddp.parameters(), lr=0.05)
+
+
+def step(ddp, optimizer, number, dtype=torch.float32):
+    optimizer.zero_grad()
+    loss = ddp(batch(number, dtype)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
