@@ -10,6 +10,7 @@ compare with, `--compressor torch` PyTorch's own allreduce.
 import argparse
 import contextlib
 import hashlib
+import os
 import pathlib
 import time
 
@@ -32,14 +33,24 @@ def network(width):
 def sample(text, generator, count):
     """Windows of the text, and the byte behind each."""
     begin = torch.randint(len(text) - CONTEXT, (count,), generator=generator)
-    windows = text[begin[:, None] + torch.arange(CONTEXT + 1)]
+    windows = text[(begin[:, None] + torch.arange(CONTEXT + 1)).to(text.device)]
     return windows[:, :-1], windows[:, -1]
+
+
+def device_of(kind):
+    """The GPUs of a node go to its ranks in turn."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
     parser.add_argument("--compressor", default="topk:0.01", help="default: %(default)s")
     parser.add_argument("--schedule", default="auto", help="default: %(default)s")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=64, help="windows a rank and step")
     parser.add_argument("--width", type=int, default=512, help="hidden units")
@@ -53,11 +64,12 @@ def main():
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    ddp = DistributedDataParallel(network(arguments.width))
+    device = device_of(arguments.device)
+    ddp = DistributedDataParallel(network(arguments.width).to(device))
     if arguments.compressor != "torch":
         winnow.torch.attach(ddp, arguments.compressor, schedule=arguments.schedule)
 
-    text = torch.tensor(list(arguments.text.read_bytes()))
+    text = torch.tensor(list(arguments.text.read_bytes())).to(device)
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 + rank)  # each rank draws its own windows
     optimizer = torch.optim.SGD(ddp.parameters(), lr=arguments.rate, momentum=0.9)
@@ -74,7 +86,7 @@ def main():
     with torch.no_grad():
         inputs, targets = sample(held_out, torch.Generator().manual_seed(2), 4096)
         loss = nn.functional.cross_entropy(ddp.module(inputs), targets).item()
-    bits = b"".join(p.detach().numpy().tobytes() for p in ddp.parameters())
+    bits = b"".join(p.detach().cpu().numpy().tobytes() for p in ddp.parameters())
     replicas = [None] * ranks
     dist.all_gather_object(replicas, hashlib.sha256(bits).hexdigest())
     if rank == 0:
