@@ -1,7 +1,6 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """AdamW behind compressed sums."""
-import math
 import weakref
 from typing import Any, Callable, Optional
 
@@ -69,9 +68,11 @@ class AdamW(torch.optim.AdamW):
                 continue
             state, beta = self._moment(parameter), group["betas"][1]
             state["step"] += 1  # on all ranks
-            if not math.isfinite(gradient.sum()):
-                continue  # it goes on as it is, and makes the sums on all ranks NaN
-            second = state["exp_avg_sq"].mul_(beta).addcmul_(gradient, gradient, value=1 - beta)
+            # What is not finite leaves no trace here, and makes the sums on all ranks NaN. The host
+            # does not look: it would wait for a GPU.
+            finite, second = gradient.sum().isfinite(), state["exp_avg_sq"]
+            updated = second.mul(beta).addcmul_(gradient, gradient, value=1 - beta)
+            torch.where(finite, updated, second, out=second)
             correction = 1 - beta ** state["step"].item()
             gradient.div_((second / correction).sqrt_().add_(group["eps"])).mul_(group["lr"])
 
