@@ -5,56 +5,136 @@ import hashlib
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from torch_harness import FIXED, SIZE, expect, expect_refused, gather, network, step
+from torch_harness import (FIXED, SIZE, adamw_reference, batch, expect, expect_refused, gather,
+                           network, step)
 from winnow.torch.hook import id_of
+from winnow.torch.place import local
+
+
+def uneven():
+    """Rows that two ranks cannot share equally."""
+    return network().append(nn.Linear(40, 41))
+
+
+def meshes():
+    """Pairs of ranks, where there are pairs, and what is between them."""
+    ranks = dist.get_world_size()
+    within = 2 if ranks % 2 == 0 and ranks > 2 else 1
+    return init_device_mesh("cpu", (ranks // within, within), mesh_dim_names=("between", "within"))
+
+
+def whole(model):
+    return [p.full_tensor().detach() if hasattr(p, "full_tensor") else p.detach()
+            for p in model.parameters()]
+
+
+def sharded(mesh, compressor):
+    model = uneven()
+    for layer in model[0], model[4]:
+        fully_shard(layer, mesh=mesh["within"])
+    fully_shard(model, mesh=mesh["within"])
+    state = winnow.torch.attach_hsdp(model, mesh["between"], compressor, min_bytes=0, **FIXED)
+    return model, state, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+
+
+def expect_close(model, expected):
+    for now, then in zip(whole(model), whole(expected)):
+        expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), "equal to rounding")
+
+
+def expect_one_model(model):
+    digest = hashlib.sha256(b"".join(p.numpy().tobytes() for p in whole(model))).hexdigest()
+    expect(len(set(gather(digest))) == 1, "replicas are equal")
 
 
 def case_hsdp():
-    """Shards within pairs of ranks, where there are pairs, sums between: at density 1 it equals
-    DistributedDataParallel, below it the replicas are equal and residuals lie with the shards."""
-    ranks = dist.get_world_size()
-    within = 2 if ranks % 2 == 0 and ranks > 2 else 1
-    mesh = init_device_mesh("cpu", (ranks // within, within), mesh_dim_names=("between", "within"))
-
-    def whole(model):
-        return [p.full_tensor().detach() if hasattr(p, "full_tensor") else p.detach()
-                for p in model.parameters()]
-
-    def sharded(compressor):
-        model = network()
-        for layer in model[0], model[3]:
-            fully_shard(layer, mesh=mesh["within"])
-        fully_shard(model, mesh=mesh["within"])
-        state = winnow.torch.attach_hsdp(model, mesh["between"], compressor, min_bytes=0, **FIXED)
-        return model, state, torch.optim.SGD(model.parameters(), lr=0.05)
-
-    plain = DistributedDataParallel(network())
-    theirs = torch.optim.SGD(plain.parameters(), lr=0.05)
-    model, state, optimizer = sharded("topk:1")
+    """Shards within nodes, sums between: at density 1 it equals DistributedDataParallel, below it the
+    replicas are equal and residuals lie with the shards."""
+    mesh = meshes()
+    plain = DistributedDataParallel(uneven())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.5)
+    model, state, optimizer = sharded(mesh, "topk:1")
     for number in range(4):
         step(plain, theirs, number)
         step(model, optimizer, number)
-    for now, then in zip(whole(model), whole(plain)):
-        expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), "equal to rounding")
+    expect_close(model, plain)
     state.close()
 
-    model, state, optimizer = sharded("topk:0.01")
+    model, state, optimizer = sharded(mesh, "topk:0.01")
     for number in range(4):
         step(model, optimizer, number)
-    digest = hashlib.sha256(b"".join(p.numpy().tobytes() for p in whole(model))).hexdigest()
-    expect(len(set(gather(digest))) == 1, "replicas are equal")
+    expect_one_model(model)
     held = state.reducer.residual(id_of("0.weight"))
-    expect(len(held) == SIZE * SIZE // within, "a residual of this rank's shard")
+    expect(len(held) == SIZE * SIZE // mesh["within"].size(), "a residual of this rank's shard")
     stats = state.reducer.totals()
     expect(stats["wire_bytes"] * 8 < stats["dense_wire_bytes"], "fewer bytes")
     expect_refused(lambda: winnow.torch.attach_hsdp(network(), mesh["between"]),
-                   lambda: winnow.torch.attach_hsdp(model, mesh),
-                   lambda: winnow.torch.AdamW(model.parameters(), model=state),
-                   lambda: winnow.torch.look_ahead(state, optimizer).__enter__())
+                   lambda: winnow.torch.attach_hsdp(model, mesh))
+    state.close()
+
+
+def case_hsdp_look_ahead():
+    """Each rank looks ahead in its shards, padded or not, and has its weights back afterwards."""
+    mesh = meshes()
+    model, state, optimizer = sharded(mesh, "topk:0.01")
+    share = 0.05 / (1 - 0.5) / mesh["between"].size()
+    for number in range(4):
+        before = [local(p).clone() for p in model.parameters()]
+        optimizer.zero_grad()
+        with winnow.torch.look_ahead(model, optimizer):
+            for parameter, weights in zip(model.parameters(), before):
+                held = state.residual(parameter)
+                waiting = torch.zeros_like(weights)
+                if held is not None:
+                    waiting = held[:weights.numel()].view_as(weights)
+                expect(torch.allclose(local(parameter), weights - share * waiting, rtol=1e-6,
+                                      atol=1e-7), f"step {number}: ahead")
+            expect((number > 0) != all(map(torch.equal, before, map(local, model.parameters()))),
+                   f"step {number}: ahead is elsewhere")
+            model(batch(number)).square().mean().backward()
+        expect(all(map(torch.equal, before, map(local, model.parameters()))), "the weights are back")
+        optimizer.step()
+    expect_one_model(model)
+    state.close()
+
+
+def case_hsdp_optimizers():
+    """winnow.torch.AdamW by second moments of a node's means, and winnow.torch.SGD as torch's, where
+    all elements are sent; with compression, equal replicas."""
+    mesh = meshes()
+    reference = uneven()
+    adamw_reference(reference, 5, 0.01, 0.1, (0.8, 0.95), 1e-6, mesh["within"].get_group())
+    model, state, _ = sharded(mesh, "topk:0.999999")
+    ours = winnow.torch.AdamW(model.parameters(), model=model, lr=0.01, weight_decay=0.1,
+                              betas=(0.8, 0.95), eps=1e-6)
+    for number in range(5):
+        step(model, ours, number)
+    expect_close(model, reference)
+    state.close()
+
+    plain = DistributedDataParallel(uneven())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
+    model, state, _ = sharded(mesh, "topk:0.999999")
+    ours = winnow.torch.SGD(model.parameters(), model=state, lr=0.05, momentum=0.9)
+    for number in range(5):
+        step(plain, theirs, number)
+        step(model, ours, number)
+    expect_close(model, plain)
+    state.close()
+
+    model, state, _ = sharded(mesh, "topk:0.03,int4")
+    ours = winnow.torch.AdamW(model.parameters(), model=model, lr=0.01)
+    for number in range(4):
+        ours.zero_grad()
+        with winnow.torch.look_ahead(model, ours):
+            model(batch(number)).square().mean().backward()
+        ours.step()
+    expect_one_model(model)
     state.close()

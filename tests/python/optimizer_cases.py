@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
-from torch_harness import (DEVICE, SIZE, batch, expect, expect_equal_replicas, expect_refused, make,
-                           network, step)
+from torch_harness import (DEVICE, SIZE, adamw_reference, batch, expect, expect_equal_replicas,
+                           expect_refused, make, network, step)
 
 
 def case_loss_scaler():
@@ -140,24 +140,6 @@ def case_look_ahead():
         expect_refused(winnow.torch.look_ahead(state, wrong).__enter__)
     expect(all(map(torch.equal, before, ddp.parameters())), "the weights stay")
     state.close()
-
-
-def adamw_reference(model, steps, rate, decay, betas, eps):
-    """winnow.torch.AdamW, written down again: second moments of each rank's own gradients, sums of
-    what these divide, first moments of the sums."""
-    own = [[torch.zeros_like(p), torch.zeros_like(p)] for p in model.parameters()]
-    for number in range(steps):
-        model.zero_grad()
-        model(batch(number)).square().mean().backward()
-        for parameter, (first, second) in zip(model.parameters(), own):
-            gradient = parameter.grad
-            second.copy_(betas[1] * second + (1 - betas[1]) * gradient * gradient)
-            divided = gradient / ((second / (1 - betas[1] ** (number + 1))).sqrt() + eps)
-            dist.all_reduce(divided)
-            first.copy_(betas[0] * first + (1 - betas[0]) * divided / dist.get_world_size())
-            with torch.no_grad():
-                parameter.copy_(parameter * (1 - rate * decay)
-                                - rate * first / (1 - betas[0] ** (number + 1)))
 
 
 def case_adamw():

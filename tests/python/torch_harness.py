@@ -70,6 +70,27 @@ def make(model=None, compressor="topk:0.01", options=None, **keywords):
     return ddp, state, torch.optim.SGD(ddp.parameters(), lr=0.05)
 
 
+def adamw_reference(model, steps, rate, decay, betas, eps, node=None):
+    """winnow.torch.AdamW, written down again: second moments of each rank's own gradients, or of the
+    means over its node, sums of what these divide, first moments of the sums."""
+    own = [[torch.zeros_like(p), torch.zeros_like(p)] for p in model.parameters()]
+    for number in range(steps):
+        model.zero_grad()
+        model(batch(number)).square().mean().backward()
+        for parameter, (first, second) in zip(model.parameters(), own):
+            gradient = parameter.grad
+            if node is not None:
+                dist.all_reduce(gradient, group=node)
+                gradient /= dist.get_world_size(node)
+            second.copy_(betas[1] * second + (1 - betas[1]) * gradient * gradient)
+            divided = gradient / ((second / (1 - betas[1] ** (number + 1))).sqrt() + eps)
+            dist.all_reduce(divided)
+            first.copy_(betas[0] * first + (1 - betas[0]) * divided / dist.get_world_size())
+            with torch.no_grad():
+                parameter.copy_(parameter * (1 - rate * decay)
+                                - rate * first / (1 - betas[0] ** (number + 1)))
+
+
 def step(ddp, optimizer, number, dtype=torch.float32):
     optimizer.zero_grad()
     loss = ddp(batch(number, dtype)).square().mean()

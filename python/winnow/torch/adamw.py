@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdamW behind compressed sums."""
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
+from winnow.torch.place import local
 
 
 class AdamW(torch.optim.AdamW):
@@ -57,12 +57,13 @@ class AdamW(torch.optim.AdamW):
         return state
 
     @torch.no_grad()
-    def _divide(self, bucket: dist.GradBucket) -> None:
+    def _divide(self, parameters: Sequence[torch.Tensor],
+                gradients: Sequence[torch.Tensor]) -> None:
         """Replaces this rank's gradients by u where this optimizer moves the parameters."""
         if self._winnow.lossless:
             return
         groups = {id(p): group for group in self.param_groups for p in group["params"]}
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+        for parameter, gradient in zip(parameters, gradients):
             group = groups.get(id(parameter))
             if group is None:
                 continue
@@ -70,7 +71,7 @@ class AdamW(torch.optim.AdamW):
             state["step"] += 1  # on all ranks
             # What is not finite leaves no trace here, and makes the sums on all ranks NaN. The host
             # does not look: it would wait for a GPU.
-            finite, second = gradient.sum().isfinite(), state["exp_avg_sq"]
+            finite, second = gradient.sum().isfinite(), local(state["exp_avg_sq"])
             updated = second.mul(beta).addcmul_(gradient, gradient, value=1 - beta)
             torch.where(finite, updated, second, out=second)
             correction = 1 - beta ** state["step"].item()

@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from winnow._library import UsageError
 from winnow.torch.hook import State, hook
 
-Attached = Union[DistributedDataParallel, State]  # a model that Winnow is attached to, or its state
+Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
 
 _states: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
 
@@ -35,8 +35,7 @@ def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **option
     state = State(compressor, group=ddp.process_group, **options)
     state.name_parameters(ddp.module.named_parameters())
     ddp.register_comm_hook(state, hook)
-    _states[ddp] = state
-    _watch_optimizers()
+    remember(ddp, state)
     return state
 
 
@@ -73,6 +72,12 @@ def enable(compressor: str = "topk:0.01", **options: Any) -> None:
         attach(self, compressor, **options)
 
     DistributedDataParallel.__init__ = attached
+
+
+def remember(model: torch.nn.Module, state: State) -> None:
+    """From here on state_of(model) is `state`, and a warning tells of optimizers that it misleads."""
+    _states[model] = state
+    _watch_optimizers()
 
 
 def state_of(model: Attached) -> State:

@@ -4,7 +4,7 @@
 import hashlib
 import queue
 import threading
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,9 @@ from winnow import _library
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
 from winnow.torch.place import Host, place_of
+
+
+Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 
 
 def id_of(name: str) -> int:
@@ -42,7 +45,7 @@ class State:
         self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._futures: List[torch.futures.Future] = []  # of this backward pass
-        self._preparing: List[Callable[[], Optional[Callable]]] = []
+        self._preparing: List[Callable[[], Optional[Prepare]]] = []
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -102,20 +105,30 @@ class State:
         words = self.reducer.options.split()
         return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
 
-    def prepare_by(self, prepare: Callable[[], Optional[Callable[[dist.GradBucket], None]]]) -> None:
-        """From here on each bucket first passes prepare()(bucket), which may change this rank's
-        gradients, as long as prepare(), a weak reference, is not None."""
+    def prepare_by(self, prepare: Callable[[], Optional[Prepare]]) -> None:
+        """From here on prepare()(parameters, gradients) may first change this rank's gradients, as
+        long as prepare(), a weak reference, is not None."""
         self._preparing.append(prepare)
 
-    def _prepare(self, bucket: dist.GradBucket) -> None:
+    @property
+    def is_prepared(self) -> bool:
+        """Whether somebody changes gradients before they are reduced."""
+        return not self.lossless and any(reference() is not None for reference in self._preparing)
+
+    def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
+        """Before gradients are reduced: where parameters are sharded, their local part."""
         for reference in self._preparing:
             prepare = reference()
             if prepare is not None:
-                prepare(bucket)
+                prepare(parameters, gradients)
 
     def parameter_id(self, parameter: torch.nn.Parameter) -> int:
         """The id of a parameter, for reducer.residual."""
         return self._names.setdefault(id(parameter), (len(self._names), ""))[0]
+
+    def padding_of(self, parameter: torch.nn.Parameter) -> int:
+        """Elements behind this rank's shard of a parameter that are reduced with it."""
+        return 0
 
     def state_dict(self) -> Dict[str, Any]:
         """What this rank has not sent, for its checkpoint beside the model and the optimizer. Every
@@ -166,7 +179,7 @@ class State:
     def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer = bucket.buffer()
         place = self.place_at(buffer.device)
-        self._prepare(bucket)
+        self.prepare(bucket.parameters(), bucket.gradients())
         reducer, segments = self.reducer, self._segments(bucket)
         place.follow(buffer)
         work = reducer.start(segments, None, buffer)

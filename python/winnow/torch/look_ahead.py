@@ -10,6 +10,7 @@ from winnow._library import UsageError, library
 from winnow.torch.adamw import AdamW
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.hook import State
+from winnow.torch.place import local
 from winnow.torch.sgd import SGD
 
 
@@ -30,23 +31,27 @@ def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[An
         momentum, weight = _reach(optimizer, group)
         share = float(weight) * state.reducer.look_ahead_share(momentum) / state.loss_scale()
         for parameter in group["params"]:
-            if hasattr(parameter, "to_local"):
-                raise UsageError("look_ahead takes no sharded parameters")
             yield parameter, share
 
 
 def _look(state: State, parameter: torch.Tensor, weights: torch.Tensor, share: float) -> None:
-    """parameter = weights - share * residual. All have their elements where the gradient in a bucket
-    has them: in the order of the parameter's memory, in whatever order of dimensions."""
-    source = weights.float()
-    in_place = parameter.dtype == torch.float32 and parameter.stride() == source.stride()
-    ahead = parameter if in_place else torch.empty_like(source)
+    """parameter = weights - share * residual, of what this rank has of it. All have their elements
+    where the gradient in a bucket has them: in the order of the parameter's memory, in whatever order
+    of dimensions; of a shard, with padding behind it."""
+    ours, source = local(parameter), weights.float()
+    padding = state.padding_of(parameter)
+    in_place = (ours.dtype == torch.float32 and ours.stride() == source.stride() and padding == 0)
+    if padding > 0:
+        source = torch.nn.functional.pad(source.flatten(), (0, padding))
+    ahead = ours if in_place else torch.empty_like(source)
     reducer = state.reducer
-    with state.place_at(parameter.device).in_turn():
+    with state.place_at(ours.device).in_turn():
         library.winnow_reducer_look_ahead(reducer._handle, state.parameter_id(parameter),
                                           source.data_ptr(), ahead.data_ptr(), source.numel(), share)
+    if padding > 0:
+        ahead = ahead[:ours.numel()].view_as(ours)
     if not in_place:
-        parameter.copy_(ahead)
+        ours.copy_(ahead)
 
 
 @contextlib.contextmanager
@@ -59,6 +64,7 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[No
             loss(ddp(inputs)).backward()
         optimizer.step()
 
+    `model`: what Winnow is attached to, or its State; sharded parameters look ahead in their shards.
     No byte more travels, and training with momentum keeps the loss of dense sums. Costs a copy of
     the weights and one pass over them. `optimizer` is a torch.optim.SGD, a winnow.torch.SGD or a
     winnow.torch.AdamW, whose settings say how far a residual will move the weights; UsageError for
@@ -72,11 +78,11 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[No
     try:
         with torch.no_grad():
             for parameter, share in _shares(state, optimizer):
-                weights = parameter.detach().clone()
-                kept.append((parameter, weights))
+                weights = local(parameter).clone()
+                kept.append((local(parameter), weights))
                 _look(state, parameter, weights, share)
         yield
     finally:
         with torch.no_grad():
-            for parameter, weights in kept:
-                parameter.copy_(weights)
+            for ours, weights in kept:
+                ours.copy_(weights)

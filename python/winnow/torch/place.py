@@ -79,3 +79,9 @@ def place_of(device: torch.device) -> Host:
     if device.type != "cuda":
         raise UsageError(f"gradients on {device}: winnow.torch takes them in host memory and on GPUs")
     return Gpu(torch.device("cuda", torch.cuda.current_device()) if device.index is None else device)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank has of a tensor, in place: its shard, if it is sharded."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

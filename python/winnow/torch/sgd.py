@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGD whose learning rate is in what waits."""
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
@@ -41,12 +40,13 @@ class SGD(torch.optim.SGD):
         self._winnow.prepare_by(weakref.WeakMethod(self._multiply))
 
     @torch.no_grad()
-    def _multiply(self, bucket: dist.GradBucket) -> None:
+    def _multiply(self, parameters: Sequence[torch.Tensor],
+                  gradients: Sequence[torch.Tensor]) -> None:
         """Replaces this rank's gradients by u where this optimizer moves the parameters."""
         if self._winnow.lossless:
             return
         rates = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+        for parameter, gradient in zip(parameters, gradients):
             if id(parameter) in rates:
                 gradient.mul_(rates[id(parameter)])
 
