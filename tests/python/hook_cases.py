@@ -197,6 +197,51 @@ def case_mistakes():
     state.close()
 
 
+class Branches(nn.Module):
+    """One or two of two layers are used."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.always, self.sometimes = nn.Linear(SIZE, 40).to(DEVICE), nn.Linear(SIZE, 40).to(DEVICE)
+
+    def forward(self, inputs, both):
+        out = self.always(inputs)
+        return out + self.sometimes(inputs) if both else out
+
+
+def case_unused():
+    """What waits of a parameter that no rank uses in a step waits on, and nothing is lost."""
+    for keywords in ({}, {"bucket_cap_mb": 0.01, "gradient_as_bucket_view": True}):
+        model = Branches()
+        ddp, state, optimizer = make(model, options={"min_bytes": 0}, find_unused_parameters=True,
+                                     **keywords)
+        for group in optimizer.param_groups:
+            group["lr"] = 1.0
+        weight = model.sometimes.weight
+        before, gradients = weight.detach().clone(), torch.zeros_like(weight)
+        users = [range(9), [], [0], [], range(9)]  # ranks, by steps
+        for number, ranks in enumerate(users):
+            both = dist.get_rank() in ranks
+            local = Branches()
+            local.load_state_dict(model.state_dict())
+            local(batch(number), both).square().mean().backward()
+            if both:
+                gradients += local.sometimes.weight.grad
+            held = state.residual(weight) if number > 0 else None
+            optimizer.zero_grad()
+            ddp(batch(number), both).square().mean().backward()
+            expect(number == 0 or bool(ranks) or torch.equal(held, state.residual(weight)),
+                   f"step {number}: nothing is sent")
+            optimizer.step()
+        gradients -= state.residual(weight).view_as(gradients)
+        dist.all_reduce(gradients)
+        expect(torch.allclose(before - gradients / dist.get_world_size(), weight, rtol=1e-4,
+                              atol=1e-5), "what was sent and what waits are all that there was")
+        expect_equal_replicas(ddp)
+        state.close()
+
+
 class Samples(torch.utils.data.Dataset):
     def __len__(self):
         return 64

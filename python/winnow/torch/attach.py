@@ -29,10 +29,8 @@ def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **option
         raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
     if ddp in _states:
         raise UsageError("Winnow is attached to this model already")
-    if ddp.find_unused_parameters:
-        warnings.warn("find_unused_parameters: what a parameter's residuals send in a step in which "
-                      "no rank uses it is lost", stacklevel=2)
     state = State(compressor, group=ddp.process_group, **options)
+    state.finds_unused = ddp.find_unused_parameters
     state.name_parameters(ddp.module.named_parameters())
     ddp.register_comm_hook(state, hook)
     remember(ddp, state)

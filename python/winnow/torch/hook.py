@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from winnow import _library
 from winnow._library import ELEMENT_TYPES, UsageError
-from winnow.reducer import Reducer
+from winnow.reducer import Reducer, Segment
 from winnow.torch.place import Host, place_of
 
 
@@ -46,6 +46,7 @@ class State:
         self._thread: Optional[threading.Thread] = None
         self._futures: List[torch.futures.Future] = []  # of this backward pass
         self._preparing: List[Callable[[], Optional[Prepare]]] = []
+        self.finds_unused = False  # whether parameters may have no gradient in a backward pass
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -176,14 +177,31 @@ class State:
         offsets = [gradient.data_ptr() - buffer.data_ptr() for gradient in bucket.gradients()]
         return natives, offsets
 
+    def _used(self, gradients: Sequence[torch.Tensor], segments: Any) -> List[int]:
+        """The numbers of a bucket's parameters of which some rank has a gradient. The others stay
+        zero, and what waits of them waits on: DistributedDataParallel would throw away what they
+        were sent. Ranks wait for each other."""
+        used = torch.stack([gradient.any() for gradient in gradients]).to(torch.uint8)
+        number = id_of(" ".join(str(segment.id) for segment in segments))
+        with self.place_at(used.device).in_turn():
+            self.reducer.all_reduce_bucket([Segment(used, number)], op="max")
+        return used.nonzero().flatten().tolist()
+
     def _start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         buffer = bucket.buffer()
         place = self.place_at(buffer.device)
-        self.prepare(bucket.parameters(), bucket.gradients())
-        reducer, segments = self.reducer, self._segments(bucket)
+        reducer, segments, future = self.reducer, self._segments(bucket), place.future()
+        parameters, gradients = bucket.parameters(), bucket.gradients()
+        if self.finds_unused:
+            used = self._used(gradients, segments)
+            if not used:
+                place.complete(future, buffer)
+                return future
+            segments = (_library.Segment * len(used))(*[segments[i] for i in used])
+            parameters, gradients = [parameters[i] for i in used], [gradients[i] for i in used]
+        self.prepare(parameters, gradients)
         place.follow(buffer)
         work = reducer.start(segments, None, buffer)
-        future = place.future()
         if self._thread is None:
             self._thread = threading.Thread(target=self._complete, daemon=True, name="winnow")
             self._thread.start()
