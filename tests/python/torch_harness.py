@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the cases of winnow.torch share. They run on every process of a group."""
 import hashlib
+import math
 import os
 
 import torch
@@ -73,6 +74,7 @@ def make(model=None, compressor="topk:0.01", options=None, **keywords):
 def adamw_reference(model, steps, rate, decay, betas, eps, node=None):
     """winnow.torch.AdamW, written down again: second moments of each rank's own gradients, or of the
     means over its node, sums of what these divide, first moments of the sums."""
+    reducing = dist.get_world_size() / (1 if node is None else dist.get_world_size(node))
     own = [[torch.zeros_like(p), torch.zeros_like(p)] for p in model.parameters()]
     for number in range(steps):
         model.zero_grad()
@@ -83,7 +85,8 @@ def adamw_reference(model, steps, rate, decay, betas, eps, node=None):
                 dist.all_reduce(gradient, group=node)
                 gradient /= dist.get_world_size(node)
             second.copy_(betas[1] * second + (1 - betas[1]) * gradient * gradient)
-            divided = gradient / ((second / (1 - betas[1] ** (number + 1))).sqrt() + eps)
+            corrected = second / (1 - betas[1] ** (number + 1))
+            divided = math.sqrt(reducing) * gradient / (corrected.sqrt() + eps)
             dist.all_reduce(divided)
             first.copy_(betas[0] * first + (1 - betas[0]) * divided / dist.get_world_size())
             with torch.no_grad():

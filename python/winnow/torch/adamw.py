@@ -1,6 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """AdamW behind compressed sums."""
+import math
 import weakref
 from typing import Any, Callable, Optional, Sequence
 
@@ -20,8 +21,13 @@ class AdamW(torch.optim.AdamW):
     makes its own update by its own second moment before that is compressed, and the first moment is
     that of the reduced updates:
 
-        v = b2 v + (1 - b2) g^2,  u = lr g / (sqrt(v / (1 - b2^t)) + eps)     on each rank
+        v = b2 v + (1 - b2) g^2,  u = scale lr g / (sqrt(v / (1 - b2^t)) + eps)     on each rank
         m = b1 m + (1 - b1) mean(u),  w -= m / (1 - b1^t) + lr weight_decay w
+
+    `scale` is the root of the number of ranks by default. torch's AdamW divides by moments of the
+    mean over ranks, whose noise is so many times less than that of one rank's gradient: with it a
+    learning rate that serves torch's AdamW serves here. Where the gradients of ranks hardly differ
+    it should be 1.
 
     The learning rate is in what waits, so that it counts with the rate of its own step: set it
     before the backward pass, as schedulers do.
@@ -40,12 +46,13 @@ class AdamW(torch.optim.AdamW):
 
     _step_supports_amp_scaling = True  # a GradScaler leaves p.grad alone and sets found_inf instead
 
-    def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached, **settings: Any):
+    def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached,
+                 scale: Optional[float] = None, **settings: Any):
         super().__init__(params, lr=lr, **settings)
         for group in self.param_groups:
             if group["amsgrad"] or group["maximize"] or group["fused"]:
                 raise UsageError("winnow.torch.AdamW takes no amsgrad, maximize or fused")
-        self._winnow = state_of(model)
+        self._winnow, self._scale = state_of(model), scale
         self._winnow.prepare_by(weakref.WeakMethod(self._divide))
 
     def _moment(self, parameter: torch.Tensor) -> dict:
@@ -62,6 +69,9 @@ class AdamW(torch.optim.AdamW):
         """Replaces this rank's gradients by u where this optimizer moves the parameters."""
         if self._winnow.lossless:
             return
+        scale = self._scale
+        if scale is None:
+            scale = math.sqrt(self._winnow.reducer.transport.size)
         groups = {id(p): group for group in self.param_groups for p in group["params"]}
         for parameter, gradient in zip(parameters, gradients):
             group = groups.get(id(parameter))
@@ -75,7 +85,8 @@ class AdamW(torch.optim.AdamW):
             updated = second.mul(beta).addcmul_(gradient, gradient, value=1 - beta)
             torch.where(finite, updated, second, out=second)
             correction = 1 - beta ** state["step"].item()
-            gradient.div_((second / correction).sqrt_().add_(group["eps"])).mul_(group["lr"])
+            gradient.div_((second / correction).sqrt_().add_(group["eps"]))
+            gradient.mul_(scale * group["lr"])
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
