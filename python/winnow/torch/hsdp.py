@@ -77,10 +77,12 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     look_ahead and the optimizers of winnow.torch take the model, made after this. They then want a
     gradient of every parameter in each backward pass; reduce_dtype must not be float16.
 
-    Raises UsageError for a model that is not sharded, or a mesh of several dimensions.
+    Raises UsageError for a model that is not sharded, a mesh of several dimensions, or torch 2.6.
     """
     if not isinstance(model, FSDPModule):
         raise UsageError(f"attach_hsdp takes what fully_shard returns, not a {type(model).__name__}")
+    if not hasattr(model, "set_all_reduce_hook"):
+        raise UsageError("fully_shard of this torch has no set_all_reduce_hook; 2.6 is too old")
     if mesh.ndim != 1:
         raise UsageError(f"attach_hsdp takes a mesh of one dimension, the ranks with equal shards; "
                          f"got {mesh.ndim}")
