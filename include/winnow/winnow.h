@@ -247,6 +247,27 @@ int winnow_reducer_look_ahead(const winnow_reducer* reducer, uint64_t id, const 
 int winnow_reducer_look_ahead_share(const winnow_reducer* reducer, float momentum, int op,
                                     float* share);
 
+/* ---- Gradients before they are reduced ---- */
+
+/* A step of second moments, as Adam has them. */
+typedef struct winnow_second_moment {
+  uint32_t struct_bytes;
+  int32_t place;   /* of gradient and moment: host memory, or memory of the current device */
+  void* stream;    /* a cudaStream_t if place is WINNOW_CUDA, where the work is enqueued */
+  int32_t threads; /* that share the work in host memory; 0: this one */
+  float rate;      /* multiplies the result, such as a learning rate */
+  double decay, epsilon;
+  uint64_t steps;  /* gradients that the moment knows, this one included: its bias is corrected */
+} winnow_second_moment;
+
+/* moment = decay moment + (1 - decay) gradient^2, then
+   gradient = rate gradient / (sqrt(moment / (1 - decay^steps)) + epsilon), in one pass: `count`
+   elements of each. Where the new moment would not be finite, it stays and the gradient is not
+   finite. For optimizers that divide by a moment of each rank's own gradients; a reducer does the
+   same by its option "precondition". Any thread may call it at any time. */
+int winnow_divide_by_moment(const winnow_second_moment* by, float* gradient, float* moment,
+                            uint64_t count);
+
 /* ---- State ---- */
 
 /* What a rank carries from step to step, as bytes, for a checkpoint. */

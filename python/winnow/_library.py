@@ -46,6 +46,12 @@ class ReducerSettings(Struct):
                 ("options", c_char_p)]
 
 
+class SecondMoment(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("place", c_int32), ("stream", c_void_p),
+                ("threads", c_int32), ("rate", c_float), ("decay", c_double),
+                ("epsilon", c_double), ("steps", c_uint64)]
+
+
 class Segment(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("type", c_int32), ("id", c_uint64),
                 ("count", c_uint64), ("data", c_void_p), ("input", c_void_p), ("name", c_char_p),
@@ -83,6 +89,7 @@ _FALLIBLE = {
     "winnow_reducer_scale_residuals": [c_void_p, c_float],
     "winnow_reducer_look_ahead": [c_void_p, c_uint64, c_void_p, c_void_p, c_uint64, c_float],
     "winnow_reducer_look_ahead_share": [c_void_p, c_float, c_int, POINTER(c_float)],
+    "winnow_divide_by_moment": [POINTER(SecondMoment), c_void_p, c_void_p, c_uint64],
     "winnow_reducer_save": [c_void_p, POINTER(c_void_p)],
     "winnow_reducer_load": [c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_size_t],
     "winnow_reducer_options": [c_void_p, c_char_p, c_size_t, POINTER(c_size_t)],

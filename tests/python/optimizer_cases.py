@@ -162,6 +162,20 @@ def case_adamw():
         expect(state.lossless == (compressor != "topk:0.999999"), "what loses nothing")
         state.close()
 
+    torch.manual_seed(3)  # of 16 bits, and in another order of dimensions
+    model = nn.Sequential(nn.Unflatten(1, (4, 10, 10)), nn.Conv2d(4, 20, 3), nn.Flatten(),
+                          nn.Linear(20 * 64, 40)).to(DEVICE, torch.bfloat16,
+                                                     memory_format=torch.channels_last)
+    ddp, state, _ = make(model, options={"min_bytes": 0})
+    ours = winnow.torch.AdamW(ddp.parameters(), model=ddp, lr=0.01, betas=(0.9, 0.75))
+    alone = torch.autograd.grad(model(batch(0, torch.bfloat16)).square().mean(), model.parameters())
+    step(ddp, ours, 0, torch.bfloat16)
+    for parameter, gradient in zip(model.parameters(), alone):
+        expect(torch.allclose(ours.state[parameter]["exp_avg_sq"], 0.25 * gradient.square(), rtol=0.02,
+                              atol=1e-12), "second moments of 16 bits")
+    expect_equal_replicas(ddp)
+    state.close()
+
     ddp, state, _ = make(compressor="topk:0.03,int4", options={"schedule": "balanced"})
     ours = winnow.torch.AdamW(ddp.parameters(), model=state, lr=0.01)
     for number in range(5):

@@ -1,15 +1,33 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """AdamW behind compressed sums."""
+import ctypes
 import math
 import weakref
 from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from winnow._library import UsageError
+from winnow._library import CUDA, SecondMoment, UsageError, library
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.place import local
+
+
+def _divide_by(step: SecondMoment, gradient: torch.Tensor, moment: torch.Tensor) -> None:
+    """A step of second moments in one pass of the library, on the current stream. What is not finite
+    leaves no trace in the moment, and makes the sums on all ranks NaN."""
+    places = gradient, moment
+    if any(x.dtype != torch.float32 for x in places) or gradient.stride() != moment.stride():
+        places = tuple(x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+                       for x in places)
+    if gradient.device.type == "cuda":
+        step.place, step.stream = CUDA, torch.cuda.current_stream(gradient.device).cuda_stream
+    step.threads = torch.get_num_threads()
+    library.winnow_divide_by_moment(ctypes.byref(step), places[0].data_ptr(), places[1].data_ptr(),
+                                    gradient.numel())
+    if places[0] is not gradient:
+        gradient.copy_(places[0])
+        moment.copy_(places[1])
 
 
 class AdamW(torch.optim.AdamW):
@@ -77,16 +95,11 @@ class AdamW(torch.optim.AdamW):
             group = groups.get(id(parameter))
             if group is None:
                 continue
-            state, beta = self._moment(parameter), group["betas"][1]
+            state = self._moment(parameter)
             state["step"] += 1  # on all ranks
-            # What is not finite leaves no trace here, and makes the sums on all ranks NaN. The host
-            # does not look: it would wait for a GPU.
-            finite, second = gradient.sum().isfinite(), local(state["exp_avg_sq"])
-            updated = second.mul(beta).addcmul_(gradient, gradient, value=1 - beta)
-            torch.where(finite, updated, second, out=second)
-            correction = 1 - beta ** state["step"].item()
-            gradient.div_((second / correction).sqrt_().add_(group["eps"]))
-            gradient.mul_(scale * group["lr"])
+            step = SecondMoment(decay=group["betas"][1], epsilon=group["eps"],
+                                rate=scale * group["lr"], steps=int(state["step"].item()))
+            _divide_by(step, gradient, local(state["exp_avg_sq"]))
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:

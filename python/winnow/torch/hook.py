@@ -23,6 +23,18 @@ def id_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
 
 
+def _gradients(bucket: dist.GradBucket) -> List[torch.Tensor]:
+    """bucket.gradients(), but in the order of dimensions in which DistributedDataParallel has put them
+    there: their parameters', if these lie without gaps."""
+    found = bucket.gradients()
+    for i, parameter in enumerate(bucket.parameters()):
+        if not parameter.is_contiguous():
+            strides = torch.empty_like(parameter).stride()
+            if strides == parameter.stride():
+                found[i] = found[i].as_strided(parameter.shape, strides)
+    return found
+
+
 class State:
     """What `hook` needs. Made on every rank before training; ranks meet at the first bucket, so it
     can be made before the process group, and pickled: a copy has the options, not the connections.
@@ -191,7 +203,7 @@ class State:
         buffer = bucket.buffer()
         place = self.place_at(buffer.device)
         reducer, segments, future = self.reducer, self._segments(bucket), place.future()
-        parameters, gradients = bucket.parameters(), bucket.gradients()
+        parameters, gradients = bucket.parameters(), _gradients(bucket)
         if self.finds_unused:
             used = self._used(gradients, segments)
             if not used:

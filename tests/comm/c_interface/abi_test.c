@@ -81,5 +81,14 @@ int main(void) {
   MEMBER(winnow_segment, name);
   MEMBER(winnow_segment, dimensions);
   MEMBER(winnow_segment, rate);
+  SIZE(winnow_second_moment);
+  MEMBER(winnow_second_moment, struct_bytes);
+  MEMBER(winnow_second_moment, place);
+  MEMBER(winnow_second_moment, stream);
+  MEMBER(winnow_second_moment, threads);
+  MEMBER(winnow_second_moment, rate);
+  MEMBER(winnow_second_moment, decay);
+  MEMBER(winnow_second_moment, epsilon);
+  MEMBER(winnow_second_moment, steps);
   return 0;
 }

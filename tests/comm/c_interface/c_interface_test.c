@@ -4,6 +4,7 @@
    printed line is a failure; the last line counts checks. */
 #define _POSIX_C_SOURCE 200809L
 #include <arpa/inet.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -367,6 +368,38 @@ static void run_tcp(void) {
   run_over_tcp(mix_rank);
 }
 
+/* Two steps of a second moment: the first is the gradient's sign times the rate. */
+static void divide(void) {
+  float gradient[kCount], moment[kCount];
+  for (int i = 0; i < kCount; ++i) {
+    gradient[i] = i % 2 == 0 ? 3.0f : -0.5f;
+    moment[i] = 0;
+  }
+  gradient[7] = NAN;
+  winnow_second_moment by;
+  memset(&by, 0, sizeof by);
+  by.struct_bytes = sizeof by;
+  by.rate = 0.25f;
+  by.decay = 0.5;
+  by.epsilon = 1e-12;
+  by.steps = 1;
+  OK(winnow_divide_by_moment(&by, gradient, moment, kCount));
+  CHECK(gradient[0] == 0.25f && gradient[kCount - 1] == -0.25f && moment[0] == 4.5f);
+  CHECK(isnan(gradient[7]) && moment[7] == 0);
+  gradient[0] = 1;
+  by.steps = by.threads = 2;
+  OK(winnow_divide_by_moment(&by, gradient, moment, kCount));
+  CHECK(moment[0] == 2.75f && fabsf(gradient[0] - 0.25f / sqrtf(2.75f / 0.75f)) < 1e-7f);
+  OK(winnow_divide_by_moment(&by, NULL, NULL, 0));
+  CHECK(winnow_divide_by_moment(&by, gradient, NULL, kCount) == WINNOW_USAGE_ERROR);
+  by.steps = 0;
+  CHECK(winnow_divide_by_moment(&by, gradient, moment, kCount) == WINNOW_USAGE_ERROR);
+  by.steps = 1;
+  by.decay = 1;
+  CHECK(winnow_divide_by_moment(&by, gradient, moment, kCount) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_divide_by_moment(NULL, gradient, moment, kCount) == WINNOW_USAGE_ERROR);
+}
+
 static void reject(void) {
   winnow_tcp_listener* listener = NULL;
   CHECK(winnow_tcp_listen("no such interface", &listener) == WINNOW_USAGE_ERROR);
@@ -435,6 +468,7 @@ int main(void) {
   winnow_set_last_error(NULL);
   CHECK(winnow_last_error()[0] == '\0');
 
+  divide();
   reject();
   pthread_barrier_init(&finished, NULL, kRanks);
   winnow_transport* transports[kRanks];

@@ -1,0 +1,46 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "comm/c_interface/status.hpp"
+#include "kernels/elementwise.hpp"
+
+using winnow::comm::expect_given;
+using winnow::comm::guarded;
+
+namespace {
+
+winnow::kernels::SecondMomentStep step_of(const winnow_second_moment& by) {
+  WINNOW_EXPECTS(by.decay > 0 && by.decay < 1, "decay must be between 0 and 1");
+  WINNOW_EXPECTS(by.epsilon > 0, "epsilon must be above 0");
+  WINNOW_EXPECTS(by.steps > 0, "steps count this gradient too: at least 1");
+  const double known = 1 - std::pow(by.decay, static_cast<double>(by.steps));
+  return {.decay = static_cast<float>(by.decay),
+          .weight = static_cast<float>(1 - by.decay),
+          .correction = static_cast<float>(1 / known),
+          .floor = static_cast<float>(by.epsilon),
+          .rate = by.rate};
+}
+
+}  // namespace
+
+extern "C" int winnow_divide_by_moment(const winnow_second_moment* by, float* gradient,
+                                       float* moment, std::uint64_t count) {
+  return guarded([&] {
+    const auto given = winnow::comm::read(by, "by");
+    WINNOW_EXPECTS(given.place == WINNOW_HOST || given.place == WINNOW_CUDA,
+                   "place " + std::to_string(given.place) +
+                       ": must be WINNOW_HOST or WINNOW_CUDA");
+    const bool cuda = given.place == WINNOW_CUDA;
+    const winnow::Exec exec{.place = cuda ? winnow::Place::cuda : winnow::Place::cpu,
+                            .threads = std::max<std::int32_t>(given.threads, 1),
+                            .stream = given.stream};
+    const auto step = step_of(given);
+    if (count == 0) return;
+    winnow::kernels::divide_by_moment(exec, {&expect_given(gradient, "gradient"), count},
+                                      {&expect_given(moment, "moment"), count}, step);
+  });
+}
