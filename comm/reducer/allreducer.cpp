@@ -330,8 +330,9 @@ float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) c
   const ReduceOp chosen = op.value_or(impl_->options.op);
   WINNOW_EXPECTS(chosen == ReduceOp::sum || chosen == ReduceOp::average,
                  "only sums and averages leave residuals");
-  const double ranks = chosen == ReduceOp::average ? impl_->transport->size() : 1;
-  return static_cast<float>(1 / (ranks * (1 - static_cast<double>(momentum))));
+  const double root = std::sqrt(static_cast<double>(impl_->transport->size()));
+  const double of_one = chosen == ReduceOp::average ? 1 / root : root;
+  return static_cast<float>(of_one / 2 / (1 - static_cast<double>(momentum)));
 }
 
 }  // namespace winnow

@@ -242,8 +242,8 @@ int winnow_reducer_scale_residuals(winnow_reducer* reducer, float factor);
    flight. */
 int winnow_reducer_look_ahead(const winnow_reducer* reducer, uint64_t id, const float* weights,
                               float* ahead, uint64_t count, float share);
-/* The share for an optimizer with this momentum; to be multiplied by its learning rate. `op`: of
-   winnow_reduce_op. */
+/* The share for an optimizer with this momentum (AllReducer::look_ahead_share), to be multiplied by
+   its learning rate. `op`: of winnow_reduce_op. */
 int winnow_reducer_look_ahead_share(const winnow_reducer* reducer, float momentum, int op,
                                     float* share);
 

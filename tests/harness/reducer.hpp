@@ -38,7 +38,6 @@ class Reducer {
   void begin_step() { reducer_.begin_step(); }
   void discard_step() { reducer_.discard_step(); }
   void scale_residuals(float factor) { reducer_.scale_residuals(factor); }
-  float look_ahead_share(float momentum) const { return reducer_.look_ahead_share(momentum); }
   Stats last() const { return reducer_.last(); }
   const Topology& topology() const { return reducer_.topology(); }
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP2 within nodes, Winnow between them."""
 import hashlib
+import math
 
 import torch
 import torch.distributed as dist
@@ -84,7 +85,7 @@ def case_hsdp_look_ahead():
     """Each rank looks ahead in its shards, padded or not, and has its weights back afterwards."""
     mesh = meshes()
     model, state, optimizer = sharded(mesh, "topk:0.01")
-    share = 0.05 / (1 - 0.5) / mesh["between"].size()
+    share = 0.05 / (1 - 0.5) / (2 * math.sqrt(mesh["between"].size()))
     for number in range(4):
         before = [local(p).clone() for p in model.parameters()]
         optimizer.zero_grad()

@@ -106,7 +106,7 @@ def case_look_ahead():
     expect(not convolution.is_contiguous(), "a parameter in another order")
     optimizer = torch.optim.SGD([{"params": [convolution, middle], "momentum": 0.5},
                                  {"params": [last], "lr": 0.5}], lr=0.25, momentum=0)
-    ranks = dist.get_world_size()
+    root = 2 * math.sqrt(dist.get_world_size())
     for number in range(4):
         before = [p.detach().clone() for p in ddp.parameters()]
         optimizer.zero_grad()
@@ -118,7 +118,7 @@ def case_look_ahead():
                     waiting = torch.as_strided(held, parameter.shape, parameter.stride())
                 expect((held is None) == (number == 0), "a residual from the second step on")
                 at = dict(zip(map(id, ddp.parameters()), before))[id(parameter)]
-                expect(torch.allclose(parameter, at - share / ranks * waiting, rtol=1e-6,
+                expect(torch.allclose(parameter, at - share / root * waiting, rtol=1e-6,
                                       atol=1e-7), f"step {number}: ahead")
                 expect(number == 0 or not torch.equal(parameter, at), "ahead is elsewhere")
             ddp(batch(number)).square().mean().backward()

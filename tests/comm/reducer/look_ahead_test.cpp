@@ -58,8 +58,8 @@ TEST(LookAhead, IsTheWeightsMinusAShareOfWhatWaits) {
 }
 
 // v = v / 2 + result and weights -= v: an element that is sent by the call number s has moved its
-// weight by (2 - 2^(s - n)) times its sum after call n. The share says 2.
-TEST(LookAhead, TheShareIsWhatAResidualDoesInTheEnd) {
+// weight by (2 - 2^(s - n)) times its sum after call n.
+TEST(LookAhead, IsWhereAResidualMovesTheWeightsInTheEnd) {
   constexpr std::size_t kCount = 8;
   constexpr int kLast = 14;
   for (const int ranks : rank_counts()) {
@@ -68,8 +68,7 @@ TEST(LookAhead, TheShareIsWhatAResidualDoesInTheEnd) {
           transport,
           {.compressor = "topk:0.25", .schedule = "gather", .op = ReduceOp::sum, .min_bytes = 0});
       const auto size = static_cast<float>(transport->size());
-      const float share = reducer.look_ahead_share(0.5F);
-      EXPECT_EQ(share, 2);
+      constexpr float kShare = 2;
       std::vector<float> weights(kCount), velocity(kCount), promised(kCount);
       for (int call = 0; call <= kLast; ++call) {
         std::vector<float> result = call == 0 ? rising(kCount, 1) : std::vector<float>(kCount);
@@ -80,7 +79,7 @@ TEST(LookAhead, TheShareIsWhatAResidualDoesInTheEnd) {
         }
         if (call > 0) continue;
         // Each rank has the same gradient, so their shifts add up to `size` times this one's.
-        const std::vector<float> ahead = reducer.look_ahead(1, weights, share);
+        const std::vector<float> ahead = reducer.look_ahead(1, weights, kShare);
         for (std::size_t i = 0; i < kCount; ++i) promised[i] = size * (ahead[i] - weights[i]);
       }
       for (std::size_t i = 0; i < kCount; ++i) {
@@ -97,10 +96,10 @@ TEST(LookAhead, TheShareIsThatOfTheRanksAndTheMomentum) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       const AllReducer reducer(transport, {.compressor = "topk:0.1", .schedule = "gather"});
-      const auto size = static_cast<float>(transport->size());
-      EXPECT_EQ(reducer.look_ahead_share(0.75F), 4 / size);  // Options::op is the average
-      EXPECT_EQ(reducer.look_ahead_share(0, ReduceOp::average), 1 / size);
-      EXPECT_EQ(reducer.look_ahead_share(0.75F, ReduceOp::sum), 4);
+      const auto root = std::sqrt(static_cast<float>(transport->size()));
+      EXPECT_FLOAT_EQ(reducer.look_ahead_share(0.75F), 2 / root);  // Options::op is the average
+      EXPECT_FLOAT_EQ(reducer.look_ahead_share(0, ReduceOp::average), 0.5F / root);
+      EXPECT_FLOAT_EQ(reducer.look_ahead_share(0.75F, ReduceOp::sum), 2 * root);
       for (const float wrong : {-0.5F, 1.0F, std::numeric_limits<float>::quiet_NaN()}) {
         EXPECT_NE(usage_error([&] { (void)reducer.look_ahead_share(wrong); }).find("[0, 1)"),
                   std::string::npos);
