@@ -90,6 +90,27 @@ class GpuReducerTest(unittest.TestCase):
                 self.assertEqual(found, sums)
                 self.assertEqual(held, residuals[rank])
 
+    def test_parts_beside_ranks_in_host_memory(self):
+        def body(transport, schedule):
+            on_gpu = transport.rank == 0
+            where = {"stream": stream()} if on_gpu else {}
+            reducer = winnow.Reducer(transport, "topk:0.05,int8", max_part=4096, **where,
+                                     **{**OPTIONS, "schedule": schedule})
+            found = []
+            for step in range(3):
+                data = array.array("f", gradient_of(transport.rank, step, 10000))
+                data = OnGpu(data) if on_gpu else data
+                reducer.all_reduce(data, id=4)
+                reducer.synchronize()
+                found.append(data.list() if on_gpu else data.tolist())
+            return found
+
+        for schedule in "gather", "balanced", "doubling", "shared":
+            first, *others = run(over_threads(3), lambda transport, s=schedule: body(transport, s))
+            self.assertTrue(any(any(sums) for sums in first))
+            for other in others:
+                self.assertEqual(first, other, schedule)
+
     def test_look_ahead(self):
         def body(transport):
             reducer = winnow.Reducer(transport, "topk:0.01", stream=stream(), **OPTIONS)
