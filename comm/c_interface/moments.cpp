@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string>
 
+#include "comm/c_interface/place.hpp"
 #include "comm/c_interface/status.hpp"
 #include "kernels/elementwise.hpp"
 
@@ -31,13 +31,8 @@ extern "C" int winnow_divide_by_moment(const winnow_second_moment* by, float* gr
                                        float* moment, std::uint64_t count) {
   return guarded([&] {
     const auto given = winnow::comm::read(by, "by");
-    WINNOW_EXPECTS(given.place == WINNOW_HOST || given.place == WINNOW_CUDA,
-                   "place " + std::to_string(given.place) +
-                       ": must be WINNOW_HOST or WINNOW_CUDA");
-    const bool cuda = given.place == WINNOW_CUDA;
-    const winnow::Exec exec{.place = cuda ? winnow::Place::cuda : winnow::Place::cpu,
-                            .threads = std::max<std::int32_t>(given.threads, 1),
-                            .stream = given.stream};
+    winnow::Exec exec = winnow::comm::exec_of(given.place, given.stream);
+    exec.threads = std::max<std::int32_t>(given.threads, 1);
     const auto step = step_of(given);
     if (count == 0) return;
     winnow::kernels::divide_by_moment(exec, {&expect_given(gradient, "gradient"), count},

@@ -9,6 +9,7 @@
 #include <vector>
 #include <winnow/allreducer.hpp>
 
+#include "comm/c_interface/place.hpp"
 #include "comm/c_interface/stats_json.hpp"
 #include "comm/c_interface/status.hpp"
 #include "comm/c_interface/transport.hpp"
@@ -46,14 +47,6 @@ static_assert(static_cast<int>(winnow::ReduceOp::sum) == WINNOW_SUM &&
               static_cast<int>(winnow::ReduceOp::minimum) == WINNOW_MINIMUM &&
               static_cast<int>(winnow::ReduceOp::maximum) == WINNOW_MAXIMUM &&
               static_cast<int>(winnow::ReduceOp::product) == WINNOW_PRODUCT);
-
-winnow::Exec exec_of(const winnow_reducer_settings& settings) {
-  WINNOW_EXPECTS(
-      settings.place == WINNOW_HOST || settings.place == WINNOW_CUDA,
-      "place " + std::to_string(settings.place) + ": must be WINNOW_HOST or WINNOW_CUDA");
-  const bool cuda = settings.place == WINNOW_CUDA;
-  return {.place = cuda ? winnow::Place::cuda : winnow::Place::cpu, .stream = settings.stream};
-}
 
 winnow::Options options_of(const winnow_reducer_settings& settings) {
   const winnow::Options given =
@@ -113,10 +106,10 @@ int winnow_reducer_create(winnow_transport* transport, const winnow_reducer_sett
                           winnow_reducer** reducer) {
   return guarded([&] {
     const auto given = winnow::comm::read(settings, "settings");
-    expect_given(reducer, "reducer") =
-        new winnow_reducer{winnow::AllReducer(expect_given(transport, "transport").transport,
-                                              options_of(given), exec_of(given)),
-                           {}};
+    expect_given(reducer, "reducer") = new winnow_reducer{
+        winnow::AllReducer(expect_given(transport, "transport").transport, options_of(given),
+                           winnow::comm::exec_of(given.place, given.stream)),
+        {}};
   });
 }
 

@@ -64,9 +64,8 @@ int winnow_mixed_transport(winnow_transport* world, winnow_transport* node, doub
   return guarded([&] {
     winnow_transport& between = expect_given(world, "world");
     winnow_transport& within = expect_given(node, "node");
-    expect_given(transport, "transport") =
-        new winnow_transport{winnow::mixed_transport(between.transport, within.transport,
-                                                     winnow::comm::deadline_of(seconds))};
+    expect_given(transport, "transport") = new winnow_transport{winnow::mixed_transport(
+        between.transport, within.transport, winnow::comm::deadline_of(seconds))};
   });
 }
 

@@ -257,7 +257,7 @@ typedef struct winnow_second_moment {
   int32_t threads; /* that share the work in host memory; 0: this one */
   float rate;      /* multiplies the result, such as a learning rate */
   double decay, epsilon;
-  uint64_t steps;  /* gradients that the moment knows, this one included: its bias is corrected */
+  uint64_t steps; /* gradients that the moment knows, this one included: its bias is corrected */
 } winnow_second_moment;
 
 /* moment = decay moment + (1 - decay) gradient^2, then

@@ -17,8 +17,8 @@
 
 namespace winnow::comm {
 
-/// The NCCL that runs may be older than the one that Winnow was built with (UsageError), or there is
-/// none.
+/// The NCCL that runs may be older than the one that Winnow was built with (UsageError), or there
+/// is none.
 void expect_library();
 
 /// An NCCL communicator; its errors become CommErrors with NCCL's text. If it is nonblocking, a

@@ -1,7 +1,7 @@
 /* Copyright The Winnow Authors
    SPDX-License-Identifier: Apache-2.0 */
-/* Calls every function of winnow.h but those that make transports over MPI and NCCL from C99. Ranks are threads. Each
-   printed line is a failure; the last line counts checks. */
+/* Calls every function of winnow.h but those that make transports over MPI and NCCL from C99. Ranks
+   are threads. Each printed line is a failure; the last line counts checks. */
 #define _POSIX_C_SOURCE 200809L
 #include <arpa/inet.h>
 #include <math.h>
