@@ -8,6 +8,7 @@ import os
 import unittest
 
 import winnow
+from winnow import _library
 from reducer_test import OPTIONS, expected, gradient_of, over_tcp, over_threads, run
 
 runtime = ctypes.CDLL(os.environ["CUDART"])
@@ -121,6 +122,17 @@ class GpuReducerTest(unittest.TestCase):
             self.assertEqual(ahead.list(), [8.0] * 99 + [10.0])
 
         run(over_threads(2), body)
+
+    def test_a_step_of_second_moments(self):
+        gradient, moment = OnGpu(array.array("f", [3.0, -0.5])), OnGpu(array.array("f", [0.0, 0.0]))
+        on = stream()
+        step = _library.SecondMoment(place=_library.CUDA, stream=on, rate=0.25, decay=0.5,
+                                     epsilon=1e-12, steps=1)
+        _library.library.winnow_divide_by_moment(ctypes.byref(step), gradient.address,
+                                                 moment.address, 2)
+        check(runtime.cudaStreamSynchronize(ctypes.c_void_p(on)))
+        self.assertEqual(gradient.list(), [0.25, -0.25])
+        self.assertEqual(moment.list(), [4.5, 0.125])
 
     def test_refuses_arrays_that_are_elsewhere(self):
         transport, = winnow.local_transports(1)
