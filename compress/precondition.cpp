@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -95,14 +94,13 @@ void Preconditioner::apply(const Exec& exec, const Piece& piece, const Use& use)
   const std::span<float> moment = parameter.moment.span().subspan(piece.offset, elements.size());
   const auto decay = static_cast<float>(decay_);
   if (kind_ == Kind::second_moment) {
-    const double known = 1 - std::pow(decay_, static_cast<double>(parameter.counted));
-    kernels::divide_by_moment(exec, elements, moment,
-                              {.decay = use.again ? 1 : decay,
-                               .weight = use.again ? 0 : static_cast<float>(1 - decay_),
-                               .correction = static_cast<float>(1 / known),
-                               .floor = static_cast<float>(epsilon_),
-                               .rate = use.rate});
-  } else if (use.again) {  // the moment has the gradient already
+    auto step = kernels::SecondMomentStep::of(decay_, epsilon_, parameter.counted, use.rate);
+    if (use.again) {  // the moment has the gradient already
+      step.decay = 1;
+      step.weight = 0;
+    }
+    kernels::divide_by_moment(exec, elements, moment, step);
+  } else if (use.again) {  // likewise
     kernels::fill(exec, elements, 0);
     kernels::correct_momentum(exec, elements, moment, {}, {.momentum = 1, .rate = use.rate});
   } else {

@@ -1,7 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "comm/c_interface/place.hpp"
@@ -17,12 +16,7 @@ winnow::kernels::SecondMomentStep step_of(const winnow_second_moment& by) {
   WINNOW_EXPECTS(by.decay > 0 && by.decay < 1, "decay must be between 0 and 1");
   WINNOW_EXPECTS(by.epsilon > 0, "epsilon must be above 0");
   WINNOW_EXPECTS(by.steps > 0, "steps count this gradient too: at least 1");
-  const double known = 1 - std::pow(by.decay, static_cast<double>(by.steps));
-  return {.decay = static_cast<float>(by.decay),
-          .weight = static_cast<float>(1 - by.decay),
-          .correction = static_cast<float>(1 / known),
-          .floor = static_cast<float>(by.epsilon),
-          .rate = by.rate};
+  return winnow::kernels::SecondMomentStep::of(by.decay, by.epsilon, by.steps, by.rate);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #SBATCH --time=01:00:00
 set -euo pipefail
 
-readonly kPort=29500
+port=$((20000 + SLURM_JOB_ID % 10000))
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun python -m torch.distributed.run --nnodes="$SLURM_JOB_NUM_NODES" \
   --nproc_per_node="${RANKS_PER_NODE:-1}" --rdzv_id="$SLURM_JOB_ID" --rdzv_backend=c10d \
-  --rdzv_endpoint="$first:$kPort" "$SLURM_SUBMIT_DIR/examples/pytorch/ddp.py" "$@"
+  --rdzv_endpoint="$first:$port" "$SLURM_SUBMIT_DIR/examples/pytorch/ddp.py" "$@"

@@ -88,6 +88,8 @@ def parse():
                         help="whose AdamW; default: %(default)s")
     parser.add_argument("--no-look-ahead", action="store_true",
                         help="take gradients at the weights as they are")
+    parser.add_argument("--share", type=float, help="of the residual by which to look ahead, instead "
+                        "of winnow.torch.look_ahead's own")
     parser.add_argument("--steps", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=8, help="windows a rank and step")
     parser.add_argument("--width", type=int, default=128, help="default: %(default)s")
@@ -175,7 +177,8 @@ def train(ddp, optimizer, text, done, arguments):
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step - 1, arguments)
         optimizer.zero_grad()
-        with winnow.torch.look_ahead(ddp, optimizer) if looks else contextlib.nullcontext():
+        with (winnow.torch.look_ahead(ddp, optimizer, arguments.share) if looks
+              else contextlib.nullcontext()):
             loss_of(ddp, sample(training, generator, arguments.batch)).backward()
         optimizer.step()
         seconds += time.perf_counter() - begin

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace winnow::kernels {
@@ -25,6 +27,16 @@ struct SecondMomentStep {
   float correction = 1;  ///< of the bias of a moment that began as zero
   float floor = 0;       ///< added to the root
   float rate = 1;        ///< multiplies the result
+
+  /// `steps`: gradients that the moment knows, this step's included.
+  static SecondMomentStep of(double decay, double epsilon, std::uint64_t steps, float rate) {
+    const double known = 1 - std::pow(decay, static_cast<double>(steps));
+    return {.decay = static_cast<float>(decay),
+            .weight = static_cast<float>(1 - decay),
+            .correction = static_cast<float>(1 / known),
+            .floor = static_cast<float>(epsilon),
+            .rate = rate};
+  }
 };
 
 /// The gradient divided by the root of its second moment. `root` is the square root, rounded to

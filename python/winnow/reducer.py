@@ -174,7 +174,7 @@ class Reducer:
         """ahead = weights - share * residual, or a copy where there is no residual: where this rank
         takes its gradient, so that what it has not sent counts already. The sums are then applied
         to `weights`. Both are float32 arrays of the parameter's count of elements, apart or the
-        same. Local. Not while calls are in flight."""
+        same. Local; on a GPU the work is put on the stream. Not while calls are in flight."""
         source, result = view(weights, self._on_gpu), view(ahead, self._on_gpu)
         float32 = _library.ELEMENT_TYPES["float32"]
         if (source.type, result.type) != (float32, float32) or source.count != result.count:

@@ -116,6 +116,10 @@ void expect_equals_reference(const std::shared_ptr<Transport>& transport, const 
   EXPECT_EQ(reducer.last().schedule, "gather");
 }
 
+TEST_F(AllReducerOverNccl, IsAvailable) {
+  EXPECT_TRUE(nccl_available());
+}
+
 TEST_F(AllReducerOverNccl, EqualsReference) {
   for (const int ranks : {2, 3}) {
     const Meeting meeting(ranks);

@@ -15,6 +15,7 @@ TEST(BuiltWithoutNccl, TransportsSaySo) {
   EXPECT_THAT([&] { (void)nccl_transport(*other[0], Deadline::never()); }, refuses);
   EXPECT_THAT([&] { (void)nccl_transport(NcclMeeting{.path = "x"}, Deadline::never()); }, refuses);
   EXPECT_THAT([&] { (void)nccl_transport(nullptr, 0); }, refuses);
+  EXPECT_FALSE(nccl_available());
 }
 
 }  // namespace

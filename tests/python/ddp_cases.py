@@ -17,16 +17,17 @@ import optimizer_cases
 import state_cases
 from torch_harness import DEVICE, say
 
-# Not by default: those that end the processes, and, over gloo, what torch itself shards on GPUs alone.
-ASKED_FOR = {"case_killed"} | (set(vars(hsdp_cases)) if DEVICE.type == "cuda" else set())
+MODULES = [optimizer_cases, state_cases, hsdp_cases, hook_cases]
+if DEVICE.type == "cuda":
+    MODULES.remove(hsdp_cases)  # over gloo torch shards in host memory alone
 
 
 def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    cases = {name[5:]: case for module in (optimizer_cases, state_cases, hsdp_cases, hook_cases)
-             for name, case in vars(module).items() if name.startswith("case_")}
-    for name in sys.argv[1:] or [name for name in cases if "case_" + name not in ASKED_FOR]:
+    cases = {name[5:]: case for module in MODULES for name, case in vars(module).items()
+             if name.startswith("case_")}
+    for name in sys.argv[1:] or [name for name in cases if name != "killed"]:
         cases[name]()
         say("ok", name)
     dist.barrier()

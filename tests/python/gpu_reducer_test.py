@@ -13,7 +13,7 @@ from reducer_test import OPTIONS, expected, gradient_of, over_tcp, over_threads,
 
 runtime = ctypes.CDLL(os.environ["CUDART"])
 TO_GPU, TO_HOST = 1, 2
-DISABLED = 1  # the streams' order with the default stream
+NON_BLOCKING = 1  # a stream that does not wait for the default stream
 
 
 def check(status):
@@ -23,7 +23,7 @@ def check(status):
 
 def stream():
     made = ctypes.c_void_p()
-    check(runtime.cudaStreamCreateWithFlags(ctypes.byref(made), DISABLED))
+    check(runtime.cudaStreamCreateWithFlags(ctypes.byref(made), NON_BLOCKING))
     return made.value
 
 
@@ -114,11 +114,12 @@ class GpuReducerTest(unittest.TestCase):
 
     def test_look_ahead(self):
         def body(transport):
-            reducer = winnow.Reducer(transport, "topk:0.01", stream=stream(), **OPTIONS)
+            on = stream()
+            reducer = winnow.Reducer(transport, "topk:0.01", stream=on, **OPTIONS)
             reducer.all_reduce(OnGpu(array.array("f", [1.0] * 99 + [5.0])), id=3)
             ahead = OnGpu(array.array("f", [0.0] * 100))
             reducer.look_ahead(3, OnGpu(array.array("f", [10.0] * 100)), ahead, 2.0)
-            reducer.synchronize()
+            check(runtime.cudaStreamSynchronize(ctypes.c_void_p(on)))
             self.assertEqual(ahead.list(), [8.0] * 99 + [10.0])
 
         run(over_threads(2), body)

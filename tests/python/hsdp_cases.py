@@ -50,6 +50,16 @@ def expect_close(model, expected):
         expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), "equal to rounding")
 
 
+def expect_same_steps(model, optimizer, momentum):
+    """Those of torch.optim.SGD on all ranks."""
+    plain = DistributedDataParallel(uneven())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=momentum)
+    for number in range(5):
+        step(plain, theirs, number)
+        step(model, optimizer, number)
+    expect_close(model, plain)
+
+
 def expect_one_model(model):
     digest = hashlib.sha256(b"".join(p.numpy().tobytes() for p in whole(model))).hexdigest()
     expect(len(set(gather(digest))) == 1, "replicas are equal")
@@ -59,13 +69,8 @@ def case_hsdp():
     """Shards within nodes, sums between: at density 1 it equals DistributedDataParallel, below it the
     replicas are equal and residuals lie with the shards."""
     mesh = meshes()
-    plain = DistributedDataParallel(uneven())
-    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.5)
     model, state, optimizer = sharded(mesh, "topk:1")
-    for number in range(4):
-        step(plain, theirs, number)
-        step(model, optimizer, number)
-    expect_close(model, plain)
+    expect_same_steps(model, optimizer, momentum=0.5)
     state.close()
 
     model, state, optimizer = sharded(mesh, "topk:0.01")
@@ -120,14 +125,9 @@ def case_hsdp_optimizers():
     expect_close(model, reference)
     state.close()
 
-    plain = DistributedDataParallel(uneven())
-    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.9)
     model, state, _ = sharded(mesh, "topk:0.999999")
     ours = winnow.torch.SGD(model.parameters(), model=state, lr=0.05, momentum=0.9)
-    for number in range(5):
-        step(plain, theirs, number)
-        step(model, ours, number)
-    expect_close(model, plain)
+    expect_same_steps(model, ours, momentum=0.9)
     state.close()
 
     model, state, _ = sharded(mesh, "topk:0.03,int4")

@@ -106,11 +106,12 @@ def case_look_ahead():
     expect(not convolution.is_contiguous(), "a parameter in another order")
     optimizer = torch.optim.SGD([{"params": [convolution, middle], "momentum": 0.5},
                                  {"params": [last], "lr": 0.5}], lr=0.25, momentum=0)
-    root = 2 * math.sqrt(dist.get_world_size())
     for number in range(4):
         before = [p.detach().clone() for p in ddp.parameters()]
         optimizer.zero_grad()
-        with winnow.torch.look_ahead(ddp, optimizer):
+        own = 0.125 if number == 3 else None  # a share of the caller's
+        root = 2 * math.sqrt(dist.get_world_size()) if own is None else 1 / own
+        with winnow.torch.look_ahead(ddp, optimizer, own):
             for parameter, share in ((convolution, 0.5), (middle, 0.5), (last, 0.5)):
                 held = state.residual(parameter)
                 waiting = torch.zeros_like(parameter)

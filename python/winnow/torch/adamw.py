@@ -42,8 +42,8 @@ class AdamW(torch.optim.AdamW):
         v = b2 v + (1 - b2) g^2,  u = scale lr g / (sqrt(v / (1 - b2^t)) + eps)     on each rank
         m = b1 m + (1 - b1) mean(u),  w -= m / (1 - b1^t) + lr weight_decay w
 
-    `scale` is the root of the number of ranks by default. torch's AdamW divides by moments of the
-    mean over ranks, whose noise is so many times less than that of one rank's gradient: with it a
+    `scale` is the root of the number of ranks by default (of nodes, under attach_hsdp). torch's
+    AdamW divides by moments of the mean over ranks, whose noise is so many times less than that of one rank's gradient: with it a
     learning rate that serves torch's AdamW serves here. Where the gradients of ranks hardly differ
     it should be 1.
 

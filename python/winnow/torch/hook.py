@@ -12,8 +12,7 @@ import torch.distributed as dist
 from winnow import _library
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer, Segment
-from winnow.torch.place import Host, place_of
-
+from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 
@@ -51,7 +50,7 @@ class State:
 
     def _forget(self) -> None:
         self._reducer: Optional[Reducer] = None
-        self._place: Optional[Host] = None  # that of the parameters that came first
+        self._place: Optional[Place] = None  # that of the parameters that came first
         self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
         self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
@@ -75,7 +74,7 @@ class State:
             self._names[id(parameter)] = (id_of(name), name)
             self.place_at(parameter.device)
 
-    def place_at(self, device: torch.device) -> Host:
+    def place_at(self, device: torch.device) -> Place:
         """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
         if self._place is None:
             self._place = place_of(device)

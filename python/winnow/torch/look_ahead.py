@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients where the weights will be."""
 import contextlib
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -23,13 +23,15 @@ def _reach(optimizer: torch.optim.Optimizer, group: Dict[str, Any]) -> Tuple[flo
     return momentum, rate * (1 - group["dampening"] if momentum != 0 else 1)
 
 
-def _shares(state: State, optimizer: torch.optim.Optimizer) -> Iterator[Tuple[Any, float]]:
+def _shares(state: State, optimizer: torch.optim.Optimizer,
+            given: Optional[float]) -> Iterator[Tuple[Any, float]]:
     """Each parameter that the optimizer moves, and how far a unit of its residual will move it."""
     for group in optimizer.param_groups:
         if group["maximize"]:
             raise UsageError("look_ahead: an optimizer that maximizes")
         momentum, weight = _reach(optimizer, group)
-        share = float(weight) * state.reducer.look_ahead_share(momentum) / state.loss_scale()
+        share = state.reducer.look_ahead_share(momentum) if given is None else given / (1 - momentum)
+        share *= float(weight) / state.loss_scale()
         for parameter in group["params"]:
             yield parameter, share
 
@@ -55,7 +57,8 @@ def _look(state: State, parameter: torch.Tensor, weights: torch.Tensor, share: f
 
 
 @contextlib.contextmanager
-def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
+               share: Optional[float] = None) -> Iterator[None]:
     """Forward and backward passes inside take their gradients at the weights that would be if what
     this rank has not sent were applied; afterwards the weights are as they were, equal on all
     ranks, for the optimizer and for evaluation:
@@ -68,7 +71,9 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[No
     No byte more travels, and training with momentum keeps the loss of dense sums. Costs a copy of
     the weights and one pass over them. `optimizer` is a torch.optim.SGD, a winnow.torch.SGD or a
     winnow.torch.AdamW, whose settings say how far a residual will move the weights; UsageError for
-    others. Under a GradScaler call attach_scaler before.
+    others. `share`: of the residual, before momentum and learning rate, which come on top; None:
+    1 / (2 sqrt(P)) on P ranks, as Reducer.look_ahead_share says. Under a GradScaler call
+    attach_scaler before.
     """
     if not isinstance(optimizer, (torch.optim.SGD, AdamW)):
         raise UsageError("look_ahead knows how torch.optim.SGD, winnow.torch.SGD and AdamW move "
@@ -77,10 +82,10 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer) -> Iterator[No
     kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
     try:
         with torch.no_grad():
-            for parameter, share in _shares(state, optimizer):
+            for parameter, share_of_it in _shares(state, optimizer, share):
                 weights = local(parameter).clone()
                 kept.append((local(parameter), weights))
-                _look(state, parameter, weights, share)
+                _look(state, parameter, weights, share_of_it)
         yield
     finally:
         with torch.no_grad():

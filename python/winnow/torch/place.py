@@ -1,8 +1,9 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Where a model's gradients lie, and how Winnow's work follows what PyTorch does there."""
+import abc
 import contextlib
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, ContextManager, Dict, Iterator, Optional
 
 import torch
 import torch.distributed as dist
@@ -12,33 +13,56 @@ from winnow.reducer import Reducer
 from winnow.torch.meeting import meet, meet_on_gpus
 
 
-class Host:
+class Place(abc.ABC):
+    """Where all gradients of a State are."""
+
+    device: torch.device
+
+    @abc.abstractmethod
+    def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
+                     options: Dict[str, Any]) -> Reducer:
+        """Collective: the ranks of `group` meet."""
+
+    @abc.abstractmethod
+    def follow(self, buffer: torch.Tensor) -> None:
+        """What Winnow does from here on sees what was written to `buffer`."""
+
+    @abc.abstractmethod
+    def in_turn(self) -> ContextManager[None]:
+        """Winnow's work inside runs between what the caller has done and what it does next."""
+
+    @abc.abstractmethod
+    def future(self) -> "torch.futures.Future[torch.Tensor]":
+        """Of a bucket here."""
+
+    @abc.abstractmethod
+    def complete(self, future: "torch.futures.Future[torch.Tensor]", buffer: torch.Tensor) -> None:
+        """When Winnow's work on `buffer` is done, by any thread."""
+
+
+class Host(Place):
     """Host memory, where everything is done once it has returned."""
 
     device = torch.device("cpu")
 
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
-        """Collective: the ranks of `group` meet."""
         return Reducer(meet(group, timeout), compressor, **options)
 
     def follow(self, buffer: torch.Tensor) -> None:
-        """What Winnow does from here on sees what was written to `buffer`."""
+        pass
 
-    @contextlib.contextmanager
-    def in_turn(self) -> Iterator[None]:
-        """Winnow's work inside runs between what the caller has done and what it does next."""
-        yield
+    def in_turn(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
 
     def future(self) -> "torch.futures.Future[torch.Tensor]":
         return torch.futures.Future()
 
     def complete(self, future: "torch.futures.Future[torch.Tensor]", buffer: torch.Tensor) -> None:
-        """When Winnow's work on `buffer` is done, by any thread."""
         future.set_result(buffer)
 
 
-class Gpu(Host):
+class Gpu(Place):
     """Memory of a GPU. Winnow works on a stream of its own there, beside the backward pass."""
 
     def __init__(self, device: torch.device):
@@ -72,7 +96,7 @@ class Gpu(Host):
             future.set_result(buffer)
 
 
-def place_of(device: torch.device) -> Host:
+def place_of(device: torch.device) -> Place:
     """UsageError for devices that Winnow does not know."""
     if device.type == "cpu":
         return Host()
