@@ -330,9 +330,10 @@ float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) c
   const ReduceOp chosen = op.value_or(impl_->options.op);
   WINNOW_EXPECTS(chosen == ReduceOp::sum || chosen == ReduceOp::average,
                  "only sums and averages leave residuals");
-  const double root = std::sqrt(static_cast<double>(impl_->transport->size()));
-  const double of_one = chosen == ReduceOp::average ? 1 / root : root;
-  return static_cast<float>(of_one / 2 / (1 - static_cast<double>(momentum)));
+  const auto ranks = static_cast<double>(impl_->transport->size());
+  const double of_average = 1 / (2 * std::sqrt(std::max(ranks, 4.0)));
+  const double of_result = chosen == ReduceOp::average ? of_average : of_average * ranks;
+  return static_cast<float>(of_result / (1 - static_cast<double>(momentum)));
 }
 
 }  // namespace winnow

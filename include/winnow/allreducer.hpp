@@ -232,12 +232,13 @@ class AllReducer {
                   float share) const;
 
   /// The share that served training best, under an optimizer with v = momentum * v + result,
-  /// weights -= v (or Nesterov's): 1 / (2 sqrt(P) (1 - momentum)) for averages over P ranks, P
-  /// times that for sums. Once a residual is sent, it moves the weights by 1 / (P (1 - momentum))
-  /// of it; on many ranks the best share is more, since what other ranks have not sent is partly
-  /// the same (measured on 2 to 16 ranks: docs/convergence.md). Multiply it by the learning rate
-  /// unless that is in what you reduce; pass 0 if the optimizer weights results by 1 - momentum.
-  /// UsageError if momentum is not in [0, 1), or for other operations.
+  /// weights -= v (or Nesterov's): 1 / (2 sqrt(max(P, 4)) (1 - momentum)) for averages over P
+  /// ranks, P times that for sums. (Once a residual is sent, it moves the weights by 1 / (P (1 -
+  /// momentum)) of it. Less is better on few ranks, where that is far, and more on many, since what
+  /// other ranks have not sent is partly the same: docs/convergence.md has the measurements.)
+  /// Multiply it by the learning rate unless that is in what you reduce; pass 0 if the optimizer
+  /// weights results by 1 - momentum. UsageError if momentum is not in [0, 1), or for other
+  /// operations.
   float look_ahead_share(float momentum, std::optional<ReduceOp> op = {}) const;
 
  private:

@@ -185,8 +185,8 @@ class Reducer:
                                           source.count, share)
 
     def look_ahead_share(self, momentum: float, op: Optional[str] = None) -> float:
-        """The share that served training best: 1 / (2 sqrt(P) (1 - momentum)) for averages over P
-        ranks, P times that for sums. Multiply it by the learning rate."""
+        """The share that served training best: 1 / (2 sqrt(max(P, 4)) (1 - momentum)) for averages
+        over P ranks, P times that for sums. Multiply it by the learning rate."""
         share = ctypes.c_float()
         library.winnow_reducer_look_ahead_share(self._handle, momentum, native_op(op),
                                                 ctypes.byref(share))

@@ -124,7 +124,7 @@ TEST(Trainer, LooksAheadByTheShareOfTheResidual) {
   for (const std::optional<float> share : {std::optional<float>(), {0.0F}, {0.75F}}) {
     recipe.look_ahead = share;
     const auto run = runs_over_threads(2, {"topk:0.1"}, recipe).at(0);
-    const float expected = share.value_or(1 / (2 * std::sqrt(2.0F) * (1 - kRecipe.momentum)));
+    const float expected = share.value_or(1 / (4 * (1 - kRecipe.momentum)));
     EXPECT_NEAR(run.look_ahead, expected, 1e-5);
     EXPECT_EQ(run.parameters_hash, hash_of(weights_by_hand(2, options, run.look_ahead)));
   }

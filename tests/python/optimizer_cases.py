@@ -110,7 +110,7 @@ def case_look_ahead():
         before = [p.detach().clone() for p in ddp.parameters()]
         optimizer.zero_grad()
         own = 0.125 if number == 3 else None  # a share of the caller's
-        root = 2 * math.sqrt(dist.get_world_size()) if own is None else 1 / own
+        root = 2 * math.sqrt(max(4, dist.get_world_size())) if own is None else 1 / own
         with winnow.torch.look_ahead(ddp, optimizer, own):
             for parameter, share in ((convolution, 0.5), (middle, 0.5), (last, 0.5)):
                 held = state.residual(parameter)

@@ -72,7 +72,7 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
     the weights and one pass over them. `optimizer` is a torch.optim.SGD, a winnow.torch.SGD or a
     winnow.torch.AdamW, whose settings say how far a residual will move the weights; UsageError for
     others. `share`: of the residual, before momentum and learning rate, which come on top; None:
-    1 / (2 sqrt(P)) on P ranks, as Reducer.look_ahead_share says. Under a GradScaler call
+    1 / (2 sqrt(max(P, 4))) on P ranks, as Reducer.look_ahead_share says. Under a GradScaler call
     attach_scaler before.
     """
     if not isinstance(optimizer, (torch.optim.SGD, AdamW)):

@@ -96,10 +96,11 @@ TEST(LookAhead, TheShareIsThatOfTheRanksAndTheMomentum) {
   for (const int ranks : rank_counts()) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       const AllReducer reducer(transport, {.compressor = "topk:0.1", .schedule = "gather"});
-      const auto root = std::sqrt(static_cast<float>(transport->size()));
+      const auto size = static_cast<float>(transport->size());
+      const float root = std::sqrt(std::max(size, 4.0F));
       EXPECT_FLOAT_EQ(reducer.look_ahead_share(0.75F), 2 / root);  // Options::op is the average
       EXPECT_FLOAT_EQ(reducer.look_ahead_share(0, ReduceOp::average), 0.5F / root);
-      EXPECT_FLOAT_EQ(reducer.look_ahead_share(0.75F, ReduceOp::sum), 2 * root);
+      EXPECT_FLOAT_EQ(reducer.look_ahead_share(0.75F, ReduceOp::sum), 2 * size / root);
       for (const float wrong : {-0.5F, 1.0F, std::numeric_limits<float>::quiet_NaN()}) {
         EXPECT_NE(usage_error([&] { (void)reducer.look_ahead_share(wrong); }).find("[0, 1)"),
                   std::string::npos);
