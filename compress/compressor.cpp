@@ -56,7 +56,9 @@ unsigned Compressor::stage_of(std::uint64_t calls) const {
 
 Compressor Compressor::at_stage(unsigned stage) const {
   Compressor then = *this;
-  if (stage < stages()) then.choice_.argument = density_of(stage);
+  if (stage >= stages()) return then;
+  then.choice_.argument = density_of(stage);
+  if (has_sums_share()) then.choice_.sums = std::max(choice_.sums, then.choice_.argument);
   return then;
 }
 
@@ -95,7 +97,7 @@ void share_out(Part& part, const Compressor& compressor, std::uint32_t owners, s
     const std::uint64_t size = piece.elements.size();
     part.most_k += compressor.kept(size);
     for (std::uint32_t owner = 0; owner < part.owner_k.size(); ++owner) {
-      part.owner_k[owner] += compressor.kept(local_range(part.partition, owner, piece).count);
+      part.owner_k[owner] += compressor.kept_sums(local_range(part.partition, owner, piece).count);
     }
     piece.k = static_cast<std::uint32_t>(compressor.kept(size - piece.own_count));
     part.k += piece.k;
@@ -115,7 +117,7 @@ void become_owner(Part& part, const Compressor& compressor, std::uint32_t self) 
         self == Part::kNobody ? LocalRange{0, 0} : local_range(part.partition, self, piece);
     piece.own_begin = range.begin;
     piece.own_count = range.count;
-    piece.own_k = static_cast<std::uint32_t>(compressor.kept(range.count));
+    piece.own_k = static_cast<std::uint32_t>(compressor.kept_sums(range.count));
   }
 }
 

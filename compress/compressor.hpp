@@ -94,6 +94,12 @@ class Compressor {
   std::uint64_t kept(std::uint64_t count) const {
     return selection().kept(choice_.argument, count);
   }
+  /// Elements that an owner keeps of `count` of its sums of a parameter; if variable_k, the most.
+  std::uint64_t kept_sums(std::uint64_t count) const {
+    return selection().kept(choice_.sums > 0 ? choice_.sums : choice_.argument, count);
+  }
+  /// Whether owners keep another share of their sums than ranks of their gradients.
+  bool has_sums_share() const { return choice_.sums > 0; }
   /// If not 0, the most elements that compete with each other: longer parameters are cut.
   std::uint64_t block() const { return choice_.block; }
   /// Whether the gradient decides how many elements are kept, and messages say so.

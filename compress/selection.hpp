@@ -76,6 +76,7 @@ struct Choice {
   std::string name;  ///< canonical, e.g. "topk:0.01"
   /// Calls of a parameter in which its density falls to `argument`: see Compressor::stages.
   std::uint64_t warm_up = 0;
+  double sums = 0;          ///< share that an owner keeps of its sums; 0: `argument`
   std::uint64_t block = 0;  ///< if not 0, elements that compete with each other: a multiple of 64
 };
 
@@ -84,9 +85,10 @@ extern const Selection kNone, kTopK, kBlockTopK, kThreshold, kRandomK;
 /// The choice of every element, under another selection's name.
 Choice choose_everything(std::string name);
 
-/// The choice of a share of the elements, above 0 and at most 1, perhaps with ":warmup=CALLS".
-/// Throws UsageError if the argument is none.
-Choice choose_density(const Selection& selection, std::string_view argument);
+/// The choice of a share of the elements, above 0 and at most 1, perhaps with ":warmup=CALLS" and,
+/// if `takes_sums`, ":sums=SHARE". Throws UsageError if the argument is none.
+Choice choose_density(const Selection& selection, std::string_view argument,
+                      bool takes_sums = false);
 /// Selection::kept of it: max(1, ceil(density * count)), or 0 of none.
 std::uint64_t kept_of_density(double density, std::uint64_t count);
 

@@ -99,31 +99,45 @@ std::span<const Selection* const> selections() {
   return kSelections;
 }
 
-Choice choose_density(const Selection& selection, std::string_view argument) {
-  constexpr std::string_view kWarmUp = "warmup=";
+Choice choose_density(const Selection& selection, std::string_view argument, bool takes_sums) {
+  constexpr std::string_view kSums = "sums=", kWarmUp = "warmup=";
   const std::string given(argument);
-  const std::string_view number = cut(argument, ':');
-  double density = 0;
-  std::uint64_t warm_up = 0;
   const auto reads = [](std::string_view text, auto& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size();
+    return error == std::errc() && end == text.data() + text.size() && value > 0;
   };
-  std::string name = std::string(selection.name) + ':';
-  const bool is_density = reads(number, density) && density > 0 && density <= 1;
-  const bool warms_up = argument.starts_with(kWarmUp) &&
-                        reads(argument.substr(kWarmUp.size()), warm_up) && warm_up > 0;
-  if (!is_density || !(argument.empty() || warms_up) || given.ends_with(':')) {
-    fail_usage(std::string(selection.name) + " takes a density above 0 and at most 1, such as " +
-               name + "0.01, and perhaps a number of calls, such as " + name +
-               "0.01:warmup=1000, not '" + given + "'");
+  Choice choice{.selection = &selection, .argument = 0, .name = std::string(selection.name)};
+  bool good =
+      reads(cut(argument, ':'), choice.argument) && choice.argument <= 1 && !given.ends_with(':');
+  while (good && !argument.empty()) {
+    const std::string_view word = cut(argument, ':');
+    if (takes_sums && choice.sums == 0 && word.starts_with(kSums)) {
+      good = reads(word.substr(kSums.size()), choice.sums) && choice.sums <= 1;
+    } else {
+      good = choice.warm_up == 0 && word.starts_with(kWarmUp) &&
+             reads(word.substr(kWarmUp.size()), choice.warm_up);
+    }
   }
-  std::array<char, 32> text;
-  name.append(text.data(), std::to_chars(text.begin(), text.end(), density).ptr);
-  if (density == 1) return choose_everything(std::move(name));
-  if (warm_up > 0) (name += ':') += std::string(kWarmUp) + std::to_string(warm_up);
-  return {
-      .selection = &selection, .argument = density, .name = std::move(name), .warm_up = warm_up};
+  const auto append = [&choice](std::string_view word, auto number) {
+    std::array<char, 32> text;
+    (choice.name += ':') += word;
+    choice.name.append(text.data(), std::to_chars(text.begin(), text.end(), number).ptr);
+  };
+  if (!good) {
+    const std::string start = choice.name + ":0.01";
+    fail_usage(choice.name + " takes a density above 0 and at most 1, such as " + start +
+               (takes_sums ? ", perhaps the share that owners keep of their sums, such as " +
+                                 start + ":sums=0.03,"
+                           : std::string(",")) +
+               " and perhaps a number of calls, such as " + start + ":warmup=1000, not '" + given +
+               "'");
+  }
+  append({}, choice.argument);
+  if (choice.argument == 1) return choose_everything(std::move(choice.name));
+  if (choice.sums == choice.argument) choice.sums = 0;
+  if (choice.sums > 0) append(kSums, choice.sums);
+  if (choice.warm_up > 0) append(kWarmUp, choice.warm_up);
+  return choice;
 }
 
 std::uint64_t kept_of_density(double density, std::uint64_t count) {

@@ -11,7 +11,7 @@ namespace winnow::compress {
 namespace {
 
 Choice parse(std::string_view argument, const Codings&) {
-  return choose_density(kTopK, argument);
+  return choose_density(kTopK, argument, true);
 }
 
 /// "64/4096".
@@ -62,7 +62,7 @@ void pick(const Exec& exec, const PickJob& job) {
 /// the lowest index.
 constinit const Selection kTopK{
     .name = "topk",
-    .grammar = "topk:DENSITY[:warmup=CALLS]",
+    .grammar = "topk:DENSITY[:sums=SHARE][:warmup=CALLS]",
     .parse = parse,
     .kept = kept_of_density,
     .feed = feed,

@@ -83,8 +83,13 @@ std::string dense_reason(std::uint64_t count, const Options& options) {
 }
 
 CostShape shape_of(const compress::Part& part, const World& world,
-                   const compress::Codings& codings) {
-  return {world.ranks, part.count, part.most_k, codings, world.topology};
+                   const compress::Compressor& compressor) {
+  CostShape shape{world.ranks, part.count, part.most_k, compressor.codings(), world.topology};
+  if (!compressor.has_sums_share()) return shape;
+  shape.sums_k = 0;
+  for (const Piece& piece : part.pieces)
+    shape.sums_k += compressor.kept_sums(piece.elements.size());
+  return shape;
 }
 
 /// Hashes a plan: which segments travel how, and with how many elements. In two levels also who
@@ -267,7 +272,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     Parameters for_a_look;
     std::vector<CostShape> shapes;
     for (const BucketPart& part : cut_compressed(for_a_look, most)) {
-      shapes.push_back(shape_of(part.part, world, compressor.codings()));
+      shapes.push_back(shape_of(part.part, world, compressor));
     }
     Choice choice = choose_schedule(options, shapes, world, compressor);
     const Schedule& schedule = *choice.schedule;
@@ -322,7 +327,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       bucket.schedule += part.schedule->name;
       last = part.schedule;
     }
-    const CostShape shape = shape_of(part.part, world, compressor.codings());
+    const CostShape shape = shape_of(part.part, world, compressor);
     bucket.dense_wire_bytes += dense.wire_bytes(shape);
     bucket.wire_bytes += part.schedule->wire_bytes(shape);
   }

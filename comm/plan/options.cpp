@@ -46,6 +46,7 @@ constexpr std::pair<std::string_view, std::string_view> kPresets[] = {
     {"scalecom", "compressor=topk:0.01 schedule=shared"},
     {"sparcml", "compressor=topk:0.01 schedule=doubling"},
     {"sparseloco", "compressor=blocktopk:64/4096,int2 schedule=gather decay=0.95"},
+    {"swcaffe", "compressor=none schedule=two_level:balanced"},
     {"zen", "compressor=threshold,bitmap schedule=balanced"},
 };
 constexpr std::string_view kPreset = "preset";

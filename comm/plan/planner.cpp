@@ -136,10 +136,7 @@ double estimate_in_parts(const Schedule& schedule, const CostShape& shape, const
                          const compress::Compressor& compressor) {
   const std::uint64_t longest = longest_part(schedule, world, compressor, shape.count);
   const std::uint64_t parts = std::max<std::uint64_t>(1, (shape.count + longest - 1) / longest);
-  CostShape part = shape;
-  part.count /= parts;
-  part.k = shape.k == shape.count ? part.count : shape.k / parts;
-  const Estimate each = estimate(schedule, part, world.links);
+  const Estimate each = estimate(schedule, share_of(shape, parts), world.links);
   return static_cast<double>(parts) * std::max(each.passes, each.messages) +
          std::min(each.passes, each.messages);
 }
@@ -165,6 +162,9 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
                    "schedule=" + options.schedule +
                        " needs to know how many elements travel, which " + compressor.name() +
                        " leaves to the gradient; take topk, or another schedule");
+    WINNOW_EXPECTS(!only.has_own_support() || !compressor.has_sums_share(),
+                   "schedule=" + options.schedule + " chooses nothing among sums, so " +
+                       compressor.name() + " is for another schedule");
     return {&only, named};
   }
   if (options.schedule == "auto" && compressor.lossless()) {
@@ -196,7 +196,8 @@ std::uint64_t longest_part(const Schedule& schedule, const World& world,
     const CostShape shape{.ranks = rails ? nodes : world.ranks,
                           .count = part / shares,
                           .k = compressor.kept(part / shares),
-                          .codings = compressor.codings()};
+                          .codings = compressor.codings(),
+                          .sums_k = compressor.kept_sums(part / shares)};
     if (between.wire_bytes(shape) >= kShortestMessage * between.messages(shape)) break;
   }
   return part;

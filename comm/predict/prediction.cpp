@@ -177,7 +177,8 @@ Prediction predict(const Scenario& scenario) {
                         .count = scenario.count,
                         .k = compressor->kept(scenario.count),
                         .codings = compressor->codings(),
-                        .topology = ranks.topology};
+                        .topology = ranks.topology,
+                        .sums_k = compressor->kept_sums(scenario.count)};
   Choice choice =
       choose_schedule({.schedule = scenario.schedule}, std::span(&shape, 1), ranks, *compressor);
   const Schedule& schedule = *choice.schedule;

@@ -136,16 +136,20 @@ class Balanced {
   bool poisoned_ = false;                                 // by the headers that came
 };
 
-/// 2 (P - 1) messages of k / P elements; as P grows, the bytes stay (P - 1) / P of a constant.
+/// 2 (P - 1) messages, of k / P elements and of sums_k / P; as P grows, the bytes stay (P - 1) / P
+/// of a constant.
 std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
   const CostShape share = share_of_owner(shape);
-  return two_to_each_other(shape) * compress::message_bytes(share.count, share.k, shape.codings);
+  return one_to_each_other(shape) *
+         (compress::message_bytes(share.count, share.k, shape.codings) +
+          compress::message_bytes(share.count, share.sums_k, shape.codings));
 }
 
 double pass_bytes(const CostShape& shape) {
   // Owners add what others keep of their share, and all ranks write the sums: one message each.
-  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 2);
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 1) +
+         add_pass(shape.count, shape.sums_k, 1);
 }
 
 /// Every rank owns the positions that kernels::Partition gives it (Li et al., Ok-Topk, PPoPP 2022,

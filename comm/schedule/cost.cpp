@@ -11,9 +11,8 @@ namespace {
 
 using compress::Header;
 
-std::uint64_t divide_up(std::uint64_t count, int parts) {
-  const auto p = static_cast<std::uint64_t>(parts);
-  return (count + p - 1) / p;
+std::uint64_t divide_up(std::uint64_t count, std::uint64_t parts) {
+  return (count + parts - 1) / parts;
 }
 
 /// The levels of a shape's ranks, and the cost inputs of one rail.
@@ -22,11 +21,10 @@ struct Levels {
       : flat(shape.topology == nullptr ? Topology::uniform(shape.ranks, 1)
                                        : Topology::uniform(1, 1)),
         topology(shape.topology == nullptr ? flat : *shape.topology),
-        shard{.ranks = topology.nodes(),
-              .count = divide_up(shape.count, topology.rails()),
-              .k = divide_up(shape.k, topology.rails()),
-              .codings = shape.codings,
-              .overlap = shape.overlap} {}
+        shard(share_of(shape, static_cast<std::uint64_t>(topology.rails()))) {
+    shard.ranks = topology.nodes();
+    shard.topology = nullptr;
+  }
 
   Topology flat;
   const Topology& topology;
@@ -95,7 +93,8 @@ std::uint64_t Schedule::messages(const CostShape& shape) const {
   std::uint64_t most = 0;
   for (int node = 0; node < topology.nodes(); ++node) {
     const int locals = topology.ranks_on(node);
-    const auto served = divide_up(static_cast<std::uint64_t>(topology.rails()), locals);
+    const auto served =
+        divide_up(static_cast<std::uint64_t>(topology.rails()), static_cast<std::uint64_t>(locals));
     most = std::max(most, 2 * static_cast<std::uint64_t>(locals - 1) * served + served * between);
   }
   return most;
@@ -116,15 +115,17 @@ std::uint64_t two_to_each_other(const CostShape& shape) {
   return 2 * one_to_each_other(shape);
 }
 
-CostShape share_of_owner(CostShape shape) {
-  shape.count = divide_up(shape.count, shape.ranks);
-  shape.k = std::min(divide_up(shape.k, shape.ranks), shape.count);
+CostShape share_of(CostShape shape, std::uint64_t shares) {
+  for (std::uint64_t* const number : {&shape.count, &shape.k, &shape.sums_k}) {
+    *number = divide_up(*number, shares);
+  }
   return shape;
 }
 
 std::uint64_t one_from_each_owner(const CostShape& shape) {
-  const auto& [ranks, count, k, codings, topology, overlap] = share_of_owner(shape);
-  return static_cast<std::uint64_t>(ranks) * compress::message_bytes(count, k, codings);
+  const CostShape share = share_of_owner(shape);
+  return static_cast<std::uint64_t>(share.ranks) *
+         compress::message_bytes(share.count, share.sums_k, share.codings);
 }
 
 }  // namespace winnow::comm

@@ -24,6 +24,7 @@ struct CostShape {
   /// Chance that a rank keeps an element which another rank keeps. None: that of independent
   /// supports, k / count.
   std::optional<double> overlap = {};
+  std::uint64_t sums_k = k;  ///< kept of the sums, where owners choose among them
 };
 
 /// What a schedule costs, for the planner.
@@ -92,8 +93,12 @@ std::vector<const Schedule*> find_schedules(std::string_view name);
 std::uint64_t one_to_each_other(const CostShape& shape);
 std::uint64_t two_to_each_other(const CostShape& shape);
 
-/// What an owner has of a part at most, if supports are spread evenly.
-CostShape share_of_owner(CostShape shape);
+/// The largest of so many shares of a part, if supports are spread evenly.
+CostShape share_of(CostShape shape, std::uint64_t shares);
+/// What an owner has of it at most.
+inline CostShape share_of_owner(const CostShape& shape) {
+  return share_of(shape, static_cast<std::uint64_t>(shape.ranks));
+}
 /// Bytes of the messages of all owners together.
 std::uint64_t one_from_each_owner(const CostShape& shape);
 

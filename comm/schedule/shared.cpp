@@ -241,9 +241,10 @@ class Shared {
 /// (P - 1) supports of k / P positions and 2 (P - 1) times their values; indices travel once.
 std::uint64_t wire_bytes(const CostShape& shape) {
   if (shape.count == 0) return 0;
-  const auto& [ranks, count, k, codings, topology, overlap] = share_of_owner(shape);
-  return one_to_each_other(shape) * (compress::message_bytes(count, k, codings.without_values()) +
-                                     2 * values_bytes(k, codings));
+  const CostShape share = share_of_owner(shape);
+  return one_to_each_other(shape) *
+         (compress::message_bytes(share.count, share.k, share.codings.without_values()) +
+          2 * values_bytes(share.k, share.codings));
 }
 
 std::uint64_t messages(const CostShape& shape) {

@@ -37,13 +37,15 @@ struct Options {
   static constexpr std::uint64_t kAutomatic = 0;
 
   /// SELECTION[:ARGUMENT][,VALUE[:block=N][:stochastic]][,INDEX]. SELECTION: "none",
-  /// "topk:DENSITY[:warmup=CALLS]", "blocktopk:K/N" (K of each N elements), "threshold[:T]"
-  /// (magnitudes above T; without T, all that are not zero) or "randomk:DENSITY[:warmup=CALLS]"
-  /// (positions that all ranks draw in each call). In a warm-up a parameter keeps 1/4, 1/16, ... of
-  /// its elements, each for equally many of its first CALLS calls, until that is DENSITY; its
-  /// buckets count as new at each change. VALUE: float32, bf16, fp16, int8, fp8, int4, int2 or
-  /// sign. INDEX: raw32, eliasfano or bitmap (default: the shortest). A VALUE alone sends every
-  /// element.
+  /// "topk:DENSITY[:sums=SHARE][:warmup=CALLS]", "blocktopk:K/N" (K of each N elements),
+  /// "threshold[:T]" (magnitudes above T; without T, all that are not zero) or
+  /// "randomk:DENSITY[:warmup=CALLS]" (positions that all ranks draw in each call). SHARE is what
+  /// owners keep of their sums in "balanced", DENSITY if not given; it must not be given with
+  /// "shared". In a warm-up a parameter keeps 1/4, 1/16, ... of its elements, each for equally many
+  /// of its first CALLS calls, until that is DENSITY; its buckets count as new at each change, and
+  /// owners keep no smaller share of their sums than ranks of their gradients. VALUE: float32,
+  /// bf16, fp16, int8, fp8, int4, int2 or sign. INDEX: raw32, eliasfano or bitmap (default: the
+  /// shortest). A VALUE alone sends every element.
   std::string compressor = "topk:0.01";
   /// "dense", "gather", "doubling", "balanced"; or, over the sums of nodes, "two_level:gather",
   /// "two_level:doubling", "two_level:balanced", or "two_level" for the fastest of these. "auto"
@@ -103,8 +105,8 @@ struct Options {
 
   /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum".
   /// Missing keys keep their value in `base`; "preset=NAME" stands for several words (dgc, oktopk,
-  /// onebit, qgz, scalecom, sparcml, sparseloco, zen: docs/options.md), which later ones override.
-  /// Throws UsageError; for an unknown key it names the nearest known one.
+  /// onebit, qgz, scalecom, sparcml, sparseloco, swcaffe, zen: docs/options.md), which later ones
+  /// override. Throws UsageError; for an unknown key it names the nearest known one.
   static Options parse(std::string_view text, const Options& base);
   static Options parse(std::string_view text);
   /// `base` overridden by the WINNOW_ variables of the environment, WINNOW_PRESET first. Throws

@@ -90,9 +90,9 @@ Reference::Reference(int ranks, std::vector<Parameter> parameters, const Recipe&
   if (recipe_.two_level) rails_ = make_rails(*recipe_.two_level);
 }
 
-std::uint64_t Reference::kept(std::uint64_t count) const {
+std::uint64_t Reference::kept(double density, std::uint64_t count) {
   if (count == 0) return 0;
-  const double exact = std::ceil(recipe_.density * static_cast<double>(count) - 1e-9);
+  const double exact = std::ceil(density * static_cast<double>(count) - 1e-9);
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(exact));
 }
 
@@ -110,7 +110,8 @@ std::vector<std::uint64_t> Reference::bases() const {
 
 /// The kept entries of one parameter, in order: those with the largest |value|, ties to the first,
 /// or those above the threshold.
-std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& competing) const {
+std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& competing,
+                                                 double density) const {
   std::vector<Entry> chosen;
   if (recipe_.threshold) {
     std::ranges::copy_if(competing, std::back_inserter(chosen), [&](const Entry& entry) {
@@ -120,7 +121,7 @@ std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& compe
   }
   std::vector<std::size_t> order(competing.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const std::size_t k = kept(competing.size());
+  const std::size_t k = kept(density, competing.size());
   std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
                    [&](std::size_t a, std::size_t b) {
                      const float of_a = std::fabs(competing[a].value);
@@ -137,7 +138,7 @@ std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& compe
 /// ranks draw.
 std::vector<Reference::Entry> Reference::drawn(
     std::uint64_t count, const std::function<std::uint64_t(std::uint64_t)>& position) const {
-  const std::uint64_t k = kept(count);
+  const std::uint64_t k = kept(recipe_.density, count);
   const auto base = bases();
   std::vector<Entry> entries;
   for (std::uint64_t i = 0; i < k; ++i) {
@@ -258,7 +259,7 @@ std::vector<std::vector<float>> Reference::gather() {
       for (; recipe_.density == 1 && position < base[p]; ++position)
         message.push_back({kGap, 0, 0});
       position = base[p] + all.size();
-      for (const Entry& entry : largest(all)) message.push_back(entry);
+      for (const Entry& entry : largest(all, recipe_.density)) message.push_back(entry);
     }
     Sums& term = terms.emplace_back(zeros());
     for (const Entry& entry : code(message, rank, 0)) {
@@ -297,7 +298,7 @@ std::vector<std::vector<float>> Reference::balance() {
           foreign.push_back(entry);
         }
       }
-      for (const Entry& entry : largest(foreign)) {
+      for (const Entry& entry : largest(foreign, recipe_.density)) {
         const std::uint32_t owner = owner_of(p, entry.element);
         add_gaps(what[rank][owner], owner, partition.local(base[p] + entry.element));
         what[rank][owner].push_back(entry);
@@ -338,7 +339,7 @@ std::vector<std::vector<float>> Reference::balance() {
       for (std::size_t i = 0; i < parameters_[p].count; ++i) {
         if (owner_of(p, i) == owner) mine.push_back({p, i, sums[p][i]});
       }
-      for (const Entry& entry : largest(mine)) {
+      for (const Entry& entry : largest(mine, recipe_.sums > 0 ? recipe_.sums : recipe_.density)) {
         add_gaps(message, owner, partition.local(base[p] + entry.element));
         message.push_back(entry);
       }
@@ -387,7 +388,7 @@ std::vector<std::vector<float>> Reference::share() {
           mine.push_back({p, i, residuals_[picker][p][i]});
         }
       }
-      for (const Entry& entry : largest(mine)) {
+      for (const Entry& entry : largest(mine, recipe_.density)) {
         add_gaps(partition.local(base[p] + entry.element));
         sums.push_back({p, entry.element, 0});
       }

@@ -39,6 +39,7 @@ struct Recipe {
   bool doubling = false;  ///< the schedule
   bool shared = false;    ///< the schedule
   bool randomk = false;   ///< draws positions instead of the largest
+  double sums = 0;        ///< of balanced: the density of what owners keep of sums; 0: density
   /// If set, keeps elements whose magnitude exceeds it; density is then ignored, but must not be 1.
   std::optional<float> threshold = {};
   kernels::ValueFormat value{.coding = &kernels::value_codings().front()};
@@ -71,9 +72,9 @@ class Reference {
     std::size_t parameter, element;
     float value;
   };
-  std::uint64_t kept(std::uint64_t count) const;
+  static std::uint64_t kept(double density, std::uint64_t count);
   std::vector<std::uint64_t> bases() const;
-  std::vector<Entry> largest(const std::vector<Entry>& competing) const;
+  std::vector<Entry> largest(const std::vector<Entry>& competing, double density) const;
   std::vector<Entry> code(std::vector<Entry>& entries, std::uint64_t rank, std::uint64_t stage);
   std::vector<std::vector<float>> gather();
   std::vector<std::vector<float>> balance();

@@ -31,6 +31,7 @@ struct Case {
   int threads = 1;
   const char* schedule = "gather";
   std::optional<float> threshold = {};
+  double sums = 0;  ///< as in Recipe
 };
 
 class Sum : public testing::TestWithParam<Case> {};
@@ -58,6 +59,7 @@ Recipe recipe_of(const Case& c, const Topology& topology) {
                 .value = compress::make_compressor(c.compressor)->codings().value,
                 .seed = options.seed};
   recipe.threshold = c.threshold;
+  recipe.sums = c.sums;
   if (options.schedule.starts_with("two_level:")) recipe.two_level = topology;
   return recipe;
 }
@@ -161,7 +163,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"int2", 1, Kind::normal, kAverage, 1, 1, "balanced"},
                     Case{"fp8:stochastic", 1, Kind::heavy_tailed, kSum, 1, 3, "balanced"},
                     Case{"bf16", 1, Kind::normal, kAverage, 1, 1, "balanced"},
-                    Case{"fp16:stochastic", 1, Kind::heavy_tailed, kAverage, 1, 1, "balanced"}),
+                    Case{"fp16:stochastic", 1, Kind::heavy_tailed, kAverage, 1, 1, "balanced"},
+                    Case{"topk:0.01:sums=0.05", 0.01, Kind::normal, kAverage, 1, 3, "balanced",
+                         std::nullopt, 0.05},
+                    Case{"topk:0.1:sums=0.02,int8", 0.1, Kind::heavy_tailed, kSum, 0.9F, 1,
+                         "balanced", std::nullopt, 0.02},
+                    Case{"topk:0.02:sums=1,int4:stochastic", 0.02, Kind::mostly_zero, kAverage, 1,
+                         1, "balanced", std::nullopt, 1}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 // The thresholds go from keeping nothing to keeping everything. Some messages carry all positions
@@ -265,6 +273,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"int8:stochastic", 1, Kind::normal, kAverage, 1, 3, "two_level:gather"},
         Case{"int4:block=64", 1, Kind::heavy_tailed, kSum, 0.5F, 1, "two_level:balanced"},
         Case{"sign", 1, Kind::normal, kAverage, 1, 1, "two_level:balanced"},
+        Case{"topk:0.01:sums=0.1", 0.01, Kind::normal, kSum, 1, 1, "two_level:balanced",
+             std::nullopt, 0.1},
         Case{"topk:0.01", 0.01, Kind::normal, kSum, 0.9F, 1, "two_level:doubling"},
         Case{"topk:0.3,int4:stochastic", 0.3, Kind::heavy_tailed, kAverage, 1, 1,
              "two_level:doubling"},

@@ -99,6 +99,24 @@ TEST(Bucket, OwnersShareEveryElement) {
   EXPECT_LE(kept, 106U);  // rounded up once for each parameter and owner
 }
 
+// Of its sums an owner keeps the share that is named; a warm-up that sends more keeps as much.
+TEST(Bucket, OwnersKeepTheirShareOfTheSums) {
+  const auto topk = compress::make_compressor("topk:0.01:sums=0.1:warmup=3");
+  EXPECT_EQ(topk->kept(1000), 10U);
+  EXPECT_EQ(topk->kept_sums(1000), 100U);
+  EXPECT_EQ(topk->at_stage(0).kept_sums(1000), 250U);
+  EXPECT_EQ(topk->at_stage(1).kept(1000), 63U);
+  EXPECT_EQ(topk->at_stage(1).kept_sums(1000), 100U);
+  const Segment segments[] = {{.elements = untouched(64'000), .id = 1}};
+  Parameters parameters;
+  const Bucket bucket = plan_bucket(bucket_id(segments, ReduceOp::sum), segments,
+                                    {.schedule = "balanced", .min_bytes = 0}, {4, 1},
+                                    *compress::make_compressor("topk:0.01:sums=0.1"), parameters);
+  const compress::Part& part = bucket.parts[0].part;
+  EXPECT_EQ(part.k, 480U);
+  for (const std::uint64_t k : part.owner_k) EXPECT_EQ(k, 1600U);
+}
+
 TEST(Compressors, NamesAreCanonical) {
   const auto name = [](std::string_view text) { return compress::make_compressor(text)->name(); };
   EXPECT_EQ(name("none"), "none");
@@ -109,6 +127,8 @@ TEST(Compressors, NamesAreCanonical) {
   EXPECT_EQ(name("topk:0.01,int4:block=64:stochastic,eliasfano"),
             "topk:0.01,int4:block=64:stochastic,eliasfano");
   EXPECT_EQ(name("topk:0.5,bitmap"), "topk:0.5,bitmap");
+  EXPECT_EQ(name("topk:0.01:sums=0.030"), "topk:0.01:sums=0.03");
+  EXPECT_EQ(name("topk:0.03:sums=0.03,int4"), "topk:0.03,int4");
   EXPECT_EQ(name("sign:block=1024"), "sign:block=1024");
   EXPECT_EQ(name("threshold"), "threshold:0");
   EXPECT_EQ(name("threshold:0.010,int8"), "threshold:0.01,int8");
@@ -138,6 +158,11 @@ TEST(Compressors, WrongWordsAreNamed) {
   for (const char* wrong : {"threshold:-1", "threshold:inf", "threshold:nan", "threshold:1x"}) {
     EXPECT_NE(error(wrong).find("0 or more"), std::string::npos) << wrong;
   }
+  for (const char* wrong : {"topk:0.01:sums=0", "topk:0.01:sums=1.5",
+                            "topk:0.01:sums=", "topk:0.01:sums=0.1:sums=0.1", "topk:sums=0.1"}) {
+    EXPECT_NE(error(wrong).find("perhaps the share that owners keep"), std::string::npos) << wrong;
+  }
+  EXPECT_NE(error("randomk:0.01:sums=0.1").find("density"), std::string::npos);
   EXPECT_NE(error("threshold,sign").find("no sign values: they are never 0"), std::string::npos);
   EXPECT_NE(error("threshold,int2").find("no int2 values: they are never 0"), std::string::npos);
   EXPECT_NE(error("treshold").find("'threshold'"), std::string::npos);

@@ -83,6 +83,13 @@ TEST(Planner, WhatKeepsAnyNumberIsNotPredicted) {
   EXPECT_THROW((void)choose(Topology::uniform(4, 1), kSlow, "threshold", "shared"), UsageError);
 }
 
+TEST(Planner, AShareOfTheSumsIsForSchedulesThatChooseAmongThem) {
+  for (const char* schedule : {"shared", "two_level:shared"}) {
+    EXPECT_THROW((void)choose(Topology::uniform(4, 2), kSlow, "topk:0.01:sums=0.1", schedule),
+                 UsageError);
+  }
+}
+
 TEST(Planner, OptionsLeaveItLessToChoose) {
   const Topology topology = Topology::uniform(4, 2);
   EXPECT_EQ(choose(topology, kFast, "topk:0.01", "balanced").reason, "schedule=balanced");

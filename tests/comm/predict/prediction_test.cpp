@@ -26,17 +26,24 @@ Scenario scenario(int nodes, int ranks, std::uint64_t count, const char* compres
           .max_part = Options::kMaxPart};
 }
 
+constexpr const char* kOfSums = "topk:0.01:sums=0.04,int8";
+
 TEST(Prediction, SendsTheBytesOfTheCostRow) {
   for (const comm::Schedule* each : comm::schedules()) {
     const comm::Schedule& schedule = *each;
     if (schedule.inner != nullptr) continue;
     for (const int ranks : {1, 2, 3, 7, schedule.name == "dense" ? 16 : 64}) {
-      for (const char* compressor : {"topk:0.01", "topk:0.001,int8", "int4"}) {
+      for (const char* compressor : {"topk:0.01", "topk:0.001,int8", "int4", kOfSums}) {
+        if (compressor == kOfSums && schedule.own_support) continue;
         const Scenario what = scenario(ranks, 1, 1 << 21, compressor, schedule.name);
         const auto made = compress::make_compressor(compressor);
         const Prediction prediction = predict(what);
-        const auto promised = static_cast<double>(
-            schedule.wire_bytes({ranks, what.count, made->kept(what.count), made->codings()}));
+        const auto promised =
+            static_cast<double>(schedule.wire_bytes({.ranks = ranks,
+                                                     .count = what.count,
+                                                     .k = made->kept(what.count),
+                                                     .codings = made->codings(),
+                                                     .sums_k = made->kept_sums(what.count)}));
         const auto sent = static_cast<double>(prediction.wire_bytes);
         EXPECT_NEAR(sent, promised, 0.006 * promised)
             << schedule.name << " of " << ranks << " ranks by " << compressor;
@@ -52,7 +59,8 @@ TEST(Prediction, TwoLevelsSendTheBytesOfTheCostRow) {
     const comm::Schedule& schedule = *each;
     if (schedule.inner == nullptr) continue;
     for (const char* text : {"1x4", "2x2", "3,1,2", "4x8"}) {
-      for (const char* compressor : {"topk:0.01", "topk:0.001,int8", "int4"}) {
+      for (const char* compressor : {"topk:0.01", "topk:0.001,int8", "int4", kOfSums}) {
+        if (compressor == kOfSums && schedule.has_own_support()) continue;
         SCOPED_TRACE(std::string(schedule.name) + " over " + text + " by " + compressor);
         Scenario what = scenario(1, 1, 1 << 21, compressor, schedule.name);
         what.topology = Topology::parse(text);
@@ -61,7 +69,8 @@ TEST(Prediction, TwoLevelsSendTheBytesOfTheCostRow) {
                                     .count = what.count,
                                     .k = made->kept(what.count),
                                     .codings = made->codings(),
-                                    .topology = &what.topology};
+                                    .topology = &what.topology,
+                                    .sums_k = made->kept_sums(what.count)};
         const Prediction prediction = predict(what);
         const auto wire = static_cast<double>(schedule.wire_bytes(shape));
         const auto network = static_cast<double>(schedule.network_bytes(shape));

@@ -160,6 +160,24 @@ TEST(Preset, QgzQuantizesWithoutFeedback) {
   });
 }
 
+// Every element, added within nodes before it travels between them.
+TEST(Preset, SwCaffeAddsInTwoLevels) {
+  run_worlds("two_level:balanced", [](const std::shared_ptr<Transport>& transport) {
+    Reducer reducer(transport, preset("swcaffe"));
+    const auto nodes = static_cast<std::uint64_t>(reducer.topology().nodes());
+    auto gradient = gradient_of(*transport, 0);
+    const auto sum = dense_sum(*transport, gradient);
+    reducer.all_reduce(gradient, 1);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      EXPECT_EQ(static_cast<double>(gradient[i]), sum[i]) << i;
+    }
+    // A node sends its share of each element twice, whatever its number of ranks; a tenth is for
+    // headers, and for shares that are not equal.
+    EXPECT_LE(reducer.last().network_bytes,
+              11 * 2 * kCount * sizeof(float) * (nodes - 1) / nodes / 10);
+  });
+}
+
 // A gradient that is sparse by nature arrives whole.
 TEST(Preset, ZenLosesNothing) {
   on_ranks([](const std::shared_ptr<Transport>& transport) {

@@ -97,10 +97,13 @@ TEST(WarmUp, GoesOnAfterARestart) {
 TEST(WarmUp, IsPartOfTheCompressorsName) {
   EXPECT_EQ(Options::parse("compressor=topk:0.010:warmup=06,int8").compressor,
             "topk:0.01:warmup=6,int8");
+  EXPECT_EQ(Options::parse("compressor=topk:0.01:warmup=6:sums=0.030").compressor,
+            "topk:0.01:sums=0.03:warmup=6");
   EXPECT_EQ(Options::parse("compressor=randomk:0.3:warmup=5").compressor, "randomk:0.3:warmup=5");
-  for (const char* wrong : {"topk:0.01:", "topk:0.01:warmup=", "topk:0.01:warmup=0",
-                            "topk:0.01:warmup=-1", "topk:0.01:warmup=1.5", "topk:0.01:calls=5",
-                            "topk:warmup=5", "threshold:0.1:warmup=5", "none:warmup=5"}) {
+  for (const char* wrong :
+       {"topk:0.01:", "topk:0.01:warmup=", "topk:0.01:warmup=0", "topk:0.01:warmup=-1",
+        "topk:0.01:warmup=1.5", "topk:0.01:calls=5", "topk:0.01:warmup=5:warmup=5", "topk:warmup=5",
+        "threshold:0.1:warmup=5", "none:warmup=5"}) {
     EXPECT_THROW(Options::parse(std::string("compressor=") + wrong), UsageError) << wrong;
   }
 }
