@@ -118,6 +118,7 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
   for (std::size_t i = 0; i < pieces; ++i) {
     const Piece& piece = part.pieces[i];
     kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
+    spans.precondition = piece.precondition;
     if (piece.own_count > 0) spans.own = owned.listed[i].own;
     const std::size_t k = part.variable_k ? part.k : piece.k;
     selection.feed(exec, {.argument = choice.argument,

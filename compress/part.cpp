@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/elementwise.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -54,6 +55,7 @@ void make_residual(const Exec& exec, ParameterState& parameter) {
 
 void keep(const Exec& exec, const Piece& piece, float decay) {
   make_residual(exec, *piece.parameter);
+  kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
   kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
   piece.state->mark_dirty();
 }

@@ -9,6 +9,7 @@
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
+#include "kernels/arithmetic/precondition.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/owned.hpp"
 #include "kernels/select_sums.hpp"
@@ -65,6 +66,9 @@ struct Piece {
   std::uint64_t own_begin = 0;  ///< local number of the first element that this rank sums
   std::uint64_t own_count = 0;  ///< how many it sums
   std::uint32_t own_k = 0;      ///< elements to keep of the sums
+  /// What the call's first pass over the elements is to make of them before error feedback, where
+  /// that has not been done.
+  kernels::Precondition precondition = {};
 
   /// Empty where the parameter has none yet.
   std::span<float> residual() const {
@@ -151,8 +155,9 @@ kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Par
 /// Allocates the residual and the bounds of a piece's parameter, if it has none.
 void make_residual(const Exec& exec, ParameterState& parameter);
 
-/// Keeps a piece that is not sent after all: residual = acc if acc is finite, else it stays.
-/// Allocates the residual if there is none. The elements stay.
+/// Keeps a piece that is not sent after all: residual = acc of what its precondition makes of the
+/// elements, if acc is finite, else it stays. Allocates the residual if there is none. The elements
+/// stay.
 void keep(const Exec& exec, const Piece& piece, float decay);
 
 // The functions below take no memory, so they cannot fail for want of it. owned.residuals is set.

@@ -84,31 +84,26 @@ void Preconditioner::begin(ParameterState& parameter) const {
   if (has_moments()) ++parameter.counted;
 }
 
-void Preconditioner::apply(const Exec& exec, const Piece& piece, const Use& use) const {
-  const std::span<float> elements = piece.elements;
-  if (!has_moments()) {
-    if (use.rate != 1) kernels::scale(exec, elements, use.rate);
-    return;
-  }
+kernels::Precondition Preconditioner::of(const Piece& piece, float rate, bool has_residual) const {
+  if (!has_moments()) return {.kind = rate == 1 ? Kind::none : Kind::rate, .rate = rate};
   ParameterState& parameter = *piece.parameter;
-  const std::span<float> moment = parameter.moment.span().subspan(piece.offset, elements.size());
-  const auto decay = static_cast<float>(decay_);
+  kernels::Precondition by{.kind = kind_, .moment = parameter.moment.span().data() + piece.offset};
   if (kind_ == Kind::second_moment) {
-    auto step = kernels::SecondMomentStep::of(decay_, epsilon_, parameter.counted, use.rate);
-    if (use.again) {  // the moment has the gradient already
-      step.decay = 1;
-      step.weight = 0;
-    }
-    kernels::divide_by_moment(exec, elements, moment, step);
-  } else if (use.again) {  // likewise
-    kernels::fill(exec, elements, 0);
-    kernels::correct_momentum(exec, elements, moment, {}, {.momentum = 1, .rate = use.rate});
+    by.divide = kernels::SecondMomentStep::of(decay_, epsilon_, parameter.counted, rate);
   } else {
-    kernels::correct_momentum(
-        exec, elements, moment,
-        masked_ && use.has_residual ? piece.residual() : std::span<const float>(),
-        {.momentum = decay, .rate = use.rate});
+    by.masked = masked_ && has_residual;
+    by.add = {.momentum = static_cast<float>(decay_), .rate = rate};
   }
+  return by;
+}
+
+void Preconditioner::repeat(const Exec& exec, const Piece& piece, float rate) const {
+  kernels::Precondition by = of(piece, rate, false);
+  // The moment has the gradient already.
+  by.divide.decay = by.add.momentum = 1;
+  by.divide.weight = 0;
+  if (kind_ == Kind::momentum) kernels::fill(exec, piece.elements, 0);
+  kernels::precondition(exec, piece.elements, {}, by);
 }
 
 }  // namespace winnow::compress

@@ -26,16 +26,14 @@ class Preconditioner {
   void make_state(const Exec& exec, ParameterState& parameter) const;
   /// Begins a call, whose gradient is one more that the parameter's moment counts.
   void begin(ParameterState& parameter) const;
-  struct Use {
-    float rate = 1;
-    bool has_residual = false;  ///< what is not sent of the piece; only then momentum is masked
-    bool again = false;         ///< of the call that was begun last, once more
-  };
-  /// Replaces the elements of a piece.
-  void apply(const Exec& exec, const Piece& piece, const Use& use) const;
+  /// What is to be made of the elements of a piece. Where `has_residual` says that what is not sent
+  /// of the piece waits on this rank, momentum may be masked.
+  kernels::Precondition of(const Piece& piece, float rate, bool has_residual) const;
+  /// Makes what `of` did, once more in the same call, of elements that were read again.
+  void repeat(const Exec& exec, const Piece& piece, float rate) const;
 
  private:
-  enum class Kind : std::uint8_t { none, second_moment, momentum };
+  using Kind = kernels::Precondition::Kind;
 
   Kind kind_ = Kind::none;
   double decay_ = 0;  ///< B2 or M

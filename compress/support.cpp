@@ -37,12 +37,13 @@ Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
 void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
                const kernels::OwnUnits& own, SelectResult* result) {
   Bounds* const bounds = piece.state->bounds;
-  kernels::feedback_select(exec, {.spans = {piece.elements, piece.residual(), job.decay, own},
-                                  .base = piece.base,
-                                  .state = &bounds->bound,
-                                  .result = result,
-                                  .own_bound = &bounds->sum_bound.bound,
-                                  .gradient_after = kernels::GradientAfter::fed});
+  kernels::feedback_select(
+      exec, {.spans = {piece.elements, piece.residual(), job.decay, own, piece.precondition},
+             .base = piece.base,
+             .state = &bounds->bound,
+             .result = result,
+             .own_bound = &bounds->sum_bound.bound,
+             .gradient_after = kernels::GradientAfter::fed});
   piece.state->mark_dirty();
 }
 

@@ -29,6 +29,10 @@ void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<flo
 void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
                       std::span<const float> residual, const MomentumStep& by);
 
+/// The same by a Precondition of these elements. `residual` may be empty, if nothing is masked.
+void precondition(const Exec& exec, std::span<float> gradient, std::span<const float> residual,
+                  const Precondition& by);
+
 /// *not_finite becomes 1 if an element is NaN or infinite, else it stays.
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite);
 

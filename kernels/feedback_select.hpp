@@ -9,6 +9,7 @@
 #include <winnow/exec.hpp>
 
 #include "kernels/arithmetic/partition.hpp"
+#include "kernels/arithmetic/precondition.hpp"
 
 namespace winnow::kernels {
 
@@ -47,6 +48,8 @@ struct FeedbackSpans {
   std::span<float> residual;
   float decay = 1;
   OwnUnits own = {};
+  Precondition precondition =
+      {};  ///< of the gradient, in the same pass; not again if it is repeated
 };
 
 struct SelectResult {
@@ -84,7 +87,8 @@ struct FeedbackSelectJob {
 };
 
 /// Error feedback and exact top-k in one fused pass over memory:
-///   acc = gradient + decay * residual   (two roundings, no fused multiply-add)
+///   acc = gradient + decay * residual   (two roundings, no fused multiply-add), of a gradient that
+///     spans.precondition has replaced
 ///   index, value = the k elements largest in |acc|, ascending by index; ties to the lowest index
 ///   residual = 0 where selected, acc elsewhere;  gradient = gradient_after
 /// Own units are never selected. Where acc is not finite it is never selected unless fewer than k

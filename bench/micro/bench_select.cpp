@@ -1,5 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -19,7 +20,9 @@
 //   look_ahead        weights minus a share of the residual, into other memory
 //   divide_by_moment  gradients divided by the roots of their second moments
 //   fused_first       feedback_select on a parameter's first step: residual zero, bound from a
-//   sample fused_steady      feedback_select once residual and bound have settled
+//                     sample
+//   fused_steady      feedback_select once residual and bound have settled
+//   fused_moment      the same of gradients that it divides by the roots of their second moments
 
 namespace winnow::bench {
 namespace {
@@ -45,13 +48,25 @@ class Selection {
     settled_ = false;
   }
 
+  /// From here on gradients are divided by the roots of their second moments, or no longer. Those
+  /// stay normal.
+  void divide_by_moment(bool on) {
+    by_ = {};
+    if (!on) return;
+    std::ranges::fill(moment_.span(), 1.0F);
+    by_ = {.kind = kernels::Precondition::Kind::second_moment,
+           .moment = moment_.span().data(),
+           .divide = {.decay = 0.99F, .weight = 0.01F, .floor = 1e-8F}};
+  }
+
   void step() {
-    kernels::feedback_select({.workspace = &workspace_},
-                             {.spans = {gradient_.span(), residual_.span()},
-                              .index = index_,
-                              .value = value_,
-                              .state = &bound_,
-                              .result = &last_});
+    kernels::feedback_select(
+        {.workspace = &workspace_},
+        {.spans = {.gradient = gradient_.span(), .residual = residual_.span(), .precondition = by_},
+         .index = index_,
+         .value = value_,
+         .state = &bound_,
+         .result = &last_});
     candidates_ += last_.candidates;
     passes_ += last_.passes;
   }
@@ -91,7 +106,8 @@ class Selection {
     forget();
   }
 
-  kernels::HostArray<float> pool_{kCount}, gradient_{kCount}, residual_{kCount};
+  kernels::HostArray<float> pool_{kCount}, gradient_{kCount}, residual_{kCount}, moment_{kCount};
+  kernels::Precondition by_;
   std::vector<std::uint32_t> index_ = std::vector<std::uint32_t>(kCount / kDensityInverse);
   std::vector<float> value_ = std::vector<float>(kCount / kDensityInverse);
   Workspace workspace_;
@@ -138,6 +154,14 @@ void fused_steady(benchmark::State& state) {
   selection.measure(state, [&] { selection.refill(); });
 }
 
+void fused_moment(benchmark::State& state) {
+  Selection& selection = Selection::get();
+  selection.settle();
+  selection.divide_by_moment(true);
+  selection.measure(state, [&] { selection.refill(); });
+  selection.divide_by_moment(false);
+}
+
 }  // namespace
 
 void register_select() {
@@ -147,6 +171,7 @@ void register_select() {
   register_on_targets("divide_by_moment", count, divide_by_moment);
   register_on_targets("fused_first", count, fused_first);
   register_on_targets("fused_steady", count, fused_steady);
+  register_on_targets("fused_moment", count, fused_moment);
 }
 
 void touch_select_memory() {

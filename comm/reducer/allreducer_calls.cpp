@@ -87,7 +87,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     const Stopwatch watch(book.call().select_seconds);
     widened.read(exec);
     keep_for_undo(bucket);
-    precondition(bucket, false);
+    precondition(bucket);
   }
   try {
     if (!unmet.empty()) throw CommError(unmet);
@@ -160,27 +160,36 @@ void AllReducer::Impl::recover(const Bucket& bucket) {
   }
   if (!found) return;
   widened.read(exec);
-  precondition(bucket, true);
+  for (const BucketPart& part : bucket.parts) {
+    for (std::size_t i = 0; i < part.segments.size(); ++i) {
+      const compress::Piece& piece = part.part.pieces[i];
+      const std::size_t segment = part.segments[i];
+      const bool is_left_to_a_pass = piece.precondition.kind != kernels::Precondition::Kind::none;
+      if (is_left_to_a_pass || !widened.has_original(segment)) continue;
+      preconditioner.repeat(exec, piece, widened.segments()[segment].rate);
+    }
+  }
 }
 
-/// Replaces gradients by what error feedback is to see of them; if `again`, those that were read
-/// again in the same call.
-void AllReducer::Impl::precondition(const Bucket& bucket, bool again) const {
-  for (const BucketPart& part : bucket.parts) {
-    // In two levels a residual is of a node's sums.
-    const bool has_residual =
-        &part < bucket.parts.data() + bucket.compressed && part.schedule->inner == nullptr;
+/// Prepares what error feedback is to see of the gradients: for the pass that selects from them, if
+/// there is one, else at once.
+void AllReducer::Impl::precondition(Bucket& bucket) const {
+  for (std::size_t p = 0; p < bucket.parts.size(); ++p) {
+    BucketPart& part = bucket.parts[p];
+    // In two levels gradients are added within the node first, and a residual is of a node's sums.
+    const bool has_residual = p < bucket.compressed && part.schedule->inner == nullptr;
+    const bool has_pass = has_residual && !bucket.compressor->keeps_all();
     for (std::size_t i = 0; i < part.segments.size(); ++i) {
-      const std::size_t segment = part.segments[i];
-      if (again && !widened.has_original(segment)) continue;
-      const compress::Piece& piece = part.part.pieces[i];
-      if (!again && piece.offset == 0) {
+      compress::Piece& piece = part.part.pieces[i];
+      if (piece.offset == 0) {
         ++piece.parameter->calls;
         preconditioner.begin(*piece.parameter);
       }
-      preconditioner.apply(
-          exec, piece,
-          {.rate = widened.segments()[segment].rate, .has_residual = has_residual, .again = again});
+      const float rate = widened.segments()[part.segments[i]].rate;
+      piece.precondition = preconditioner.of(piece, rate, has_residual);
+      if (has_pass) continue;
+      kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
+      piece.precondition = {};
     }
   }
 }

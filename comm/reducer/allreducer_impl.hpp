@@ -60,7 +60,7 @@ struct AllReducer::Impl {
   const comm::Bucket& call(std::span<const Segment> segments);
   void meet() noexcept;
   void begin(comm::Bucket& bucket);
-  void precondition(const comm::Bucket& bucket, bool again) const;
+  void precondition(comm::Bucket& bucket) const;
   bool reduce(const comm::Bucket& bucket);
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -63,5 +64,35 @@ constexpr Preconditioned with_momentum(float gradient, float moment, bool masked
   const float next = by.momentum * (masked ? 0.0F : moment) + gradient;
   return {is_moment(next) ? next : moment, next * by.rate};
 }
+
+/// What error feedback sees of the gradients of a span.
+struct Precondition {
+  enum class Kind : std::uint8_t { none, rate, second_moment, momentum };
+
+  Kind kind = Kind::none;
+  float rate = 1;           ///< of Kind::rate
+  float* moment = nullptr;  ///< of the span's elements, in the memory of these; takes the step
+  bool masked = false;      ///< momentum begins anew where the residual is 0
+  SecondMomentStep divide = {};
+  MomentumStep add = {};
+
+  /// The moment and the update of element number i.
+  template <class Root>
+  constexpr Preconditioned of(std::size_t i, float gradient, float residual,
+                              const Root& root) const {
+    switch (kind) {
+      case Kind::second_moment:
+        return divided_by_moment(gradient, moment[i], divide, root);
+      case Kind::momentum:
+        return with_momentum(gradient, moment[i], masked && residual == 0, add);
+      case Kind::rate:
+        return {0, gradient * rate};
+      case Kind::none:
+        break;
+    }
+    return {0, gradient};
+  }
+  constexpr bool has_moment() const { return moment != nullptr; }
+};
 
 }  // namespace winnow::kernels

@@ -17,6 +17,7 @@
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/arithmetic/precondition.hpp"
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/precondition-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
@@ -58,28 +59,14 @@ void look_ahead_range(const float* weights, const float* residual, float share, 
   for (; i < count; ++i) ahead[i] = ahead_of(weights[i], share, residual[i]);
 }
 
-template <class D>
-HWY_INLINE hn::Mask<D> are_moments(D d, hn::Vec<D> next) {
-  return hn::Le(hn::Abs(next), hn::Set(d, std::numeric_limits<float>::max()));
-}
-
 void divide_by_moment_range(float* gradient, float* moment, std::size_t count,
                             const SecondMomentStep& by) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
-  const auto decay = hn::Set(d, by.decay), weight = hn::Set(d, by.weight);
-  const auto correction = hn::Set(d, by.correction), floor = hn::Set(d, by.floor);
-  const auto rate = hn::Set(d, by.rate);
-  const auto infinite = hn::Set(d, std::numeric_limits<float>::infinity());
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto g = hn::LoadU(d, gradient + i), before = hn::LoadU(d, moment + i);
-    const auto next = hn::Add(hn::Mul(decay, before), hn::Mul(weight, hn::Mul(g, g)));
-    const auto root = hn::Sqrt(hn::Mul(next, correction));
-    const auto update = hn::Mul(hn::Div(g, hn::Add(root, floor)), rate);
-    const auto good = are_moments(d, next);
-    hn::StoreU(hn::IfThenElse(good, next, before), d, moment + i);
-    hn::StoreU(hn::IfThenElse(good, update, hn::Mul(g, infinite)), d, gradient + i);
+    const auto update = divide_by_moment(d, hn::LoadU(d, gradient + i), moment + i, by);
+    hn::StoreU(update, d, gradient + i);
   }
   for (; i < count; ++i) {
     const auto root = [](float x) { return std::sqrt(x); };
@@ -94,17 +81,13 @@ void correct_momentum_range(float* gradient, float* moment, const float* residua
                             std::size_t count, const MomentumStep& by) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
-  const auto momentum = hn::Set(d, by.momentum), rate = hn::Set(d, by.rate);
+  const auto zero = hn::Zero(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto before = hn::LoadU(d, moment + i);
-    auto kept = before;
-    if (residual != nullptr) {
-      kept = hn::IfThenZeroElse(hn::Eq(hn::LoadU(d, residual + i), hn::Zero(d)), before);
-    }
-    const auto next = hn::Add(hn::Mul(momentum, kept), hn::LoadU(d, gradient + i));
-    hn::StoreU(hn::IfThenElse(are_moments(d, next), next, before), d, moment + i);
-    hn::StoreU(hn::Mul(next, rate), d, gradient + i);
+    const auto masked =
+        residual == nullptr ? hn::Lt(zero, zero) : hn::Eq(hn::LoadU(d, residual + i), zero);
+    const auto update = correct_momentum(d, hn::LoadU(d, gradient + i), moment + i, masked, by);
+    hn::StoreU(update, d, gradient + i);
   }
   for (; i < count; ++i) {
     const bool masked = residual != nullptr && residual[i] == 0;

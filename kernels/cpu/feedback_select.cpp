@@ -41,6 +41,13 @@ constexpr std::size_t kSpare = 4096;                        // candidates beside
 constexpr std::size_t kSampleFrom = std::size_t{1} << 18;   // smaller counts start at bound 0
 constexpr std::size_t kSampleRuns = 2048, kSampleRun = 16;  // a run is a cache line
 
+/// acc of an element that the first pass has not seen.
+float acc_of(const Stream& s, std::size_t i) {
+  const auto root = [](float x) { return std::sqrt(x); };
+  const float update = s.precondition.of(i, s.gradient[i], s.residual[i], root).update;
+  return feedback(update, s.decay, s.residual[i]);
+}
+
 /// A bound that a little more than k elements reach, judged by short runs spread over the whole.
 /// Four standard deviations of caution: where it is too high all the same, a pass is repeated.
 float sampled_bound(Workspace& workspace, const Stream& s, std::size_t count) {
@@ -52,8 +59,7 @@ float sampled_bound(Workspace& workspace, const Stream& s, std::size_t count) {
   const std::size_t stride = count / kSampleRuns;
   for (std::size_t run = 0; run < kSampleRuns; ++run) {
     for (std::size_t i = run * stride; i < run * stride + kSampleRun; ++i) {
-      const float acc =
-          s.pass == Pass::plain ? s.residual[i] : feedback(s.gradient[i], s.decay, s.residual[i]);
+      const float acc = s.pass == Pass::plain ? s.residual[i] : acc_of(s, i);
       if (std::isfinite(acc)) sample.value[sample.size++] = acc;
     }
   }
@@ -223,7 +229,8 @@ void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
               .bound = 0,
               .k = 0,
               .pass = Pass::first,
-              .own = job.spans.own};
+              .own = job.spans.own,
+              .precondition = job.spans.precondition};
   if (job.own_bound != nullptr) pass.own.bound = *job.own_bound;
   *job.result = select_by(exec, pass, job.spans.gradient.size(), *job.state, job.index, job.value);
   for (std::uint32_t& position : job.index) position += job.base;
@@ -255,7 +262,8 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
                     .bound = job.bound,
                     .k = 0,
                     .pass = Pass::first,
-                    .own = own};
+                    .own = own,
+                    .precondition = job.spans.precondition};
   std::uint32_t* const index = job.index.data() + *job.kept;
   float* const value = job.value.data() + *job.kept;
   const Ranges ranges(exec.threads, count);
@@ -305,7 +313,8 @@ void select(const Exec& exec, std::span<float> values, SelectBound& state,
                     .bound = 0,
                     .k = 0,
                     .pass = Pass::plain,
-                    .own = {}};
+                    .own = {},
+                    .precondition = {}};
   (void)select_by(exec, pass, values.size(), state, index, value);
 }
 

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/precondition-inl.hpp"
 
 #ifndef WINNOW_KERNELS_CPU_SELECT_STREAM_ONCE
 #define WINNOW_KERNELS_CPU_SELECT_STREAM_ONCE
@@ -63,22 +64,55 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::CappedTag<float, Ranges::kBlock>;
 
+using Kind = Precondition::Kind;
+
+/// What the first pass makes of a vector of gradients, whose moments are at `moment`.
+template <Kind kKind>
+HWY_INLINE hn::Vec<D> update_of(hn::Vec<D> gradient, hn::Vec<D> residual, float* moment,
+                                const Precondition& by) {
+  const D d;
+  if constexpr (kKind == Kind::rate) {
+    return hn::Mul(gradient, hn::Set(d, by.rate));
+  } else if constexpr (kKind == Kind::second_moment) {
+    return divide_by_moment(d, gradient, moment, by.divide);
+  } else if constexpr (kKind == Kind::momentum) {
+    const float masked_at = by.masked ? 0 : std::numeric_limits<float>::quiet_NaN();
+    const auto masked = hn::Eq(residual, hn::Set(d, masked_at));
+    return correct_momentum(d, gradient, moment, masked, by.add);
+  } else {
+    return gradient;
+  }
+}
+
+/// A block's memory. A plain pass has no gradient; a moment is there if the pass has one.
+struct Block {
+  float *gradient, *residual, *moment;
+};
+
+HWY_INLINE Block block_at(const Stream& s, std::size_t at) {
+  return {s.gradient == nullptr ? nullptr : s.gradient + at, s.residual + at,
+          s.precondition.has_moment() ? s.precondition.moment + at : nullptr};
+}
+
 /// Streams one block and returns a bit for each element that reaches the bound. Clears `finite`
 /// in lanes where acc is not.
-template <Pass kPass>
-HWY_INLINE std::uint64_t stream_block(float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
-                                      float decay, float bound, hn::Mask<D>& finite) {
+template <Pass kPass, Kind kKind>
+HWY_INLINE std::uint64_t stream_block(const Block& block, const Stream& s, float bound,
+                                      hn::Mask<D>& finite) {
+  float* HWY_RESTRICT const gradient = block.gradient;
+  float* HWY_RESTRICT const residual = block.residual;
   const D d;
   const std::size_t lanes = hn::Lanes(d);
   const auto largest = hn::Set(d, std::numeric_limits<float>::max());
-  const auto decays = hn::Set(d, decay);
+  const auto decays = hn::Set(d, s.decay);
   const auto bounds = hn::Set(d, bound);
   std::uint64_t candidates = 0;
   for (std::size_t lane = 0; lane < Ranges::kBlock; lane += lanes) {
     const auto r = hn::LoadU(d, residual + lane);
     auto reaches = hn::Ge(hn::Abs(r), bounds);
     if constexpr (kPass != Pass::plain) {
-      const auto g = hn::LoadU(d, gradient + lane);
+      const auto g =
+          update_of<kKind>(hn::LoadU(d, gradient + lane), r, block.moment + lane, s.precondition);
       // Repeated: g is +0, or a mark whose bits make the result not finite.
       const auto acc = kPass == Pass::repeated ? hn::Or(g, r) : hn::Add(g, hn::Mul(decays, r));
       const auto size = hn::Abs(acc);
@@ -160,36 +194,38 @@ HWY_INLINE void write_own(std::uint64_t bits, const OwnPlace& unit, const float*
 }
 
 /// Streams fewer elements than a block has; as stream_block.
-template <Pass kPass>
+template <Pass kPass, Kind kKind>
 HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size_t size,
                                       float bound, hn::Mask<D>& finite) {
-  float gradient[Ranges::kBlock] = {}, residual[Ranges::kBlock] = {};
-  if (kPass != Pass::plain) std::copy_n(s.gradient + at, size, gradient);
-  std::copy_n(s.residual + at, size, residual);
-  const std::uint64_t bits = stream_block<kPass>(gradient, residual, s.decay, bound, finite) &
-                             ((std::uint64_t{1} << size) - 1);
-  if (kPass != Pass::plain) std::copy_n(gradient, size, s.gradient + at);
-  std::copy_n(residual, size, s.residual + at);
+  float copies[3][Ranges::kBlock] = {};
+  const Block block = block_at(s, at);
+  float* const memory[] = {block.gradient, block.residual, block.moment};
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (memory[i] != nullptr) std::copy_n(memory[i], size, copies[i]);
+  }
+  const std::uint64_t bits =
+      stream_block<kPass, kKind>({copies[0], copies[1], copies[2]}, s, bound, finite) &
+      ((std::uint64_t{1} << size) - 1);
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (memory[i] != nullptr) std::copy_n(copies[i], size, memory[i]);
+  }
   return bits;
 }
 
 /// Streams an own unit, which leaves no mark. Returns a bit for each element that reaches its
 /// bound.
+template <Kind kKind>
 HWY_INLINE std::uint64_t stream_own(const Stream& s, std::size_t at, std::size_t size,
                                     hn::Mask<D>& finite) {
-  float* const gradient = s.gradient + at;
-  std::uint64_t bits;
-  if (size == Ranges::kBlock) {
-    bits = stream_block<Pass::first>(gradient, s.residual + at, s.decay, s.own.bound, finite);
-    std::fill_n(gradient, Ranges::kBlock, 0.0f);
-  } else {
-    bits = stream_short<Pass::first>(s, at, size, s.own.bound, finite);
-    std::fill_n(gradient, size, 0.0f);
-  }
+  const std::uint64_t bits =
+      size == Ranges::kBlock
+          ? stream_block<Pass::first, kKind>(block_at(s, at), s, s.own.bound, finite)
+          : stream_short<Pass::first, kKind>(s, at, size, s.own.bound, finite);
+  std::fill_n(s.gradient + at, size, 0.0f);
   return bits;
 }
 
-template <Pass kPass>
+template <Pass kPass, Kind kKind = Kind::none>
 bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out, OwnList& list) {
   const D d;
   const auto zero = hn::Zero(d);
@@ -208,17 +244,16 @@ bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out
   for (OwnWalk own(s.own, begin);; own.advance()) {
     const std::size_t stop = std::min(end, own.next());
     for (; i + Ranges::kBlock <= stop; i += Ranges::kBlock) {
-      float* const gradient = kPass == Pass::plain ? nullptr : s.gradient + i;
-      blocks.add(stream_block<kPass>(gradient, s.residual + i, s.decay, bound, finite), i, move);
+      blocks.add(stream_block<kPass, kKind>(block_at(s, i), s, bound, finite), i, move);
     }
     if (own.next() >= end) break;
     const std::size_t size = std::min(Ranges::kBlock, end - i);
     if (kPass == Pass::first) {
-      own_units.add(stream_own(s, i, size, finite), {i, own.local()}, write);
+      own_units.add(stream_own<kKind>(s, i, size, finite), {i, own.local()}, write);
     }
     i += size;
   }
-  if (i < end) blocks.add(stream_short<kPass>(s, i, end - i, bound, finite), i, move);
+  if (i < end) blocks.add(stream_short<kPass, kKind>(s, i, end - i, bound, finite), i, move);
   blocks.end(move);
   own_units.end(write);
   return hn::AllTrue(d, finite);
@@ -226,15 +261,19 @@ bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out
 
 bool stream_any(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
                 OwnList& list) {
-  switch (s.pass) {
-    case Pass::first:
-      return stream<Pass::first>(s, begin, end, out, list);
-    case Pass::repeated:
-      return stream<Pass::repeated>(s, begin, end, out, list);
-    case Pass::plain:
+  if (s.pass == Pass::plain) return stream<Pass::plain>(s, begin, end, out, list);
+  if (s.pass == Pass::repeated) return stream<Pass::repeated>(s, begin, end, out, list);
+  switch (s.precondition.kind) {
+    case Kind::rate:
+      return stream<Pass::first, Kind::rate>(s, begin, end, out, list);
+    case Kind::second_moment:
+      return stream<Pass::first, Kind::second_moment>(s, begin, end, out, list);
+    case Kind::momentum:
+      return stream<Pass::first, Kind::momentum>(s, begin, end, out, list);
+    case Kind::none:
       break;
   }
-  return stream<Pass::plain>(s, begin, end, out, list);
+  return stream<Pass::first>(s, begin, end, out, list);
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE

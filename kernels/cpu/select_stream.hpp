@@ -26,6 +26,7 @@ struct Stream {
   std::size_t k;
   Pass pass;
   OwnUnits own;
+  Precondition precondition;  ///< of the gradient in the first pass
 };
 
 /// One thread's list of own elements.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/feedback_select.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/feedback_select.hpp"
 
@@ -15,6 +16,7 @@ std::size_t feedback_select_scratch(const Exec&, std::size_t count, std::size_t 
 // If the carried bound was good it reads gradient and residual once and writes the residual
 // once, by 16 bytes where they are aligned to them; else it reads the residual up to 4 times more.
 void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
+  precondition(exec, job.spans.gradient, job.spans.residual, job.spans.precondition);
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
   const auto scratch = workspace.take<std::byte>(
@@ -32,6 +34,7 @@ std::size_t feedback_threshold_scratch(const Exec&, std::size_t count, std::size
 }
 
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
+  precondition(exec, job.spans.gradient, job.spans.residual, job.spans.precondition);
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
   const auto scratch =

@@ -32,6 +32,24 @@ void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<flo
   dispatch(exec, &Bodies::correct_momentum, gradient, moment, residual, by);
 }
 
+void precondition(const Exec& exec, std::span<float> gradient, std::span<const float> residual,
+                  const Precondition& by) {
+  const std::span<float> moment(by.moment, by.has_moment() ? gradient.size() : 0);
+  switch (by.kind) {
+    case Precondition::Kind::none:
+      break;
+    case Precondition::Kind::rate:
+      scale(exec, gradient, by.rate);
+      break;
+    case Precondition::Kind::second_moment:
+      divide_by_moment(exec, gradient, moment, by.divide);
+      break;
+    case Precondition::Kind::momentum:
+      correct_momentum(exec, gradient, moment, by.masked ? residual : std::span<const float>(),
+                       by.add);
+  }
+}
+
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {
   WINNOW_EXPECTS(not_finite != nullptr, "all_finite needs a word for its answer");
   dispatch(exec, &Bodies::all_finite, elements, not_finite);

@@ -47,7 +47,11 @@ Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
   const Partition* const partition = spans.own.partition;
   std::size_t competing = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const float acc = feedback(spans.gradient[i], spans.decay, spans.residual[i]);
+    const auto root = [](float x) { return std::sqrt(x); };
+    const auto [moment, update] =
+        spans.precondition.of(i, spans.gradient[i], spans.residual[i], root);
+    if (spans.precondition.has_moment()) spans.precondition.moment[i] = moment;
+    const float acc = feedback(update, spans.decay, spans.residual[i]);
     result.acc[i] = acc;
     spans.gradient[i] = 0;
     result.finite = result.finite && std::isfinite(acc);

@@ -186,10 +186,13 @@ void keep_terms(const Exec&, PlacedTerms&, std::uint64_t) {}
 template <auto operation, class Job>
 void enqueue_feedback(const Exec& exec, const Job& job) {
   launch(exec, [=](const Exec& host) {
-    const auto& [gradient, residual, decay, own] = job.spans;
+    const auto& [gradient, residual, decay, own, by] = job.spans;
     const std::vector<float> before(gradient.begin(), gradient.end());
     std::vector<float> acc = before;
-    for (std::size_t i = 0; i < acc.size(); ++i) acc[i] += decay * residual[i];
+    for (std::size_t i = 0; i < acc.size(); ++i) {
+      const auto root = [](float x) { return std::sqrt(x); };
+      acc[i] = by.of(i, before[i], residual[i], root).update + decay * residual[i];
+    }
     (kCpu.*operation)(host, job);
     if (job.gradient_after == GradientAfter::zero) return;
     for (std::size_t i = 0; i < acc.size(); ++i) {
