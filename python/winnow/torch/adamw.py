@@ -43,9 +43,9 @@ class AdamW(torch.optim.AdamW):
         m = b1 m + (1 - b1) mean(u),  w -= m / (1 - b1^t) + lr weight_decay w
 
     `scale` is the root of the number of ranks by default (of nodes, under attach_hsdp). torch's
-    AdamW divides by moments of the mean over ranks, whose noise is so many times less than that of one rank's gradient: with it a
-    learning rate that serves torch's AdamW serves here. Where the gradients of ranks hardly differ
-    it should be 1.
+    AdamW divides by moments of the mean over ranks, whose noise is so many times less than that of
+    one rank's gradient: with it a learning rate that serves torch's AdamW serves here. Where the
+    gradients of ranks hardly differ it should be 1.
 
     The learning rate is in what waits, so that it counts with the rate of its own step: set it
     before the backward pass, as schedulers do.
