@@ -56,6 +56,8 @@ struct Outcome {
   bool partitioned = false;
   float factor = 1;
   bool fed = false;  ///< the elements are as encode left them; else they may hold anything
+  /// Where the part's elements are: Owned::elements of encode. Empty: to be placed.
+  kernels::Placed<kernels::PlacedSpan> elements = {};
   /// If not null: nothing is written if it says that a message may not be read, and it learns
   /// whether the sums are finite.
   kernels::CallStatus* status = nullptr;

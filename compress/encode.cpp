@@ -77,15 +77,36 @@ std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Part& part)
 }
 
 /// Makes sure that the passes, and what follows them, find their scratch.
-void reserve_scratch(const Exec& exec, const Selection& selection, const Part& part) {
+void reserve_scratch(const Exec& exec, const Part& part, std::size_t feed_scratch) {
   constexpr std::size_t kLine = 64;
-  std::size_t most = kernels::split_scratch(exec, part.partition, part.k);
+  std::size_t most = std::max(feed_scratch, kernels::split_scratch(exec, part.partition, part.k));
   if (part.variable_k) most = std::max(most, part.count * sizeof(float) + kLine);
-  for (const Piece& piece : part.pieces) {
-    most = std::max(most, selection.feed_scratch(exec, piece.elements.size(), piece.k,
-                                                 list_room(piece.own_count, piece.own_k)));
-  }
   kernels::scratch_of(exec).reserve(most);
+}
+
+/// The passes over the pieces, which choose the list.
+std::span<const FeedJob> take_feed_jobs(const Exec& exec, const Choice& choice,
+                                        const EncodeJob& job, const Owned& owned,
+                                        const List& list) {
+  const Part& part = job.part;
+  const auto jobs = exec.workspace->take<FeedJob>(part.pieces.size());
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Piece& piece = part.pieces[i];
+    const std::size_t k = part.variable_k ? part.k : piece.k;
+    jobs[i] = {.argument = choice.argument,
+               .spans = {piece.elements, piece.residual(), job.decay},
+               .base = piece.base,
+               .index = list.index.subspan(at, k),
+               .value = list.value.subspan(at, k),
+               .kept = list.size,
+               .bounds = piece.state->bounds,
+               .result = &owned.results[i]};
+    jobs[i].spans.precondition = piece.precondition;
+    if (piece.own_count > 0) jobs[i].spans.own = owned.listed[i].own;
+    if (!part.variable_k) at += k;
+  }
+  return jobs;
 }
 
 void encode_selected(const Exec& exec, const Choice& choice, const Codings& codings,
@@ -111,26 +132,11 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
   }
   List list = take_list(exec, part.k, part.variable_k, in_place);
   ByOwner sorted = take_by_owner(exec, part);
-  reserve_scratch(exec, selection, part);
+  const auto jobs = take_feed_jobs(exec, choice, job, owned, list);
+  reserve_scratch(exec, part, selection.feed_scratch(exec, jobs));
 
+  selection.feed(exec, jobs);
   const auto results = owned.results.first(pieces);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < pieces; ++i) {
-    const Piece& piece = part.pieces[i];
-    kernels::FeedbackSpans spans{piece.elements, piece.residual(), job.decay};
-    spans.precondition = piece.precondition;
-    if (piece.own_count > 0) spans.own = owned.listed[i].own;
-    const std::size_t k = part.variable_k ? part.k : piece.k;
-    selection.feed(exec, {.argument = choice.argument,
-                          .spans = spans,
-                          .base = piece.base,
-                          .index = list.index.subspan(at, k),
-                          .value = list.value.subspan(at, k),
-                          .kept = list.size,
-                          .bounds = piece.state->bounds,
-                          .result = &results[i]});
-    if (!part.variable_k) at += k;
-  }
   if (part.variable_k) shorten(exec, list);
   out.kept = list.index.size();
 
@@ -174,9 +180,7 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   if (out.opened == nullptr) scope.emplace(exec);  // else *out.opened views positions to the end
   const auto room = scratch.take<std::uint32_t>(most);
   const auto missed = scratch.take<float>(codings.exact() ? 0 : most);
-  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-    feed_back(exec, job, part.pieces[i], {}, &owned.results[i]);
-  }
+  feed_back(exec, job, {}, owned.results);
 
   const kernels::Stopwatch watch(job.encode_seconds);
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
@@ -259,7 +263,7 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
 
 void Compressor::encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const {
   for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
-  out.owned.residuals = place_residuals(exec, job.part);
+  place_pieces(exec, job.part, out.owned);
   if (keeps_all()) {
     encode_everything(exec, codings_, job, out);
   } else if (draws()) {

@@ -39,7 +39,7 @@ void write_terms(const Exec& exec, const Target& target, std::span<const Term> t
 /// Elements = what each owner sent of its sums.
 void write_sums(const Exec& exec, const Target& target) {
   const Part& part = target.part;
-  const auto& [messages, partitioned, factor, fed, status] = target.outcome;
+  const auto& [messages, partitioned, factor, fed, elements, status] = target.outcome;
   const auto lists = exec.workspace->take<Term>(messages.size());
   std::size_t count = 0;
   for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
@@ -77,11 +77,12 @@ bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome
       answers ? kernels::take_zeros<std::uint32_t>(exec, 1).data() : &outcome.status->not_finite;
   Outcome written = outcome;
   written.fed = outcome.fed && !keeps_all();
-  Target target{.part = part,
-                .elements = place_elements(exec, part),
-                .outcome = written,
-                .most_coded = 0,
-                .not_finite = not_finite};
+  Target target{
+      .part = part,
+      .elements = outcome.elements.host.empty() ? place_elements(exec, part) : outcome.elements,
+      .outcome = written,
+      .most_coded = 0,
+      .not_finite = not_finite};
   if (!keeps_all() && !codings_.exact()) {
     target.most_coded = outcome.partitioned ? std::ranges::max(part.owner_k) : part.k;
   }

@@ -16,15 +16,6 @@ using kernels::PlacedSpan;
 
 namespace {
 
-template <class Elements>
-Placed<PlacedSpan> place(const Exec& exec, const Part& part, const Elements& elements_of) {
-  const auto spans = exec.workspace->take<PlacedSpan>(part.pieces.size());
-  std::ranges::transform(part.pieces, spans.begin(), [&](const Piece& piece) {
-    return PlacedSpan{elements_of(piece), piece.base};
-  });
-  return kernels::place(exec, std::span<const PlacedSpan>(spans));
-}
-
 /// A job on residuals at positions of Part::self.
 OwnedJob own_job(const Part& part, const Owned& owned, const kernels::Term& values) {
   return {
@@ -34,11 +25,30 @@ OwnedJob own_job(const Part& part, const Owned& owned, const kernels::Term& valu
 }  // namespace
 
 Placed<PlacedSpan> place_elements(const Exec& exec, const Part& part) {
-  return place(exec, part, [](const Piece& piece) { return piece.elements; });
+  const auto spans = exec.workspace->take<PlacedSpan>(part.pieces.size());
+  std::ranges::transform(part.pieces, spans.begin(), [](const Piece& piece) {
+    return PlacedSpan{piece.elements, piece.base};
+  });
+  return kernels::place(exec, std::span<const PlacedSpan>(spans));
 }
 
-Placed<PlacedSpan> place_residuals(const Exec& exec, const Part& part) {
-  return place(exec, part, [](const Piece& piece) { return piece.residual(); });
+void place_pieces(const Exec& exec, const Part& part, Owned& owned) {
+  const std::size_t pieces = part.pieces.size();
+  const auto spans = exec.workspace->take<PlacedSpan>(2 * pieces);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const Piece& piece = part.pieces[i];
+    spans[i] = {piece.residual(), piece.base};
+    spans[pieces + i] = {piece.elements, piece.base};
+  }
+  const std::span<const PlacedSpan> both = spans;
+  if (pieces == 1) {
+    owned.residuals = kernels::place(exec, both.first(1));
+    owned.elements = kernels::place(exec, both.last(1));
+    return;
+  }
+  const auto placed = kernels::place(exec, both);
+  owned.residuals = placed.subspan(0, pieces);
+  owned.elements = placed.subspan(pieces, pieces);
 }
 
 kernels::PlaceArray<Bounds> make_bounds(const Exec& exec, std::span<PieceState> pieces) {

@@ -119,7 +119,7 @@ struct Part {
 
 /// The data that a rank needs to end the call: views of scratch. Local numbers are of Part::self.
 struct Owned {
-  kernels::Placed<kernels::PlacedSpan> residuals = {};  ///< of the pieces
+  kernels::Placed<kernels::PlacedSpan> residuals = {}, elements = {};  ///< of the pieces
 
   // If every position is sent or positions are drawn: acc, which is nowhere else, what is left of
   // the sums, and words that are not 0 if an acc or a sum is not finite.
@@ -148,9 +148,10 @@ struct Taken {
   std::span<float> value = {};                ///< acc there, by place in the support
 };
 
-/// The places of the pieces' elements or residuals, as kernels take them: scratch.
+/// The places of the pieces' elements, as kernels take them: scratch.
 kernels::Placed<kernels::PlacedSpan> place_elements(const Exec& exec, const Part& part);
-kernels::Placed<kernels::PlacedSpan> place_residuals(const Exec& exec, const Part& part);
+/// Likewise Owned::residuals and Owned::elements, in one store.
+void place_pieces(const Exec& exec, const Part& part, Owned& owned);
 
 /// Allocates the residual and the bounds of a piece's parameter, if it has none.
 void make_residual(const Exec& exec, ParameterState& parameter);

@@ -59,12 +59,10 @@ struct Selection {
   const IndexCoding* draws = nullptr;
   /// Elements kept of `count`; if variable_k, the most.
   std::uint64_t (*kept)(double argument, std::uint64_t count) = nullptr;
-  /// Error feedback and selection in one pass.
-  void (*feed)(const Exec& exec, const FeedJob& job) = nullptr;
-  /// The most scratch that `feed` takes, in bytes, if k of `count` elements are kept and `listed`
-  /// own ones may be listed.
-  std::size_t (*feed_scratch)(const Exec& exec, std::size_t count, std::size_t k,
-                              std::size_t listed) = nullptr;
+  /// Error feedback and selection in one pass, piece after piece.
+  void (*feed)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
+  /// The most scratch that `feed` takes, in bytes.
+  std::size_t (*feed_scratch)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
   /// Adds the terms to the sums that this rank owns, and selects among them.
   void (*pick)(const Exec& exec, const PickJob& job) = nullptr;
 };

@@ -32,19 +32,45 @@ Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
   return header;
 }
 
+/// Lists of what this rank owns of each piece, with room for what any rank owns. Makes sure that
+/// what picks from them finds its scratch.
+std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Compressor& compressor,
+                                             const Part& part) {
+  const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
+  std::size_t most_scratch = 0;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    const std::size_t most = part.most_owned(part.pieces[i]), most_k = compressor.kept(most);
+    lists[i] = take_own_list(exec, part, part.pieces[i], list_room(most, most_k), 0);
+    kernels::OwnedSums largest = lists[i];
+    largest.count = most;
+    most_scratch = std::max(
+        most_scratch, kernels::select_sums_scratch(exec, largest, most_k, part.partition.owners()));
+  }
+  kernels::scratch_of(exec).reserve(most_scratch);
+  return lists;
+}
+
 }  // namespace
 
-void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
-               const kernels::OwnUnits& own, SelectResult* result) {
-  Bounds* const bounds = piece.state->bounds;
-  kernels::feedback_select(
-      exec, {.spans = {piece.elements, piece.residual(), job.decay, own, piece.precondition},
-             .base = piece.base,
-             .state = &bounds->bound,
-             .result = result,
-             .own_bound = &bounds->sum_bound.bound,
-             .gradient_after = kernels::GradientAfter::fed});
-  piece.state->mark_dirty();
+void feed_back(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
+               std::span<SelectResult> results) {
+  const Workspace::Scope scope(*exec.workspace);
+  const auto jobs = exec.workspace->take<kernels::FeedbackSelectJob>(job.part.pieces.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Piece& piece = job.part.pieces[i];
+    Bounds* const bounds = piece.state->bounds;
+    jobs[i] = {.spans = {piece.elements, piece.residual(), job.decay},
+               .base = piece.base,
+               .state = &bounds->bound,
+               .result = &results[i],
+               .own_bound = &bounds->sum_bound.bound,
+               .gradient_after = kernels::GradientAfter::fed};
+    jobs[i].spans.precondition = piece.precondition;
+    if (!own.empty()) jobs[i].spans.own = own[i].own;
+  }
+  kernels::scratch_of(exec).reserve(kernels::feedback_select_scratch(exec, jobs));
+  kernels::feedback_select(exec, jobs);
+  for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
 }
 
 void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const {
@@ -60,26 +86,16 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
   const auto touched_count = scratch.take<std::uint64_t>(1);
   const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
-  std::size_t at = 0, end = 0;
-  for (const Piece& piece : part.pieces) {
-    const Workspace::Scope of_piece(scratch);
-    SelectResult* const fed = &results[end++];
-    if (knows_support()) {
-      feed_back(exec, job, piece, {}, fed);
-      continue;
-    }
-    const std::size_t most_own = part.most_owned(piece), most_k = kept(most_own);
-    const auto own = take_own_list(exec, part, piece, list_room(most_own, most_k), 0);
-    auto largest = own;
-    largest.count = most_own;
-    scratch.reserve(std::max(
-        kernels::feedback_select_scratch(exec, piece.elements.size(), 0, own.own.index.size()),
-        kernels::select_sums_scratch(exec, largest, most_k, part.partition.owners())));
-    feed_back(exec, job, piece, piece.own_count > 0 ? own.own : kernels::OwnUnits{}, fed);
+  const auto own =
+      knows_support() ? std::span<kernels::OwnedSums>() : take_own_lists(exec, *this, part);
+  feed_back(exec, job, own, results);
+  std::size_t at = 0, end = part.pieces.size();
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const Piece& piece = part.pieces[i];
     if (piece.own_k == 0) continue;
     choice_.selection->pick(
-        exec, {.owned = own,
-               .fed = fed,
+        exec, {.owned = own[i],
+               .fed = &results[i],
                .terms = terms,
                .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}},
                .touched_count = touched_count.data(),

@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+
 #include "compress/compressor.hpp"
 
 namespace winnow::compress {
 
-/// Error feedback that takes nothing out of a piece: residual = acc. Lists the elements of `own`
-/// that reach the piece's bound.
-void feed_back(const Exec& exec, const EncodeJob& job, const Piece& piece,
-               const kernels::OwnUnits& own, kernels::SelectResult* result);
+/// Error feedback that takes nothing out of the pieces: residual = acc. If `own` is not empty,
+/// lists the elements of each piece's entry there that reach the piece's bound. A result for each
+/// piece.
+void feed_back(const Exec& exec, const EncodeJob& job, std::span<const kernels::OwnedSums> own,
+               std::span<kernels::SelectResult> results);
 
 /// A support and its values, which travelled in a message of their own, as one message: value
 /// number i belongs to position i of the support. It has the flags of both, and no bytes until it

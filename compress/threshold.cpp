@@ -37,17 +37,29 @@ Choice parse(std::string_view argument, const Codings& codings) {
   return {.selection = &kThreshold, .argument = bound, .name = std::move(name)};
 }
 
-void feed(const Exec& exec, const FeedJob& job) {
-  kernels::FeedbackThresholdJob pass{.spans = job.spans,
-                                     .base = job.base,
-                                     .bound = static_cast<float>(job.argument),
-                                     .index = job.index,
-                                     .value = job.value,
-                                     .kept = job.kept,
-                                     .result = job.result,
-                                     .gradient_after = kernels::GradientAfter::fed};
-  pass.spans.own.bound = pass.bound;
-  kernels::feedback_threshold(exec, pass);
+void feed(const Exec& exec, std::span<const FeedJob> jobs) {
+  for (const FeedJob& job : jobs) {
+    kernels::FeedbackThresholdJob pass{.spans = job.spans,
+                                       .base = job.base,
+                                       .bound = static_cast<float>(job.argument),
+                                       .index = job.index,
+                                       .value = job.value,
+                                       .kept = job.kept,
+                                       .result = job.result,
+                                       .gradient_after = kernels::GradientAfter::fed};
+    pass.spans.own.bound = pass.bound;
+    kernels::feedback_threshold(exec, pass);
+  }
+}
+
+std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
+  std::size_t most = 0;
+  for (const FeedJob& job : jobs) {
+    const kernels::FeedbackSpans& spans = job.spans;
+    most = std::max(most, kernels::feedback_threshold_scratch(exec, spans.gradient.size(),
+                                                              spans.own.index.size()));
+  }
+  return most;
 }
 
 void pick(const Exec& exec, const PickJob& job) {
@@ -72,10 +84,7 @@ constinit const Selection kThreshold{
     .variable_k = true,
     .kept = [](double, std::uint64_t count) { return count; },
     .feed = feed,
-    .feed_scratch =
-        [](const Exec& exec, std::size_t count, std::size_t, std::size_t listed) {
-          return kernels::feedback_threshold_scratch(exec, count, listed);
-        },
+    .feed_scratch = feed_scratch,
     .pick = pick,
 };
 

@@ -1,5 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <winnow/error.hpp>
@@ -35,15 +36,30 @@ Choice parse_block(std::string_view argument, const Codings&) {
           .block = block};
 }
 
-void feed(const Exec& exec, const FeedJob& job) {
-  kernels::feedback_select(exec, {.spans = job.spans,
-                                  .base = job.base,
-                                  .index = job.index,
-                                  .value = job.value,
-                                  .state = &job.bounds->bound,
-                                  .result = job.result,
-                                  .own_bound = &job.bounds->sum_bound.bound,
-                                  .gradient_after = kernels::GradientAfter::fed});
+std::span<const kernels::FeedbackSelectJob> take_jobs(const Exec& exec,
+                                                      std::span<const FeedJob> jobs) {
+  const auto taken = exec.workspace->take<kernels::FeedbackSelectJob>(jobs.size());
+  std::ranges::transform(jobs, taken.begin(), [](const FeedJob& job) {
+    return kernels::FeedbackSelectJob{.spans = job.spans,
+                                      .base = job.base,
+                                      .index = job.index,
+                                      .value = job.value,
+                                      .state = &job.bounds->bound,
+                                      .result = job.result,
+                                      .own_bound = &job.bounds->sum_bound.bound,
+                                      .gradient_after = kernels::GradientAfter::fed};
+  });
+  return taken;
+}
+
+void feed(const Exec& exec, std::span<const FeedJob> jobs) {
+  const Workspace::Scope scope(*exec.workspace);
+  kernels::feedback_select(exec, take_jobs(exec, jobs));
+}
+
+std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
+  const Workspace::Scope scope(*exec.workspace);
+  return kernels::feedback_select_scratch(exec, take_jobs(exec, jobs));
 }
 
 void pick(const Exec& exec, const PickJob& job) {
@@ -66,7 +82,7 @@ constinit const Selection kTopK{
     .parse = parse,
     .kept = kept_of_density,
     .feed = feed,
-    .feed_scratch = kernels::feedback_select_scratch,
+    .feed_scratch = feed_scratch,
     .pick = pick,
 };
 
@@ -79,7 +95,7 @@ constinit const Selection kBlockTopK{
     .parse = parse_block,
     .kept = kept_of_density,
     .feed = feed,
-    .feed_scratch = kernels::feedback_select_scratch,
+    .feed_scratch = feed_scratch,
     .pick = pick,
 };
 

@@ -72,7 +72,7 @@ enum class GradientAfter : std::uint8_t {
         ///< acc is not finite
 };
 
-/// The input of feedback_select, in the memory of exec.place.
+/// The input of feedback_select for one parameter, in the memory of exec.place.
 struct FeedbackSelectJob {
   FeedbackSpans spans = {};
   std::uint32_t base = 0;               ///< added to each index: position of the first element
@@ -97,14 +97,17 @@ struct FeedbackSelectJob {
 /// indices). Bit-identical for every place, target and number of threads. On a device all of it is
 /// enqueued, and a CUDA graph can capture it: what is in the job itself by value, so a job with own
 /// units wants own_bound. Throws UsageError for wrong sizes.
-void feedback_select(const Exec& exec, const FeedbackSelectJob& job);
+///
+///
+/// The jobs share no memory. The host does one after the other; a device does all of them, 1024 at
+/// a time, in the launches of one and those that take the list there.
+void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs);
 
-/// The most scratch that feedback_select takes, in bytes, if k of `count` elements are selected and
-/// own.index has room for `listed`. Reference: 8 an element; cpu: 8 an element at most, or
-/// threads * (2k + 4096) * 8, and 8 for each of `listed` and thread; a device: 16 (k + 2048). And a
-/// few.
-std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
-                                    std::size_t listed = 0);
+/// The most scratch that feedback_select takes, in bytes, for jobs of these sizes; nothing else in
+/// them is read. Reference: 8 an element of the longest; cpu: 8 an element at most, or
+/// threads * (2k + 4096) * 8, and 8 for each place of own.index and thread; a device:
+/// 16 (k + 2048) for each job, of 1024 at a time. And a few.
+std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSelectJob> jobs);
 
 /// The input of feedback_threshold, likewise.
 struct FeedbackThresholdJob {

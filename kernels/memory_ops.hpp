@@ -21,7 +21,7 @@ inline void copy(const Exec& exec, std::span<float> to, std::span<const float> f
 
 /// to = what the host has in `from` now, whatever the place of `to`: the host may go on writing
 /// there at once. On a device it travels with the launches, and a graph captures it by value. Whole
-/// words of 4 bytes at a multiple of 4; for short lists, some KiB a launch.
+/// words of 4 bytes at a multiple of 4; for short lists, 32,000 bytes a launch at most.
 void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from);
 
 /// Writes zeros. Takes no condition; fill does.

@@ -47,4 +47,7 @@ void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint3
 /// piece. The values themselves are not read: taken may be their memory.
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken);
 
+/// element = value, bit for bit, at all positions of the pieces, ascending by base.
+void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value);
+
 }  // namespace winnow::kernels

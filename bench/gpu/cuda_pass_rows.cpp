@@ -80,12 +80,13 @@ struct Selection {
       spans.own = {&partition, 0, 0, kBound, own_index.span(), own_value.span()};
       k = std::max<std::size_t>(k - k / partition.owners(), 1);
     }
-    kernels::feedback_select(in.exec(), {.spans = spans,
+    const kernels::FeedbackSelectJob job{.spans = spans,
                                          .index = index.span().first(k),
                                          .value = value.span().first(k),
                                          .state = s.state.data(),
                                          .result = s.result.data(),
-                                         .gradient_after = kernels::GradientAfter::fed});
+                                         .gradient_after = kernels::GradientAfter::fed};
+    kernels::feedback_select(in.exec(), {&job, 1});
   }
 
   static constexpr float kBound = 2.5F;  // on |acc|: one normal number in 80 reaches it

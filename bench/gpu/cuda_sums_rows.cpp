@@ -64,12 +64,13 @@ struct Sums {
     const DeviceArray<std::uint32_t> message_index(1);
     kernels::cuda::enqueue_copy(gradient.span(), in.set(0).gradient.span().first(in.count),
                                 in.stream);
-    kernels::feedback_select(in.exec(),
-                             {.spans = {gradient.span(), residual.span(), 1, owned().own},
-                              .index = message_index.span(),
-                              .value = message.span(),
-                              .state = in.set(0).state.data(),
-                              .result = fed.data()});
+    const kernels::FeedbackSelectJob job{
+        .spans = {gradient.span(), residual.span(), 1, owned().own},
+        .index = message_index.span(),
+        .value = message.span(),
+        .state = in.set(0).state.data(),
+        .result = fed.data()};
+    kernels::feedback_select(in.exec(), {&job, 1});
     in.stream.synchronize();
   }
 

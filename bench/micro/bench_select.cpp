@@ -60,13 +60,13 @@ class Selection {
   }
 
   void step() {
-    kernels::feedback_select(
-        {.workspace = &workspace_},
-        {.spans = {.gradient = gradient_.span(), .residual = residual_.span(), .precondition = by_},
-         .index = index_,
-         .value = value_,
-         .state = &bound_,
-         .result = &last_});
+    const kernels::FeedbackSelectJob job{
+        .spans = {.gradient = gradient_.span(), .residual = residual_.span(), .precondition = by_},
+        .index = index_,
+        .value = value_,
+        .state = &bound_,
+        .result = &last_};
+    kernels::feedback_select({.workspace = &workspace_}, {&job, 1});
     candidates_ += last_.candidates;
     passes_ += last_.passes;
   }

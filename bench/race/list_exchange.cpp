@@ -28,15 +28,16 @@ constexpr compress::Selection kGiven{
     .parse = nullptr,
     .kept = [](double k, std::uint64_t) { return static_cast<std::uint64_t>(k); },
     .feed =
-        [](const Exec& exec, const compress::FeedJob& job) {
-          const std::span<const float> list = job.spans.gradient;
-          const std::size_t k = job.index.size();
-          kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
-          kernels::copy(exec, job.value, list.last(k));
-          *job.result = {.finite = true, .candidates = k, .passes = 0};
+        [](const Exec& exec, std::span<const compress::FeedJob> jobs) {
+          for (const compress::FeedJob& job : jobs) {
+            const std::span<const float> list = job.spans.gradient;
+            const std::size_t k = job.index.size();
+            kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
+            kernels::copy(exec, job.value, list.last(k));
+            *job.result = {.finite = true, .candidates = k, .passes = 0};
+          }
         },
-    .feed_scratch = [](const Exec&, std::size_t, std::size_t,
-                       std::size_t) { return std::size_t{0}; },
+    .feed_scratch = [](const Exec&, std::span<const compress::FeedJob>) { return std::size_t{0}; },
 };
 
 /// Float32 values and raw32 indices.

@@ -169,9 +169,11 @@ constexpr Bodies kCounted{
           pass(exec, kQuantizePass * static_cast<double>(job.partition.count()));
         },
     .feedback_select =
-        [](const Exec& exec, const FeedbackSelectJob& job) {
-          pass(exec, kSelectPass * static_cast<double>(job.spans.gradient.size()) +
-                         kCoded * static_cast<double>(job.index.size()));
+        [](const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+          for (const FeedbackSelectJob& job : jobs) {
+            pass(exec, kSelectPass * static_cast<double>(job.spans.gradient.size()) +
+                           kCoded * static_cast<double>(job.index.size()));
+          }
         },
     .feedback_select_scratch = kNoScratch,
     .fill = [](const Exec& exec, std::span<float> elements,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/memory_ops.hpp"
+#include "kernels/owned.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -63,6 +64,10 @@ void put_back(const Exchange& exchange, const Exec& exec, float fill) {
     for (const compress::Piece& piece : exchange.part.pieces) {
       compress::keep(exec, piece, exchange.decay);
     }
+  }
+  if (!exchange.owned.elements.host.empty()) {
+    kernels::fill_pieces(exec, exchange.owned.elements, fill);
+    return;
   }
   for (const compress::Piece& piece : exchange.part.pieces) {
     kernels::fill(exec, piece.elements, fill);

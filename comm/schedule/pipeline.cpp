@@ -52,6 +52,7 @@ bool write_outcome(Exchange& exchange) {
        .partitioned = partitioned,
        .factor = exchange.factor,
        .fed = true,
+       .elements = exchange.owned.elements,
        .status = exchange.status});
 }
 

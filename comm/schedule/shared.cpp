@@ -48,7 +48,7 @@ class Shared {
         taken_(workspace_.take<Taken>(ranks_)) {
     for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
     compress::become_owner(part_, compressor_, owner_of(self_));
-    exchange_.owned.residuals = compress::place_residuals(exchange_.exec, part_);
+    compress::place_pieces(exchange_.exec, part_, exchange_.owned);
   }
 
   /// Starts round 1: sends this rank's picks to all.

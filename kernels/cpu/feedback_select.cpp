@@ -220,9 +220,7 @@ std::size_t competing_before(const OwnUnits& own, std::size_t i) {
   return i - own.size(i);
 }
 
-}  // namespace
-
-void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
+void select_one(const Exec& exec, const FeedbackSelectJob& job) {
   Stream pass{.gradient = job.spans.gradient.data(),
               .residual = job.spans.residual.data(),
               .decay = job.spans.decay,
@@ -236,8 +234,10 @@ void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
   for (std::uint32_t& position : job.index) position += job.base;
 }
 
-std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
-                                    std::size_t listed) {
+/// Bytes that select_one takes of a job of this size.
+std::size_t scratch_of_one(const Exec& exec, const FeedbackSelectJob& job) {
+  const std::size_t count = job.spans.gradient.size(), k = job.index.size();
+  const std::size_t listed = job.spans.own.index.size();
   const Ranges ranges(exec.threads, count);
   const std::size_t threads = ranges.size();
   std::size_t bytes = taken<Candidates>(threads) + lists_scratch(threads, listed);
@@ -249,6 +249,18 @@ std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::si
   const std::size_t sample =
       count < kSampleFrom ? 0 : taken<Candidates>(1) + taken<float>(kSampleRuns * kSampleRun);
   return bytes + std::max(sample, taken<CutCount>(threads) + taken<std::size_t>(threads));
+}
+
+}  // namespace
+
+void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  for (const FeedbackSelectJob& job : jobs) select_one(exec, job);
+}
+
+std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  std::size_t most = 0;
+  for (const FeedbackSelectJob& job : jobs) most = std::max(most, scratch_of_one(exec, job));
+  return most;
 }
 
 /// Each thread writes where its range would begin if all of it reached the bound, so that it never

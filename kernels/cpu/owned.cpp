@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/cpu/parallel.hpp"
+#include "kernels/memory_ops.hpp"
 
 // Threads share out the values: each value is of another element, so they never meet.
 //
@@ -249,6 +250,10 @@ void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
       std::fill_n(elements, size, 0.0F);
     });
   });
+}
+
+void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value) {
+  for (const PlacedSpan& piece : pieces.host) fill(exec, piece.elements, value);
 }
 
 }  // namespace winnow::kernels::cpu

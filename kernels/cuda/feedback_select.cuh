@@ -37,10 +37,10 @@
 
 namespace winnow::kernels::cuda {
 
-/// `kOwn`: there are own units. `kKeeps`: candidates are what is kept.
-template <bool kOwn, bool kKeeps = false>
-struct StreamPass {
-  SelectTask task;
+/// The pass over one task. `kOwn`: there are own units. `kKeeps`: candidates are what is kept.
+template <bool kOwn, bool kKeeps>
+struct TaskPass {
+  const SelectTask& task;
   struct Shared {
     simt::ScanRoom scan, own_scan;
     Turn turn;
@@ -64,19 +64,24 @@ struct StreamPass {
     std::uint32_t highest, not_finite, own_not_finite;
   };
 
-  WINNOW_DEVICE void run(Shared& shared) const {
+  /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
+  /// until it draws another task's, which it returns.
+  WINNOW_DEVICE std::uint32_t run(Shared& shared, std::uint32_t drawn,
+                                  std::uint32_t* tickets) const {
     SelectControl* const control = task.control;
-    const std::uint32_t tiles = select_tiles(task.count);
+    const std::uint32_t tiles = pass_tiles(task.count);
     Bounds bounds{kKeeps ? task.bound : kUnknown, kOwn ? task.own.bound_of_step() : 0,
                   kKeeps ? *task.kept : 0};
     Met met{0, 0, 0};
-    while (true) {
-      const std::uint32_t tile = next_tile(shared.turn, &control->stream_ticket);
-      if (tile >= tiles) break;
+    std::uint32_t mine = 0;
+    for (std::uint32_t tile = drawn - task.first_tile; tile < tiles;
+         tile = drawn - task.first_tile) {
       if constexpr (!kKeeps) {
         if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, tile == 0);
       }
       stream(shared, tile, bounds, met);
+      ++mine;
+      drawn = next_tile(shared.turn, tickets);
     }
     met.highest = simt::warp_max(met.highest);
     met.not_finite = simt::warp_sum(met.not_finite);
@@ -86,12 +91,14 @@ struct StreamPass {
       if (met.not_finite > 0) simt::atomic_add(&control->not_finite, met.not_finite);
       if (met.own_not_finite > 0) simt::atomic_add(&control->own_not_finite, met.own_not_finite);
     }
-    if (!is_last_thread(&control->stream_done)) return;
-    if constexpr (kKeeps) {
-      report_kept(task, simt::published(&control->candidates));
-    } else {
-      decide();
+    if (is_last_thread(&control->stream_done, mine, tiles)) {
+      if constexpr (kKeeps) {
+        report_kept(task, simt::published(&control->candidates));
+      } else {
+        decide();
+      }
     }
+    return drawn;
   }
 
  private:
@@ -255,39 +262,69 @@ struct StreamPass {
   }
 };
 
-struct ClearMarks {
-  SelectTask task;
+/// The pass over all tasks, whose blocks draw the tiles of one task after the other.
+template <class Tasks, bool kOwn, bool kKeeps = false>
+struct StreamPass {
+  Tasks tasks;
+  using Pass = TaskPass<kOwn, kKeeps>;
+  static constexpr unsigned kResident = Tasks::kResident;
+  struct Shared {
+    typename Pass::Shared pass;
+    typename Tasks::Room room;
+  };
 
-  WINNOW_DEVICE void run() const {
-    if (task.control->not_finite == 0) return;
-    for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < task.count;
-         i += simt::blocks() * simt::kThreads) {
-      task.gradient[i] = 0;
+  WINNOW_DEVICE void run(Shared& shared) const {
+    std::uint32_t drawn = next_tile(shared.pass.turn, tasks.tickets());
+    while (drawn < tasks.tiles()) {
+      const SelectTask& task = tasks.fetch(shared.room, drawn);
+      drawn = Pass{task}.run(shared.pass, drawn, tasks.tickets());
     }
   }
 };
 
-/// Calls stage(kernel, blocks) for each kernel of a step, in order.
-template <class Stage>
-void for_each_select_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
-  if (task.has_own) {
-    stage(StreamPass<true>{task}, blocks);
-  } else {
-    stage(StreamPass<false>{task}, blocks);
+template <class Tasks>
+struct ClearMarks {
+  Tasks tasks;
+
+  WINNOW_DEVICE void run() const {
+    for (std::uint32_t drawn = simt::block(); drawn < tasks.tiles(); drawn += simt::blocks()) {
+      const SelectTask& task = tasks.at(drawn);
+      if (!task.zero_gradient || task.control->not_finite == 0) continue;
+      const std::uint32_t begin = (drawn - task.first_tile) * kSelectTile;
+      for (std::uint32_t i = simt::thread(); i < kSelectTile; i += simt::kThreads) {
+        if (begin + i < task.count) task.gradient[begin + i] = 0;
+      }
+    }
   }
-  stage(Cut{task}, blocks);
-  if (task.zero_gradient) stage(ClearMarks{task}, blocks);
+};
+
+/// What the kernels of a launch are for.
+struct SelectShape {
+  bool has_own, zero_gradient;  ///< of some task
+};
+
+/// Calls stage(kernel) for each kernel of a step, in order.
+template <class Tasks, class Stage>
+void for_each_select_kernel(const Tasks& tasks, const SelectShape& shape, const Stage& stage) {
+  if (shape.has_own) {
+    stage(StreamPass<Tasks, true>{tasks});
+  } else {
+    stage(StreamPass<Tasks, false>{tasks});
+  }
+  stage(Cut<Tasks>{tasks});
+  if (shape.zero_gradient) stage(ClearMarks<Tasks>{tasks});
 }
 
 /// Likewise for a selection that keeps all that reaches a bound.
 template <class Stage>
-void for_each_threshold_kernel(const SelectTask& task, unsigned blocks, const Stage& stage) {
+void for_each_threshold_kernel(const SelectTask& task, const Stage& stage) {
+  const OneSelect tasks{task};
   if (task.has_own) {
-    stage(StreamPass<true, true>{task}, blocks);
+    stage(StreamPass<OneSelect, true, true>{tasks});
   } else {
-    stage(StreamPass<false, true>{task}, blocks);
+    stage(StreamPass<OneSelect, false, true>{tasks});
   }
-  if (task.zero_gradient) stage(ClearMarks{task}, blocks);
+  if (task.zero_gradient) stage(ClearMarks<OneSelect>{tasks});
 }
 
 }  // namespace winnow::kernels::cuda

@@ -38,9 +38,20 @@ WINNOW_DEVICE bool holds(const Condition& condition) {
 
 #ifdef __CUDACC__
 
+/// Blocks that a multiprocessor runs at a time for certain, where a kernel says it: so few that the
+/// compiler need not spill registers to make room for more. 0: as the compiler thinks best.
+template <class Kernel>
+constexpr unsigned resident_blocks() {
+  if constexpr (requires { Kernel::kResident; }) {
+    return Kernel::kResident;
+  } else {
+    return 0;
+  }
+}
+
 /// Every thread of a grid enters a kernel (simt.hpp) here.
 template <class Kernel>
-__global__ void __launch_bounds__(simt::kThreads)
+__global__ void __launch_bounds__(simt::kThreads, resident_blocks<Kernel>())
     enter(const __grid_constant__ Kernel kernel, const Condition condition) {
   __shared__ simt::SharedOf<Kernel> shared;
   if (holds(condition)) simt::run(kernel, shared);

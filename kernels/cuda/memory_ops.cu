@@ -19,6 +19,16 @@ bool are_floats(std::span<const std::byte> bytes) {
          reinterpret_cast<std::uintptr_t>(bytes.data()) % sizeof(float) == 0;
 }
 
+/// Enqueues a list whose bytes fit into a launch.
+template <std::uint32_t kWords>
+void launch_store(const Exec& exec, std::byte* to, std::span<const std::byte> from) {
+  Store<kWords> kernel = {};
+  kernel.to = to;
+  kernel.count = static_cast<std::uint32_t>(from.size() / sizeof(std::uint32_t));
+  std::memcpy(kernel.words, from.data(), from.size());
+  launch(exec, blocks_of(kernel.count / 4), kernel);
+}
+
 }  // namespace
 
 void fill(const Exec& exec, std::span<float> elements, float value) {
@@ -45,14 +55,16 @@ void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> 
 }
 
 void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
-  constexpr std::size_t kWord = sizeof(std::uint32_t);
-  StoreTask task = {};
-  for (std::size_t at = 0; at < to.size(); at += sizeof task.words) {
-    const auto bytes = from.subspan(at, std::min(sizeof task.words, from.size() - at));
-    std::memcpy(task.words, bytes.data(), bytes.size());
-    task.to = to.data() + at;
-    task.count = static_cast<std::uint32_t>(bytes.size() / kWord);
-    launch<Store>(exec, 1, {task});
+  constexpr std::uint32_t kMost = CUDART_VERSION >= 12010 ? kManyWords : kFewWords;
+  constexpr std::size_t kMostBytes = kMost * sizeof(std::uint32_t);
+  constexpr std::size_t kFewBytes = kFewWords * sizeof(std::uint32_t);
+  for (std::size_t at = 0; at < to.size(); at += kMostBytes) {
+    const auto bytes = from.subspan(at, std::min(kMostBytes, from.size() - at));
+    if (bytes.size() <= kFewBytes) {
+      launch_store<kFewWords>(exec, to.data() + at, bytes);
+    } else {
+      launch_store<kMost>(exec, to.data() + at, bytes);
+    }
   }
 }
 

@@ -38,19 +38,19 @@ struct Copy {
   }
 };
 
-struct StoreTask {
+/// Words that travel with a launch: few, or as many as the arguments of a kernel have room for, 4
+/// KB and, from CUDA 12.1 on, 32 KB.
+inline constexpr std::uint32_t kFewWords = 896, kManyWords = 8000;
+
+template <std::uint32_t kWords>
+struct Store {
   std::byte* to;
   std::uint32_t count;
-  std::uint32_t words[896];  // as many as arguments of a kernel have room for on every device
-};
-
-/// Runs in one block.
-struct Store {
-  StoreTask task;
+  std::uint32_t words[kWords];
 
   WINNOW_DEVICE void run() const {
-    for (std::uint32_t i = simt::thread(); i < task.count; i += simt::kThreads) {
-      simt::store_word(task.to + sizeof(std::uint32_t) * i, task.words[i]);
+    for (std::uint64_t i = simt::grid_thread(); i < count; i += simt::grid_threads()) {
+      simt::store_word(to + sizeof(std::uint32_t) * i, words[i]);
     }
   }
 };

@@ -7,6 +7,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/placed_spans.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/terms.hpp"
 #include "kernels/cuda/values.cuh"
@@ -19,31 +20,13 @@ struct SumTask {
   DeviceTerm here[kTermsInALaunch];
   const DeviceTerm* there;  ///< where not null, there they are
   std::uint32_t term_count;
-  PlacedSpan only;  ///< if there is a single sum
-  const PlacedSpan* sums;
-  std::uint32_t sum_count;
+  DeviceSpans sums;
   std::uint64_t begin, end;  ///< positions
   float factor;
   std::uint32_t* not_finite;  ///< may be null
 
   WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
     return there == nullptr ? here[i] : there[i];
-  }
-  WINNOW_DEVICE const PlacedSpan& sum(std::uint32_t i) const {
-    return sum_count == 1 ? only : sums[i];
-  }
-  /// The first sum that ends behind a position.
-  WINNOW_DEVICE std::uint32_t first_sum(std::uint64_t position) const {
-    std::uint32_t first = 0, last = sum_count;
-    while (first < last) {
-      const std::uint32_t middle = first + (last - first) / 2;
-      if (sum(middle).end() <= position) {
-        first = middle + 1;
-      } else {
-        last = middle;
-      }
-    }
-    return first;
   }
 };
 
@@ -118,14 +101,7 @@ struct OrderedSum {
 
   WINNOW_DEVICE void write(const Shared& shared, std::uint64_t begin, std::uint64_t end) const {
     bool finite = true;
-    for (std::uint32_t s = task.first_sum(begin); s < task.sum_count && task.sum(s).base < end;
-         ++s) {
-      const PlacedSpan& sum = task.sum(s);
-      const std::uint64_t from = begin > sum.base ? begin : sum.base;
-      const std::uint64_t to = end < sum.end() ? end : sum.end();
-      const auto first = static_cast<std::uint32_t>(from - begin),
-                 size = static_cast<std::uint32_t>(to - from);
-      float* const elements = sum.elements.data() + (from - sum.base);
+    task.sums.for_each(begin, end, [&](float* elements, std::uint32_t first, std::uint32_t size) {
       for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
         const unsigned here = elements_below(size, i);
         float four[4];
@@ -136,7 +112,7 @@ struct OrderedSum {
         }
         store_vector(elements + i, here, four);
       }
-    }
+    });
     if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
   }
 };
@@ -147,14 +123,10 @@ inline SumTask make_sum_task(const OrderedSumJob& job) {
       there != nullptr || terms.size() <= kTermsInALaunch,
       "more than " + std::to_string(kTermsInALaunch) + " terms must lie in device memory, too");
   const std::span<const PlacedSpan> sums = job.sums.host;
-  WINNOW_EXPECTS(sums.size() <= 1 || job.sums.there != nullptr,
-                 "several sums must be placed in device memory");
   SumTask task{.here = {},
                .there = there,
                .term_count = static_cast<std::uint32_t>(terms.size()),
-               .only = sums.size() == 1 ? sums.front() : PlacedSpan{},
-               .sums = job.sums.there,
-               .sum_count = static_cast<std::uint32_t>(sums.size()),
+               .sums = device_spans(job.sums),
                .begin = sums.empty() ? 0 : sums.front().base,
                .end = sums.empty() ? 0 : sums.back().end(),
                .factor = job.factor,

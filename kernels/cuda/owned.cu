@@ -36,4 +36,10 @@ void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
   launch<TakeOwned>(exec, blocks_of(taken.size()), {make_owned_task(job), taken.data()});
 }
 
+void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value) {
+  const FillPieces kernel = make_fill(pieces, value);
+  if (kernel.begin == kernel.end) return;
+  launch(exec, blocks_for((kernel.end - kernel.begin - 1) / FillPieces::kTile + 1), kernel);
+}
+
 }  // namespace winnow::kernels::cuda

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "kernels/cuda/placed_spans.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/terms.hpp"
 #include "kernels/cuda/values.cuh"
@@ -106,6 +108,33 @@ struct TakeOwned {
     }
   }
 };
+
+/// A block writes one tile of positions after another.
+struct FillPieces {
+  DeviceSpans pieces;
+  std::uint64_t begin, end;  ///< positions
+  float value;
+  static constexpr std::uint32_t kTile = simt::kThreads * 16;
+
+  WINNOW_DEVICE void run() const {
+    const float four[4] = {value, value, value, value};
+    for (std::uint64_t tile = begin + std::uint64_t{simt::block()} * kTile; tile < end;
+         tile += std::uint64_t{simt::blocks()} * kTile) {
+      const std::uint64_t tile_end = tile + kTile < end ? tile + kTile : end;
+      pieces.for_each(tile, tile_end, [&](float* elements, std::uint32_t, std::uint32_t size) {
+        for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
+          store_vector(elements + i, elements_below(size, i), four);
+        }
+      });
+    }
+  }
+};
+
+inline FillPieces make_fill(const Placed<PlacedSpan>& pieces, float value) {
+  const std::span<const PlacedSpan> host = pieces.host;
+  return {device_spans(pieces), host.empty() ? 0 : host.front().base,
+          host.empty() ? 0 : host.back().end(), value};
+}
 
 inline OwnedTask make_owned_task(const OwnedJob& job) {
   return {.partition = job.partition,

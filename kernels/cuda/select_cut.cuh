@@ -15,26 +15,28 @@
 
 namespace winnow::kernels::cuda {
 
-/// The second half of a selection (feedback_select.cuh): from a source the k largest, exactly.
+/// The second half of a selection (feedback_select.cuh) of one task: from a source the k largest,
+/// exactly.
 ///
-/// One kernel of several phases, each over all tiles of its own:
+/// Several phases, each over all tiles of its own:
 /// - candidates that do not serve go back into the residual;
 /// - a digit each time: the magnitude of the k-th, and how many that equal it are kept;
 /// - what is kept goes to the message, in index order, and other candidates back to the residual.
 ///
 /// Blocks draw the tiles of all phases in order, and who has drawn one of a phase waits until the
 /// phase before is over: for blocks that run, as look_back does.
-struct Cut {
-  SelectTask task;
+struct TaskCut {
+  const SelectTask& task;
   struct Shared {
     DigitRoom digits;
     simt::ScanRoom above, ties;
     Turn turn;
   };
 
-  WINNOW_DEVICE void run(Shared& shared) const {
+  /// Returns when all tiles are drawn. One block of those that come is the first.
+  WINNOW_DEVICE void run(Shared& shared, bool is_first) const {
     if (task.k == 0) {
-      if (simt::grid_thread() == 0) report(0);
+      if (is_first && simt::thread() == 0) report(0);
       return;
     }
     const Phases phases(task);
@@ -101,16 +103,18 @@ struct Cut {
     SelectControl& control = *task.control;
     std::uint32_t* const bins = shared.digits.bins;
     const bool counts = phase != kBack;
-    std::uint32_t* const all = counts ? task.bins + (phase - 1) * kBins : nullptr;
-    for (std::uint32_t b = simt::thread(); counts && b < kBins; b += simt::kThreads) {
-      if (bins[b] != 0) simt::atomic_add(&all[b], bins[b]);
-    }
-    if (!is_last_block(shared.turn, &control.cut_done[phase], mine, phases.tiles(phase))) return;
-    if (counts) {
-      for (std::uint32_t b = simt::thread(); b < kBins; b += simt::kThreads) {
+    if (mine < phases.tiles(phase)) {  // else it has counted all of it
+      std::uint32_t* const all = counts ? task.bins + (phase - 1) * kBins : nullptr;
+      for (std::uint32_t b = simt::thread(); counts && b < kBins; b += simt::kThreads) {
+        if (bins[b] != 0) simt::atomic_add(&all[b], bins[b]);
+      }
+      if (!is_last_block(shared.turn, &control.cut_done[phase], mine, phases.tiles(phase))) return;
+      for (std::uint32_t b = simt::thread(); counts && b < kBins; b += simt::kThreads) {
         bins[b] = simt::published(&all[b]);
       }
       simt::barrier();
+    }
+    if (counts) {
       const std::uint32_t base = simt::published(&control.base[phase - 1]);
       const std::uint32_t rank = simt::published(&control.rank[phase - 1]);
       const Digit digit = pick_digit(shared.digits, rank);
@@ -232,6 +236,28 @@ struct Cut {
     SelectBound state = *task.state;
     learn_bound(state, task.k, control.scarce != 0 ? 0 : std::bit_cast<float>(cut), candidates);
     *task.state = state;
+  }
+};
+
+/// The cut of all tasks. A block comes to each task that one of its tiles is of, counted as in the
+/// pass: so a task has as many blocks as tiles, or all.
+template <class Tasks>
+struct Cut {
+  Tasks tasks;
+  static constexpr unsigned kResident = Tasks::kResident;
+  struct Shared {
+    TaskCut::Shared cut;
+    typename Tasks::Room room;
+  };
+
+  WINNOW_DEVICE void run(Shared& shared) const {
+    const std::uint32_t blocks = simt::blocks();
+    for (std::uint32_t tile = simt::block(); tile < tasks.tiles();) {
+      const SelectTask& task = tasks.fetch(shared.room, tile);
+      TaskCut{task}.run(shared.cut, tile == task.first_tile);
+      const std::uint32_t end = task.first_tile + pass_tiles(task.count);
+      tile += (end - tile + blocks - 1) / blocks * blocks;  // its first one of another task
+    }
   }
 };
 

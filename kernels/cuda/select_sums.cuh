@@ -277,7 +277,7 @@ void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
   stage(SumTouched<>{task}, tiles);
   stage(FillSums{task}, tiles);
   stage(PutSums{task}, tiles);
-  stage(Cut{task.select}, tiles);
+  stage(Cut<OneSelect>{{task.select}}, tiles);
 }
 
 /// Likewise for a selection that keeps all that reaches a bound.

@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/simt.hpp"
 #include "kernels/feedback_select.hpp"
 
 namespace winnow::kernels::cuda {
@@ -70,7 +71,8 @@ struct SelectTask {
   float decay;
   bool zero_gradient;
   std::uint32_t count, k;
-  std::uint32_t competing;  ///< elements that are not own
+  std::uint32_t first_tile;  ///< among those of all tasks of a launch
+  std::uint32_t competing;   ///< elements that are not own
   bool has_own;
   SelectOwn own;
   std::uint32_t base;         ///< of indices
@@ -82,7 +84,7 @@ struct SelectTask {
   SelectBound* state;
   SelectResult* result;
   SelectControl* control;
-  std::uint32_t* bins;  ///< kBins a level
+  std::uint32_t* bins;  ///< kBins a level; none for a single tile
   std::uint64_t *stream_tiles, *compact_tiles;
   std::uint32_t* candidate_index;
   float* candidate_value;
@@ -100,34 +102,101 @@ inline constexpr std::uint32_t kTileUnits = kSelectTile / Partition::kUnit;
 constexpr std::uint32_t select_tiles(std::uint32_t count) {
   return (count + kSelectTile - 1) / kSelectTile;
 }
+/// Tiles of the pass over a parameter: an empty one has one, too, whose block ends its pass.
+constexpr std::uint32_t pass_tiles(std::uint32_t count) {
+  return count == 0 ? 1 : select_tiles(count);
+}
 
 constexpr std::uint32_t select_capacity(std::size_t count, std::size_t k,
                                         const SelectLimits& limits) {
   return static_cast<std::uint32_t>(std::min(count, 2 * k + limits.spare));
 }
 
-/// The layout of the scratch memory.
+/// The tasks of a launch: a single one, which travels with it.
+struct OneSelect {
+  SelectTask task;
+
+  static constexpr unsigned kResident = 0;
+  struct Room {};
+  WINNOW_DEVICE std::uint32_t tiles() const { return pass_tiles(task.count); }
+  WINNOW_DEVICE std::uint32_t* tickets() const { return &task.control->stream_ticket; }
+  WINNOW_DEVICE const SelectTask& at(std::uint32_t) const { return task; }
+  WINNOW_DEVICE const SelectTask& fetch(Room&, std::uint32_t) const { return task; }
+};
+
+/// Or several, in device memory.
+struct ManySelects {
+  const SelectTask* tasks;
+  std::uint32_t size, tile_count;
+  std::uint32_t* ticket;  ///< of the pass
+
+  static constexpr unsigned kResident = 2;
+  using Word = std::uint64_t;
+  struct Room {  // in shared memory
+    alignas(SelectTask) std::byte task[sizeof(SelectTask)];
+  };
+  static_assert(sizeof(SelectTask) % sizeof(Word) == 0);
+
+  WINNOW_DEVICE std::uint32_t tiles() const { return tile_count; }
+  WINNOW_DEVICE std::uint32_t* tickets() const { return ticket; }
+  /// The task that a tile, among those of all tasks, is of.
+  WINNOW_DEVICE const SelectTask& at(std::uint32_t tile) const {
+    std::uint32_t first = 0, end = size;  // among these is the last one that begins no later
+    while (end - first > 1) {
+      const std::uint32_t middle = first + (end - first) / 2;
+      if (tasks[middle].first_tile <= tile) {
+        first = middle;
+      } else {
+        end = middle;
+      }
+    }
+    return tasks[first];
+  }
+  /// A copy of it, for the block, which leaves the one before.
+  WINNOW_DEVICE const SelectTask& fetch(Room& room, std::uint32_t tile) const {
+    const auto* const from = reinterpret_cast<const std::byte*>(&at(tile));
+    simt::barrier();
+    for (std::size_t i = simt::thread() * sizeof(Word); i < sizeof(SelectTask);
+         i += simt::kThreads * sizeof(Word)) {
+      simt::store_word(room.task + i, simt::load_word<Word>(from + i));
+    }
+    simt::barrier();
+    return *reinterpret_cast<const SelectTask*>(room.task);
+  }
+};
+
+/// The layout of the scratch memory of a task.
 struct SelectScratch {
   std::size_t bins, stream_tiles, compact_tiles;
   std::size_t zeroed;  ///< bytes from the start on that must be zero
   std::size_t candidate_index, candidate_value, bytes;
 
   SelectScratch(std::size_t count, std::uint32_t capacity) {
-    const std::size_t tiles = select_tiles(static_cast<std::uint32_t>(count));
+    const std::size_t tiles = pass_tiles(static_cast<std::uint32_t>(count));
     std::size_t end = 0;
     const auto take = [&end](std::size_t size) {
       const std::size_t at = end;
-      end += (size + 255) / 256 * 256;
+      end += (size + 63) / 64 * 64;
       return at;
     };
     take(sizeof(SelectControl));
-    bins = take(kLevels * kBins * sizeof(std::uint32_t));
+    bins = take(tiles == 1 ? 0 : kLevels * kBins * sizeof(std::uint32_t));
     stream_tiles = take(tiles * sizeof(std::uint64_t));
     compact_tiles = take(tiles * sizeof(std::uint64_t));
     zeroed = end;
     candidate_index = take(capacity * sizeof(std::uint32_t));
     candidate_value = take(capacity * sizeof(float));
     bytes = end;
+  }
+};
+
+/// Scratch of a task: its first part is zero, and the other one stands behind that or elsewhere.
+struct SelectMemory {
+  std::byte *zeroed, *rest;
+
+  /// Both parts at 64-byte aligned `scratch`.
+  static SelectMemory at(std::byte* scratch, const SelectScratch& layout) {
+    return {scratch, scratch + layout.zeroed};
   }
 };
 
@@ -149,7 +218,9 @@ inline void expect_selectable(std::size_t count) {
 
 inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
   if (own.partition == nullptr) {
-    return {.partition = Partition(1, 0), .bound = own.bound, .bound_at = bound_at};
+    constexpr std::uint32_t kNobody = ~0U;
+    return {
+        .partition = Partition(1, 0), .self = kNobody, .bound = own.bound, .bound_at = bound_at};
   }
   WINNOW_EXPECTS(own.base % Partition::kUnit == 0,
                  "a parameter with own units must start at a multiple of 64, not at " +
@@ -168,15 +239,15 @@ inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
           .value = own.value.data()};
 }
 
-/// The input of the pass over memory: for a selection that knows no k yet. `scratch`:
-/// SelectScratch(count, capacity).bytes.
+/// The input of the pass over memory, as if it were alone: for a selection that knows no k yet.
 inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t capacity,
-                                 std::byte* scratch) {
+                                 const SelectMemory& memory) {
   const std::size_t count = job.spans.gradient.size();
   expect_selectable(count);
   const SelectScratch layout(count, capacity);
   const auto at = [&]<class T>(std::size_t offset, T*) {
-    return reinterpret_cast<T*>(scratch + offset);
+    return reinterpret_cast<T*>(offset < layout.zeroed ? memory.zeroed + offset
+                                                       : memory.rest + (offset - layout.zeroed));
   };
   return {.gradient = job.spans.gradient.data(),
           .residual = job.spans.residual.data(),
@@ -184,6 +255,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
           .zero_gradient = job.gradient_after == GradientAfter::zero,
           .count = static_cast<std::uint32_t>(count),
           .k = 0,
+          .first_tile = 0,
           .competing = static_cast<std::uint32_t>(count - job.spans.own.size(count)),
           .has_own = job.spans.own.partition != nullptr,
           .own = make_select_own(job.spans.own, job.own_bound),
@@ -195,7 +267,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
           .value = job.value.data(),
           .state = job.state,
           .result = job.result,
-          .control = reinterpret_cast<SelectControl*>(scratch),
+          .control = reinterpret_cast<SelectControl*>(memory.zeroed),
           .bins = at(layout.bins, static_cast<std::uint32_t*>(nullptr)),
           .stream_tiles = at(layout.stream_tiles, static_cast<std::uint64_t*>(nullptr)),
           .compact_tiles = at(layout.compact_tiles, static_cast<std::uint64_t*>(nullptr)),
@@ -205,10 +277,17 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
           .kept = nullptr};
 }
 
-inline SelectTask make_select_task(const FeedbackSelectJob& job, std::byte* scratch,
+inline SelectScratch select_scratch(const FeedbackSelectJob& job, const SelectLimits& limits = {}) {
+  const std::size_t count = job.spans.gradient.size();
+  expect_selectable(count);
+  return {count, select_capacity(count, job.index.size(), limits)};
+}
+
+/// `memory`: as select_scratch lays it out.
+inline SelectTask make_select_task(const FeedbackSelectJob& job, const SelectMemory& memory,
                                    const SelectLimits& limits = {}) {
   const std::size_t count = job.spans.gradient.size(), k = job.index.size();
-  SelectTask task = make_pass_task(job, select_capacity(count, k, limits), scratch);
+  SelectTask task = make_pass_task(job, select_capacity(count, k, limits), memory);
   task.k = static_cast<std::uint32_t>(k);
   if (count < limits.sample_from || k == 0) return task;
   task.sample_runs = limits.sample_runs;
@@ -216,12 +295,13 @@ inline SelectTask make_select_task(const FeedbackSelectJob& job, std::byte* scra
   return task;
 }
 
-inline SelectTask make_threshold_task(const FeedbackThresholdJob& job, std::byte* scratch) {
+/// `memory`: as SelectScratch(count, 0) lays it out.
+inline SelectTask make_threshold_task(const FeedbackThresholdJob& job, const SelectMemory& memory) {
   const FeedbackSelectJob pass{.spans = job.spans,
                                .base = job.base,
                                .result = job.result,
                                .gradient_after = job.gradient_after};
-  SelectTask task = make_pass_task(pass, 0, scratch);
+  SelectTask task = make_pass_task(pass, 0, memory);
   task.capacity = static_cast<std::uint32_t>(job.index.size());
   task.candidate_index = job.index.data();
   task.candidate_value = job.value.data();

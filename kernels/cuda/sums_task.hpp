@@ -84,6 +84,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
       .zero_gradient = false,
       .count = static_cast<std::uint32_t>(owned.count),
       .k = 0,
+      .first_tile = 0,
       .competing = static_cast<std::uint32_t>(owned.count),
       .has_own = false,
       .own = make_select_own({}, nullptr),

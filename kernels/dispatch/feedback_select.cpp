@@ -37,18 +37,19 @@ std::size_t check(const FeedbackSpans& spans) {
 
 }  // namespace
 
-void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
-  const std::size_t competing = check(job.spans), k = job.index.size();
-  WINNOW_EXPECTS(k <= competing && job.value.size() == k,
-                 "index and value must have k elements each, at most as many as are not own");
-  WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
-                 "feedback_select needs a state and a result in the memory of its place");
-  dispatch(exec, &Bodies::feedback_select, job);
+void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  for (const FeedbackSelectJob& job : jobs) {
+    const std::size_t competing = check(job.spans), k = job.index.size();
+    WINNOW_EXPECTS(k <= competing && job.value.size() == k,
+                   "index and value must have k elements each, at most as many as are not own");
+    WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
+                   "feedback_select needs a state and a result in the memory of its place");
+  }
+  dispatch(exec, &Bodies::feedback_select, jobs);
 }
 
-std::size_t feedback_select_scratch(const Exec& exec, std::size_t count, std::size_t k,
-                                    std::size_t listed) {
-  return body_of(exec, &Bodies::feedback_select_scratch)(exec, count, k, listed);
+std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  return body_of(exec, &Bodies::feedback_select_scratch)(exec, jobs);
 }
 
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {

@@ -27,6 +27,7 @@
   LANES(feedback_threshold)             \
   LANES(feedback_threshold_scratch)     \
   LANES(fill)                           \
+  LANES(fill_pieces)                    \
   LANES(fits)                           \
   LANES(from_ordered)                   \
   LOOPS(judge_messages)                 \

@@ -44,4 +44,8 @@ void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
   dispatch(exec, &Bodies::take_owned, job, taken);
 }
 
+void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value) {
+  dispatch(exec, &Bodies::fill_pieces, pieces, value);
+}
+
 }  // namespace winnow::kernels

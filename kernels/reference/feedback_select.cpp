@@ -73,11 +73,15 @@ Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
   return result;
 }
 
-}  // namespace
+/// Bytes that feed_back takes for `count` elements.
+std::size_t feed_back_scratch(std::size_t count) {
+  constexpr std::size_t kLines = 2 * 64;  // what is taken is rounded up to one
+  return count * (sizeof(float) + sizeof(std::uint32_t)) + kLines;
+}
 
 /// Positions that are not finite keep their residual and travel as 0. Neither reads nor learns a
 /// bound: every element is a candidate.
-void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
+void select_one(const Exec& exec, const FeedbackSelectJob& job) {
   FeedbackSpans spans = job.spans;
   if (job.own_bound != nullptr) spans.own.bound = *job.own_bound;
   Workspace& workspace = scratch_of(exec);
@@ -99,9 +103,16 @@ void feedback_select(const Exec& exec, const FeedbackSelectJob& job) {
                  .listed_by = spans.own.bound};
 }
 
-std::size_t feedback_select_scratch(const Exec&, std::size_t count, std::size_t, std::size_t) {
-  constexpr std::size_t kLines = 2 * 64;  // what is taken is rounded up to one
-  return count * (sizeof(float) + sizeof(std::uint32_t)) + kLines;
+}  // namespace
+
+void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  for (const FeedbackSelectJob& job : jobs) select_one(exec, job);
+}
+
+std::size_t feedback_select_scratch(const Exec&, std::span<const FeedbackSelectJob> jobs) {
+  std::size_t most = 0;
+  for (const FeedbackSelectJob& job : jobs) most = std::max(most, job.spans.gradient.size());
+  return feed_back_scratch(most);
 }
 
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
@@ -123,8 +134,8 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
                  .listed_by = spans.own.bound};
 }
 
-std::size_t feedback_threshold_scratch(const Exec& exec, std::size_t count, std::size_t listed) {
-  return feedback_select_scratch(exec, count, 0, listed);
+std::size_t feedback_threshold_scratch(const Exec&, std::size_t count, std::size_t) {
+  return feed_back_scratch(count);
 }
 
 void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<std::uint32_t> index,

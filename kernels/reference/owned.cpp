@@ -61,4 +61,10 @@ void take_owned(const Exec&, const OwnedJob& job, std::span<float> taken) {
   }
 }
 
+void fill_pieces(const Exec&, const Placed<PlacedSpan>& pieces, float value) {
+  for (const PlacedSpan& piece : pieces.host) {
+    for (float& element : piece.elements) element = value;
+  }
+}
+
 }  // namespace winnow::kernels::reference

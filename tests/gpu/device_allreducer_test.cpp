@@ -383,23 +383,32 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
   }
 }
 
-/// A call with several parameters takes a clear and three kernels for each, which select, and a
-/// clear and six kernels for all.
-TEST_F(DeviceTest, AParameterTakesThreeKernels) {
-  const Stream stream;
-  const Exec place = stream.exec();
-  AllReducer reducer(std::move(local_transports(1).front()),
-                     {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0}, place);
-  kernels::PlaceArray<float> bucket(place, 3000);
-  const std::span<float> elements = bucket.span();
-  const Segment segments[] = {{.elements = elements.first(1000), .id = 1},
-                              {.elements = elements.subspan(1000, 1500), .id = 2},
-                              {.elements = elements.subspan(2500), .id = 3}};
-  const auto call = [&] { reducer.all_reduce(segments); };
-  for (int first = 0; first < 2; ++first) call();
-  const Graph graph(stream, call);
-  EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), 3 * 3 + 6U);
-  EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 3 + 1U);
+/// All parameters of a call share its kernels. With more than one, further kernels store the tables
+/// that say where they are: as many as their length in units of 32,000 bytes demands.
+TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
+  struct Case {
+    std::size_t parameters, kernels_of_call;
+  };
+  for (const auto& [parameters, kernels_of_call] :
+       {Case{1, 7}, {2, 7 + 1 + 1}, {60, 7 + 1 + 1}, {1000, 7 + 2 + 8}}) {
+    SCOPED_TRACE(parameters);
+    constexpr std::size_t kCount = 50;
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(std::move(local_transports(1).front()),
+                       {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0}, place);
+    kernels::PlaceArray<float> bucket(place, parameters * kCount);
+    std::vector<Segment> segments(parameters);
+    for (std::size_t p = 0; p < parameters; ++p) {
+      segments[p].elements = bucket.span().subspan(p * kCount, kCount);
+      segments[p].id = p + 1;
+    }
+    const auto call = [&] { reducer.all_reduce(segments); };
+    for (int first = 0; first < 2; ++first) call();
+    const Graph graph(stream, call);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels_of_call);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 2U);
+  }
 }
 
 /// The AllReducer refuses a call that a graph cannot hold before it touches anything, and the

@@ -66,12 +66,14 @@ std::pair<SelectOutcome, std::vector<float>> run(const Exec& exec, const Job& jo
   OnPlace<kernels::SelectBound> state(exec, std::vector{bound});
   OnPlace<kernels::SelectResult> result(exec, 1);
   if (has_moment(by)) by.moment = moment.data();
-  kernels::feedback_select(exec, {.spans = {gradient.span(), residual.span(), step.decay,
-                                            step.own_units(own_index.span(), own_value.span()), by},
-                                  .index = index.span(),
-                                  .value = value.span(),
-                                  .state = state.data(),
-                                  .result = result.data()});
+  const kernels::FeedbackSelectJob select{
+      .spans = {gradient.span(), residual.span(), step.decay,
+                step.own_units(own_index.span(), own_value.span()), by},
+      .index = index.span(),
+      .value = value.span(),
+      .state = state.data(),
+      .result = result.data()};
+  kernels::feedback_select(exec, {&select, 1});
   SelectOutcome out(step);
   out.gradient = gradient.download();
   out.residual = residual.download();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <sstream>
@@ -77,7 +78,7 @@ SelectOutcome run(const Exec& exec, const SelectStep& step, SelectBound& bound,
   Placed placed(exec, step, bound);
   FeedbackSelectJob job = placed.job();
   if (change) change(job);
-  kernels::feedback_select(exec, job);
+  kernels::feedback_select(exec, {&job, 1});
   return placed.download(bound);
 }
 
@@ -487,24 +488,6 @@ TEST(FeedbackSelectJob, MisalignedSpansEqualReference) {
   });
 }
 
-TEST(FeedbackSelectJob, DoesNothingWhereItsConditionDoesNotHold) {
-  const SelectStep step = first_step(Input::normal, 5000, 50);
-  for_each_body([&](const Exec& exec) {
-    OnPlace<std::uint32_t> word(exec, 1);
-    Exec unless = exec;
-    unless.condition = {.words = word.data(), .count = 1};
-    SelectBound bound;
-    Placed placed(exec, step, bound);
-    kernels::feedback_select(unless, placed.job());
-    const SelectOutcome got = placed.download(bound);
-    EXPECT_TRUE(same_bits(got.gradient, step.gradient));
-    EXPECT_TRUE(same_bits(got.residual, step.residual));
-    EXPECT_EQ(got.index, std::vector<std::uint32_t>(step.k));
-    EXPECT_EQ(got.result.passes, 0u);
-    EXPECT_EQ(bound.k, 0u);
-  });
-}
-
 /// The scratch of a body: its own workspace, with room for what the body says that it takes.
 class Reserved {
  public:
@@ -523,6 +506,55 @@ class Reserved {
   std::uint64_t allocations_;
 };
 
+/// Jobs of one list leave what each leaves alone; a device takes them together.
+TEST(FeedbackSelectJob, AListEqualsItsJobs) {
+  std::vector<SelectStep> steps;
+  for (const std::size_t count : {0U, 5000U, 1U, 4096U, 64U, 9001U}) {
+    steps.push_back(count == 9001 ? own_step(Input::normal, count, 3, 6400)
+                                  : first_step(Input::not_finite, count, (count + 99) / 100));
+  }
+  for_each_body([&](const Exec& exec) {
+    std::vector<SelectBound> bounds(steps.size());
+    for (int call = 0; call < 2; ++call) {
+      std::deque<Placed> placed;
+      std::vector<FeedbackSelectJob> jobs;
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        jobs.push_back(placed.emplace_back(exec, steps[i], bounds[i]).job());
+      }
+      const Reserved scratch(exec, kernels::feedback_select_scratch(exec, jobs));
+      kernels::feedback_select(scratch.exec(), jobs);
+      EXPECT_TRUE(scratch.did());
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        SCOPED_TRACE(i);
+        SelectBound alone = bounds[i];
+        const SelectOutcome expected = run(exec, steps[i], alone);
+        expect_as_good(placed[i].download(bounds[i]), expected);
+        expect_learnt(exec, bounds[i], alone);
+      }
+    }
+    kernels::feedback_select(exec, {});
+  });
+}
+
+TEST(FeedbackSelectJob, DoesNothingWhereItsConditionDoesNotHold) {
+  const SelectStep step = first_step(Input::normal, 5000, 50);
+  for_each_body([&](const Exec& exec) {
+    OnPlace<std::uint32_t> word(exec, 1);
+    Exec unless = exec;
+    unless.condition = {.words = word.data(), .count = 1};
+    SelectBound bound;
+    Placed placed(exec, step, bound);
+    const FeedbackSelectJob job = placed.job();
+    kernels::feedback_select(unless, {&job, 1});
+    const SelectOutcome got = placed.download(bound);
+    EXPECT_TRUE(same_bits(got.gradient, step.gradient));
+    EXPECT_TRUE(same_bits(got.residual, step.residual));
+    EXPECT_EQ(got.index, std::vector<std::uint32_t>(step.k));
+    EXPECT_EQ(got.result.passes, 0u);
+    EXPECT_EQ(bound.k, 0u);
+  });
+}
+
 TEST(FeedbackSelectScratch, IsAllThatAStepTakes) {
   for (const std::size_t count : {std::size_t{1000}, many(300'001)}) {
     for (const std::size_t k : {std::size_t{0}, count / 100, count / 2}) {
@@ -530,8 +562,8 @@ TEST(FeedbackSelectScratch, IsAllThatAStepTakes) {
         SelectStep step = own_step(input, count, 3, 64);
         step.k = k;
         for_each_body([&](const Exec& exec) {
-          const Reserved scratch(exec,
-                                 kernels::feedback_select_scratch(exec, count, k, step.own->room));
+          const FeedbackSelectJob sizes = job_of(count, k, step.own->room);
+          const Reserved scratch(exec, kernels::feedback_select_scratch(exec, {&sizes, 1}));
           SelectBound bound;  // for a first step; then one that misses
           run(scratch.exec(), step, bound);
           bound.bound = 1e9F;
@@ -550,7 +582,8 @@ TEST(FeedbackSelectScratch, IsBounded) {
       const std::size_t k = count / 1000, threads = static_cast<std::size_t>(exec.threads);
       const std::size_t elements =
           exec.place == Place::reference ? count : std::min(count, threads * (2 * k + 4096));
-      EXPECT_LE(kernels::feedback_select_scratch(exec, count, k),
+      const FeedbackSelectJob sizes = job_of(count, k);
+      EXPECT_LE(kernels::feedback_select_scratch(exec, {&sizes, 1}),
                 elements * 8 + count / 256 + threads * 16384 + (std::size_t{512} << 10));
     }
   });
@@ -571,8 +604,11 @@ TEST(FeedbackSelectUsage, RefusesWhatItCannotDo) {
     const auto refuses = [&](const std::string& why, const Change& change) {
       FeedbackSelectJob wrong = sound;
       change(wrong);
-      EXPECT_THAT([&] { kernels::feedback_select(exec, wrong); },
-                  testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
+      EXPECT_THAT(
+          [&] {
+            kernels::feedback_select(exec, {&wrong, 1});
+          },
+          testing::ThrowsMessage<UsageError>(testing::HasSubstr(why)));
     };
     refuses("as many elements",
             [&](auto& job) { job.spans.residual = std::span(memory).first(7); });
@@ -591,7 +627,7 @@ TEST(FeedbackSelectUsage, RefusesWhatItCannotDo) {
     refuses("fewer than 2^32 elements", [&](auto& job) { job.spans = {large, large}; });
     Exec without = exec;
     without.workspace = without.device_workspace = nullptr;
-    EXPECT_THROW(kernels::feedback_select(without, sound), UsageError);
+    EXPECT_THROW(kernels::feedback_select(without, {&sound, 1}), UsageError);
   });
 }
 

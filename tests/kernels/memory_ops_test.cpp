@@ -54,7 +54,7 @@ TEST(MemoryOps, CopyRefusesUnequalSizes) {
 
 TEST(MemoryOps, StoreTakesWhatTheHostHasNow) {
   for_each_body([](const Exec& exec) {
-    for (const std::size_t count : {0U, 1U, 3U, 895U, 896U, 897U, 3000U}) {
+    for (const std::size_t count : {0U, 1U, 3U, 895U, 896U, 897U, 7999U, 8000U, 8001U, 17'000U}) {
       OnPlace<std::uint32_t> there(exec, count + 2);
       std::vector<std::uint32_t> list(count), expected(count + 2);
       for (std::size_t i = 0; i < count; ++i) list[i] = static_cast<std::uint32_t>(i) + 10;

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 #include <winnow/error.hpp>
@@ -101,6 +103,29 @@ TEST(Owned, TakesElementsAndLeavesZeros) {
             EXPECT_TRUE(same_bits(there.elements[p].download(), left[p].elements));
           }
         }
+      }
+    }
+  });
+}
+
+TEST(Owned, PiecesAreFilled) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for_each_body([&](const Exec& exec) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{65}, many(9001)}) {
+      const Workspace::Scope scope(kernels::scratch_of(exec));
+      const std::vector<float> ones(size + 4, 1);
+      OnPlace<float> first(exec, ones), second(exec, ones);
+      const std::vector<kernels::PlacedSpan> spans = {
+          {first.span().subspan(1, size), 64}, {second.span().subspan(2, size), 64 * (size + 2)}};
+      for (const std::size_t pieces : {0U, 1U, 2U}) {
+        kernels::fill_pieces(exec, kernels::place(exec, std::span(spans).first(pieces)), nan);
+        const auto filled = [&](std::size_t at, bool is_filled) {
+          std::vector<float> expected = ones;
+          if (is_filled) std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(at), size, nan);
+          return expected;
+        };
+        EXPECT_TRUE(same_bits(first.download(), filled(1, pieces > 0)));
+        EXPECT_TRUE(same_bits(second.download(), filled(2, pieces > 1)));
       }
     }
   });

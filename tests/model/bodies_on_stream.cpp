@@ -122,6 +122,15 @@ class Held<OrderedSumJob> : public HeldJob<OrderedSumJob, kTerms> {
   HeldList<PlacedSpan> sums_;
 };
 template <>
+class Held<Placed<PlacedSpan>> {
+ public:
+  explicit Held(const Placed<PlacedSpan>& spans) : spans_(spans.host) {}
+  Placed<PlacedSpan> get() const { return {spans_.get(), nullptr}; }
+
+ private:
+  HeldList<PlacedSpan> spans_;
+};
+template <>
 class Held<SelectSumsJob> : public HeldJob<SelectSumsJob, kTerms> {
   using HeldJob::HeldJob;
 };
@@ -183,21 +192,33 @@ void keep_terms(const Exec&, PlacedTerms&, std::uint64_t) {}
 
 /// If the gradient need not become zero, a device leaves it as it was, but makes it NaN where acc
 /// is not finite.
-template <auto operation, class Job>
-void enqueue_feedback(const Exec& exec, const Job& job) {
+template <class Job, class Body>
+void feed_back(const Job& job, const Body& body) {
+  const auto& [gradient, residual, decay, own, by] = job.spans;
+  const std::vector<float> before(gradient.begin(), gradient.end());
+  std::vector<float> acc = before;
+  for (std::size_t i = 0; i < acc.size(); ++i) {
+    const auto root = [](float x) { return std::sqrt(x); };
+    acc[i] = by.of(i, before[i], residual[i], root).update + decay * residual[i];
+  }
+  body(job);
+  if (job.gradient_after == GradientAfter::zero) return;
+  for (std::size_t i = 0; i < acc.size(); ++i) {
+    gradient[i] = std::isfinite(acc[i]) ? before[i] : std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+void enqueue_selects(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  launch(exec, [list = std::vector(jobs.begin(), jobs.end())](const Exec& host) {
+    for (const FeedbackSelectJob& each : list) {
+      feed_back(each, [&](const FeedbackSelectJob& job) { kCpu.feedback_select(host, {&job, 1}); });
+    }
+  });
+}
+
+void enqueue_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
   launch(exec, [=](const Exec& host) {
-    const auto& [gradient, residual, decay, own, by] = job.spans;
-    const std::vector<float> before(gradient.begin(), gradient.end());
-    std::vector<float> acc = before;
-    for (std::size_t i = 0; i < acc.size(); ++i) {
-      const auto root = [](float x) { return std::sqrt(x); };
-      acc[i] = by.of(i, before[i], residual[i], root).update + decay * residual[i];
-    }
-    (kCpu.*operation)(host, job);
-    if (job.gradient_after == GradientAfter::zero) return;
-    for (std::size_t i = 0; i < acc.size(); ++i) {
-      gradient[i] = std::isfinite(acc[i]) ? before[i] : std::numeric_limits<float>::quiet_NaN();
-    }
+    feed_back(job, [&](const FeedbackThresholdJob& it) { kCpu.feedback_threshold(host, it); });
   });
 }
 
@@ -253,11 +274,12 @@ constinit const Bodies kCuda{
     .feedback_add = OnStream<&Bodies::feedback_add>::enqueue,
     .feedback_keep = OnStream<&Bodies::feedback_keep>::enqueue,
     .feedback_quantize = OnStream<&Bodies::feedback_quantize>::enqueue,
-    .feedback_select = enqueue_feedback<&Bodies::feedback_select, FeedbackSelectJob>,
+    .feedback_select = enqueue_selects,
     .feedback_select_scratch = no_scratch,
-    .feedback_threshold = enqueue_feedback<&Bodies::feedback_threshold, FeedbackThresholdJob>,
+    .feedback_threshold = enqueue_threshold,
     .feedback_threshold_scratch = no_scratch,
     .fill = OnStream<&Bodies::fill>::enqueue,
+    .fill_pieces = OnStream<&Bodies::fill_pieces>::enqueue,
     .fits = OnStream<&Bodies::fits>::enqueue,
     .from_ordered = OnStream<&Bodies::from_ordered>::enqueue,
     .judge_messages = OnStream<&Bodies::judge_messages>::enqueue,

@@ -71,6 +71,17 @@ struct SelectOutcome {
   }
 };
 
+/// A job of these sizes alone, to ask for its scratch.
+inline kernels::FeedbackSelectJob job_of(std::size_t count, std::size_t k, std::size_t listed = 0) {
+  float* const nowhere = nullptr;
+  std::uint32_t* const no_index = nullptr;
+  kernels::FeedbackSelectJob job{
+      .spans = {{nowhere, count}, {nowhere, count}}, .index = {no_index, k}, .value = {nowhere, k}};
+  job.spans.own.index = {no_index, listed};
+  job.spans.own.value = {nowhere, listed};
+  return job;
+}
+
 /// Runs a step with a carried bound, and replaces it by the bound that the step learns.
 using SelectBody = std::function<SelectOutcome(const SelectStep&, kernels::SelectBound&)>;
 
@@ -78,12 +89,12 @@ inline SelectOutcome select_by_reference(const SelectStep& step) {
   SelectOutcome out(step);
   Workspace workspace;
   kernels::SelectBound unused;
-  kernels::feedback_select({.place = Place::reference, .workspace = &workspace},
-                           {.spans = out.spans(step),
-                            .index = out.index,
-                            .value = out.value,
-                            .state = &unused,
-                            .result = &out.result});
+  const kernels::FeedbackSelectJob job{.spans = out.spans(step),
+                                       .index = out.index,
+                                       .value = out.value,
+                                       .state = &unused,
+                                       .result = &out.result};
+  kernels::feedback_select({.place = Place::reference, .workspace = &workspace}, {&job, 1});
   return out;
 }
 

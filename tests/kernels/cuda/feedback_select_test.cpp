@@ -42,7 +42,8 @@ struct OnDevice {
     own_value.upload(std::vector<float>(own_value.span().size()), stream);
     state.upload({&bound, 1}, stream);
     if (step.own) own_bound.upload({&step.own->bound, 1}, stream);
-    scratch.reserve(kernels::feedback_select_scratch(exec(stream), step.gradient.size(), step.k));
+    const kernels::FeedbackSelectJob sizes = job_of(step.gradient.size(), step.k);
+    scratch.reserve(kernels::feedback_select_scratch(exec(stream), {&sizes, 1}));
   }
 
   Exec exec(const Stream& stream) const {
@@ -52,14 +53,15 @@ struct OnDevice {
   }
 
   void step(const Stream& stream, bool bound_in_memory = false) {
-    kernels::feedback_select(exec(stream),
-                             {.spans = {gradient.span(), residual.span(), host.decay,
-                                        host.own_units(own_index.span(), own_value.span())},
-                              .index = index.span(),
-                              .value = value.span(),
-                              .state = state.span().data(),
-                              .result = result.span().data(),
-                              .own_bound = bound_in_memory ? own_bound.data() : nullptr});
+    const kernels::FeedbackSelectJob job{
+        .spans = {gradient.span(), residual.span(), host.decay,
+                  host.own_units(own_index.span(), own_value.span())},
+        .index = index.span(),
+        .value = value.span(),
+        .state = state.span().data(),
+        .result = result.span().data(),
+        .own_bound = bound_in_memory ? own_bound.data() : nullptr};
+    kernels::feedback_select(exec(stream), {&job, 1});
   }
 
   SelectOutcome download(SelectBound& bound, const Stream& stream) const {

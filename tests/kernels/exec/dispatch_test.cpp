@@ -38,7 +38,7 @@ TEST(Dispatch, ABuildWithoutCudaSaysSo) {
   if (kernels::kCuda.scale != nullptr) GTEST_SKIP() << "this build has CUDA";
   const auto bodies = std::as_bytes(std::span(&kernels::kCuda, 1));
   EXPECT_TRUE(std::ranges::all_of(bodies, [](std::byte byte) { return byte == std::byte{}; }));
-  EXPECT_THROW((void)kernels::feedback_select_scratch({.place = Place::cuda}, 1, 1), UsageError);
+  EXPECT_THROW((void)kernels::feedback_select_scratch({.place = Place::cuda}, {}), UsageError);
   std::vector<float> elements{1, 2};
   EXPECT_THAT([&] { kernels::scale({.place = Place::cuda}, elements, 2); },
               testing::ThrowsMessage<UsageError>(testing::HasSubstr("built without CUDA")));

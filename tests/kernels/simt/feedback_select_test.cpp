@@ -25,7 +25,9 @@ namespace winnow::tests {
 namespace {
 
 using kernels::SelectBound;
+using kernels::cuda::OneSelect;
 using kernels::cuda::SelectLimits;
+using kernels::cuda::SelectMemory;
 using kernels::cuda::SelectScratch;
 using kernels::cuda::SelectTask;
 
@@ -46,20 +48,22 @@ struct OnModel {
     const std::size_t count = step.gradient.size();
     const SelectScratch layout(count, kernels::cuda::select_capacity(count, step.k, limits));
     Scratch scratch(layout.bytes);
-    const SelectTask task = kernels::cuda::make_select_task({.spans = out.spans(step),
-                                                             .index = out.index,
-                                                             .value = out.value,
-                                                             .state = &bound,
-                                                             .result = &out.result},
-                                                            scratch.span().data(), limits);
+    const SelectTask task =
+        kernels::cuda::make_select_task({.spans = out.spans(step),
+                                         .index = out.index,
+                                         .value = out.value,
+                                         .state = &bound,
+                                         .result = &out.result},
+                                        SelectMemory::at(scratch.span().data(), layout), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
-    kernels::cuda::for_each_select_kernel(task, blocks, [&](const auto& kernel, unsigned grid) {
-      const bool is_watched = kernels++ == watched;
-      machine.skip_barrier(is_watched ? skipped : -1);
-      machine.launch(grid, kernel);
-      if (is_watched) barriers = machine.barriers();
-    });
+    kernels::cuda::for_each_select_kernel(OneSelect{task}, {task.has_own, task.zero_gradient},
+                                          [&](const auto& kernel) {
+                                            const bool is_watched = kernels++ == watched;
+                                            machine.skip_barrier(is_watched ? skipped : -1);
+                                            machine.launch(blocks, kernel);
+                                            if (is_watched) barriers = machine.barriers();
+                                          });
     return out;
   }
 };
@@ -165,13 +169,80 @@ TEST(FeedbackSelectModel, TheSampleChoosesABoundThatServes) {
   }
 }
 
+/// Steps whose tasks share each launch: empty ones and those of one tile beside longer ones, with
+/// own units and without.
+std::vector<SelectStep> steps_together(Input input) {
+  std::vector<SelectStep> steps;
+  for (const std::size_t count : {0U, 4097U, 1U, 4096U, 9001U, 70U, 5000U, 0U}) {
+    const std::size_t k = (count + 19) / 20;
+    const bool has_own = count == 9001 || count == 70;
+    steps.push_back(has_own ? own_step(input, count, 3, 64) : first_step(input, count, k));
+  }
+  return steps;
+}
+
+/// Runs all steps in the same launches.
+std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<SelectStep>& steps,
+                                        std::vector<SelectBound>& bounds) {
+  std::vector<SelectOutcome> outs;
+  std::vector<SelectScratch> layouts;
+  std::size_t zeroed = 0, bytes = 0;
+  for (const SelectStep& step : steps) {
+    outs.emplace_back(step);
+    const std::size_t count = step.gradient.size();
+    layouts.emplace_back(count, kernels::cuda::select_capacity(count, step.k, kSmall));
+    zeroed += layouts.back().zeroed;
+    bytes += layouts.back().bytes;
+  }
+  Scratch scratch(bytes);
+  std::memset(scratch.span().data(), 0, zeroed);
+  SelectMemory memory{scratch.span().data(), scratch.span().data() + zeroed};
+  std::vector<SelectTask> tasks;
+  std::uint32_t tiles = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    tasks.push_back(kernels::cuda::make_select_task({.spans = outs[i].spans(steps[i]),
+                                                     .index = outs[i].index,
+                                                     .value = outs[i].value,
+                                                     .state = &bounds[i],
+                                                     .result = &outs[i].result},
+                                                    memory, kSmall));
+    tasks.back().first_tile = tiles;
+    tiles += kernels::cuda::pass_tiles(tasks.back().count);
+    memory.zeroed += layouts[i].zeroed;
+    memory.rest += layouts[i].bytes - layouts[i].zeroed;
+  }
+  const kernels::cuda::ManySelects many{tasks.data(), static_cast<std::uint32_t>(tasks.size()),
+                                        tiles, &tasks.front().control->stream_ticket};
+  kernels::cuda::for_each_select_kernel(many, {true, true},
+                                        [&](const auto& kernel) { machine.launch(3, kernel); });
+  return outs;
+}
+
+/// In the first step, in one with a bound that is too high for some, and in one with learnt bounds.
+TEST_P(FeedbackSelectOnModel, ManyTasksEqualReference) {
+  for (const SimtOrder& order : simt_orders()) {
+    SCOPED_TRACE(testing::Message() << order);
+    Machine machine(order);
+    const std::vector<SelectStep> steps = steps_together(GetParam());
+    std::vector<SelectBound> bounds(steps.size());
+    for (int number = 0; number < 3; ++number) {
+      const auto outs = run_together(machine, steps, bounds);
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << "step " << number << ", task " << i);
+        expect_equal(outs[i], select_by_reference(steps[i]));
+      }
+      if (number == 0) bounds[1].bound = bounds[4].bound = 1e9F;
+    }
+  }
+}
+
 TEST(FeedbackSelectModel, RefusesTooManyElements) {
   // There is no such memory, and nothing touches it.
   float* const nowhere = nullptr;
   const std::span<float> large(nowhere, std::size_t{1} << 31);
   EXPECT_THAT(
       [&] {
-        (void)kernels::cuda::make_select_task({.spans = {large, large}}, nullptr);
+        (void)kernels::cuda::make_select_task({.spans = {large, large}}, {nullptr, nullptr});
       },
       testing::ThrowsMessage<UsageError>(
           testing::HasSubstr("fewer than 2^31 elements, not 2147483648")));
@@ -233,9 +304,9 @@ TEST(FeedbackSelectModel, EveryBarrierIsNeeded) {
     int barriers = 0;
     for (std::size_t t = 0; t < trials.size(); ++t) EXPECT_TRUE(works({}, t, -1, &barriers));
     // The loop leaves out one barrier: in StreamPass, kernel 0, the last barrier of a block that
-    // drew all tiles. It keeps the block from saying too early that it is done, which matters if
-    // another block, without a tile, comes after it. No order here brings that about. If blocks
-    // share the tiles, the barrier has another number.
+    // drew all tiles. It keeps thread 0 from ending the task before other warps have said what they
+    // met. No order here brings that about. If blocks share the tiles, the barrier has another
+    // number.
     if (watched == 0) --barriers;
     for (int skipped = 0; skipped < barriers; ++skipped) {
       bool missed = false;

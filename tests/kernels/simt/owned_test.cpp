@@ -46,6 +46,18 @@ TEST_P(OwnedOnModel, EqualsTheDefinition) {
   expect_moves(owned_on(machine_));
 }
 
+TEST_P(OwnedOnModel, PiecesAreFilled) {
+  for (const std::uint32_t count : {1U, 65U, 9001U}) {
+    std::vector<OwnedPiece> pieces = make_pieces(count);
+    std::vector<PlacedSpan> spans;
+    for (OwnedPiece& piece : pieces) spans.push_back({piece.elements, piece.base});
+    machine_.launch(2, kernels::cuda::make_fill({spans, spans.data()}, -0.0F));
+    for (const OwnedPiece& piece : pieces) {
+      EXPECT_TRUE(same_bits(piece.elements, std::vector<float>(piece.elements.size(), -0.0F)));
+    }
+  }
+}
+
 TEST_P(OwnedOnModel, WhatIsNotFinite) {
   expect_moves_of_infinities(owned_on(machine_));
 }

@@ -26,6 +26,7 @@ namespace winnow::tests {
 namespace {
 
 using kernels::SelectResult;
+using kernels::cuda::SelectMemory;
 using kernels::cuda::SelectScratch;
 
 constexpr std::size_t kBefore = 3;  // elements already in the list
@@ -81,17 +82,17 @@ struct OnModel {
       const SelectScratch layout(job.gradient[p].size(), 0);
       Scratch scratch(layout.bytes);
       std::memset(scratch.span().data(), 0, layout.zeroed);
-      const auto task = kernels::cuda::make_threshold_task({.spans = out.spans(job, p),
-                                                            .base = job.base[p],
-                                                            .bound = job.bound,
-                                                            .index = list.index,
-                                                            .value = list.value,
-                                                            .kept = &list.kept,
-                                                            .result = &out.result[p]},
-                                                           scratch.span().data());
-      kernels::cuda::for_each_threshold_kernel(task, 2, [&](const auto& kernel, unsigned blocks) {
-        watch.launch(machine, blocks, kernel);
-      });
+      const auto task =
+          kernels::cuda::make_threshold_task({.spans = out.spans(job, p),
+                                              .base = job.base[p],
+                                              .bound = job.bound,
+                                              .index = list.index,
+                                              .value = list.value,
+                                              .kept = &list.kept,
+                                              .result = &out.result[p]},
+                                             SelectMemory::at(scratch.span().data(), layout));
+      kernels::cuda::for_each_threshold_kernel(
+          task, [&](const auto& kernel) { watch.launch(machine, 2, kernel); });
     }
     list.give(out.index, out.value);
     out.trim();
@@ -126,15 +127,16 @@ TEST(ThresholdModel, AFullListLosesNothing) {
     const SelectScratch layout(kCount, 0);
     Scratch scratch(layout.bytes);
     std::memset(scratch.span().data(), 0, layout.zeroed);
-    const auto task = kernels::cuda::make_threshold_task({.spans = {gradient, residual},
-                                                          .bound = 1,
-                                                          .index = index,
-                                                          .value = value,
-                                                          .kept = &kept,
-                                                          .result = &result},
-                                                         scratch.span().data());
+    const auto task =
+        kernels::cuda::make_threshold_task({.spans = {gradient, residual},
+                                            .bound = 1,
+                                            .index = index,
+                                            .value = value,
+                                            .kept = &kept,
+                                            .result = &result},
+                                           SelectMemory::at(scratch.span().data(), layout));
     kernels::cuda::for_each_threshold_kernel(
-        task, 2, [&](const auto& kernel, unsigned blocks) { machine.launch(blocks, kernel); });
+        task, [&](const auto& kernel) { machine.launch(2, kernel); });
     EXPECT_EQ(kept, kCount);
     EXPECT_EQ(result.candidates, kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
