@@ -76,8 +76,8 @@ struct Options {
   /// "momentum:M[:masked]": v = M v + gradient, for an optimizer without momentum. Masked, v begins
   /// anew where the residual is 0, as it is where all was sent, if it is the rank's own: not in two
   /// levels. (Momentum correction: Lin et al., Deep Gradient Compression, 2018.)
-  /// Either takes 4 bytes of memory for each element, and moves 8 more in the pass that selects
-  /// from host memory, or else 16 (masked: 20). A gradient that is not finite, or whose moment
+  /// Either takes 4 bytes of memory for each element, and moves 8 in the pass that selects, or
+  /// else 16 (masked: 20) in one of its own. A gradient that is not finite, or whose moment
   /// would not be, changes no moment.
   std::string precondition = "none";
   std::uint64_t min_bytes = 65536;  ///< smaller buckets travel dense

@@ -76,23 +76,26 @@ struct Precondition {
   SecondMomentStep divide = {};
   MomentumStep add = {};
 
-  /// The moment and the update of element number i.
+  constexpr bool has_moment() const { return moment != nullptr; }
+  /// The moment of element number i, if there are any.
+  constexpr float moment_of(std::size_t i) const { return has_moment() ? moment[i] : 0; }
+
+  /// The next moment of an element, and its update.
   template <class Root>
-  constexpr Preconditioned of(std::size_t i, float gradient, float residual,
+  constexpr Preconditioned of(float gradient, float before, float residual,
                               const Root& root) const {
     switch (kind) {
       case Kind::second_moment:
-        return divided_by_moment(gradient, moment[i], divide, root);
+        return divided_by_moment(gradient, before, divide, root);
       case Kind::momentum:
-        return with_momentum(gradient, moment[i], masked && residual == 0, add);
+        return with_momentum(gradient, before, masked && residual == 0, add);
       case Kind::rate:
-        return {0, gradient * rate};
+        return {before, gradient * rate};
       case Kind::none:
         break;
     }
-    return {0, gradient};
+    return {before, gradient};
   }
-  constexpr bool has_moment() const { return moment != nullptr; }
 };
 
 }  // namespace winnow::kernels

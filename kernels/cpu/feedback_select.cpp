@@ -44,7 +44,8 @@ constexpr std::size_t kSampleRuns = 2048, kSampleRun = 16;  // a run is a cache 
 /// acc of an element that the first pass has not seen.
 float acc_of(const Stream& s, std::size_t i) {
   const auto root = [](float x) { return std::sqrt(x); };
-  const float update = s.precondition.of(i, s.gradient[i], s.residual[i], root).update;
+  const float update =
+      s.precondition.of(s.gradient[i], s.precondition.moment_of(i), s.residual[i], root).update;
   return feedback(update, s.decay, s.residual[i]);
 }
 

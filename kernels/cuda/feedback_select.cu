@@ -4,7 +4,6 @@
 
 #include "kernels/cuda/feedback_select.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/memory_ops.hpp"
@@ -58,15 +57,10 @@ void select_together(const Exec& exec, Jobs jobs) {
   const JobsScratch sizes(jobs);
   const auto scratch = workspace.take<std::byte>(sizes.zeroed + sizes.rest);
   const SelectMemory memory{scratch.data(), scratch.data() + sizes.zeroed};
-  SelectShape shape = {};
-  for (const FeedbackSelectJob& job : jobs) {
-    shape.has_own |= job.spans.own.partition != nullptr;
-    shape.zero_gradient |= job.gradient_after == GradientAfter::zero;
-  }
   if (jobs.size() == 1) {
     const OneSelect one{make_select_task(jobs.front(), memory)};
     clear(exec, memory.zeroed, sizes.zeroed);
-    launch_selects(exec, one, shape, pass_tiles(one.task.count));
+    launch_selects(exec, one, SelectShape::of(one.task), pass_tiles(one.task.count));
     return;
   }
   WINNOW_EXPECTS(exec.workspace != nullptr, "jobs on their way to a device need Exec::workspace");
@@ -74,6 +68,8 @@ void select_together(const Exec& exec, Jobs jobs) {
   const Workspace::Scope lists(*exec.workspace);
   const auto tasks = exec.workspace->take<SelectTask>(jobs.size());
   const std::uint32_t tiles = make_tasks(jobs, memory, tasks);
+  SelectShape shape = {};
+  for (const SelectTask& task : tasks) shape = shape | SelectShape::of(task);
   clear(exec, memory.zeroed, sizes.zeroed);
   kernels::store(exec, std::as_writable_bytes(there), std::as_bytes(tasks));
   launch_selects(exec,
@@ -99,9 +95,6 @@ std::size_t feedback_select_scratch(const Exec&, Jobs jobs) {
 // If the carried bound was good it reads gradient and residual once and writes the residual
 // once, by 16 bytes where they are aligned to them; else it reads the residual up to 4 times more.
 void feedback_select(const Exec& exec, Jobs jobs) {
-  for (const FeedbackSelectJob& job : jobs) {
-    precondition(exec, job.spans.gradient, job.spans.residual, job.spans.precondition);
-  }
   for (std::size_t at = 0; at < jobs.size(); at += kTogether) {
     select_together(exec, jobs.subspan(at, std::min(kTogether, jobs.size() - at)));
   }
@@ -113,7 +106,6 @@ std::size_t feedback_threshold_scratch(const Exec&, std::size_t count, std::size
 }
 
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
-  precondition(exec, job.spans.gradient, job.spans.residual, job.spans.precondition);
   Workspace& workspace = scratch_of(exec);
   const Workspace::Scope scope(workspace);
   const std::size_t count = job.spans.gradient.size();

@@ -37,8 +37,9 @@
 
 namespace winnow::kernels::cuda {
 
-/// The pass over one task. `kOwn`: there are own units. `kKeeps`: candidates are what is kept.
-template <bool kOwn, bool kKeeps>
+/// The pass over one task. `kOwn`: there are own units. `kMakes`: there is a precondition.
+/// `kKeeps`: candidates are what is kept.
+template <bool kOwn, bool kMakes, bool kKeeps>
 struct TaskPass {
   const SelectTask& task;
   struct Shared {
@@ -150,6 +151,7 @@ struct TaskPass {
     unsigned here[kSelectVectors], finite[kSelectVectors], reaches[kSelectVectors];
     std::uint64_t counts = 0, own_counts = 0;  // of what reaches a bound, 16 bits a vector
     if constexpr (kOwn) find_own(shared, tile);
+    WINNOW_UNROLLED
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const bool own = is_own(shared, j);
       const std::uint32_t first = first_of(tile, j);
@@ -157,6 +159,7 @@ struct TaskPass {
       here[j] = elements_below(task.count, first);
       load_vector(task.gradient + first, here[j], gradient);
       load_vector(task.residual + first, here[j], residual);
+      if constexpr (kMakes) make_updates(first, here[j], residual, gradient);
       finite[j] = reaches[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
         acc[j][e] = feedback(gradient[e], task.decay, residual[e]);
@@ -206,6 +209,22 @@ struct TaskPass {
       store_vector(task.residual + first, finite[j], acc[j]);
       leave_gradient(first, here[j], finite[j]);
     }
+  }
+
+  /// Replaces the gradients of a vector by what the precondition makes of them.
+  WINNOW_DEVICE void make_updates(std::uint32_t first, unsigned here, const float (&residual)[4],
+                                  float (&gradient)[4]) const {
+    const Precondition& by = task.precondition;
+    float moment[4] = {};
+    if (by.has_moment()) load_vector(by.moment + first, here, moment);
+    WINNOW_UNROLLED
+    for (unsigned e = 0; e < 4; ++e) {
+      const Preconditioned made =
+          by.of(gradient[e], moment[e], residual[e], [](float x) { return simt::root(x); });
+      gradient[e] = made.update;
+      moment[e] = made.moment;
+    }
+    if (by.has_moment()) store_vector(by.moment + first, here, moment);
   }
 
   /// The elements of a vector that reach the bound, as candidates from number `at` on.
@@ -263,10 +282,10 @@ struct TaskPass {
 };
 
 /// The pass over all tasks, whose blocks draw the tiles of one task after the other.
-template <class Tasks, bool kOwn, bool kKeeps = false>
+template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false>
 struct StreamPass {
   Tasks tasks;
-  using Pass = TaskPass<kOwn, kKeeps>;
+  using Pass = TaskPass<kOwn, kMakes, kKeeps>;
   static constexpr unsigned kResident = Tasks::kResident;
   struct Shared {
     typename Pass::Shared pass;
@@ -300,17 +319,38 @@ struct ClearMarks {
 
 /// What the kernels of a launch are for.
 struct SelectShape {
-  bool has_own, zero_gradient;  ///< of some task
+  bool has_own, makes_updates, zero_gradient;  ///< of some task
+
+  static SelectShape of(const SelectTask& task) {
+    return {.has_own = task.has_own,
+            .makes_updates = task.precondition.kind != Precondition::Kind::none,
+            .zero_gradient = task.zero_gradient};
+  }
+  SelectShape operator|(const SelectShape& other) const {
+    return {.has_own = has_own || other.has_own,
+            .makes_updates = makes_updates || other.makes_updates,
+            .zero_gradient = zero_gradient || other.zero_gradient};
+  }
 };
+
+/// Calls stage(pass) with the StreamPass for a shape.
+template <bool kKeeps, class Tasks, class Stage>
+void with_stream_pass(const Tasks& tasks, const SelectShape& shape, const Stage& stage) {
+  if (shape.has_own && shape.makes_updates) {
+    stage(StreamPass<Tasks, true, true, kKeeps>{tasks});
+  } else if (shape.has_own) {
+    stage(StreamPass<Tasks, true, false, kKeeps>{tasks});
+  } else if (shape.makes_updates) {
+    stage(StreamPass<Tasks, false, true, kKeeps>{tasks});
+  } else {
+    stage(StreamPass<Tasks, false, false, kKeeps>{tasks});
+  }
+}
 
 /// Calls stage(kernel) for each kernel of a step, in order.
 template <class Tasks, class Stage>
 void for_each_select_kernel(const Tasks& tasks, const SelectShape& shape, const Stage& stage) {
-  if (shape.has_own) {
-    stage(StreamPass<Tasks, true>{tasks});
-  } else {
-    stage(StreamPass<Tasks, false>{tasks});
-  }
+  with_stream_pass<false>(tasks, shape, stage);
   stage(Cut<Tasks>{tasks});
   if (shape.zero_gradient) stage(ClearMarks<Tasks>{tasks});
 }
@@ -319,11 +359,7 @@ void for_each_select_kernel(const Tasks& tasks, const SelectShape& shape, const 
 template <class Stage>
 void for_each_threshold_kernel(const SelectTask& task, const Stage& stage) {
   const OneSelect tasks{task};
-  if (task.has_own) {
-    stage(StreamPass<OneSelect, true, true>{tasks});
-  } else {
-    stage(StreamPass<OneSelect, false, true>{tasks});
-  }
+  with_stream_pass<true>(tasks, SelectShape::of(task), stage);
   if (task.zero_gradient) stage(ClearMarks<OneSelect>{tasks});
 }
 

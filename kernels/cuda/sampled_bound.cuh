@@ -13,7 +13,7 @@
 namespace winnow::kernels::cuda {
 
 /// All threads of a block find a magnitude that about k elements reach, by digits as Cut does; 0
-/// where the sample is too small for its rank. Reads gradient and residual.
+/// where the sample is too small for its rank. Reads gradient, residual and moment.
 WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& task) {
   std::uint32_t base = 0, rank = task.sample_rank;
   for (std::uint32_t shift = 31; shift > 0;) {
@@ -23,8 +23,11 @@ WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& tas
     simt::barrier();
     for (std::uint32_t s = simt::thread(); s < task.sample_runs * kSampleRun; s += simt::kThreads) {
       const std::uint32_t i = s / kSampleRun * (task.count / task.sample_runs) + s % kSampleRun;
-      const std::uint32_t size =
-          magnitude(feedback(task.gradient[i], task.decay, task.residual[i]));
+      const float update = task.precondition
+                               .of(task.gradient[i], task.precondition.moment_of(i),
+                                   task.residual[i], [](float x) { return simt::root(x); })
+                               .update;
+      const std::uint32_t size = magnitude(feedback(update, task.decay, task.residual[i]));
       if (size < kInfinity && size - base < width) {
         simt::atomic_add(&room.bins[(size - base) >> shift], 1);
       }

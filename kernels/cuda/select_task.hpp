@@ -69,6 +69,7 @@ struct SelectTask {
   float* gradient;
   float* residual;
   float decay;
+  Precondition precondition;  ///< of the gradient, by the pass
   bool zero_gradient;
   std::uint32_t count, k;
   std::uint32_t first_tile;  ///< among those of all tasks of a launch
@@ -252,6 +253,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
   return {.gradient = job.spans.gradient.data(),
           .residual = job.spans.residual.data(),
           .decay = job.spans.decay,
+          .precondition = job.spans.precondition,
           .zero_gradient = job.gradient_after == GradientAfter::zero,
           .count = static_cast<std::uint32_t>(count),
           .k = 0,

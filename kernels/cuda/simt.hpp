@@ -11,8 +11,10 @@
 #ifdef __CUDACC__
 #include <cub/block/block_scan.cuh>
 #define WINNOW_DEVICE __device__ __forceinline__
+#define WINNOW_UNROLLED _Pragma("unroll")
 #else
 #define WINNOW_DEVICE inline
+#define WINNOW_UNROLLED
 #endif
 
 // The machine that kernels in this folder need: blocks of kThreads threads in

@@ -81,6 +81,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
       .gradient = sums,
       .residual = sums,
       .decay = 1,
+      .precondition = {},
       .zero_gradient = false,
       .count = static_cast<std::uint32_t>(owned.count),
       .k = 0,

@@ -48,8 +48,8 @@ Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
   std::size_t competing = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const auto root = [](float x) { return std::sqrt(x); };
-    const auto [moment, update] =
-        spans.precondition.of(i, spans.gradient[i], spans.residual[i], root);
+    const auto [moment, update] = spans.precondition.of(
+        spans.gradient[i], spans.precondition.moment_of(i), spans.residual[i], root);
     if (spans.precondition.has_moment()) spans.precondition.moment[i] = moment;
     const float acc = feedback(update, spans.decay, spans.residual[i]);
     result.acc[i] = acc;

@@ -16,6 +16,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "kernels/elementwise.hpp"
 #include "tests/harness/kernel_place.hpp"
 #include "tests/kernels/cases/select_cases.hpp"
 #include "tests/kernels/float_modes.hpp"
@@ -35,6 +36,7 @@ struct Placed {
       : host(step),
         gradient(exec, step.gradient),
         residual(exec, step.residual),
+        moment(exec, step.moment),
         value(exec, step.k),
         own_value(exec, step.own ? step.own->room : 0),
         index(exec, step.k),
@@ -44,7 +46,8 @@ struct Placed {
 
   FeedbackSelectJob job() {
     return {.spans = {gradient.span(), residual.span(), host.decay,
-                      host.own_units(own_index.span(), own_value.span())},
+                      host.own_units(own_index.span(), own_value.span()),
+                      host.precondition_by(moment.span())},
             .index = index.span(),
             .value = value.span(),
             .state = state.data(),
@@ -54,6 +57,7 @@ struct Placed {
     SelectOutcome out(host);
     out.gradient = gradient.download();
     out.residual = residual.download();
+    out.moment = moment.download();
     out.index = index.download();
     out.value = value.download();
     out.own_index = own_index.download();
@@ -64,7 +68,7 @@ struct Placed {
   }
 
   const SelectStep& host;
-  OnPlace<float> gradient, residual, value, own_value;
+  OnPlace<float> gradient, residual, moment, value, own_value;
   OnPlace<std::uint32_t> index, own_index;
   OnPlace<SelectBound> state;
   OnPlace<SelectResult> result;
@@ -341,6 +345,32 @@ TEST(FeedbackSelectPasses, AMissedBoundDoesNotMoveOwnUnitsTwice) {
     SelectBound bound{.bound = 4.5F, .margin = 0.03F, .k = static_cast<std::uint32_t>(step.step.k)};
     expect_as_good(run(exec, step.step, bound), step.expected);
   });
+}
+
+// What a pass of its own would make of the gradient. A bound that is too high repeats the pass, but
+// no step of a moment.
+TEST(FeedbackSelectPasses, APreconditionIsOfThePass) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{999}, many(300'001)}) {
+    for (const Input input : {Input::normal, Input::not_finite, Input::mostly_zero}) {
+      for (const SelectStep& step : preconditioned_steps(input, count)) {
+        SelectStep made = step;
+        const kernels::Precondition by = made.precondition_by(made.moment);
+        kernels::precondition({.place = Place::reference}, made.gradient, made.residual, by);
+        made.precondition = {};
+        const SelectOutcome expected = select_by_reference(made);
+        for (const float carried : {0.0F, 0.01F, 1e9F}) {
+          SCOPED_TRACE(testing::Message()
+                       << count << " elements, " << input << ", kind " << static_cast<int>(by.kind)
+                       << (by.masked ? " masked" : "") << ", bound " << carried);
+          for_each_body([&](const Exec& exec) {
+            SelectBound bound{.bound = carried,
+                              .k = carried > 0 ? static_cast<std::uint32_t>(step.k) : 0};
+            expect_as_good(run(exec, step, bound), expected);
+          });
+        }
+      }
+    }
+  }
 }
 
 TEST(FeedbackSelectPasses, MinusZeroSurvivesARepeatedPass) {

@@ -199,7 +199,7 @@ void feed_back(const Job& job, const Body& body) {
   std::vector<float> acc = before;
   for (std::size_t i = 0; i < acc.size(); ++i) {
     const auto root = [](float x) { return std::sqrt(x); };
-    acc[i] = by.of(i, before[i], residual[i], root).update + decay * residual[i];
+    acc[i] = by.of(before[i], by.moment_of(i), residual[i], root).update + decay * residual[i];
   }
   body(job);
   if (job.gradient_after == GradientAfter::zero) return;

@@ -51,13 +51,14 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 class PreconditionOf : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Ways, PreconditionOf,
-                         testing::Values(Case{"topk:0.02", "gather"},
-                                         Case{"topk:0.02", "gather", 1000},
-                                         Case{"topk:0.02,int8", "balanced"},
-                                         Case{"int4", "balanced"}, Case{"none", "dense"},
-                                         Case{"topk:0.02", "two_level:balanced"}),
-                         [](const auto& test) { return "case" + std::to_string(test.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Ways, PreconditionOf,
+    testing::Values(Case{"topk:0.02", "gather"}, Case{"topk:0.02", "gather", 1000},
+                    Case{"topk:0.02,int8", "balanced"}, Case{"threshold:0.5", "gather"},
+                    Case{"topk:0.02", "shared"}, Case{"randomk:0.02", "balanced"},
+                    Case{"int4", "balanced"}, Case{"none", "dense"},
+                    Case{"topk:0.02", "two_level:balanced"}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
 
 // In place and out of place, with another rate for each parameter and step.
 TEST_P(PreconditionOf, GivesTheBitsOfACallerWhoDoesIt) {

@@ -38,6 +38,8 @@ struct SelectStep {
   float decay = 1;
   std::size_t k = 1;
   std::optional<OwnCase> own = {};
+  kernels::Precondition precondition = {};
+  std::vector<float> moment = {};  ///< of the precondition, if it has one
 
   kernels::OwnUnits own_units(std::span<std::uint32_t> index, std::span<float> value) const {
     if (!own) return {};
@@ -48,10 +50,15 @@ struct SelectStep {
             .index = index,
             .value = value};
   }
+  kernels::Precondition precondition_by(std::span<float> moments) const {
+    kernels::Precondition by = precondition;
+    by.moment = moments.empty() ? nullptr : moments.data();
+    return by;
+  }
 };
 
 struct SelectOutcome {
-  std::vector<float> gradient, residual;
+  std::vector<float> gradient, residual, moment;
   std::vector<std::uint32_t> index;
   std::vector<float> value;
   std::vector<std::uint32_t> own_index;
@@ -61,13 +68,15 @@ struct SelectOutcome {
   explicit SelectOutcome(const SelectStep& step)
       : gradient(step.gradient),
         residual(step.residual),
+        moment(step.moment),
         index(step.k),
         value(step.k),
         own_index(step.own ? step.own->room : 0),
         own_value(own_index.size()) {}
 
   kernels::FeedbackSpans spans(const SelectStep& step) {
-    return {gradient, residual, step.decay, step.own_units(own_index, own_value)};
+    return {gradient, residual, step.decay, step.own_units(own_index, own_value),
+            step.precondition_by(moment)};
   }
 };
 
@@ -103,6 +112,7 @@ inline void expect_equal(const SelectOutcome& got, const SelectOutcome& expected
   EXPECT_TRUE(same_bits(got.value, expected.value));
   EXPECT_TRUE(same_bits(got.gradient, expected.gradient));
   EXPECT_TRUE(same_bits(got.residual, expected.residual));
+  EXPECT_TRUE(same_bits(got.moment, expected.moment));
   EXPECT_EQ(got.result.finite, expected.result.finite);
   EXPECT_EQ(got.result.listed, expected.result.listed);
   EXPECT_TRUE(got.own_index == expected.own_index);
@@ -144,6 +154,30 @@ inline SelectStep own_step(Input input, std::size_t count, std::uint32_t owners,
   step.own->room = own / 2 + 1;
   step.k = std::min<std::size_t>((count - own + 49) / 50, count - own);
   return step;
+}
+
+/// A step with own units, and residuals that are 0 here and there, for each kind of precondition.
+inline std::vector<SelectStep> preconditioned_steps(Input input, std::size_t count) {
+  using kernels::Precondition;
+  using Kind = Precondition::Kind;
+  const Precondition preconditions[] = {
+      {.kind = Kind::rate, .rate = 0.3F},
+      {.kind = Kind::second_moment,
+       .divide =
+           {.decay = 0.75F, .weight = 0.25F, .correction = 1.5F, .floor = 1e-3F, .rate = 0.7F}},
+      {.kind = Kind::momentum, .add = {.momentum = 0.9F, .rate = 0.7F}},
+      {.kind = Kind::momentum, .masked = true, .add = {.momentum = 0.9F, .rate = 0.7F}}};
+  std::vector<SelectStep> steps;
+  for (const Precondition& by : preconditions) {
+    SelectStep& step = steps.emplace_back(own_step(input, count, 3, 64));
+    for (std::size_t i = 0; i < count; i += 3) step.residual[i] = 0;
+    step.precondition = by;
+    if (by.kind != Kind::rate) step.moment = make_input(Input::normal, count, 9);
+    if (by.kind == Kind::second_moment) {
+      for (float& moment : step.moment) moment *= moment;
+    }
+  }
+  return steps;
 }
 
 /// For each of several shares: a first step, and a step of the same k with the bound that the first

@@ -29,6 +29,7 @@ using kernels::cuda::OneSelect;
 using kernels::cuda::SelectLimits;
 using kernels::cuda::SelectMemory;
 using kernels::cuda::SelectScratch;
+using kernels::cuda::SelectShape;
 using kernels::cuda::SelectTask;
 
 /// Little room, and samples of few elements, so that small counts meet every path.
@@ -57,7 +58,7 @@ struct OnModel {
                                         SelectMemory::at(scratch.span().data(), layout), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
-    kernels::cuda::for_each_select_kernel(OneSelect{task}, {task.has_own, task.zero_gradient},
+    kernels::cuda::for_each_select_kernel(OneSelect{task}, SelectShape::of(task),
                                           [&](const auto& kernel) {
                                             const bool is_watched = kernels++ == watched;
                                             machine.skip_barrier(is_watched ? skipped : -1);
@@ -121,6 +122,21 @@ TEST_P(FeedbackSelectOnModel, OwnUnitsEqualReference) {
   }
 }
 
+TEST_P(FeedbackSelectOnModel, PreconditionsEqualReference) {
+  Machines machines;
+  for (const std::size_t count : {1U, 65U, 4097U, 9001U}) {
+    for (const SelectStep& step : preconditioned_steps(GetParam(), count)) {
+      SCOPED_TRACE(static_cast<int>(step.precondition.kind));
+      OnModel run{machines.next(), 3};
+      for (const float carried : {0.0F, 1e9F}) {
+        SelectBound bound{.bound = carried,
+                          .k = carried > 0 ? static_cast<std::uint32_t>(step.k) : 0};
+        expect_equal(run(step, bound), select_by_reference(step));
+      }
+    }
+  }
+}
+
 /// More tiles than a warp looks back over at once.
 TEST_P(FeedbackSelectOnModel, ManyTilesEqualReference) {
   if (kSanitized) GTEST_SKIP() << "minutes under a sanitizer; shorter inputs pass the same code";
@@ -178,6 +194,7 @@ std::vector<SelectStep> steps_together(Input input) {
     const bool has_own = count == 9001 || count == 70;
     steps.push_back(has_own ? own_step(input, count, 3, 64) : first_step(input, count, k));
   }
+  for (const SelectStep& step : preconditioned_steps(input, 5000)) steps.push_back(step);
   return steps;
 }
 
@@ -213,7 +230,7 @@ std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<Sele
   }
   const kernels::cuda::ManySelects many{tasks.data(), static_cast<std::uint32_t>(tasks.size()),
                                         tiles, &tasks.front().control->stream_ticket};
-  kernels::cuda::for_each_select_kernel(many, {true, true},
+  kernels::cuda::for_each_select_kernel(many, {true, true, true},
                                         [&](const auto& kernel) { machine.launch(3, kernel); });
   return outs;
 }
