@@ -47,6 +47,19 @@ kernels::PlacedTerms place_lists(const Exec& exec, const Codings& codings, const
   return kernels::place_terms(exec, terms, codings.exact() ? 0 : most);
 }
 
+/// Says where in the list of touched sums those of each piece will be.
+void place_touched(const Exec& exec, const Part& part, Owned& owned) {
+  const auto runs = exec.workspace->take<kernels::ListRun>(part.pieces.size());
+  std::size_t count = 0;
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    if (part.pieces[i].own_k == 0) continue;
+    runs[count++] = {.begin = end, .count = &owned.touched_counts[i]};
+    end += owned.listed[i].most;
+  }
+  owned.touched_runs = kernels::place(exec, std::span<const kernels::ListRun>(runs.first(count)));
+}
+
 std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice,
                                           const Codings& codings, const EncodeJob& job,
                                           std::span<const MessageView> contributions, Owned& owned,
@@ -60,6 +73,7 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice
   }
   const auto touched = scratch.take<std::uint32_t>(room);
   const auto sum = scratch.take<float>(room);
+  place_touched(exec, part, owned);
   const kernels::ScratchScope scope(exec);
   const kernels::PlacedTerms terms = place_lists(exec, codings, part, contributions);
   std::size_t at = 0, end = 0, results = part.pieces.size(), most_scratch = 0;

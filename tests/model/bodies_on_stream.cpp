@@ -140,7 +140,16 @@ class Held<KeepSumsJob> : public HeldJob<KeepSumsJob, kTerms> {
 };
 template <>
 class Held<OwnedJob> : public HeldJob<OwnedJob, kPieces> {
-  using HeldJob::HeldJob;
+ public:
+  explicit Held(const OwnedJob& job) : HeldJob(job), runs_(job.runs.host) {}
+  OwnedJob get() const {
+    OwnedJob job = HeldJob::get();
+    job.runs.host = runs_.get();
+    return job;
+  }
+
+ private:
+  HeldList<ListRun> runs_;
 };
 template <>
 class Held<FeedbackQuantizeJob> {
