@@ -14,6 +14,7 @@
 #include "kernels/cuda/select_source.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/tasks.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 // Exact selection in one pass over memory, without the host.
