@@ -99,17 +99,11 @@ void keep_left(const Exec& exec, const Part& part, const Owned& owned) {
   if (!owned.left.empty()) {
     kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.left}));
   }
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < owned.touched_counts.size(); ++i) {
-    if (part.pieces[i].own_k == 0) continue;
-    const std::uint64_t most = owned.listed[i].most;
-    OwnedJob job = own_job(part, owned,
-                           {.index = owned.touched.index.subspan(end, most),
-                            .value = owned.touched.value.subspan(end, most)});
-    job.pieces = job.pieces.subspan(i, 1);
-    job.count = &owned.touched_counts[i];
+  if (!owned.touched_runs.host.empty()) {
+    OwnedJob job =
+        own_job(part, owned, {.index = owned.touched.index, .value = owned.touched.value});
+    job.runs = owned.touched_runs;
     kernels::store_owned(exec, job);
-    end += most;
   }
   const auto& [index, value] = owned.chosen;
   if (index.empty()) return;

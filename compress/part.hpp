@@ -136,6 +136,7 @@ struct Owned {
   /// Sums that are not acc. A piece has room for OwnedSums::most of them, and says how many it has.
   kernels::SparseView touched = {};
   std::span<std::uint64_t> touched_counts = {};
+  kernels::Placed<kernels::ListRun> touched_runs = {};
   kernels::SparseView chosen = {};  ///< what is left of the chosen sums
 };
 

@@ -63,8 +63,10 @@ struct Selection {
   void (*feed)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
   /// The most scratch that `feed` takes, in bytes.
   std::size_t (*feed_scratch)(const Exec& exec, std::span<const FeedJob> jobs) = nullptr;
-  /// Adds the terms to the sums that this rank owns, and selects among them.
-  void (*pick)(const Exec& exec, const PickJob& job) = nullptr;
+  /// Adds the terms to the sums that this rank owns, and selects among them, piece after piece.
+  void (*pick)(const Exec& exec, std::span<const PickJob> jobs) = nullptr;
+  /// The most scratch that `pick` takes, in bytes.
+  std::size_t (*pick_scratch)(const Exec& exec, std::span<const PickJob> jobs) = nullptr;
 };
 
 /// A selection with its argument.

@@ -47,6 +47,47 @@ kernels::PlacedTerms place_lists(const Exec& exec, const Codings& codings, const
   return kernels::place_terms(exec, terms, codings.exact() ? 0 : most);
 }
 
+/// Says where in the list of touched sums those of each piece will be.
+void place_touched(const Exec& exec, const Part& part, Owned& owned) {
+  const auto runs = exec.workspace->take<kernels::ListRun>(part.pieces.size());
+  std::size_t count = 0;
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    if (part.pieces[i].own_k == 0) continue;
+    runs[count++] = {.begin = end, .count = &owned.touched_counts[i]};
+    end += owned.listed[i].most;
+  }
+  owned.touched_runs = kernels::place(exec, std::span<const kernels::ListRun>(runs.first(count)));
+}
+
+/// What is picked of the pieces. `room` is for the sums that terms touch, of one piece behind the
+/// other.
+std::span<const PickJob> take_pick_jobs(const Exec& exec, const Part& part, const Owned& owned,
+                                        const kernels::PlacedTerms& terms, const List& list,
+                                        const kernels::SumLists& room) {
+  const auto jobs = exec.workspace->take<PickJob>(part.pieces.size());
+  std::size_t count = 0, at = 0, end = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    const Piece& piece = part.pieces[i];
+    if (piece.own_k == 0) continue;
+    const std::uint64_t most = owned.listed[i].most;
+    const std::size_t k = part.variable_k ? list.index.size() : piece.own_k;
+    jobs[count] = {.owned = owned.listed[i],
+                   .fed = &owned.results[i],
+                   .terms = terms,
+                   .out = {list.index.subspan(at, k), list.value.subspan(at, k),
+                           room.touched.subspan(end, most), room.sum.subspan(end, most)},
+                   .kept = list.size,
+                   .touched_count = &owned.touched_counts[i],
+                   .bounds = piece.state->bounds,
+                   .result = &owned.results[part.pieces.size() + count]};
+    ++count;
+    if (!part.variable_k) at += k;
+    end += most;
+  }
+  return jobs.first(count);
+}
+
 std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice,
                                           const Codings& codings, const EncodeJob& job,
                                           std::span<const MessageView> contributions, Owned& owned,
@@ -60,43 +101,24 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice
   }
   const auto touched = scratch.take<std::uint32_t>(room);
   const auto sum = scratch.take<float>(room);
+  place_touched(exec, part, owned);
   const kernels::ScratchScope scope(exec);
   const kernels::PlacedTerms terms = place_lists(exec, codings, part, contributions);
-  std::size_t at = 0, end = 0, results = part.pieces.size(), most_scratch = 0;
-  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-    const std::size_t k = part.variable_k ? 0 : part.pieces[i].own_k;
-    most_scratch = std::max(most_scratch, kernels::select_sums_scratch(exec, owned.listed[i], k,
-                                                                       part.partition.owners()));
-  }
-  scratch.reserve(most_scratch);
+  owned.touched = {touched, sum};
+  const auto jobs = take_pick_jobs(exec, part, owned, terms, list, {{}, {}, touched, sum});
+  scratch.reserve(choice.selection->pick_scratch(exec, jobs));
   {
     const kernels::Stopwatch watch(job.add_seconds);
-    for (std::size_t i = 0; i < part.pieces.size(); ++i) {
-      const Piece& piece = part.pieces[i];
-      if (piece.own_k == 0) continue;
-      const std::uint64_t most = owned.listed[i].most;
-      const std::size_t k = part.variable_k ? list.index.size() : piece.own_k;
-      choice.selection->pick(exec, {.owned = owned.listed[i],
-                                    .fed = &owned.results[i],
-                                    .terms = terms,
-                                    .out = {list.index.subspan(at, k), list.value.subspan(at, k),
-                                            touched.subspan(end, most), sum.subspan(end, most)},
-                                    .kept = list.size,
-                                    .touched_count = &owned.touched_counts[i],
-                                    .bounds = piece.state->bounds,
-                                    .result = &owned.results[results++]});
-      if (!part.variable_k) at += k;
-      end += most;
-    }
+    choice.selection->pick(exec, jobs);
     if (part.variable_k) shorten(exec, list);
   }
-  owned.touched = {touched, sum};
   owned.chosen = {list.index, list.value};
   const kernels::Stopwatch watch(job.encode_seconds);
   const Header header = part.of_owner(job.header, part.self);
-  const MessageView sealed = seal_list(
-      exec, codings, part.variable_k,
-      {header, job.random, list.index, list.value, {.results = owned.results.first(results)}}, out);
+  const auto results = owned.results.first(part.pieces.size() + jobs.size());
+  const MessageView sealed =
+      seal_list(exec, codings, part.variable_k,
+                {header, job.random, list.index, list.value, {.results = results}}, out);
   return out.first(sealed.bytes.size());
 }
 

@@ -32,22 +32,54 @@ Header whole(Header header, std::uint32_t owner, std::uint64_t count) {
   return header;
 }
 
-/// Lists of what this rank owns of each piece, with room for what any rank owns. Makes sure that
-/// what picks from them finds its scratch.
-std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Compressor& compressor,
-                                             const Part& part) {
-  const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
-  std::size_t most_scratch = 0;
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    const std::size_t most = part.most_owned(part.pieces[i]), most_k = compressor.kept(most);
-    lists[i] = take_own_list(exec, part, part.pieces[i], list_room(most, most_k), 0);
-    kernels::OwnedSums largest = lists[i];
-    largest.count = most;
-    most_scratch = std::max(
-        most_scratch, kernels::select_sums_scratch(exec, largest, most_k, part.partition.owners()));
+/// What is picked of the pieces, as PickJob says, from nothing but this rank's acc.
+struct Picks {
+  std::span<PickJob> jobs;            ///< of all pieces, with room for what any rank owns and picks
+  std::span<PickJob> of_turn;         ///< once they are known: what this rank picks in this call
+  std::span<kernels::OwnedSums> own;  ///< lists of the pieces
+};
+
+/// Takes scratch as any rank needs it, and lists of what this one owns. `index` and `value` have
+/// room for what any rank picks.
+Picks take_picks(const Exec& exec, const Compressor& compressor, const Part& part,
+                 std::span<std::uint32_t> index, std::span<float> value) {
+  const std::size_t pieces = part.pieces.size();
+  const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
+  const auto touched_counts = kernels::scratch_of(exec).take<std::uint64_t>(pieces);
+  const Picks picks{.jobs = exec.workspace->take<PickJob>(pieces),
+                    .of_turn = {},
+                    .own = exec.workspace->take<kernels::OwnedSums>(pieces)};
+  for (std::size_t i = 0; i < pieces; ++i) {
+    const Piece& piece = part.pieces[i];
+    const std::size_t most = part.most_owned(piece), most_k = compressor.kept(most);
+    picks.own[i] = take_own_list(exec, part, piece, list_room(most, most_k), 0);
+    picks.jobs[i] = {.owned = picks.own[i],
+                     .terms = terms,
+                     .out = {.index = index.first(std::min(most_k, index.size())),
+                             .value = value.first(std::min(most_k, value.size()))},
+                     .touched_count = &touched_counts[i],
+                     .bounds = piece.state->bounds};
+    picks.jobs[i].owned.count = most;
   }
-  kernels::scratch_of(exec).reserve(most_scratch);
-  return lists;
+  return picks;
+}
+
+/// Leaves the jobs of pieces that this rank picks from.
+void cut_to_turn(const Part& part, std::span<SelectResult> results, Picks& picks,
+                 std::span<std::uint32_t> index, std::span<float> value) {
+  std::size_t at = 0, count = 0;
+  for (std::size_t i = 0; i < part.pieces.size(); ++i) {
+    const std::size_t k = part.pieces[i].own_k;
+    if (k == 0) continue;
+    PickJob job = picks.jobs[i];
+    job.owned = picks.own[i];
+    job.fed = &results[i];
+    job.out = {.index = index.subspan(at, k), .value = value.subspan(at, k)};
+    job.result = &results[part.pieces.size() + count];
+    picks.jobs[count++] = job;
+    at += k;
+  }
+  picks.of_turn = picks.jobs.first(count);
 }
 
 }  // namespace
@@ -81,33 +113,26 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   // Room for what any owner picks: which one this rank is changes from call to call.
   const std::size_t most = keeps_all() ? 0 : std::ranges::max(part.owner_k);
   const std::size_t picked = keeps_all() ? 0 : part.owner_k[part.self];
-  const auto index = scratch.take<std::uint32_t>(most).first(picked);
-  const auto value = scratch.take<float>(most).first(picked);
+  const auto index_room = scratch.take<std::uint32_t>(most);
+  const auto value_room = scratch.take<float>(most);
+  const auto index = index_room.first(picked);
   const auto results = scratch.take<SelectResult>(2 * part.pieces.size());
-  const auto touched_count = scratch.take<std::uint64_t>(1);
-  const kernels::PlacedTerms terms = no_terms(exec, part.partition.owners());
-  const auto own =
-      knows_support() ? std::span<kernels::OwnedSums>() : take_own_lists(exec, *this, part);
-  feed_back(exec, job, own, results);
-  std::size_t at = 0, end = part.pieces.size();
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const Piece& piece = part.pieces[i];
-    if (piece.own_k == 0) continue;
-    choice_.selection->pick(
-        exec, {.owned = own[i],
-               .fed = &results[i],
-               .terms = terms,
-               .out = {index.subspan(at, piece.own_k), value.subspan(at, piece.own_k), {}, {}},
-               .touched_count = touched_count.data(),
-               .bounds = piece.state->bounds,
-               .result = &results[end++]});
-    at += piece.own_k;
+  Picks picks = {};
+  if (!knows_support()) {
+    picks = take_picks(exec, *this, part, index_room, value_room);
+    scratch.reserve(choice_.selection->pick_scratch(exec, picks.jobs));
+  }
+  feed_back(exec, job, picks.own, results);
+  if (!knows_support()) {
+    cut_to_turn(part, results, picks, index, value_room.first(picked));
+    choice_.selection->pick(exec, picks.of_turn);
   }
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = part.of_owner(job.header, part.self);
   header.k = part.owner_k[part.self];
   if (draws()) draw(exec, codings_, header, index);
-  (void)seal(exec, header, index, out, codings_.without_values(), {.results = results.first(end)});
+  const auto said = results.first(part.pieces.size() + picks.of_turn.size());
+  (void)seal(exec, header, index, out, codings_.without_values(), {.results = said});
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned,

@@ -62,14 +62,25 @@ std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
   return most;
 }
 
-void pick(const Exec& exec, const PickJob& job) {
-  kernels::keep_sums(exec, {.owned = job.owned,
-                            .fed = job.fed,
-                            .terms = job.terms,
-                            .out = job.out,
-                            .kept = job.kept,
-                            .touched_count = job.touched_count,
-                            .result = job.result});
+void pick(const Exec& exec, std::span<const PickJob> jobs) {
+  for (const PickJob& job : jobs) {
+    kernels::keep_sums(exec, {.owned = job.owned,
+                              .fed = job.fed,
+                              .terms = job.terms,
+                              .out = job.out,
+                              .kept = job.kept,
+                              .touched_count = job.touched_count,
+                              .result = job.result});
+  }
+}
+
+std::size_t pick_scratch(const Exec& exec, std::span<const PickJob> jobs) {
+  std::size_t most = 0;
+  for (const PickJob& job : jobs) {
+    const kernels::SelectSumsJob sizes{.owned = job.owned, .terms = job.terms};
+    most = std::max(most, kernels::select_sums_scratch(exec, {&sizes, 1}));
+  }
+  return most;
 }
 
 }  // namespace
@@ -86,6 +97,7 @@ constinit const Selection kThreshold{
     .feed = feed,
     .feed_scratch = feed_scratch,
     .pick = pick,
+    .pick_scratch = pick_scratch,
 };
 
 }  // namespace winnow::compress

@@ -62,14 +62,28 @@ std::size_t feed_scratch(const Exec& exec, std::span<const FeedJob> jobs) {
   return kernels::feedback_select_scratch(exec, take_jobs(exec, jobs));
 }
 
-void pick(const Exec& exec, const PickJob& job) {
-  kernels::select_sums(exec, {.owned = job.owned,
-                              .fed = job.fed,
-                              .terms = job.terms,
-                              .out = job.out,
-                              .touched_count = job.touched_count,
-                              .state = &job.bounds->sum_bound,
-                              .result = job.result});
+std::span<const kernels::SelectSumsJob> take_jobs(const Exec& exec, std::span<const PickJob> jobs) {
+  const auto taken = exec.workspace->take<kernels::SelectSumsJob>(jobs.size());
+  std::ranges::transform(jobs, taken.begin(), [](const PickJob& job) {
+    return kernels::SelectSumsJob{.owned = job.owned,
+                                  .fed = job.fed,
+                                  .terms = job.terms,
+                                  .out = job.out,
+                                  .touched_count = job.touched_count,
+                                  .state = &job.bounds->sum_bound,
+                                  .result = job.result};
+  });
+  return taken;
+}
+
+void pick(const Exec& exec, std::span<const PickJob> jobs) {
+  const Workspace::Scope scope(*exec.workspace);
+  kernels::select_sums(exec, take_jobs(exec, jobs));
+}
+
+std::size_t pick_scratch(const Exec& exec, std::span<const PickJob> jobs) {
+  const Workspace::Scope scope(*exec.workspace);
+  return kernels::select_sums_scratch(exec, take_jobs(exec, jobs));
 }
 
 }  // namespace
@@ -84,6 +98,7 @@ constinit const Selection kTopK{
     .feed = feed,
     .feed_scratch = feed_scratch,
     .pick = pick,
+    .pick_scratch = pick_scratch,
 };
 
 /// The K largest of each block of N elements of a parameter, and as large a share of a shorter last
@@ -97,6 +112,7 @@ constinit const Selection kBlockTopK{
     .feed = feed,
     .feed_scratch = feed_scratch,
     .pick = pick,
+    .pick_scratch = pick_scratch,
 };
 
 }  // namespace winnow::compress

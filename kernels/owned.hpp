@@ -16,6 +16,12 @@ namespace winnow::kernels {
 // Values by local number of one owner, on their way to its positions. No operation needs
 // scratch, and a CUDA graph can capture each. UsageError for wrong sizes.
 
+/// The first *count entries of a list from `begin` on: in the memory of exec.place.
+struct ListRun {
+  std::uint64_t begin = 0;
+  const std::uint64_t* count = nullptr;
+};
+
 /// The values, and the elements at their positions.
 struct OwnedJob {
   Partition partition{1, 0};
@@ -27,7 +33,21 @@ struct OwnedJob {
   /// If not null, the number of entries in the list, read when the work runs: at most as many as it
   /// has room for. In the memory of exec.place.
   const std::uint64_t* count = nullptr;
+  /// If not empty, the list is these runs, ascending by begin, each at most as long as to where the
+  /// next one begins; what lies between them is not read. For store_owned alone.
+  Placed<ListRun> runs = {};
 
+  /// A run as a job of its own, of one in host memory.
+  OwnedJob run(std::size_t i) const {
+    const std::uint64_t begin = runs.host[i].begin;
+    const std::uint64_t end = i + 1 < runs.host.size() ? runs.host[i + 1].begin : most();
+    const std::uint64_t size = std::min(*runs.host[i].count, end - begin);
+    OwnedJob job = *this;
+    job.values.index = values.index.subspan(begin, size);
+    job.values.value = values.value.subspan(begin, size);
+    job.runs = {};
+    return job;
+  }
   /// How many values there are room for.
   std::uint64_t most() const { return values.coded.empty() ? values.value.size() : values.count; }
   /// How many there are, of a job in host memory.

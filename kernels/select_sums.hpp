@@ -31,6 +31,7 @@ struct SumLists {
   std::span<float> sum = {};              ///< and for their sums
 };
 
+/// The sums of one parameter.
 struct SelectSumsJob {
   OwnedSums owned = {};
   const SelectResult* fed = nullptr;  ///< where feedback_select said how many it listed, and by
@@ -51,11 +52,14 @@ struct SelectSumsJob {
 /// false, index names the first k elements, value is 0 and the bound stays; so does the bound where
 /// terms name more than out.touched has room for (SelectResult::overflow). Bit-identical for every
 /// place and number of threads, while candidates and passes tell of the work done.
-void select_sums(const Exec& exec, const SelectSumsJob& job);
+///
+/// The jobs share no memory but terms. The host does one after the other; a device does all of
+/// them, 1024 at a time, in the launches of one and those that take the list there.
+void select_sums(const Exec& exec, std::span<const SelectSumsJob> jobs);
 
-/// Bytes of scratch that select_sums takes in the memory of exec.place, at most, in any step.
-std::size_t select_sums_scratch(const Exec& exec, const OwnedSums& owned, std::size_t k,
-                                std::uint32_t term_count);
+/// Bytes of scratch that select_sums takes in the memory of exec.place, at most, in any step, for
+/// jobs of these sizes with placed terms; nothing else in them is read.
+std::size_t select_sums_scratch(const Exec& exec, std::span<const SelectSumsJob> jobs);
 
 struct KeepSumsJob {
   OwnedSums owned = {};               ///< own.index has room for all own elements
@@ -71,8 +75,8 @@ struct KeepSumsJob {
 };
 
 /// The sums of select_sums, and in the place of the k largest all with |sum| >= fed->listed_by,
-/// result->candidates many, behind what the list has; none if a sum is not finite. Scratch as
-/// select_sums has it, for k = 0.
+/// result->candidates many, behind what the list has; none if a sum is not finite. Scratch as one
+/// job of select_sums has it, for k = 0.
 void keep_sums(const Exec& exec, const KeepSumsJob& job);
 
 }  // namespace winnow::kernels

@@ -76,14 +76,15 @@ struct Sums {
 
   void step(const CudaInputs& in, std::size_t round) const {
     const auto& s = in.set(round);
-    kernels::select_sums(in.exec(),
-                         {.owned = owned(),
-                          .fed = fed.data(),
-                          .terms = placed,
-                          .out = {index.span(), value.span(), touched.span(), sum.span()},
-                          .touched_count = touched_count.data(),
-                          .state = s.state.data(),
-                          .result = s.result.data()});
+    const kernels::SelectSumsJob job{
+        .owned = owned(),
+        .fed = fed.data(),
+        .terms = placed,
+        .out = {index.span(), value.span(), touched.span(), sum.span()},
+        .touched_count = touched_count.data(),
+        .state = s.state.data(),
+        .result = s.result.data()};
+    kernels::select_sums(in.exec(), {&job, 1});
   }
 
   kernels::Partition partition;

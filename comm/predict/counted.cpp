@@ -143,10 +143,12 @@ void sum(const Exec& exec, const OrderedSumJob& job) {
   pass(exec, bytes);
 }
 
-void select(const Exec& exec, const SelectSumsJob& job) {
-  std::uint64_t k = 0;
-  for (const Term& term : job.terms.host) k += term.size();
-  pass(exec, entries(k) + kCoded * static_cast<double>(job.out.index.size()));
+void select(const Exec& exec, std::span<const SelectSumsJob> jobs) {
+  for (const SelectSumsJob& job : jobs) {
+    std::uint64_t k = 0;
+    for (const Term& term : job.terms.host) k += term.size();
+    pass(exec, entries(k) + kCoded * static_cast<double>(job.out.index.size()));
+  }
 }
 
 constexpr Bodies kCounted{

@@ -141,7 +141,11 @@ struct Share {
     };
     Chunk chunk;
     std::uint64_t j = begin;
-    for (const PlacedSpan& piece : job.pieces.host) {
+    const auto pieces = job.pieces.host;
+    const std::uint64_t lowest = begin < end ? partition.position(owner, index[begin]) : 0;
+    auto next = std::ranges::upper_bound(pieces, lowest, {}, &PlacedSpan::end);
+    for (; next != pieces.end() && j < end; ++next) {
+      const PlacedSpan& piece = *next;
       const std::uint64_t first = find(j, partition.local_before(owner, piece.base));
       const std::uint64_t last =
           find(first, partition.local_before(owner, piece.base + piece.elements.size()));
@@ -210,6 +214,8 @@ void add_owned(const Exec& exec, const OwnedJob& job) {
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
+  for (std::size_t i = 0; i < job.runs.host.size(); ++i) cpu::store_owned(exec, job.run(i));
+  if (!job.runs.host.empty()) return;
   for_each_share(exec, job, [](const Share& share) {
     share.for_each([](float& element, float value) {
       if (std::isfinite(value)) element = value;

@@ -264,9 +264,7 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   return finite;
 }
 
-}  // namespace
-
-void select_sums(const Exec& exec, const SelectSumsJob& job) {
+void select_one(const Exec& exec, const SelectSumsJob& job) {
   const OwnedSums& owned = job.owned;
   const SumLists& out = job.out;
   const std::size_t k = out.index.size();
@@ -295,8 +293,9 @@ void select_sums(const Exec& exec, const SelectSumsJob& job) {
 
 /// 8 bytes for each place of own.index and of `most`; where the bound was not good also all sums,
 /// what `select` takes of them, and its sample.
-std::size_t select_sums_scratch(const Exec& exec, const OwnedSums& owned, std::size_t k,
-                                std::uint32_t) {
+std::size_t scratch_of_one(const Exec& exec, const SelectSumsJob& job) {
+  const OwnedSums& owned = job.owned;
+  const std::size_t k = job.out.index.size();
   constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
   constexpr std::size_t kSpare = 4096;  // beside 2k
   const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
@@ -304,6 +303,18 @@ std::size_t select_sums_scratch(const Exec& exec, const OwnedSums& owned, std::s
                                  std::min<std::size_t>(owned.count, threads * (2 * k + kSpare));
   return sizeof(float) * owned.count + (sizeof(float) + sizeof(std::uint32_t)) * candidates +
          kSample + threads * kOfThread;
+}
+
+}  // namespace
+
+void select_sums(const Exec& exec, std::span<const SelectSumsJob> jobs) {
+  for (const SelectSumsJob& job : jobs) select_one(exec, job);
+}
+
+std::size_t select_sums_scratch(const Exec& exec, std::span<const SelectSumsJob> jobs) {
+  std::size_t most = 0;
+  for (const SelectSumsJob& job : jobs) most = std::max(most, scratch_of_one(exec, job));
+  return most;
 }
 
 /// All that matters is listed, so candidates are what is kept.

@@ -14,6 +14,7 @@
 #include "kernels/cuda/select_source.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/tasks.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 // Exact selection in one pass over memory, without the host.
@@ -325,11 +326,6 @@ struct SelectShape {
     return {.has_own = task.has_own,
             .makes_updates = task.precondition.kind != Precondition::Kind::none,
             .zero_gradient = task.zero_gradient};
-  }
-  SelectShape operator|(const SelectShape& other) const {
-    return {.has_own = has_own || other.has_own,
-            .makes_updates = makes_updates || other.makes_updates,
-            .zero_gradient = zero_gradient || other.zero_gradient};
   }
 };
 

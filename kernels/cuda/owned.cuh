@@ -22,11 +22,30 @@ struct OwnedTask {
   std::uint32_t piece_count;
   DeviceTerm values;
   const std::uint64_t* count_at;
+  ListRun only_run;  ///< if there is a single one
+  const ListRun* runs;
+  std::uint32_t run_count;
   float factor = 1;
   std::uint32_t* not_finite = nullptr;  ///< of WriteOwned
 
   WINNOW_DEVICE std::uint64_t count() const {
     return count_at != nullptr && *count_at < values.count ? *count_at : values.count;
+  }
+  /// Whether entry j of a list of runs is one of a run.
+  WINNOW_DEVICE bool is_in_run(std::uint64_t j) const {
+    std::uint32_t low = 0, high = run_count;  // the first that begins behind it
+    while (low < high) {
+      const std::uint32_t middle = low + (high - low) / 2;
+      if (run(middle).begin <= j) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low > 0 && j - run(low - 1).begin < *run(low - 1).count;
+  }
+  WINNOW_DEVICE const ListRun& run(std::uint32_t i) const {
+    return run_count == 1 ? only_run : runs[i];
   }
   /// The element for value j; null if its position is of no piece.
   WINNOW_DEVICE float* element_of(std::uint64_t j) const {
@@ -57,6 +76,7 @@ struct OwnedTask {
     const std::uint64_t end = count();
     with_coding(values.values, [&](auto coding) {
       for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
+        if (run_count > 0 && !is_in_run(j)) continue;
         float* const element = element_of(j);
         if (element != nullptr) body(*element, value_at<decltype(coding)>(values.values, j));
       }
@@ -143,7 +163,10 @@ inline OwnedTask make_owned_task(const OwnedJob& job) {
           .pieces = job.pieces.there,
           .piece_count = static_cast<std::uint32_t>(job.pieces.host.size()),
           .values = device_term(job.values),
-          .count_at = job.count};
+          .count_at = job.count,
+          .only_run = job.runs.host.size() == 1 ? job.runs.host.front() : ListRun{},
+          .runs = job.runs.there,
+          .run_count = static_cast<std::uint32_t>(job.runs.host.size())};
 }
 
 }  // namespace winnow::kernels::cuda

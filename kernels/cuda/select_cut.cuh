@@ -11,6 +11,7 @@
 #include "kernels/cuda/select_source.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/tasks.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 namespace winnow::kernels::cuda {
@@ -253,7 +254,7 @@ struct Cut {
   WINNOW_DEVICE void run(Shared& shared) const {
     const std::uint32_t blocks = simt::blocks();
     for (std::uint32_t tile = simt::block(); tile < tasks.tiles();) {
-      const SelectTask& task = tasks.fetch(shared.room, tile);
+      const SelectTask& task = select_of(tasks.fetch(shared.room, tile));
       TaskCut{task}.run(shared.cut, tile == task.first_tile);
       const std::uint32_t end = task.first_tile + pass_tiles(task.count);
       tile += (end - tile + blocks - 1) / blocks * blocks;  // its first one of another task

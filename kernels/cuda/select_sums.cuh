@@ -9,6 +9,7 @@
 #include "kernels/cuda/select_cut.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/sums_task.hpp"
+#include "kernels/cuda/tasks.cuh"
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/vectors.cuh"
 
@@ -34,26 +35,40 @@
 
 namespace winnow::kernels::cuda {
 
+using OneSums = OneTask<SumsTask>;
+using ManySums = ManyTasks<SumsTask>;
+
+/// A warp takes a tile, and each of its threads some lists.
+template <class Tasks>
 struct FindSlices {
-  SumsTask task;
+  Tasks tasks;
 
   WINNOW_DEVICE void run() const {
-    const std::uint32_t lists = task.term_count + 1, tiles = select_tiles(task.select.count);
-    const std::uint64_t slices = std::uint64_t{lists} * (tiles + 1);
-    for (std::uint64_t s = simt::grid_thread(); s < slices; s += simt::grid_threads()) {
-      const auto tile = static_cast<std::uint32_t>(s / lists);
-      const auto list = static_cast<std::uint32_t>(s % lists);
-      if (list == task.own.self) continue;  // acc comes from the residual
-      const std::uint64_t end = task.begin + task.select.count;
-      const std::uint64_t first = task.begin + std::uint64_t{tile} * kSumsTile;
-      const bool is_term = list < task.term_count;
-      const std::uint32_t* const index = is_term ? task.terms[list].index : task.own.index;
-      const std::uint64_t size = is_term ? task.terms[list].count : task.listed();
-      task.slices[s] = entry_from(index, size, first < end ? first : end);
+    const auto warps = static_cast<std::uint32_t>(simt::grid_threads() / simt::kLanes);
+    for (auto tile = static_cast<std::uint32_t>(simt::grid_thread() / simt::kLanes);
+         tile < tasks.tiles(); tile += warps) {
+      const SumsTask& task = tasks.at(tile);
+      const std::uint32_t mine = tile - task.select.first_tile;
+      find(task, mine);
+      if (mine + 1 == pass_tiles(task.select.count)) find(task, mine + 1);
     }
   }
 
  private:
+  /// Where each list enters a tile, or ends.
+  WINNOW_DEVICE static void find(const SumsTask& task, std::uint32_t tile) {
+    const std::uint32_t lists = task.term_count + 1;
+    const std::uint64_t end = task.begin + task.select.count;
+    const std::uint64_t first = task.begin + std::uint64_t{tile} * kSumsTile;
+    for (std::uint32_t list = simt::lane(); list < lists; list += simt::kLanes) {
+      if (list == task.own.self) continue;  // acc comes from the residual
+      const bool is_term = list < task.term_count;
+      const std::uint32_t* const index = is_term ? task.terms[list].index : task.own.index;
+      const std::uint64_t size = is_term ? task.terms[list].count : task.listed();
+      task.slices[std::uint64_t{tile} * lists + list] =
+          entry_from(index, size, first < end ? first : end);
+    }
+  }
   /// The first entry of a list whose local number is `local` or more.
   WINNOW_DEVICE static std::uint32_t entry_from(const std::uint32_t* index, std::uint64_t size,
                                                 std::uint64_t local) {
@@ -70,10 +85,10 @@ struct FindSlices {
   }
 };
 
-/// `kKeeps`: candidates are what is kept.
-template <bool kKeeps = false>
-struct SumTouched {
-  SumsTask task;
+/// The sums of one task. `kKeeps`: candidates are what is kept.
+template <bool kKeeps>
+struct TaskSums {
+  const SumsTask& task;
   static constexpr std::uint32_t kWordBits = 32;
   static constexpr std::uint32_t kMine = kSumsTile / simt::kThreads;  // elements a thread emits
 
@@ -84,27 +99,33 @@ struct SumTouched {
     Turn turn;
   };
 
-  WINNOW_DEVICE void run(Shared& shared) const {
+  /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
+  /// until it draws another task's, which it returns.
+  WINNOW_DEVICE std::uint32_t run(Shared& shared, std::uint32_t drawn,
+                                  std::uint32_t* tickets) const {
     SelectControl& control = *task.select.control;
-    const std::uint32_t tiles = select_tiles(task.select.count);
+    const std::uint32_t tiles = pass_tiles(task.select.count);
     const std::uint32_t bound = magnitude(task.fed->listed_by);
     const std::uint64_t begin = kKeeps ? *task.select.kept : 0;
-    std::uint32_t highest = 0;
-    while (true) {
-      const std::uint32_t tile = next_tile(shared.turn, &control.stream_ticket);
-      if (tile >= tiles) break;
+    std::uint32_t highest = 0, mine = 0;
+    for (std::uint32_t tile = drawn - task.select.first_tile; tile < tiles;
+         tile = drawn - task.select.first_tile) {
       add(shared, tile);
       emit(shared, tile, {bound, begin}, highest);
+      ++mine;
+      drawn = next_tile(shared.turn, tickets);
     }
     highest = simt::warp_max(highest);
     if (simt::lane() == 0) simt::atomic_max(&control.highest, highest);
-    if (!is_last_thread(&control.stream_done)) return;
-    if constexpr (kKeeps) {
-      const bool refused = simt::published(&control.not_finite) != 0;
-      report_kept(task.select, refused ? 0 : simt::published(&control.candidates));
-    } else {
-      decide(bound);
+    if (is_last_thread(&control.stream_done, mine, tiles)) {
+      if constexpr (kKeeps) {
+        const bool refused = simt::published(&control.not_finite) != 0;
+        report_kept(task.select, refused ? 0 : simt::published(&control.candidates));
+      } else {
+        decide(bound);
+      }
     }
+    return drawn;
   }
 
  private:
@@ -206,7 +227,7 @@ struct SumTouched {
       task.select.candidate_index[to] = (kKeeps ? task.select.base : 0) + local + e;
       task.select.candidate_value[to] = shared.sum[first + e];
     }
-    if (tile + 1 == select_tiles(task.select.count) && simt::thread() == 0) {
+    if (tile + 1 == pass_tiles(task.select.count) && simt::thread() == 0) {
       const std::uint32_t named = low_of(before + scanned.total);
       *task.touched_count = named < task.touched_room ? named : task.touched_room;
       simt::publish(&control.overflow, named > task.touched_room ? 1U : 0U);
@@ -235,56 +256,83 @@ struct SumTouched {
   }
 };
 
+/// The sums of all tasks, whose blocks draw the tiles of one task after the other.
+template <class Tasks, bool kKeeps = false>
+struct SumTouched {
+  Tasks tasks;
+  using Sums = TaskSums<kKeeps>;
+  static constexpr unsigned kResident = 4;
+  struct Shared {
+    typename Sums::Shared sums;
+    typename Tasks::Room room;
+  };
+
+  WINNOW_DEVICE void run(Shared& shared) const {
+    std::uint32_t drawn = next_tile(shared.sums.turn, tasks.tickets());
+    while (drawn < tasks.tiles()) {
+      const SumsTask& task = tasks.fetch(shared.room, drawn);
+      drawn = Sums{task}.run(shared.sums, drawn, tasks.tickets());
+    }
+  }
+};
+
+template <class Tasks>
 struct FillSums {
-  SumsTask task;
+  Tasks tasks;
 
   WINNOW_DEVICE void run() const {
-    const SelectControl& control = *task.select.control;
-    if (control.whole == 0) return;
     const auto nothing = std::bit_cast<float>(0x7fc00000U);  // NaN
-    const bool refused = control.not_finite != 0;
-    for (std::uint64_t i = simt::grid_thread(); i < task.select.count; i += simt::grid_threads()) {
-      task.select.residual[i] = refused ? nothing : task.acc(static_cast<std::uint32_t>(i));
+    for (std::uint32_t tile = simt::block(); tile < tasks.tiles(); tile += simt::blocks()) {
+      const SumsTask& task = tasks.at(tile);
+      const SelectControl& control = *task.select.control;
+      if (control.whole == 0) continue;
+      const bool refused = control.not_finite != 0;
+      const std::uint32_t begin = (tile - task.select.first_tile) * kSumsTile;
+      for (std::uint32_t j = simt::thread(); j < kSumsTile; j += simt::kThreads) {
+        const std::uint32_t i = begin + j;
+        if (i < task.select.count) task.select.residual[i] = refused ? nothing : task.acc(i);
+      }
     }
   }
 };
 
+template <class Tasks>
 struct PutSums {
-  SumsTask task;
+  Tasks tasks;
 
   WINNOW_DEVICE void run() const {
-    const SelectControl& control = *task.select.control;
-    if (control.whole == 0 || control.not_finite != 0) return;
-    for (std::uint64_t j = simt::grid_thread(); j < *task.touched_count;
-         j += simt::grid_threads()) {
-      task.select.residual[task.touched[j] - task.select.base] = task.sum[j];
+    for (std::uint32_t tile = simt::block(); tile < tasks.tiles(); tile += simt::blocks()) {
+      const SumsTask& task = tasks.at(tile);
+      const SelectControl& control = *task.select.control;
+      if (control.whole == 0 || control.not_finite != 0) continue;
+      const std::uint32_t begin = (tile - task.select.first_tile) * kSumsTile;
+      const std::uint64_t end = *task.touched_count;
+      for (std::uint32_t i = simt::thread(); i < kSumsTile; i += simt::kThreads) {
+        const std::uint32_t j = begin + i;
+        if (j < end) task.select.residual[task.touched[j] - task.select.base] = task.sum[j];
+      }
     }
   }
 };
-
-/// Blocks that FindSlices can make use of.
-inline std::uint64_t slice_blocks(const SumsTask& task) {
-  const std::uint64_t tiles = select_tiles(task.select.count);
-  return ((tiles + 1) * (task.term_count + 1) - 1) / simt::kThreads + 1;
-}
 
 /// Calls stage(kernel, blocks) for each kernel of a step, in order, with the blocks that it
-/// can make use of.
-template <class Stage>
-void for_each_sums_kernel(const SumsTask& task, const Stage& stage) {
-  const std::uint64_t tiles = select_tiles(task.select.count);
-  stage(FindSlices{task}, slice_blocks(task));
-  stage(SumTouched<>{task}, tiles);
-  stage(FillSums{task}, tiles);
-  stage(PutSums{task}, tiles);
-  stage(Cut<OneSelect>{{task.select}}, tiles);
+/// can make use of for so many tiles.
+template <class Tasks, class Stage>
+void for_each_sums_kernel(const Tasks& tasks, std::uint64_t tiles, const Stage& stage) {
+  stage(FindSlices<Tasks>{tasks}, (tiles - 1) / simt::kWarps + 1);
+  stage(SumTouched<Tasks>{tasks}, tiles);
+  stage(FillSums<Tasks>{tasks}, tiles);
+  stage(PutSums<Tasks>{tasks}, tiles);
+  stage(Cut<Tasks>{tasks}, tiles);
 }
 
 /// Likewise for a selection that keeps all that reaches a bound.
 template <class Stage>
 void for_each_keep_kernel(const SumsTask& task, const Stage& stage) {
-  stage(FindSlices{task}, slice_blocks(task));
-  stage(SumTouched<true>{task}, select_tiles(task.select.count));
+  const OneSums tasks{task};
+  const std::uint64_t tiles = pass_tiles(task.select.count);
+  stage(FindSlices<OneSums>{tasks}, (tiles - 1) / simt::kWarps + 1);
+  stage(SumTouched<OneSums, true>{tasks}, tiles);
 }
 
 }  // namespace winnow::kernels::cuda

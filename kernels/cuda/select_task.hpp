@@ -94,6 +94,14 @@ struct SelectTask {
   std::uint64_t* kept;  ///< those of passes before, behind which they go
 };
 
+/// The selection that a task is, or has.
+constexpr const SelectTask& select_of(const SelectTask& task) {
+  return task;
+}
+constexpr SelectTask& select_of(SelectTask& task) {
+  return task;
+}
+
 inline constexpr std::uint32_t kSampleRun = 16;
 /// Elements of a tile: 4 vectors a thread.
 inline constexpr std::uint32_t kSelectVectors = 4;
@@ -112,59 +120,6 @@ constexpr std::uint32_t select_capacity(std::size_t count, std::size_t k,
                                         const SelectLimits& limits) {
   return static_cast<std::uint32_t>(std::min(count, 2 * k + limits.spare));
 }
-
-/// The tasks of a launch: a single one, which travels with it.
-struct OneSelect {
-  SelectTask task;
-
-  static constexpr unsigned kResident = 0;
-  struct Room {};
-  WINNOW_DEVICE std::uint32_t tiles() const { return pass_tiles(task.count); }
-  WINNOW_DEVICE std::uint32_t* tickets() const { return &task.control->stream_ticket; }
-  WINNOW_DEVICE const SelectTask& at(std::uint32_t) const { return task; }
-  WINNOW_DEVICE const SelectTask& fetch(Room&, std::uint32_t) const { return task; }
-};
-
-/// Or several, in device memory.
-struct ManySelects {
-  const SelectTask* tasks;
-  std::uint32_t size, tile_count;
-  std::uint32_t* ticket;  ///< of the pass
-
-  static constexpr unsigned kResident = 2;
-  using Word = std::uint64_t;
-  struct Room {  // in shared memory
-    alignas(SelectTask) std::byte task[sizeof(SelectTask)];
-  };
-  static_assert(sizeof(SelectTask) % sizeof(Word) == 0);
-
-  WINNOW_DEVICE std::uint32_t tiles() const { return tile_count; }
-  WINNOW_DEVICE std::uint32_t* tickets() const { return ticket; }
-  /// The task that a tile, among those of all tasks, is of.
-  WINNOW_DEVICE const SelectTask& at(std::uint32_t tile) const {
-    std::uint32_t first = 0, end = size;  // among these is the last one that begins no later
-    while (end - first > 1) {
-      const std::uint32_t middle = first + (end - first) / 2;
-      if (tasks[middle].first_tile <= tile) {
-        first = middle;
-      } else {
-        end = middle;
-      }
-    }
-    return tasks[first];
-  }
-  /// A copy of it, for the block, which leaves the one before.
-  WINNOW_DEVICE const SelectTask& fetch(Room& room, std::uint32_t tile) const {
-    const auto* const from = reinterpret_cast<const std::byte*>(&at(tile));
-    simt::barrier();
-    for (std::size_t i = simt::thread() * sizeof(Word); i < sizeof(SelectTask);
-         i += simt::kThreads * sizeof(Word)) {
-      simt::store_word(room.task + i, simt::load_word<Word>(from + i));
-    }
-    simt::barrier();
-    return *reinterpret_cast<const SelectTask*>(room.task);
-  }
-};
 
 /// The layout of the scratch memory of a task.
 struct SelectScratch {
@@ -196,8 +151,13 @@ struct SelectMemory {
   std::byte *zeroed, *rest;
 
   /// Both parts at 64-byte aligned `scratch`.
-  static SelectMemory at(std::byte* scratch, const SelectScratch& layout) {
+  template <class Layout>
+  static SelectMemory in(std::byte* scratch, const Layout& layout) {
     return {scratch, scratch + layout.zeroed};
+  }
+  /// What stands at an offset in a layout whose first part has `zeroed_bytes`.
+  std::byte* at(std::size_t offset, std::size_t zeroed_bytes) const {
+    return offset < zeroed_bytes ? zeroed + offset : rest + (offset - zeroed_bytes);
   }
 };
 
@@ -247,8 +207,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
   expect_selectable(count);
   const SelectScratch layout(count, capacity);
   const auto at = [&]<class T>(std::size_t offset, T*) {
-    return reinterpret_cast<T*>(offset < layout.zeroed ? memory.zeroed + offset
-                                                       : memory.rest + (offset - layout.zeroed));
+    return reinterpret_cast<T*>(memory.at(offset, layout.zeroed));
   };
   return {.gradient = job.spans.gradient.data(),
           .residual = job.spans.residual.data(),

@@ -40,6 +40,13 @@ struct SumsTask {
   }
 };
 
+constexpr const SelectTask& select_of(const SumsTask& task) {
+  return task.select;
+}
+constexpr SelectTask& select_of(SumsTask& task) {
+  return task.select;
+}
+
 /// A tile's own elements; their sums lie in shared memory.
 inline constexpr std::uint32_t kSumsTile = kSelectTile;
 
@@ -47,22 +54,28 @@ inline constexpr std::uint32_t kSumsTile = kSelectTile;
 struct SumsScratch {
   std::uint32_t capacity;  ///< every element that terms name or the list holds is a candidate
   SelectScratch select;
+  std::size_t zeroed;  ///< as SelectScratch::zeroed
   std::size_t sums, slices, bytes;
 
   SumsScratch(const OwnedSums& owned, std::size_t term_count)
       : capacity(static_cast<std::uint32_t>(
             std::min<std::uint64_t>(owned.count, owned.own.index.size() + owned.most))),
         select(owned.count, capacity),
+        zeroed(select.zeroed),
         sums(select.bytes),
-        slices(sums + (owned.count * sizeof(float) + 255) / 256 * 256),
-        bytes(slices + (std::size_t{select_tiles(static_cast<std::uint32_t>(owned.count))} + 1) *
-                           (term_count + 1) * sizeof(std::uint32_t)) {}
+        slices(sums + lines(owned.count * sizeof(float))),
+        bytes(slices +
+              lines((std::size_t{pass_tiles(static_cast<std::uint32_t>(owned.count))} + 1) *
+                    (term_count + 1) * sizeof(std::uint32_t))) {}
+
+ private:
+  static std::size_t lines(std::size_t size) { return (size + 63) / 64 * 64; }
 };
 
-/// The input of the sums, without that of a selection. `scratch`: as SumsScratch lays it out,
-/// 256-byte aligned.
+/// The input of the sums, as if they were alone, without that of a selection. `memory`: as
+/// SumsScratch lays it out.
 template <class Job>
-SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* scratch) {
+SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectMemory& memory) {
   const OwnedSums& owned = job.owned;
   const auto term_count = static_cast<std::uint32_t>(job.terms.host.size());
   expect_selectable(owned.count);
@@ -74,7 +87,10 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
   WINNOW_EXPECTS(job.out.touched.size() >= std::min(owned.most, owned.count),
                  "touched and sum must have room for `most` or, where that is less, count");
   const SumsScratch layout(owned, term_count);
-  auto* const sums = reinterpret_cast<float*>(scratch + layout.sums);
+  const auto at = [&]<class T>(std::size_t offset, T*) {
+    return reinterpret_cast<T*>(memory.at(offset, layout.zeroed));
+  };
+  float* const sums = at(layout.sums, static_cast<float*>(nullptr));
   const SelectTask select{
       // If no sum is finite, marks and what is selected from are the same memory of NaN. What
       // is put back lands in memory that nobody reads.
@@ -97,12 +113,12 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
       .value = job.out.value.data(),
       .state = nullptr,
       .result = job.result,
-      .control = reinterpret_cast<SelectControl*>(scratch),
-      .bins = reinterpret_cast<std::uint32_t*>(scratch + layout.select.bins),
-      .stream_tiles = reinterpret_cast<std::uint64_t*>(scratch + layout.select.stream_tiles),
-      .compact_tiles = reinterpret_cast<std::uint64_t*>(scratch + layout.select.compact_tiles),
-      .candidate_index = reinterpret_cast<std::uint32_t*>(scratch + layout.select.candidate_index),
-      .candidate_value = reinterpret_cast<float*>(scratch + layout.select.candidate_value),
+      .control = reinterpret_cast<SelectControl*>(memory.zeroed),
+      .bins = at(layout.select.bins, static_cast<std::uint32_t*>(nullptr)),
+      .stream_tiles = at(layout.select.stream_tiles, static_cast<std::uint64_t*>(nullptr)),
+      .compact_tiles = at(layout.select.compact_tiles, static_cast<std::uint64_t*>(nullptr)),
+      .candidate_index = at(layout.select.candidate_index, static_cast<std::uint32_t*>(nullptr)),
+      .candidate_value = at(layout.select.candidate_value, static_cast<float*>(nullptr)),
       .bound = 0,
       .kept = nullptr};
   return {.select = select,
@@ -112,7 +128,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
           .fed = job.fed,
           .terms = terms,
           .term_count = term_count,
-          .slices = reinterpret_cast<std::uint32_t*>(scratch + layout.slices),
+          .slices = at(layout.slices, static_cast<std::uint32_t*>(nullptr)),
           .touched_count = job.touched_count,
           .touched = job.out.touched.data(),
           .sum = job.out.sum.data(),
@@ -120,19 +136,19 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, std::byte* sc
 }
 
 inline SumsTask make_sums_task(const SelectSumsJob& job, const DeviceTerm* terms,
-                               std::byte* scratch) {
-  SumsTask task = make_adding_task(job, terms, scratch);
+                               const SelectMemory& memory) {
+  SumsTask task = make_adding_task(job, terms, memory);
   task.select.k = static_cast<std::uint32_t>(job.out.index.size());
   task.select.state = job.state;
   return task;
 }
 
 inline SumsTask make_keep_task(const KeepSumsJob& job, const DeviceTerm* terms,
-                               std::byte* scratch) {
+                               const SelectMemory& memory) {
   const std::span<std::uint32_t> index = job.out.index;
   WINNOW_EXPECTS(index.size() <= std::numeric_limits<std::uint32_t>::max(),
                  "index and value must have fewer than 2^32 places each");
-  SumsTask task = make_adding_task(job, terms, scratch);
+  SumsTask task = make_adding_task(job, terms, memory);
   task.select.capacity = static_cast<std::uint32_t>(index.size());
   task.select.candidate_index = index.data();
   task.select.candidate_value = job.out.value.data();

@@ -20,26 +20,33 @@ void check(const OwnedJob& job) {
                  "how many values there are may be open of a list alone");
 }
 
+void check_no_runs(const OwnedJob& job) {
+  check(job);
+  WINNOW_EXPECTS(job.runs.host.empty(), "only store_owned takes a list of runs");
+}
+
 }  // namespace
 
 void add_owned(const Exec& exec, const OwnedJob& job) {
-  check(job);
+  check_no_runs(job);
   dispatch(exec, &Bodies::add_owned, job);
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
   check(job);
+  WINNOW_EXPECTS(job.runs.host.empty() || (job.count == nullptr && !job.values.is_coded()),
+                 "a list of runs has no other count and no coded values");
   dispatch(exec, &Bodies::store_owned, job);
 }
 
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
-  check(job);
+  check_no_runs(job);
   WINNOW_EXPECTS(not_finite != nullptr, "write_owned needs a word for not_finite");
   dispatch(exec, &Bodies::write_owned, job, factor, not_finite);
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
-  check(job);
+  check_no_runs(job);
   WINNOW_EXPECTS(taken.size() == job.most(), "what is taken must be as many as the values");
   dispatch(exec, &Bodies::take_owned, job, taken);
 }

@@ -30,18 +30,19 @@ void check(const Exec& exec, const Job& job) {
 
 }  // namespace
 
-void select_sums(const Exec& exec, const SelectSumsJob& job) {
-  check(exec, job);
-  const std::size_t k = job.out.index.size();
-  WINNOW_EXPECTS(k >= 1 && k <= job.owned.count && job.out.value.size() == k,
-                 "index and value must have k elements each, 1 <= k <= count");
-  WINNOW_EXPECTS(job.state != nullptr, "select_sums needs a state");
-  dispatch(exec, &Bodies::select_sums, job);
+void select_sums(const Exec& exec, std::span<const SelectSumsJob> jobs) {
+  for (const SelectSumsJob& job : jobs) {
+    check(exec, job);
+    const std::size_t k = job.out.index.size();
+    WINNOW_EXPECTS(k >= 1 && k <= job.owned.count && job.out.value.size() == k,
+                   "index and value must have k elements each, 1 <= k <= count");
+    WINNOW_EXPECTS(job.state != nullptr, "select_sums needs a state");
+  }
+  dispatch(exec, &Bodies::select_sums, jobs);
 }
 
-std::size_t select_sums_scratch(const Exec& exec, const OwnedSums& owned, std::size_t k,
-                                std::uint32_t term_count) {
-  return body_of(exec, &Bodies::select_sums_scratch)(exec, owned, k, term_count);
+std::size_t select_sums_scratch(const Exec& exec, std::span<const SelectSumsJob> jobs) {
+  return body_of(exec, &Bodies::select_sums_scratch)(exec, jobs);
 }
 
 void keep_sums(const Exec& exec, const KeepSumsJob& job) {

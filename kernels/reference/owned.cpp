@@ -41,6 +41,8 @@ void add_owned(const Exec& exec, const OwnedJob& job) {
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
+  for (std::size_t i = 0; i < job.runs.host.size(); ++i) reference::store_owned(exec, job.run(i));
+  if (!job.runs.host.empty()) return;
   for_each(exec, job, [](float& element, float value) {
     if (std::isfinite(value)) element = value;
   });

@@ -55,10 +55,8 @@ bool add(const Exec& exec, const Job& job, std::span<float> sums) {
   return finite;
 }
 
-}  // namespace
-
 /// Neither reads nor learns a bound, and needs no list: every sum is a candidate.
-void select_sums(const Exec& exec, const SelectSumsJob& job) {
+void select_one(const Exec& exec, const SelectSumsJob& job) {
   const OwnedSums& owned = job.owned;
   std::vector<float> sums(owned.count, 0.0F);
   const bool finite = add(exec, job, sums);
@@ -72,8 +70,16 @@ void select_sums(const Exec& exec, const SelectSumsJob& job) {
   *job.result = {.finite = finite, .candidates = owned.count, .passes = 1};
 }
 
-std::size_t select_sums_scratch(const Exec&, const OwnedSums& owned, std::size_t, std::uint32_t) {
-  return owned.count * sizeof(std::uint32_t);
+}  // namespace
+
+void select_sums(const Exec& exec, std::span<const SelectSumsJob> jobs) {
+  for (const SelectSumsJob& job : jobs) select_one(exec, job);
+}
+
+std::size_t select_sums_scratch(const Exec&, std::span<const SelectSumsJob> jobs) {
+  std::uint64_t most = 0;
+  for (const SelectSumsJob& job : jobs) most = std::max(most, job.owned.count);
+  return most * sizeof(std::uint32_t);
 }
 
 /// Needs no list.

@@ -81,6 +81,47 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
   }
 }
 
+/// So do they if a part has several parameters, which share kernels on a device.
+TEST_F(DeviceTest, RanksOfEitherMemoryAgreeOnParameters) {
+  constexpr std::size_t kSizes[] = {900, 64, 5000, 1, 130};
+  constexpr std::size_t kCount = 900 + 64 + 5000 + 1 + 130;
+  using Plan = std::pair<const char*, const char*>;
+  for (const auto& [compressor, schedule] :
+       {Plan{"topk:0.01", "gather"}, Plan{"topk:0.05", "balanced"},
+        Plan{"topk:0.05,int4", "shared"}, Plan{"blocktopk:3/64", "balanced"},
+        Plan{"threshold:3", "balanced"}}) {
+    SCOPED_TRACE(testing::Message() << compressor << ' ' << schedule);
+    const Options options{.compressor = compressor, .schedule = schedule, .min_bytes = 0};
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+      const Stream stream;
+      const Exec place = transport->rank() % 2 == 1 ? stream.exec() : Exec();
+      AllReducer reducer(transport, options, place);
+      kernels::PlaceArray<float> bucket(place, kCount);
+      std::vector<Segment> segments;
+      std::size_t end = 0;
+      for (const std::size_t size : kSizes) {
+        Segment& segment = segments.emplace_back();
+        segment.elements = bucket.span().subspan(end, size);
+        segment.id = segments.size();
+        end += size;
+      }
+      std::vector<float> all(kCount * 3);
+      for (int step = 0; step < 4; ++step) {
+        bring(place, bucket.span(),
+              make_gradient(Kind::heavy_tailed, kCount, transport->rank(), step, 7));
+        reducer.all_reduce(segments);
+        const std::vector<float> result = on_host(place, bucket.span());
+        Workspace workspace;
+        transport->all_gather({.workspace = &workspace}, std::as_bytes(std::span(result)),
+                              std::as_writable_bytes(std::span(all)), Deadline::never());
+        for (std::size_t rank = 0; rank < 3; ++rank) {
+          EXPECT_TRUE(same_bits(result, std::span(all).subspan(rank * kCount, kCount)));
+        }
+      }
+    });
+  }
+}
+
 /// Elements of other types, other operations and tensors apart in memory travel dense.
 TEST_F(DeviceTest, WhatIsNoGradientTravelsDense) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {

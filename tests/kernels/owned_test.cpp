@@ -108,6 +108,58 @@ TEST(Owned, TakesElementsAndLeavesZeros) {
   });
 }
 
+/// A list with gaps, whose entries name positions of pieces in order, and the entries of its runs.
+struct Runs {
+  OwnedCase room;
+  SumList entries;
+  std::vector<std::uint64_t> begins, counts;
+
+  explicit Runs(std::uint32_t count) : room{OwnedOp::store, Partition(3, count), 1, {}, 0} {
+    const auto locals = static_cast<std::uint32_t>(room.partition.local_count(1));
+    entries = make_list(Support::random, locals, 1, Input::normal);
+    std::size_t taken = 0;
+    for (std::size_t i = 0; taken < entries.index.size(); ++i) {
+      const std::size_t left = entries.index.size() - taken, most = i % 3 * 7;
+      const std::size_t size = std::min(left, most);
+      begins.push_back(room.values.index.size());
+      counts.push_back(size);
+      for (std::size_t j = 0; j < size + i % 2; ++j) {  // the last one may be none of the run's
+        const bool is_entry = j < size;
+        room.values.index.push_back(is_entry ? entries.index[taken + j] : 0);
+        room.values.value.push_back(is_entry ? entries.value[taken + j] : 77);
+      }
+      taken += size;
+    }
+    room.count = room.values.value.size();
+  }
+};
+
+TEST(Owned, AListMayHaveGapsBetweenRuns) {
+  for (const std::uint32_t count : {65U, 4097U}) {
+    const Runs runs(count);
+    const std::vector<OwnedPiece> pieces = make_pieces(count);
+    std::vector<OwnedPiece> expected = pieces;
+    OwnedCase whole = runs.room;
+    whole.values = runs.entries;
+    whole.count = runs.entries.value.size();
+    (void)move_by_definition(whole, expected);
+    for_each_body([&](const Exec& exec) {
+      const Workspace::Scope scope(kernels::scratch_of(exec));
+      OwnedOnPlace there(exec, runs.room, pieces);
+      OnPlace<std::uint64_t> counts(exec, runs.counts);
+      std::vector<kernels::ListRun> list;
+      for (std::size_t i = 0; i < runs.begins.size(); ++i) {
+        list.push_back({.begin = runs.begins[i], .count = &counts.span()[i]});
+      }
+      there.job.runs = kernels::place(exec, std::span<const kernels::ListRun>(list));
+      kernels::store_owned(exec, there.job);
+      for (std::size_t p = 0; p < pieces.size(); ++p) {
+        EXPECT_TRUE(same_bits(there.elements[p].download(), expected[p].elements)) << p;
+      }
+    });
+  }
+}
+
 TEST(Owned, PiecesAreFilled) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for_each_body([&](const Exec& exec) {
@@ -152,6 +204,13 @@ TEST(Owned, RefusesWrongSizes) {
   refuses([&] { kernels::add_owned({}, wrong); }, "as many values as indices");
   wrong.owner = 2;
   refuses([&] { kernels::add_owned({}, wrong); }, "one of the partition's owners");
+  const kernels::ListRun run{.begin = 0, .count = &count};
+  wrong = {.partition = Partition(2, 300), .runs = {{&run, 1}, &run}};
+  refuses([&] { kernels::add_owned({}, wrong); }, "only store_owned takes a list of runs");
+  refuses([&] { kernels::write_owned({}, wrong, 1, nullptr); }, "only store_owned");
+  refuses([&] { kernels::take_owned({}, wrong, {}); }, "only store_owned");
+  wrong.count = &count;
+  refuses([&] { kernels::store_owned({}, wrong); }, "no other count");
 }
 
 }  // namespace

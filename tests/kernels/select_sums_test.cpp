@@ -42,6 +42,23 @@ std::vector<SumList> lists_of(const SumsJob& job) {
   return lists;
 }
 
+/// The list of own elements in the memory of a place, and room for what is selected.
+struct Selection {
+  OnPlace<std::uint32_t> own_index, index;
+  OnPlace<float> own_value, value;
+  OnPlace<SelectResult> fed, result;
+  OnPlace<SelectBound> state;
+
+  Selection(const Exec& exec, const OwnList& list, std::size_t k, const SelectBound& bound)
+      : own_index(exec, list.index),
+        index(exec, k),
+        own_value(exec, list.value),
+        value(exec, k),
+        fed(exec, std::vector{list.said()}),
+        result(exec, 1),
+        state(exec, std::vector{bound}) {}
+};
+
 /// A job in the memory of a place.
 class SumsOnPlace {
  public:
@@ -57,27 +74,10 @@ class SumsOnPlace {
 
   /// `listed_by` is the bound of the pass that made the list, `room` the list's room.
   SumsOutcome select(std::size_t k, SelectBound& bound, float listed_by, std::size_t room) {
-    const OwnList list(job_, listed_by, room);
-    OnPlace<std::uint32_t> own_index(exec_, list.index), index(exec_, k);
-    OnPlace<float> own_value(exec_, list.value), value(exec_, k);
-    OnPlace<SelectResult> fed(exec_, std::vector{list.said()}), result(exec_, 1);
-    OnPlace<SelectBound> state(exec_, std::vector{bound});
-    const std::size_t most = job_.most();
-    kernels::select_sums(exec_, {.owned = owned(own_index.span(), own_value.span(), most),
-                                 .fed = fed.data(),
-                                 .terms = {terms_.span()},
-                                 .out = {index.span(), value.span(), touched_.span().first(most),
-                                         sum_.span().first(most)},
-                                 .touched_count = touched_count_.data(),
-                                 .state = state.data(),
-                                 .result = result.data()});
-    bound = state.download()[0];
-    SumsOutcome out(job_, 0);
-    out.index = index.download();
-    out.value = value.download();
-    out.result = result.download()[0];
-    take_touched(out, most);
-    return out;
+    Selection selection(exec_, OwnList(job_, listed_by, room), k, bound);
+    const SelectSumsJob one = job(selection);
+    kernels::select_sums(exec_, {&one, 1});
+    return download(selection, bound);
   }
   /// Selects by the carried bound if it is for this k.
   SumsOutcome select(std::size_t k, SelectBound& bound, std::size_t room = kAllRoom) {
@@ -118,6 +118,27 @@ class SumsOnPlace {
     }
     out.index = {out.index.begin() + from, out.index.begin() + to};
     out.value = {out.value.begin() + from, out.value.begin() + to};
+    return out;
+  }
+
+  SelectSumsJob job(Selection& s) {
+    const std::size_t most = job_.most();
+    return {.owned = owned(s.own_index.span(), s.own_value.span(), most),
+            .fed = s.fed.data(),
+            .terms = {terms_.span()},
+            .out = {s.index.span(), s.value.span(), touched_.span().first(most),
+                    sum_.span().first(most)},
+            .touched_count = touched_count_.data(),
+            .state = s.state.data(),
+            .result = s.result.data()};
+  }
+  SumsOutcome download(Selection& s, SelectBound& bound) {
+    bound = s.state.download()[0];
+    SumsOutcome out(job_, 0);
+    out.index = s.index.download();
+    out.value = s.value.download();
+    out.result = s.result.download()[0];
+    take_touched(out, job_.most());
     return out;
   }
 
@@ -321,6 +342,40 @@ TEST(SelectSumsOverflow, IsToldAndNothingOfItIsSentOrLearnt) {
   });
 }
 
+/// Jobs of one list leave what each leaves alone; a device takes them together.
+TEST(SelectSumsContract, AListEqualsItsJobs) {
+  std::deque<SumsJob> inputs;
+  std::vector<std::size_t> ks;
+  for (const std::size_t count : {70U, 9001U, 30'000U, 200U}) {
+    const SumsJob& job = inputs.emplace_back(Input::normal, count, 2, 0, 7);
+    ks.push_back((job.count() + 9) / 10);
+  }
+  for_each_body([&](const Exec& exec) {
+    std::vector<SelectBound> bounds(inputs.size());
+    for (int call = 0; call < 2; ++call) {
+      std::deque<SumsOnPlace> sums;
+      std::deque<Selection> selections;
+      std::vector<SelectSumsJob> jobs;
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const float listed_by = bounds[i].k == ks[i] ? bounds[i].bound : kInfinity;
+        const OwnList list(inputs[i], listed_by, kAllRoom);
+        sums.emplace_back(exec, inputs[i]);
+        jobs.push_back(sums[i].job(selections.emplace_back(exec, list, ks[i], bounds[i])));
+      }
+      kernels::select_sums(exec, jobs);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        SCOPED_TRACE(i);
+        SelectBound alone = bounds[i];
+        const SumsOutcome expected = SumsOnPlace(exec, inputs[i]).select(ks[i], alone);
+        expect_equal(sums[i].download(selections[i], bounds[i]), expected);
+        EXPECT_EQ(bounds[i].bound, alone.bound);
+        EXPECT_EQ(bounds[i].k, alone.k);
+      }
+    }
+    kernels::select_sums(exec, {});
+  });
+}
+
 TEST(SelectSumsContract, RefusesWrongShapes) {
   const SumsJob job(Input::normal, 500, 2, 0, 3);
   const std::vector<Term> terms = job.terms(), three(3), whole(2, {.value = job.residual});
@@ -337,12 +392,12 @@ TEST(SelectSumsContract, RefusesWrongShapes) {
                             .touched_count = &touched_count,
                             .state = &bound,
                             .result = &result};
-  EXPECT_NO_THROW(kernels::select_sums({.workspace = &workspace}, sound));
-  EXPECT_THROW(kernels::select_sums({}, sound), UsageError);
+  EXPECT_NO_THROW(kernels::select_sums({.workspace = &workspace}, {&sound, 1}));
+  EXPECT_THROW(kernels::select_sums({}, {&sound, 1}), UsageError);
   const auto refuses = [&](const auto& change) {
     SelectSumsJob wrong = sound;
     change(wrong);
-    EXPECT_THROW(kernels::select_sums({.workspace = &workspace}, wrong), UsageError);
+    EXPECT_THROW(kernels::select_sums({.workspace = &workspace}, {&wrong, 1}), UsageError);
   };
   refuses([](auto& wrong) { wrong.out.index = wrong.out.index.first(4); });
   refuses([](auto& wrong) { wrong.out.index = wrong.out.index.first(0); });
@@ -372,8 +427,10 @@ TEST(SelectSumsScratch, IsEnough) {
     kernels::OwnedSums owned = job.owned();
     std::vector<std::uint32_t> room(job.count());
     owned.own.index = room;
-    const auto ranks = static_cast<std::uint32_t>(lists.size());
-    std::size_t bytes = kernels::select_sums_scratch(own, owned, k, ranks);
+    const std::vector<Term> terms(lists.size());
+    const SelectSumsJob sizes{
+        .owned = owned, .terms = {terms}, .out = {.index = std::span(room).first(k)}};
+    std::size_t bytes = kernels::select_sums_scratch(own, {&sizes, 1});
     bytes += scratch.alignment();  // for the terms, which are not placed before
     scratch.reserve(bytes);
     const std::size_t before = scratch.capacity();

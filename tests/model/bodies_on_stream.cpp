@@ -131,8 +131,20 @@ class Held<Placed<PlacedSpan>> {
   HeldList<PlacedSpan> spans_;
 };
 template <>
-class Held<SelectSumsJob> : public HeldJob<SelectSumsJob, kTerms> {
-  using HeldJob::HeldJob;
+class Held<std::span<const SelectSumsJob>> {
+ public:
+  explicit Held(std::span<const SelectSumsJob> jobs) : jobs_(jobs.begin(), jobs.end()) {
+    for (const SelectSumsJob& job : jobs) terms_.emplace_back(job.terms.host);
+  }
+  std::vector<SelectSumsJob> get() const {
+    std::vector<SelectSumsJob> jobs = jobs_;
+    for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i].terms.host = terms_[i].get();
+    return jobs;
+  }
+
+ private:
+  std::vector<SelectSumsJob> jobs_;
+  std::vector<HeldList<Term>> terms_;
 };
 template <>
 class Held<KeepSumsJob> : public HeldJob<KeepSumsJob, kTerms> {
@@ -140,7 +152,16 @@ class Held<KeepSumsJob> : public HeldJob<KeepSumsJob, kTerms> {
 };
 template <>
 class Held<OwnedJob> : public HeldJob<OwnedJob, kPieces> {
-  using HeldJob::HeldJob;
+ public:
+  explicit Held(const OwnedJob& job) : HeldJob(job), runs_(job.runs.host) {}
+  OwnedJob get() const {
+    OwnedJob job = HeldJob::get();
+    job.runs.host = runs_.get();
+    return job;
+  }
+
+ private:
+  HeldList<ListRun> runs_;
 };
 template <>
 class Held<FeedbackQuantizeJob> {

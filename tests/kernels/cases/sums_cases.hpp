@@ -127,13 +127,14 @@ inline SumsOutcome select_sums_by_reference(const SumsJob& job, std::size_t k) {
   kernels::SelectBound unused;
   SumsOutcome out(job, k);
   std::uint64_t touched_count = 0;
-  kernels::select_sums(exec, {.owned = job.owned(),
-                              .fed = &fed,
-                              .terms = {terms},
-                              .out = {out.index, out.value, out.touched, out.sum},
-                              .touched_count = &touched_count,
-                              .state = &unused,
-                              .result = &out.result});
+  const kernels::SelectSumsJob sums{.owned = job.owned(),
+                                    .fed = &fed,
+                                    .terms = {terms},
+                                    .out = {out.index, out.value, out.touched, out.sum},
+                                    .touched_count = &touched_count,
+                                    .state = &unused,
+                                    .result = &out.result};
+  kernels::select_sums(exec, {&sums, 1});
   out.touched.resize(touched_count);
   out.sum.resize(touched_count);
   return out;

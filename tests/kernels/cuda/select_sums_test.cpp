@@ -70,17 +70,25 @@ struct OnDevice {
     state.upload({&bound, 1}, stream);
   }
 
-  void step(const Stream& stream) const {
+  kernels::SelectSumsJob job_with(const kernels::PlacedTerms& placed) const {
+    return {.owned = owned(),
+            .fed = fed.data(),
+            .terms = placed,
+            .out = {index.span(), value.span(), touched.span(), sum.span()},
+            .touched_count = touched_count.data(),
+            .state = state.data(),
+            .result = result.data()};
+  }
+  Exec exec(const Stream& stream) const {
     Exec exec = stream.exec();
     exec.workspace = &workspace;
     exec.device_workspace = &device_workspace;
-    kernels::select_sums(exec, {.owned = owned(),
-                                .fed = fed.data(),
-                                .terms = {terms},
-                                .out = {index.span(), value.span(), touched.span(), sum.span()},
-                                .touched_count = touched_count.data(),
-                                .state = state.data(),
-                                .result = result.data()});
+    return exec;
+  }
+
+  void step(const Stream& stream) const {
+    const kernels::SelectSumsJob sums = job_with({terms});
+    kernels::select_sums(exec(stream), {&sums, 1});
   }
 
   SumsOutcome download(SelectBound& bound, const Stream& stream) const {
@@ -120,6 +128,37 @@ TEST_F(SelectSumsOnDevice, AGraphReplaysSteps) {
     EXPECT_EQ(bound.k, kSelected);
     graph.launch(stream);  // the list is the same, but the carried bound is another one now
     expect_equal(device.download(bound, stream), got);
+  }
+}
+
+/// All jobs of a list share its kernels, and what makes their scratch zero. One more kernel stores
+/// where several jobs are.
+TEST_F(SelectSumsOnDevice, JobsShareTheirKernels) {
+  const Stream stream;
+  const SumsJob job(Input::normal, 200, 2, 0, 5);
+  constexpr std::size_t kSelected = 3;
+  for (const std::size_t count : {1U, 60U}) {
+    std::deque<OnDevice> devices;
+    std::vector<kernels::SelectSumsJob> jobs;
+    for (std::size_t i = 0; i < count; ++i) {
+      const OnDevice& device = devices.emplace_back(job, kSelected, kAllRoom, stream);
+      device.list({}, kSelected, stream);
+      const auto placed = kernels::place_terms(device.exec(stream), device.terms);
+      jobs.push_back(device.job_with(placed));
+    }
+    Workspace workspace, device_workspace{kernels::cuda::kDeviceMemory};
+    Exec exec = stream.exec();
+    exec.workspace = &workspace;
+    exec.device_workspace = &device_workspace;
+    device_workspace.reserve(kernels::select_sums_scratch(exec, jobs));
+    const Graph graph(stream, [&] { kernels::select_sums(exec, jobs); });
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), count == 1 ? 5U : 6U);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 1U);
+    graph.launch(stream);
+    for (const OnDevice& device : devices) {
+      SelectBound bound;
+      expect_equal(device.download(bound, stream), select_sums_by_reference(job, kSelected));
+    }
   }
 }
 

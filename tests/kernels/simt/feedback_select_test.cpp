@@ -55,7 +55,7 @@ struct OnModel {
                                          .value = out.value,
                                          .state = &bound,
                                          .result = &out.result},
-                                        SelectMemory::at(scratch.span().data(), layout), limits);
+                                        SelectMemory::in(scratch.span().data(), layout), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
     kernels::cuda::for_each_select_kernel(OneSelect{task}, SelectShape::of(task),

@@ -26,6 +26,8 @@ namespace {
 using kernels::SelectBound;
 using kernels::SelectResult;
 using kernels::cuda::DeviceTerm;
+using kernels::cuda::OneSums;
+using kernels::cuda::SelectMemory;
 
 /// Places terms in the memory of the model. The kernel must not read the owner's own term.
 std::vector<DeviceTerm> place(const SumsJob& job, std::span<const kernels::Term> terms) {
@@ -77,14 +79,16 @@ struct OnModel {
          .touched_count = &touched_count,
          .state = &bound,
          .result = &out.result},
-        there.data(), scratch.span().data());
+        there.data(), SelectMemory::in(scratch.span().data(), layout));
     kernels = 0;
-    kernels::cuda::for_each_sums_kernel(task, [&](const auto& kernel, std::uint64_t pieces) {
-      const bool is_watched = kernels++ == watched;
-      machine.skip_barrier(is_watched ? skipped : -1);
-      machine.launch(static_cast<unsigned>(std::min<std::uint64_t>(pieces, blocks)), kernel);
-      if (is_watched) barriers = machine.barriers();
-    });
+    kernels::cuda::for_each_sums_kernel(
+        OneSums{task}, kernels::cuda::pass_tiles(task.select.count),
+        [&](const auto& kernel, std::uint64_t pieces) {
+          const bool is_watched = kernels++ == watched;
+          machine.skip_barrier(is_watched ? skipped : -1);
+          machine.launch(static_cast<unsigned>(std::min<std::uint64_t>(pieces, blocks)), kernel);
+          if (is_watched) barriers = machine.barriers();
+        });
     EXPECT_LE(touched_count, owned.most);
     EXPECT_TRUE(std::all_of(out.touched.begin() + static_cast<std::ptrdiff_t>(owned.most),
                             out.touched.end(), [](std::uint32_t i) { return i == kUnwritten; }));
@@ -93,6 +97,69 @@ struct OnModel {
     return out;
   }
 };
+
+std::size_t k_of(const SumsJob& job) {
+  return (job.count() + 9) / 10;
+}
+
+/// Runs all jobs in the same launches.
+std::vector<SumsOutcome> sum_together(Machine& machine, const std::deque<SumsJob>& jobs,
+                                      std::vector<SelectBound>& bounds) {
+  struct Memory {
+    std::vector<kernels::Term> terms;
+    std::vector<DeviceTerm> there;
+    OwnList list;
+    SelectResult fed;
+    SumsOutcome out;
+    std::uint64_t touched_count = 77;
+    Scratch scratch;
+  };
+  std::deque<Memory> memories;
+  std::vector<kernels::cuda::SumsTask> tasks;
+  std::uint32_t tiles = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const SumsJob& job = jobs[i];
+    const float carried =
+        bounds[i].k == k_of(job) ? bounds[i].bound : std::numeric_limits<float>::infinity();
+    OwnList list(job, carried, kAllRoom);
+    kernels::OwnedSums owned = job.owned();
+    owned.own.index = list.index;
+    const kernels::cuda::SumsScratch layout(owned, job.index.size());
+    Memory& m = memories.emplace_back(Memory{.terms = job.terms(),
+                                             .there = {},
+                                             .list = list,
+                                             .fed = list.said(),
+                                             .out = SumsOutcome(job, k_of(job)),
+                                             .scratch = Scratch(layout.bytes)});
+    m.there = place(job, m.terms);
+    std::memset(m.scratch.span().data(), 0, layout.zeroed);
+    owned.own.index = m.list.index;
+    owned.own.value = m.list.value;
+    tasks.push_back(kernels::cuda::make_sums_task(
+        {.owned = owned,
+         .fed = &m.fed,
+         .terms = {m.terms},
+         .out = {m.out.index, m.out.value, m.out.touched, m.out.sum},
+         .touched_count = &m.touched_count,
+         .state = &bounds[i],
+         .result = &m.out.result},
+        m.there.data(), SelectMemory::in(m.scratch.span().data(), layout)));
+    tasks.back().select.first_tile = tiles;
+    tiles += kernels::cuda::pass_tiles(tasks.back().select.count);
+  }
+  const kernels::cuda::ManySums many{tasks.data(), static_cast<std::uint32_t>(tasks.size()), tiles,
+                                     &tasks.front().select.control->stream_ticket};
+  kernels::cuda::for_each_sums_kernel(many, tiles, [&](const auto& kernel, std::uint64_t blocks) {
+    machine.launch(static_cast<unsigned>(std::min<std::uint64_t>(blocks, 3)), kernel);
+  });
+  std::vector<SumsOutcome> outs;
+  for (Memory& m : memories) {
+    m.out.touched.resize(m.touched_count);
+    m.out.sum.resize(m.touched_count);
+    outs.push_back(m.out);
+  }
+  return outs;
+}
 
 class SelectSumsOnModel : public testing::TestWithParam<Input> {};
 INSTANTIATE_TEST_SUITE_P(Inputs, SelectSumsOnModel,
@@ -176,17 +243,39 @@ TEST(SelectSumsModel, AnOverflowIsToldAndNothingOfItIsSent) {
   }
 }
 
+/// Sums whose tasks share each launch, with a first bound and with a learnt one.
+TEST(SelectSumsModel, ManyTasksEqualReference) {
+  std::deque<SumsJob> jobs;
+  for (const std::size_t count : {70U, 9001U, 200U, 20'000U}) {
+    jobs.emplace_back(Input::normal, count, 2, 6400, 7);
+  }
+  for (const SimtOrder& order : simt_orders()) {
+    SCOPED_TRACE(testing::Message() << order);
+    Machine machine(order);
+    std::vector<SelectBound> bounds(jobs.size());
+    for (int step = 0; step < 2; ++step) {
+      const auto outs = sum_together(machine, jobs, bounds);
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        SCOPED_TRACE(testing::Message() << "step " << step << ", task " << i);
+        expect_equal(outs[i], select_sums_by_reference(jobs[i], k_of(jobs[i])));
+      }
+    }
+  }
+}
+
 TEST(SelectSumsModel, RefusesWrongShapes) {
   const SumsJob job(Input::normal, 500, 2, 0, 3);
   const std::vector<kernels::Term> terms = job.terms();
   const std::vector<DeviceTerm> there = place(job, terms);
   SumsOutcome out(job, 5);
   const kernels::OwnedSums owned = job.owned();
-  Scratch scratch(kernels::cuda::SumsScratch(owned, 2).bytes);
+  const kernels::cuda::SumsScratch layout(owned, 2);
+  Scratch scratch(layout.bytes);
   const kernels::SelectSumsJob sound{
       .owned = owned, .terms = {terms}, .out = {out.index, out.value, out.touched, out.sum}};
   const auto make = [&](const kernels::SelectSumsJob& of) {
-    (void)kernels::cuda::make_sums_task(of, there.data(), scratch.span().data());
+    (void)kernels::cuda::make_sums_task(of, there.data(),
+                                        SelectMemory::in(scratch.span().data(), layout));
   };
   EXPECT_NO_THROW(make(sound));
   const auto refuses = [&](const auto& change, const std::string& why) {
@@ -296,15 +385,15 @@ struct KeepOnModel {
     const kernels::cuda::SumsScratch layout(owned, terms.size());
     Scratch scratch(layout.bytes);
     std::memset(scratch.span().data(), 0, layout.select.zeroed);
-    const auto task =
-        kernels::cuda::make_keep_task({.owned = owned,
-                                       .fed = &fed,
-                                       .terms = {terms},
-                                       .out = {list.index, list.value, out.touched, out.sum},
-                                       .kept = &list.kept,
-                                       .touched_count = &touched_count,
-                                       .result = &out.result},
-                                      there.data(), scratch.span().data());
+    const auto task = kernels::cuda::make_keep_task(
+        {.owned = owned,
+         .fed = &fed,
+         .terms = {terms},
+         .out = {list.index, list.value, out.touched, out.sum},
+         .kept = &list.kept,
+         .touched_count = &touched_count,
+         .result = &out.result},
+        there.data(), SelectMemory::in(scratch.span().data(), layout));
     kernels::cuda::for_each_keep_kernel(task, [&](const auto& kernel, std::uint64_t pieces) {
       const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(pieces, 3));
       machine.launch(blocks, kernel);

@@ -90,7 +90,7 @@ struct OnModel {
                                               .value = list.value,
                                               .kept = &list.kept,
                                               .result = &out.result[p]},
-                                             SelectMemory::at(scratch.span().data(), layout));
+                                             SelectMemory::in(scratch.span().data(), layout));
       kernels::cuda::for_each_threshold_kernel(
           task, [&](const auto& kernel) { watch.launch(machine, 2, kernel); });
     }
@@ -134,7 +134,7 @@ TEST(ThresholdModel, AFullListLosesNothing) {
                                             .value = value,
                                             .kept = &kept,
                                             .result = &result},
-                                           SelectMemory::at(scratch.span().data(), layout));
+                                           SelectMemory::in(scratch.span().data(), layout));
     kernels::cuda::for_each_threshold_kernel(
         task, [&](const auto& kernel) { machine.launch(2, kernel); });
     EXPECT_EQ(kept, kCount);
