@@ -431,7 +431,7 @@ TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
     std::size_t parameters, kernels_of_call;
   };
   for (const auto& [parameters, kernels_of_call] :
-       {Case{1, 7}, {2, 7 + 1 + 1}, {60, 7 + 1 + 1}, {1000, 7 + 2 + 8}}) {
+       {Case{1, 7}, {2, 7 + 1 + 1}, {60, 7 + 1 + 1}, {1000, 7 + 2 + 9}}) {
     SCOPED_TRACE(parameters);
     constexpr std::size_t kCount = 50;
     const Stream stream;
