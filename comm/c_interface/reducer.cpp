@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -138,6 +139,22 @@ int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucke
 
 int winnow_work_wait(winnow_work* work) {
   return guarded([&] { expect_given(work, "work").work.wait(); });
+}
+
+int winnow_work_on_complete(winnow_work* work, void (*callback)(void* self, int status),
+                            void* self) {
+  return guarded([&] {
+    WINNOW_EXPECTS(callback != nullptr, "callback is NULL");
+    expect_given(work, "work").work.on_complete([callback, self](const std::exception_ptr& error) {
+      callback(self, guarded([&] {
+                 if (error) std::rethrow_exception(error);
+               }));
+    });
+  });
+}
+
+int winnow_work_detach(winnow_work* work) {
+  return guarded([&] { expect_given(work, "work").work.detach(); });
 }
 
 void winnow_work_destroy(winnow_work* work) {

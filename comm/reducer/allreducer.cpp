@@ -252,6 +252,7 @@ void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp>
 
 void AllReducer::synchronize() {
   impl_->synchronize();
+  impl_->queue->rethrow_detached();
 }
 
 const Options& AllReducer::options() const {

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,7 +53,8 @@ class Work {
   Work() = default;  ///< empty; counts as done
   Work(Work&& other) noexcept : queue_(std::move(other.queue_)), number_(other.number_) {}
   Work& operator=(Work&& other) noexcept;
-  /// Waits. Drops what wait would throw; but a CommError comes back with the next call.
+  /// Waits, unless detached. Drops what wait would throw; but a CommError comes back with the next
+  /// call.
   ~Work();
 
   /// Returns when the call is done, on a device too, or throws what all_reduce throws. Returns at
@@ -64,6 +67,23 @@ class Work {
   /// Whether the call is done; wait then returns or throws at once. If the transport does not allow
   /// Winnow its own thread, test makes progress: it runs the next call and may block.
   bool test();
+
+  /// Has `callback` run once, when the call is done, on a device too; its argument is what wait
+  /// throws, or null. Callbacks run in the order of calls, and those of one call in the order in
+  /// which they were added: on the AllReducer's own thread, so later calls wait for them; or, if
+  /// the transport allows none, in a thread that waits, tests or synchronizes. If the call is done,
+  /// `callback` runs before on_complete returns. Call it before wait: afterwards there is no error
+  /// any more. wait may return before a callback has run; synchronize and ~AllReducer do not.
+  ///
+  /// A callback throws nothing (std::terminate). It may drop Works, but not the AllReducer, whose
+  /// calls it neither makes nor waits for: that is a UsageError. In a child of a fork it never
+  /// runs. Throws std::bad_alloc; then `callback` will not run.
+  void on_complete(std::function<void(std::exception_ptr)> callback);
+  /// Empties the Work without waiting; the call goes on (without a thread of its own, inside later
+  /// calls and waits), and its memory stays needed until it is done. A callback learns of its
+  /// error. So does, of a CommError, every later call; and of the first UsageError, which only that
+  /// one call has met, the next AllReducer::synchronize.
+  void detach() noexcept;
 
  private:
   friend class AllReducer;
@@ -132,7 +152,7 @@ class AllReducer {
   /// Each rank chooses for itself.
   explicit AllReducer(const std::shared_ptr<Transport>& transport,
                       const Options& options = Options::from_environment(), const Exec& where = {});
-  /// Finishes calls in flight.
+  /// Finishes calls in flight, and runs their callbacks.
   ~AllReducer();
   AllReducer(AllReducer&&) noexcept;
   AllReducer& operator=(AllReducer&&) noexcept;
@@ -165,9 +185,9 @@ class AllReducer {
   /// for each parameter.
   void forget(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
 
-  /// Returns when all calls are done, on a device too. Like the next call, throws CommError if a
-  /// call failed or missed its deadline; the UsageError of a call in flight goes to its Work. Not
-  /// allowed during graph capture.
+  /// Returns when all calls are done, on a device too, and their callbacks have run. Like the next
+  /// call, throws CommError if a call failed or missed its deadline. The UsageError of a call in
+  /// flight goes to its Work, or comes here if that was detached. Not allowed during graph capture.
   void synchronize();
 
   const Options& options() const;

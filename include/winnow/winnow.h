@@ -217,10 +217,22 @@ int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucke
    Any thread may wait for a work, whatever others do with the reducer, if its transport allows
    threads (TCP, local; MPI with MPI_THREAD_MULTIPLE); otherwise the thread that made the call. */
 int winnow_work_wait(winnow_work* work);
-/* Waits if nobody has, and drops the status. */
+/* Has `callback` run once, when the call is done, on a device too, with the status of the call;
+   winnow_last_error() then says in its thread what was wrong. That is the reducer's own thread if
+   its transport allows threads, so later calls wait for it; otherwise one that waits; or this one,
+   before winnow_work_on_complete returns, if the call is done. Callbacks run in the order of calls.
+   A callback neither makes calls of the reducer nor waits for them nor destroys it; it may destroy
+   works. Before winnow_work_wait. */
+int winnow_work_on_complete(winnow_work* work, void (*callback)(void* self, int status),
+                            void* self);
+/* From here on nobody waits for the call, which goes on; its work is still to be destroyed. If the
+   call fails with WINNOW_COMM_ERROR, so do later ones; winnow_reducer_synchronize reports the first
+   WINNOW_USAGE_ERROR. */
+int winnow_work_detach(winnow_work* work);
+/* Waits if nobody has and it is not detached, and drops the status. */
 void winnow_work_destroy(winnow_work* work);
 
-/* Returns when all calls are done, on a device too. */
+/* Returns when all calls are done, on a device too, and callbacks have run. */
 int winnow_reducer_synchronize(winnow_reducer* reducer);
 
 /* A parameter's residual, in the memory of the buckets: `count` elements of float32, or NULL and 0

@@ -132,6 +132,17 @@ static void count_destroyed(void* self) {
 
 /* ---- What each rank does ---- */
 
+/* A callback's: how often it ran, and the last status. */
+struct completion {
+  int count, status;
+};
+
+static void complete(void* self, int status) {
+  struct completion* const completion = self;
+  ++completion->count;
+  completion->status = status;
+}
+
 static winnow_reducer_settings settings_of(const char* options) {
   winnow_reducer_settings settings;
   memset(&settings, 0, sizeof settings);
@@ -217,15 +228,28 @@ static void reduce(winnow_transport* transport) {
   for (int i = 0; i < kCount; ++i) first[i] = second[i] = (float)(rank + 1);
   winnow_segment one = segment_of(first, 1), two = segment_of(second, 2);
   one.dimensions = two.dimensions = 1;
-  winnow_work *work = NULL, *dropped = NULL;
+  winnow_work *work = NULL, *dropped = NULL, *detached = NULL;
+  struct completion completion = {0, -1}, of_detached = {0, -1};
   OK(winnow_all_reduce_async(reducer, &one, 1, WINNOW_AVERAGE, &work));
   OK(winnow_all_reduce_async(reducer, &two, 1, WINNOW_MAXIMUM, &dropped));
   OK(winnow_work_wait(work));
   CHECK(first[0] == 2 && first[kCount - 1] == 2);
   winnow_work_destroy(work);
+  OK(winnow_work_on_complete(dropped, complete, &completion));
+  CHECK(winnow_work_on_complete(dropped, NULL, &completion) == WINNOW_USAGE_ERROR);
   winnow_work_destroy(dropped);
   OK(winnow_reducer_synchronize(reducer));
   CHECK(second[kCount - 1] == kRanks);
+  CHECK(completion.count == 1 && completion.status == WINNOW_SUCCESS);
+  winnow_segment differs = segment_of(first, 3);
+  differs.count = (uint64_t)(kCount - rank); /* refused on each rank */
+  OK(winnow_all_reduce_async(reducer, &differs, 1, WINNOW_AVERAGE, &detached));
+  OK(winnow_work_on_complete(detached, complete, &of_detached));
+  OK(winnow_work_detach(detached));
+  winnow_work_destroy(detached);
+  CHECK(winnow_reducer_synchronize(reducer) == WINNOW_USAGE_ERROR);
+  CHECK(of_detached.count == 1 && of_detached.status == WINNOW_USAGE_ERROR);
+  OK(winnow_reducer_synchronize(reducer));
 
   /* State: what another reducer of as many ranks would continue from. */
   winnow_state* state = NULL;
