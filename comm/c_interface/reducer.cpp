@@ -55,11 +55,15 @@ winnow::Options options_of(const winnow_reducer_settings& settings) {
   return winnow::Options::from_environment(given);
 }
 
+winnow::ElementType type_of(std::int32_t type, std::uint64_t id) {
+  WINNOW_EXPECTS(type >= WINNOW_FLOAT32 && type <= WINNOW_UINT64,
+                 "parameter " + std::to_string(id) + " has element type " + std::to_string(type) +
+                     ", which is none of winnow_element_type");
+  return static_cast<winnow::ElementType>(type);
+}
+
 winnow::Segment segment_of(const winnow_segment& given) {
-  WINNOW_EXPECTS(given.type >= WINNOW_FLOAT32 && given.type <= WINNOW_UINT64,
-                 "parameter " + std::to_string(given.id) + " has element type " +
-                     std::to_string(given.type) + ", which is none of winnow_element_type");
-  const auto type = static_cast<winnow::ElementType>(given.type);
+  const winnow::ElementType type = type_of(given.type, given.id);
   winnow::Segment segment{
       .elements = {given.data, given.count, type}, .id = given.id, .dimensions = given.dimensions};
   if (given.name != nullptr) segment.name = given.name;
@@ -123,6 +127,18 @@ int winnow_all_reduce(winnow_reducer* reducer, const winnow_segment* bucket, std
   return guarded([&] {
     winnow_reducer& given = expect_given(reducer, "reducer");
     given.reducer.all_reduce(bucket_of(given, bucket, segments), op_of(op));
+  });
+}
+
+int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter, int op) {
+  return guarded([&] {
+    winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    const auto [bytes, type, id, shard, input, output] =
+        winnow::comm::read(scatter, "a reduce-scatter");
+    const winnow::ElementType elements = type_of(type, id);
+    const auto ranks = static_cast<std::uint64_t>(given.transport().size());
+    given.reduce_scatter({input, ranks * shard, elements}, {output, shard, elements}, id,
+                         op_of(op));
   });
 }
 

@@ -177,6 +177,25 @@ class AllReducer {
   Work all_reduce_async(const ConstElements& input, const Elements& output, std::uint64_t id,
                         std::optional<ReduceOp> op = {});
 
+  /// Reduce-scatter, for gradients whose result is sharded (FSDP, ZeRO): the input of each rank is
+  /// one shard for every rank, in rank order, each of output.size() elements; `output` becomes the
+  /// sum or average of all ranks' shards with this rank's number. Each rank sends what the
+  /// compressor keeps of every other rank's shard; error feedback carries the rest. Its own shard
+  /// goes in whole, and owners add in rank order. `input` is scratch afterwards, and `output` may
+  /// be this rank's shard of it; otherwise they are apart. Blocking: it waits for calls in flight.
+  ///
+  /// Errors are as above: after a CommError `output` reads zero, and the input is in the residual
+  /// unless it travels dense. If any rank's input is not finite, `output` is NaN on every rank.
+  /// UsageError, on every rank, for other operations, types other than float32, bf16 and fp16, and
+  /// counts that do not fit; and for an id whose residual another kind of call has cut otherwise.
+  /// It goes dense, by Transport::reduce_scatter, with schedule=dense, enable=0, below min_bytes,
+  /// and if the compressor keeps everything exactly; a NaN then stays where it is. Other schedules
+  /// make no difference. Residuals belong to shards: a state continues only on as many ranks as
+  /// have saved it. Stats::digest differs between ranks. On a device the host waits within the
+  /// call, which cannot be captured into a CUDA graph.
+  void reduce_scatter(const Elements& input, const Elements& output, std::uint64_t id,
+                      std::optional<ReduceOp> op = {});
+
   /// Forgets a bucket that will not come again: its plan and its statistics, not the residuals of
   /// its parameters. A later call of it counts as its first. All ranks do so between the same
   /// calls. Waits as synchronize does; leaves alone a bucket that a CUDA graph has captured, and

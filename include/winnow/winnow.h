@@ -207,6 +207,22 @@ typedef struct winnow_segment {
 int winnow_all_reduce(winnow_reducer* reducer, const winnow_segment* bucket, size_t segments,
                       int op);
 
+/* The memory of a reduce-scatter. */
+typedef struct winnow_scatter {
+  uint32_t struct_bytes;
+  int32_t type;   /* winnow_element_type: WINNOW_FLOAT32, WINNOW_BF16 or WINNOW_FP16 */
+  uint64_t id;    /* of the parameter; keys the residual; not one that is also reduced whole */
+  uint64_t shard; /* elements that each rank receives */
+  void* input;    /* a shard for each rank, in rank order; scratch afterwards */
+  void* output;   /* one shard: apart from the input, or this rank's shard of it */
+} winnow_scatter;
+
+/* `output` becomes the sum or average of all ranks' shards with this rank's number
+   (AllReducer::reduce_scatter): each rank sends what the compressor keeps of the others' shards,
+   and the rest is its residual. All ranks call it with the same id and shard. Waits for calls in
+   flight. After WINNOW_COMM_ERROR the output reads zero; AllReducer says what is lost. */
+int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter, int op);
+
 /* A call in flight. The caller keeps the elements, inputs and names (not the array of segments)
    alive and untouched until the call is done. */
 typedef struct winnow_work winnow_work;

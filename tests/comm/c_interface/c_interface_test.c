@@ -251,6 +251,26 @@ static void reduce(winnow_transport* transport) {
   CHECK(of_detached.count == 1 && of_detached.status == WINNOW_USAGE_ERROR);
   OK(winnow_reducer_synchronize(reducer));
 
+  /* A reduce-scatter, whose own shard is whole. */
+  float shards[kRanks * 4], shard[4] = {0};
+  for (int i = 0; i < kRanks * 4; ++i) shards[i] = (float)(rank + 1);
+  winnow_scatter scatter;
+  memset(&scatter, 0, sizeof scatter);
+  scatter.struct_bytes = sizeof scatter;
+  scatter.type = WINNOW_FLOAT32;
+  scatter.id = 20;
+  scatter.shard = 4;
+  scatter.input = shards;
+  scatter.output = shard;
+  OK(winnow_reduce_scatter(reducer, &scatter, WINNOW_SUM));
+  CHECK(shard[0] == 1 + 2 + 3 && shard[3] == (float)(rank + 1));
+  OK(winnow_reducer_residual(reducer, 20, &residual, &count));
+  CHECK(count == kRanks * 4 && residual[rank * 4 + 3] == 0);
+  CHECK(winnow_reduce_scatter(reducer, &scatter, WINNOW_MAXIMUM) == WINNOW_USAGE_ERROR);
+  scatter.type = WINNOW_FLOAT64;
+  CHECK(winnow_reduce_scatter(reducer, &scatter, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reduce_scatter(reducer, NULL, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+
   /* State: what another reducer of as many ranks would continue from. */
   winnow_state* state = NULL;
   OK(winnow_reducer_save(reducer, &state));
@@ -270,7 +290,7 @@ static void reduce(winnow_transport* transport) {
   CHECK(strlen(text) == 4 && bytes > 5);
   OK(winnow_reducer_options(reducer, NULL, 0, &bytes));
   OK(winnow_reducer_stats(reducer, WINNOW_ALL_CALLS, text, sizeof text, &bytes));
-  CHECK(text[0] == '{' && strstr(text, "\"calls\":5,") != NULL);
+  CHECK(text[0] == '{' && strstr(text, "\"calls\":6,") != NULL);
   CHECK(strstr(text, "\"residual_norm\":null") != NULL);
   OK(winnow_reducer_stats(reducer, WINNOW_LAST_CALL, text, sizeof text, &bytes));
   CHECK(strstr(text, "\"calls\":1,") != NULL);

@@ -61,7 +61,7 @@ TEST_P(Completion, CallbacksRunInTheOrderOfCallsWhereTheyRun) {
       for (std::size_t b = 0; b < buckets.size(); ++b) {
         works.push_back(reducer.all_reduce_async(buckets[b], b));
       }
-      for (const std::size_t b : {2, 0, 3, 1}) {
+      for (const std::size_t b : {2U, 0U, 3U, 1U}) {
         for (const int again : {0, 1}) {
           works[b].on_complete([&, b, again](const std::exception_ptr& error) {
             EXPECT_EQ(kind_of(error), "none");
