@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,11 +55,15 @@ winnow::Options options_of(const winnow_reducer_settings& settings) {
   return winnow::Options::from_environment(given);
 }
 
+winnow::ElementType type_of(std::int32_t type, std::uint64_t id) {
+  WINNOW_EXPECTS(type >= WINNOW_FLOAT32 && type <= WINNOW_UINT64,
+                 "parameter " + std::to_string(id) + " has element type " + std::to_string(type) +
+                     ", which is none of winnow_element_type");
+  return static_cast<winnow::ElementType>(type);
+}
+
 winnow::Segment segment_of(const winnow_segment& given) {
-  WINNOW_EXPECTS(given.type >= WINNOW_FLOAT32 && given.type <= WINNOW_UINT64,
-                 "parameter " + std::to_string(given.id) + " has element type " +
-                     std::to_string(given.type) + ", which is none of winnow_element_type");
-  const auto type = static_cast<winnow::ElementType>(given.type);
+  const winnow::ElementType type = type_of(given.type, given.id);
   winnow::Segment segment{
       .elements = {given.data, given.count, type}, .id = given.id, .dimensions = given.dimensions};
   if (given.name != nullptr) segment.name = given.name;
@@ -125,6 +130,18 @@ int winnow_all_reduce(winnow_reducer* reducer, const winnow_segment* bucket, std
   });
 }
 
+int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter, int op) {
+  return guarded([&] {
+    winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    const auto [bytes, type, id, shard, input, output] =
+        winnow::comm::read(scatter, "a reduce-scatter");
+    const winnow::ElementType elements = type_of(type, id);
+    const auto ranks = static_cast<std::uint64_t>(given.transport().size());
+    given.reduce_scatter({input, ranks * shard, elements}, {output, shard, elements}, id,
+                         op_of(op));
+  });
+}
+
 int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucket,
                             std::size_t segments, int op, winnow_work** work) {
   return guarded([&] {
@@ -138,6 +155,22 @@ int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucke
 
 int winnow_work_wait(winnow_work* work) {
   return guarded([&] { expect_given(work, "work").work.wait(); });
+}
+
+int winnow_work_on_complete(winnow_work* work, void (*callback)(void* self, int status),
+                            void* self) {
+  return guarded([&] {
+    WINNOW_EXPECTS(callback != nullptr, "callback is NULL");
+    expect_given(work, "work").work.on_complete([callback, self](const std::exception_ptr& error) {
+      callback(self, guarded([&] {
+                 if (error) std::rethrow_exception(error);
+               }));
+    });
+  });
+}
+
+int winnow_work_detach(winnow_work* work) {
+  return guarded([&] { expect_given(work, "work").work.detach(); });
 }
 
 void winnow_work_destroy(winnow_work* work) {

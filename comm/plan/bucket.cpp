@@ -20,9 +20,6 @@ namespace {
 
 using compress::Piece;
 
-/// The most positions of a part in device memory: kernels there count to 2^31.
-constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
-
 bool is_exempt(const Segment& segment, const Options& options) {
   if (options.exempt_1d && segment.dimensions == 1) return true;
   const std::string name(segment.name);
@@ -69,17 +66,6 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
     }
   }
   return parts;
-}
-
-/// Why a whole bucket goes dense with any schedule, or empty.
-std::string dense_reason(std::uint64_t count, const Options& options) {
-  if (!options.enable) return "switched off (enable=0)";
-  const std::uint64_t bytes = count * sizeof(float);
-  if (bytes < options.min_bytes) {
-    return std::to_string(bytes) +
-           " bytes are below min_bytes=" + std::to_string(options.min_bytes);
-  }
-  return {};
 }
 
 CostShape shape_of(const compress::Part& part, const World& world,
@@ -136,6 +122,16 @@ std::string_view input_error(const Segment& segment) {
 }
 
 }  // namespace
+
+std::string dense_reason(std::uint64_t count, const Options& options) {
+  if (!options.enable) return "switched off (enable=0)";
+  const std::uint64_t bytes = count * sizeof(float);
+  if (bytes < options.min_bytes) {
+    return std::to_string(bytes) +
+           " bytes are below min_bytes=" + std::to_string(options.min_bytes);
+  }
+  return {};
+}
 
 std::string_view name_of(ElementType type) {
   constexpr std::array<std::string_view, 10> kNames = {

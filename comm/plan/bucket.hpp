@@ -54,6 +54,9 @@ struct Bucket {
   bool mixed() const { return compressed > 0 && compressed < parts.size(); }
 };
 
+/// The most positions of a part in device memory: kernels there count to 2^31.
+inline constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
+
 /// Whether elements of this type are gradients, which may travel compressed.
 constexpr bool is_gradient(ElementType type) {
   return type <= ElementType::fp16;
@@ -73,6 +76,9 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
 
 /// A bucket's first parameters, for error messages: "parameters 1 (500 float32), 2 (10 bf16)".
 std::string text_of(std::span<const Segment> segments);
+
+/// Why a whole bucket of `count` elements goes dense with any schedule, or empty.
+std::string dense_reason(std::uint64_t count, const Options& options);
 
 /// Why a bucket's memory lies in the wrong place, or empty.
 std::string refuse_memory(std::span<const Segment> segments, Place place);

@@ -243,6 +243,13 @@ Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& ou
   return all_reduce_async(std::span(&segment, 1), op);
 }
 
+void AllReducer::reduce_scatter(const Elements& input, const Elements& output, std::uint64_t id,
+                                std::optional<ReduceOp> op) {
+  const Segment segment{.elements = input, .id = id};
+  impl_->queue->drain();
+  impl_->all_reduce(std::span(&segment, 1), op.value_or(impl_->options.op), nullptr, &output);
+}
+
 void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
   impl_->synchronize();
   const std::uint64_t id = impl_->id_of(bucket, op.value_or(impl_->options.op));
@@ -252,6 +259,7 @@ void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp>
 
 void AllReducer::synchronize() {
   impl_->synchronize();
+  impl_->queue->rethrow_detached();
 }
 
 const Options& AllReducer::options() const {

@@ -91,6 +91,8 @@ kernels::StreamClock* AllReducer::Impl::call_clock() const noexcept {
 }
 
 void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) const {
+  WINNOW_EXPECTS(output == nullptr,
+                 "a reduce_scatter cannot be captured into a CUDA graph: the host waits within it");
   WINNOW_EXPECTS(!undo.begun(),
                  "a call of a step that may be discarded cannot be captured into a CUDA graph");
   WINNOW_EXPECTS(

@@ -46,6 +46,8 @@ struct AllReducer::Impl {
   // Plans.
   unsigned stage_of(std::span<const Segment> segments) const;
   std::uint64_t id_of(std::span<const Segment> segments, ReduceOp of_call) const;
+  std::uint64_t id_of_call(std::span<const Segment> segments) const;
+  comm::World world() const;
   comm::Bucket& find(std::span<const Segment> segments, const std::string& shortage);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments,
@@ -56,12 +58,18 @@ struct AllReducer::Impl {
   void forget(std::uint64_t id);
 
   // Calls.
-  void all_reduce(std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark* mark);
+  /// With an output in `scattered`, a reduce-scatter of the one segment.
+  void all_reduce(std::span<const Segment> segments, ReduceOp chosen, kernels::StreamMark* mark,
+                  const Elements* scattered = nullptr);
   const comm::Bucket& call(std::span<const Segment> segments);
   void meet() noexcept;
   void begin(comm::Bucket& bucket);
   void precondition(comm::Bucket& bucket) const;
   bool reduce(const comm::Bucket& bucket);
+  bool scatter(const comm::Bucket& bucket);
+  bool all_agree(bool finite);
+  Elements own_shard(std::span<const Segment> segments) const;
+  void deliver(std::span<const Segment> segments) const;
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
@@ -124,6 +132,7 @@ struct AllReducer::Impl {
   };
   std::unordered_map<std::uint64_t, Seen> seen;  // of buckets and trials
   ReduceOp op = ReduceOp::sum;                   // of the current call
+  const Elements* output = nullptr;              // likewise, if it is a reduce-scatter
   comm::Widened widened;                         // its segments
   std::vector<const comm::Schedule*> schedules;  // of the current call, one for each part
   std::vector<comm::Exchange> exchanges;         // likewise

@@ -9,6 +9,7 @@
 
 #include "comm/plan/agreement.hpp"
 #include "comm/plan/hash.hpp"
+#include "comm/plan/scatter_plan.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/native_only.hpp"
 #include "comm/transport/failure_latch.hpp"
@@ -35,9 +36,24 @@ std::uint64_t AllReducer::Impl::id_of(std::span<const Segment> segments, ReduceO
   return stage + 1 == stages.size() ? id : comm::Hash().add(id).add(stage).value();
 }
 
+/// Likewise for the current call. One that cannot be made has another id, so no call has met it.
+std::uint64_t AllReducer::Impl::id_of_call(std::span<const Segment> segments) const {
+  const std::uint64_t id = id_of(segments, op);
+  if (output == nullptr) return id;
+  const bool wrong = !comm::refuse_scatter(segments.front(), *output, op, world()).empty();
+  return comm::Hash().add(id).add(wrong ? "wrong reduce_scatter" : "reduce_scatter").value();
+}
+
+comm::World AllReducer::Impl::world() const {
+  comm::World all{transport->size(),       transport->rank(), &topology, links,
+                  options.trial_calls > 0, exec.place};
+  all.links.ring = ring();
+  return all;
+}
+
 /// `shortage`: why this rank cannot make the call, or empty.
 Bucket& AllReducer::Impl::find(std::span<const Segment> segments, const std::string& shortage) {
-  const std::uint64_t id = id_of(segments, op);
+  const std::uint64_t id = id_of_call(segments);
   if (const auto last = seen.find(id); last != seen.end()) {
     last->second.call = calls;
     last->second.captured |= kernels::is_captured(exec);
@@ -78,9 +94,16 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     for (const Segment& segment : segments) {
       if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
     }
-    std::string native = comm::native_only_reason(segments, op);
+    std::string native = output != nullptr ? std::string() : comm::native_only_reason(segments, op);
+    if (refusal.empty() && output != nullptr) {
+      refusal = comm::refuse_scatter(segments.front(), *output, op, world());
+    }
     if (refusal.empty()) refusal = comm::refuse(segments, parameters, !native.empty());
     if (refusal.empty()) refusal = comm::refuse_memory(segments, exec.place);
+    if (refusal.empty() && output != nullptr) {
+      const Segment written{.elements = *output, .id = segments.front().id};
+      refusal = comm::refuse_memory({&written, 1}, exec.place);
+    }
     if (refusal.empty()) {
       known = &plan(id, std::move(native));
       mine.bucket = known->plan;
@@ -120,12 +143,14 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
 /// Plans the current bucket, and takes the memory that its calls need beside scratch.
 Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason) {
   const std::span<const Segment> segments = widened.segments();
-  comm::World world{transport->size(),       transport->rank(), &topology, links,
-                    options.trial_calls > 0, exec.place};
-  world.links.ring = ring();
+  comm::World world = this->world();
   const auto plan_by = [&](const Options& by) {
+    const compress::Compressor& chosen = stages[stage_of(segments)];
+    if (output != nullptr) {
+      return comm::plan_scatter(id, segments.front(), by, world, chosen, parameters);
+    }
     return native_only_reason.empty()
-               ? comm::plan_bucket(id, segments, by, world, stages[stage_of(segments)], parameters)
+               ? comm::plan_bucket(id, segments, by, world, chosen, parameters)
                : comm::plan_native_only(id, segments, native_only_reason, world);
   };
   Bucket bucket = plan_by(options);
@@ -144,7 +169,7 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
     seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
     std::uint64_t bytes = 0;
     for (const Segment& segment : segments) bytes += segment.elements.bytes().size();
-    const bool by_ring = races_ring(bucket, bytes);
+    const bool by_ring = output == nullptr && races_ring(bucket, bytes);
     if (!bucket.close && !by_ring) return buckets.emplace(id, std::move(bucket)).first->second;
     Options dense = options;
     dense.schedule = "dense";

@@ -25,11 +25,13 @@ namespace winnow::comm {
 /// same order, whichever is waited for first. The queue's own thread runs them (it starts with the
 /// first call), or the thread that waits. Allocates nothing once grown. With a thread of its own,
 /// any threads may use it at once; otherwise one at a time. In a child of a fork everything but
-/// close throws UsageError.
+/// close, detach and drop throws UsageError. So does, from within a callback, what adds a call or
+/// waits for one that has not run.
 class CallQueue {
  public:
   /// Runs a call and sets the mark behind its work if that is on a device.
   using Run = std::function<void(std::span<const Segment>, ReduceOp, kernels::StreamMark& mark)>;
+  using Completion = std::function<void(std::exception_ptr)>;
 
   /// For calls on a device, which have run once their work is enqueued: `completions`, and the
   /// device as given by kernels::current_device. Otherwise null and -1.
@@ -57,10 +59,18 @@ class CallQueue {
   void order(std::uint64_t number, void* stream);
   /// Whether the call has run and its work is done. Without a thread it first runs the next call.
   bool test(std::uint64_t number);
+  /// See Work::on_complete. Before the wait for this number.
+  void on_complete(std::uint64_t number, Completion callback);
+  /// Stands for the wait for this number, and does not block.
+  void detach(std::uint64_t number) noexcept;
+  /// Waits for this number and drops its error; from within a callback, detaches.
+  void drop(std::uint64_t number) noexcept;
   /// Whether every call has run.
   bool idle();
-  /// Returns when every call has run.
+  /// Returns when every call and every callback has run.
   void drain();
+  /// Throws the first error of calls that were detached, once.
+  void rethrow_detached();
   /// Does the destructor's work. No call may follow.
   void close() noexcept;
   /// Whether this is a child of a fork, which must not destroy the queue.
@@ -79,9 +89,23 @@ class CallQueue {
     std::exception_ptr error;
     bool awaited = true;  // nobody has asked for its error yet
   };
+  struct Callback {
+    std::uint64_t number;  // of its call
+    Completion run;
+    // Once the call has run.
+    std::uint64_t ended = 0;
+    std::exception_ptr error = nullptr;
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   Lock lock();
+  void expect_outside_callbacks() const;
+  void let_go(std::uint64_t number);
+  bool is_due(Callback& callback) const;
+  void run(Callback callback) const noexcept;
+  void run_callbacks(Lock& lock);
+  void await_callback(Lock& lock);
+  void finish_callbacks(Lock& lock);
   bool has_calls_of(std::thread::id caller);
   void run_next(Lock& lock);
   void run_up_to(std::uint64_t number, Lock& lock);
@@ -94,9 +118,12 @@ class CallQueue {
   const kernels::OwnProcess process_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable issued_, done_;
-  Fifo<Call> calls_;        // not popped yet
-  std::uint64_t next_ = 0;  // number of the first call that has not run
-  bool running_ = false;    // that call, whose segments must stay where they are
+  Fifo<Call> calls_;                   // not popped yet
+  std::uint64_t next_ = 0;             // number of the first call that has not run
+  bool running_ = false;               // that call, whose segments must stay where they are
+  std::vector<Callback> callbacks_;    // not run yet, by number
+  bool calling_back_ = false;          // one of them runs; it is in callbacks_ no more
+  std::exception_ptr detached_error_;  // the first one
   bool closing_ = false;
   std::uint64_t allocations_ = 0;
   std::thread thread_;

@@ -65,6 +65,13 @@ bool CompletionTracker::test(std::uint64_t calls) const {
 }
 
 void CompletionTracker::wait(std::uint64_t calls) const {
+  wait(calls, [] {
+    ::sched_yield();
+    return false;
+  });
+}
+
+void CompletionTracker::wait(std::uint64_t calls, const std::function<bool()>& stop) const {
   std::uint64_t before = done();
   Deadline deadline = Deadline::after(patience_);
   while (!test(calls)) {
@@ -73,7 +80,7 @@ void CompletionTracker::wait(std::uint64_t calls) const {
       deadline = Deadline::after(patience_);
     }
     if (deadline.passed()) throw CommError("the deadline passed while it waited for the device");
-    ::sched_yield();
+    if (stop()) return;
   }
 }
 

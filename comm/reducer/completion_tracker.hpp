@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -46,6 +47,9 @@ class CompletionTracker {
   /// Returns when they are done. Throws CommError if no call ends for too long, CudaError if the
   /// device has failed.
   void wait(std::uint64_t calls) const;
+  /// Likewise; asks `stop`, which may pause, between looks at the device, and returns once it
+  /// answers true.
+  void wait(std::uint64_t calls, const std::function<bool()>& stop) const;
 
   /// Makes every later call fail. For any thread.
   void fail(const std::string& why);

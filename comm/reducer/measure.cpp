@@ -49,8 +49,9 @@ class HostCopy {
 
 void measure(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
              Stats& call) {
-  std::uint64_t sum = 0, nonzero = 0, weight = 1;
+  std::uint64_t sum = 0, nonzero = 0, weight = 1, count = 0;
   for (const Segment& segment : segments) {
+    count += segment.elements.size();
     kernels::with_type(segment.elements.type(), [&]<class T>(T) {
       const HostCopy<T> elements(exec, segment.elements.as<T>());
       for (const T element : elements.span()) {
@@ -60,9 +61,9 @@ void measure(const Exec& exec, std::span<const Segment> segments, const Bucket& 
       }
     });
   }
-  call.measured = bucket.count;
+  call.measured = count;
   call.nonzero = nonzero;
-  call.digest = Hash().add(bucket.count).add(sum).value();
+  call.digest = Hash().add(count).add(sum).value();
 
   double squares = 0;
   for (const BucketPart& part : bucket.parts) {

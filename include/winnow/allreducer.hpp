@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,7 +53,8 @@ class Work {
   Work() = default;  ///< empty; counts as done
   Work(Work&& other) noexcept : queue_(std::move(other.queue_)), number_(other.number_) {}
   Work& operator=(Work&& other) noexcept;
-  /// Waits. Drops what wait would throw; but a CommError comes back with the next call.
+  /// Waits, unless detached. Drops what wait would throw; but a CommError comes back with the next
+  /// call.
   ~Work();
 
   /// Returns when the call is done, on a device too, or throws what all_reduce throws. Returns at
@@ -64,6 +67,23 @@ class Work {
   /// Whether the call is done; wait then returns or throws at once. If the transport does not allow
   /// Winnow its own thread, test makes progress: it runs the next call and may block.
   bool test();
+
+  /// Has `callback` run once, when the call is done, on a device too; its argument is what wait
+  /// throws, or null. Callbacks run in the order of calls, and those of one call in the order in
+  /// which they were added: on the AllReducer's own thread, so later calls wait for them; or, if
+  /// the transport allows none, in a thread that waits, tests or synchronizes. If the call is done,
+  /// `callback` runs before on_complete returns. Call it before wait: afterwards there is no error
+  /// any more. wait may return before a callback has run; synchronize and ~AllReducer do not.
+  ///
+  /// A callback throws nothing (std::terminate). It may drop Works, but not the AllReducer, whose
+  /// calls it neither makes nor waits for: that is a UsageError. In a child of a fork it never
+  /// runs. Throws std::bad_alloc; then `callback` will not run.
+  void on_complete(std::function<void(std::exception_ptr)> callback);
+  /// Empties the Work without waiting; the call goes on (without a thread of its own, inside later
+  /// calls and waits), and its memory stays needed until it is done. A callback learns of its
+  /// error. So does, of a CommError, every later call; and of the first UsageError, which only that
+  /// one call has met, the next AllReducer::synchronize.
+  void detach() noexcept;
 
  private:
   friend class AllReducer;
@@ -132,7 +152,7 @@ class AllReducer {
   /// Each rank chooses for itself.
   explicit AllReducer(const std::shared_ptr<Transport>& transport,
                       const Options& options = Options::from_environment(), const Exec& where = {});
-  /// Finishes calls in flight.
+  /// Finishes calls in flight, and runs their callbacks.
   ~AllReducer();
   AllReducer(AllReducer&&) noexcept;
   AllReducer& operator=(AllReducer&&) noexcept;
@@ -157,6 +177,25 @@ class AllReducer {
   Work all_reduce_async(const ConstElements& input, const Elements& output, std::uint64_t id,
                         std::optional<ReduceOp> op = {});
 
+  /// Reduce-scatter, for gradients whose result is sharded (FSDP, ZeRO): the input of each rank is
+  /// one shard for every rank, in rank order, each of output.size() elements; `output` becomes the
+  /// sum or average of all ranks' shards with this rank's number. Each rank sends what the
+  /// compressor keeps of every other rank's shard; error feedback carries the rest. Its own shard
+  /// goes in whole, and owners add in rank order. `input` is scratch afterwards, and `output` may
+  /// be this rank's shard of it; otherwise they are apart. Blocking: it waits for calls in flight.
+  ///
+  /// Errors are as above: after a CommError `output` reads zero, and the input is in the residual
+  /// unless it travels dense. If any rank's input is not finite, `output` is NaN on every rank.
+  /// UsageError, on every rank, for other operations, types other than float32, bf16 and fp16, and
+  /// counts that do not fit; and for an id whose residual another kind of call has cut otherwise.
+  /// It goes dense, by Transport::reduce_scatter, with schedule=dense, enable=0, below min_bytes,
+  /// and if the compressor keeps everything exactly; a NaN then stays where it is. Other schedules
+  /// make no difference. Residuals belong to shards: a state continues only on as many ranks as
+  /// have saved it. Stats::digest differs between ranks. On a device the host waits within the
+  /// call, which cannot be captured into a CUDA graph.
+  void reduce_scatter(const Elements& input, const Elements& output, std::uint64_t id,
+                      std::optional<ReduceOp> op = {});
+
   /// Forgets a bucket that will not come again: its plan and its statistics, not the residuals of
   /// its parameters. A later call of it counts as its first. All ranks do so between the same
   /// calls. Waits as synchronize does; leaves alone a bucket that a CUDA graph has captured, and
@@ -165,9 +204,9 @@ class AllReducer {
   /// for each parameter.
   void forget(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});
 
-  /// Returns when all calls are done, on a device too. Like the next call, throws CommError if a
-  /// call failed or missed its deadline; the UsageError of a call in flight goes to its Work. Not
-  /// allowed during graph capture.
+  /// Returns when all calls are done, on a device too, and their callbacks have run. Like the next
+  /// call, throws CommError if a call failed or missed its deadline. The UsageError of a call in
+  /// flight goes to its Work, or comes here if that was detached. Not allowed during graph capture.
   void synchronize();
 
   const Options& options() const;

@@ -207,6 +207,22 @@ typedef struct winnow_segment {
 int winnow_all_reduce(winnow_reducer* reducer, const winnow_segment* bucket, size_t segments,
                       int op);
 
+/* The memory of a reduce-scatter. */
+typedef struct winnow_scatter {
+  uint32_t struct_bytes;
+  int32_t type;   /* winnow_element_type: WINNOW_FLOAT32, WINNOW_BF16 or WINNOW_FP16 */
+  uint64_t id;    /* of the parameter; keys the residual; not one that is also reduced whole */
+  uint64_t shard; /* elements that each rank receives */
+  void* input;    /* a shard for each rank, in rank order; scratch afterwards */
+  void* output;   /* one shard: apart from the input, or this rank's shard of it */
+} winnow_scatter;
+
+/* `output` becomes the sum or average of all ranks' shards with this rank's number
+   (AllReducer::reduce_scatter): each rank sends what the compressor keeps of the others' shards,
+   and the rest is its residual. All ranks call it with the same id and shard. Waits for calls in
+   flight. After WINNOW_COMM_ERROR the output reads zero; AllReducer says what is lost. */
+int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter, int op);
+
 /* A call in flight. The caller keeps the elements, inputs and names (not the array of segments)
    alive and untouched until the call is done. */
 typedef struct winnow_work winnow_work;
@@ -217,10 +233,22 @@ int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucke
    Any thread may wait for a work, whatever others do with the reducer, if its transport allows
    threads (TCP, local; MPI with MPI_THREAD_MULTIPLE); otherwise the thread that made the call. */
 int winnow_work_wait(winnow_work* work);
-/* Waits if nobody has, and drops the status. */
+/* Has `callback` run once, when the call is done, on a device too, with the status of the call;
+   winnow_last_error() then says in its thread what was wrong. That is the reducer's own thread if
+   its transport allows threads, so later calls wait for it; otherwise one that waits; or this one,
+   before winnow_work_on_complete returns, if the call is done. Callbacks run in the order of calls.
+   A callback neither makes calls of the reducer nor waits for them nor destroys it; it may destroy
+   works. Before winnow_work_wait. */
+int winnow_work_on_complete(winnow_work* work, void (*callback)(void* self, int status),
+                            void* self);
+/* From here on nobody waits for the call, which goes on; its work is still to be destroyed. If the
+   call fails with WINNOW_COMM_ERROR, so do later ones; winnow_reducer_synchronize reports the first
+   WINNOW_USAGE_ERROR. */
+int winnow_work_detach(winnow_work* work);
+/* Waits if nobody has and it is not detached, and drops the status. */
 void winnow_work_destroy(winnow_work* work);
 
-/* Returns when all calls are done, on a device too. */
+/* Returns when all calls are done, on a device too, and callbacks have run. */
 int winnow_reducer_synchronize(winnow_reducer* reducer);
 
 /* A parameter's residual, in the memory of the buckets: `count` elements of float32, or NULL and 0

@@ -58,6 +58,11 @@ class Segment(Struct):
                 ("dimensions", c_int32), ("rate", c_float)]
 
 
+class Scatter(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("type", c_int32), ("id", c_uint64),
+                ("shard", c_uint64), ("input", c_void_p), ("output", c_void_p)]
+
+
 # enum winnow_element_type, by the names of numpy and torch.
 ELEMENT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3, "int8": 4, "uint8": 5,
                  "int32": 6, "uint32": 7, "int64": 8, "uint64": 9}
@@ -80,6 +85,7 @@ _FALLIBLE = {
     "winnow_tcp_transport": [POINTER(TcpMeeting), c_double, POINTER(c_void_p)],
     "winnow_reducer_create": [c_void_p, POINTER(ReducerSettings), POINTER(c_void_p)],
     "winnow_all_reduce": [c_void_p, POINTER(Segment), c_size_t, c_int],
+    "winnow_reduce_scatter": [c_void_p, POINTER(Scatter), c_int],
     "winnow_all_reduce_async": [c_void_p, POINTER(Segment), c_size_t, c_int, POINTER(c_void_p)],
     "winnow_work_wait": [c_void_p],
     "winnow_reducer_synchronize": [c_void_p],

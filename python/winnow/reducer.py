@@ -128,6 +128,24 @@ class Reducer:
         natives = native_segments(segments, self._on_gpu)
         library.winnow_all_reduce(self._handle, natives, len(natives), native_op(op))
 
+    def reduce_scatter(self, input: Any, output: Any, id: int = 0,
+                       op: Optional[str] = None) -> None:
+        """`output` becomes the sum or average of all ranks' shards with this rank's number. `input`
+        is one shard for each rank, in rank order, each as large as `output`; it is scratch
+        afterwards, and `output` may be this rank's shard of it. float32, bfloat16 or float16. Each
+        rank sends what the compressor keeps of the others' shards; the rest is the residual of
+        `id`, which must not be reduced whole, too."""
+        source, result = view(input, self._on_gpu), view(output, self._on_gpu)
+        ranks = self.transport.size
+        if source.type != result.type or source.count != ranks * result.count:
+            raise UsageError(f"reduce_scatter takes an input of {ranks} shards as large as the "
+                             "output, of one type")
+        if not (source.writable and result.writable):
+            raise UsageError("reduce_scatter: an array that is read-only")
+        scatter = _library.Scatter(type=source.type, id=id, shard=result.count,
+                                   input=source.address, output=result.address)
+        library.winnow_reduce_scatter(self._handle, ctypes.byref(scatter), native_op(op))
+
     def all_reduce_async(self, segments: Sequence[Segment], op: Optional[str] = None) -> Work:
         """Returns at once."""
         return self.start(native_segments(segments, self._on_gpu), op, list(segments))

@@ -357,6 +357,43 @@ TEST_F(DeviceTest, AnotherStreamWaitsForACall) {
   });
 }
 
+/// Callbacks of calls that return when they are enqueued run once the device has done them.
+TEST_F(DeviceTest, CallbacksFollowTheDevice) {
+  constexpr std::size_t kCount = 3000;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    for (const char* schedule : {"gather", "balanced", "dense"}) {
+      AllReducer reducer(
+          transport,
+          {.compressor = "topk:1", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0},
+          place);
+      kernels::PlaceArray<float> first(place, kCount), second(place, kCount);
+      std::vector<int> order;
+      for (int step = 0; step < 2; ++step) {
+        for (kernels::PlaceArray<float>* bucket : {&first, &second}) {
+          const int number = bucket == &first ? 1 : 2;
+          kernels::fill(place, bucket->span(), 1);
+          Work work = reducer.all_reduce_async(bucket->span(), static_cast<std::uint64_t>(number));
+          work.on_complete([&, number](const std::exception_ptr& error) {
+            EXPECT_EQ(error, nullptr);
+            order.push_back(number);
+          });
+          work.detach();
+        }
+        reducer.synchronize();
+        EXPECT_THAT(order, testing::ElementsAre(1, 2));
+        order.clear();
+        EXPECT_EQ(on_host(place, second.span()), std::vector<float>(kCount, 2));
+      }
+      Work work = reducer.all_reduce_async(first.span(), 1);
+      work.wait();
+      work.on_complete([&](const std::exception_ptr&) { order.push_back(3); });
+      EXPECT_THAT(order, testing::ElementsAre(3));
+    }
+  });
+}
+
 /// The host learns of a poisoned call when it asks. A call for which it did not wait counts later.
 TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

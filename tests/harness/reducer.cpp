@@ -47,6 +47,24 @@ void Reducer::all_reduce(const ConstElements& input, const Elements& output, std
   all_reduce({&segment, 1}, op);
 }
 
+void Reducer::reduce_scatter(const ConstElements& input, const Elements& output, std::uint64_t id,
+                             std::optional<ReduceOp> op) {
+  kernels::PlaceArray<std::byte> in(place_, input.bytes().size());
+  kernels::PlaceArray<std::byte> out(place_, output.bytes().size());
+  kernels::copy(place_, in.span(), input.bytes());
+  kernels::copy(place_, out.span(), output.bytes());
+  const auto copy_out = [&] { read_back(place_, output.bytes(), out.span()); };
+  try {
+    reducer_.reduce_scatter({in.span().data(), input.size(), input.type()},
+                            {out.span().data(), output.size(), output.type()}, id, op);
+    reducer_.synchronize();
+  } catch (...) {
+    copy_out();
+    throw;
+  }
+  copy_out();
+}
+
 std::vector<float> Reducer::residual(std::uint64_t id) const {
   const auto there = reducer_.residual(id);
   std::vector<float> here(there.size());

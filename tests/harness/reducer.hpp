@@ -30,6 +30,9 @@ class Reducer {
   void all_reduce(const Elements& elements, std::uint64_t id, std::optional<ReduceOp> op = {});
   void all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
                   std::optional<ReduceOp> op = {});
+  /// AllReducer::reduce_scatter. Leaves `input` as it is.
+  void reduce_scatter(const ConstElements& input, const Elements& output, std::uint64_t id,
+                      std::optional<ReduceOp> op = {});
 
   std::vector<float> residual(std::uint64_t id) const;
   /// AllReducer::look_ahead, out of place and in place, which must agree.

@@ -80,6 +80,31 @@ def expected(size, steps, count, k):
 
 
 class ReducerTest(unittest.TestCase):
+    def test_reduce_scatter(self):
+        def body(transport):
+            rank, size = transport.rank, transport.size
+            with winnow.Reducer(transport, "topk:0.01", **OPTIONS) as reducer:
+                gradient = array.array("f", [rank + 1.0] * (100 * size))
+                shard = array.array("f", [0.0] * 100)
+                reducer.reduce_scatter(gradient, shard, id=1)
+                # Of the others' shards one element travels, the first of equal ones.
+                self.assertEqual(shard[0], size * (size + 1) / 2)
+                self.assertEqual(list(shard[1:]), [rank + 1.0] * 99)
+                residual = reducer.residual(1)
+                for owner in range(size):
+                    left = list(residual[100 * owner:100 * owner + 100])
+                    self.assertEqual(left, [0.0] * 100 if owner == rank
+                                     else [0.0] + [rank + 1.0] * 99)
+                for wrong in gradient[:-1], array.array("d", gradient), bytes(400 * size):
+                    with self.assertRaises(winnow.UsageError):
+                        reducer.reduce_scatter(wrong, shard, id=1)
+                with self.assertRaisesRegex(winnow.UsageError, "sums and averages"):
+                    reducer.reduce_scatter(gradient, shard, id=1, op="max")
+
+        for makers_of in over_threads, over_tcp:
+            for size in 1, 3:
+                run(makers_of(size), body)
+
     def test_matches_a_plain_reference(self):
         count, steps = 777, 5
         for makers_of in over_threads, over_tcp:

@@ -90,5 +90,12 @@ int main(void) {
   MEMBER(winnow_second_moment, decay);
   MEMBER(winnow_second_moment, epsilon);
   MEMBER(winnow_second_moment, steps);
+  SIZE(winnow_scatter);
+  MEMBER(winnow_scatter, struct_bytes);
+  MEMBER(winnow_scatter, type);
+  MEMBER(winnow_scatter, id);
+  MEMBER(winnow_scatter, shard);
+  MEMBER(winnow_scatter, input);
+  MEMBER(winnow_scatter, output);
   return 0;
 }

@@ -132,6 +132,17 @@ static void count_destroyed(void* self) {
 
 /* ---- What each rank does ---- */
 
+/* A callback's: how often it ran, and the last status. */
+struct completion {
+  int count, status;
+};
+
+static void complete(void* self, int status) {
+  struct completion* const completion = self;
+  ++completion->count;
+  completion->status = status;
+}
+
 static winnow_reducer_settings settings_of(const char* options) {
   winnow_reducer_settings settings;
   memset(&settings, 0, sizeof settings);
@@ -217,15 +228,48 @@ static void reduce(winnow_transport* transport) {
   for (int i = 0; i < kCount; ++i) first[i] = second[i] = (float)(rank + 1);
   winnow_segment one = segment_of(first, 1), two = segment_of(second, 2);
   one.dimensions = two.dimensions = 1;
-  winnow_work *work = NULL, *dropped = NULL;
+  winnow_work *work = NULL, *dropped = NULL, *detached = NULL;
+  struct completion completion = {0, -1}, of_detached = {0, -1};
   OK(winnow_all_reduce_async(reducer, &one, 1, WINNOW_AVERAGE, &work));
   OK(winnow_all_reduce_async(reducer, &two, 1, WINNOW_MAXIMUM, &dropped));
   OK(winnow_work_wait(work));
   CHECK(first[0] == 2 && first[kCount - 1] == 2);
   winnow_work_destroy(work);
+  OK(winnow_work_on_complete(dropped, complete, &completion));
+  CHECK(winnow_work_on_complete(dropped, NULL, &completion) == WINNOW_USAGE_ERROR);
   winnow_work_destroy(dropped);
   OK(winnow_reducer_synchronize(reducer));
   CHECK(second[kCount - 1] == kRanks);
+  CHECK(completion.count == 1 && completion.status == WINNOW_SUCCESS);
+  winnow_segment differs = segment_of(first, 3);
+  differs.count = (uint64_t)(kCount - rank); /* refused on each rank */
+  OK(winnow_all_reduce_async(reducer, &differs, 1, WINNOW_AVERAGE, &detached));
+  OK(winnow_work_on_complete(detached, complete, &of_detached));
+  OK(winnow_work_detach(detached));
+  winnow_work_destroy(detached);
+  CHECK(winnow_reducer_synchronize(reducer) == WINNOW_USAGE_ERROR);
+  CHECK(of_detached.count == 1 && of_detached.status == WINNOW_USAGE_ERROR);
+  OK(winnow_reducer_synchronize(reducer));
+
+  /* A reduce-scatter, whose own shard is whole. */
+  float shards[kRanks * 4], shard[4] = {0};
+  for (int i = 0; i < kRanks * 4; ++i) shards[i] = (float)(rank + 1);
+  winnow_scatter scatter;
+  memset(&scatter, 0, sizeof scatter);
+  scatter.struct_bytes = sizeof scatter;
+  scatter.type = WINNOW_FLOAT32;
+  scatter.id = 20;
+  scatter.shard = 4;
+  scatter.input = shards;
+  scatter.output = shard;
+  OK(winnow_reduce_scatter(reducer, &scatter, WINNOW_SUM));
+  CHECK(shard[0] == 1 + 2 + 3 && shard[3] == (float)(rank + 1));
+  OK(winnow_reducer_residual(reducer, 20, &residual, &count));
+  CHECK(count == kRanks * 4 && residual[rank * 4 + 3] == 0);
+  CHECK(winnow_reduce_scatter(reducer, &scatter, WINNOW_MAXIMUM) == WINNOW_USAGE_ERROR);
+  scatter.type = WINNOW_FLOAT64;
+  CHECK(winnow_reduce_scatter(reducer, &scatter, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_reduce_scatter(reducer, NULL, WINNOW_SUM) == WINNOW_USAGE_ERROR);
 
   /* State: what another reducer of as many ranks would continue from. */
   winnow_state* state = NULL;
@@ -246,7 +290,7 @@ static void reduce(winnow_transport* transport) {
   CHECK(strlen(text) == 4 && bytes > 5);
   OK(winnow_reducer_options(reducer, NULL, 0, &bytes));
   OK(winnow_reducer_stats(reducer, WINNOW_ALL_CALLS, text, sizeof text, &bytes));
-  CHECK(text[0] == '{' && strstr(text, "\"calls\":5,") != NULL);
+  CHECK(text[0] == '{' && strstr(text, "\"calls\":6,") != NULL);
   CHECK(strstr(text, "\"residual_norm\":null") != NULL);
   OK(winnow_reducer_stats(reducer, WINNOW_LAST_CALL, text, sizeof text, &bytes));
   CHECK(strstr(text, "\"calls\":1,") != NULL);

@@ -1,19 +1,19 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Calls in flight, with and without the AllReducer's own thread.
+#include "tests/comm/reducer/async.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/thread_allocations.hpp"
 #include "tests/laws/kept.hpp"
@@ -22,49 +22,7 @@
 namespace winnow::tests {
 namespace {
 
-/// Who runs calls in flight: a thread, if the transport allows one, or the waiter.
-enum class Runner { thread, waiter };
-
-class ChosenRunner final : public ForwardingTransport {
- public:
-  ChosenRunner(std::shared_ptr<Transport> inner, Runner runner)
-      : ForwardingTransport(std::move(inner)), runner_(runner) {}
-  bool allows_threads() const override {
-    return runner_ == Runner::thread && ForwardingTransport::allows_threads();
-  }
-  Ticket start(const Exec& exec) override {
-    if (cut && rank() == 0) throw CommError("the wire was cut");
-    return ForwardingTransport::start(exec);
-  }
-
-  void wait(Ticket ticket, Deadline deadline) override {
-    ForwardingTransport::wait(ticket, hurried ? Deadline::after(kBriefly) : deadline);
-  }
-
-  std::atomic<bool> cut = false;
-  bool hurried = false;
-
- private:
-  static constexpr std::chrono::milliseconds kBriefly{100};
-  Runner runner_;
-};
-
-class Async : public testing::TestWithParam<Runner> {
- protected:
-  /// body(transport) on every rank, at every number of ranks.
-  template <class Body>
-  void on_ranks(const Body& body) {
-    for (const int ranks : rank_counts()) {
-      run_ranks(ranks, [&](const std::shared_ptr<Transport>& inner) {
-        body(std::make_shared<ChosenRunner>(inner, GetParam()));
-      });
-    }
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Runners, Async, testing::Values(Runner::thread, Runner::waiter),
-                         [](const auto& test) {
-                           return test.param == Runner::thread ? "thread" : "waiter";
-                         });
+INSTANTIATE_TEST_SUITE_P(Runners, Async, kRunners, name_of);
 
 constexpr std::size_t kBuckets = 5;
 constexpr std::uint64_t kCounts[kBuckets] = {20000, 1, 3001, 500, 7000};

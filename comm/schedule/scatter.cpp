@@ -1,0 +1,210 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/scatter.hpp"
+
+#include <algorithm>
+
+#include "comm/schedule/pass_bytes.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/stopwatch.hpp"
+#include "kernels/feedback.hpp"
+#include "kernels/memory_ops.hpp"
+#include "kernels/ordered_sum.hpp"
+
+namespace winnow::comm {
+namespace {
+
+using compress::Header;
+using compress::Incoming;
+using compress::MessageView;
+using compress::Part;
+using compress::Piece;
+using kernels::Stopwatch;
+
+/// A part's residual. Its pieces follow each other in one parameter, by position.
+std::span<float> residual_of(const Part& part) {
+  const Piece& first = part.pieces.front();
+  return first.parameter->residual.span().subspan(first.offset, part.count);
+}
+
+std::span<float> elements_of(const Part& part) {
+  return {part.pieces.front().elements.data(), part.count};
+}
+
+bool has_residual(const Piece& piece) {
+  return piece.state->dirty && !piece.residual().empty();
+}
+
+}  // namespace
+
+Scatter::Scatter(std::span<Exchange> shards)
+    : shards_(shards),
+      self_(static_cast<std::size_t>(shards.front().world.rank())),
+      own_(shards[self_]),
+      sum_(kernels::scratch_of(own_.exec).take<float>(own_.part.count)),
+      acc_(residual_of(own_.part)) {
+  const Part& part = own_.part;
+  const auto bytes = compress::message_bytes(part.count, part.k, own_.compressor.codings());
+  const auto buffer_for = [&](std::uint32_t rank) { return rank == self_ ? 0 : bytes; };
+  messages_ = take_buffers(own_, buffer_for);
+  incoming_ = take_buffers(own_, buffer_for);
+  received_ = own_.exec.workspace->take<std::uint64_t>(shards.size());
+}
+
+void Scatter::contribute() {
+  {
+    const Stopwatch watch(own_.stats.select_seconds);
+    for (const Piece& piece : own_.part.pieces) compress::keep(own_.exec, piece, own_.decay);
+    own_.in_residuals = true;
+  }
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (shard == self_) continue;
+    encode_gradient(shards_[shard], Header::Kind::gradient, messages_.subspan(shard, 1));
+  }
+}
+
+/// Starts what is enqueued and returns when it is done.
+void Scatter::await() {
+  const Stopwatch watch(own_.stats.wait_seconds);
+  own_.world.wait(own_.world.start(own_.exec), own_.deadline);
+  while (own_.sizes_first.pending()) {
+    own_.world.wait(own_.sizes_first.follow(own_), own_.deadline);
+  }
+}
+
+void Scatter::exchange() {
+  contribute();
+  enqueue_all_to_all(own_, messages_, incoming_, received_,
+                     message_size(own_, Header::Kind::gradient));
+  await();
+}
+
+bool Scatter::sum() {
+  const Stopwatch watch(own_.stats.add_seconds);
+  Workspace& workspace = *own_.exec.workspace;
+  const std::size_t ranks = shards_.size();
+  // What came for this rank, and what it has sent, whose poison the other ranks know.
+  const auto incoming = workspace.take<Incoming>(2 * (ranks - 1));
+  const auto views = workspace.take<MessageView>(2 * (ranks - 1));
+  std::size_t count = 0;
+  for (std::size_t sender = 0; sender < ranks; ++sender) {
+    if (sender == self_) continue;
+    incoming[count++] = {incoming_[sender].first(received_[sender]), own_.part.expect(own_.header),
+                         static_cast<int>(sender)};
+  }
+  for (std::size_t shard = 0; shard < ranks; ++shard) {
+    if (shard == self_) continue;
+    const Exchange& sent = shards_[shard];
+    incoming[count++] = {sent.own.front(), sent.part.expect(sent.header), static_cast<int>(self_)};
+  }
+  const std::uint16_t flags = own_.compressor.open_all(own_.exec, incoming, views);
+  const auto opened = views.subspan(ranks - 1);
+  for (std::size_t shard = 0, next = 0; shard < ranks; ++shard) {
+    if (shard != self_) shards_[shard].opened = opened.subspan(next++, 1);
+  }
+  if (!opened.empty()) compress::name_codings(opened.front().header, own_.stats.coding);
+  if ((flags & Header::kPoison) != 0) return false;
+
+  const auto terms = workspace.take<kernels::Term>(ranks);
+  for (std::size_t rank = 0, next = 0; rank < ranks; ++rank) {
+    terms[rank] = rank == self_ ? kernels::Term{.value = acc_} : compress::term(views[next++]);
+  }
+  const bool coded = !own_.compressor.keeps_all() && !own_.compressor.codings().exact();
+  const auto placed =
+      kernels::place_terms_to_sum(own_.exec, terms, coded ? own_.part.k : std::uint64_t{0});
+  const kernels::PlacedSpan target{sum_};
+  const auto look = [&](std::uint32_t* not_finite) {
+    // acc_ does not tell: where acc is not finite, the residual stays.
+    kernels::all_finite(own_.exec, elements_of(own_.part), not_finite);
+    kernels::ordered_sum(own_.exec, {.terms = placed,
+                                     .sums = kernels::alone(target),
+                                     .factor = own_.factor,
+                                     .not_finite = not_finite});
+  };
+  own_.sum = sum_;
+  own_.factor = 1;
+  return kernels::answer(own_.exec, look) == 0;
+}
+
+void Scatter::write() {
+  const Stopwatch watch(own_.stats.add_seconds);
+  kernels::copy(own_.exec, elements_of(own_.part), sum_);
+  kernels::zero(own_.exec, std::as_writable_bytes(acc_));
+  for (const Piece& piece : own_.part.pieces) piece.state->dirty = false;
+}
+
+namespace {
+
+/// (P - 1) messages, each of one rank's share.
+std::uint64_t wire_bytes(const CostShape& shape) {
+  return one_to_each_other(shape) * compress::message_bytes(shape.count, shape.k, shape.codings);
+}
+
+double pass_bytes(const CostShape& shape) {
+  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, shape.ranks);
+}
+
+/// (P - 1) / P * 4 bytes per element.
+std::uint64_t dense_wire_bytes(const CostShape& shape) {
+  return (shape.count - shape.count / static_cast<std::uint64_t>(shape.ranks)) * sizeof(float);
+}
+
+Rounds run_dense(Exchange& exchange) {
+  const std::span<float> all = elements_of(exchange.part);
+  exchange.in_place = true;
+  {
+    const Stopwatch watch(exchange.stats.select_seconds);
+    for (const Piece& piece : exchange.part.pieces) {
+      if (!has_residual(piece)) continue;
+      kernels::feedback_add(exchange.exec, piece.elements, piece.residual(), exchange.decay);
+    }
+  }
+  {
+    const Stopwatch watch(exchange.stats.exchange_seconds);
+    exchange.world.reduce_scatter(exchange.exec, all, exchange.deadline);
+    if (kernels::reading_waits(exchange.exec)) {
+      exchange.world.wait(exchange.world.start(exchange.exec), exchange.deadline);
+    }
+  }
+  exchange.stats.kept += exchange.part.count;
+  const int ranks = exchange.world.size();
+  count_sent(exchange, (exchange.world.rank() + 1) % ranks,
+             dense_wire_bytes({.ranks = ranks, .count = exchange.part.count}));
+  co_return;
+}
+
+/// The own shard times the factor; what travelled with it is no residual any more.
+void write_dense(Exchange& exchange, const Exec& exec) {
+  const std::uint64_t shard =
+      exchange.part.count / static_cast<std::uint64_t>(exchange.world.size());
+  const auto own = elements_of(exchange.part)
+                       .subspan(shard * static_cast<std::uint64_t>(exchange.world.rank()), shard);
+  if (exchange.factor != 1) kernels::scale(exec, own, exchange.factor);
+  for (const Piece& piece : exchange.part.pieces) {
+    if (!has_residual(piece)) continue;
+    kernels::zero(exec, std::as_writable_bytes(piece.residual()));
+    piece.state->dirty = false;
+  }
+}
+
+}  // namespace
+
+constinit const Schedule kScatter{
+    .name = "scatter",
+    .summary = "each rank sends every owner what it keeps of the owner's shard",
+    .run = nullptr,  // Scatter runs all parts at once
+    .costs = {.wire_bytes = wire_bytes, .messages = one_to_each_other, .pass_bytes = pass_bytes},
+};
+
+constinit const Schedule kDenseScatter{
+    .name = "dense",
+    .summary = "the transport's own reduce-scatter",
+    .run = run_dense,
+    .costs = {.wire_bytes = dense_wire_bytes,
+              .messages = one_to_each_other,
+              .pass_bytes = pass_bytes},
+    .write = write_dense,
+};
+
+}  // namespace winnow::comm
