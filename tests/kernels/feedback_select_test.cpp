@@ -350,8 +350,10 @@ TEST(FeedbackSelectPasses, AMissedBoundDoesNotMoveOwnUnitsTwice) {
 // What a pass of its own would make of the gradient. A bound that is too high repeats the pass, but
 // no step of a moment.
 TEST(FeedbackSelectPasses, APreconditionIsOfThePass) {
-  for (const std::size_t count : {std::size_t{1}, std::size_t{999}, many(300'001)}) {
+  const std::size_t large = many(300'001);
+  for (const std::size_t count : {std::size_t{1}, std::size_t{999}, large}) {
     for (const Input input : {Input::normal, Input::not_finite, Input::mostly_zero}) {
+      if (count == large && input != Input::normal) continue;
       for (const SelectStep& step : preconditioned_steps(input, count)) {
         SelectStep made = step;
         const kernels::Precondition by = made.precondition_by(made.moment);

@@ -115,6 +115,29 @@ TEST_P(PreconditionOf, GivesTheBitsOfACallerWhoDoesIt) {
   });
 }
 
+// Of every shard, this rank's own included, which no message carries.
+TEST(Precondition, OfAReduceScatter) {
+  for (const char* const compressor : {"topk:0.02", "int8", "none"}) {
+    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+      Options options = options_of({compressor, "auto"});
+      Reducer by_hand(transport, options);
+      options.precondition = "second_moment:0.9:1e-6";
+      Reducer reducer(transport, options);
+      constexpr std::size_t kShard = 1000;
+      const auto ranks = static_cast<std::size_t>(transport->size());
+      std::vector<float> moment(ranks * kShard), got(kShard), expected(kShard);
+      for (int step = 0; step < 3; ++step) {
+        auto input = make_gradient(Kind::normal, moment.size(), transport->rank(), step, 1);
+        reducer.reduce_scatter(input, got, 1);
+        kernels::divide_by_moment({}, input, moment, moment_step(step, 1));
+        by_hand.reduce_scatter(input, expected, 1);
+        EXPECT_TRUE(same_bits(got, expected)) << compressor << ", step " << step;
+        EXPECT_TRUE(same_bits(reducer.residual(1), by_hand.residual(1))) << compressor;
+      }
+    });
+  }
+}
+
 // A gradient that is not finite makes the result NaN, changes no moment, and is forgotten.
 TEST(Precondition, OfWhatIsNotFinite) {
   for (const int ranks : rank_counts()) {
