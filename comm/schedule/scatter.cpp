@@ -3,6 +3,7 @@
 #include "comm/schedule/scatter.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "kernels/elementwise.hpp"
@@ -114,16 +115,16 @@ bool Scatter::sum() {
   const auto placed =
       kernels::place_terms_to_sum(own_.exec, terms, coded ? own_.part.k : std::uint64_t{0});
   const kernels::PlacedSpan target{sum_};
+  const float factor = std::exchange(own_.factor, 1.0F);
   const auto look = [&](std::uint32_t* not_finite) {
     // acc_ does not tell: where acc is not finite, the residual stays.
     kernels::all_finite(own_.exec, elements_of(own_.part), not_finite);
     kernels::ordered_sum(own_.exec, {.terms = placed,
                                      .sums = kernels::alone(target),
-                                     .factor = own_.factor,
+                                     .factor = factor,
                                      .not_finite = not_finite});
   };
   own_.sum = sum_;
-  own_.factor = 1;
   return kernels::answer(own_.exec, look) == 0;
 }
 
