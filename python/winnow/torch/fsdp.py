@@ -1,0 +1,76 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters sharded over all ranks, gradients compressed on their way to the shards."""
+from typing import Any, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+
+from winnow._library import UsageError
+from winnow.torch.attach import remember
+from winnow.torch.hook import State, id_of
+
+_OPERATIONS = {dist.ReduceOp.AVG: "average", dist.ReduceOp.SUM: "sum"}
+
+
+class _ReduceScatter:
+    """The reduce-scatter of one module's gradients, as torch's ReduceScatter has it."""
+
+    def __init__(self, state: State, name: str):
+        self._state, self._id = state, id_of(name + "/")
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype,
+                 device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
+                 group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Optional[dist.Work]:
+        state = self._state
+        if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(state.group):
+            raise UsageError("attach_fsdp reduces over the mesh that fully_shard was given")
+        operation = next((ours for theirs, ours in _OPERATIONS.items() if op == theirs), None)
+        if operation is None:
+            raise UsageError("attach_fsdp takes averages and sums: set_gradient_divide_factor needs "
+                             "set_force_sum_reduction_for_comms(True)")
+        if state.is_prepared:
+            raise UsageError("the optimizers of winnow.torch change gradients before they are "
+                             "reduced, and are for attach and attach_hsdp")
+        place = state.place_at(input_tensor.device)
+        with place.in_turn():
+            state.reducer.reduce_scatter(input_tensor, output_tensor, self._id, operation)
+        return None
+
+
+def attach_fsdp(model: FSDPModule, compressor: str = "topk:0.01", **options: Any) -> State:
+    """Lets Winnow reduce the gradients of a model that `fully_shard` has sharded over slow links:
+
+        fully_shard(model, mesh=mesh)  # of one dimension
+        winnow.torch.attach_fsdp(model, "topk:0.01")
+
+    `compressor` and the keywords are the options of winnow.Reducer. Elements compete with all of
+    their module's that go to the same rank, biases and norms included; modules below min_bytes
+    travel dense. Parameters still travel whole, by torch. Every rank makes the same calls in the
+    same order. Errors are raised by the backward pass.
+
+    What a rank has not sent is of the whole model, so residuals take 4 bytes for each of its
+    elements on every rank. They continue on as many ranks as before alone: state_dict of the State
+    that this returns. Neither look_ahead nor the optimizers of winnow.torch serve here: use SGD. If
+    nodes are where the slow links are, attach_hsdp needs less of all this.
+
+    Raises UsageError for a model that is not sharded, or whose mesh has several dimensions.
+    """
+    if not isinstance(model, FSDPModule):
+        raise UsageError(f"attach_fsdp takes what fully_shard returns, not a {type(model).__name__}")
+    if not hasattr(model, "set_custom_reduce_scatter"):
+        raise UsageError("fully_shard of this torch has no set_custom_reduce_scatter: it is too old")
+    meshes = {parameter.device_mesh for parameter in model.parameters()}
+    if len(meshes) != 1 or next(iter(meshes)).ndim != 1:
+        raise UsageError("attach_fsdp takes parameters that are sharded over one mesh of one dimension")
+    state = State(compressor, group=meshes.pop().get_group(), **options)
+    state.name_parameters(model.named_parameters())
+    for name, module in model.named_modules():
+        if isinstance(module, FSDPModule):
+            module.set_custom_reduce_scatter(_ReduceScatter(state, name))
+    remember(model, state)
+    return state
