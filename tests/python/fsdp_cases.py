@@ -24,8 +24,8 @@ def sharded(compressor, **options):
 
 
 def case_fsdp():
-    """At density 1 it equals DistributedDataParallel. Below, fewer bytes, and what the sums lack waits:
-    after a gradient whose sum is known, the residuals of all ranks and the shards add up to it."""
+    """At density 1 it equals DistributedDataParallel. Below, fewer bytes, and what sums lack waits:
+    after a gradient whose mean is known, the shards and the residuals of all ranks add up to it."""
     model, state, optimizer = sharded("topk:1")
     expect_same_steps(model, optimizer, momentum=0.5)
     state.close()

@@ -31,8 +31,8 @@ class _ReduceScatter:
             raise UsageError("attach_fsdp reduces over the mesh that fully_shard was given")
         operation = next((ours for theirs, ours in _OPERATIONS.items() if op == theirs), None)
         if operation is None:
-            raise UsageError("attach_fsdp takes averages and sums: set_gradient_divide_factor needs "
-                             "set_force_sum_reduction_for_comms(True)")
+            raise UsageError("attach_fsdp takes averages and sums: set_gradient_divide_factor "
+                             "needs set_force_sum_reduction_for_comms(True)")
         if state.is_prepared:
             raise UsageError("the optimizers of winnow.torch change gradients before they are "
                              "reduced, and are for attach and attach_hsdp")
@@ -61,12 +61,15 @@ def attach_fsdp(model: FSDPModule, compressor: str = "topk:0.01", **options: Any
     Raises UsageError for a model that is not sharded, or whose mesh has several dimensions.
     """
     if not isinstance(model, FSDPModule):
-        raise UsageError(f"attach_fsdp takes what fully_shard returns, not a {type(model).__name__}")
+        raise UsageError("attach_fsdp takes what fully_shard returns, not a "
+                         f"{type(model).__name__}")
     if not hasattr(model, "set_custom_reduce_scatter"):
-        raise UsageError("fully_shard of this torch has no set_custom_reduce_scatter: it is too old")
+        raise UsageError("fully_shard of this torch has no set_custom_reduce_scatter: it is too "
+                         "old")
     meshes = {parameter.device_mesh for parameter in model.parameters()}
     if len(meshes) != 1 or next(iter(meshes)).ndim != 1:
-        raise UsageError("attach_fsdp takes parameters that are sharded over one mesh of one dimension")
+        raise UsageError("attach_fsdp takes parameters that are sharded over one mesh, of one "
+                         "dimension")
     state = State(compressor, group=meshes.pop().get_group(), **options)
     state.name_parameters(model.named_parameters())
     for name, module in model.named_modules():
