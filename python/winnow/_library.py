@@ -73,6 +73,9 @@ REDUCE_OPS = {None: -1, "sum": 0, "average": 1, "min": 2, "max": 3, "product": 4
 # enum winnow_stats.
 LAST_CALL, ALL_CALLS, BUCKETS = range(3)
 
+# What winnow_work_on_complete takes.
+Completion = ctypes.CFUNCTYPE(None, c_void_p, c_int)
+
 _EXCEPTIONS = {1: UsageError, 2: CommError, 3: CudaError, 4: MemoryError, 5: Error}
 
 # Functions that return a status, with what they take; then the others, with what they return.
@@ -88,6 +91,8 @@ _FALLIBLE = {
     "winnow_reduce_scatter": [c_void_p, POINTER(Scatter), c_int],
     "winnow_all_reduce_async": [c_void_p, POINTER(Segment), c_size_t, c_int, POINTER(c_void_p)],
     "winnow_work_wait": [c_void_p],
+    "winnow_work_on_complete": [c_void_p, Completion, c_void_p],
+    "winnow_work_detach": [c_void_p],
     "winnow_reducer_synchronize": [c_void_p],
     "winnow_reducer_residual": [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
     "winnow_reducer_begin_step": [c_void_p],
@@ -134,10 +139,18 @@ def _path():
     return found
 
 
+def error_of(status, name):
+    """The exception of a status in this thread; None if it is none."""
+    if status == 0:
+        return None
+    text = library.winnow_last_error().decode(errors="replace")
+    return _EXCEPTIONS.get(status, Error)(text or f"{name} failed")
+
+
 def _check(status, function, _arguments):
-    if status != 0:
-        text = library.winnow_last_error().decode(errors="replace")
-        raise _EXCEPTIONS.get(status, Error)(text or f"{function.__name__} failed")
+    error = error_of(status, function.__name__)
+    if error is not None:
+        raise error
 
 
 def _load():

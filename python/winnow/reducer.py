@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allreduce that sends only what matters."""
 import ctypes
+import itertools
 import json
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from winnow import _library
 from winnow._library import REDUCE_OPS, UsageError, library, text_of
@@ -78,6 +79,41 @@ class Work:
             finally:
                 self._end()
                 self._keeps = None
+
+    def on_complete(self, callback: Callable[[Optional[Exception]], Any]) -> None:
+        """Has `callback` run once, when the call is done: with None, or with what wait raises. It
+        runs in the reducer's own thread, so later calls wait for it; or in one that waits, if the
+        transport allows no threads; or at once, if the call is done. It must not call the reducer.
+        What it raises is printed and dropped. Before wait."""
+        if not self._end.alive:
+            raise UsageError("on_complete of a Work that has waited or is detached")
+        number = next(_numbers)
+        _callbacks[number] = callback
+        try:
+            library.winnow_work_on_complete(self._handle, _complete, number)
+        except _library.Error:
+            _callbacks.pop(number, None)
+            raise
+
+    def detach(self) -> None:
+        """Lets go of the call without waiting for it. It goes on, and its arrays live until it is
+        done. A callback learns of its error; so do later calls, or synchronize."""
+        if self._end.alive:
+            keeps = self._keeps
+            self.on_complete(lambda _, keeps=keeps: None)
+            library.winnow_work_detach(self._handle)
+            self._end()
+            self._keeps = None
+
+
+# Callbacks that have not run. The library knows their numbers.
+_callbacks: Dict[int, Callable[[Optional[Exception]], Any]] = {}
+_numbers = itertools.count(1)
+
+
+@_library.Completion
+def _complete(number: int, status: int) -> None:
+    _callbacks.pop(number)(_library.error_of(status, "all_reduce_async"))
 
 
 class GpuFloats:

@@ -105,6 +105,43 @@ class ReducerTest(unittest.TestCase):
             for size in 1, 3:
                 run(makers_of(size), body)
 
+    def test_calls_back_and_lets_go(self):
+        def body(transport):
+            reducer, seen = winnow.Reducer(transport, "topk:0.5", **OPTIONS), []
+            for number in range(4):
+                data = array.array("f", [float(number)] * 4000)
+                work = reducer.all_reduce_async([winnow.Segment(data, number)])
+                work.on_complete(lambda error, number=number: seen.append((number, error)))
+                if number % 2:
+                    work.detach()
+                    with self.assertRaises(winnow.UsageError):
+                        work.on_complete(print)
+                else:
+                    work.wait()
+                del work, data
+            reducer.synchronize()
+            self.assertEqual(seen, [(number, None) for number in range(4)])
+            # An error comes to the callback, and to later calls.
+            data = array.array("f", [1.0] * 4000)
+            work = reducer.all_reduce_async([winnow.Segment(data, 9)])
+            if transport.size > 1 and transport.rank == 0:
+                work.wait()
+                transport.abort("had enough")
+                return
+            work.detach()
+            if transport.size > 1:
+                ended = []
+                with self.assertRaisesRegex(winnow.CommError, "had enough"):
+                    while True:
+                        work = reducer.all_reduce_async([winnow.Segment(data, 9)])
+                        work.on_complete(ended.append)
+                        work.wait()
+                self.assertIsInstance(ended[-1], winnow.CommError)
+
+        for makers_of in over_threads, over_tcp:
+            for size in 1, 2:
+                run(makers_of(size), body)
+
     def test_matches_a_plain_reference(self):
         count, steps = 777, 5
         for makers_of in over_threads, over_tcp:
