@@ -68,13 +68,23 @@ void add_values(const CudaInputs& in, Rows& rows) {
 
 /// The output of a selection; with several owners, half of it is the list of own elements.
 struct Selection {
-  Selection(const CudaInputs& in, std::uint32_t owners)
-      : partition(owners, in.count), index(in.k), own_index(in.k), value(in.k), own_value(in.k) {}
+  Selection(const CudaInputs& in, std::uint32_t owners, bool divides_by_moment = false)
+      : divides(divides_by_moment),
+        partition(owners, in.count),
+        index(in.k),
+        own_index(in.k),
+        value(in.k),
+        own_value(in.k) {}
 
   void step(const CudaInputs& in, std::size_t round) const {
     const auto& s = in.set(round);
     kernels::FeedbackSpans spans{s.gradient.span().first(in.count), s.residual.span()};
     std::size_t k = in.k;
+    if (divides) {  // by 1, and the moment stays, so that all rounds have the same numbers
+      spans.precondition = {.kind = kernels::Precondition::Kind::second_moment,
+                            .moment = s.target.data(),
+                            .divide = {.decay = 1, .correction = 0, .floor = 1}};
+    }
     if (partition.owners() > 1) {
       // As many own elements reach kBound as a selection would take of them.
       spans.own = {&partition, 0, 0, kBound, own_index.span(), own_value.span()};
@@ -90,6 +100,7 @@ struct Selection {
   }
 
   static constexpr float kBound = 2.5F;  // on |acc|: one normal number in 80 reaches it
+  bool divides;
   kernels::Partition partition;
   DeviceArray<std::uint32_t> index, own_index;
   DeviceArray<float> value, own_value;
@@ -120,19 +131,23 @@ void add_select(const CudaInputs& in, Rows& rows) {
   rows.push_back({"feedback_select first step", bytes,
                   [&in, alone](std::size_t round) { alone->step(in, round); }, forget, passes,
                   true});
-  const auto add_carried = [&](const char* name, const std::shared_ptr<Selection>& selection) {
+  const auto add_carried = [&](const char* name, const std::shared_ptr<Selection>& selection,
+                               double moved) {
     // The rows share a state, but each has its own k; so each learns its bound in a step before.
     const auto learn = [&in, selection](std::size_t round) {
       clear_residual(in, round);
       selection->step(in, round);
       clear_residual(in, round);
     };
-    rows.push_back({name, bytes,
+    rows.push_back({name, moved,
                     [&in, selection](std::size_t round) { selection->step(in, round); }, learn,
                     passes});
   };
-  add_carried("feedback_select carried bound", alone);
-  add_carried("feedback_select of 8 owners", shared);
+  add_carried("feedback_select carried bound", alone, bytes);
+  add_carried("feedback_select of 8 owners", shared, bytes);
+  const auto moments = static_cast<double>(2 * in.count * sizeof(float));
+  add_carried("feedback_select and divide_by_moment", std::make_shared<Selection>(in, 1, true),
+              bytes + moments);
 }
 
 /// The list has room for all elements that reach Selection's bound.
