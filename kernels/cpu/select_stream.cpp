@@ -66,19 +66,20 @@ using D = hn::CappedTag<float, Ranges::kBlock>;
 
 using Kind = Precondition::Kind;
 
-/// What the first pass makes of a vector of gradients, whose moments are at `moment`.
+/// What the first pass makes of the vector of gradients at `lane` of a block with these moments, if
+/// there are any.
 template <Kind kKind>
-HWY_INLINE hn::Vec<D> update_of(hn::Vec<D> gradient, hn::Vec<D> residual, float* moment,
-                                const Precondition& by) {
+HWY_INLINE hn::Vec<D> update_of(hn::Vec<D> gradient, hn::Vec<D> residual, float* moments,
+                                std::size_t lane, const Precondition& by) {
   const D d;
   if constexpr (kKind == Kind::rate) {
     return hn::Mul(gradient, hn::Set(d, by.rate));
   } else if constexpr (kKind == Kind::second_moment) {
-    return divide_by_moment(d, gradient, moment, by.divide);
+    return divide_by_moment(d, gradient, moments + lane, by.divide);
   } else if constexpr (kKind == Kind::momentum) {
     const float masked_at = by.masked ? 0 : std::numeric_limits<float>::quiet_NaN();
     const auto masked = hn::Eq(residual, hn::Set(d, masked_at));
-    return correct_momentum(d, gradient, moment, masked, by.add);
+    return correct_momentum(d, gradient, moments + lane, masked, by.add);
   } else {
     return gradient;
   }
@@ -112,7 +113,7 @@ HWY_INLINE std::uint64_t stream_block(const Block& block, const Stream& s, float
     auto reaches = hn::Ge(hn::Abs(r), bounds);
     if constexpr (kPass != Pass::plain) {
       const auto g =
-          update_of<kKind>(hn::LoadU(d, gradient + lane), r, block.moment + lane, s.precondition);
+          update_of<kKind>(hn::LoadU(d, gradient + lane), r, block.moment, lane, s.precondition);
       // Repeated: g is +0, or a mark whose bits make the result not finite.
       const auto acc = kPass == Pass::repeated ? hn::Or(g, r) : hn::Add(g, hn::Mul(decays, r));
       const auto size = hn::Abs(acc);
