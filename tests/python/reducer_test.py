@@ -128,14 +128,16 @@ class ReducerTest(unittest.TestCase):
                 work.wait()
                 transport.abort("had enough")
                 return
+            ended = []
+            work.on_complete(ended.append)
             work.detach()
             if transport.size > 1:
-                ended = []
                 with self.assertRaisesRegex(winnow.CommError, "had enough"):
                     while True:
                         work = reducer.all_reduce_async([winnow.Segment(data, 9)])
                         work.on_complete(ended.append)
                         work.wait()
+                reducer.close()  # after it the last callback has run
                 self.assertIsInstance(ended[-1], winnow.CommError)
 
         for makers_of in over_threads, over_tcp:
