@@ -192,6 +192,7 @@ TEST_P(Completion, ADetachedCallGoesOn) {
     const auto ranks = static_cast<float>(transport->size());
     AllReducer reducer(transport, kSum);
     std::vector<float> values(1000, 1.0F), others(1000, 2.0F);
+    std::uint64_t allocations = 0;
     for (int step = 0; step < 40; ++step) {  // more than there are slots
       std::ranges::fill(values, 1.0F);
       Work work;
@@ -205,8 +206,10 @@ TEST_P(Completion, ADetachedCallGoesOn) {
       reducer.synchronize();
       EXPECT_EQ(values[999], ranks);
       std::ranges::fill(others, 2.0F);
+      if (step == 2) allocations = reducer.totals().allocations;
     }
     EXPECT_EQ(reducer.totals().calls, 60U);
+    EXPECT_EQ(reducer.totals().allocations, allocations);
   });
 }
 
