@@ -43,11 +43,31 @@ void count_digits(Candidates& part, std::uint32_t base, std::uint32_t width, std
   }
 }
 
-/// The cut among the candidates in [base, base + width), at most kFew: each counts those above it,
-/// which takes no branch that chance decides.
+/// Magnitudes, and -1 behind the last. Signed: every processor compares vectors of these.
+using Few = std::array<std::int32_t, kFew>;
+
+/// The cut among the first `size` keys, at most kRoom. Each is compared with all at once, in
+/// vectors, which takes no branch that chance decides and no sum over a vector.
+template <std::size_t kRoom>
+Cut cut_compared(const Few& few, std::size_t size, std::size_t rank) {
+  std::array<std::int32_t, kRoom> above = {};  // how many keys are
+  for (std::size_t i = 0; i < size; ++i) {
+    for (std::size_t j = 0; j < kRoom; ++j) above[j] += few[i] > few[j] ? 1 : 0;
+  }
+  // The lowest of the first `rank` has the most above it, but fewer than `rank`.
+  std::int32_t most = -1, key = 0;  // of keys that tie, all have as many above
+  for (std::size_t j = 0; j < kRoom; ++j) {
+    most = std::max(most, above[j] < static_cast<std::int32_t>(rank) ? above[j] : -1);
+  }
+  for (std::size_t j = 0; j < kRoom; ++j) key |= above[j] == most ? few[j] : 0;
+  return {static_cast<std::uint32_t>(key), rank - static_cast<std::size_t>(most)};
+}
+
+/// The cut among the candidates in [base, base + width), at most kFew.
 Cut cut_few(std::span<const Candidates> parts, std::uint32_t base, std::uint32_t width,
             std::size_t rank) {
-  std::array<std::int32_t, kFew> few;  // signed: every processor compares vectors of these
+  Few few;
+  few.fill(-1);
   std::size_t size = 0;
   for (const Candidates& part : parts) {
     for (const float x : std::span(part.value, part.size)) {
@@ -55,16 +75,8 @@ Cut cut_few(std::span<const Candidates> parts, std::uint32_t base, std::uint32_t
       if (key - base < width) few[size++] = static_cast<std::int32_t>(key);
     }
   }
-  Cut cut{0, 0};
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::int32_t key = few[i];
-    std::uint32_t above = 0;
-    for (std::size_t j = 0; j < size; ++j) above += few[j] > key ? 1 : 0;
-    // The lowest of the first `rank` has the most above it, but fewer than `rank`.
-    const bool lower = above < rank && (cut.ties == 0 || rank - above < cut.ties);
-    cut = lower ? Cut{static_cast<std::uint32_t>(key), rank - above} : cut;
-  }
-  return cut;
+  return size <= kFew / 2 ? cut_compared<kFew / 2>(few, size, rank)
+                          : cut_compared<kFew>(few, size, rank);
 }
 
 }  // namespace
