@@ -98,15 +98,15 @@ struct FeedbackSelectJob {
 /// enqueued, and a CUDA graph can capture it: what is in the job itself by value, so a job with own
 /// units wants own_bound. Throws UsageError for wrong sizes.
 ///
-///
-/// The jobs share no memory. The host does one after the other; a device does all of them, 1024 at
-/// a time, in the launches of one and those that take the list there.
+/// The jobs share no memory. The threads of the host do a long one together, and short ones side by
+/// side; a device does all of them, 1024 at a time, in the launches of one and those that take the
+/// list there.
 void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs);
 
 /// The most scratch that feedback_select takes, in bytes, for jobs of these sizes; nothing else in
 /// them is read. Reference: 8 an element of the longest; cpu: 8 an element at most, or
-/// threads * (2k + 4096) * 8, and 8 for each place of own.index and thread; a device:
-/// 16 (k + 2048) for each job, of 1024 at a time. And a few.
+/// threads * (2k + 4096) * 8, and 8 for each place of own.index and thread, or for short jobs twice
+/// as many; a device: 16 (k + 2048) for each job, of 1024 at a time. And a few.
 std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSelectJob> jobs);
 
 /// The input of feedback_threshold, likewise.

@@ -62,6 +62,11 @@ class Workspace {
     std::pair<std::size_t, std::size_t> mark_;
   };
 
+  /// Takes `count` pieces of `bytes`, each as a workspace for one thread at a time, so that several
+  /// can work at once. They are lent until the next call of `lend`, and what they lend out until
+  /// the Scope ends. A piece never grows: std::bad_alloc where it is used up.
+  std::span<const std::unique_ptr<Workspace>> lend(std::size_t count, std::size_t bytes);
+
   /// Makes sure that `bytes` (each taken size rounded up to alignment()) can be taken without
   /// another allocation: for scratch whose size varies from step to step below a bound.
   void reserve(std::size_t bytes) {
@@ -103,6 +108,7 @@ class Workspace {
   std::vector<Block> blocks_;
   std::size_t current_ = 0;  // the block that memory is taken from
   int depth_ = 0;            // Scopes open now
+  std::vector<std::unique_ptr<Workspace>> lent_;
   std::uint64_t allocations_ = 0;
   bool abandoned_ = false;
 };

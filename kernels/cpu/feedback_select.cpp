@@ -11,6 +11,7 @@
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
+#include "kernels/cpu/jobs.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/select.hpp"
 #include "kernels/cpu/select_stream.hpp"
@@ -221,47 +222,54 @@ std::size_t competing_before(const OwnUnits& own, std::size_t i) {
   return i - own.size(i);
 }
 
-void select_one(const Exec& exec, const FeedbackSelectJob& job) {
-  Stream pass{.gradient = job.spans.gradient.data(),
-              .residual = job.spans.residual.data(),
-              .decay = job.spans.decay,
-              .bound = 0,
-              .k = 0,
-              .pass = Pass::first,
-              .own = job.spans.own,
-              .precondition = job.spans.precondition};
-  if (job.own_bound != nullptr) pass.own.bound = *job.own_bound;
-  *job.result = select_by(exec, pass, job.spans.gradient.size(), *job.state, job.index, job.value);
-  for (std::uint32_t& position : job.index) position += job.base;
-}
+struct FeedbackSelectKind {
+  using Job = FeedbackSelectJob;
+  const Exec& exec;
 
-/// Bytes that select_one takes of a job of this size.
-std::size_t scratch_of_one(const Exec& exec, const FeedbackSelectJob& job) {
-  const std::size_t count = job.spans.gradient.size(), k = job.index.size();
-  const std::size_t listed = job.spans.own.index.size();
-  const Ranges ranges(exec.threads, count);
-  const std::size_t threads = ranges.size();
-  std::size_t bytes = taken<Candidates>(threads) + lists_scratch(threads, listed);
-  for (std::size_t p = 0; p < threads; ++p) {
-    const std::size_t room = most_candidates(ranges, p, k) + Ranges::kBlock;
-    bytes += taken<std::uint32_t>(room) + taken<float>(room);
+  FeedbackSelectKind(const Exec& with, std::span<const Job>) : exec(with) {}
+
+  static std::size_t elements(const Job& job) { return job.spans.gradient.size(); }
+
+  void run(const Job& job) const {
+    Stream pass{.gradient = job.spans.gradient.data(),
+                .residual = job.spans.residual.data(),
+                .decay = job.spans.decay,
+                .bound = 0,
+                .k = 0,
+                .pass = Pass::first,
+                .own = job.spans.own,
+                .precondition = job.spans.precondition};
+    if (job.own_bound != nullptr) pass.own.bound = *job.own_bound;
+    *job.result =
+        select_by(exec, pass, job.spans.gradient.size(), *job.state, job.index, job.value);
+    for (std::uint32_t& position : job.index) position += job.base;
   }
-  // One after the other: the sample, and what write_largest takes.
-  const std::size_t sample =
-      count < kSampleFrom ? 0 : taken<Candidates>(1) + taken<float>(kSampleRuns * kSampleRun);
-  return bytes + std::max(sample, taken<CutCount>(threads) + taken<std::size_t>(threads));
-}
+
+  static std::size_t scratch(const Exec& exec, const Job& job) {
+    const std::size_t count = job.spans.gradient.size(), k = job.index.size();
+    const std::size_t listed = job.spans.own.index.size();
+    const Ranges ranges(exec.threads, count);
+    const std::size_t threads = ranges.size();
+    std::size_t bytes = taken<Candidates>(threads) + lists_scratch(threads, listed);
+    for (std::size_t p = 0; p < threads; ++p) {
+      const std::size_t room = most_candidates(ranges, p, k) + Ranges::kBlock;
+      bytes += taken<std::uint32_t>(room) + taken<float>(room);
+    }
+    // One after the other: the sample, and what write_largest takes.
+    const std::size_t sample =
+        count < kSampleFrom ? 0 : taken<Candidates>(1) + taken<float>(kSampleRuns * kSampleRun);
+    return bytes + std::max(sample, taken<CutCount>(threads) + taken<std::size_t>(threads));
+  }
+};
 
 }  // namespace
 
 void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
-  for (const FeedbackSelectJob& job : jobs) select_one(exec, job);
+  JobGroups<FeedbackSelectKind>(exec, jobs).run();
 }
 
 std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
-  std::size_t most = 0;
-  for (const FeedbackSelectJob& job : jobs) most = std::max(most, scratch_of_one(exec, job));
-  return most;
+  return JobGroups<FeedbackSelectKind>(exec, jobs).scratch();
 }
 
 /// Each thread writes where its range would begin if all of it reached the bound, so that it never

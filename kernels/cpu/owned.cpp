@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/cpu/gallop.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -137,15 +138,16 @@ struct Share {
     const std::uint32_t owner = job.owner;
     const std::uint32_t* const index = job.values.index.data();
     const auto find = [&](std::uint64_t from, std::uint64_t local) {
-      return static_cast<std::uint64_t>(std::lower_bound(index + from, index + end, local) - index);
+      return gallop(from, end, [&](std::size_t j) { return index[j] < local; });
     };
     Chunk chunk;
     std::uint64_t j = begin;
     const auto pieces = job.pieces.host;
     const std::uint64_t lowest = begin < end ? partition.position(owner, index[begin]) : 0;
-    auto next = std::ranges::upper_bound(pieces, lowest, {}, &PlacedSpan::end);
-    for (; next != pieces.end() && j < end; ++next) {
-      const PlacedSpan& piece = *next;
+    std::size_t next =
+        gallop(0, pieces.size(), [&](std::size_t p) { return pieces[p].end() <= lowest; });
+    for (; next < pieces.size() && j < end; ++next) {
+      const PlacedSpan& piece = pieces[next];
       const std::uint64_t first = find(j, partition.local_before(owner, piece.base));
       const std::uint64_t last =
           find(first, partition.local_before(owner, piece.base + piece.elements.size()));
@@ -214,13 +216,22 @@ void add_owned(const Exec& exec, const OwnedJob& job) {
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
-  for (std::size_t i = 0; i < job.runs.host.size(); ++i) cpu::store_owned(exec, job.run(i));
-  if (!job.runs.host.empty()) return;
-  for_each_share(exec, job, [](const Share& share) {
+  const auto store = [](const Share& share) {
     share.for_each([](float& element, float value) {
       if (std::isfinite(value)) element = value;
     });
-  });
+  };
+  if (job.runs.host.empty()) return for_each_share(exec, job, store);
+  std::size_t piece = 0;
+  for (std::size_t i = 0; i < job.runs.host.size(); ++i) {
+    OwnedJob run = job.run(i);
+    if (run.values.index.empty()) continue;
+    const std::uint64_t first = job.partition.position(job.owner, run.values.index.front());
+    const auto pieces = job.pieces.host;
+    while (piece < pieces.size() && pieces[piece].end() <= first) ++piece;
+    run.pieces.host = pieces.subspan(piece);
+    for_each_share(exec, run, store);
+  }
 }
 
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {

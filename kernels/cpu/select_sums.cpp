@@ -12,6 +12,8 @@
 
 #include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidates.hpp"
+#include "kernels/cpu/gallop.hpp"
+#include "kernels/cpu/jobs.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/select.hpp"
 
@@ -38,16 +40,30 @@ void for_each_bit(std::uint64_t word, const Each& each) {
   for (; word != 0; word &= word - 1) each(static_cast<std::size_t>(std::countr_zero(word)));
 }
 
-/// The first entry of a list whose local number is `local` or more.
-std::size_t entry_from(std::span<const std::uint32_t> index, std::uint64_t local) {
-  return static_cast<std::size_t>(std::ranges::lower_bound(index, local) - index.begin());
+/// The first entry of a list whose local number is `local` or more, at `from` or behind.
+std::size_t entry_from(std::span<const std::uint32_t> index, std::uint64_t local,
+                       std::size_t from = 0) {
+  return gallop(from, index.size(), [&](std::size_t j) { return index[j] < local; });
+}
+
+/// Where the entries of each term begin that are in one piece.
+using Entries = std::span<std::size_t>;
+
+/// Moves on to the piece that begins at `local`, or back.
+void move_to(std::uint64_t local, std::span<const Term> terms, Entries entries) {
+  for (std::size_t r = 0; r < terms.size(); ++r) {
+    const auto index = terms[r].index;
+    std::size_t& entry = entries[r];
+    if (entry > index.size() || (entry > 0 && index[entry - 1] >= local)) entry = 0;
+    entry = entry_from(index, local, entry);
+  }
 }
 
 /// One thread's share of the own elements, [begin, end) by local number.
 class Range {
  public:
   Range(const OwnedSums& owned, const SelectResult& fed, std::span<const Term> terms,
-        std::span<std::size_t> cursors, std::uint64_t begin, std::uint64_t end)
+        Entries cursors, std::uint64_t begin, std::uint64_t end)
       : owned_(owned), fed_(fed), terms_(terms), cursors_(cursors), begin_(begin), end_(end) {}
 
   struct Out {
@@ -57,10 +73,10 @@ class Range {
     std::size_t size = 0;  ///< touched so far
   };
 
-  /// Sums all tiles. Returns whether every sum is finite.
-  bool run(bool listed, Out& out) {
+  /// Sums all tiles. Returns whether every sum is finite. `entries`: of the piece.
+  bool run(bool listed, std::span<const std::size_t> entries, Out& out) {
     for (std::size_t r = 0; r < terms_.size(); ++r) {
-      cursors_[r] = entry_from(terms_[r].index, begin_);
+      cursors_[r] = entry_from(terms_[r].index, begin_, entries[r]);
     }
     const OwnUnits& own = owned_.own;
     const auto list = own.index.first(listed ? fed_.listed : 0);
@@ -159,7 +175,7 @@ class Range {
   const OwnedSums& owned_;
   const SelectResult& fed_;
   std::span<const Term> terms_;
-  std::span<std::size_t> cursors_;  // of each term: the first entry not yet added
+  Entries cursors_;  // of each term: the first entry not yet added
   std::uint64_t begin_, end_;
   std::size_t next_listed_ = 0;
   std::size_t units_ = 0;  // of the tile
@@ -215,14 +231,16 @@ std::span<const Term> decode(const Exec& exec, std::span<const Term> terms) {
 }
 
 /// Sums what terms name: job.out lists it, and candidates are the sums among them and what is
-/// listed that reach the bound. Returns whether all sums are finite.
+/// listed that reach the bound. Returns whether all sums are finite. `entries`: of any piece
+/// before.
 template <class Job>
-bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
+bool add(const Exec& exec, const Job& job, Entries entries, std::span<Candidates> parts) {
   const OwnedSums& owned = job.owned;
   const OwnUnits& own = owned.own;
   const SumLists& out = job.out;
   Workspace& workspace = *exec.workspace;
   const std::span<const Term> terms = decode(exec, job.terms.host);
+  move_to(owned.begin, terms, entries);
   const bool listed = is_listed(owned, *job.fed);
   const Ranges ranges(exec.threads, owned.count);
   const auto outs = workspace.take<Range::Out>(ranges.size());
@@ -234,12 +252,12 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   // The output of each range begins no earlier than the ranges before it can fill.
   const auto begin_of = [&](std::size_t p) { return owned.begin + ranges.begin(p); };
   for (std::size_t p = 0; p < ranges.size(); ++p) {
-    std::size_t entries = 0;  // before this range: none before the first
+    std::size_t named = 0;  // before this range: none before the first
     for (std::size_t r = 0; p > 0 && r < terms.size(); ++r) {
       if (r == own.self) continue;
-      entries += entry_from(terms[r].index, begin_of(p)) - entry_from(terms[r].index, owned.begin);
+      named += entry_from(terms[r].index, begin_of(p), entries[r]) - entries[r];
     }
-    const std::size_t touched = std::min(entries, ranges.begin(p));
+    const std::size_t touched = std::min(named, ranges.begin(p));
     const std::size_t before =
         listed ? entry_from(own.index.first(job.fed->listed), begin_of(p)) : std::size_t{0};
     parts[p].index = index.data() + before + touched;
@@ -252,7 +270,7 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   for_each_part(ranges.size(), [&](std::size_t p) {
     Range range(owned, *job.fed, terms, cursors.subspan(p * terms.size(), terms.size()),
                 begin_of(p), owned.begin + ranges.end(p));
-    if (!range.run(listed, outs[p])) finite.store(false, std::memory_order_relaxed);
+    if (!range.run(listed, entries, outs[p])) finite.store(false, std::memory_order_relaxed);
   });
   std::size_t touched = 0;
   for (const Range::Out& part : outs) {
@@ -264,64 +282,88 @@ bool add(const Exec& exec, const Job& job, std::span<Candidates> parts) {
   return finite;
 }
 
-void select_one(const Exec& exec, const SelectSumsJob& job) {
-  const OwnedSums& owned = job.owned;
-  const SumLists& out = job.out;
-  const std::size_t k = out.index.size();
-  const Workspace::Scope scope(*exec.workspace);
-  const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
-  if (!add(exec, job, parts)) {
-    std::iota(out.index.begin(), out.index.end(), static_cast<std::uint32_t>(owned.begin));
-    std::ranges::fill(out.value, 0.0F);
-    *job.result = {.finite = false, .candidates = 0, .passes = 1};
-    return;
-  }
-
-  const bool listed = is_listed(owned, *job.fed);
-  const std::uint64_t candidates = listed ? held(parts) : job.fed->listed;
-  float kth = std::numeric_limits<float>::infinity();
-  const bool good = listed && candidates >= k;
-  if (good) {
-    kth = write_largest(*exec.workspace, parts, nullptr, out.index, out.value);
-  } else {
-    select_from_all(exec, job);
-    for (const float sum : out.value) kth = std::min(kth, std::fabs(sum));
-  }
-  learn_bound(*job.state, static_cast<std::uint32_t>(k), kth, candidates);
-  *job.result = {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+/// For the most terms that a job has; at their beginnings.
+template <class Job>
+Entries take_entries(const Exec& exec, std::span<const Job> jobs) {
+  std::size_t most = 0;
+  for (const Job& job : jobs) most = std::max(most, job.terms.host.size());
+  const Entries entries = exec.workspace->take<std::size_t>(most);
+  std::ranges::fill(entries, std::size_t{0});
+  return entries;
 }
 
-/// 8 bytes for each place of own.index and of `most`; where the bound was not good also all sums,
-/// what `select` takes of them, and its sample.
-std::size_t scratch_of_one(const Exec& exec, const SelectSumsJob& job) {
-  const OwnedSums& owned = job.owned;
-  const std::size_t k = job.out.index.size();
-  constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
-  constexpr std::size_t kSpare = 4096;  // beside 2k
-  const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
-  const std::size_t candidates = owned.own.index.size() + owned.most +
-                                 std::min<std::size_t>(owned.count, threads * (2 * k + kSpare));
-  return sizeof(float) * owned.count + (sizeof(float) + sizeof(std::uint32_t)) * candidates +
-         kSample + threads * kOfThread;
-}
+struct SelectSumsKind {
+  using Job = SelectSumsJob;
+  const Exec& exec;
+  Entries entries;
+
+  SelectSumsKind(const Exec& with, std::span<const Job> jobs)
+      : exec(with), entries(take_entries(with, jobs)) {}
+
+  static std::size_t elements(const Job& job) { return job.owned.count; }
+
+  void run(const Job& job) const {
+    const OwnedSums& owned = job.owned;
+    const SumLists& out = job.out;
+    const std::size_t k = out.index.size();
+    const Workspace::Scope scope(*exec.workspace);
+    const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
+    if (!add(exec, job, entries, parts)) {
+      std::iota(out.index.begin(), out.index.end(), static_cast<std::uint32_t>(owned.begin));
+      std::ranges::fill(out.value, 0.0F);
+      *job.result = {.finite = false, .candidates = 0, .passes = 1};
+      return;
+    }
+
+    const bool listed = is_listed(owned, *job.fed);
+    const std::uint64_t candidates = listed ? held(parts) : job.fed->listed;
+    float kth = std::numeric_limits<float>::infinity();
+    const bool good = listed && candidates >= k;
+    if (good) {
+      kth = write_largest(*exec.workspace, parts, nullptr, out.index, out.value);
+    } else {
+      select_from_all(exec, job);
+      for (const float sum : out.value) kth = std::min(kth, std::fabs(sum));
+    }
+    learn_bound(*job.state, static_cast<std::uint32_t>(k), kth, candidates);
+    *job.result = {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+  }
+
+  /// 8 bytes for each place of own.index and of `most`; where the bound was not good also all sums,
+  /// what `select` takes of them, and its sample; terms that are coded.
+  static std::size_t scratch(const Exec& exec, const Job& job) {
+    const OwnedSums& owned = job.owned;
+    const std::size_t k = job.out.index.size();
+    constexpr std::size_t kSample = std::size_t{256} << 10, kOfThread = std::size_t{32} << 10;
+    constexpr std::size_t kSpare = 4096;  // beside 2k
+    const auto threads = static_cast<std::size_t>(std::max(exec.threads, 1));
+    std::size_t of_terms = 0;
+    for (const Term& term : job.terms.host) {
+      of_terms += 2 * sizeof term + (term.is_coded() ? sizeof(float) * term.count : 0);
+    }
+    const std::size_t candidates = owned.own.index.size() + owned.most +
+                                   std::min<std::size_t>(owned.count, threads * (2 * k + kSpare));
+    return sizeof(float) * owned.count + (sizeof(float) + sizeof(std::uint32_t)) * candidates +
+           of_terms + kSample + threads * kOfThread;
+  }
+};
 
 }  // namespace
 
 void select_sums(const Exec& exec, std::span<const SelectSumsJob> jobs) {
-  for (const SelectSumsJob& job : jobs) select_one(exec, job);
+  JobGroups<SelectSumsKind>(exec, jobs).run();
 }
 
 std::size_t select_sums_scratch(const Exec& exec, std::span<const SelectSumsJob> jobs) {
-  std::size_t most = 0;
-  for (const SelectSumsJob& job : jobs) most = std::max(most, scratch_of_one(exec, job));
-  return most;
+  return JobGroups<SelectSumsKind>(exec, jobs).scratch();
 }
 
 /// All that matters is listed, so candidates are what is kept.
 void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   const Workspace::Scope scope(*exec.workspace);
   const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, job.owned.count).size());
-  const bool finite = add(exec, job, parts);
+  const Entries entries = take_entries(exec, std::span(&job, 1));
+  const bool finite = add(exec, job, entries, parts);
   std::uint64_t end = *job.kept;
   for (const Candidates& part : parts) {
     if (!finite) break;

@@ -3,6 +3,7 @@
 #include "winnow/workspace.hpp"
 
 #include <algorithm>
+#include <new>
 #include <winnow/error.hpp>
 
 #include "kernels/exec/host_memory.hpp"
@@ -12,6 +13,10 @@ namespace winnow {
 
 namespace {
 constexpr std::size_t kSmallestBlock = std::size_t{64} << 10;
+
+/// Of a piece that is lent: its memory is another workspace's, and there is no more.
+constexpr MemorySource kLent{.allocate = [](std::size_t) -> std::byte* { throw std::bad_alloc(); },
+                             .release = [](std::byte*) noexcept {}};
 }  // namespace
 
 Workspace::Workspace() : Workspace(kernels::kHostMemory) {}
@@ -53,6 +58,16 @@ std::byte* Workspace::take_bytes(std::size_t bytes) {
   std::byte* memory = block.memory + block.used;
   block.used += bytes;
   return memory;
+}
+
+std::span<const std::unique_ptr<Workspace>> Workspace::lend(std::size_t count, std::size_t bytes) {
+  while (lent_.size() < count) lent_.push_back(std::make_unique<Workspace>(kLent));
+  const auto lent = std::span(lent_).first(count);
+  for (const auto& workspace : lent) {
+    workspace->current_ = 0;
+    workspace->blocks_.assign(1, {take_bytes(bytes), bytes, 0});
+  }
+  return lent;
 }
 
 std::pair<std::size_t, std::size_t> Workspace::enter() {

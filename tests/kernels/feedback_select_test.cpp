@@ -538,10 +538,13 @@ class Reserved {
   std::uint64_t allocations_;
 };
 
-/// Jobs of one list leave what each leaves alone; a device takes them together.
+/// Jobs of one list leave what each leaves alone; a device takes them together, and threads of the
+/// host share out the short ones.
 TEST(FeedbackSelectJob, AListEqualsItsJobs) {
   std::vector<SelectStep> steps;
-  for (const std::size_t count : {0U, 5000U, 1U, 4096U, 64U, 9001U}) {
+  std::vector<std::size_t> counts{0, 5000, 1, 4096, 64, 9001};
+  for (std::size_t i = 0; i < 20; ++i) counts.push_back(1500 + i);
+  for (const std::size_t count : counts) {
     steps.push_back(count == 9001 ? own_step(Input::normal, count, 3, 6400)
                                   : first_step(Input::not_finite, count, (count + 99) / 100));
   }

@@ -342,11 +342,13 @@ TEST(SelectSumsOverflow, IsToldAndNothingOfItIsSentOrLearnt) {
   });
 }
 
-/// Jobs of one list leave what each leaves alone; a device takes them together.
+/// Jobs of one list leave what each leaves alone; a device takes them together, and threads of the
+/// host share out the short ones.
 TEST(SelectSumsContract, AListEqualsItsJobs) {
   std::deque<SumsJob> inputs;
-  std::vector<std::size_t> ks;
-  for (const std::size_t count : {70U, 9001U, 30'000U, 200U}) {
+  std::vector<std::size_t> ks, counts{70, 9001, 30'000, 200};
+  for (std::size_t i = 0; i < 20; ++i) counts.push_back(1600 + i);
+  for (const std::size_t count : counts) {
     const SumsJob& job = inputs.emplace_back(Input::normal, count, 2, 0, 7);
     ks.push_back((job.count() + 9) / 10);
   }

@@ -115,6 +115,30 @@ TEST(WorkspaceSource, ThatHasNoMoreLeavesWhatThereWas) {
   EXPECT_EQ(Counted::held, 1);
 }
 
+TEST(WorkspaceLent, IsPartOfAnotherAndDoesNotGrow) {
+  Workspace workspace;
+  std::uint64_t allocations = 0;
+  for (int pass = 0; pass < 3; ++pass) {
+    const Workspace::Scope scope(workspace);
+    std::vector<const std::byte*> taken;
+    for (const auto& lent : workspace.lend(3, 256)) {
+      const Workspace::Scope all(*lent);
+      for (int again = 0; again < 2; ++again) {
+        const Workspace::Scope some(*lent);
+        const auto memory = lent->take<std::byte>(200);
+        memory.front() = memory.back() = std::byte{1};
+        taken.push_back(memory.data());
+        EXPECT_THROW((void)lent->take<std::byte>(1), std::bad_alloc);
+      }
+    }
+    EXPECT_EQ(taken[0], taken[1]);
+    EXPECT_EQ(taken[2], taken[0] + 256);
+    EXPECT_EQ(taken[4], taken[0] + 512);
+    if (pass == 0) allocations = workspace.allocations();
+    EXPECT_EQ(workspace.allocations(), allocations);
+  }
+}
+
 TEST(WorkspaceSource, OfAnAbandonedOneGetsNothingBack) {
   const Counted counted(100);
   {
