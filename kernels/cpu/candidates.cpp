@@ -75,8 +75,9 @@ Cut cut_few(std::span<const Candidates> parts, std::uint32_t base, std::uint32_t
       if (key - base < width) few[size++] = static_cast<std::int32_t>(key);
     }
   }
-  return size <= kFew / 2 ? cut_compared<kFew / 2>(few, size, rank)
-                          : cut_compared<kFew>(few, size, rank);
+  if (size <= kFew / 4) return cut_compared<kFew / 4>(few, size, rank);
+  if (size <= kFew / 2) return cut_compared<kFew / 2>(few, size, rank);
+  return cut_compared<kFew>(few, size, rank);
 }
 
 }  // namespace
