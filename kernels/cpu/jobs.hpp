@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <span>
 #include <winnow/exec.hpp>
@@ -14,8 +15,8 @@
 namespace winnow::kernels::cpu {
 
 /// How the jobs of a list share the threads of an Exec: long ones run one after the other, each by
-/// all threads; the short ones in groups of neighbours, each group by one thread. So a bucket of
-/// many parameters keeps all threads busy, however short they are.
+/// all threads; the short ones in groups of neighbours, of which who is free takes the next. So a
+/// bucket of many parameters keeps all threads busy, however short they are.
 ///
 /// A Kind is a struct with
 ///   Job                  the type
@@ -37,6 +38,7 @@ class JobGroups {
     longest_ = all / (kShares * threads);
     for (const Job& job : jobs) short_elements_ += is_short(job) ? Kind::elements(job) : 0;
     groups_ = std::min(short_elements_ / Ranges::kSmallest, kGroups * threads);
+    threads_ = std::min(groups_, threads);
   }
 
   /// The most scratch that `run` takes, in bytes.
@@ -47,7 +49,7 @@ class JobGroups {
       std::size_t& most = in_group ? of_short : of_long;
       most = std::max(most, Kind::scratch(in_group ? alone_ : exec_, job));
     }
-    return std::max(of_long, groups_ * (of_short + 2 * kLine) + kLine);
+    return std::max(of_long, threads_ * (of_short + 2 * kLine) + kLine * kGroups * threads_);
   }
 
   void run() const {
@@ -63,21 +65,25 @@ class JobGroups {
     }
     if (groups_ == 0) return;
     const auto ends = workspace.take<std::size_t>(groups_);
-    const auto lent = workspace.lend(groups_, find_groups(ends) + kLine);
-    for_each_part(groups_, [&](std::size_t g) {
+    const auto lent = workspace.lend(threads_, find_groups(ends) + kLine);
+    std::atomic<std::size_t> next{0};
+    for_each_part(threads_, [&](std::size_t thread) {
       Exec exec = alone_;
-      exec.workspace = lent[g].get();
-      const std::size_t begin = g == 0 ? 0 : ends[g - 1];
+      exec.workspace = lent[thread].get();
+      const Workspace::Scope of_thread(*exec.workspace);
       Kind kind(exec, jobs_);
-      for (const Job& job : jobs_.subspan(begin, ends[g] - begin)) {
-        if (is_short(job)) kind.run(job);
+      for (std::size_t g = next++; g < groups_; g = next++) {
+        const std::size_t begin = g == 0 ? 0 : ends[g - 1];
+        for (const Job& job : jobs_.subspan(begin, ends[g] - begin)) {
+          if (is_short(job)) kind.run(job);
+        }
       }
     });
   }
 
  private:
   static constexpr std::size_t kShares = 4;  ///< a job is long from 1 / (4 threads) of all work on
-  static constexpr std::size_t kGroups = 2;  ///< a thread, so that one which comes late gets fewer
+  static constexpr std::size_t kGroups = 4;  ///< a thread, so that one which comes late gets fewer
   static constexpr std::size_t kLine = 64;   ///< what is taken is rounded up to one
 
   bool is_short(const Job& job) const { return Kind::elements(job) <= longest_; }
@@ -101,7 +107,7 @@ class JobGroups {
   Exec alone_;  // one thread
   std::span<const Job> jobs_;
   std::size_t longest_ = 0;  // elements of a short job, at most
-  std::size_t short_elements_ = 0, groups_ = 0;
+  std::size_t short_elements_ = 0, groups_ = 0, threads_ = 0;
 };
 
 }  // namespace winnow::kernels::cpu
