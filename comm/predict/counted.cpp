@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <new>
 
 #include "comm/schedule/pass_bytes.hpp"
@@ -214,10 +215,21 @@ constexpr Bodies kCounted{
 
 constinit const MemorySource kCountedMemory{.allocate = allocate, .release = release};
 
+/// A workspace's own source asks for huge pages, which thousands of ranks would have to clear.
+constexpr MemorySource kListMemory{
+    .allocate = [](std::size_t bytes) -> std::byte* {
+      void* const memory = std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine);
+      if (memory == nullptr) throw std::bad_alloc();
+      return static_cast<std::byte*>(memory);
+    },
+    .release = [](std::byte* memory) noexcept { std::free(memory); }};
+
 CountedPlace::CountedPlace(SimulatedTransport& rank, const compress::Codings& codings)
     : CountedStream{kCounted},
       rank_(rank),
       codings_(codings),
+      lists_(kListMemory),
+      data_(kCountedMemory),
       exec_{.place = Place::counted,
             .stream = static_cast<CountedStream*>(this),
             .workspace = &lists_,

@@ -31,7 +31,7 @@ class CountedPlace : public kernels::CountedStream {
  private:
   SimulatedTransport& rank_;
   const compress::Codings& codings_;
-  Workspace lists_, data_{kCountedMemory};
+  Workspace lists_, data_;
   Exec exec_;
 };
 
