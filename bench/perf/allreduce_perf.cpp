@@ -44,9 +44,11 @@ class Perf {
         settings_(settings),
         type_(type),
         op_(op),
+        ranks_(static_cast<std::uint64_t>(rank.control->size())),
         most_(settings.max_bytes / bytes_of(type.type)),
         pool_(where, (most_ + kShifts * kElements) * bytes_of(type.type)),
-        output_(where, most_ * bytes_of(type.type)) {
+        output_(where, most_ * bytes_of(type.type)),
+        shard_(where, settings.scatters ? most_ / ranks_ * bytes_of(type.type) : 0) {
     bring(problem(1), view(pool_, most_ + kShifts * kElements));
   }
 
@@ -68,6 +70,20 @@ class Perf {
     shift_ = (shift_ + kStride) % kShifts;
     return view(pool_, most_ + kShifts * kElements).subspan(shift_ * kElements, count);
   }
+  /// The same, not in the pool where the call overwrites it.
+  Elements input(std::uint64_t count, bool in_place) {
+    const Elements given = fresh(count), place = view(output_, count);
+    if (!in_place && !settings_.scatters) return given;
+    kernels::copy(where_, place.bytes(), given.bytes());
+    kernels::wait(where_);
+    return place;
+  }
+  /// Where the result of a call with `count` elements is, and which part of the whole it is.
+  Elements output(std::uint64_t count, bool in_place);
+  std::uint64_t first(std::uint64_t count) const {
+    return settings_.scatters ? count / ranks_ * static_cast<std::uint64_t>(rank_.control->rank())
+                              : 0;
+  }
   void enqueue(AllReducer& reducer, const Elements& input, bool in_place);
   void call(AllReducer& reducer, const Elements& input, bool in_place);
   double seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place);
@@ -80,8 +96,9 @@ class Perf {
   const PerfSettings& settings_;
   const NamedType& type_;
   const NamedOp& op_;
+  std::uint64_t ranks_;
   std::uint64_t most_;  // elements of the largest row
-  kernels::PlaceArray<std::byte> pool_, output_;
+  kernels::PlaceArray<std::byte> pool_, output_, shard_;
   std::uint64_t shift_ = 0, seed_ = 1;
   Workspace workspace_;
 };
@@ -105,9 +122,18 @@ void Perf::sum_over_ranks(const Elements& values) {
   rank_.control->all_reduce({.workspace = &workspace_}, values, ReduceOp::sum, Deadline::never());
 }
 
+Elements Perf::output(std::uint64_t count, bool in_place) {
+  if (!settings_.scatters) return view(output_, count);
+  // The input is where the result of an allreduce is. In place a rank's shard of it is its output.
+  return in_place ? view(output_, count).subspan(first(count), count / ranks_)
+                  : view(shard_, count / ranks_);
+}
+
 void Perf::enqueue(AllReducer& reducer, const Elements& input, bool in_place) {
-  const Elements output = view(output_, input.size());
-  if (in_place) {
+  const Elements output = this->output(input.size(), in_place);
+  if (settings_.scatters) {
+    reducer.reduce_scatter(input, output, 0, op_.op);
+  } else if (in_place) {
     reducer.all_reduce(output, 0, op_.op);
   } else {
     reducer.all_reduce(input, output, 0, op_.op);
@@ -124,14 +150,14 @@ double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in
   const int graphs = settings_.graphs;
   kernels::PlaceArray<std::byte> own(where_,
                                      graphs > 0 && !in_place ? count * bytes_of(type_.type) : 0);
-  const Elements given = view(in_place ? output_ : own, count);  // CUDA graphs need a fixed place
+  const Elements fixed = view(in_place ? output_ : own, count);  // as CUDA graphs need it
   std::optional<RankGraph> graph;
-  if (graphs > 0) graph.emplace(where_, [&] { enqueue(reducer, given, in_place); });
+  if (graphs > 0) graph.emplace(where_, [&] { enqueue(reducer, fixed, in_place); });
   std::chrono::duration<double> sum{};
   for (int i = 0; i < settings_.iters; ++i) {
-    const Elements input = fresh(count);
-    if (in_place || graph) {
-      kernels::copy(where_, given.bytes(), input.bytes());
+    const Elements given = input(count, in_place);
+    if (graph && !in_place) {
+      kernels::copy(where_, fixed.bytes(), given.bytes());
       kernels::wait(where_);
     }
     barrier(*rank_.control);
@@ -140,7 +166,7 @@ double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in
       for (int replay = 0; replay < graphs; ++replay) graph->launch();
       kernels::wait(where_);
     } else {
-      call(reducer, input, in_place);
+      call(reducer, given, in_place);
     }
     sum += std::chrono::steady_clock::now() - begin;
   }
@@ -157,8 +183,9 @@ std::uint64_t Perf::wrong(AllReducer& reducer, std::uint64_t count, bool in_plac
     const Elements input = view(in_place ? output_ : gradient, count);
     bring(checked, input);
     call(reducer, input, in_place);
-    auto result = fetch(view(output_, count).bytes());
-    wrong[0] += winnow::bench::count_wrong(checked, view(result, count));
+    const Elements found = output(count, in_place);
+    auto result = fetch(found.bytes());
+    wrong[0] += winnow::bench::count_wrong(checked, {view(result, found.size()), first(count)});
   }
   sum_over_ranks(std::span(wrong));
   return wrong[0];
@@ -182,19 +209,28 @@ void Perf::measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row)
   std::vector<double> rest(here.begin(), here.end());
   rest.resize(count);
   sum_over_ranks(rest);
-  auto result = fetch(view(output_, count).bytes());
-  row.error = relative_error(checked, view(result, count), {});
-  row.lost = relative_error(checked, view(result, count), rest);
+  const Elements found = output(count, false);
+  auto result = fetch(found.bytes());
+  const Found shard{view(result, found.size()), first(count)};
+  const auto errors = max_over_ranks(
+      *rank_.control,
+      std::array{relative_error(checked, shard, {}),
+                 relative_error(checked, shard, std::span(rest).subspan(shard.first))});
+  row.error = errors[0];
+  row.lost = errors[1];
 }
 
 PerfRow Perf::row(std::uint64_t count) {
-  PerfRow row{
-      .size = count * bytes_of(type_.type), .count = count, .type = type_.name, .op = op_.name};
+  PerfRow row{.size = count * bytes_of(type_.type),
+              .count = count,
+              .scatters = settings_.scatters,
+              .type = type_.name,
+              .op = op_.name};
   AllReducer reducer(rank_.connect(), settings_.options, where_);
   if (settings_.check > 0) measure_error(reducer, count, row);
-  for (int i = 0; i < settings_.warmup_iters; ++i) call(reducer, fresh(count), false);
+  for (int i = 0; i < settings_.warmup_iters; ++i) call(reducer, input(count, false), false);
   const auto is_tried_out = [&] { return reducer.last().reason.ends_with("which is tried out"); };
-  while (settings_.warmup_iters > 0 && is_tried_out()) call(reducer, fresh(count), false);
+  while (settings_.warmup_iters > 0 && is_tried_out()) call(reducer, input(count, false), false);
 
   const Stats before = reducer.totals();
   row.out_of_place.seconds = seconds_of_a_call(reducer, count, false);
@@ -277,11 +313,12 @@ int run(Rank& rank, const PerfSettings& settings) {
   check_output_file(rank, settings);
   if (leads) print_header(std::cout, settings, under_mpirun(), devices);
   std::vector<PerfRow> rows;
+  const std::uint64_t unit = settings.scatters ? devices.size() : 1;  // equal shards
   for (const NamedType& type : settings.types) {
     for (const NamedOp& op : settings.ops) {
       Perf perf(rank, where, settings, type, op);
       for (std::uint64_t size = settings.min_bytes; size <= settings.max_bytes;) {
-        rows.push_back(perf.row(size / bytes_of(type.type)));
+        rows.push_back(perf.row(size / bytes_of(type.type) / unit * unit));
         if (leads) print_row(std::cout, rows.back(), devices.size());
         if (size == settings.max_bytes) break;
         size = settings.step_factor > 1 ? size * settings.step_factor : size + settings.step_bytes;

@@ -190,28 +190,27 @@ void fill(const Problem& problem, int rank, const Elements& elements) {
   });
 }
 
-std::uint64_t count_wrong(const Problem& problem, const ConstElements& result) {
+std::uint64_t count_wrong(const Problem& problem, const Found& result) {
   const std::vector<Source> all = sources(problem);
   return with_format(problem.type, [&]<class Format>(Format) {
     std::uint64_t wrong = 0;
-    for (std::uint64_t i = 0; i < result.size(); ++i) {
-      const auto right = exact<typename Format::Number>(problem, all, i);
-      wrong += is_wrong<Format>(problem, read<Format>(result, i), right) ? 1 : 0;
+    for (std::uint64_t i = 0; i < result.elements.size(); ++i) {
+      const auto right = exact<typename Format::Number>(problem, all, result.first + i);
+      wrong += is_wrong<Format>(problem, read<Format>(result.elements, i), right) ? 1 : 0;
     }
     return wrong;
   });
 }
 
-double relative_error(const Problem& problem, const ConstElements& result,
-                      std::span<const double> rest) {
+double relative_error(const Problem& problem, const Found& result, std::span<const double> rest) {
   const std::vector<Source> all = sources(problem);
   const double share = problem.op == ReduceOp::average ? 1.0 / problem.ranks : 1.0;
   return with_format(problem.type, [&]<class Format>(Format) {
     double off = 0, whole = 0;
-    for (std::uint64_t i = 0; i < result.size(); ++i) {
-      const auto right = exact<double>(problem, all, i);
+    for (std::uint64_t i = 0; i < result.elements.size(); ++i) {
+      const auto right = exact<double>(problem, all, result.first + i);
       const double kept_back = rest.empty() ? 0.0 : rest[i] * share;
-      const auto found = static_cast<double>(read<Format>(result, i));
+      const auto found = static_cast<double>(read<Format>(result.elements, i));
       const double difference = found + kept_back - right;
       off += difference * difference;
       whole += right * right;

@@ -22,13 +22,18 @@ struct Problem {
 /// Writes the elements of one rank.
 void fill(const Problem& problem, int rank, const Elements& elements);
 
-/// How many elements of `result` differ from the exact result; averages of floats may differ by two
-/// units in the last place.
-std::uint64_t count_wrong(const Problem& problem, const ConstElements& result);
+/// Elements that stand in the whole result from `first` on.
+struct Found {
+  ConstElements elements;
+  std::uint64_t first = 0;
+};
+
+/// How many elements differ from the exact result; averages of floats may differ by two units in
+/// the last place.
+std::uint64_t count_wrong(const Problem& problem, const Found& result);
 
 /// L2 norm of (result + rest - exact) over that of exact, in double. `rest`, if any, is the sum of
-/// the ranks' residuals; for an average its share is taken. Gradient types only.
-double relative_error(const Problem& problem, const ConstElements& result,
-                      std::span<const double> rest);
+/// the ranks' residuals there; for an average its share is taken. Gradient types only.
+double relative_error(const Problem& problem, const Found& result, std::span<const double> rest);
 
 }  // namespace winnow::bench

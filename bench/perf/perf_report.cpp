@@ -36,15 +36,20 @@ std::string optional_text(const std::optional<double>& value) {
   return value ? formatted("%9.2e", *value) : std::string("      N/A");
 }
 
-double ring_share(std::size_t ranks) {
+std::string collective_of(const PerfSettings& settings) {
+  return settings.scatters ? "reduce_scatter" : "all_reduce";
+}
+
+/// What each rank of a dense ring sends, in sizes of the input.
+double ring_share(const PerfRow& row, std::size_t ranks) {
   const auto p = static_cast<double>(ranks);
-  return 2 * (p - 1) / p;
+  return (row.scatters ? 1 : 2) * (p - 1) / p;
 }
 
 /// Wire bytes over those of a dense ring with elements of this type.
 std::optional<double> ratio(const PerfRow& row, std::size_t ranks) {
   if (row.wire_bytes == 0) return {};
-  return ring_share(ranks) * static_cast<double>(row.size) / row.wire_bytes;
+  return ring_share(row, ranks) * static_cast<double>(row.size) / row.wire_bytes;
 }
 
 std::string quoted(const std::string& text) {
@@ -99,7 +104,7 @@ double algorithm_bandwidth(const PerfRow& row, const PerfHalf& half) {
 }
 
 double bus_bandwidth(const PerfRow& row, const PerfHalf& half, std::size_t ranks) {
-  return algorithm_bandwidth(row, half) * ring_share(ranks);
+  return algorithm_bandwidth(row, half) * ring_share(row, ranks);
 }
 
 double average_bus_bandwidth(const std::vector<PerfRow>& rows, std::size_t ranks) {
@@ -127,8 +132,9 @@ void print_header(std::ostream& out, const PerfSettings& settings, bool is_mpi,
       << settings.max_bytes << " step: " << (by_factor ? settings.step_factor : settings.step_bytes)
       << (by_factor ? "(factor)" : "(bytes)") << " warmup iters: " << settings.warmup_iters
       << " iters: " << settings.iters << " agg iters: 1 validation: " << settings.check
-      << " graph: " << settings.graphs << " transport: " << settings.transport << "\n# "
-      << settings.options.to_string() << "\n#\n# Using devices\n";
+      << " graph: " << settings.graphs << " collective: " << collective_of(settings)
+      << " transport: " << settings.transport << "\n# " << settings.options.to_string()
+      << "\n#\n# Using devices\n";
   for (std::size_t rank = 0; rank < devices.size(); ++rank) {
     const PerfDevice& device = devices[rank];
     out << formatted("#  Rank %2zu Group  0 Pid %6d on %10s device %2d [%s memory]\n", rank,
@@ -180,6 +186,7 @@ void write_json(std::ostream& out, const PerfSettings& settings,
       << ", \"warmup_iters\": " << settings.warmup_iters << ", \"iterations\": " << settings.iters
       << ", \"validation\": " << settings.check
       << ",\n    \"options\": " << quoted(settings.options.to_string())
+      << ", \"collective\": " << quoted(collective_of(settings))
       << ", \"memory\": " << quoted(settings.memory)
       << ", \"transport\": " << quoted(settings.transport) << ",\n    \"devices\": ["
       << joined(devices,

@@ -20,6 +20,7 @@ struct PerfHalf {
 
 struct PerfRow {
   std::uint64_t size = 0, count = 0;  ///< bytes, elements
+  bool scatters = false;              ///< of a reduce-scatter, by its input
   std::string type, op;
   PerfHalf out_of_place, in_place;
   double wire_bytes = 0;  ///< per call, by the busiest rank

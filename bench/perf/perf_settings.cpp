@@ -60,6 +60,7 @@ Examples:
   allreduce_perf -b 64K -e 64M -f 4 --compressor topk:0.01
   mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none -J dense.json
   mpirun -n 4 allreduce_perf -b 8 -e 128M -f 2 --compressor none --transport tcp
+  mpirun -n 4 allreduce_perf -b 1M -e 64M -f 4 --compressor topk:0.01 --reduce-scatter
   mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --compressor topk:0.01 --memory device
   mpirun -n 4 allreduce_perf -b 1M -e 1G -f 4 --schedule gather --memory device --transport nccl
 )";
@@ -117,6 +118,9 @@ std::string contradiction(const PerfSettings& settings, bool under_mpirun) {
   if (several && settings.step_factor >= 2 && settings.min_bytes == 0) {
     return "--stepfactor never leaves --minbytes 0; give -b of 1 or more";
   }
+  if (settings.graphs > 0 && settings.scatters) {
+    return "--cudagraph captures allreduces alone; leave out --reduce-scatter";
+  }
   if (settings.graphs > 0 && settings.memory != "device") {
     return "--cudagraph captures calls on a GPU; give --memory device";
   }
@@ -161,6 +165,9 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
          "with --memory device: times so many replays of a graph of a call for each; 0: none")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  app.add_flag(
+      "--reduce-scatter", settings.scatters,
+      "times reduce_scatter; a size is that of a rank's input, of one shard for each rank");
   app.add_option("--memory", settings.memory, "that buckets lie in")
       ->check(CLI::IsMember({"host", "device"}))
       ->capture_default_str();
@@ -180,7 +187,7 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
 }  // namespace
 
 int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std::string& words) {
-  CLI::App app("Times allreduces as nccl-tests' all_reduce_perf does");
+  CLI::App app("Times allreduces as nccl-tests' all_reduce_perf does, and reduce-scatters");
   app.name("allreduce_perf");
   app.footer(kFooter);
   app.allow_extras();

@@ -30,6 +30,7 @@ struct PerfSettings {
   std::vector<NamedType> types;
   std::vector<NamedOp> ops;
   Options options;
+  bool scatters = false;        ///< the calls are reduce_scatter instead of all_reduce
   std::string memory = "host";  ///< of buckets; or "device"
   std::string transport;        ///< "local", "mpi", "tcp" or "nccl": for the messages of calls
   int graphs = 0;  ///< replays of a CUDA graph of the call instead of each timed call; 0: none

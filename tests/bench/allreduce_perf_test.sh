@@ -69,6 +69,7 @@ else
   expect_refusal 'give -f 2' -b 1K -e 1M -i 0
   expect_refusal 'memory device' -g 2
   expect_refusal 'memory device' -G 2
+  expect_refusal 'allreduces alone' -G 2 --reduce-scatter
   expect_refusal '{host,device}' --memory disk
   expect_refusal 'give --memory device' --transport nccl
   expect_refusal 'ranks are threads' --transport mpi
@@ -81,13 +82,13 @@ fi
 run --help || fail "--help ends with status $?"
 [[ $(grep -c '^Usage' "$folder/out") == 1 ]] || fail '--help is not printed once'
 
-# check_report SIZES TYPES OPERATIONS COMPRESSED: the table and the JSON file agree and are
-# complete. COMPRESSED: sizes whose sums of floats travel compressed.
+# check_report SIZES TYPES OPERATIONS COMPRESSED [WEIGHT]: the table and the JSON file agree and are
+# complete. COMPRESSED: sizes whose sums of floats travel compressed. WEIGHT: of busbw, in thirds.
 check_report() {
-  local given=("$folder/out" "$folder/json" "$memory" "$transport" "$@")
+  local given=("$folder/out" "$folder/json" "$memory" "$transport" "${@:1:4}" "${5:-4}")
   python3 - "${given[@]}" <<'PYTHON' || fail 'the report is wrong'
 import json, re, sys
-out, path, memory, transport, sizes, types, ops, compressed = sys.argv[1:]
+out, path, memory, transport, sizes, types, ops, compressed, weight = sys.argv[1:]
 sizes, compressed = ([int(n) for n in words.split()] for words in (sizes, compressed))
 lines = open(out).read().splitlines()
 report = json.load(open(path))
@@ -104,6 +105,7 @@ assert sum(bool(re.match(ranks, line)) for line in lines) == 3, lines
 assert report["config"]["ranks"] == 3 and len(report["config"]["devices"]) == 3, report["config"]
 assert report["config"]["memory"] == memory, report["config"]
 assert report["config"]["transport"] == transport, report["config"]
+assert report["config"]["collective"] == ("all_reduce" if weight == "4" else "reduce_scatter")
 assert any(line.endswith(f" transport: {transport}") for line in lines), lines
 gpus = 1 if memory == "device" else 0
 assert any(re.match(rf"# nThread \d+ nGpus {gpus} minBytes \d+ maxBytes \d+ step: 4\(factor\)", line)
@@ -115,7 +117,7 @@ for row, line in zip(report["results"], rows):
     for half in row["out_of_place"], row["in_place"]:
         assert half["time"] > 0, half
         assert abs(half["alg_bw"] - row["size"] / half["time"] * 1e-3) < 1e-6 * half["alg_bw"], half
-        assert abs(half["bus_bw"] - half["alg_bw"] * 4 / 3) < 1e-6 * half["bus_bw"], half
+        assert abs(half["bus_bw"] - half["alg_bw"] * int(weight) / 3) < 1e-6 * half["bus_bw"], half
     if row["size"] in compressed and row["type"] == "float" and row["redop"] in ("sum", "avg"):
         assert line[8] == line[12] == "N/A" and row["in_place"]["nwrong"] is None, line
         assert row["ratio"] > 30 and 0.5 < row["error"] < 1 and row["lost"] < 1e-6, row
@@ -134,6 +136,10 @@ run -b 80 -e 100 -f 4 -n 1 -w 0 -c 2 -d all -o all --compressor none -J "$folder
   fail "all types end with status $?"
 check_report 80 'int8 uint8 int32 uint32 int64 uint64 half float double bfloat16' \
   'sum prod max min avg' ''
+
+run -b 12K -e 192K -f 4 -n 2 -w 1 --compressor topk:0.01 --reduce-scatter -J "$folder/json" ||
+  fail "reduce-scatters end with status $?"
+check_report '12288 49152 196608' float sum '196608' 2
 
 if [[ $memory == host ]]; then
   transport=tcp
