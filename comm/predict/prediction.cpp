@@ -159,42 +159,76 @@ void call(const Tally& tally, SimulatedTransport& rank) {
   tally.prediction.parts = exchanges.size();
 }
 
+/// A scenario that makes sense, and what the planner makes of it.
+struct Planned {
+  std::unique_ptr<compress::Compressor> compressor;
+  World world;
+  CostShape shape;
+  Choice choice;
+
+  explicit Planned(const Scenario& scenario)
+      : compressor(compress::make_compressor(scenario.compressor)),
+        world{scenario.topology.ranks(), 0, &scenario.topology, scenario.links} {
+    WINNOW_EXPECTS(!compressor->variable_k(),
+                   "how many elements " + scenario.compressor +
+                       " keeps is up to the gradient; take topk with the "
+                       "density that is expected of it");
+    WINNOW_EXPECTS(scenario.count > 0 && scenario.count <= Options::kMaxPart,
+                   "a prediction takes from 1 to " + std::to_string(Options::kMaxPart) +
+                       " elements, not " + std::to_string(scenario.count));
+    WINNOW_EXPECTS(scenario.max_part <= Options::kMaxPart,
+                   "parts of a bucket have at most " + std::to_string(Options::kMaxPart) +
+                       " elements, not " + std::to_string(scenario.max_part));
+    shape = {.ranks = world.ranks,
+             .count = scenario.count,
+             .k = compressor->kept(scenario.count),
+             .codings = compressor->codings(),
+             .topology = world.topology,
+             .sums_k = compressor->kept_sums(scenario.count)};
+    choice =
+        choose_schedule({.schedule = scenario.schedule}, std::span(&shape, 1), world, *compressor);
+  }
+};
+
 }  // namespace
 
 Prediction predict(const Scenario& scenario) {
-  const auto compressor = compress::make_compressor(scenario.compressor);
-  WINNOW_EXPECTS(!compressor->variable_k(), "how many elements " + scenario.compressor +
-                                                " keeps is up to the gradient; take topk with the "
-                                                "density that is expected of it");
-  WINNOW_EXPECTS(scenario.count > 0 && scenario.count <= Options::kMaxPart,
-                 "a prediction takes from 1 to " + std::to_string(Options::kMaxPart) +
-                     " elements, not " + std::to_string(scenario.count));
-  WINNOW_EXPECTS(scenario.max_part <= Options::kMaxPart,
-                 "parts of a bucket have at most " + std::to_string(Options::kMaxPart) +
-                     " elements, not " + std::to_string(scenario.max_part));
-  const World ranks{scenario.topology.ranks(), 0, &scenario.topology, scenario.links};
-  const CostShape shape{.ranks = ranks.ranks,
-                        .count = scenario.count,
-                        .k = compressor->kept(scenario.count),
-                        .codings = compressor->codings(),
-                        .topology = ranks.topology,
-                        .sums_k = compressor->kept_sums(scenario.count)};
-  Choice choice =
-      choose_schedule({.schedule = scenario.schedule}, std::span(&shape, 1), ranks, *compressor);
-  const Schedule& schedule = *choice.schedule;
-  Prediction prediction{.schedule = &schedule, .reason = std::move(choice.reason)};
+  const Planned planned(scenario);
+  const Schedule& schedule = *planned.choice.schedule;
+  Prediction prediction{.schedule = &schedule, .reason = planned.choice.reason};
   const SimulatedWorld world{.topology = scenario.topology,
                              .links = scenario.links,
                              .payload = SimulatedWorld::Payload::sizes,
                              .trace = scenario.trace};
   SimulatedResult result = world.run([&](const std::shared_ptr<SimulatedTransport>& rank) {
-    call({scenario, schedule, *compressor, prediction}, *rank);
+    call({scenario, schedule, *planned.compressor, prediction}, *rank);
   });
   prediction.seconds = *std::ranges::max_element(result.seconds);
   prediction.wire_bytes = *std::ranges::max_element(result.bytes_sent);
   prediction.uplink_bytes = *std::ranges::max_element(result.uplink_bytes);
+  prediction.messages = prediction.parts * schedule.messages(planned.shape);
   prediction.transfers = std::move(result.transfers);
   return prediction;
+}
+
+Prediction estimate(const Scenario& scenario) {
+  const Planned planned(scenario);
+  const auto& [compressor, world, shape, choice] = planned;
+  WINNOW_EXPECTS(scenario.max_part == Options::kAutomatic,
+                 "an estimate is of the parts that the planner takes by itself");
+  const Schedule& schedule = *choice.schedule;
+  const std::uint64_t longest = longest_part(schedule, world, *compressor, scenario.count);
+  const std::uint64_t parts =
+      schedule.name == "dense" ? 1 : (scenario.count + longest - 1) / longest;
+  const CostShape part = share_of(shape, parts);
+  return {.schedule = &schedule,
+          .reason = choice.reason,
+          .seconds = estimate_in_parts(schedule, shape, world, *compressor),
+          .wire_bytes = parts * schedule.wire_bytes(part),
+          .uplink_bytes = parts * schedule.network_bytes(part),
+          .messages = parts * schedule.messages(part),
+          .k = shape.k,
+          .parts = parts};
 }
 
 }  // namespace winnow::comm

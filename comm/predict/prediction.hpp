@@ -39,6 +39,7 @@ struct Prediction {
   double seconds = 0;                  ///< until the slowest rank is done
   std::uint64_t wire_bytes = 0;        ///< sent by the busiest rank
   std::uint64_t uplink_bytes = 0;      ///< leaving the busiest node
+  std::uint64_t messages = 0;          ///< sent by the busiest rank
   std::uint64_t k = 0;      ///< elements that rank 0 keeps of its gradient or its node's sum
   std::uint64_t parts = 1;  ///< of the bucket
   std::vector<RoundOfPrediction> rounds;     ///< only for a bucket in one part; none for `dense`
@@ -48,5 +49,10 @@ struct Prediction {
 /// Runs the schedule's own code over simulated ranks that exchange only sizes. Assumes that
 /// supports are spread evenly. Throws UsageError if the scenario makes no sense.
 Prediction predict(const Scenario& scenario);
+
+/// The same by the planner's formulas, which take no longer for more ranks: no rounds and no
+/// transfers, and max_part must be automatic. Seconds are rougher: each message of a rank takes the
+/// latency of its link, where simulated ones of a round are under way together.
+Prediction estimate(const Scenario& scenario);
 
 }  // namespace winnow::comm

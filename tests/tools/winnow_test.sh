@@ -57,6 +57,8 @@ expect 0 '^ +\(schedule=two_level, predicted to take ' explain --topology 4x8 --
   --compressor topk:0.01 --schedule two_level
 expect 0 'topk:0.01@two_level:shared' simulate --topology 4x2 --count 1M
 expect 0 '^16x1 +16 +topk:0.01@gather ' simulate --topology 2x1 16x1 --count 1M
+expect 0 '^4096x1 +4096 +topk:0.01@balanced +~ [0-9.]+ ms ' simulate --topology 4096x1 --count 1M
+grep -q '^~ above 512 ranks: by the planner' "$folder/out" || fail 'simulate does not say what ~ is'
 expect 0 'int8@balanced' simulate --topology 4x2 --compressor topk:0.01 topk:0.01,int8 \
   --schedule balanced --count 1M --csv "$folder/csv"
 [[ $(wc -l <"$folder/csv") == 3 ]] || fail 'the CSV has not a head and two rows'

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -20,13 +21,23 @@ namespace {
 using winnow::comm::Prediction;
 using winnow::comm::Scenario;
 
+/// Messages of more ranks are not simulated one by one: there are millions.
+constexpr int kMostSimulated = 512;
+
 /// One line of the table.
 struct Row {
   std::string topology, name;
   int ranks;
   Prediction prediction;
   double speed_up;
+
+  bool is_estimate() const { return ranks > kMostSimulated; }
 };
+
+Prediction prediction_of(const Scenario& scenario) {
+  return scenario.topology.ranks() > kMostSimulated ? winnow::comm::estimate(scenario)
+                                                    : winnow::comm::predict(scenario);
+}
 
 /// Whether a schedule of the table runs as another one of the table on this topology.
 bool is_another(const std::string& name, const winnow::Topology& topology) {
@@ -65,7 +76,7 @@ std::vector<Row> rows_of(const SimulateRequest& request) {
                       .count = parse_count(request.count)};
     scenario.schedule = "dense";
     progress.show(topology + ": dense ring");
-    const Prediction dense = predict(scenario);
+    const Prediction dense = prediction_of(scenario);
     const int ranks = scenario.topology.ranks();
     for (const std::string& schedule : schedules) {
       if (schedule == "dense") {
@@ -79,7 +90,7 @@ std::vector<Row> rows_of(const SimulateRequest& request) {
         std::string name = compressor;
         name.append("@").append(schedule);
         progress.show(topology + ": " + name);
-        const Prediction prediction = predict(scenario);
+        const Prediction prediction = prediction_of(scenario);
         rows.push_back({topology, name, ranks, prediction, dense.seconds / prediction.seconds});
       }
     }
@@ -88,12 +99,13 @@ std::vector<Row> rows_of(const SimulateRequest& request) {
 }
 
 std::string table_of(const std::vector<Row>& rows) {
-  Table table(
-      {"topology", "ranks", "what", "time", "to dense", "busiest rank sends", "busiest uplink"});
+  Table table({"topology", "ranks", "what", "time", "to dense", "busiest rank sends", "messages",
+               "busiest uplink"});
   for (const Row& row : rows) {
-    table.add({row.topology, std::to_string(row.ranks), row.name, time_text(row.prediction.seconds),
+    table.add({row.topology, std::to_string(row.ranks), row.name,
+               (row.is_estimate() ? "~ " : "") + time_text(row.prediction.seconds),
                ratio_text(row.speed_up), count_text(row.prediction.wire_bytes),
-               count_text(row.prediction.uplink_bytes)});
+               count_text(row.prediction.messages), count_text(row.prediction.uplink_bytes)});
   }
   return table.text();
 }
@@ -105,11 +117,11 @@ std::ofstream open_for_writing(const std::string& name) {
 }
 
 void write_csv(std::ostream& out, const std::vector<Row>& rows) {
-  out << "topology,ranks,what,seconds,wire_bytes,uplink_bytes\n";
+  out << "topology,ranks,what,seconds,wire_bytes,messages,uplink_bytes\n";
   for (const Row& row : rows) {
     out << '"' << row.topology << "\"," << row.ranks << ",\"" << row.name << "\","
         << row.prediction.seconds << ',' << row.prediction.wire_bytes << ','
-        << row.prediction.uplink_bytes << '\n';
+        << row.prediction.messages << ',' << row.prediction.uplink_bytes << '\n';
   }
 }
 
@@ -151,6 +163,11 @@ void simulate(const SimulateRequest& request) {
   std::cout << "links: " << winnow::LinkModel::parse(request.links).to_string() << "\n"
             << count_text(parse_count(request.count)) << " elements of float32\n\n"
             << table_of(rows);
+  if (std::ranges::any_of(rows, &Row::is_estimate)) {
+    std::cout << "\n~ above " << kMostSimulated
+              << " ranks: by the planner's formulas, in which each message takes its link's "
+                 "latency\n";
+  }
   if (!request.csv.empty()) {
     std::ofstream file = open_for_writing(request.csv);
     write_csv(file, rows);

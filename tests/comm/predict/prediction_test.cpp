@@ -174,6 +174,31 @@ TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
 }
 
 // Elements, residuals, lists and messages of these ranks would fill terabytes.
+/// Formulas and simulation say nearly the same, but that in formulas each message takes the link's
+/// latency.
+TEST(Prediction, AnEstimateIsNearIt) {
+  for (const auto& [nodes, ranks] : {std::pair{2, 1}, {16, 1}, {48, 1}, {8, 4}}) {
+    for (const comm::Schedule* schedule : comm::schedules()) {
+      SCOPED_TRACE(testing::Message() << schedule->name << ' ' << nodes << 'x' << ranks);
+      Scenario what = scenario(nodes, ranks, 1 << 22, "topk:0.01", schedule->name);
+      what.max_part = Options::kAutomatic;
+      const Prediction simulated = predict(what), estimated = estimate(what);
+      EXPECT_EQ(estimated.schedule, simulated.schedule);
+      EXPECT_EQ(estimated.parts, simulated.parts);
+      EXPECT_EQ(estimated.messages, simulated.messages);
+      const auto near = [](double a, double b, double share) { EXPECT_NEAR(a, b, share * b); };
+      const double latencies = 50e-6 * static_cast<double>(simulated.messages);
+      EXPECT_GT(estimated.seconds, 0.7 * simulated.seconds);
+      EXPECT_LT(estimated.seconds, 1.3 * simulated.seconds + latencies);
+      near(static_cast<double>(estimated.wire_bytes), static_cast<double>(simulated.wire_bytes),
+           0.02);
+      near(static_cast<double>(estimated.uplink_bytes), static_cast<double>(simulated.uplink_bytes),
+           0.02);
+    }
+  }
+  EXPECT_THROW(estimate(scenario(4, 1, 1 << 22, "topk:0.01", "gather")), UsageError);
+}
+
 TEST(Prediction, TouchesNoElement) {
   for (const char* name : {"gather", "doubling", "balanced", "shared", "two_level"}) {
     for (const char* compressor : {"topk:0.01,int8", "int4"}) {
