@@ -184,7 +184,7 @@ TEST(TcpMesh, ConnectsOverEachFamily) {
         EXPECT_EQ(Endpoint::of(link.data).family(), family);
         EXPECT_EQ(Endpoint::of(link.control).family(), family);
       }
-      expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(), 20));
+      expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(), {}));
     });
     EXPECT_THAT(texts, Each(""));
   }
@@ -363,7 +363,7 @@ HalfBare half_bare() {
   const auto texts = thrown_on(2, [&](int rank) {
     auto links = connect_mesh(ports[static_cast<std::size_t>(rank)], rank, addresses, soon());
     if (rank == 0)
-      made.transport = tcp_transport_over(0, {0, 0}, std::move(links), make_bell(), 20);
+      made.transport = tcp_transport_over(0, {0, 0}, std::move(links), make_bell(), {});
     else
       made.link = std::move(links[0]);
   });
