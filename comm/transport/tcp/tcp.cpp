@@ -19,7 +19,6 @@
 #include <utility>
 #include <winnow/error.hpp>
 
-#include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
@@ -498,7 +497,12 @@ void TcpTransport::abort(std::string_view reason) noexcept {
 
 std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
   expect_usable();
-  return abort_on_error(*this, [&] { return tcp_transport_of(*this, options_, deadline); });
+  try {
+    return tcp_transport_of(*this, options_, deadline);
+  } catch (const std::exception& error) {  // on this rank alone, perhaps: others would wait
+    abort(text_of(error));
+    throw;
+  }
 }
 
 void TcpTransport::expect_usable() {

@@ -520,6 +520,23 @@ TEST(Tcp, MessagesTravelWhileTheyAreWritten) {
   EXPECT_EQ(received, message);
 }
 
+TEST(Tcp, ARankThatCannotListenEndsADuplicateOnAll) {
+  std::vector<TcpPorts> ports;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 3; ++rank) {
+    ports.push_back(open_ports("lo"));
+    addresses.push_back(ports.back().address.text());
+  }
+  const auto texts = thrown_on(3, [&](int rank) {
+    auto links = connect_mesh(ports[static_cast<std::size_t>(rank)], rank, addresses, soon());
+    const char* const interface = rank == 1 ? "unplugged" : "lo";
+    const auto transport = tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(),
+                                              {.interfaces = interface});
+    (void)transport->duplicate(soon());
+  });
+  EXPECT_THAT(texts, Each(HasSubstr("unplugged")));
+}
+
 TEST(Tcp, RanksOfOneMachineShareANode) {
   for (const auto& transport : tests::tcp_transports(3)) EXPECT_EQ(transport->node(), 0);
 }
