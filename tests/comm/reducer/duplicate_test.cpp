@@ -32,12 +32,12 @@ void train(const std::shared_ptr<Transport>& transport, const Options& options, 
   const int ranks = transport->size();
   std::vector<float> gradient(5000);
   for (int step = 0; step < 20; ++step) {
+    const int total = ranks * (ranks - 1) / 2 + ranks * step;
     std::vector<float> sum(gradient.size());
     gradient.assign(gradient.size(), 0);
     for (std::size_t i = 0; i < gradient.size(); i += stride) {
       gradient[i] = static_cast<float>(transport->rank() + step) + share;
-      sum[i] = static_cast<float>(ranks * (ranks - 1) / 2 + ranks * step) +
-               static_cast<float>(ranks) * share;
+      sum[i] = static_cast<float>(total) + static_cast<float>(ranks) * share;
     }
     reducer.all_reduce(gradient, 0);
     EXPECT_EQ(gradient, sum) << "step " << step << " of " << options.compressor;
