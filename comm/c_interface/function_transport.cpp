@@ -15,6 +15,13 @@
 namespace winnow::comm {
 namespace {
 
+/// As the functions take it: less than 0 is never.
+double seconds_until(Deadline deadline) {
+  if (deadline.at() == Deadline::never().at()) return -1;
+  const std::chrono::duration<double> left = deadline.at() - Deadline::Clock::now();
+  return std::max(0.0, left.count());
+}
+
 class FunctionTransport final : public Transport {
  public:
   explicit FunctionTransport(const winnow_transport_functions& functions) : to_(functions) {
@@ -61,12 +68,18 @@ class FunctionTransport final : public Transport {
     expect_usable();
     expect_started(ticket, started_);
     if (ticket.number <= done_) return;
-    constexpr double kNever = -1;
-    const std::chrono::duration<double> left = deadline.at() - Deadline::Clock::now();
-    const bool never = deadline.at() == Deadline::Clock::time_point::max();
-    const double seconds = never ? kNever : std::max(0.0, left.count());
-    if (to_.wait(to_.self, ticket.number, seconds) != WINNOW_SUCCESS) fail("wait");
+    if (to_.wait(to_.self, ticket.number, seconds_until(deadline)) != WINNOW_SUCCESS) fail("wait");
     done_ = ticket.number;
+  }
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override {
+    expect_usable();
+    WINNOW_EXPECTS(to_.duplicate != nullptr,
+                   "this transport of functions has no duplicates: its `duplicate` is NULL");
+    winnow_transport_functions made{};
+    made.struct_bytes = sizeof made;
+    if (to_.duplicate(to_.self, seconds_until(deadline), &made) != WINNOW_SUCCESS)
+      fail("duplicate");
+    return function_transport(made);
   }
   void abort(std::string_view reason) noexcept override {
     std::string text = abort_text(reason);

@@ -36,6 +36,15 @@ void winnow_transport_abort(winnow_transport* transport, const char* reason) {
   transport->transport->abort(reason == nullptr ? "aborted" : reason);
 }
 
+int winnow_transport_duplicate(winnow_transport* transport, double seconds,
+                               winnow_transport** duplicate) {
+  return guarded([&] {
+    winnow::Transport& given = *expect_given(transport, "transport").transport;
+    expect_given(duplicate, "duplicate") =
+        new winnow_transport{given.duplicate(winnow::comm::deadline_of(seconds))};
+  });
+}
+
 int winnow_local_transports(int size, winnow_transport** transports) {
   return guarded([&] {
     expect_given(transports, "transports");

@@ -10,12 +10,13 @@
 
 namespace winnow::comm {
 
-/// For messages from or to memory that may end with its owner when an error passes: peers must not
-/// read it then, so the transport aborts first. A UsageError comes before any message.
+/// For calls whose errors all ranks must hear of, and for messages from or to memory that may end
+/// with its owner when an error passes: peers must not read it then, so the transport aborts first.
+/// A UsageError comes before any message.
 template <class Act>
-void abort_on_error(Transport& transport, const Act& act) {
+auto abort_on_error(Transport& transport, const Act& act) {
   try {
-    act();
+    return act();
   } catch (const UsageError&) {
     throw;
   } catch (const std::exception& error) {

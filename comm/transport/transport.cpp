@@ -83,6 +83,11 @@ std::unique_ptr<Transport> Transport::subset(std::span<const int> ranks) {
   return comm::make_subset(*this, ranks);
 }
 
+std::unique_ptr<Transport> Transport::duplicate(Deadline) {
+  fail_usage(
+      "this transport has no duplicates: duplicate the one that it was made from, or make another");
+}
+
 Topology discover(Transport& transport, Deadline deadline) {
   const int mine = transport.node();
   std::vector<int> node_of_rank(static_cast<std::size_t>(transport.size()));

@@ -27,7 +27,7 @@ namespace winnow {
 /// (docs/transports.md says why). Collectives are Winnow's ring in world rank order, and keep their
 /// deadline. Errors of `node` name the node, then its own rank numbers. An error of either makes
 /// the whole transport unusable and aborts the other one, so an abort reaches every rank that
-/// `world` reaches.
+/// `world` reaches. duplicate() duplicates both.
 std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
                                            std::shared_ptr<Transport> node, Deadline deadline);
 

@@ -42,6 +42,8 @@ enum class MpiMemory : std::uint8_t {
 /// destructor waits for a peer for a moment at most, and leaves what it cannot free by then to
 /// MPI_Finalize: the communicator, or a transfer under way whose buffer must live on.
 ///
+/// duplicate() duplicates the communicator again.
+///
 /// If MPI takes device memory, nothing is staged. The messages of a start go once exec.stream has
 /// passed what was enqueued before them; only wait blocks for that. MPI_Allreduce, used here only
 /// for sums and products of floats, blocks the host. The device is the thread's current one.

@@ -58,7 +58,8 @@ struct NcclMeeting {
 // subset() is ncclCommSplit. All ranks of the parent call it, each with its own group, and wait up
 // to 600 s for their started work and for each other. A rank that names no valid group takes part
 // before it throws its UsageError; ranks whose groups differ get a CommError. Neither harms the
-// parent. Aborting a subset leaves the parent alone, and the reverse.
+// parent. Aborting a subset leaves the parent alone, and the reverse. duplicate() is ncclCommSplit,
+// too, up to its deadline.
 
 /// Whether Winnow was built with NCCL, and the process has a new enough one or can load it.
 bool nccl_available();

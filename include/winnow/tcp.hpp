@@ -27,6 +27,9 @@ namespace winnow {
 // A wait polls for some microseconds, then sleeps.
 //
 // Forks. A child keeps no connection, and must not use the transport.
+//
+// Duplicates are new connections with the same TcpOptions: ranks exchange the addresses of new
+// listeners over the transport itself, so they need no store.
 
 /// How a rank listens for the others.
 struct TcpOptions {

@@ -106,6 +106,12 @@ class Transport {
   /// them call it, and over NCCL all ranks at once, each with its own group. The parent must
   /// outlive it.
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks);
+  /// Another transport of the same ranks, as MPI_Comm_dup makes one: with its own order of
+  /// messages, tickets, failures and thread, and no need of this one once it is made. Collective.
+  /// Throws CommError if ranks have not come when the deadline passes, and this one is then
+  /// unusable, too. The default body throws UsageError: subsets, adapters and simulated ranks have
+  /// no duplicates.
+  virtual std::unique_ptr<Transport> duplicate(Deadline deadline);
 
   // Collectives. The result is ready when they return; if messages are work on a stream, it is
   // ready for what is enqueued there next: to wait for it, wait for one more start. The default

@@ -45,7 +45,8 @@ const char* winnow_version(void);
 
 /* ---- Transports ---- */
 
-/* Moves bytes between the ranks of a job. One transport serves one reducer. */
+/* Moves bytes between the ranks of a job. One transport serves one reducer: for another reducer,
+   call winnow_transport_duplicate. */
 typedef struct winnow_transport winnow_transport;
 
 void winnow_transport_destroy(winnow_transport* transport);
@@ -56,6 +57,12 @@ int winnow_transport_node(const winnow_transport* transport);
 /* Makes the transport unusable and wakes peers that wait on it: their calls and this rank's fail
    with WINNOW_COMM_ERROR, which names the reason. Never blocks. */
 void winnow_transport_abort(winnow_transport* transport, const char* reason);
+/* Another transport of the same ranks, with its own order of messages, failures and thread, which
+   may outlive this one. Collective; no call of a reducer of `transport` may be in flight. Fails if
+   the ranks have not come after that many seconds, and `transport` is then unusable, too.
+   WINNOW_USAGE_ERROR for functions without `duplicate`. */
+int winnow_transport_duplicate(winnow_transport* transport, double seconds,
+                               winnow_transport** duplicate);
 
 /* `size` ranks that are threads of this process: sets transports[0] to transports[size - 1]. Each
    rank's calls come from a thread of its own. */
@@ -138,6 +145,10 @@ typedef struct winnow_transport_functions {
   void (*abort)(void* self, const char* reason);
   /* Called once nothing else will be, by the thread that lets go of the transport; or NULL. */
   void (*destroy)(void* self);
+  /* For winnow_transport_duplicate, or NULL: fills in the functions of another transport of the
+     same ranks, up to the struct_bytes that are there. Collective; fails after that many seconds.
+   */
+  int (*duplicate)(void* self, double seconds, struct winnow_transport_functions* made);
 } winnow_transport_functions;
 
 int winnow_transport_from_functions(const winnow_transport_functions* functions,

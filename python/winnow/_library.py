@@ -80,6 +80,7 @@ _EXCEPTIONS = {1: UsageError, 2: CommError, 3: CudaError, 4: MemoryError, 5: Err
 
 # Functions that return a status, with what they take; then the others, with what they return.
 _FALLIBLE = {
+    "winnow_transport_duplicate": [c_void_p, c_double, POINTER(c_void_p)],
     "winnow_local_transports": [c_int, POINTER(c_void_p)],
     "winnow_nccl_transport": [c_void_p, c_double, POINTER(c_void_p)],
     "winnow_mixed_transport": [c_void_p, c_void_p, c_double, POINTER(c_void_p)],

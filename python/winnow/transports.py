@@ -9,7 +9,8 @@ from winnow._library import TcpMeeting, library
 
 
 class Transport:
-    """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it."""
+    """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it; its
+    duplicates serve others."""
 
     def __init__(self, handle: ctypes.c_void_p):
         self._handle = handle
@@ -29,6 +30,15 @@ class Transport:
     def node(self) -> int:
         """Equal on ranks that share memory."""
         return library.winnow_transport_node(self._handle)
+
+    def duplicate(self, timeout: float = 300) -> "Transport":
+        """Another transport of the same ranks, with its own order of messages, failures and thread,
+        which may outlive this one. Collective; no call of a Reducer of this one may be in flight.
+        Raises CommError if the ranks have not come after `timeout` seconds, and this one is then
+        unusable, too; UsageError if it is of a kind that has no duplicates."""
+        handle = ctypes.c_void_p()
+        library.winnow_transport_duplicate(self._handle, timeout, ctypes.byref(handle))
+        return Transport(handle)
 
     def abort(self, reason: str) -> None:
         """Makes the transport unusable and wakes peers that wait on it with a CommError that names

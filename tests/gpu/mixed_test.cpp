@@ -49,6 +49,9 @@ class HostRanks final : public ForwardingTransport {
       : ForwardingTransport(std::move(inner)), node_(node) {}
   int node() const override { return node_; }
   bool takes(Place place) const override { return place != Place::cuda; }
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override {
+    return std::make_unique<HostRanks>(inner()->duplicate(deadline), node_);
+  }
 
  private:
   int node_;
@@ -106,16 +109,20 @@ void run_transports(int ranks, const conformance::RankBody& body) {
   });
 }
 
-// Within a node it is up to NCCL what becomes of a message that does not fit its buffer.
-const bool kRegistered = conformance::register_transport(
-    "MixedTransport", {.rank_counts =
-                           [] {
-                             return std::vector{3, 4};
-                           },
-                       .run = run_transports,
-                       .memory = [] { return std::make_unique<DeviceMemory>(); },
-                       .names_ranks = true,
-                       .left_out = {"RefusesMessagesThatDoNotFitTheirBuffer"}});
+// Within a node it is up to NCCL what becomes of a message that does not fit its buffer, and what
+// waits on a stream holds up what comes after it there.
+const conformance::World kWorld{
+    .rank_counts =
+        [] {
+          return std::vector{3, 4};
+        },
+    .run = run_transports,
+    .memory = [] { return std::make_unique<DeviceMemory>(); },
+    .names_ranks = true,
+    .left_out = {"RefusesMessagesThatDoNotFitTheirBuffer", "ADuplicateHasAnOrderOfItsOwn"}};
+const bool kRegistered =
+    conformance::register_transport("MixedTransport", kWorld) &&
+    conformance::register_checks("MixedTransport", conformance::kDuplicates, kWorld);
 
 /// Likewise for host memory, one message between each two ranks.
 void exchange_on_host(Rank& self) {

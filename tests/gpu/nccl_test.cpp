@@ -96,19 +96,22 @@ void exchange_all(Rank& self, const std::vector<std::size_t>& sizes) {
   conformance::exchange_all({*self.transport, memory}, sizes);
 }
 
-// Its documentation takes these back: sizes do not travel, and an abort reaches a peer only if NCCL
-// sees the connection break.
-const bool kRegistered = conformance::register_transport(
-    "NcclTransport",
-    {.rank_counts =
-         [] {
-           return std::vector{2, 4};
-         },
-     .run = run_transports,
-     .memory = [] { return std::make_unique<DeviceMemory>(); },
-     .names_ranks = true,
-     .left_out = {"RefusesMessagesThatDoNotFitTheirBuffer", "AbortWakesPeersAndSaysWhy",
-                  "AbortTakesLongReasons", "AbortOfASubsetReachesItsRanks"}});
+// Its documentation takes these back: sizes do not travel, an abort reaches a peer only if NCCL
+// sees the connection break, and what waits on a stream holds up what comes after it there.
+const conformance::World kWorld{
+    .rank_counts =
+        [] {
+          return std::vector{2, 4};
+        },
+    .run = run_transports,
+    .memory = [] { return std::make_unique<DeviceMemory>(); },
+    .names_ranks = true,
+    .left_out = {"RefusesMessagesThatDoNotFitTheirBuffer", "AbortWakesPeersAndSaysWhy",
+                 "AbortTakesLongReasons", "AbortOfASubsetReachesItsRanks",
+                 "ADuplicateHasAnOrderOfItsOwn"}};
+const bool kRegistered =
+    conformance::register_transport("NcclTransport", kWorld) &&
+    conformance::register_checks("NcclTransport", conformance::kDuplicates, kWorld);
 
 TEST_F(Nccl, SaysWhatItIs) {
   run({2}, [](Rank& self) {

@@ -35,6 +35,9 @@ class ForwardingTransport : public Transport {
   void progress() override { inner_->progress(); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
+ protected:
+  const std::shared_ptr<Transport>& inner() const { return inner_; }
+
  private:
   std::shared_ptr<Transport> inner_;
 };

@@ -29,6 +29,9 @@ class NodeTransport final : public ForwardingTransport {
   NodeTransport(std::shared_ptr<Transport> inner, int node)
       : ForwardingTransport(std::move(inner)), node_(node) {}
   int node() const override { return node_; }
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override {
+    return std::make_unique<NodeTransport>(inner()->duplicate(deadline), node_);
+  }
 
  private:
   int node_;
@@ -46,10 +49,16 @@ using Transports = std::vector<std::shared_ptr<Transport>>;
 class OwningSubset final : public ForwardingTransport {
  public:
   OwningSubset(std::shared_ptr<Transport> parent, std::span<const int> ranks)
-      : ForwardingTransport(parent->subset(ranks)), parent_(std::move(parent)) {}
+      : ForwardingTransport(parent->subset(ranks)),
+        parent_(std::move(parent)),
+        ranks_(ranks.begin(), ranks.end()) {}
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override {
+    return std::make_unique<OwningSubset>(parent_->duplicate(deadline), ranks_);
+  }
 
  private:
   std::shared_ptr<Transport> parent_;
+  std::vector<int> ranks_;
 };
 
 /// Nodes of up to two ranks: `world` between nodes, `other` (over the same ranks) within.

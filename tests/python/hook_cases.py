@@ -1,8 +1,10 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The hook in DistributedDataParallel: sums and residuals against a plain reference, bit for bit."""
+import gc
 import math
 import pickle
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -11,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from winnow.torch import meeting
 from torch_harness import (DEVICE, FIXED, SIZE, batch, expect, expect_equal_replicas,
                            expect_refused, gather, make, network, step)
 
@@ -168,6 +171,72 @@ def case_groups():
         step(ddp, optimizer, number)
     expect_equal_replicas(ddp)
     state.close()
+
+
+def case_two_models():
+    """In one backward pass, with options of their own: each as if it were alone. Ranks meet once,
+    and one model's failure is its own."""
+    kinds, alone = ("topk:0.01", "sign"), []
+    for compressor in kinds:
+        ddp, state, optimizer = make(compressor=compressor)
+        for number in range(3):
+            step(ddp, optimizer, number)
+        alone.append(ddp)
+        state.close()
+    before = dict(meeting._meetings)
+    both = [make(compressor=compressor) for compressor in kinds]
+    for number in range(3):
+        for _, _, optimizer in both:
+            optimizer.zero_grad()
+        sum(ddp(batch(number)).square().mean() for ddp, _, _ in both).backward()
+        for _, _, optimizer in both:
+            optimizer.step()
+    for (ddp, _, _), reference in zip(both, alone):
+        expect(all(map(torch.equal, ddp.parameters(), reference.parameters())), "the same bits")
+
+    (one, ones_state, ones_optimizer), (other, others_state, others_optimizer) = both
+    ones_state.reducer.transport.abort("this model is done for")
+    try:
+        step(one, ones_optimizer, 3)
+        expect(False, "an error")
+    except winnow.CommError as error:
+        expect("done for" in str(error), "the reason")
+    step(other, others_optimizer, 3)
+    expect_equal_replicas(other)
+    third, thirds_state, optimizer = make()
+    step(third, optimizer, 0)
+    expect_equal_replicas(third)
+    expect(meeting._meetings == before, "no meeting but the first")
+    for state in (ones_state, others_state, thirds_state):
+        state.close()
+
+
+def case_meetings():
+    """A group's connections end with it, and ranks that have lost them meet anew."""
+    group = dist.new_group()
+    states = [winnow.torch.State("none", group=group, timeout=30) for _ in range(2)]
+    states[0].reducer
+    met = dict(meeting._meetings)
+    meeting._groups[group].bases[torch.device("cpu")]._world.abort("the connections are lost")
+    try:
+        states[1].reducer
+        expect(False, "an error")
+    except winnow.CommError as error:
+        expect("are lost" in str(error), "the reason")
+    states[1].reducer
+    expect(meeting._meetings != met, "a new meeting")
+    ones = torch.ones(1000)
+    for state in states:
+        state.reducer.all_reduce(ones, 0, op="sum")
+    expect(ones.eq(dist.get_world_size() ** 2).all(), "old connections serve, and new ones")
+    end = weakref.ref(meeting._groups[group])
+    dist.destroy_process_group(group)
+    del group
+    for state in states:
+        state.close()
+        state.group = None
+    gc.collect()
+    expect(end() is None, "no connection is left")
 
 
 def case_lazily():

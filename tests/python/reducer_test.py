@@ -281,6 +281,50 @@ class ReducerTest(unittest.TestCase):
         for makers_of in over_threads, over_tcp:
             run(makers_of(2), body)
 
+    def test_duplicates_serve_other_reducers(self):
+        def body(transport):
+            one, other = transport.duplicate(30), transport.duplicate(30)
+            makers = [lambda: one.duplicate(30), lambda: other]
+
+            def train(own):
+                reducer, sums = winnow.Reducer(own, "topk:1", **OPTIONS), []
+                for step in range(20):
+                    data = array.array("f", [own.rank + step + float(own is other)] * 100)
+                    reducer.all_reduce(data)
+                    sums.append(data[0])
+                return sums
+
+            found = run(makers, train)  # at once, on a thread each
+            if transport.rank == 0:
+                one.abort("had enough")
+            with self.assertRaises(winnow.CommError):
+                one.duplicate(30)
+            late = transport.duplicate(30)
+            found.append(train(late))
+            transport.abort("had enough of that, too")
+            found.append(train(late.duplicate(30)))
+            return found
+
+        for makers_of in over_threads, over_tcp:
+            for found in run(makers_of(3), body):
+                self.assertEqual(found, [[3.0 * step + 3 + 3 * model for step in range(20)]
+                                         for model in (0, 1, 0, 0)])
+
+    def test_a_duplicate_needs_all_ranks(self):
+        def body(transport):
+            if transport.rank == 0:
+                ended.wait(30)
+            else:
+                with self.assertRaisesRegex(winnow.CommError, "deadline"):
+                    transport.duplicate(0.1)
+                ended.set()
+            with self.assertRaises(winnow.CommError):
+                transport.duplicate(30)
+
+        for makers_of in over_threads, over_tcp:
+            ended = threading.Event()
+            run(makers_of(2), body)
+
     def test_a_child_of_a_fork_leaves_the_parents_reducer_alone(self):
         def body(transport):
             reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)

@@ -10,6 +10,7 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/enqueued.hpp"
 #include "comm/transport/bridge/staged.hpp"
 #include "comm/transport/poll.hpp"
@@ -30,7 +31,7 @@ struct Seat {
 class MixedTransport final : public comm::EnqueuingTransport {
  public:
   MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
-                 const std::vector<Seat>& seats);
+                 std::vector<Seat> seats);
 
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
@@ -46,6 +47,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   void abort(std::string_view reason) noexcept override;
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
  private:
   /// The transports for one kind of memory; twice the same if it carries all messages, null if
@@ -85,6 +87,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
   void post(const Lanes& lanes);
 
   std::shared_ptr<Transport> world_, node_;
+  std::vector<Seat> seats_;            // by rank
   std::unique_ptr<Transport> staged_;  // over the world, for device memory
   Lanes host_, device_;
   std::vector<int> rank_in_node_;  // by rank; -1 on another node
@@ -94,13 +97,16 @@ class MixedTransport final : public comm::EnqueuingTransport {
 };
 
 MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
-                               const std::vector<Seat>& seats)
-    : world_(std::move(world)), node_(std::move(node)), sizes_travel_(world_->sizes_travel()) {
-  for (std::size_t peer = 0; peer < seats.size(); ++peer) {
-    const bool here = seats[peer].node == world_->node();
-    rank_in_node_.push_back(here ? seats[peer].rank : -1);
+                               std::vector<Seat> seats)
+    : world_(std::move(world)),
+      node_(std::move(node)),
+      seats_(std::move(seats)),
+      sizes_travel_(world_->sizes_travel()) {
+  for (std::size_t peer = 0; peer < seats_.size(); ++peer) {
+    const bool here = seats_[peer].node == world_->node();
+    rank_in_node_.push_back(here ? seats_[peer].rank : -1);
     if (here) members_ += (members_.empty() ? "rank " : ", rank ") + std::to_string(peer);
-    sizes_travel_ &= seats[peer].sizes_travel != 0;
+    sizes_travel_ &= seats_[peer].sizes_travel != 0;
   }
   host_ = {.between = world_.get(),
            .within = node_->takes(Place::cpu) ? node_.get() : world_.get()};
@@ -204,6 +210,15 @@ void MixedTransport::abort(std::string_view reason) noexcept {
   node_->abort(reason);
 }
 
+std::unique_ptr<Transport> MixedTransport::duplicate(Deadline deadline) {
+  failure_->expect_usable();
+  return comm::abort_on_error(*this, [&] {
+    auto world = world_->duplicate(deadline);
+    auto node = node_->duplicate(deadline);
+    return std::make_unique<MixedTransport>(std::move(world), std::move(node), seats_);
+  });
+}
+
 /// Gathers what every rank of the world says of its node; throws on all of them if it does not fit.
 std::vector<Seat> exchange_seats(Transport& world, const Transport& node, Deadline deadline) {
   const Seat mine{.node = world.node(),
@@ -234,10 +249,10 @@ std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
   WINNOW_EXPECTS(world != nullptr && node != nullptr, "mixed_transport needs two transports");
   WINNOW_EXPECTS(world->takes(Place::cpu),
                  "mixed_transport: the world's transport must take host memory");
-  const std::vector<Seat> seats = exchange_seats(*world, *node, deadline);
+  std::vector<Seat> seats = exchange_seats(*world, *node, deadline);
   if (node->size() == world->size()) return node;
   if (std::ranges::all_of(seats, [](const Seat& seat) { return seat.size == 1; })) return world;
-  return std::make_shared<MixedTransport>(std::move(world), std::move(node), seats);
+  return std::make_shared<MixedTransport>(std::move(world), std::move(node), std::move(seats));
 }
 
 }  // namespace winnow

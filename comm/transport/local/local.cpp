@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
+#include "comm/transport/await_all.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
@@ -103,6 +104,16 @@ struct Group {
       // If there is no memory for the text, the abort stands and names only the rank.
     }
   }
+  /// The group of their next duplicate, for each rank once.
+  std::shared_ptr<Group> join_duplicate() {
+    const std::lock_guard lock(mutex);
+    if (joined == 0)
+      duplicate = std::make_shared<Group>(static_cast<int>(size),
+                                          strict ? LocalRules::strict : LocalRules::loose);
+    if (++joined < size) return duplicate;
+    joined = 0;
+    return std::move(duplicate);
+  }
   bool may_move(int rank, std::uint64_t ticket) const {
     return !strict || order.reached(static_cast<std::size_t>(rank), ticket);
   }
@@ -118,6 +129,8 @@ struct Group {
   std::vector<Channel> channels;
   std::vector<std::condition_variable> wake;  // one per rank
   std::vector<char> gone;                     // ranks that failed or were destroyed
+  std::shared_ptr<Group> duplicate;           // while some ranks have joined it
+  std::size_t joined = 0;
   int aborted_by = -1;
   std::string reason;  // why it was aborted
 };
@@ -149,6 +162,7 @@ class LocalTransport final : public Transport {
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   void abort(std::string_view reason) noexcept override;
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -348,6 +362,15 @@ void LocalTransport::abort(std::string_view reason) noexcept {
     failure_.keep(comm::abort_text(reason));
   }
   leave(lock);  // the caller may then write to its send buffers
+}
+
+// The new group is there for a rank to leave it before the ranks wait for each other here: if one
+// of them throws, its peers in the new group learn that it is gone.
+std::unique_ptr<Transport> LocalTransport::duplicate(Deadline deadline) {
+  failure_.expect_usable();
+  auto made = std::make_unique<LocalTransport>(group_->join_duplicate(), rank_);
+  comm::await_all(*this, deadline);
+  return made;
 }
 
 // Takes back what was posted and not taken, and tells the others that this rank sends nothing more.

@@ -10,6 +10,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/transport/abort_on_error.hpp"
+#include "comm/transport/await_all.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
@@ -133,6 +135,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   void abort(std::string_view reason) noexcept override;
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                   Deadline deadline) override;
@@ -158,7 +161,8 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   [[noreturn]] void fail(const std::string& why, int code = 0);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
-  std::uint64_t chunk_;  // bytes of the longest piece within a node, and of an all_reduce
+  std::size_t chunk_bytes_;  // as given
+  std::uint64_t chunk_;      // bytes of the longest piece within a node, and of an all_reduce
   int rank_ = 0, size_ = 0, node_ = 0;
 
   bool takes_device_memory_;
@@ -181,7 +185,8 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
 
 MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMemory memory,
                            Deadline deadline)
-    : chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes),
+    : chunk_bytes_(chunk_bytes),
+      chunk_(chunk_bytes == 0 ? kWithinNode : chunk_bytes),
       takes_device_memory_(takes_device_memory(memory)) {
   expect_up("mpi_transport");
   int between_groups = 0;
@@ -460,6 +465,16 @@ void MpiTransport::abort(std::string_view reason) noexcept {
   if (failure_.forked() || !mpi_is_up()) return;
   notices_->send(comm_, rank_, reason);
   failure_.keep(comm::abort_text(reason));
+}
+
+// The ranks first wait for each other by messages, which an abort ends: MPI's own calls it would
+// not.
+std::unique_ptr<Transport> MpiTransport::duplicate(Deadline deadline) {
+  failure_.expect_usable();
+  comm::await_all(*this, deadline);
+  const MpiMemory memory = takes_device_memory_ ? MpiMemory::automatic : MpiMemory::host;
+  return comm::abort_on_error(
+      *this, [&] { return std::make_unique<MpiTransport>(comm_, chunk_bytes_, memory, deadline); });
 }
 
 // Gives transfers under way a moment to end.

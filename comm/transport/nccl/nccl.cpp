@@ -59,6 +59,7 @@ class NcclTransport final : public Transport {
   void progress() override;
   void abort(std::string_view reason) noexcept override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
   void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                   Deadline deadline) override;
@@ -71,6 +72,7 @@ class NcclTransport final : public Transport {
   static void expect_stream(const Exec& exec);
   void expect_on_device(std::span<const std::byte> memory) const;
   [[noreturn]] void fail(const std::string& why, int code);
+  std::unique_ptr<NcclCommunicator> split(int color, int key, Deadline deadline);
   template <class Done>
   bool look(Ticket ticket, Deadline deadline, const Done& done);
   /// Runs `body`. Anything it throws makes this transport unusable.
@@ -210,6 +212,25 @@ void NcclTransport::abort(std::string_view reason) noexcept {
   communicator_->abort(comm::abort_text(reason));
 }
 
+// NCCL splits only a communicator with nothing under way.
+std::unique_ptr<NcclCommunicator> NcclTransport::split(int color, int key, Deadline deadline) {
+  return guarded([&] {
+    const auto all_done = [this] {
+      groups_.move_on();
+      return groups_.empty();
+    };
+    if (!comm::spin_until(all_done, deadline))
+      throw CommError("the deadline passed before the communicator could be split");
+    const DeviceScope scope(device_);
+    return communicator_->split(color, key, deadline);
+  });
+}
+
+std::unique_ptr<Transport> NcclTransport::duplicate(Deadline deadline) {
+  expect_usable();
+  return std::make_unique<NcclTransport>(split(0, rank_, deadline), node_);
+}
+
 std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
   expect_usable();
   int place = 0, color = NCCL_SPLIT_NOCOLOR;
@@ -221,19 +242,7 @@ std::unique_ptr<Transport> NcclTransport::subset(std::span<const int> ranks) {
   } catch (const UsageError&) {
     refusal = std::current_exception();  // thrown later: the others wait for this rank first
   }
-  std::unique_ptr<NcclCommunicator> part = guarded([&] {
-    const Deadline deadline = Deadline::after(kConnect);
-    // NCCL splits only a communicator with nothing under way.
-    const auto all_done = [this] {
-      groups_.move_on();
-      return groups_.empty();
-    };
-    if (!comm::spin_until(all_done, deadline)) {
-      throw CommError("the deadline passed before a subset could be made");
-    }
-    const DeviceScope scope(device_);
-    return communicator_->split(color, place, deadline);
-  });
+  auto part = split(color, place, Deadline::after(kConnect));
   if (refusal) std::rethrow_exception(refusal);
   if (part->size() != static_cast<int>(ranks.size()) || part->rank() != place) {
     throw CommError("ranks differ in what they call the subset of rank " + std::to_string(color));

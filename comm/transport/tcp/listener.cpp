@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdlib>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 #include <winnow/error.hpp>
@@ -50,8 +52,26 @@ std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::s
     const auto first = std::ranges::find(machines, machines.back());
     nodes.push_back(static_cast<int>(first - machines.begin()));
   }
-  return comm::tcp_transport_over(rank, nodes, std::move(links), std::move(bell),
-                                  options_.host_timeout);
+  return comm::tcp_transport_over(rank, nodes, std::move(links), std::move(bell), options_);
+}
+
+std::unique_ptr<Transport> comm::tcp_transport_of(Transport& other, const TcpOptions& options,
+                                                  Deadline deadline) {
+  TcpListener listener(options);
+  std::string mine = listener.address();
+  const std::uint64_t length = mine.size();
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(other.size()));
+  other.all_gather({}, std::as_bytes(std::span(&length, 1)),
+                   std::as_writable_bytes(std::span(lengths)), deadline);
+  const std::uint64_t longest = std::ranges::max(lengths);
+  mine.resize(longest);
+  std::string all(longest * lengths.size(), ' ');
+  other.all_gather({}, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                   deadline);
+  std::vector<std::string> addresses;
+  for (std::size_t rank = 0; rank < lengths.size(); ++rank)
+    addresses.push_back(all.substr(rank * longest, lengths[rank]));
+  return listener.connect(other.rank(), addresses, deadline);
 }
 
 }  // namespace winnow

@@ -108,7 +108,7 @@ int timeout_of(Deadline deadline) {
 class TcpTransport final : public Transport, public GrowingMessages {
  public:
   TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links, Socket bell,
-               double host_timeout);
+               const TcpOptions& options);
   ~TcpTransport() override;
 
   int rank() const override { return rank_; }
@@ -131,6 +131,7 @@ class TcpTransport final : public Transport, public GrowingMessages {
   bool test(Ticket ticket, Deadline deadline) override { return look(ticket, deadline, 0); }
   void progress() override;
   void abort(std::string_view reason) noexcept override;
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
  private:
   TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -160,6 +161,7 @@ class TcpTransport final : public Transport, public GrowingMessages {
   [[noreturn]] void fail(const std::string& why);
 
   int rank_, node_;
+  TcpOptions options_;
   std::vector<TcpPeer> peers_;  // by rank; this rank's own is unused
   TcpNotices notices_;
   Socket epoll_;
@@ -192,9 +194,10 @@ std::vector<Socket> take_controls(std::vector<TcpLink>& links) {
 }
 
 TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links,
-                           Socket bell, double host_timeout)
+                           Socket bell, const TcpOptions& options)
     : rank_(rank),
       node_(nodes[static_cast<std::size_t>(rank)]),
+      options_(options),
       peers_(links.size()),
       notices_(take_controls(links)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -213,7 +216,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
       ring_peers_.push_back(other);
     }
     if (Endpoint::of(notices_.control(other)).family() != AF_UNIX)
-      watch_host(notices_.control(other), host_timeout);
+      watch_host(notices_.control(other), options_.host_timeout);
     if (Endpoint::of(peer(other).data).family() != AF_UNIX)
       set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
     watch(peer(other).data, name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
@@ -492,6 +495,16 @@ void TcpTransport::abort(std::string_view reason) noexcept {
   (void)!::write(doorbell_.get(), &ring, sizeof ring);
 }
 
+std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
+  expect_usable();
+  try {
+    return tcp_transport_of(*this, options_, deadline);
+  } catch (const std::exception& error) {  // on this rank alone, perhaps: others would wait
+    abort(text_of(error));
+    throw;
+  }
+}
+
 void TcpTransport::expect_usable() {
   if (aborted_.load(std::memory_order_acquire)) {
     const std::lock_guard lock(abort_mutex_);
@@ -524,9 +537,8 @@ void TcpTransport::find_out_about_lost_link() {
 
 std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
                                               std::vector<TcpLink> links, Socket bell,
-                                              double host_timeout) {
-  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), std::move(bell),
-                                        host_timeout);
+                                              const TcpOptions& options) {
+  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), std::move(bell), options);
 }
 
 Socket make_bell() {

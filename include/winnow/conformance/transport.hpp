@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 #include <winnow/conformance/collectives.hpp>
+#include <winnow/conformance/duplicates.hpp>
 #include <winnow/conformance/messages.hpp>
 #include <winnow/conformance/world.hpp>
 
@@ -57,9 +58,16 @@ inline constexpr std::array kCollectives{
     Check{"AbortOfASubsetReachesItsRanks", abort_of_a_subset_reaches_its_ranks},
     Check{"SubsetRefusesWhatIsNoGroupOfThisRank", subset_refuses_what_is_no_group_of_this_rank}};
 
+/// Of those that have duplicates.
+inline constexpr std::array kDuplicates{
+    Check{"ADuplicateHasAnOrderOfItsOwn", a_duplicate_has_an_order_of_its_own},
+    Check{"ADuplicateOutlivesWhatItWasMadeFrom", a_duplicate_outlives_what_it_was_made_from},
+    Check{"AFailureStaysInItsDuplicate", a_failure_stays_in_its_duplicate},
+    Check{"ADuplicateNeedsAllRanks", a_duplicate_needs_all_ranks}};
+
 /// Registers tests SUITE.NAME, one for each of `checks` that world.left_out does not name. Call it
 /// before RUN_ALL_TESTS, or initialise a global with it. Always true. Throws
-/// std::invalid_argument if left_out names a check that neither list has.
+/// std::invalid_argument if left_out names a check that no list has.
 template <std::size_t count>
 bool register_checks(const char* suite, const std::array<Check, count>& checks,
                      const World& world) {
@@ -74,7 +82,8 @@ bool register_checks(const char* suite, const std::array<Check, count>& checks,
   };
   for (const std::string_view name : world.left_out) {
     const auto is_named = [&](const Check& check) { return check.name == name; };
-    if (std::ranges::none_of(kMessages, is_named) && std::ranges::none_of(kCollectives, is_named))
+    if (std::ranges::none_of(kMessages, is_named) && std::ranges::none_of(kCollectives, is_named) &&
+        std::ranges::none_of(kDuplicates, is_named))
       throw std::invalid_argument("no check of transports is called " + std::string(name));
   }
   for (const Check& check : checks) {
@@ -86,7 +95,7 @@ bool register_checks(const char* suite, const std::array<Check, count>& checks,
   return true;
 }
 
-/// All checks.
+/// All checks but those of duplicates.
 inline bool register_transport(const char* suite, const World& world) {
   return register_checks(suite, kMessages, world) && register_checks(suite, kCollectives, world);
 }

@@ -1,7 +1,10 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a process group meet: addresses travel by torch's own store."""
+"""How the ranks of a process group meet: addresses travel by torch's own store, once. Each reducer
+then gets duplicates of what they met by, so that it needs no store, and no other reducer's turn."""
 import datetime
+import threading
+import weakref
 from typing import Dict, List, Optional, Sequence
 
 import torch
@@ -15,11 +18,10 @@ _meetings: Dict[str, int] = {}  # ranks of a group -> how often they have met
 
 
 class _Meeting:
-    """Of the ranks of `group` (None: all), in its order. Collective: each rank makes the same calls
-    in the same order."""
+    """Of the ranks of `group`, in its order. Collective: each rank makes the same calls in the same
+    order."""
 
-    def __init__(self, group: Optional[dist.ProcessGroup], timeout: float):
-        group = dist.group.WORLD if group is None else group
+    def __init__(self, group: dist.ProcessGroup, timeout: float):
         ranks = [dist.get_global_rank(group, r) for r in range(dist.get_world_size(group))]
         key = "-".join(map(str, ranks))
         number = _meetings[key] = _meetings.get(key, -1) + 1
@@ -41,25 +43,51 @@ class _Meeting:
         return listener.connect(ranks.index(self._rank), addresses, self._timeout)
 
 
-def meet(group: Optional[dist.ProcessGroup], timeout: float) -> Transport:
-    """A transport between the ranks of `group` (None: all), in its order, over TCP; within a node
-    messages go by shared memory. Collective."""
-    meeting = _Meeting(group, timeout)
-    return meeting.connect("all", meeting.ranks)
+class _Base:
+    """Connections that only make others: of all ranks; and, for gradients on GPUs, of those of this
+    node, if every rank has NCCL and a GPU of its own."""
+
+    def __init__(self, meeting: _Meeting, device: torch.device):
+        self._world = meeting.connect("all", meeting.ranks)
+        self._node: Optional[Transport] = None
+        if device.type != "cuda":
+            return
+        gpu = str(torch.cuda.get_device_properties(device).uuid)
+        told = meeting.tell("gpu", f"{self._world.node} {gpu} {nccl_available()}", meeting.ranks)
+        nodes, gpus, have_nccl = zip(*(words.split() for words in told))
+        alone = len(set(nodes)) == len(nodes)
+        if not alone and "False" not in have_nccl and len(set(zip(nodes, gpus))) == len(gpus):
+            here = [rank for rank in meeting.ranks if nodes[rank] == str(self._world.node)]
+            self._node = meeting.connect("node", here)
+
+    def transport(self, timeout: float) -> Transport:
+        """A new one, for one reducer. Collective."""
+        world = self._world.duplicate(timeout)
+        if self._node is None:
+            return world
+        return mixed_transport(world, nccl_transport(self._node, timeout), timeout)
 
 
-def meet_on_gpus(group: Optional[dist.ProcessGroup], timeout: float,
-                 device: torch.device) -> Transport:
-    """That for gradients on `device`, the current one. Ranks of a node reach each other over NCCL
-    where every rank has NCCL and a GPU of its own; what else travels is staged in host memory."""
-    meeting = _Meeting(group, timeout)
-    world = meeting.connect("all", meeting.ranks)
-    gpu = str(torch.cuda.get_device_properties(device).uuid)
-    told = meeting.tell("gpu", f"{world.node} {gpu} {nccl_available()}", meeting.ranks)
-    nodes, gpus, have_nccl = zip(*(words.split() for words in told))
-    alone = len(set(nodes)) == len(nodes)
-    if alone or "False" in have_nccl or len(set(zip(nodes, gpus))) < len(gpus):
-        return world
-    here = [rank for rank in meeting.ranks if nodes[rank] == str(world.node)]
-    node = nccl_transport(meeting.connect("node", here), timeout)
-    return mixed_transport(world, node, timeout)
+class _Group:
+    """What this module keeps of a process group, as long as that lives."""
+
+    def __init__(self) -> None:
+        self.bases: Dict[torch.device, _Base] = {}
+        self.lock = threading.Lock()
+
+
+_groups: "weakref.WeakKeyDictionary[dist.ProcessGroup, _Group]" = weakref.WeakKeyDictionary()
+
+
+def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.device) -> Transport:
+    """A transport between the ranks of `group` (None: all), in its order, for one reducer of
+    gradients on `device`, the current one if it is a GPU. Ranks of a node exchange messages by
+    shared memory, or over NCCL where every rank has NCCL and a GPU of its own; the others over TCP.
+    Collective: each rank makes the same calls in the same order. After an error ranks meet anew."""
+    group = dist.group.WORLD if group is None else group
+    known = _groups.setdefault(group, _Group())
+    with known.lock:
+        base = known.bases.pop(device, None) or _Base(_Meeting(group, timeout), device)
+        transport = base.transport(timeout)
+        known.bases[device] = base
+    return transport

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.reducer import Reducer
-from winnow.torch.meeting import meet, meet_on_gpus
+from winnow.torch.meeting import meet
 
 
 class Place(abc.ABC):
@@ -47,7 +47,7 @@ class Host(Place):
 
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
-        return Reducer(meet(group, timeout), compressor, **options)
+        return Reducer(meet(group, timeout, self.device), compressor, **options)
 
     def follow(self, buffer: torch.Tensor) -> None:
         pass
@@ -72,7 +72,7 @@ class Gpu(Place):
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
         with torch.cuda.device(self.device):
-            transport = meet_on_gpus(group, timeout, self.device)
+            transport = meet(group, timeout, self.device)
             return Reducer(transport, compressor, stream=self._stream.cuda_stream, **options)
 
     def follow(self, buffer: torch.Tensor) -> None:

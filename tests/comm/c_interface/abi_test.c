@@ -66,6 +66,7 @@ int main(void) {
   MEMBER(winnow_transport_functions, wait);
   MEMBER(winnow_transport_functions, abort);
   MEMBER(winnow_transport_functions, destroy);
+  MEMBER(winnow_transport_functions, duplicate);
   SIZE(winnow_reducer_settings);
   MEMBER(winnow_reducer_settings, struct_bytes);
   MEMBER(winnow_reducer_settings, place);

@@ -42,12 +42,14 @@ struct mail {
   char data[1];
 };
 
-static struct {
+static struct post {
   pthread_mutex_t mutex;
   pthread_cond_t came;
   struct mail* box[kRanks][kRanks]; /* from, to: the oldest first */
   int aborted, destroyed;
-} post = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0};
+} /* of the transports, and of their duplicates */ posts[2] = {
+    {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0},
+    {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, {{NULL}}, 0, 0}};
 
 struct receipt {
   winnow_message message;
@@ -55,6 +57,7 @@ struct receipt {
 };
 
 struct mailbox {
+  struct post* post;
   int rank;
   struct receipt open[64]; /* in order */
   size_t count;
@@ -62,7 +65,8 @@ struct mailbox {
 
 static int start(void* self, const winnow_message* messages, size_t count, uint64_t ticket) {
   struct mailbox* const mine = self;
-  pthread_mutex_lock(&post.mutex);
+  struct post* const post = mine->post;
+  pthread_mutex_lock(&post->mutex);
   for (size_t i = 0; i < count; ++i) {
     const winnow_message* const m = &messages[i];
     if (!m->sends) {
@@ -74,31 +78,32 @@ static int start(void* self, const winnow_message* messages, size_t count, uint6
     mail->next = NULL;
     mail->bytes = m->bytes;
     memcpy(mail->data, m->data, m->bytes);
-    struct mail** last = &post.box[mine->rank][m->peer];
+    struct mail** last = &post->box[mine->rank][m->peer];
     while (*last != NULL) last = &(*last)->next;
     *last = mail;
   }
-  pthread_cond_broadcast(&post.came);
-  pthread_mutex_unlock(&post.mutex);
+  pthread_cond_broadcast(&post->came);
+  pthread_mutex_unlock(&post->mutex);
   return WINNOW_SUCCESS;
 }
 
 static int wait_for(void* self, uint64_t ticket, double seconds) {
   struct mailbox* const mine = self;
+  struct post* const post = mine->post;
   int status = WINNOW_SUCCESS;
   (void)seconds;
-  pthread_mutex_lock(&post.mutex);
+  pthread_mutex_lock(&post->mutex);
   size_t done = 0;
   while (done < mine->count && mine->open[done].ticket <= ticket) {
     const winnow_message m = mine->open[done].message;
-    struct mail** const box = &post.box[m.peer][mine->rank];
-    if (post.aborted) {
+    struct mail** const box = &post->box[m.peer][mine->rank];
+    if (post->aborted) {
       winnow_set_last_error("the post is closed");
       status = WINNOW_COMM_ERROR;
       break;
     }
     if (*box == NULL) {
-      pthread_cond_wait(&post.came, &post.mutex);
+      pthread_cond_wait(&post->came, &post->mutex);
       continue;
     }
     struct mail* const mail = *box;
@@ -111,23 +116,68 @@ static int wait_for(void* self, uint64_t ticket, double seconds) {
   }
   mine->count -= done;
   memmove(mine->open, mine->open + done, mine->count * sizeof mine->open[0]);
-  pthread_mutex_unlock(&post.mutex);
+  pthread_mutex_unlock(&post->mutex);
   return status;
 }
 
 static void close_post(void* self, const char* reason) {
-  (void)self, (void)reason;
-  pthread_mutex_lock(&post.mutex);
-  post.aborted = 1;
-  pthread_cond_broadcast(&post.came);
-  pthread_mutex_unlock(&post.mutex);
+  struct post* const post = ((struct mailbox*)self)->post;
+  (void)reason;
+  pthread_mutex_lock(&post->mutex);
+  post->aborted = 1;
+  pthread_cond_broadcast(&post->came);
+  pthread_mutex_unlock(&post->mutex);
 }
 
 static void count_destroyed(void* self) {
+  struct post* const post = ((struct mailbox*)self)->post;
   free(self);
-  pthread_mutex_lock(&post.mutex);
-  ++post.destroyed;
-  pthread_mutex_unlock(&post.mutex);
+  pthread_mutex_lock(&post->mutex);
+  ++post->destroyed;
+  pthread_mutex_unlock(&post->mutex);
+}
+
+static int duplicate_mailbox(void* self, double seconds, winnow_transport_functions* made);
+
+/* Fills in what is not zero. */
+static void open_mailbox(struct post* post, int rank, winnow_transport_functions* functions) {
+  struct mailbox* const mine = calloc(1, sizeof *mine);
+  mine->post = post;
+  mine->rank = rank;
+  functions->rank = rank;
+  functions->size = kRanks;
+  functions->sizes_travel = 1;
+  functions->threads = 1;
+  functions->self = mine;
+  functions->start = start;
+  functions->wait = wait_for;
+  functions->abort = close_post;
+  functions->destroy = count_destroyed;
+  functions->duplicate = duplicate_mailbox;
+}
+
+static int duplicate_mailbox(void* self, double seconds, winnow_transport_functions* made) {
+  const struct mailbox* const mine = self;
+  CHECK(seconds > 0 && seconds <= 60 && made->struct_bytes == sizeof *made);
+  if (mine->post != &posts[0]) {
+    winnow_set_last_error("there is no third post");
+    return WINNOW_COMM_ERROR;
+  }
+  open_mailbox(&posts[1], mine->rank, made);
+  return WINNOW_SUCCESS;
+}
+
+/* What nobody fetched after an abort. */
+static void burn_mail(struct post* post) {
+  for (int from = 0; from < kRanks; ++from) {
+    for (int to = 0; to < kRanks; ++to) {
+      while (post->box[from][to] != NULL) {
+        struct mail* const mail = post->box[from][to];
+        post->box[from][to] = mail->next;
+        free(mail);
+      }
+    }
+  }
 }
 
 /* ---- What each rank does ---- */
@@ -321,7 +371,11 @@ static void reduce(winnow_transport* transport) {
   winnow_transport_destroy(transport);
 }
 
+/* A reducer over a duplicate ends in an abort, and one over the transport itself goes on. */
 static void* run_rank(void* transport) {
+  winnow_transport* duplicate = NULL;
+  OK(winnow_transport_duplicate(transport, 60, &duplicate));
+  if (duplicate != NULL) reduce(duplicate);
   reduce(transport);
   return NULL;
 }
@@ -462,6 +516,14 @@ static void reject(void) {
   functions.rank = 1;
   CHECK(winnow_transport_from_functions(&functions, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_transport_from_functions(NULL, &transport) == WINNOW_USAGE_ERROR);
+  functions.rank = 0;
+  OK(winnow_transport_from_functions(&functions, &transport));
+  winnow_transport* duplicate = NULL;
+  CHECK(winnow_transport_duplicate(transport, 1, &duplicate) == WINNOW_USAGE_ERROR);
+  CHECK(winnow_transport_duplicate(NULL, 1, &duplicate) == WINNOW_USAGE_ERROR);
+  CHECK(duplicate == NULL);
+  winnow_transport_destroy(transport);
+  transport = NULL;
   CHECK(winnow_local_transports(0, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_mixed_transport(NULL, NULL, 1, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_nccl_transport(NULL, 1, &transport) == WINNOW_USAGE_ERROR);
@@ -519,34 +581,17 @@ int main(void) {
   OK(winnow_local_transports(kRanks, transports));
   run(transports);
   for (int r = 0; r < kRanks; ++r) {
-    struct mailbox* const mine = calloc(1, sizeof *mine);
-    mine->rank = r;
     winnow_transport_functions functions;
     memset(&functions, 0, sizeof functions);
     functions.struct_bytes = sizeof functions;
-    functions.rank = r;
-    functions.size = kRanks;
-    functions.sizes_travel = 1;
-    functions.threads = 1;
-    functions.self = mine;
-    functions.start = start;
-    functions.wait = wait_for;
-    functions.abort = close_post;
-    functions.destroy = count_destroyed;
+    open_mailbox(&posts[0], r, &functions);
     OK(winnow_transport_from_functions(&functions, &transports[r]));
   }
   run(transports);
-  CHECK(post.destroyed == kRanks);
+  CHECK(posts[0].destroyed == kRanks && posts[1].destroyed == kRanks);
   run_tcp();
-  for (int from = 0; from < kRanks; ++from) { /* what nobody fetched after the abort */
-    for (int to = 0; to < kRanks; ++to) {
-      while (post.box[from][to] != NULL) {
-        struct mail* const mail = post.box[from][to];
-        post.box[from][to] = mail->next;
-        free(mail);
-      }
-    }
-  }
+  burn_mail(&posts[0]);
+  burn_mail(&posts[1]);
   printf("%d checks, %d failures\n", checks, failures);
   return failures > 0;
 }

@@ -45,6 +45,8 @@ enum class Fault : std::uint8_t {
   checks_no_lengths,
   sorts_subsets,
   takes_any_subset,
+  duplicates_itself,
+  duplicates_alone,
 };
 
 /// A sound transport, or one with a single fault.
@@ -119,6 +121,11 @@ class Faulty final : public ForwardingTransport {
     if (has(Fault::takes_any_subset)) members = {rank()};
     return Transport::subset(members);
   }
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override {
+    if (has(Fault::duplicates_itself)) return std::make_unique<ForwardingTransport>(inner());
+    if (has(Fault::duplicates_alone)) return std::move(local_transports(1).front());
+    return std::make_unique<Faulty>(inner()->duplicate(deadline), fault_);
+  }
 
  private:
   bool has(Fault fault) const { return fault_ == fault; }
@@ -144,7 +151,9 @@ conformance::World world_with(Fault fault) {
 }
 
 const bool kRegistered =
-    conformance::register_transport("OutsideTransport", world_with(Fault::none));
+    conformance::register_transport("OutsideTransport", world_with(Fault::none)) &&
+    conformance::register_checks("OutsideTransport", conformance::kDuplicates,
+                                 world_with(Fault::none));
 
 /// A transport that checks every byte, and what it lies over.
 struct Checking {
@@ -173,6 +182,8 @@ int failures_of(std::string_view name, const conformance::World& world) {
   for (const auto& check : conformance::kMessages)
     if (check.name == name) found = &check;
   for (const auto& check : conformance::kCollectives)
+    if (check.name == name) found = &check;
+  for (const auto& check : conformance::kDuplicates)
     if (check.name == name) found = &check;
   if (found == nullptr) return 0;
   testing::TestPartResultArray results;
@@ -219,6 +230,10 @@ TEST(Conformance, FindsEachFault) {
            Case{Fault::sorts_subsets, "SubsetOfASubset"},
            Case{Fault::takes_any_subset, "SubsetOfEvenAndOddRanks"},
            Case{Fault::takes_any_subset, "SubsetRefusesWhatIsNoGroupOfThisRank"},
+           Case{Fault::duplicates_itself, "ADuplicateHasAnOrderOfItsOwn"},
+           Case{Fault::duplicates_itself, "AFailureStaysInItsDuplicate"},
+           Case{Fault::duplicates_alone, "ADuplicateHasAnOrderOfItsOwn"},
+           Case{Fault::duplicates_alone, "ADuplicateNeedsAllRanks"},
        }) {
     EXPECT_GT(failures_of(check, world_with(fault)), 0)
         << check << " passes with fault " << static_cast<int>(fault);

@@ -184,7 +184,7 @@ TEST(TcpMesh, ConnectsOverEachFamily) {
         EXPECT_EQ(Endpoint::of(link.data).family(), family);
         EXPECT_EQ(Endpoint::of(link.control).family(), family);
       }
-      expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(), 20));
+      expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(), {}));
     });
     EXPECT_THAT(texts, Each(""));
   }
@@ -363,7 +363,7 @@ HalfBare half_bare() {
   const auto texts = thrown_on(2, [&](int rank) {
     auto links = connect_mesh(ports[static_cast<std::size_t>(rank)], rank, addresses, soon());
     if (rank == 0)
-      made.transport = tcp_transport_over(0, {0, 0}, std::move(links), make_bell(), 20);
+      made.transport = tcp_transport_over(0, {0, 0}, std::move(links), make_bell(), {});
     else
       made.link = std::move(links[0]);
   });
@@ -518,6 +518,23 @@ TEST(Tcp, MessagesTravelWhileTheyAreWritten) {
   transports[1]->wait(got, soon());
   EXPECT_EQ(arrived, message.size());
   EXPECT_EQ(received, message);
+}
+
+TEST(Tcp, ARankThatCannotListenEndsADuplicateOnAll) {
+  std::vector<TcpPorts> ports;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 3; ++rank) {
+    ports.push_back(open_ports("lo"));
+    addresses.push_back(ports.back().address.text());
+  }
+  const auto texts = thrown_on(3, [&](int rank) {
+    auto links = connect_mesh(ports[static_cast<std::size_t>(rank)], rank, addresses, soon());
+    const char* const interface = rank == 1 ? "unplugged" : "lo";
+    const auto transport = tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(),
+                                              {.interfaces = interface});
+    (void)transport->duplicate(soon());
+  });
+  EXPECT_THAT(texts, Each(HasSubstr("unplugged")));
 }
 
 TEST(Tcp, RanksOfOneMachineShareANode) {
