@@ -103,6 +103,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectM
       .k = 0,
       .first_tile = 0,
       .competing = static_cast<std::uint32_t>(owned.count),
+      .side = Side::both,
       .has_own = false,
       .own = make_select_own({}, nullptr),
       .base = static_cast<std::uint32_t>(owned.begin),
