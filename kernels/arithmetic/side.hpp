@@ -23,7 +23,6 @@ struct SideKey {
   constexpr float of(float x) const {
     return std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) & mask) ^ flip);
   }
-  constexpr bool is_one() const { return mask == 0xffffffff; }
   /// Whether a finite x is on this side.
   constexpr bool has(float x) const { return of(x) >= 0; }
 };

@@ -177,7 +177,7 @@ struct TaskPass {
         if (own) {
           if (std::bit_cast<float>(size) < bounds.own) continue;
           own_counts += std::uint64_t{1} << 16 * j;
-        } else if (kOneSide && !task.side.has(acc[j][e])) {
+        } else if (kOneSide && !SideKey(task.side).has(acc[j][e])) {
           ++met.other_side;
           continue;
         } else {
@@ -332,7 +332,7 @@ struct SelectShape {
     return {.has_own = task.has_own,
             .makes_updates = task.precondition.kind != Precondition::Kind::none,
             .zero_gradient = task.zero_gradient,
-            .one_side = task.side.is_one()};
+            .one_side = task.side != Side::both};
   }
 };
 

@@ -29,7 +29,7 @@ WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& tas
                                .update;
       const float acc = feedback(update, task.decay, task.residual[i]);
       const std::uint32_t size = magnitude(acc);
-      if (size < kInfinity && size - base < width && task.side.has(acc)) {
+      if (size < kInfinity && size - base < width && SideKey(task.side).has(acc)) {
         simt::atomic_add(&room.bins[(size - base) >> shift], 1);
       }
     }

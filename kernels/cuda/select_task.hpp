@@ -75,8 +75,8 @@ struct SelectTask {
   std::uint32_t count, k;
   std::uint32_t first_tile;  ///< among those of all tasks of a launch
   std::uint32_t competing;   ///< elements that are not own
-  SideKey side;              ///< that is not the other side
   bool has_own;
+  Side side;
   SelectOwn own;
   std::uint32_t base;         ///< of indices
   std::uint32_t capacity;     ///< candidates that there is room for
@@ -220,8 +220,8 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
           .k = 0,
           .first_tile = 0,
           .competing = static_cast<std::uint32_t>(count - job.spans.own.size(count)),
-          .side = job.side,
           .has_own = job.spans.own.partition != nullptr,
+          .side = job.side,
           .own = make_select_own(job.spans.own, job.own_bound),
           .base = job.base,
           .capacity = capacity,
