@@ -106,6 +106,8 @@ class Compressor {
   std::uint64_t block() const { return choice_.block; }
   /// Whether the gradient decides how many elements are kept, and messages say so.
   bool variable_k() const { return selection().variable_k; }
+  /// Whether the values of a message have one sign, and all ranks that of the call.
+  bool one_sign() const { return codings_.value.coding->one_sign; }
   /// Whether all ranks know which positions travel before there is a gradient.
   bool knows_support() const { return keeps_all() || draws(); }
   /// Whether they draw them.

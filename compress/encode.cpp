@@ -86,8 +86,8 @@ void reserve_scratch(const Exec& exec, const Part& part, std::size_t feed_scratc
 
 /// The passes over the pieces, which choose the list.
 std::span<const FeedJob> take_feed_jobs(const Exec& exec, const Choice& choice,
-                                        const EncodeJob& job, const Owned& owned,
-                                        const List& list) {
+                                        const EncodeJob& job, const Owned& owned, const List& list,
+                                        kernels::Side side) {
   const Part& part = job.part;
   const auto jobs = exec.workspace->take<FeedJob>(part.pieces.size());
   std::size_t at = 0;
@@ -101,7 +101,8 @@ std::span<const FeedJob> take_feed_jobs(const Exec& exec, const Choice& choice,
                .value = list.value.subspan(at, k),
                .kept = list.size,
                .bounds = piece.state->bounds,
-               .result = &owned.results[i]};
+               .result = &owned.results[i],
+               .side = side};
     jobs[i].spans.precondition = piece.precondition;
     if (piece.own_count > 0) jobs[i].spans.own = owned.listed[i].own;
     if (!part.variable_k) at += k;
@@ -132,7 +133,9 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
   }
   List list = take_list(exec, part.k, part.variable_k, in_place);
   ByOwner sorted = take_by_owner(exec, part);
-  const auto jobs = take_feed_jobs(exec, choice, job, owned, list);
+  const bool one_sign = codings.value.coding->one_sign;
+  const auto jobs = take_feed_jobs(exec, choice, job, owned, list,
+                                   one_sign ? part.side_of_call() : kernels::Side::both);
   reserve_scratch(exec, part, selection.feed_scratch(exec, jobs));
 
   selection.feed(exec, jobs);

@@ -10,6 +10,7 @@
 
 #include "compress/message.hpp"
 #include "kernels/arithmetic/precondition.hpp"
+#include "kernels/arithmetic/side.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/owned.hpp"
 #include "kernels/select_sums.hpp"
@@ -21,6 +22,11 @@ namespace winnow::compress {
 struct Bounds {
   kernels::SelectBound bound;
   kernels::SelectBound sum_bound;  ///< of the sums that this rank owns
+
+  /// The bound of a selection from one side. Where there are sides nobody owns sums.
+  kernels::SelectBound& bound_of(kernels::Side side) {
+    return side == kernels::Side::negative ? sum_bound : bound;
+  }
 };
 
 /// The state of a piece from step to step, beside its residual.
@@ -104,6 +110,12 @@ struct Part {
   /// The most elements that any rank's message to `owner` can carry.
   std::uint64_t most_for(std::uint32_t owner) const {
     return drawn ? owner_k[owner] : std::min(most_k, partition.local_count(owner));
+  }
+  /// The side of a selection that takes one: the other one in the next call. The first parameter
+  /// decides, for values of all of them share a scale.
+  kernels::Side side_of_call() const {
+    const bool odd = !pieces.empty() && pieces.front().parameter->calls % 2 != 0;
+    return odd ? kernels::Side::positive : kernels::Side::negative;
   }
   /// `header` for a message of `owner`'s positions; its k is left as it is.
   Header of_owner(Header header, std::uint32_t owner) const {

@@ -30,6 +30,7 @@ struct FeedJob {
   std::uint64_t* kept = nullptr;  ///< if variable_k: entries of the list, which grow
   Bounds* bounds = nullptr;       ///< of the piece
   kernels::SelectResult* result = nullptr;
+  kernels::Side side = kernels::Side::both;  ///< one side only if Selection::takes_side
 };
 
 /// The selection among the sums of one piece that this rank owns, likewise.
@@ -54,6 +55,7 @@ struct Selection {
   Choice (*parse)(std::string_view argument, const Codings& codings);
   bool keeps_all = false;   ///< every element travels; `feed` and `pick` are null
   bool variable_k = false;  ///< the gradient decides how many elements are kept
+  bool takes_side = false;  ///< `feed` can select elements of one sign
   /// If not null, the coding by which all ranks draw the same positions of a message before there
   /// is a gradient; `feed` and `pick` are null then.
   const IndexCoding* draws = nullptr;

@@ -197,6 +197,11 @@ std::unique_ptr<Compressor> make_compressor(std::string_view specification, std:
   } while (!rest.empty());
   if (selection == nullptr) selection = &kNone;
   Choice choice = selection->parse(argument, codings);
+  const ValueCoding& value = *codings.value.coding;
+  WINNOW_EXPECTS(!value.one_sign || choice.selection->takes_side,
+                 std::string(specification) + " has values of both signs, and " +
+                     std::string(value.name) + " is for those of one, which topk:DENSITY," +
+                     std::string(value.name) + " selects");
   if (choice.selection->draws != nullptr) {
     WINNOW_EXPECTS(codings.index == nullptr,
                    std::string(specification) + " sends no positions: every rank draws them");

@@ -44,10 +44,11 @@ std::span<const kernels::FeedbackSelectJob> take_jobs(const Exec& exec,
                                       .base = job.base,
                                       .index = job.index,
                                       .value = job.value,
-                                      .state = &job.bounds->bound,
+                                      .state = &job.bounds->bound_of(job.side),
                                       .result = job.result,
                                       .own_bound = &job.bounds->sum_bound.bound,
-                                      .gradient_after = kernels::GradientAfter::fed};
+                                      .gradient_after = kernels::GradientAfter::fed,
+                                      .side = job.side};
   });
   return taken;
 }
@@ -94,6 +95,7 @@ constinit const Selection kTopK{
     .name = "topk",
     .grammar = "topk:DENSITY[:sums=SHARE][:warmup=CALLS]",
     .parse = parse,
+    .takes_side = true,
     .kept = kept_of_density,
     .feed = feed,
     .feed_scratch = feed_scratch,
@@ -108,6 +110,7 @@ constinit const Selection kBlockTopK{
     .name = "blocktopk",
     .grammar = "blocktopk:K/N",
     .parse = parse_block,
+    .takes_side = true,
     .kept = kept_of_density,
     .feed = feed,
     .feed_scratch = feed_scratch,

@@ -10,6 +10,7 @@
 
 #include "kernels/arithmetic/partition.hpp"
 #include "kernels/arithmetic/precondition.hpp"
+#include "kernels/arithmetic/side.hpp"
 
 namespace winnow::kernels {
 
@@ -84,6 +85,7 @@ struct FeedbackSelectJob {
   /// state, say. Any number is good: one of 0 lists all that there is room for.
   const float* own_bound = nullptr;
   GradientAfter gradient_after = GradientAfter::zero;
+  Side side = Side::both;  ///< one side only where no job of the call has own units
 };
 
 /// Error feedback and exact top-k in one fused pass over memory:
@@ -94,9 +96,11 @@ struct FeedbackSelectJob {
 /// Own units are never selected. Where acc is not finite it is never selected unless fewer than k
 /// finite ones exist, the old residual stays, and result->finite is false; the caller then puts the
 /// message back (fewer than k finite: the rest of the message has value 0 at the lowest unselected
-/// indices). Bit-identical for every place, target and number of threads. On a device all of it is
-/// enqueued, and a CUDA graph can capture it: what is in the job itself by value, so a job with own
-/// units wants own_bound. Throws UsageError for wrong sizes.
+/// indices). Elements that are not on job.side are not selected either: acc stays in the residual,
+/// and where fewer than k are left the message is filled in the same way. Bit-identical for every
+/// place, target and number of threads. On a device all of it is enqueued, and a CUDA graph can
+/// capture it: what is in the job itself by value, so a job with own units wants own_bound. Throws
+/// UsageError for wrong sizes.
 ///
 /// The jobs share no memory. The threads of the host do a long one together, and short ones side by
 /// side; a device does all of them, 1024 at a time, in the launches of one and those that take the

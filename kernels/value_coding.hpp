@@ -30,8 +30,9 @@ struct ValueCoding {
   std::string_view name;
   std::uint32_t default_block;  ///< values that share a scale; 0: this coding has no scales
   bool stochastic;              ///< whether it can round stochastically
-  std::uint32_t bits;           ///< of a code
+  std::uint32_t bits;           ///< of a code; 0: all values of a block decode to its scale
   bool has_zero;                ///< whether 0 decodes to 0
+  bool one_sign = false;        ///< it is for values of one sign, which its scales have
 };
 
 /// A coding with its parameters: what the header of a message says.
@@ -41,7 +42,7 @@ struct ValueFormat {
   Rounding rounding = Rounding::nearest;
 };
 
-/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign, int2, fp8.
+/// All codings, by id from 1: float32, bf16, fp16, int8, int4, sign, int2, fp8, mean.
 std::span<const ValueCoding> value_codings();
 
 /// Whether there is a coding, and block and rounding are what it can do.
@@ -52,7 +53,8 @@ bool valid_format(const ValueFormat& format);
 std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k);
 
 /// Codes `values` (finite) into value_bytes(format, values.size()) bytes of `out`, 8-byte aligned,
-/// and leaves in each value what the code misses: fl(value - decoded), 0 for float32.
+/// and leaves in each value what the code misses: fl(value - decoded), 0 for float32. That may be
+/// infinite where a coding for one sign meets both.
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out);
 
@@ -91,8 +93,8 @@ struct CheckValuesJob {
 };
 
 /// *refused becomes 1 if quantize cannot have written `coded`, else it stays: scales are not
-/// negative and so small that they decode to finite values, no code is outside the coding's range,
-/// padding is zero. Values without scales are not looked at.
+/// negative (but of ValueCoding::one_sign) and so small that they decode to finite values, no code
+/// is outside the coding's range, padding is zero. Values without scales are not looked at.
 void check_values(const Exec& exec, const CheckValuesJob& job);
 
 /// Decodes values [begin, begin + out.size()) of k.

@@ -127,6 +127,7 @@ void register_values() {
   register_coding<6, kNearest>("");
   register_coding<7, kNearest>("");
   register_coding<8, kNearest>("");
+  register_coding<9, kNearest>("");
 }
 
 }  // namespace winnow::bench

@@ -43,6 +43,7 @@ constexpr std::pair<std::string_view, std::string_view> kPresets[] = {
     {"oktopk", "compressor=topk:0.01 schedule=balanced"},
     {"onebit", "compressor=sign schedule=balanced"},
     {"qgz", "compressor=int4 schedule=two_level:balanced decay=0"},
+    {"redsync", "compressor=topk:0.001,mean:block=65536 schedule=gather min_bytes=131072"},
     {"scalecom", "compressor=topk:0.01 schedule=shared"},
     {"sparcml", "compressor=topk:0.01 schedule=doubling"},
     {"sparseloco", "compressor=blocktopk:64/4096,int2 schedule=gather decay=0.95"},

@@ -165,7 +165,13 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
     WINNOW_EXPECTS(!only.has_own_support() || !compressor.has_sums_share(),
                    "schedule=" + options.schedule + " chooses nothing among sums, so " +
                        compressor.name() + " is for another schedule");
+    WINNOW_EXPECTS(!only.codes_sums() || !compressor.one_sign(),
+                   "schedule=" + options.schedule + " codes sums, whose signs differ, which " +
+                       compressor.name() + " cannot; take gather or doubling");
     return {&only, named};
+  }
+  if (compressor.one_sign()) {
+    std::erase_if(candidates, [](const Schedule* schedule) { return schedule->codes_sums(); });
   }
   if (options.schedule == "auto" && compressor.lossless()) {
     return {&find_schedule("dense"), compressor.name() + " sends everything"};

@@ -100,6 +100,9 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   if (bucket->compressed > 0 && compressor.draws()) {
     return cannot + "each replay would draw the same positions";
   }
+  if (bucket->compressed > 0 && compressor.one_sign()) {
+    return cannot + "each replay would select elements of the same sign";
+  }
   if (compressor.codings().value.rounding == kernels::Rounding::stochastic) {
     return cannot + "each replay would round by the same random numbers";
   }

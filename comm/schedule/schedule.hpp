@@ -74,6 +74,8 @@ struct Schedule {
   std::uint64_t messages(const CostShape& shape) const;
   double pass_bytes(const CostShape& shape) const;
   bool has_own_support() const { return inner != nullptr ? inner->own_support : own_support; }
+  /// Whether owners code sums, which have both signs.
+  bool codes_sums() const { return inner != nullptr ? inner->partitioned : partitioned; }
 };
 
 extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;

@@ -17,12 +17,14 @@ namespace winnow::kernels {
 // coding is a struct with
 //   kLine                      its line of the table
 //   scale(values)              the scale of a block; 0: everything in it is coded as zero
-//   scale_of(largest) or scale_of_mean(mean)   the same from the magnitudes, where it has scales
+//   scale_of(largest)          where it has scales, the same from the largest magnitude, or
+//   scale_of_mean(mean)        from the mean of all addend(x)
 //   inverse(scale)             by which nearest and stochastic multiply
 //   nearest(x, inverse)        the code, in the low kLine.bits bits, the others zero; x is finite
 //   stochastic(x, inverse, w)  the same with the value's random word w, where kLine.stochastic
 //   decode(code, scale)        the value
-//   kLargestScale              no block has a larger scale; what it decodes to is finite
+//   kLargestScale              no block has a larger scale; what it decodes to is finite. None is
+//                              negative but where kLine.one_sign
 //   kInvalidCode               the code that is never written; kNone: there is none
 //   kInvalidMask               the bits in which a code is compared with it, if there is one
 // Float operations are IEEE 754 binary32, to nearest even, never contracted.
@@ -63,33 +65,43 @@ constexpr float largest_magnitude(std::span<const float> x) {
   return largest;
 }
 
-/// sum fl(|x| * factor) in a fixed order that all vector lengths up to 16 share: element i is added
-/// to partial sum i mod 16; then sum j + sum j+8 for j < 8, sum j + sum j+4 for j < 4, and so on.
-constexpr float sum_of_magnitudes(std::span<const float> x, float factor) {
+/// sum fl(Coding::addend(x) * factor) in a fixed order that all vector lengths up to 16 share:
+/// element i is added to partial sum i mod 16; then sum j + sum j+8 for j < 8, sum j + sum j+4 for
+/// j < 4, and so on.
+template <class Coding>
+constexpr float sum_of_addends(std::span<const float> x, float factor) {
   float partial[16] = {};
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const float size = x[i] < 0 ? -x[i] : x[i];
-    partial[i % 16] += size * factor;
-  }
+  for (std::size_t i = 0; i < x.size(); ++i) partial[i % 16] += Coding::addend(x[i]) * factor;
   for (std::size_t width = 8; width > 0; width /= 2) {
     for (std::size_t j = 0; j < width; ++j) partial[j] += partial[j + width];
   }
   return partial[0];
 }
 
-/// The mean of `count` magnitudes; `sum(factor)` is their sum_of_magnitudes. Where the sum
-/// overflows, that of the magnitudes times 2^-17 does not: blocks have 2^16 values at most.
+constexpr bool is_sum(float total) {
+  return total >= -kLargest && total <= kLargest;
+}
+
+/// The mean of `count` addends; `sum(factor)` is their sum_of_addends. Where the sum overflows,
+/// that of the addends times 2^-17 does not: blocks have 2^16 values at most.
 template <class Sum>
-constexpr float mean_magnitude(std::size_t count, const Sum& sum) {
+constexpr float mean_of(std::size_t count, const Sum& sum) {
   if (count == 0) return 0;
   const float n = static_cast<float>(count), total = sum(1.0f);
-  if (total <= kLargest) return total / n;
-  const float seventeenth = sum(0x1p-17f) / n;
-  return seventeenth < kLargest * 0x1p-17f ? seventeenth * 0x1p17f : kLargest;
+  if (is_sum(total)) return total / n;
+  const float seventeenth = sum(0x1p-17f) / n, most = kLargest * 0x1p-17f;
+  if (seventeenth >= most) return kLargest;
+  return seventeenth > -most ? seventeenth * 0x1p17f : -kLargest;
 }
-constexpr float mean_magnitude(std::span<const float> x) {
-  return mean_magnitude(x.size(), [&](float factor) { return sum_of_magnitudes(x, factor); });
+template <class Coding>
+constexpr float mean_of(std::span<const float> x) {
+  return mean_of(x.size(), [&](float factor) { return sum_of_addends<Coding>(x, factor); });
 }
+
+/// The addends of a mean of magnitudes.
+struct Magnitudes {
+  static constexpr float addend(float x) { return x < 0 ? -x : x; }
+};
 
 /// The value itself.
 struct Float32 {
@@ -241,13 +253,13 @@ struct Int4 : Levels<7> {
 };
 
 /// The mean of |x| with the sign of x, the first value in the lowest bit, 1 for negative.
-struct Sign {
+struct Sign : Magnitudes {
   static constexpr ValueCoding kLine{6, "sign", 512, false, 1, false};
   static constexpr float kLargestScale = kLargest;
   static constexpr std::uint64_t kInvalidCode = kNone;
 
   static constexpr float scale_of_mean(float mean) { return mean; }
-  static constexpr float scale(std::span<const float> x) { return mean_magnitude(x); }
+  static constexpr float scale(std::span<const float> x) { return mean_of<Sign>(x); }
   static constexpr float inverse(float) { return 0; }
   static constexpr std::uint32_t nearest(float x, float) {
     return std::bit_cast<std::uint32_t>(x) >> 31;
@@ -262,7 +274,7 @@ struct Sign {
 /// two's complement, four a byte, the first in the lowest bits. The scale is 0.9 times the mean of
 /// |x|: docs/convergence.md compares it with others. A value beyond 3 * scale is cut, so stochastic
 /// rounding would be biased. Where the scale would be subnormal it is 0.
-struct Int2 {
+struct Int2 : Magnitudes {
   static constexpr ValueCoding kLine{7, "int2", 512, false, 2, false};
   static constexpr float kFactor = 0.9f;
   static constexpr float kLargestScale = kLargest / 3;
@@ -274,9 +286,7 @@ struct Int2 {
     if (scale < kSmallestNormal) return 0;
     return scale < kLargestScale ? scale : kLargestScale;
   }
-  static constexpr float scale(std::span<const float> x) {
-    return scale_of_mean(mean_magnitude(x));
-  }
+  static constexpr float scale(std::span<const float> x) { return scale_of_mean(mean_of<Int2>(x)); }
   static constexpr float inverse(float scale) { return scale > 0 ? 1 / scale : 0; }
   static constexpr std::uint32_t nearest(float x, float inverse) {
     const float steps = x * inverse;
@@ -332,8 +342,32 @@ struct Fp8 : LargestMagnitude<448> {
   }
 };
 
+/// The mean of x, in the place of each: no codes. It has the sign of the values, which is to be
+/// one. (Fang et al., RedSync, 2018.)
+struct Mean {
+  static constexpr ValueCoding kLine{9, "mean", 512, false, 0, false, true};
+  static constexpr float kLargestScale = kLargest;
+  static constexpr std::uint64_t kInvalidCode = kNone;
+
+  static constexpr float addend(float x) { return x; }
+  static constexpr float scale_of_mean(float mean) { return mean; }
+  static constexpr float scale(std::span<const float> x) { return mean_of<Mean>(x); }
+  static constexpr float inverse(float) { return 0; }
+  static constexpr std::uint32_t nearest(float, float) { return 0; }
+  static constexpr std::uint32_t stochastic(float, float, std::uint32_t) { return 0; }
+  static constexpr float decode(std::uint32_t, float scale) { return scale; }
+};
+
+/// Whether a block can have the scale with these bits. As integers: NaN and infinities are larger
+/// than all numbers, and so is whatever has a sign.
+template <class Coding>
+constexpr bool is_scale(std::uint32_t bits) {
+  const std::uint32_t size = Coding::kLine.one_sign ? bits & 0x7fffffff : bits;
+  return size <= std::bit_cast<std::uint32_t>(float{Coding::kLargestScale});
+}
+
 /// The table of codings, by id from 1.
-using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign, Int2, Fp8>;
+using All = std::tuple<Float32, Bf16, Fp16, Int8, Int4, Sign, Int2, Fp8, Mean>;
 
 }  // namespace values
 

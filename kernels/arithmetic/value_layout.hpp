@@ -24,8 +24,10 @@ struct ValueLayout {
         bytes(scale_bytes + (code_bytes + 7) / 8 * 8) {}
 };
 
-/// Code i of `bits` bits, packed little-endian; what is put must have been zero.
+/// Code i of `bits` bits, packed little-endian; what is put must have been zero. One of 0 bits is
+/// nowhere, and 0.
 inline void put_code(std::byte* codes, std::uint32_t bits, std::uint64_t i, std::uint32_t code) {
+  if (bits == 0) return;
   if (bits < 8) {
     codes[i * bits / 8] |= static_cast<std::byte>(code << i * bits % 8);
   } else {
@@ -35,6 +37,7 @@ inline void put_code(std::byte* codes, std::uint32_t bits, std::uint64_t i, std:
 
 inline std::uint32_t get_code(const std::byte* codes, std::uint32_t bits, std::uint64_t i) {
   std::uint32_t code = 0;
+  if (bits == 0) return code;
   if (bits < 8) {
     code = static_cast<std::uint32_t>(codes[i * bits / 8]) >> i * bits % 8 & ((1u << bits) - 1);
   } else {

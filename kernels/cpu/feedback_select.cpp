@@ -62,7 +62,7 @@ float sampled_bound(Workspace& workspace, const Stream& s, std::size_t count) {
   for (std::size_t run = 0; run < kSampleRuns; ++run) {
     for (std::size_t i = run * stride; i < run * stride + kSampleRun; ++i) {
       const float acc = s.pass == Pass::plain ? s.residual[i] : acc_of(s, i);
-      if (std::isfinite(acc)) sample.value[sample.size++] = acc;
+      if (std::isfinite(acc) && s.side.has(acc)) sample.value[sample.size++] = acc;
     }
   }
   // Own units are sampled too, but k counts only what competes.
@@ -75,15 +75,16 @@ float sampled_bound(Workspace& workspace, const Stream& s, std::size_t count) {
   return std::bit_cast<float>(find_cut({&sample, 1}, rank).magnitude);
 }
 
-/// Fewer than k finite elements: all of them are held, and marks (a gradient not zero) stand at
-/// the other positions, the lowest of which fill the message up with zeros.
-void write_with_filling(std::span<const Candidates> parts, const float* gradient,
+/// Fewer than k finite elements on the side: all of them are held, leaving 0 in the residual. The
+/// lowest of the other positions, which have a mark (a gradient not zero) or a residual on the
+/// other side, fill the message up with zeros.
+void write_with_filling(std::span<const Candidates> parts, const Stream& s,
                         std::span<std::uint32_t> index, std::span<float> value) {
   std::size_t filling = index.size() - held(parts);
   std::size_t i = 0, out = 0;
   const auto fill_to = [&](std::size_t end) {
     for (; filling > 0 && i < end; ++i) {
-      if (magnitude(gradient[i]) == 0) continue;
+      if (magnitude(s.gradient[i]) == 0 && s.side.has(s.residual[i])) continue;
       index[out] = static_cast<std::uint32_t>(i);
       value[out++] = 0;
       --filling;
@@ -203,7 +204,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
   if (k > 0) {
     float kth = 0;
     if (held(parts) < k) {
-      write_with_filling(parts, pass.gradient, index, value);
+      write_with_filling(parts, pass, index, value);
     } else {
       kth = write_largest(workspace, parts, pass.residual, index, value);
     }
@@ -238,7 +239,8 @@ struct FeedbackSelectKind {
                 .k = 0,
                 .pass = Pass::first,
                 .own = job.spans.own,
-                .precondition = job.spans.precondition};
+                .precondition = job.spans.precondition,
+                .side = job.side};
     if (job.own_bound != nullptr) pass.own.bound = *job.own_bound;
     *job.result =
         select_by(exec, pass, job.spans.gradient.size(), *job.state, job.index, job.value);

@@ -107,18 +107,21 @@ HWY_INLINE std::uint64_t stream_block(const Block& block, const Stream& s, float
   const auto largest = hn::Set(d, std::numeric_limits<float>::max());
   const auto decays = hn::Set(d, s.decay);
   const auto bounds = hn::Set(d, bound);
+  const hn::RebindToUnsigned<D> d32;
+  const auto mask = hn::BitCast(d, hn::Set(d32, s.side.mask));
+  const auto flip = hn::BitCast(d, hn::Set(d32, s.side.flip));
+  const auto key = [&](hn::Vec<D> x) { return hn::Xor(hn::And(x, mask), flip); };  // SideKey::of
   std::uint64_t candidates = 0;
   for (std::size_t lane = 0; lane < Ranges::kBlock; lane += lanes) {
     const auto r = hn::LoadU(d, residual + lane);
-    auto reaches = hn::Ge(hn::Abs(r), bounds);
+    auto reaches = hn::Ge(key(r), bounds);
     if constexpr (kPass != Pass::plain) {
       const auto g =
           update_of<kKind>(hn::LoadU(d, gradient + lane), r, block.moment, lane, s.precondition);
       // Repeated: g is +0, or a mark whose bits make the result not finite.
       const auto acc = kPass == Pass::repeated ? hn::Or(g, r) : hn::Add(g, hn::Mul(decays, r));
-      const auto size = hn::Abs(acc);
-      const auto is_finite = hn::Le(size, largest);
-      reaches = hn::And(is_finite, hn::Ge(size, bounds));
+      const auto is_finite = hn::Le(hn::Abs(acc), largest);
+      reaches = hn::And(is_finite, hn::Ge(key(acc), bounds));
       hn::StoreU(hn::IfThenElse(is_finite, acc, r), d, residual + lane);
       hn::StoreU(hn::IfThenZeroElse(is_finite, acc), d, gradient + lane);
       finite = hn::And(finite, is_finite);

@@ -27,6 +27,7 @@ struct Stream {
   Pass pass;
   OwnUnits own;
   Precondition precondition;  ///< of the gradient in the first pass
+  SideKey side = Side::both;  ///< the elements that can reach the bound
 };
 
 /// One thread's list of own elements.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 
 #include "kernels/arithmetic/value.hpp"
@@ -74,12 +73,10 @@ void check_values(const Exec& exec, const CheckValuesJob& job) {
   const std::byte* const codes = coded.data() + layout.scale_bytes;
   bool valid = true;
   visit_coding(*format.coding, [&](auto coding) {
-    // As integers: NaN, infinities and whatever has a sign are larger too.
-    const auto largest = std::bit_cast<std::uint32_t>(decltype(coding)::kLargestScale);
     for (std::uint64_t i = 0; i < layout.scales; ++i) {
       std::uint32_t scale;
       std::memcpy(&scale, coded.data() + i * sizeof scale, sizeof scale);
-      valid = valid && scale <= largest;
+      valid = valid && values::is_scale<decltype(coding)>(scale);
     }
   });
   const auto is_zero = [](std::byte b) { return b == std::byte{0}; };

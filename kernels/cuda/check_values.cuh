@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,7 +37,8 @@ struct CheckValues {
         const bool is_padded = 2 * w + 1 == task.scales;
         const auto low = static_cast<std::uint32_t>(word);
         const auto high = static_cast<std::uint32_t>(word >> 32);
-        sound = sound && low <= kLargestScale && high <= (is_padded ? 0 : kLargestScale);
+        sound = sound && values::is_scale<Coding>(low) &&
+                (is_padded ? high == 0 : values::is_scale<Coding>(high));
       }
     }
     const std::byte* const codes = task.coded + 8 * task.scale_words;
@@ -53,10 +53,6 @@ struct CheckValues {
   }
 
  private:
-  /// Bits of floats that are not negative are ordered as these are; all others have larger ones.
-  static constexpr std::uint32_t kLargestScale =
-      std::bit_cast<std::uint32_t>(float{Coding::kLargestScale});
-
   WINNOW_DEVICE static bool has_invalid(std::uint64_t word) {
     constexpr std::uint32_t kBits = Coding::kLine.bits;
     constexpr std::uint64_t kOnes = ~std::uint64_t{0} / ((std::uint64_t{1} << kBits) - 1);

@@ -18,8 +18,8 @@
 //
 // 1. Measure: acc = gradient + decay * residual, 8 values a thread in registers, and of each scale
 //    block what its scale is made of. The largest magnitude may be found in any order: by units of
-//    64, half a warp each. The sum of magnitudes has a fixed order, 16 chains of additions a scale
-//    block (values::sum_of_magnitudes), so a thread walks each chain through shared memory.
+//    64, half a warp each. A sum has a fixed order, 16 chains of additions a scale
+//    block (values::sum_of_addends), so a thread walks each chain through shared memory.
 // 2. Code: the codes go to the message, and what they miss to the residual.
 //
 // For a span that is one tile, as all are up to blocks of 2048 values, step 2 finds acc in the
@@ -116,12 +116,12 @@ struct FeedbackQuantize {
   static constexpr bool kSums = requires(float mean) { Coding::scale_of_mean(mean); };
   static constexpr std::uint32_t kUnit = 64;  // no scale block is shorter
   static constexpr std::uint32_t kUnits = kQuantizeTile / kUnit;
-  static constexpr std::uint32_t kChains = 16;  // of values::sum_of_magnitudes
+  static constexpr std::uint32_t kChains = 16;  // of values::sum_of_addends
   static constexpr std::uint32_t kChainsOfThread = kUnits * kChains / simt::kThreads;
 
   struct Shared {
     std::uint32_t largest[kUnits];              // magnitude, by unit of the tile
-    float size[kSums ? kQuantizeTile : 1];      // of the tile
+    float addend[kSums ? kQuantizeTile : 1];    // of the tile
     float chain[kSums ? kUnits * kChains : 1];  // sums, by scale block and chain
     float scale[kUnits], inverse[kUnits];       // by scale block of the span
   };
@@ -233,7 +233,7 @@ struct FeedbackQuantize {
     simt::barrier();
   }
 
-  /// Sums the magnitudes of each scale block; thread s returns that of block s.
+  /// Sums the addends of each scale block; thread s returns that of block s.
   WINNOW_DEVICE float sum(Shared& shared, std::uint64_t begin, std::uint64_t end, Values& values,
                           float factor) const {
     const std::uint32_t chains = scales_of() * kChains;
@@ -244,8 +244,7 @@ struct FeedbackQuantize {
       for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
         const auto at = static_cast<std::uint32_t>(first_of(0, j));
         for (unsigned e = 0; e < 4; ++e) {
-          const float x = values.acc[j][e];
-          shared.size[at + e] = x < 0 ? -x : x;
+          shared.addend[at + e] = Coding::addend(values.acc[j][e]);
         }
       }
       simt::barrier();
@@ -254,7 +253,7 @@ struct FeedbackQuantize {
         if (c >= chains) continue;
         const std::uint32_t from = c / kChains * block + c % kChains;
         for (std::uint32_t i = from; i < from + block; i += kChains) {
-          chain[q] += shared.size[i] * factor;
+          chain[q] += shared.addend[i] * factor;
         }
       }
       if (tile + kQuantizeTile < end) simt::barrier();  // before the next tile's
@@ -278,13 +277,13 @@ struct FeedbackQuantize {
   WINNOW_DEVICE void measure_sums(Shared& shared, std::uint64_t begin, std::uint64_t end,
                                   Values& values) const {
     const float total = sum(shared, begin, end, values, 1);
-    float seventeenth = 0;  // values::mean_magnitude asks for it where the total overflows
-    if (simt::barrier_or(!(total <= values::kLargest))) {
+    float seventeenth = 0;  // values::mean_of asks for it where the total overflows
+    if (simt::barrier_or(!values::is_sum(total))) {
       seventeenth = sum(shared, begin, end, values, 0x1p-17F);
     }
     const std::uint32_t s = simt::thread();
     if (s < scales_of()) {
-      const float mean = values::mean_magnitude(values_of(begin, end, s), [&](float factor) {
+      const float mean = values::mean_of(values_of(begin, end, s), [&](float factor) {
         return factor == 1 ? total : seventeenth;
       });
       write_scale(shared, begin, end, s, Coding::scale_of_mean(mean));
@@ -329,6 +328,7 @@ struct FeedbackQuantize {
 
   /// 4 codes of values from `first` on, those beyond the count being 0.
   WINNOW_DEVICE void write_codes(std::uint64_t first, const std::uint32_t (&codes)[4]) const {
+    if constexpr (kBits == 0) return;
     std::byte* const at = task.codes + first * kBits / 8;
     const bool is_there = first < task.padded;
     if constexpr (kBits == 32) {

@@ -27,6 +27,7 @@ SelectShape shape_of(SelectJobs jobs) {
     shape.has_own |= job.spans.own.partition != nullptr;
     shape.makes_updates |= job.spans.precondition.kind != Precondition::Kind::none;
     shape.zero_gradient |= job.gradient_after == GradientAfter::zero;
+    shape.one_side |= job.side != Side::both;
   }
   return shape;
 }

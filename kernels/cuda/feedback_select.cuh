@@ -23,8 +23,8 @@
 //    from the last step, or, on a parameter's first, one from a sample. acc goes into the residual;
 //    where |acc| reaches the bound it moves on into the candidates, in index order, leaving 0.
 //    Candidates beyond their room stay where they are. Where acc is not finite the residual stays,
-//    and the gradient is marked by NaN: where acc is finite, the gradient is. Own units stay in the
-//    residual, and what reaches their bound is listed.
+//    and the gradient is marked by NaN: where acc is finite, the gradient is. Elements of the other
+//    side stay in the residual. So do own units, and what reaches their bound is listed.
 // 2. Cut, of the candidates; fewer than k, or more than there is room for, do not serve: they go
 //    back into the residual, and from there on the whole residual stands for the candidates.
 // 3. ClearMarks, where something is not finite and the gradient is to be zero.
@@ -33,14 +33,14 @@
 // the message, behind those of parameters before. Only ClearMarks may follow.
 //
 // A kernel that has nothing to do returns at once, so a step is the same launches whatever the
-// numbers are. Fewer than k finite elements: all of them are kept, and the lowest positions of
-// others, as 0.
+// numbers are. Fewer than k finite elements on the side: all of them are kept, and the lowest
+// positions of others, as 0.
 
 namespace winnow::kernels::cuda {
 
 /// The pass over one task. `kOwn`: there are own units. `kMakes`: there is a precondition.
-/// `kKeeps`: candidates are what is kept.
-template <bool kOwn, bool kMakes, bool kKeeps>
+/// `kKeeps`: candidates are what is kept. `kOneSide`: elements of the other side do not compete.
+template <bool kOwn, bool kMakes, bool kKeeps, bool kOneSide>
 struct TaskPass {
   const SelectTask& task;
   struct Shared {
@@ -63,7 +63,7 @@ struct TaskPass {
 
   /// A thread's findings.
   struct Met {
-    std::uint32_t highest, not_finite, own_not_finite;
+    std::uint32_t highest, not_finite, own_not_finite, other_side;
   };
 
   /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
@@ -74,7 +74,7 @@ struct TaskPass {
     const std::uint32_t tiles = pass_tiles(task.count);
     Bounds bounds{kKeeps ? task.bound : kUnknown, kOwn ? task.own.bound_of_step() : 0,
                   kKeeps ? *task.kept : 0};
-    Met met{0, 0, 0};
+    Met met{0, 0, 0, 0};
     std::uint32_t mine = 0;
     for (std::uint32_t tile = drawn - task.first_tile; tile < tiles;
          tile = drawn - task.first_tile) {
@@ -88,10 +88,12 @@ struct TaskPass {
     met.highest = simt::warp_max(met.highest);
     met.not_finite = simt::warp_sum(met.not_finite);
     if constexpr (kOwn) met.own_not_finite = simt::warp_sum(met.own_not_finite);
+    if constexpr (kOneSide) met.other_side = simt::warp_sum(met.other_side);
     if (simt::lane() == 0) {
       simt::atomic_max(&control->highest, met.highest);
       if (met.not_finite > 0) simt::atomic_add(&control->not_finite, met.not_finite);
       if (met.own_not_finite > 0) simt::atomic_add(&control->own_not_finite, met.own_not_finite);
+      if (met.other_side > 0) simt::atomic_add(&control->other_side, met.other_side);
     }
     if (is_last_thread(&control->stream_done, mine, tiles)) {
       if constexpr (kKeeps) {
@@ -175,6 +177,9 @@ struct TaskPass {
         if (own) {
           if (std::bit_cast<float>(size) < bounds.own) continue;
           own_counts += std::uint64_t{1} << 16 * j;
+        } else if (kOneSide && !SideKey(task.side).has(acc[j][e])) {
+          ++met.other_side;
+          continue;
         } else {
           met.highest = size > met.highest ? size : met.highest;
           if (size < bounds.competing) continue;
@@ -273,7 +278,7 @@ struct TaskPass {
     const bool whole = candidates < task.k || candidates > task.capacity;
     control.whole = whole ? 1 : 0;
     control.back = !whole ? 0 : candidates < task.capacity ? candidates : task.capacity;
-    control.finite = task.competing - not_finite;
+    control.finite = task.competing - not_finite - simt::published(&control.other_side);
     control.scarce = control.finite < task.k ? 1 : 0;
     control.base[0] = whole ? 0 : simt::published(&control.bound);
     control.rank[0] = task.k;
@@ -283,11 +288,11 @@ struct TaskPass {
 };
 
 /// The pass over all tasks, whose blocks draw the tiles of one task after the other.
-template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false>
+template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false, bool kOneSide = false>
 struct StreamPass {
   Tasks tasks;
-  using Pass = TaskPass<kOwn, kMakes, kKeeps>;
-  static constexpr unsigned kResident = Tasks::kResident;
+  using Pass = TaskPass<kOwn, kMakes, kKeeps, kOneSide>;
+  static constexpr unsigned kResident = kOneSide ? 3 : Tasks::kResident;
   struct Shared {
     typename Pass::Shared pass;
     typename Tasks::Room room;
@@ -321,11 +326,13 @@ struct ClearMarks {
 /// What the kernels of a launch are for.
 struct SelectShape {
   bool has_own, makes_updates, zero_gradient;  ///< of some task
+  bool one_side = false;                       ///< likewise; not together with has_own
 
   static SelectShape of(const SelectTask& task) {
     return {.has_own = task.has_own,
             .makes_updates = task.precondition.kind != Precondition::Kind::none,
-            .zero_gradient = task.zero_gradient};
+            .zero_gradient = task.zero_gradient,
+            .one_side = task.side != Side::both};
   }
 };
 
@@ -336,6 +343,10 @@ void with_stream_pass(const Tasks& tasks, const SelectShape& shape, const Stage&
     stage(StreamPass<Tasks, true, true, kKeeps>{tasks});
   } else if (shape.has_own) {
     stage(StreamPass<Tasks, true, false, kKeeps>{tasks});
+  } else if (shape.one_side && shape.makes_updates) {
+    stage(StreamPass<Tasks, false, true, false, true>{tasks});
+  } else if (shape.one_side) {
+    stage(StreamPass<Tasks, false, false, false, true>{tasks});
   } else if (shape.makes_updates) {
     stage(StreamPass<Tasks, false, true, kKeeps>{tasks});
   } else {

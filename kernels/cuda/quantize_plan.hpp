@@ -33,7 +33,7 @@ inline QuantizeTask make_quantize_task(const FeedbackQuantizeJob& job, std::uint
   if (owner == job.self) return task;
   const std::span<std::byte> out = job.out[owner];
   const ValueLayout layout(job.format, task.count);
-  task.padded = (layout.bytes - layout.scale_bytes) * 8 / job.format.coding->bits;
+  task.padded = (layout.bytes - layout.scale_bytes) * 8 / std::max(job.format.coding->bits, 1U);
   task.scales = reinterpret_cast<float*>(out.data());
   task.codes = out.data() + layout.scale_bytes;
   return task;

@@ -27,8 +27,9 @@ WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& tas
                                .of(task.gradient[i], task.precondition.moment_of(i),
                                    task.residual[i], [](float x) { return simt::root(x); })
                                .update;
-      const std::uint32_t size = magnitude(feedback(update, task.decay, task.residual[i]));
-      if (size < kInfinity && size - base < width) {
+      const float acc = feedback(update, task.decay, task.residual[i]);
+      const std::uint32_t size = magnitude(acc);
+      if (size < kInfinity && size - base < width && SideKey(task.side).has(acc)) {
         simt::atomic_add(&room.bins[(size - base) >> shift], 1);
       }
     }

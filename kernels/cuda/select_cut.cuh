@@ -148,8 +148,9 @@ struct TaskCut {
     for (std::uint32_t j = 0; j < kSelectTile; j += simt::kThreads) {
       const std::uint32_t i = tile * kSelectTile + j + simt::thread();
       if (i >= source.count) break;
-      const std::uint32_t offset = magnitude(source.value[i]) - base;
-      if (offset < width && source.counts(i) && source.competes(i)) {
+      const float x = source.value[i];
+      const std::uint32_t offset = magnitude(x) - base;
+      if (offset < width && source.counts(i, x) && source.competes(i)) {
         simt::atomic_add(&room.bins[offset >> shift], 1);
       }
     }
@@ -177,13 +178,13 @@ struct TaskCut {
       above[j] = tied[j] = counts[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
         if ((here[j] >> e & 1) == 0) continue;
-        const bool is_finite = source.counts(first + e);
+        const bool is_counted = source.counts(first + e, value[j][e]);
         const std::uint32_t size = magnitude(value[j][e]);
-        const bool is_above = is_finite && (scarce || size > cut);
-        const bool is_tied = scarce ? !is_finite : is_finite && size == cut;
+        const bool is_above = is_counted && (scarce || size > cut);
+        const bool is_tied = scarce ? !is_counted : is_counted && size == cut;
         above[j] |= (is_above ? 1U : 0U) << e;
         tied[j] |= (is_tied ? 1U : 0U) << e;
-        counts[j] |= (is_finite ? 1U : 0U) << e;
+        counts[j] |= (is_counted ? 1U : 0U) << e;
         above_count += std::uint64_t{is_above} << 16 * j;
         tied_count += std::uint64_t{is_tied} << 16 * j;
       }
@@ -207,12 +208,12 @@ struct TaskCut {
         if ((here[j] >> e & 1) == 0) continue;
         const std::uint32_t i = first_of(tile, j) + e;
         const bool is_above = (above[j] >> e & 1) != 0, is_tied = (tied[j] >> e & 1) != 0;
-        const bool is_finite = (counts[j] >> e & 1) != 0;
+        const bool is_counted = (counts[j] >> e & 1) != 0;
         if (is_above || (is_tied && tied_before < ties)) {
           const std::uint32_t at = above_before + (tied_before < ties ? tied_before : ties);
           task.index[at] = task.base + (whole ? i : task.candidate_index[i]);
-          task.value[at] = is_finite ? value[j][e] : 0;
-          if (whole && is_finite) task.residual[i] = 0;
+          task.value[at] = is_counted ? value[j][e] : 0;
+          if (whole && is_counted) task.residual[i] = 0;
         } else if (!whole) {
           task.residual[task.candidate_index[i]] = value[j][e];
         }

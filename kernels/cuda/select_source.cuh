@@ -33,15 +33,16 @@ WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
   *task.kept = end < task.capacity ? end : task.capacity;
 }
 
-/// The source of the selection, once the pass is over: the candidates, or all that is finite and
-/// not own.
+/// The source of the selection, once the pass is over: the candidates, or all that is finite, on
+/// the side and not own.
 struct Source {
   const float* value;
   const float* marks;    // not finite where the value does not count; null: all count
   const SelectOwn* own;  // of these none competes; null: all do
+  SideKey side;
   std::uint32_t count;
 
-  WINNOW_DEVICE explicit Source(const SelectTask& task) {
+  WINNOW_DEVICE explicit Source(const SelectTask& task) : side(task.side) {
     const SelectControl& control = *task.control;
     const bool whole = control.whole != 0;
     value = whole ? task.residual : task.candidate_value;
@@ -51,9 +52,9 @@ struct Source {
   }
   /// Alike for all elements of a unit.
   WINNOW_DEVICE bool competes(std::uint32_t i) const { return own == nullptr || !own->has(i); }
-  /// Whether the acc of element i was finite.
-  WINNOW_DEVICE bool counts(std::uint32_t i) const {
-    return marks == nullptr || is_finite(marks[i]);
+  /// Whether the acc of element i, with this value, was finite and on the side.
+  WINNOW_DEVICE bool counts(std::uint32_t i, float x) const {
+    return (marks == nullptr || is_finite(marks[i])) && side.has(x);
   }
 };
 

@@ -25,12 +25,13 @@ struct SelectControl {
   std::uint32_t candidates;      ///< that did
   std::uint32_t not_finite;      ///< elements whose acc is not
   std::uint32_t own_not_finite;  ///< those of them that are own
-  std::uint32_t finite;          ///< others that compete
+  std::uint32_t other_side;      ///< finite elements that are not on the side
+  std::uint32_t finite;          ///< all others, which compete
   std::uint32_t listed;          ///< own elements that reach their bound
   std::uint32_t highest;         ///< magnitude of all finite ones that compete
   std::uint32_t whole;           ///< 1: the candidates do not serve; select from the whole residual
   std::uint32_t back;            ///< candidates that go back into the residual before that
-  std::uint32_t scarce;          ///< 1: fewer than k are finite
+  std::uint32_t scarce;          ///< 1: these are fewer than k
   std::uint32_t keeps_bound;     ///< 1: the step teaches no bound
   std::uint32_t overflow;        ///< 1: what terms name found no room
   /// The k-th magnitude lies in [base[0], base[0] + 2^shift) and is the rank[0]-th there, from 1;
@@ -75,6 +76,7 @@ struct SelectTask {
   std::uint32_t first_tile;  ///< among those of all tasks of a launch
   std::uint32_t competing;   ///< elements that are not own
   bool has_own;
+  Side side;
   SelectOwn own;
   std::uint32_t base;         ///< of indices
   std::uint32_t capacity;     ///< candidates that there is room for
@@ -219,6 +221,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
           .first_tile = 0,
           .competing = static_cast<std::uint32_t>(count - job.spans.own.size(count)),
           .has_own = job.spans.own.partition != nullptr,
+          .side = job.side,
           .own = make_select_own(job.spans.own, job.own_bound),
           .base = job.base,
           .capacity = capacity,

@@ -104,6 +104,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectM
       .first_tile = 0,
       .competing = static_cast<std::uint32_t>(owned.count),
       .has_own = false,
+      .side = Side::both,
       .own = make_select_own({}, nullptr),
       .base = static_cast<std::uint32_t>(owned.begin),
       .capacity = layout.capacity,

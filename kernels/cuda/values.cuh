@@ -33,8 +33,9 @@ WINNOW_DEVICE float value_at(const DeviceValues& values, std::uint64_t j) {
   constexpr std::uint32_t kBits = Coding::kLine.bits;
   using Word = std::conditional_t<kBits == 32, std::uint32_t,
                                   std::conditional_t<kBits == 16, std::uint16_t, std::uint8_t>>;
-  std::uint32_t code = simt::load_word<Word>(values.codes + j * kBits / 8);
-  if constexpr (kBits < 8) code = code >> j * kBits % 8 & ((1U << kBits) - 1);
+  std::uint32_t code = 0;
+  if constexpr (kBits > 0) code = simt::load_word<Word>(values.codes + j * kBits / 8);
+  if constexpr (kBits > 0 && kBits < 8) code = code >> j * kBits % 8 & ((1U << kBits) - 1);
   float scale = 0;
   if constexpr (Coding::kLine.default_block != 0) scale = values.scales[j >> values.block_shift];
   return Coding::decode(code, scale);

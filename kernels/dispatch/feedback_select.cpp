@@ -38,13 +38,18 @@ std::size_t check(const FeedbackSpans& spans) {
 }  // namespace
 
 void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs) {
+  bool has_own = false, one_side = false;
   for (const FeedbackSelectJob& job : jobs) {
     const std::size_t competing = check(job.spans), k = job.index.size();
     WINNOW_EXPECTS(k <= competing && job.value.size() == k,
                    "index and value must have k elements each, at most as many as are not own");
     WINNOW_EXPECTS(job.state != nullptr && job.result != nullptr,
                    "feedback_select needs a state and a result in the memory of its place");
+    has_own |= job.spans.own.partition != nullptr;
+    one_side |= job.side != Side::both;
   }
+  WINNOW_EXPECTS(!has_own || !one_side,
+                 "where there are own units, elements of both sides are selected");
   dispatch(exec, &Bodies::feedback_select, jobs);
 }
 

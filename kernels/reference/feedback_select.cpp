@@ -14,14 +14,19 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-/// Among `competing` positions, ascending, the k = index.size() with the largest |acc|: sorted by
-/// (finite first, |acc| descending, index ascending).
-void take_largest(std::span<std::uint32_t> competing, std::span<const float> acc,
+/// Whether an element may be selected by its size.
+bool counts(SideKey side, float acc) {
+  return std::isfinite(acc) && side.has(acc);
+}
+
+/// Among `competing` positions, ascending, the k = index.size() with the largest |acc| on a side:
+/// sorted by (those that count first, |acc| descending, index ascending).
+void take_largest(std::span<std::uint32_t> competing, std::span<const float> acc, SideKey side,
                   std::span<std::uint32_t> index) {
   const auto before = [&](std::uint32_t a, std::uint32_t b) {
-    const bool finite_a = std::isfinite(acc[a]), finite_b = std::isfinite(acc[b]);
-    if (finite_a != finite_b) return finite_a;
-    if (finite_a && std::fabs(acc[a]) != std::fabs(acc[b])) {
+    const bool counts_a = counts(side, acc[a]), counts_b = counts(side, acc[b]);
+    if (counts_a != counts_b) return counts_a;
+    if (counts_a && std::fabs(acc[a]) != std::fabs(acc[b])) {
       return std::fabs(acc[a]) > std::fabs(acc[b]);
     }
     return a < b;
@@ -79,8 +84,8 @@ std::size_t feed_back_scratch(std::size_t count) {
   return count * (sizeof(float) + sizeof(std::uint32_t)) + kLines;
 }
 
-/// Positions that are not finite keep their residual and travel as 0. Neither reads nor learns a
-/// bound: every element is a candidate.
+/// Positions that do not count keep their residual and travel as 0. Neither reads nor learns a
+/// bound: every element that counts is a candidate.
 void select_one(const Exec& exec, const FeedbackSelectJob& job) {
   FeedbackSpans spans = job.spans;
   if (job.own_bound != nullptr) spans.own.bound = *job.own_bound;
@@ -88,12 +93,12 @@ void select_one(const Exec& exec, const FeedbackSelectJob& job) {
   const Workspace::Scope scope(workspace);
   const Feedback fed = feed_back(workspace, spans);
   std::uint64_t candidates = 0;
-  for (const std::uint32_t i : fed.competing) candidates += std::isfinite(fed.acc[i]);
-  take_largest(fed.competing, fed.acc, job.index);
+  for (const std::uint32_t i : fed.competing) candidates += counts(job.side, fed.acc[i]);
+  take_largest(fed.competing, fed.acc, job.side, job.index);
   for (std::size_t j = 0; j < job.index.size(); ++j) {
     const std::uint32_t i = job.index[j];
-    job.value[j] = std::isfinite(fed.acc[i]) ? fed.acc[i] : 0;
-    if (std::isfinite(fed.acc[i])) spans.residual[i] = 0;
+    job.value[j] = counts(job.side, fed.acc[i]) ? fed.acc[i] : 0;
+    if (counts(job.side, fed.acc[i])) spans.residual[i] = 0;
     job.index[j] = job.base + i;
   }
   *job.result = {.finite = fed.finite,
@@ -144,7 +149,7 @@ void select(const Exec& exec, std::span<float> values, SelectBound&, std::span<s
   const Workspace::Scope scope(workspace);
   const std::span<std::uint32_t> order = workspace.take<std::uint32_t>(values.size());
   std::iota(order.begin(), order.end(), 0u);
-  take_largest(order, values, index);
+  take_largest(order, values, Side::both, index);
   for (std::size_t j = 0; j < index.size(); ++j) {
     value[j] = values[index[j]];
     values[index[j]] = 0;

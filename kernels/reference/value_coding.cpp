@@ -3,6 +3,7 @@
 #include "kernels/value_coding.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -113,8 +114,8 @@ void check_values(const Exec&, const CheckValuesJob& job) {
   visit_coding(*format.coding, [&](auto coding) {
     using Coding = decltype(coding);
     for (std::uint64_t i = 0; i < layout.scales * format.block; i += format.block) {
-      const float scale = get_scale(coded, format, i);
-      valid = valid && !std::signbit(scale) && scale <= Coding::kLargestScale;
+      valid = valid &&
+              values::is_scale<Coding>(std::bit_cast<std::uint32_t>(get_scale(coded, format, i)));
     }
     if constexpr (Coding::kInvalidCode != values::kNone) {
       for (std::uint64_t i = 0; i < k; ++i) {

@@ -139,6 +139,9 @@ std::vector<Golden> golden() {
       {"int2", 5000, 523, [](std::uint32_t n) { return 9 * n + n % 5; },
        int2_values(512, {0.75f, std::numeric_limits<float>::max() / 3}),
        codings_of("int2", nullptr, 512)},
+      {"mean", 5000, 520, [](std::uint32_t n) { return 9 * n + n % 7; },
+       [](std::uint32_t n) { return n < 512 ? -0.1f : -std::numeric_limits<float>::max(); },
+       codings_of("mean", nullptr, 512)},
       {"seeded", 1000, 7, [=](std::uint32_t n) { return drawn[n]; }, ramp_value,
        codings_of("float32", &kSeededCoding)},
   };

@@ -192,7 +192,8 @@ TEST(Message, CarriesTheIndexCodingAskedFor) {
 
 TEST(Message, ItsCodedValuesAreDecodedForASum) {
   const Header header = gradient_header(1000, 130);
-  for (const std::string_view name : {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8"}) {
+  for (const std::string_view name :
+       {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8", "mean"}) {
     const Codings codings = codings_of(name);
     Bytes message = sealed(header, spread(1000, 130), ramp(130), Exec{}, codings);
     std::vector<float> errors = ramp(130);

@@ -45,7 +45,8 @@ std::vector<Small> small_messages() {
                                  {300, 30}}) {
     add(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(k));
   }
-  for (const std::string_view name : {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8"}) {
+  for (const std::string_view name :
+       {"bf16", "fp16", "int8", "int4", "sign", "int2", "fp8", "mean"}) {
     for (const auto& [count, k, index] :
          {std::tuple{70, 70, static_cast<const IndexCoding*>(nullptr)},
           {300, 67, &kEliasFanoCoding},

@@ -113,7 +113,7 @@ class Values(NamedTuple):
         return self.coding | ((self.block.bit_length() - 6) << 4 if self.block else 0)
 
     def part(self) -> bytes:
-        bits = [None, 32, 16, 16, 8, 4, 1, 2, 8][self.coding]
+        bits = [None, 32, 16, 16, 8, 4, 1, 2, 8, 0][self.coding]
         assert not self.block or len(self.scales) == -(-len(self.codes) // self.block)
         packed = sum((code & ((1 << bits) - 1)) << (n * bits) for n, code in enumerate(self.codes))
         return padded(struct.pack(f"<{len(self.scales)}f", *self.scales)) + packed.to_bytes(
@@ -150,6 +150,10 @@ def int2(levels: list[int], scales: list[float], block: int = 512) -> Values:
 
 def fp8(codes: list[int], scales: list[float], block: int = 512) -> Values:
     return Values(8, codes, block, scales)
+
+
+def mean(k: int, scales: list[float], block: int = 512) -> Values:
+    return Values(9, [0] * k, block, scales)
 
 
 # ---- Message
@@ -257,6 +261,9 @@ GOLDEN = {
     "int2": message(
         GRADIENT, 0, 5000, [9 * n + n % 5 for n in range(523)],
         int2([[1, -3, 3, 3, -1][n % 5] for n in range(523)], [0.75, from_bits(0x7EAAAAAA)])),
+    "mean": message(
+        GRADIENT, 0, 5000, [9 * n + n % 7 for n in range(520)],
+        mean(520, [-0.1, from_bits(0xFF7FFFFF)])),
     "seeded": message(GRADIENT, 0, 1000, drawn(1000, 7), float32(ramp(7)), seeded),
     "support": support(0, 100000, [n * n + 63 for n in range(300)]),
     "support_everything_poison": support(POISON, 129, list(range(129))),

@@ -48,6 +48,7 @@ TEST_F(DeviceTest, RanksOfEitherMemoryAgree) {
         Plan{"int4", "gather"}, Plan{"topk:0.01", "balanced"},
         Plan{"topk:0.05,int8:stochastic,bitmap", "balanced"}, Plan{"int4", "balanced"},
         Plan{"topk:0.05,int8", "doubling"}, Plan{"topk:0.3", "doubling"},
+        Plan{"topk:0.05,mean", "gather"}, Plan{"blocktopk:64/1024,mean", "doubling"},
         Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int4", "shared"},
         Plan{"threshold:3", "gather"}, Plan{"threshold:0.5,int4:stochastic", "gather"},
         Plan{"threshold:3,bitmap", "doubling"}, Plan{"threshold", "doubling"},
@@ -513,6 +514,8 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                  "to hear how many elements threshold:1 keeps");
   expect_refused({.compressor = "randomk:0.1", .schedule = "gather", .min_bytes = 0},
                  "draw the same positions");
+  expect_refused({.compressor = "topk:0.1,mean", .schedule = "gather", .min_bytes = 0},
+                 "elements of the same sign");
   expect_refused({.compressor = "int8:stochastic", .schedule = "gather", .min_bytes = 0},
                  "by the same random numbers");
   expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},

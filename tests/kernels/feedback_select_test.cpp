@@ -51,7 +51,8 @@ struct Placed {
             .index = index.span(),
             .value = value.span(),
             .state = state.data(),
-            .result = result.data()};
+            .result = result.data(),
+            .side = host.side};
   }
   SelectOutcome download(SelectBound& bound) {
     SelectOutcome out(host);
@@ -120,6 +121,10 @@ void expect_laws(const SelectStep& step, const SelectOutcome& out) {
     acc[i] = step.gradient[i] + kept;
   }
   const auto finite = [&](std::size_t i) { return std::isfinite(acc[i]); };
+  const auto counts = [&](std::size_t i) {
+    if (step.side == kernels::Side::both) return finite(i);
+    return finite(i) && (step.side == kernels::Side::positive ? acc[i] >= 0 : acc[i] <= 0);
+  };
 
   EXPECT_TRUE(std::all_of(out.gradient.begin(), out.gradient.end(),
                           [](float x) { return std::bit_cast<std::uint32_t>(x) == 0; }));
@@ -135,13 +140,15 @@ void expect_laws(const SelectStep& step, const SelectOutcome& out) {
     decoded[out.index[j]] = out.value[j];
     selected[out.index[j]] = true;
   }
-  std::size_t not_conserved = 0, finite_count = 0, wrongly_selected = 0;
+  std::size_t not_conserved = 0, finite_count = 0, counted = 0, wrongly_selected = 0;
   // Smallest selected and largest unselected by (|acc|, lowest index wins).
   for (std::size_t i = 0; i < count; ++i) {
     if (finite(i)) {
       ++finite_count;
+      counted += counts(i) ? 1 : 0;
       not_conserved += decoded[i] + out.residual[i] != acc[i];
-      not_conserved += selected[i] && std::bit_cast<std::uint32_t>(out.residual[i]) != 0;
+      const bool moved = selected[i] && counts(i);
+      not_conserved += moved ? std::bit_cast<std::uint32_t>(out.residual[i]) != 0 : decoded[i] != 0;
     } else {
       not_conserved += decoded[i] != 0 || std::bit_cast<std::uint32_t>(out.residual[i]) !=
                                               std::bit_cast<std::uint32_t>(step.residual[i]);
@@ -150,22 +157,22 @@ void expect_laws(const SelectStep& step, const SelectOutcome& out) {
   EXPECT_EQ(not_conserved, 0u);
   EXPECT_EQ(out.result.finite, finite_count == count);
 
-  if (finite_count < step.k) {
-    std::size_t filling = step.k - finite_count;
+  if (counted < step.k) {
+    std::size_t filling = step.k - counted;
     for (std::size_t i = 0; i < count; ++i) {
-      const bool expected = finite(i) || (filling > 0 && filling-- > 0);
+      const bool expected = counts(i) || (filling > 0 && filling-- > 0);
       wrongly_selected += selected[i] != expected;
     }
   } else {
     float smallest = std::numeric_limits<float>::infinity();
     for (std::size_t i = 0; i < count; ++i) {
       if (!selected[i]) continue;
-      wrongly_selected += !finite(i);
+      wrongly_selected += !counts(i);
       smallest = std::min(smallest, std::fabs(acc[i]));
     }
     bool tie_left_out = false;
     for (std::size_t i = 0; i < count; ++i) {
-      if (!finite(i) || std::fabs(acc[i]) < smallest) continue;
+      if (!counts(i) || std::fabs(acc[i]) < smallest) continue;
       if (std::fabs(acc[i]) > smallest) {
         wrongly_selected += !selected[i];
       } else {
@@ -268,6 +275,33 @@ TEST(FeedbackSelectPasses, CarriedBoundOfManyEqualsReference) {
   for (const Input input : {Input::normal, Input::all_equal, Input::ascending, Input::not_finite}) {
     SCOPED_TRACE(testing::Message() << input);
     expect_carried_steps(input, many(300'001));
+  }
+}
+
+// Elements of the other side keep acc, whatever the bound; where fewer than k are on the side,
+// others fill the message up.
+TEST_P(FeedbackSelect, OneSideEqualsReference) {
+  for (const kernels::Side side : kSides) {
+    for (const std::size_t count : {1U, 33U, 1000U, 4097U, 13'001U}) {
+      for (const std::size_t k : ks_of(count)) {
+        SCOPED_TRACE(testing::Message() << count << " elements, k " << k);
+        const SelectCase first(on_side(side, first_step(GetParam(), count, k)));
+        if (k > 0) expect_laws(first.step, first.expected);
+        for (const float carried : {0.0F, 1.0F, 1e9F}) {
+          for_each_body([&](const Exec& exec) {
+            SelectBound bound{.bound = carried,
+                              .k = carried > 0 ? static_cast<std::uint32_t>(k) : 0};
+            expect_equal(run(exec, first.step, bound), first.expected);
+          });
+        }
+      }
+    }
+    const std::vector<SelectCase> steps = carried_steps(GetParam(), 13'001, side);
+    for_each_body([&](const Exec& exec) {
+      expect_steps(steps, [&](const SelectStep& step, SelectBound& carried) {
+        return run(exec, step, carried);
+      });
+    });
   }
 }
 
@@ -421,6 +455,48 @@ TEST(FeedbackSelectPasses, TheSampleCountsOnlyWhatCompetes) {
   });
 }
 
+// Large elements of the other side would make a bound too high.
+TEST(FeedbackSelectPasses, TheSampleCountsOnlyTheSide) {
+  const std::size_t count = many(kLargeSize);
+  if (count < kLargeSize) GTEST_SKIP() << "too few for a sample";
+  for (const kernels::Side side : kSides) {
+    SelectStep step = on_side(
+        side, {make_input(Input::normal, count, 5), std::vector<float>(count), 1, count / 200});
+    for (float& x : step.gradient) {
+      if (side == kernels::Side::positive ? x < 0 : x > 0) x *= 100;
+    }
+    const SelectCase expected(step);
+    for_each_body([&](const Exec& exec) {
+      SelectBound bound;
+      const SelectOutcome out = run(exec, step, bound);
+      expect_equal(out, expected.expected);
+      EXPECT_EQ(out.result.passes, 1u);
+      if (exec.place == Place::reference) return;
+      EXPECT_LT(out.result.candidates, 2 * step.k);
+    });
+  }
+}
+
+// A device has a kernel for tasks of which some are on one side.
+TEST(FeedbackSelectPasses, SidesAndPreconditionsGoTogether) {
+  for (const Input input : {Input::normal, Input::not_finite, Input::mostly_zero}) {
+    for (SelectStep step : preconditioned_steps(input, 4999)) {
+      step.own.reset();
+      for (const kernels::Side side : kSides) {
+        step.side = side;
+        const SelectOutcome expected = select_by_reference(step);
+        for (const float carried : {0.0F, 1e9F}) {
+          for_each_body([&](const Exec& exec) {
+            SelectBound bound{.bound = carried,
+                              .k = carried > 0 ? static_cast<std::uint32_t>(step.k) : 0};
+            expect_equal(run(exec, step, bound), expected);
+          });
+        }
+      }
+    }
+  }
+}
+
 /// Own units may hold any values; the other units decide whether one pass is enough.
 TEST(FeedbackSelectPasses, OwnUnitsNeitherFillNorMoveABound) {
   SelectStep large = own_step(Input::normal, 9000, 2, 64);
@@ -540,14 +616,7 @@ class Reserved {
 
 /// Jobs of one list leave what each leaves alone; a device takes them together, and threads of the
 /// host share out the short ones.
-TEST(FeedbackSelectJob, AListEqualsItsJobs) {
-  std::vector<SelectStep> steps;
-  std::vector<std::size_t> counts{0, 5000, 1, 4096, 64, 9001};
-  for (std::size_t i = 0; i < 20; ++i) counts.push_back(1500 + i);
-  for (const std::size_t count : counts) {
-    steps.push_back(count == 9001 ? own_step(Input::normal, count, 3, 6400)
-                                  : first_step(Input::not_finite, count, (count + 99) / 100));
-  }
+void expect_list_equals_its_jobs(const std::vector<SelectStep>& steps) {
   for_each_body([&](const Exec& exec) {
     std::vector<SelectBound> bounds(steps.size());
     for (int call = 0; call < 2; ++call) {
@@ -569,6 +638,20 @@ TEST(FeedbackSelectJob, AListEqualsItsJobs) {
     }
     kernels::feedback_select(exec, {});
   });
+}
+
+TEST(FeedbackSelectJob, AListEqualsItsJobs) {
+  std::vector<SelectStep> own, sides;
+  std::vector<std::size_t> counts{0, 5000, 1, 4096, 64, 9001};
+  for (std::size_t i = 0; i < 20; ++i) counts.push_back(1500 + i);
+  for (const std::size_t count : counts) {
+    const SelectStep step = first_step(Input::not_finite, count, (count + 99) / 100);
+    own.push_back(count == 9001 ? own_step(Input::normal, count, 3, 6400) : step);
+    sides.push_back(on_side(kSides[sides.size() % 2], step));
+  }
+  sides[1].side = kernels::Side::both;
+  expect_list_equals_its_jobs(own);
+  expect_list_equals_its_jobs(sides);
 }
 
 TEST(FeedbackSelectJob, DoesNothingWhereItsConditionDoesNotHold) {
@@ -655,6 +738,7 @@ TEST(FeedbackSelectUsage, RefusesWhatItCannotDo) {
     refuses("start at a multiple of 64, not at 65", [](auto& job) { job.spans.own.base = 65; });
     refuses("one of the partition's", [](auto& job) { job.spans.own.self = 2; });
     refuses("a value for each index", [&](auto& job) { job.spans.own.index = index; });
+    refuses("elements of both sides", [](auto& job) { job.side = kernels::Side::negative; });
     refuses("a state and a result", [](auto& job) { job.state = nullptr; });
     refuses("a state and a result", [](auto& job) { job.result = nullptr; });
     float* const nowhere = nullptr;  // there is no such memory, and no body touches it

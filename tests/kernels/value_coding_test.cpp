@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -28,7 +29,7 @@ using kernels::ValueFormat;
 constexpr Exec kReference{.place = Place::reference};
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
-enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8 };
+enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8, mean };
 
 ValueFormat make_format(Id id, Rounding rounding = Rounding::nearest) {
   const kernels::ValueCoding& coding = kernels::value_codings()[static_cast<std::size_t>(id) - 1];
@@ -76,7 +77,8 @@ void expect_equal(const Outcome& got, const Outcome& expected) {
 }
 
 TEST(ValueCoding, TableHasTheCodingsByTheirId) {
-  const char* const names[] = {"float32", "bf16", "fp16", "int8", "int4", "sign", "int2", "fp8"};
+  const char* const names[] = {"float32", "bf16", "fp16", "int8", "int4",
+                               "sign",    "int2", "fp8",  "mean"};
   const auto codings = kernels::value_codings();
   ASSERT_EQ(codings.size(), std::size(names));
   for (std::size_t i = 0; i < codings.size(); ++i) {
@@ -95,6 +97,8 @@ TEST(ValueCoding, BytesArePaddedScalesAndPaddedCodes) {
   EXPECT_EQ(value_bytes(make_format(sign), 513), 8u + 72u);
   EXPECT_EQ(value_bytes(make_format(int2), 513), 8u + 136u);
   EXPECT_EQ(value_bytes(make_format(fp8), 513), 8u + 520u);
+  EXPECT_EQ(value_bytes(make_format(mean), 512), 8u);
+  EXPECT_EQ(value_bytes(make_format(mean), 1025), 16u);
   EXPECT_EQ(value_bytes(make_format(float32), (std::uint64_t{1} << 56) - 1),
             std::uint64_t{1} << 58);
 }
@@ -172,7 +176,8 @@ TEST(ValueCoding, ChecksRefuseWhatIsNeverWritten) {
       if (end < bytes) refused(bytes - 1, kHigh);
       if (kCount * bits % 8 != 0) refused(end - 1, kHigh);
       if (4 * scales < codes) refused(codes - 1, kHigh);
-      for (std::size_t s = 0; s < scales; ++s) refused(4 * s + 3, kHigh);  // negative
+      const bool one_sign = format.coding->one_sign;
+      for (std::size_t s = 0; s < scales && !one_sign; ++s) refused(4 * s + 3, kHigh);  // negative
       if (format.coding->id == fp8) {
         for (const std::size_t i : {codes, codes + 400, end - 1}) {
           refused(i, std::byte{0x7f}, kNone);
@@ -191,6 +196,7 @@ TEST(ValueCoding, ChecksRefuseWhatIsNeverWritten) {
            {std::numeric_limits<float>::infinity(), -0.0f, -1.0f,
             std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::max()}) {
         if (scales == 0 || (bits == 1 && scale == std::numeric_limits<float>::max())) continue;
+        if (one_sign && std::isfinite(scale)) continue;
         Coded bad = good.coded;
         std::memcpy(bad.span().data() + 4 * (scales - 1), &scale, sizeof scale);
         EXPECT_FALSE(accepts_on(exec, format, kCount, bad.span())) << scale;
@@ -215,6 +221,7 @@ TEST(ValueCoding, RefusesWrongUse) {
   EXPECT_THROW(value_bytes({make_format(bf16).coding, 64}, 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(sign, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(int2, Rounding::stochastic), 100), UsageError);
+  EXPECT_THROW(value_bytes(make_format(mean, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(value_bytes(make_format(float32, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(kernels::dequantize({}, format, 100, coded.span(), 1, values), UsageError);
   std::uint32_t refused = 0;

@@ -83,6 +83,7 @@ class Cases {
   void add_schedules(std::string_view compressor) {
     for (const std::string_view inner : kInner) {
       if (compressor.starts_with("threshold") && inner == "shared") continue;
+      if (compressor.ends_with("mean") && inner != "gather" && inner != "doubling") continue;
       for (const char* ranks : {"3", "4"}) add(compressor, inner, ranks);
       for (const char* nodes : {"2x2", "3,1,2"}) add(compressor, two_levels(inner), nodes);
     }
@@ -119,6 +120,7 @@ void add_compressors(Cases& cases) {
   cases.add_schedules("int4:block=65536");
   cases.add_schedules("int2");
   cases.add_schedules("topk:0.1,fp8:stochastic");
+  cases.add_schedules("topk:0.1,mean");
   for (const char* compressor : kThresholds) cases.add_schedules(compressor);
   for (const char* compressor : kDrawn) cases.add_schedules(compressor);
 }

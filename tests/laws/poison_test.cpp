@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(LawsShared, Poison,
                                          Case{-kInf, 1, 7, "two_level:shared", "int8"},
                                          Case{kNaN, 0, 5, "two_level:shared", "topk:0.02", 700}));
 
-// Each value coding codes 0 at a bad position. Those of sign and int2 do not decode to 0, and
+// Each value coding codes 0 at a bad position. Those of sign, int2 and mean do not decode to 0, and
 // nothing of it may stay either.
 INSTANTIATE_TEST_SUITE_P(
     LawsCoding, Poison,
@@ -148,8 +148,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{-kInf, 2, 7, "gather", "int4"}, Case{kNaN, 0, 70, "gather", "sign"},
         Case{kInf, 0, 130, "balanced", "int2"}, Case{kNaN, 2, 7, "shared", "topk:0.02,int2"},
         Case{kNaN, 0, 70, "gather", "fp8"}, Case{kInf, 2, 1999, "gather", "topk:1,sign"},
-        Case{kInf, 0, 130, "balanced", "bf16"}, Case{kNaN, 2, 7, "balanced", "fp16"},
-        Case{-kInf, 0, 64, "balanced", "sign"},
+        Case{kNaN, 0, 70, "gather", "topk:0.02,mean"},
+        Case{-kInf, 1, 3, "doubling", "topk:0.4,mean"}, Case{kInf, 0, 130, "balanced", "bf16"},
+        Case{kNaN, 2, 7, "balanced", "fp16"}, Case{-kInf, 0, 64, "balanced", "sign"},
         Case{kNaN, 2, 1999, "balanced", "topk:0.02,sign", 700},
         Case{kInf, 2, 1999, "doubling", "sign"}, Case{kNaN, 1, 3, "doubling", "topk:0.4,sign"},
         Case{kInf, 0, 2500, "shared", "sign"}, Case{kNaN, 0, 64, "shared", "topk:0.02,sign"},

@@ -109,7 +109,8 @@ std::vector<std::uint64_t> Reference::bases() const {
 }
 
 /// The kept entries of one parameter, in order: those with the largest |value|, ties to the first,
-/// or those above the threshold.
+/// or those above the threshold. If values are to have one sign, it is + in the first call, then -,
+/// and so on; the first entries of the other sign stand in for those that lack.
 std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& competing,
                                                  double density) const {
   std::vector<Entry> chosen;
@@ -119,18 +120,26 @@ std::vector<Reference::Entry> Reference::largest(const std::vector<Entry>& compe
     });
     return chosen;
   }
+  const float sign = calls_ % 2 == 0 ? 1.0F : -1.0F;
+  const auto size_of = [&](float value) {
+    return recipe_.value.coding->one_sign && sign * value < 0 ? -1 : std::fabs(value);
+  };
   std::vector<std::size_t> order(competing.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const std::size_t k = kept(density, competing.size());
   std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
                    [&](std::size_t a, std::size_t b) {
-                     const float of_a = std::fabs(competing[a].value);
-                     const float of_b = std::fabs(competing[b].value);
+                     const float of_a = size_of(competing[a].value);
+                     const float of_b = size_of(competing[b].value);
                      return of_a != of_b ? of_a > of_b : a < b;
                    });
   order.resize(k);
   std::sort(order.begin(), order.end());
-  for (const std::size_t i : order) chosen.push_back(competing[i]);
+  for (const std::size_t i : order) {
+    Entry& entry = chosen.emplace_back(competing[i]);
+    entry.stays = size_of(entry.value) < 0;
+    if (entry.stays) entry.value = 0;
+  }
   return chosen;
 }
 
@@ -266,7 +275,9 @@ std::vector<std::vector<float>> Reference::gather() {
       if (entry.parameter != kGap) term[entry.parameter][entry.element] += entry.value;
     }
     for (const Entry& entry : message) {
-      if (entry.parameter != kGap) residuals_[rank][entry.parameter][entry.element] = entry.value;
+      if (entry.parameter == kGap) continue;
+      float& residual = residuals_[rank][entry.parameter][entry.element];
+      residual = entry.stays ? residual + entry.value : entry.value;
     }
   }
   if (recipe_.doubling) return add_in_pairs(std::move(terms));

@@ -71,6 +71,7 @@ class Reference {
   struct Entry {
     std::size_t parameter, element;
     float value;
+    bool stays = false;  // only fills the message up, as 0: the residual keeps its value
   };
   static std::uint64_t kept(double density, std::uint64_t count);
   std::vector<std::uint64_t> bases() const;

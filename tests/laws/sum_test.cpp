@@ -133,6 +133,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"topk:0.01,sign", 0.01, Kind::mostly_zero},
                     Case{"topk:0.05,int2", 0.05, Kind::heavy_tailed},
                     Case{"topk:0.05,fp8", 0.05, Kind::heavy_tailed},
+                    Case{"topk:0.05,mean", 0.05, Kind::heavy_tailed},
+                    Case{"topk:0.01,mean:block=64", 0.01, Kind::normal, ReduceOp::sum, 0.9F, 3},
+                    Case{"topk:0.6,mean", 0.6, Kind::normal},
+                    Case{"topk:0.02,mean", 0.02, Kind::mostly_zero},
                     Case{"int8", 1, Kind::normal, ReduceOp::sum, 0.5F},
                     Case{"int4:stochastic", 1, Kind::heavy_tailed, ReduceOp::average, 1, 3},
                     Case{"sign", 1, Kind::normal}, Case{"bf16:stochastic", 1, Kind::normal},
@@ -233,6 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"topk:0.3,int4:block=64:stochastic,bitmap", 0.3, Kind::normal, kAverage, 1,
                          3, "doubling"},
                     Case{"int8:stochastic", 1, Kind::normal, kAverage, 1, 1, "doubling"},
+                    Case{"topk:0.02,mean", 0.02, Kind::normal, kAverage, 1, 1, "doubling"},
                     Case{"sign", 1, Kind::normal, kAverage, 0.5F, 1, "doubling"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
@@ -271,6 +276,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"topk:0.2,int4:stochastic", 0.2, Kind::heavy_tailed, kSum, 1, 1, "two_level:gather"},
         Case{"topk:0.2,int8:stochastic", 0.2, Kind::normal, kSum, 0.5F, 1, "two_level:balanced"},
         Case{"int8:stochastic", 1, Kind::normal, kAverage, 1, 3, "two_level:gather"},
+        Case{"topk:0.02,mean", 0.02, Kind::normal, kAverage, 1, 1, "two_level:gather"},
         Case{"int4:block=64", 1, Kind::heavy_tailed, kSum, 0.5F, 1, "two_level:balanced"},
         Case{"sign", 1, Kind::normal, kAverage, 1, 1, "two_level:balanced"},
         Case{"topk:0.01:sums=0.1", 0.01, Kind::normal, kSum, 1, 1, "two_level:balanced",
@@ -292,6 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
 class SumOfParts : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 INSTANTIATE_TEST_SUITE_P(LawsGather, SumOfParts,
                          testing::Values(std::pair{"topk:0.01", "gather"},
+                                         std::pair{"topk:0.05,mean", "gather"},
                                          std::pair{"topk:0.05,int8", "gather"}));
 INSTANTIATE_TEST_SUITE_P(LawsBalanced, SumOfParts,
                          testing::Values(std::pair{"topk:0.01", "balanced"},
@@ -405,6 +412,7 @@ TEST_P(Conservation, GlobalMassIsKeptAtEachPosition) {
 
 INSTANTIATE_TEST_SUITE_P(LawsGather, Conservation,
                          testing::Values(std::pair{"topk:0.01", "gather"},
+                                         std::pair{"topk:0.05,mean", "gather"},
                                          std::pair{"sign", "gather"}));
 INSTANTIATE_TEST_SUITE_P(LawsBalanced, Conservation,
                          testing::Values(std::pair{"topk:0.01", "balanced"},

@@ -32,28 +32,28 @@ HWY_INLINE VF unit_interval(VU words) {
                  hn::Set(DF(), 0x1p-24f));
 }
 
-/// Calls body(vector) on the magnitudes of x, a vector a time, zeros after the last.
+/// Calls body(lane, vector) on x, a vector a time, zeros after the last.
 template <class Body>
-HWY_INLINE void for_each_magnitude(const float* x, std::size_t n, const Body& body) {
+HWY_INLINE void for_each_vector(const float* x, std::size_t n, const Body& body) {
   constexpr std::size_t kStep = 16;
   std::size_t i = 0;
   for (; i + kStep <= n; i += kStep) {
     for (std::size_t lane = 0; lane < kStep; lane += hn::Lanes(DF())) {
-      body(lane, hn::Abs(hn::LoadU(DF(), x + i + lane)));
+      body(lane, hn::LoadU(DF(), x + i + lane));
     }
   }
   if (i == n) return;
   alignas(64) float rest[kStep] = {};
   std::memcpy(rest, x + i, (n - i) * sizeof(float));
   for (std::size_t lane = 0; lane < kStep; lane += hn::Lanes(DF())) {
-    body(lane, hn::Abs(hn::Load(DF(), rest + lane)));
+    body(lane, hn::Load(DF(), rest + lane));
   }
 }
 
 /// values::largest_magnitude, in lanes.
 inline float largest_magnitude(const float* x, std::size_t n) {
   VF largest = hn::Zero(DF());
-  for_each_magnitude(x, n, [&](std::size_t, VF size) { largest = hn::Max(largest, size); });
+  for_each_vector(x, n, [&](std::size_t, VF v) { largest = hn::Max(largest, hn::Abs(v)); });
   return hn::GetLane(hn::MaxOfLanes(DF(), largest));
 }
 

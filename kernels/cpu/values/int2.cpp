@@ -29,8 +29,9 @@ class Int2Lanes {
     return hn::Mul(hn::ConvertTo(DF(), level), hn::Set(DF(), scale_));
   }
 
+  static HWY_INLINE VF addend(VF x) { return hn::Abs(x); }
   static float scale(const float* x, std::size_t n) {
-    return Scalar::scale_of_mean(mean_magnitude(x, n));
+    return Scalar::scale_of_mean(mean_of<Int2Lanes>(x, n));
   }
 
  private:

@@ -14,14 +14,14 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// values::sum_of_magnitudes: its 16 partial sums are one to four vectors.
-template <class Scaled>
-HWY_INLINE float sum_of_magnitudes(const float* x, std::size_t n, const Scaled& scaled) {
+/// values::sum_of_addends: its 16 partial sums are one to four vectors.
+template <class Addend>
+HWY_INLINE float sum_of_addends(const float* x, std::size_t n, const Addend& addend) {
   const std::size_t lanes = hn::Lanes(DF());
   VF sum0 = hn::Zero(DF()), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  for_each_magnitude(x, n, [&](std::size_t lane, VF size) {
+  for_each_vector(x, n, [&](std::size_t lane, VF v) {
     VF& sum = lane == 0 ? sum0 : lane == lanes ? sum1 : lane == 2 * lanes ? sum2 : sum3;
-    sum = hn::Add(sum, scaled(size));
+    sum = hn::Add(sum, addend(v));
   });
   alignas(64) float partial[16];
   hn::Store(sum0, DF(), partial);
@@ -34,13 +34,15 @@ HWY_INLINE float sum_of_magnitudes(const float* x, std::size_t n, const Scaled& 
   return partial[0];
 }
 
-/// values::mean_magnitude, in lanes.
-inline float mean_magnitude(const float* x, std::size_t n) {
-  return values::mean_magnitude(n, [&](float factor) {
+/// values::mean_of the addends of Lanes, in lanes.
+template <class Lanes>
+float mean_of(const float* x, std::size_t n) {
+  return values::mean_of(n, [&](float factor) {
     // A product with 1 is left out: nearly every block.
-    return factor == 1 ? sum_of_magnitudes(x, n, [](VF size) { return size; })
-                       : sum_of_magnitudes(
-                             x, n, [&](VF size) { return hn::Mul(size, hn::Set(DF(), factor)); });
+    return factor == 1 ? sum_of_addends(x, n, [](VF v) { return Lanes::addend(v); })
+                       : sum_of_addends(x, n, [&](VF v) {
+                           return hn::Mul(Lanes::addend(v), hn::Set(DF(), factor));
+                         });
   });
 }
 

@@ -39,6 +39,19 @@ template <std::uint32_t kBits>
 struct Unpacker;
 
 template <>
+struct Packer<0> {
+  std::byte* codes;
+  HWY_INLINE void put(std::size_t, VU) const {}
+  HWY_INLINE void finish() {}
+};
+
+template <>
+struct Unpacker<0> {
+  const std::byte* codes;
+  HWY_INLINE VU get(std::size_t) const { return hn::Zero(DU()); }
+};
+
+template <>
 struct Packer<32> {
   std::byte* codes;
   HWY_INLINE void put(std::size_t lane, VU code) const {

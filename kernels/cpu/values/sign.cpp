@@ -24,8 +24,9 @@ class SignLanes {
     return hn::BitCast(DF(), hn::Or(code, hn::BitCast(DU(), hn::Set(DF(), scale_))));
   }
 
+  static HWY_INLINE VF addend(VF x) { return hn::Abs(x); }
   static float scale(const float* x, std::size_t n) {
-    return Scalar::scale_of_mean(mean_magnitude(x, n));
+    return Scalar::scale_of_mean(mean_of<SignLanes>(x, n));
   }
 
  private:

@@ -165,6 +165,12 @@ TEST(Compressors, WrongWordsAreNamed) {
   EXPECT_NE(error("randomk:0.01:sums=0.1").find("density"), std::string::npos);
   EXPECT_NE(error("threshold,sign").find("no sign values: they are never 0"), std::string::npos);
   EXPECT_NE(error("threshold,int2").find("no int2 values: they are never 0"), std::string::npos);
+  for (const char* wrong :
+       {"mean", "none,mean", "topk:1,mean", "randomk:0.1,mean", "blocktopk:64/64,mean"}) {
+    EXPECT_NE(error(wrong).find("values of both signs"), std::string::npos) << wrong;
+  }
+  EXPECT_NE(error("threshold,mean").find("no mean values: they are never 0"), std::string::npos);
+  EXPECT_NE(error("topk:0.1,mean:stochastic").find("nearest only"), std::string::npos);
   EXPECT_NE(error("treshold").find("'threshold'"), std::string::npos);
 }
 

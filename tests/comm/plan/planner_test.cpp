@@ -90,6 +90,22 @@ TEST(Planner, AShareOfTheSumsIsForSchedulesThatChooseAmongThem) {
   }
 }
 
+TEST(Planner, ValuesOfOneSignGoWhereNoSumsAreCoded) {
+  const Topology topology = Topology::uniform(16, 2);
+  for (const char* schedule : {"balanced", "shared", "two_level:balanced", "two_level:shared"}) {
+    EXPECT_THROW((void)choose(topology, kSlow, "topk:0.01,mean", schedule), UsageError) << schedule;
+  }
+  for (const char* schedule : {"gather", "doubling", "two_level:gather", "two_level:doubling"}) {
+    EXPECT_EQ(chosen(choose(topology, kSlow, "topk:0.01,mean", schedule)), schedule);
+  }
+  for (const char* schedule : {"auto", "least_bytes", "two_level"}) {
+    EXPECT_TRUE(choose(topology, kSlow, "topk:0.01,sign", schedule).schedule->codes_sums());
+    const Choice choice = choose(topology, kSlow, "topk:0.01,mean", schedule);
+    EXPECT_FALSE(choice.schedule->codes_sums());
+    EXPECT_NE(chosen(choice), "dense");
+  }
+}
+
 TEST(Planner, OptionsLeaveItLessToChoose) {
   const Topology topology = Topology::uniform(4, 2);
   EXPECT_EQ(choose(topology, kFast, "topk:0.01", "balanced").reason, "schedule=balanced");

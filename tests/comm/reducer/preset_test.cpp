@@ -94,6 +94,40 @@ TEST(Preset, OkTopkChoosesAmongTheSums) {
   });
 }
 
+// The largest elements of one sign, then those of the other, all as their mean; the rest waits.
+// These means are quarters, and quarters of them, so nothing is rounded.
+TEST(Preset, RedSyncSendsTheMeanOfOneSign) {
+  const Options options = Options::parse("preset=redsync");
+  EXPECT_EQ(options.min_bytes, 128U << 10);
+  constexpr std::size_t kFew = kCount / 1000;
+  on_ranks([](const std::shared_ptr<Transport>& transport) {
+    Reducer reducer(transport, preset("redsync"));
+    std::vector<float> residual(kCount);
+    for (int call = 0; call < 4; ++call) {
+      const float sign = call % 2 == 0 ? 1 : -1;
+      auto result = gradient_of(*transport, call), acc = residual, sent = residual;
+      for (std::size_t i = 0; i < kCount; ++i) acc[i] += result[i] -= 2000;
+      auto ranked = acc;
+      std::ranges::sort(ranked, [&](float a, float b) { return sign * a > sign * b; });
+      const float mean = (ranked[0] + ranked[1] + ranked[2] + ranked[3]) / kFew;
+      reducer.all_reduce(result, 1);
+      residual = reducer.residual(1);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        sent[i] = acc[i] - residual[i];
+        const bool is_large = sign * acc[i] >= sign * ranked[kFew - 1];
+        EXPECT_EQ(sent[i], is_large ? mean : 0) << i << " in call " << call;
+      }
+      const auto sum = dense_sum(*transport, sent);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        EXPECT_EQ(static_cast<double>(result[i]), sum[i]) << i << " in call " << call;
+      }
+    }
+    EXPECT_EQ(reducer.last().schedule, "gather");
+    const auto others = static_cast<std::uint64_t>(transport->size() - 1);
+    EXPECT_LE(reducer.last().wire_bytes, others * (64 + kFew * 4 + 8));
+  });
+}
+
 // The union of what the ranks chose, none of it dropped on the way.
 TEST(Preset, SparCmlAddsUnions) {
   on_ranks([](const std::shared_ptr<Transport>& transport) {

@@ -26,7 +26,7 @@ using kernels::ValueFormat;
 constexpr float kLargest = std::numeric_limits<float>::max();
 constexpr RandomKey kKey{.seed = 0x123456789abcdef0, .call = 9, .rank = 3, .stage = 70};
 
-enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8 };
+enum Id { float32 = 1, bf16, fp16, int8, int4, sign, int2, fp8, mean };
 
 ValueFormat make_format(Id id, Rounding rounding = Rounding::nearest) {
   const kernels::ValueCoding& coding = kernels::value_codings()[static_cast<std::size_t>(id) - 1];
@@ -58,7 +58,10 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
     SCOPED_TRACE(name_of(format));
     const bool nearest = format.rounding == Rounding::nearest;
     for (const Values kind : kValues) {
-      const std::vector<float> values = make_values(kind, 4097, 2);
+      std::vector<float> values = make_values(kind, 4097, 2);
+      for (float& x : values) {
+        if (format.coding->one_sign) x = -std::fabs(x);
+      }
       Outcome out = run({}, format, values);
       std::size_t wrong = 0, beyond = 0;
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -83,6 +86,9 @@ TEST(Rounding, ErrorIsWhatTheCodeMissesAndWithinAStep) {
           case sign:
             EXPECT_EQ(std::fabs(y), scale_of(out, i / format.block));
             EXPECT_EQ(std::signbit(y), std::signbit(x));
+            continue;
+          case mean:
+            EXPECT_EQ(y, scale_of(out, i / format.block));
             continue;
           case int2: {
             const float scale = scale_of(out, i / format.block);
@@ -278,6 +284,26 @@ TEST(Rounding, Int2TakesAShareOfTheMeanOfEachBlock) {
   Outcome tiny = run({}, make_format(int2), {0x1p-127f, -0x1p-126f});
   EXPECT_EQ(std::bit_cast<std::uint32_t>(scale_of(tiny)), 0u);
   EXPECT_EQ(tiny.error, (std::vector<float>{0x1p-127f, -0x1p-126f}));
+}
+
+TEST(Rounding, MeanHasTheSignOfTheValues) {
+  std::vector<float> values(512 + 3, -2);
+  values[512] = 1;
+  values[513] = 0;
+  values[514] = 8;
+  Outcome out = run({}, make_format(mean), values);
+  EXPECT_EQ(scale_of(out, 0), -2);
+  EXPECT_EQ(scale_of(out, 1), 3);
+  EXPECT_EQ(std::vector<float>(out.decoded.begin() + 511, out.decoded.end()),
+            (std::vector<float>{-2, 3, 3, 3}));
+  EXPECT_EQ(std::vector<float>(out.error.begin() + 511, out.error.end()),
+            (std::vector<float>{0, -2, -3, 5}));
+  for (const float sign : {1.0f, -1.0f}) {
+    Outcome largest = run({}, make_format(mean), std::vector<float>(5, sign * kLargest));
+    EXPECT_NEAR(scale_of(largest) / kLargest, sign, 0x1p-22);
+    Outcome spread = run({}, make_format(mean), {sign * kLargest, 0, sign * kLargest, 0});
+    EXPECT_EQ(scale_of(spread), sign * (kLargest / 2));
+  }
 }
 
 /// A block's largest value times the inverse lies a little above the highest level. So among many

@@ -40,6 +40,7 @@ struct SelectStep {
   std::optional<OwnCase> own = {};
   kernels::Precondition precondition = {};
   std::vector<float> moment = {};  ///< of the precondition, if it has one
+  kernels::Side side = kernels::Side::both;
 
   kernels::OwnUnits own_units(std::span<std::uint32_t> index, std::span<float> value) const {
     if (!own) return {};
@@ -102,7 +103,8 @@ inline SelectOutcome select_by_reference(const SelectStep& step) {
                                        .index = out.index,
                                        .value = out.value,
                                        .state = &unused,
-                                       .result = &out.result};
+                                       .result = &out.result,
+                                       .side = step.side};
   kernels::feedback_select({.place = Place::reference, .workspace = &workspace}, {&job, 1});
   return out;
 }
@@ -200,8 +202,17 @@ inline std::vector<std::vector<SelectCase>> own_steps(Input input, std::size_t c
   return shares;
 }
 
+inline constexpr kernels::Side kSides[] = {kernels::Side::positive, kernels::Side::negative};
+
+/// The step, selecting elements of one side.
+inline SelectStep on_side(kernels::Side side, SelectStep step) {
+  step.side = side;
+  return step;
+}
+
 /// Steps whose scales jump and whose k changes.
-inline std::vector<SelectCase> carried_steps(Input input, std::size_t count) {
+inline std::vector<SelectCase> carried_steps(Input input, std::size_t count,
+                                             kernels::Side side = kernels::Side::both) {
   constexpr float kScales[] = {1, 1, 1e3F, 1, 1, 1e-3F, 1e3F, 1};
   std::vector<SelectCase> steps;
   std::uint32_t seed = 10;
@@ -211,7 +222,7 @@ inline std::vector<SelectCase> carried_steps(Input input, std::size_t count) {
                     0.5F, (count + 99) / 100};
     if (seed == 14) step.k = (count + 19) / 20;
     for (float& x : step.gradient) x *= scale;
-    steps.emplace_back(std::move(step));
+    steps.emplace_back(on_side(side, std::move(step)));
   }
   return steps;
 }

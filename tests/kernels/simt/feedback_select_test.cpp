@@ -54,7 +54,8 @@ struct OnModel {
                                          .index = out.index,
                                          .value = out.value,
                                          .state = &bound,
-                                         .result = &out.result},
+                                         .result = &out.result,
+                                         .side = step.side},
                                         SelectMemory::in(scratch.span().data(), layout), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
@@ -110,6 +111,21 @@ TEST_P(FeedbackSelectOnModel, CarriedBoundEqualsReference) {
   Machines machines;
   for (const std::size_t count : {33U, 4097U, 8193U, 13'001U}) {
     expect_steps(carried_steps(GetParam(), count), OnModel{machines.next(), 3});
+  }
+}
+
+TEST_P(FeedbackSelectOnModel, OneSideEqualsReference) {
+  Machines machines;
+  for (const kernels::Side side : kSides) {
+    for (const std::size_t count : {1U, 33U, 4097U, 9001U}) {
+      for (const std::size_t k : ks_of(count)) {
+        const SelectStep step = on_side(side, first_step(GetParam(), count, k));
+        expect_equals_reference(step, OnModel{machines.next()});
+        SelectBound bound{.bound = 1e9F, .k = static_cast<std::uint32_t>(k)};
+        expect_equal(OnModel{machines.next()}(step, bound), select_by_reference(step));
+      }
+    }
+    expect_steps(carried_steps(GetParam(), 8193, side), OnModel{machines.next(), 3});
   }
 }
 
@@ -202,6 +218,7 @@ std::vector<SelectStep> steps_together(Input input) {
 
 /// Runs all steps in the same launches.
 std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<SelectStep>& steps,
+                                        const SelectShape& shape,
                                         std::vector<SelectBound>& bounds) {
   std::vector<SelectOutcome> outs;
   std::vector<SelectScratch> layouts;
@@ -223,7 +240,8 @@ std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<Sele
                                                      .index = outs[i].index,
                                                      .value = outs[i].value,
                                                      .state = &bounds[i],
-                                                     .result = &outs[i].result},
+                                                     .result = &outs[i].result,
+                                                     .side = steps[i].side},
                                                     memory, kSmall));
     tasks.back().first_tile = tiles;
     tiles += kernels::cuda::pass_tiles(tasks.back().count);
@@ -232,7 +250,7 @@ std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<Sele
   }
   const kernels::cuda::ManySelects many{tasks.data(), static_cast<std::uint32_t>(tasks.size()),
                                         tiles, &tasks.front().control->stream_ticket};
-  kernels::cuda::for_each_select_kernel(many, {true, true, true},
+  kernels::cuda::for_each_select_kernel(many, shape,
                                         [&](const auto& kernel) { machine.launch(3, kernel); });
   return outs;
 }
@@ -242,15 +260,21 @@ TEST_P(FeedbackSelectOnModel, ManyTasksEqualReference) {
   for (const SimtOrder& order : simt_orders()) {
     SCOPED_TRACE(testing::Message() << order);
     Machine machine(order);
-    const std::vector<SelectStep> steps = steps_together(GetParam());
-    std::vector<SelectBound> bounds(steps.size());
-    for (int number = 0; number < 3; ++number) {
-      const auto outs = run_together(machine, steps, bounds);
-      for (std::size_t i = 0; i < steps.size(); ++i) {
-        SCOPED_TRACE(testing::Message() << "step " << number << ", task " << i);
-        expect_equal(outs[i], select_by_reference(steps[i]));
+    std::vector<SelectStep> steps = steps_together(GetParam());
+    for (const bool one_side : {false, true}) {
+      for (std::size_t i = 0; one_side && i < steps.size(); ++i) {
+        steps[i].own.reset();
+        if (i % 3 != 0) steps[i].side = kSides[i % 2];
       }
-      if (number == 0) bounds[1].bound = bounds[4].bound = 1e9F;
+      std::vector<SelectBound> bounds(steps.size());
+      for (int number = 0; number < 3; ++number) {
+        const auto outs = run_together(machine, steps, {!one_side, true, true, one_side}, bounds);
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          SCOPED_TRACE(testing::Message() << "step " << number << ", task " << i);
+          expect_equal(outs[i], select_by_reference(steps[i]));
+        }
+        if (number == 0) bounds[1].bound = bounds[4].bound = 1e9F;
+      }
     }
   }
 }
