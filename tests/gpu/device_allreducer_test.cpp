@@ -16,8 +16,8 @@
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/device_buckets.hpp"
 #include "tests/harness/forwarding_transport.hpp"
-#include "tests/harness/graph.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/laws/reference.hpp"
 
@@ -26,17 +26,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-std::vector<float> on_host(const Exec& exec, std::span<const float> there) {
-  std::vector<float> here(there.size());
-  kernels::read(exec, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
-  return here;
-}
-
-void bring(const Exec& exec, std::span<float> there, std::span<const float> here) {
-  kernels::copy(exec, std::as_writable_bytes(there), std::as_bytes(here));
-  kernels::wait(exec);
-}
 
 /// Odd ranks have device memory, even ones host memory: equal bits on all of them, and equal
 /// messages on the wire.
@@ -415,122 +404,6 @@ TEST_F(DeviceTest, APoisonedCallIsHeardOf) {
     EXPECT_EQ(reducer.bucket_stats()[1].totals.poisoned, 1U);
     EXPECT_EQ(on_host(place, first.span()), std::vector<float>(1000));
     for (const float element : on_host(place, second.span())) EXPECT_TRUE(std::isnan(element));
-  });
-}
-
-/// A graph holds one rank's call and replays it with other gradients, one of them poisoned. Each
-/// kernel takes microseconds to start, whatever it does, so the test counts them; a call also takes
-/// two clears.
-TEST_F(DeviceTest, AGraphReplaysACall) {
-  constexpr std::size_t kCount = 3000;
-  struct Case {
-    const char* compressor;
-    std::size_t kernels_of_call;
-  };
-  for (const auto& [compressor, kernels_of_call] :
-       {Case{"topk:0.05", 7}, {"topk:0.05,int4,bitmap", 9}, {"int8", 6}}) {
-    SCOPED_TRACE(compressor);
-    const Options options{.compressor = compressor, .schedule = "gather", .min_bytes = 0};
-    const Stream stream;
-    const Exec place = stream.exec();
-    AllReducer plain(std::move(local_transports(1).front()), options, place);
-    AllReducer captured(std::move(local_transports(1).front()), options, place);
-    kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
-    const auto step = [&](int number, const auto& call) {
-      auto gradient = make_gradient(Kind::heavy_tailed, kCount, 0, number, 7);
-      if (number == 4) gradient[17] = std::numeric_limits<float>::quiet_NaN();
-      bring(place, here.span(), gradient);
-      bring(place, there.span(), gradient);
-      plain.all_reduce(here.span(), 7);
-      call();
-      EXPECT_TRUE(same_bits(on_host(place, there.span()), on_host(place, here.span())))
-          << "step " << number;
-      EXPECT_TRUE(
-          same_bits(on_host(place, captured.residual(7)), on_host(place, plain.residual(7))));
-    };
-    const auto call = [&] { captured.all_reduce(there.span(), 7); };
-    step(0, call);
-    step(1, call);
-    const Graph graph(stream, call);
-    EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels_of_call);
-    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 2U);
-    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemcpy), 0U);
-    for (int number = 2; number < 7; ++number) step(number, [&] { graph.launch(stream); });
-    step(7, call);
-    captured.synchronize();
-    EXPECT_EQ(captured.totals().poisoned, 1U);
-  }
-}
-
-/// All parameters of a call share its kernels. With more than one, further kernels store the tables
-/// that say where they are: as many as their length in units of 32,000 bytes demands.
-TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
-  struct Case {
-    std::size_t parameters, kernels_of_call;
-  };
-  for (const auto& [parameters, kernels_of_call] :
-       {Case{1, 7}, {2, 7 + 1 + 1}, {60, 7 + 1 + 1}, {1000, 7 + 2 + 9}}) {
-    SCOPED_TRACE(parameters);
-    constexpr std::size_t kCount = 50;
-    const Stream stream;
-    const Exec place = stream.exec();
-    AllReducer reducer(std::move(local_transports(1).front()),
-                       {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0}, place);
-    kernels::PlaceArray<float> bucket(place, parameters * kCount);
-    std::vector<Segment> segments(parameters);
-    for (std::size_t p = 0; p < parameters; ++p) {
-      segments[p].elements = bucket.span().subspan(p * kCount, kCount);
-      segments[p].id = p + 1;
-    }
-    const auto call = [&] { reducer.all_reduce(segments); };
-    for (int first = 0; first < 2; ++first) call();
-    const Graph graph(stream, call);
-    EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels_of_call);
-    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 2U);
-  }
-}
-
-/// The AllReducer refuses a call that a graph cannot hold before it touches anything, and the
-/// capture goes on.
-TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
-  const Stream stream;
-  const Exec place = stream.exec();
-  kernels::PlaceArray<float> bucket(place, 1000);
-  const auto expect_refused = [&](const Options& options, const char* why, int calls = 1) {
-    AllReducer reducer(std::move(local_transports(1).front()), options, place);
-    for (int call = 0; call < calls; ++call) reducer.all_reduce(bucket.span(), 1);
-    const Graph graph(stream, [&] {
-      EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
-                  ThrowsMessage<UsageError>(HasSubstr(why)));
-    });
-    reducer.all_reduce(bucket.span(), 1);
-    reducer.synchronize();
-  };
-  expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0},
-                 "make some before the capture", 0);
-  expect_refused({.compressor = "topk:0.1", .schedule = "balanced", .min_bytes = 0},
-                 "within the schedule balanced");
-  expect_refused({.compressor = "threshold:1", .schedule = "gather", .min_bytes = 0},
-                 "to hear how many elements threshold:1 keeps");
-  expect_refused({.compressor = "randomk:0.1", .schedule = "gather", .min_bytes = 0},
-                 "draw the same positions");
-  expect_refused({.compressor = "topk:0.1,mean", .schedule = "gather", .min_bytes = 0},
-                 "elements of the same sign");
-  expect_refused({.compressor = "int8:stochastic", .schedule = "gather", .min_bytes = 0},
-                 "by the same random numbers");
-  expect_refused({.compressor = "topk:0.1", .schedule = "gather", .min_bytes = 0, .stats = 2},
-                 "stats=2");
-  expect_refused({.compressor = "topk:0.1",
-                  .schedule = "gather",
-                  .precondition = "second_moment:0.9",
-                  .min_bytes = 0},
-                 "the bias of second moments");
-  AllReducer reducer(std::move(local_transports(1).front()), {}, place);
-  reducer.all_reduce(bucket.span(), 1);
-  reducer.begin_step();
-  const Graph graph(stream, [&] {
-    EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
-                ThrowsMessage<UsageError>(HasSubstr("may be discarded")));
   });
 }
 

@@ -25,6 +25,7 @@
 #include "kernels/reduce.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/device_buckets.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/laws/reference.hpp"
 
@@ -60,12 +61,6 @@ class Meeting {
   std::string folder_ = testing::TempDir() + "winnow_nccl_XXXXXX";
   int ranks_;
 };
-
-std::vector<float> on_host(const Exec& place, std::span<const float> there) {
-  std::vector<float> here(there.size());
-  kernels::read(place, std::as_writable_bytes(std::span(here)), std::as_bytes(there));
-  return here;
-}
 
 struct Case {
   const char* compressor;
