@@ -62,7 +62,7 @@ int run(Rank& rank, bool over_tcp) {
     return 2;
   }
   if (number == 0) std::printf("%10s  %12s\n", "bytes", "one way (us)");
-  for (const std::size_t bytes : {8, 512, 4096, 65536}) {
+  for (const std::size_t bytes : {8U, 512U, 4096U, 65536U}) {
     const double us = number < 2 ? latency(*transport, bytes) : 0;
     if (number == 0) std::printf("%10zu  %12.2f\n", bytes, us);
     barrier(*rank.control);
