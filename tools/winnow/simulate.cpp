@@ -89,7 +89,7 @@ std::vector<Row> rows_of(const SimulateRequest& request) {
         scenario.compressor = compressor;
         std::string name = compressor;
         name.append("@").append(schedule);
-        progress.show(topology + ": " + name);
+        progress.show(std::string(topology).append(": ").append(name));
         const Prediction prediction = prediction_of(scenario);
         rows.push_back({topology, name, ranks, prediction, dense.seconds / prediction.seconds});
       }
