@@ -109,8 +109,8 @@ void feedback_select(const Exec& exec, std::span<const FeedbackSelectJob> jobs);
 
 /// The most scratch that feedback_select takes, in bytes, for jobs of these sizes; nothing else in
 /// them is read. Reference: 8 an element of the longest; cpu: 8 an element at most, or
-/// threads * (2k + 4096) * 8, and 8 for each place of own.index and thread, or for short jobs twice
-/// as many; a device: 16 (k + 2048) for each job, of 1024 at a time. And a few.
+/// threads * (2k + 4096) * 8, and 8 for each place of own.index and thread, where each of several
+/// threads may do a short job; a device: 16 (k + 2048) for each job, of 1024 at a time. And a few.
 std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSelectJob> jobs);
 
 /// The input of feedback_threshold, likewise.

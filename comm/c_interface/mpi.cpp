@@ -11,7 +11,8 @@ extern "C" int winnow_mpi_transport(const void* communicator, double seconds,
   return winnow::comm::guarded([&] {
     MPI_Comm world =
         winnow::comm::expect_given(static_cast<const MPI_Comm*>(communicator), "communicator");
-    winnow::comm::expect_given(transport, "transport") = new winnow_transport{winnow::mpi_transport(
-        world, 0, winnow::MpiMemory::automatic, winnow::comm::deadline_of(seconds))};
+    auto& made = winnow::comm::expect_given(transport, "transport");
+    made = new winnow_transport{winnow::mpi_transport(world, 0, winnow::MpiMemory::automatic,
+                                                      winnow::comm::deadline_of(seconds))};
   });
 }

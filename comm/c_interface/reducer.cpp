@@ -111,7 +111,8 @@ int winnow_reducer_create(winnow_transport* transport, const winnow_reducer_sett
                           winnow_reducer** reducer) {
   return guarded([&] {
     const auto given = winnow::comm::read(settings, "settings");
-    expect_given(reducer, "reducer") = new winnow_reducer{
+    auto& made = expect_given(reducer, "reducer");
+    made = new winnow_reducer{
         winnow::AllReducer(expect_given(transport, "transport").transport, options_of(given),
                            winnow::comm::exec_of(given.place, given.stream)),
         {}};

@@ -52,8 +52,8 @@ int winnow_tcp_connect(winnow_tcp_listener* listener, int rank, int size,
     for (int r = 0; r < size; ++r) {
       all.emplace_back(&expect_given((&expect_given(addresses, "addresses"))[r], "an address"));
     }
-    expect_given(transport, "transport") =
-        new winnow_transport{mine.connect(rank, all, deadline_of(seconds))};
+    auto& made = expect_given(transport, "transport");
+    made = new winnow_transport{mine.connect(rank, all, deadline_of(seconds))};
   });
 }
 
@@ -64,8 +64,8 @@ void winnow_tcp_listener_destroy(winnow_tcp_listener* listener) {
 int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
                          winnow_transport** transport) {
   return guarded([&] {
-    expect_given(transport, "transport") =
-        new winnow_transport{winnow::tcp_transport(meeting_of(meeting), deadline_of(seconds))};
+    auto& made = expect_given(transport, "transport");
+    made = new winnow_transport{winnow::tcp_transport(meeting_of(meeting), deadline_of(seconds))};
   });
 }
 

@@ -40,8 +40,8 @@ int winnow_transport_duplicate(winnow_transport* transport, double seconds,
                                winnow_transport** duplicate) {
   return guarded([&] {
     winnow::Transport& given = *expect_given(transport, "transport").transport;
-    expect_given(duplicate, "duplicate") =
-        new winnow_transport{given.duplicate(winnow::comm::deadline_of(seconds))};
+    auto& made = expect_given(duplicate, "duplicate");  // before the ranks communicate
+    made = new winnow_transport{given.duplicate(winnow::comm::deadline_of(seconds))};
   });
 }
 
@@ -59,7 +59,8 @@ int winnow_local_transports(int size, winnow_transport** transports) {
 int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transport** transport) {
   return guarded([&] {
     winnow::Transport& meeting = *expect_given(other, "other").transport;
-    expect_given(transport, "transport") =
+    auto& made = expect_given(transport, "transport");
+    made =
         new winnow_transport{winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds))};
   });
 }
@@ -73,8 +74,9 @@ int winnow_mixed_transport(winnow_transport* world, winnow_transport* node, doub
   return guarded([&] {
     winnow_transport& between = expect_given(world, "world");
     winnow_transport& within = expect_given(node, "node");
-    expect_given(transport, "transport") = new winnow_transport{winnow::mixed_transport(
-        between.transport, within.transport, winnow::comm::deadline_of(seconds))};
+    auto& made = expect_given(transport, "transport");
+    made = new winnow_transport{winnow::mixed_transport(between.transport, within.transport,
+                                                        winnow::comm::deadline_of(seconds))};
   });
 }
 

@@ -167,7 +167,8 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
                        compressor.name() + " is for another schedule");
     WINNOW_EXPECTS(!only.codes_sums() || !compressor.one_sign(),
                    "schedule=" + options.schedule + " codes sums, whose signs differ, which " +
-                       compressor.name() + " cannot; take gather or doubling");
+                       compressor.name() +
+                       " cannot; take gather or doubling, or these in two levels");
     return {&only, named};
   }
   if (compressor.one_sign()) {

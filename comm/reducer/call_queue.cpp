@@ -265,11 +265,14 @@ void CallQueue::detach(std::uint64_t number) noexcept {
 }
 
 void CallQueue::drop(std::uint64_t number) noexcept {
+  if (calling_back_of == this) {
+    detach(number);
+    return;
+  }
   try {
     (void)wait(number);
   } catch (...) {
-    // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing. And in a
-    // callback, which must not wait, the call goes on without its Work.
+    // Nobody asked. A CommError stays in the AllReducer; a UsageError changed nothing.
   }
 }
 

@@ -45,7 +45,7 @@ struct Options {
   /// of its first CALLS calls, until that is DENSITY; its buckets count as new at each change, and
   /// owners keep no smaller share of their sums than ranks of their gradients. VALUE: float32,
   /// bf16, fp16, int8, fp8, int4, int2, sign or mean (of elements of one sign, which "topk" and
-  /// "blocktopk" then select, in turn; for "gather" and "doubling"). INDEX: raw32, eliasfano or
+  /// "blocktopk" then select, in turn; for schedules that code no sums). INDEX: raw32, eliasfano or
   /// bitmap (default: the shortest). A VALUE alone sends every element.
   std::string compressor = "topk:0.01";
   /// "dense", "gather", "doubling", "balanced"; or, over the sums of nodes, "two_level:gather",

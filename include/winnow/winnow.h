@@ -146,8 +146,8 @@ typedef struct winnow_transport_functions {
   /* Called once nothing else will be, by the thread that lets go of the transport; or NULL. */
   void (*destroy)(void* self);
   /* For winnow_transport_duplicate, or NULL: fills in the functions of another transport of the
-     same ranks, up to the struct_bytes that are there. Collective; fails after that many seconds.
-   */
+     same ranks, up to the struct_bytes that are there. Collective; fails after that many seconds,
+     and below 0 waits for ever. */
   int (*duplicate)(void* self, double seconds, struct winnow_transport_functions* made);
 } winnow_transport_functions;
 

@@ -183,7 +183,8 @@ def case_two_models():
             step(ddp, optimizer, number)
         alone.append(ddp)
         state.close()
-    before = dict(meeting._meetings)
+    bases = meeting._groups[dist.group.WORLD].bases
+    before = dict(bases)
     both = [make(compressor=compressor) for compressor in kinds]
     for number in range(3):
         for _, _, optimizer in both:
@@ -206,7 +207,7 @@ def case_two_models():
     third, thirds_state, optimizer = make()
     step(third, optimizer, 0)
     expect_equal_replicas(third)
-    expect(meeting._meetings == before, "no meeting but the first")
+    expect(bases == before, "no meeting but the first")
     for state in (ones_state, others_state, thirds_state):
         state.close()
 
@@ -214,21 +215,28 @@ def case_two_models():
 def case_meetings():
     """A group's connections end with it, and ranks that have lost them meet anew."""
     group = dist.new_group()
-    states = [winnow.torch.State("none", group=group, timeout=30) for _ in range(2)]
+    states = [winnow.torch.State("none", group=group, timeout=30) for _ in range(4)]
     states[0].reducer
-    met = dict(meeting._meetings)
-    meeting._groups[group].bases[torch.device("cpu")]._world.abort("the connections are lost")
+    bases, place = meeting._groups[group].bases, torch.device("cpu")
+    bases[place]._world.abort("the connections are lost")
     try:
         states[1].reducer
         expect(False, "an error")
     except winnow.CommError as error:
         expect("are lost" in str(error), "the reason")
     states[1].reducer
-    expect(meeting._meetings != met, "a new meeting")
+    met = bases[place]
+    states[2].reducer
+    expect(bases[place] is met, "the same connections")
+    if dist.get_rank() == 0:
+        del bases[place]  # as where one rank alone has met an error
+    states[3].reducer
+    expect(bases[place] is not met, "new connections, on all ranks")
+    met = bases = None
     ones = torch.ones(1000)
     for state in states:
         state.reducer.all_reduce(ones, 0, op="sum")
-    expect(ones.eq(dist.get_world_size() ** 2).all(), "old connections serve, and new ones")
+    expect(ones.eq(dist.get_world_size() ** 4).all(), "old connections serve, and new ones")
     end = weakref.ref(meeting._groups[group])
     dist.destroy_process_group(group)
     del group

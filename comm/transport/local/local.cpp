@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
+#include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/await_all.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
@@ -368,9 +369,11 @@ void LocalTransport::abort(std::string_view reason) noexcept {
 // of them throws, its peers in the new group learn that it is gone.
 std::unique_ptr<Transport> LocalTransport::duplicate(Deadline deadline) {
   failure_.expect_usable();
-  auto made = std::make_unique<LocalTransport>(group_->join_duplicate(), rank_);
-  comm::await_all(*this, deadline);
-  return made;
+  return comm::abort_on_error(*this, [&] {
+    auto made = std::make_unique<LocalTransport>(group_->join_duplicate(), rank_);
+    comm::await_all(*this, deadline);
+    return made;
+  });
 }
 
 // Takes back what was posted and not taken, and tells the others that this rank sends nothing more.

@@ -1,7 +1,8 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a process group meet: addresses travel by torch's own store, once. Each reducer
-then gets duplicates of what they met by, so that it needs no store, and no other reducer's turn."""
+"""How the ranks of a process group meet: addresses travel by torch's own store, once for a kind of
+device, and again after an error. Each reducer gets a duplicate of what they met by, so that none
+waits for another one's turn."""
 import datetime
 import threading
 import weakref
@@ -87,7 +88,10 @@ def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.devic
     group = dist.group.WORLD if group is None else group
     known = _groups.setdefault(group, _Group())
     with known.lock:
-        base = known.bases.pop(device, None) or _Base(_Meeting(group, timeout), device)
+        meeting, base = _Meeting(group, timeout), known.bases.pop(device, None)
+        told = meeting.tell("base", str(base is not None), meeting.ranks)
+        if base is None or "False" in told:  # a rank may have lost its own alone
+            base = _Base(meeting, device)
         transport = base.transport(timeout)
         known.bases[device] = base
     return transport

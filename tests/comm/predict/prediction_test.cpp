@@ -173,7 +173,6 @@ TEST(Prediction, OfTwoLevelsIsThatBetweenNodesOfOneRank) {
   }
 }
 
-// Elements, residuals, lists and messages of these ranks would fill terabytes.
 /// Formulas and simulation say nearly the same, but that in formulas each message takes the link's
 /// latency.
 TEST(Prediction, AnEstimateIsNearIt) {
@@ -199,6 +198,7 @@ TEST(Prediction, AnEstimateIsNearIt) {
   EXPECT_THROW(estimate(scenario(4, 1, 1 << 22, "topk:0.01", "gather")), UsageError);
 }
 
+// Elements, residuals, lists and messages of these ranks would fill terabytes.
 TEST(Prediction, TouchesNoElement) {
   for (const char* name : {"gather", "doubling", "balanced", "shared", "two_level"}) {
     for (const char* compressor : {"topk:0.01,int8", "int4"}) {
