@@ -203,6 +203,22 @@ TEST(FeedbackSelectModel, TheSampleChoosesABoundThatServes) {
   }
 }
 
+/// Large elements of the other side would make it too high.
+TEST(FeedbackSelectModel, TheSampleCountsOnlyTheSide) {
+  Machine machine;
+  for (const kernels::Side side : kSides) {
+    SelectStep step = on_side(side, first_step(Input::normal, 40'000, 2000));
+    const kernels::SideKey key(side);
+    for (float& x : step.gradient) x *= key.has(x) ? 1.0F : 100.0F;
+    SelectBound bound;
+    OnModel run{machine, 4, {.spare = 400, .sample_from = 10'000, .sample_runs = 256}};
+    const SelectOutcome out = run(step, bound);
+    EXPECT_EQ(out.result.passes, 1U);
+    EXPECT_LT(out.result.candidates, 4000U);
+    expect_equal(out, select_by_reference(step));
+  }
+}
+
 /// Steps whose tasks share each launch: empty ones and those of one tile beside longer ones, with
 /// own units and without.
 std::vector<SelectStep> steps_together(Input input) {
