@@ -206,7 +206,7 @@ Prediction predict(const Scenario& scenario) {
   prediction.seconds = *std::ranges::max_element(result.seconds);
   prediction.wire_bytes = *std::ranges::max_element(result.bytes_sent);
   prediction.uplink_bytes = *std::ranges::max_element(result.uplink_bytes);
-  prediction.messages = prediction.parts * schedule.messages(planned.shape);
+  prediction.messages = *std::ranges::max_element(result.messages_sent);
   prediction.transfers = std::move(result.transfers);
   return prediction;
 }

@@ -52,7 +52,8 @@ Prediction predict(const Scenario& scenario);
 
 /// The same by the planner's formulas, which take no longer for more ranks: no rounds and no
 /// transfers, and max_part must be automatic. Seconds are rougher: each message of a rank takes the
-/// latency of its link, where simulated ones of a round are under way together.
+/// latency of its link, where simulated ones of a round are under way together. And messages of
+/// dense sums and of two levels are those that follow each other, fewer than are sent.
 Prediction estimate(const Scenario& scenario);
 
 }  // namespace winnow::comm

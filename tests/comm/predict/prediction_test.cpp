@@ -184,9 +184,13 @@ TEST(Prediction, AnEstimateIsNearIt) {
       const Prediction simulated = predict(what), estimated = estimate(what);
       EXPECT_EQ(estimated.schedule, simulated.schedule);
       EXPECT_EQ(estimated.parts, simulated.parts);
-      EXPECT_EQ(estimated.messages, simulated.messages);
+      if (schedule->inner == nullptr && schedule->name != "dense") {
+        EXPECT_EQ(estimated.messages, simulated.messages);
+      } else {
+        EXPECT_LE(estimated.messages, simulated.messages);
+      }
       const auto near = [](double a, double b, double share) { EXPECT_NEAR(a, b, share * b); };
-      const double latencies = 50e-6 * static_cast<double>(simulated.messages);
+      const double latencies = 50e-6 * static_cast<double>(estimated.messages);
       EXPECT_GT(estimated.seconds, 0.7 * simulated.seconds);
       EXPECT_LT(estimated.seconds, 1.3 * simulated.seconds + latencies);
       near(static_cast<double>(estimated.wire_bytes), static_cast<double>(simulated.wire_bytes),
