@@ -81,8 +81,8 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
   }
   const auto value_part = message.subspan(sizeof(Header) + shape->index_bytes);
   const auto refused = [&](std::uint32_t* word) {
-    kernels::check_values(
-        exec, {.format = codings.value, .k = header.k, .coded = value_part, .refused = word});
+    const kernels::CheckValuesJob job{header.k, value_part, word};
+    kernels::check_values(exec, codings.value, {&job, 1});
   };
   if (codings.value.coding != nullptr && kernels::answer(exec, refused) != 0) {
     refuse(sender, "its value part is not " + std::to_string(header.k) + " values of " +
@@ -218,6 +218,7 @@ std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
   const auto found = exec.workspace->take<kernels::ReceivedMessage>(count);
   const auto bytes = exec.workspace->take<std::span<const std::byte>>(count);
   const auto jobs = exec.workspace->take<kernels::DecodeJob>(count);
+  const auto values = exec.workspace->take<kernels::CheckValuesJob>(count);
   for (std::size_t i = 0; i < count; ++i) {
     headers[i] = expected_header(incoming[i], k[i], codings);
     bytes[i] = incoming[i].message;
@@ -240,12 +241,7 @@ std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
     const auto index = scratch.take<std::uint32_t>(room).first(listed);
     views[i] = view_of(header, index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;
-    if (codings.value.coding != nullptr) {
-      kernels::check_values(exec, {.format = codings.value,
-                                   .k = header.k,
-                                   .coded = views[i].coded,
-                                   .refused = &refusals[0]});
-    }
+    values[i] = {.k = header.k, .coded = views[i].coded, .refused = &refusals[0]};
     const auto parts = bytes[i].subspan(sizeof(Header));
     jobs[i] = {.count = header.count,
                .in = parts.first(parts.size() - views[i].coded.size()),
@@ -259,6 +255,7 @@ std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
                 .number = static_cast<std::uint32_t>(incoming[i].sender)};
   }
   scratch.reserve(decoding);
+  if (codings.value.coding != nullptr) kernels::check_values(exec, codings.value, values);
   decode_indices(exec, headers, jobs);
   kernels::checksums(exec, bytes, sums);
   return found;

@@ -86,16 +86,16 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job);
 
 /// Coded values that came.
 struct CheckValuesJob {
-  ValueFormat format = {};
   std::uint64_t k = 0;
   std::span<const std::byte> coded = {};  ///< value_bytes(format, k), 8-byte aligned
   std::uint32_t* refused = nullptr;       ///< in the memory of exec.place
 };
 
-/// *refused becomes 1 if quantize cannot have written `coded`, else it stays: scales are not
-/// negative (but of ValueCoding::one_sign) and so small that they decode to finite values, no code
-/// is outside the coding's range, padding is zero. Values without scales are not looked at.
-void check_values(const Exec& exec, const CheckValuesJob& job);
+/// For each job: *refused becomes 1 if quantize cannot have written `coded`, else it stays: scales
+/// are not negative (but of ValueCoding::one_sign) and so small that they decode to finite values,
+/// no code is outside the coding's range, padding is zero. Values without scales are not looked at.
+void check_values(const Exec& exec, const ValueFormat& format,
+                  std::span<const CheckValuesJob> jobs);
 
 /// Decodes values [begin, begin + out.size()) of k.
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

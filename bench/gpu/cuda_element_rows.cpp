@@ -93,12 +93,13 @@ void add_messages(const CudaInputs& in, Rows& rows) {
     kernels::cuda::enqueue_copy(in.set(0).target.span(), in.set(0).gradient.span().first(in.count),
                                 in.stream);
     kernels::quantize(in.exec(), format, {}, in.set(0).target.span(), message->span());
-    rows.push_back(
-        {"check_values " + std::string(coding.name), static_cast<double>(message->span().size()),
-         [&in, message, format](std::size_t round) {
-           kernels::check_values(
-               in.exec(), {format, in.count, message->span(), in.set(round).not_finite.data()});
-         }});
+    rows.push_back({"check_values " + std::string(coding.name),
+                    static_cast<double>(message->span().size()),
+                    [&in, message, format](std::size_t round) {
+                      const kernels::CheckValuesJob job{in.count, message->span(),
+                                                        in.set(round).not_finite.data()};
+                      kernels::check_values(in.exec(), format, {&job, 1});
+                    }});
   }
 }
 

@@ -33,6 +33,35 @@ void for_each_stepped_range(int threads, std::uint64_t count, std::uint64_t step
   });
 }
 
+bool are_sound(const Exec& exec, const ValueFormat& format, std::uint64_t k,
+               std::span<const std::byte> coded) {
+  const ValueLayout layout(format, k);
+  const CodingBody body = body_of(*format.coding);
+  const std::byte* const codes = coded.data() + layout.scale_bytes;
+  bool valid = true;
+  visit_coding(*format.coding, [&](auto coding) {
+    for (std::uint64_t i = 0; i < layout.scales; ++i) {
+      std::uint32_t scale;
+      std::memcpy(&scale, coded.data() + i * sizeof scale, sizeof scale);
+      valid = valid && values::is_scale<decltype(coding)>(scale);
+    }
+  });
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  const std::uint64_t last_bits = k * format.coding->bits % 8;
+  valid = valid && std::all_of(coded.data() + layout.scales * sizeof(float), codes, is_zero) &&
+          std::all_of(codes + layout.code_bytes, coded.data() + coded.size(), is_zero) &&
+          (last_bits == 0 || is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits)));
+  std::atomic<bool> all_valid{valid};
+  if (valid && body.valid != nullptr) {
+    for_each_range(exec.threads, layout.code_bytes, [&](std::size_t begin, std::size_t end) {
+      if (!body.valid(codes + begin, end - begin)) {
+        all_valid.store(false, std::memory_order_relaxed);
+      }
+    });
+  }
+  return all_valid.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
@@ -64,35 +93,11 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
   if (!walk_feedback(exec, job, writers)) *job.not_finite = 1;
 }
 
-void check_values(const Exec& exec, const CheckValuesJob& job) {
-  const ValueFormat& format = job.format;
-  const std::uint64_t k = job.k;
-  const std::span<const std::byte> coded = job.coded;
-  const ValueLayout layout(format, k);
-  const CodingBody body = body_of(*format.coding);
-  const std::byte* const codes = coded.data() + layout.scale_bytes;
-  bool valid = true;
-  visit_coding(*format.coding, [&](auto coding) {
-    for (std::uint64_t i = 0; i < layout.scales; ++i) {
-      std::uint32_t scale;
-      std::memcpy(&scale, coded.data() + i * sizeof scale, sizeof scale);
-      valid = valid && values::is_scale<decltype(coding)>(scale);
-    }
-  });
-  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
-  const std::uint64_t last_bits = k * format.coding->bits % 8;
-  valid = valid && std::all_of(coded.data() + layout.scales * sizeof(float), codes, is_zero) &&
-          std::all_of(codes + layout.code_bytes, coded.data() + coded.size(), is_zero) &&
-          (last_bits == 0 || is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits)));
-  std::atomic<bool> all_valid{valid};
-  if (valid && body.valid != nullptr) {
-    for_each_range(exec.threads, layout.code_bytes, [&](std::size_t begin, std::size_t end) {
-      if (!body.valid(codes + begin, end - begin)) {
-        all_valid.store(false, std::memory_order_relaxed);
-      }
-    });
+void check_values(const Exec& exec, const ValueFormat& format,
+                  std::span<const CheckValuesJob> jobs) {
+  for (const CheckValuesJob& job : jobs) {
+    if (!are_sound(exec, format, job.k, job.coded)) *job.refused = 1;
   }
-  if (!all_valid.load(std::memory_order_relaxed)) *job.refused = 1;
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

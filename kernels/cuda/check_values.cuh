@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
+#include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -19,20 +19,23 @@ struct CheckTask {
   std::uint64_t first_word, end_word;  ///< of the codes that are looked at
   std::uint64_t code_bits;             ///< of all codes, without padding
   std::uint32_t* refused;
+
+  std::uint64_t words() const { return scale_words + (end_word - first_word); }
 };
 
 /// A word of scales or codes a thread at a time.
 template <class Coding>
 struct CheckValues {
-  CheckTask task;
+  MessageTasks<CheckTask> messages;
 
   static constexpr bool kHasScales = Coding::kLine.default_block != 0;
   static constexpr bool kHasInvalid = Coding::kInvalidCode != values::kNone;
 
   WINNOW_DEVICE void run() const {
+    const CheckTask& task = messages.of_block();
     bool sound = true;
     if constexpr (kHasScales) {
-      for (std::uint64_t w = simt::grid_thread(); w < task.scale_words; w += simt::grid_threads()) {
+      for (std::uint64_t w = messages.thread(); w < task.scale_words; w += messages.threads()) {
         const auto word = simt::load_word<std::uint64_t>(task.coded + 8 * w);
         const bool is_padded = 2 * w + 1 == task.scales;
         const auto low = static_cast<std::uint32_t>(word);
@@ -42,8 +45,8 @@ struct CheckValues {
       }
     }
     const std::byte* const codes = task.coded + 8 * task.scale_words;
-    for (std::uint64_t w = task.first_word + simt::grid_thread(); w < task.end_word;
-         w += simt::grid_threads()) {
+    for (std::uint64_t w = task.first_word + messages.thread(); w < task.end_word;
+         w += messages.threads()) {
       const auto word = simt::load_word<std::uint64_t>(codes + 8 * w);
       const std::uint64_t here = task.code_bits - 64 * w;
       sound = sound && (here >= 64 || word >> here == 0);
@@ -63,18 +66,19 @@ struct CheckValues {
   }
 };
 
-/// For a coding all of whose codes are sound, only the last word, which may be padded, is checked.
-inline CheckTask make_check_task(const CheckValuesJob& job) {
-  const ValueLayout layout(job.format, job.k);
+/// For a coding all of whose codes are sound, only the last word is checked, where it is padded.
+inline CheckTask make_check_task(const ValueFormat& format, const CheckValuesJob& job) {
+  const ValueLayout layout(format, job.k);
   const std::uint64_t words = (layout.bytes - layout.scale_bytes) / 8;
+  const std::uint64_t code_bits = job.k * format.coding->bits;
   CheckTask task{.coded = job.coded.data(),
                  .scales = layout.scales,
                  .scale_words = layout.scale_bytes / 8,
-                 .first_word = words - std::min<std::uint64_t>(words, 1),
+                 .first_word = code_bits / 64,
                  .end_word = words,
-                 .code_bits = job.k * job.format.coding->bits,
+                 .code_bits = code_bits,
                  .refused = job.refused};
-  visit_coding(*job.format.coding, [&task](auto coding) {
+  visit_coding(*format.coding, [&task](auto coding) {
     if (decltype(coding)::kInvalidCode != values::kNone) task.first_word = 0;
   });
   return task;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/index_coding.hpp"
@@ -15,8 +16,9 @@
 // places ascend.
 //
 // Decoding: the number of ones before a word says which index its first one is, by look-back over
-// tiles of words. A second kernel sees that the indices ascend. Words are of 64 bits, as the parts
-// are padded to.
+// tiles of words. Indices with other high bits than the one before ascend as they are read; those
+// with the same, whose ones are next to each other, are compared in their low bits. Words are of 64
+// bits, as the parts are padded to.
 
 namespace winnow::kernels::cuda {
 
@@ -29,8 +31,21 @@ struct EliasFanoTask {
   std::uint32_t* refused;
   OnesTask ones;  ///< of the high part
 
-  WINNOW_DEVICE const std::byte* low(std::uint64_t word) const { return bytes + 8 * word; }
   std::uint64_t words() const { return low_words + high_words; }
+  WINNOW_DEVICE std::uint64_t low_word(std::uint64_t w) const {
+    return simt::load_word<std::uint64_t>(bytes + 8 * w);
+  }
+  WINNOW_DEVICE std::uint64_t low_of_index(std::uint64_t i) const {
+    if (low_bits == 0) return 0;
+    const std::uint64_t bit = i * low_bits, w = bit / 64;
+    const auto shift = static_cast<std::uint32_t>(bit % 64);
+    std::uint64_t low = low_word(w) >> shift;
+    if (shift + low_bits > 64) low |= low_word(w + 1) << (64 - shift);
+    return low & ((std::uint64_t{1} << low_bits) - 1);
+  }
+  WINNOW_DEVICE bool is_one(std::uint64_t place) const {
+    return (low_word(low_words + place / 64) >> place % 64 & 1) != 0;
+  }
 };
 
 /// The index part of a message, by words.
@@ -61,47 +76,26 @@ struct EliasFanoIndices {
 };
 
 struct EliasFanoDecode {
-  EliasFanoTask task;
+  MessageTasks<EliasFanoTask> messages;
   using Shared = OnesRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {
+    const EliasFanoTask& task = messages.of_block();
     bool sound = true;
     const bool complete =
         for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
-          const std::uint64_t position = (place - i) << task.low_bits | low_of_index(i);
-          sound = sound && position < task.count;
+          const std::uint64_t low = task.low_of_index(i);
+          const std::uint64_t position = (place - i) << task.low_bits | low;
+          const bool same_high = place > 0 && task.is_one(place - 1);
+          sound = sound && position < task.count && (!same_high || task.low_of_index(i - 1) < low);
           task.index[i] = static_cast<std::uint32_t>(position);
         });
-    if (!complete || !sound) simt::atomic_or(task.refused, 1);
-  }
-
- private:
-  WINNOW_DEVICE std::uint64_t low_of_index(std::uint64_t i) const {
-    const std::uint32_t l = task.low_bits;
-    if (l == 0) return 0;
-    const std::uint64_t bit = i * l, w = bit / 64;
-    const auto shift = static_cast<std::uint32_t>(bit % 64);
-    std::uint64_t low = simt::load_word<std::uint64_t>(task.low(w)) >> shift;
-    if (shift + l > 64) low |= simt::load_word<std::uint64_t>(task.low(w + 1)) << (64 - shift);
-    return low & ((std::uint64_t{1} << l) - 1);
-  }
-};
-
-/// Checks that the decoder cannot make while it writes: that indices ascend, and the padding of the
-/// low part. Ones in that of the high part name positions that are too large.
-struct EliasFanoCheck {
-  EliasFanoTask task;
-
-  WINNOW_DEVICE void run() const {
-    bool sound = true;
-    for (std::uint64_t i = simt::grid_thread() + 1; i < task.k; i += simt::grid_threads()) {
-      sound = sound && task.index[i - 1] < task.index[i];
-    }
+    // Ones in the padding of the high part name positions that are too large.
     const auto used = static_cast<std::uint32_t>(task.k * task.low_bits % 64);
-    if (simt::grid_thread() == 0 && used != 0) {
-      sound = sound && simt::load_word<std::uint64_t>(task.low(task.low_words - 1)) >> used == 0;
+    if (messages.thread() == 0 && used != 0) {
+      sound = sound && task.low_word(task.low_words - 1) >> used == 0;
     }
-    if (!sound) simt::atomic_or(task.refused, 1);
+    if (!complete || !sound) simt::atomic_or(task.refused, 1);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/arithmetic/philox.hpp"
+#include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/index_coding.hpp"
@@ -35,11 +36,15 @@ struct Raw32Indices {
 };
 
 struct Raw32Decode {
-  IndicesTask task;
+  MessageTasks<IndicesTask> messages;
 
   WINNOW_DEVICE void run() const {
+    const IndicesTask& task = messages.of_block();
+    const auto at = [&task](std::uint64_t i) {
+      return simt::load_word<std::uint32_t>(task.bytes + 4 * i);
+    };
     bool sound = true;
-    for (std::uint64_t i = simt::grid_thread(); i < 2 * task.words; i += simt::grid_threads()) {
+    for (std::uint64_t i = messages.thread(); i < 2 * task.words; i += messages.threads()) {
       const auto index = at(i);
       if (i == task.k) {  // padding
         sound = sound && index == 0;
@@ -49,11 +54,6 @@ struct Raw32Decode {
       task.index[i] = index;
     }
     if (!sound) simt::atomic_or(task.refused, 1);
-  }
-
- private:
-  WINNOW_DEVICE std::uint32_t at(std::uint64_t i) const {
-    return simt::load_word<std::uint32_t>(task.bytes + 4 * i);
   }
 };
 
@@ -68,10 +68,11 @@ struct BitmapIndices {
 };
 
 struct BitmapDecode {
-  IndicesTask task;
+  MessageTasks<IndicesTask> messages;
   using Shared = OnesRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {
+    const IndicesTask& task = messages.of_block();
     bool sound = true;
     const bool complete =
         for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
@@ -82,13 +83,18 @@ struct BitmapDecode {
   }
 };
 
-struct SeededDecode {
+struct SeededTask {
   std::uint64_t count, k;
   std::uint32_t* index;
   RandomKey key;
+};
+
+struct SeededDecode {
+  MessageTasks<SeededTask> messages;
 
   WINNOW_DEVICE void run() const {
-    for (std::uint64_t i = simt::grid_thread(); i < k; i += simt::grid_threads()) {
+    const auto& [count, k, index, key] = messages.of_block();
+    for (std::uint64_t i = messages.thread(); i < k; i += messages.threads()) {
       index[i] = drawn_index(count, k, key, i);
     }
   }

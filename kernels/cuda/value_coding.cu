@@ -3,7 +3,7 @@
 #include "kernels/cuda/check_values.cuh"
 #include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/feedback_quantize.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch_messages.cuh"
 #include "kernels/cuda/quantize_plan.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -48,12 +48,12 @@ void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                      {device_values(format, k, coded), begin, out.data(), out.size()});
 }
 
-void check_values(const Exec& exec, const CheckValuesJob& job) {
-  if (job.k == 0) return;
-  const CheckTask task = make_check_task(job);
-  visit_coding(*job.format.coding, [&](auto coding) {
-    launch<CheckValues<decltype(coding)>>(exec, blocks_of(task.scale_words + task.end_word),
-                                          {task});
+void check_values(const Exec& exec, const ValueFormat& format,
+                  std::span<const CheckValuesJob> jobs) {
+  visit_coding(*format.coding, [&](auto coding) {
+    launch_messages<CheckValues<decltype(coding)>>(
+        exec, jobs, [&](const CheckValuesJob& job) { return make_check_task(format, job); },
+        [](const CheckTask& task) { return blocks_with(task.words()); });
   });
 }
 

@@ -100,10 +100,13 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
   dispatch(exec, &Bodies::feedback_quantize, job);
 }
 
-void check_values(const Exec& exec, const CheckValuesJob& job) {
-  expect_message(job.format, job.k, job.coded);
-  WINNOW_EXPECTS(job.refused != nullptr, "check_values needs a word for refused");
-  dispatch(exec, &Bodies::check_values, job);
+void check_values(const Exec& exec, const ValueFormat& format,
+                  std::span<const CheckValuesJob> jobs) {
+  for (const CheckValuesJob& job : jobs) {
+    expect_message(format, job.k, job.coded);
+    WINNOW_EXPECTS(job.refused != nullptr, "check_values needs a word for refused");
+  }
+  dispatch(exec, &Bodies::check_values, format, jobs);
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

@@ -64,6 +64,35 @@ Element find(std::span<const FeedbackPiece> pieces, std::uint64_t position) {
   return {};
 }
 
+bool are_sound(const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
+  const ValueLayout layout(format, k);
+  const std::uint32_t bits = format.coding->bits;
+  const std::byte* const codes = coded.data() + layout.scale_bytes;
+  bool valid = true;
+  visit_coding(*format.coding, [&](auto coding) {
+    using Coding = decltype(coding);
+    for (std::uint64_t i = 0; i < layout.scales * format.block; i += format.block) {
+      valid = valid &&
+              values::is_scale<Coding>(std::bit_cast<std::uint32_t>(get_scale(coded, format, i)));
+    }
+    if constexpr (Coding::kInvalidCode != values::kNone) {
+      for (std::uint64_t i = 0; i < k; ++i) {
+        const std::uint64_t code = get_code(codes, bits, i);
+        valid = valid && (code & Coding::kInvalidMask) != Coding::kInvalidCode;
+      }
+    }
+  });
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  valid = valid && std::all_of(coded.data() + layout.scales * sizeof(float), codes, is_zero);
+  valid = valid && std::all_of(codes + layout.code_bytes,
+                               codes + (layout.bytes - layout.scale_bytes), is_zero);
+  const std::uint64_t last_bits = k * bits % 8;
+  if (last_bits != 0) {
+    valid = valid && is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits));
+  }
+  return valid;
+}
+
 }  // namespace
 
 void quantize(const Exec&, const ValueFormat& format, const RandomKey& key, std::span<float> values,
@@ -103,36 +132,10 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
   }
 }
 
-void check_values(const Exec&, const CheckValuesJob& job) {
-  const ValueFormat& format = job.format;
-  const std::uint64_t k = job.k;
-  const std::span<const std::byte> coded = job.coded;
-  const ValueLayout layout(format, k);
-  const std::uint32_t bits = format.coding->bits;
-  const std::byte* const codes = coded.data() + layout.scale_bytes;
-  bool valid = true;
-  visit_coding(*format.coding, [&](auto coding) {
-    using Coding = decltype(coding);
-    for (std::uint64_t i = 0; i < layout.scales * format.block; i += format.block) {
-      valid = valid &&
-              values::is_scale<Coding>(std::bit_cast<std::uint32_t>(get_scale(coded, format, i)));
-    }
-    if constexpr (Coding::kInvalidCode != values::kNone) {
-      for (std::uint64_t i = 0; i < k; ++i) {
-        const std::uint64_t code = get_code(codes, bits, i);
-        valid = valid && (code & Coding::kInvalidMask) != Coding::kInvalidCode;
-      }
-    }
-  });
-  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
-  valid = valid && std::all_of(coded.data() + layout.scales * sizeof(float), codes, is_zero);
-  valid = valid && std::all_of(codes + layout.code_bytes,
-                               codes + (layout.bytes - layout.scale_bytes), is_zero);
-  const std::uint64_t last_bits = k * bits % 8;
-  if (last_bits != 0) {
-    valid = valid && is_zero(codes[layout.code_bytes - 1] >> static_cast<int>(last_bits));
+void check_values(const Exec&, const ValueFormat& format, std::span<const CheckValuesJob> jobs) {
+  for (const CheckValuesJob& job : jobs) {
+    if (!are_sound(format, job.k, job.coded)) *job.refused = 1;
   }
-  if (!valid) *job.refused = 1;
 }
 
 void dequantize(const Exec&, const ValueFormat& format, std::uint64_t k,

@@ -35,7 +35,8 @@ inline std::uint64_t checksum_of(const Exec& exec, std::span<const std::byte> by
 inline bool are_sound_values(const Exec& exec, const kernels::ValueFormat& format, std::uint64_t k,
                              std::span<const std::byte> coded) {
   std::uint32_t refused = 0;
-  kernels::check_values(exec, {.format = format, .k = k, .coded = coded, .refused = &refused});
+  const kernels::CheckValuesJob job{k, coded, &refused};
+  kernels::check_values(exec, format, {&job, 1});
   return refused == 0;
 }
 

@@ -66,7 +66,8 @@ bool accepts_on(const Exec& exec, const ValueFormat& format, std::uint64_t k,
                 std::span<const std::byte> coded) {
   OnPlace<std::byte> there(exec, coded);
   OnPlace<std::uint32_t> refused(exec, 1);
-  kernels::check_values(exec, {format, k, there.span(), refused.data()});
+  const kernels::CheckValuesJob job{k, there.span(), refused.data()};
+  kernels::check_values(exec, format, {&job, 1});
   return refused.download().front() == 0;
 }
 
@@ -225,13 +226,16 @@ TEST(ValueCoding, RefusesWrongUse) {
   EXPECT_THROW(value_bytes(make_format(float32, Rounding::stochastic), 100), UsageError);
   EXPECT_THROW(kernels::dequantize({}, format, 100, coded.span(), 1, values), UsageError);
   std::uint32_t refused = 0;
-  EXPECT_THROW(kernels::check_values({}, {format, 1000, coded.span(), &refused}), UsageError);
-  EXPECT_THROW(kernels::check_values({}, {format, 100, coded.span(), nullptr}), UsageError);
+  const auto check = [](const ValueFormat& f, const kernels::CheckValuesJob& job) {
+    kernels::check_values({}, f, {&job, 1});
+  };
+  EXPECT_THROW(check(format, {1000, coded.span(), &refused}), UsageError);
+  EXPECT_THROW(check(format, {100, coded.span(), nullptr}), UsageError);
   for (const ValueFormat& sound : all_formats()) {
     ValueFormat wrong = sound;
     wrong.block = 3;
     Coded message(sound, 100);
-    EXPECT_THROW(kernels::check_values({}, {wrong, 100, message.span(), &refused}), UsageError);
+    EXPECT_THROW(check(wrong, {100, message.span(), &refused}), UsageError);
   }
 }
 

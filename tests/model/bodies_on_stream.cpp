@@ -72,6 +72,10 @@ class Held<std::span<const std::span<const std::byte>>>
   using HeldList::HeldList;
 };
 template <>
+class Held<std::span<const CheckValuesJob>> : public HeldList<CheckValuesJob> {
+  using HeldList::HeldList;
+};
+template <>
 class Held<std::span<const DecodeJob>> : public HeldList<DecodeJob> {
   using HeldList::HeldList;
 };

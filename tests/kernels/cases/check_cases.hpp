@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -77,6 +79,35 @@ inline void expect_checks_equal_reference(const CheckBody& body) {
       EXPECT_TRUE(body(format, k, bytes));
       EXPECT_EQ(refused, layout.scales > 0 || k * format.coding->bits % 64 != 0);
     }
+  }
+}
+
+/// Messages of several lengths, one of them empty and one damaged in its padding, which the
+/// body checks at once.
+inline void expect_shared_check(
+    const std::function<void(const kernels::ValueFormat&,
+                             std::span<const kernels::CheckValuesJob>)>& body) {
+  constexpr std::size_t kLengths[] = {1001, 0, 15, 4097, 33, 9001}, kDamaged = 3;
+  constexpr std::size_t kMessages = std::size(kLengths);
+  constexpr Exec kReference{.place = Place::reference};
+  for (const kernels::ValueFormat& format : all_formats()) {
+    SCOPED_TRACE(name_of(format));
+    std::vector<Coded> coded;
+    for (const std::size_t k : kLengths) {
+      std::vector<float> values = make_values(Values::cauchy, k, 3);
+      kernels::quantize(kReference, format, {}, values, coded.emplace_back(format, k).span());
+    }
+    const std::span<std::byte> damaged = coded[kDamaged].span();
+    std::ranges::fill(damaged.last(8), std::byte{0xff});
+    std::vector<std::uint32_t> refused(kMessages), expected(kMessages);
+    expected[kDamaged] = 1;
+    ASSERT_FALSE(are_sound_values(kReference, format, kLengths[kDamaged], damaged));
+    std::vector<kernels::CheckValuesJob> jobs;
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      jobs.push_back({kLengths[m], coded[m].span(), &refused[m]});
+    }
+    body(format, jobs);
+    EXPECT_TRUE(refused == expected);
   }
 }
 

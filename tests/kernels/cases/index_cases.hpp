@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <span>
 #include <vector>
@@ -169,6 +170,62 @@ inline void expect_refusals(const IndexBody& body, const Damage& damage = {}) {
   expect_refusals(400, {64, 70, 71, 300}, body, damage);
   for (const Support support : {Support::clustered, Support::random}) {
     expect_refusals(3000, make_support(support, 3000, 2), body, damage);
+  }
+}
+
+/// Elias-Fano parts in which two neighbours of equal high bits stand in the wrong order or are
+/// equal, wherever their ones lie in a word, and at the end of one. The body must refuse each.
+inline void expect_refuses_equal_high_bits(const IndexBody& body) {
+  constexpr std::uint64_t kCount = 40'000;
+  constexpr std::uint32_t kRun = 200;
+  std::vector<std::uint32_t> index;
+  for (std::uint32_t i = 0; i < kRun; ++i) index.push_back(1000 + i);
+  index.push_back(30'000);
+  const std::uint32_t low_bits = kernels::eliasfano_shape(kCount, index.size()).low_bits;
+  std::vector<std::uint32_t> decoded(index.size());
+  std::size_t across_words = 0;
+  for (std::uint32_t i = 1; i < kRun; ++i) {
+    if (index[i - 1] >> low_bits != index[i] >> low_bits) continue;
+    across_words += ((index[i] >> low_bits) + i) % 64 == 0 ? 1 : 0;
+    for (const bool repeats : {false, true}) {
+      std::vector<std::uint32_t> wrong = index;
+      wrong[i] = index[i - 1];
+      if (!repeats) wrong[i - 1] = index[i];
+      AlignedBytes bytes = encode_by_reference(body.coding, kCount, wrong);
+      EXPECT_FALSE(body.decode(kCount, bytes.span(), decoded)) << i << (repeats ? " twice" : "");
+    }
+  }
+  EXPECT_GT(across_words, 1U);
+}
+
+/// Parts of several lengths, one of them empty and one damaged, which `decode` reads at once.
+inline void expect_shared_decode(
+    const compress::IndexCoding& coding,
+    const std::function<void(std::span<const kernels::DecodeJob>)>& decode) {
+  SCOPED_TRACE(coding.name);
+  constexpr std::uint32_t kCounts[] = {5000, 0, 70, 900, 140'003, 33, 12'000};
+  constexpr std::size_t kParts = std::size(kCounts), kDamaged = 3;
+  std::vector<std::vector<std::uint32_t>> expected, decoded;
+  std::vector<AlignedBytes> parts;
+  std::vector<std::uint32_t> refused(kParts);
+  for (std::size_t p = 0; p < kParts; ++p) {
+    expected.push_back(make_support(Support::random, kCounts[p], static_cast<std::uint32_t>(p)));
+    decoded.emplace_back(expected[p].size());
+    parts.push_back(encode_by_reference(coding, kCounts[p], expected[p]));
+  }
+  std::ranges::fill(parts[kDamaged].span().last(8), std::byte{0xff});
+  std::vector<kernels::DecodeJob> jobs;
+  for (std::size_t p = 0; p < kParts; ++p) {
+    jobs.push_back({kCounts[p], parts[p].span(), decoded[p], &refused[p]});
+  }
+  ASSERT_FALSE(decode_index({.place = Place::reference}, coding, kCounts[kDamaged],
+                            parts[kDamaged].span(), decoded[kDamaged]));
+  decode(jobs);
+  for (std::size_t p = 0; p < kParts; ++p) {
+    EXPECT_EQ(refused[p], p == kDamaged ? 1U : 0U) << p;
+    if (p != kDamaged) {
+      EXPECT_TRUE(decoded[p] == expected[p]) << p;
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
 #include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/kernels/simt/launch_shared.hpp"
 #include "tests/kernels/simt/seal_on.hpp"
 #include "tests/model/in_a_child.hpp"
 #include "tests/model/machine.hpp"
@@ -20,7 +21,18 @@
 namespace winnow::tests {
 namespace {
 
-using kernels::cuda::EliasFanoTask;
+using kernels::DecodeJob;
+
+/// One launch for all jobs.
+void decode_all(Machine& machine, std::span<const DecodeJob> jobs) {
+  const auto words = [](const DecodeJob& job) {
+    return kernels::cuda::make_eliasfano_task(job.count, job.index.size()).high_words;
+  };
+  OnesZeros zeros(jobs, words);
+  launch_shared<kernels::cuda::EliasFanoDecode>(machine, jobs, [&](const DecodeJob& job) {
+    return kernels::cuda::make_eliasfano_decode_task(job, zeros.take(words(job)));
+  });
+}
 
 IndexBody on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t count, std::span<const std::uint32_t> index,
@@ -31,14 +43,9 @@ IndexBody on(Machine& machine) {
   };
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {
-    const EliasFanoTask shape = kernels::cuda::make_eliasfano_task(count, index.size());
-    Scratch scratch(kernels::cuda::ones_scratch(shape.high_words));
-    std::ranges::fill(scratch.span(), std::byte{0});
     std::uint32_t refused = 0;
-    const EliasFanoTask task = kernels::cuda::make_eliasfano_decode_task(
-        {count, in, index, &refused}, scratch.span().data());
-    machine.launch<kernels::cuda::EliasFanoDecode>(2, {task});
-    machine.launch<kernels::cuda::EliasFanoCheck>(2, {task});
+    const DecodeJob job{count, in, index, &refused};
+    decode_all(machine, {&job, 1});
     return refused == 0;
   };
   return {compress::kEliasFanoCoding, encode, decode};
@@ -65,6 +72,15 @@ TEST_P(EliasFanoOnModel, RefusesWhatTheReferenceRefuses) {
   expect_refusals_of_few(on(machine_));
 }
 
+TEST_P(EliasFanoOnModel, RefusesDisorderAmongEqualHighBits) {
+  expect_refuses_equal_high_bits(on(machine_));
+}
+
+TEST_P(EliasFanoOnModel, MessagesShareALaunch) {
+  expect_shared_decode(compress::kEliasFanoCoding,
+                       [this](std::span<const DecodeJob> jobs) { decode_all(machine_, jobs); });
+}
+
 /// Without any one of its barriers the decoder goes wrong in some order.
 TEST(EliasFanoModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
@@ -73,14 +89,10 @@ TEST(EliasFanoModel, EveryBarrierIsNeeded) {
   const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
     Machine machine(order);
     machine.skip_barrier(skipped);
-    const EliasFanoTask shape = kernels::cuda::make_eliasfano_task(140'000, index.size());
-    Scratch scratch(kernels::cuda::ones_scratch(shape.high_words));
-    std::ranges::fill(scratch.span(), std::byte{0});
     std::uint32_t refused = 0;
     std::vector<std::uint32_t> decoded(index.size());
-    const EliasFanoTask task = kernels::cuda::make_eliasfano_decode_task(
-        {140'000, bytes.span(), decoded, &refused}, scratch.span().data());
-    machine.launch<kernels::cuda::EliasFanoDecode>(2, {task});
+    const DecodeJob job{140'000, bytes.span(), decoded, &refused};
+    decode_all(machine, {&job, 1});
     if (barriers != nullptr) *barriers = machine.barriers();
     return refused == 0 && decoded == index;
   };

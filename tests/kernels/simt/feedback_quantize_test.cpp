@@ -12,6 +12,7 @@
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/check_cases.hpp"
 #include "tests/kernels/cases/quantize_cases.hpp"
+#include "tests/kernels/simt/launch_shared.hpp"
 #include "tests/model/in_a_child.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
@@ -130,15 +131,30 @@ TEST_P(FeedbackQuantizeOnModel, DequantizeEqualsReference) {
   }
 }
 
+void check_all(Machine& machine, const ValueFormat& format,
+               std::span<const kernels::CheckValuesJob> jobs) {
+  kernels::visit_coding(*format.coding, [&](auto coding) {
+    launch_shared<kernels::cuda::CheckValues<decltype(coding)>>(
+        machine, jobs, [&](const kernels::CheckValuesJob& job) {
+          return kernels::cuda::make_check_task(format, job);
+        });
+  });
+}
+
 TEST_P(FeedbackQuantizeOnModel, ChecksEqualReference) {
   expect_checks_equal_reference(
       [this](const ValueFormat& format, std::uint64_t k, std::span<const std::byte> coded) {
         std::uint32_t refused = 0;
-        const auto task = kernels::cuda::make_check_task({format, k, coded, &refused});
-        kernels::visit_coding(*format.coding, [&](auto coding) {
-          machine_.launch<kernels::cuda::CheckValues<decltype(coding)>>(2, {task});
-        });
+        const kernels::CheckValuesJob job{k, coded, &refused};
+        check_all(machine_, format, {&job, 1});
         return refused == 0;
+      });
+}
+
+TEST_P(FeedbackQuantizeOnModel, MessagesShareACheck) {
+  expect_shared_check(
+      [this](const ValueFormat& format, std::span<const kernels::CheckValuesJob> jobs) {
+        check_all(machine_, format, jobs);
       });
 }
 

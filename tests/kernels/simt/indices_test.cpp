@@ -10,6 +10,7 @@
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
 #include "tests/kernels/cases/seal_cases.hpp"
+#include "tests/kernels/simt/launch_shared.hpp"
 #include "tests/kernels/simt/seal_on.hpp"
 #include "tests/model/in_a_child.hpp"
 #include "tests/model/machine.hpp"
@@ -18,6 +19,22 @@
 
 namespace winnow::tests {
 namespace {
+
+using kernels::DecodeJob;
+
+// One launch for all jobs.
+
+void decode_raw32(Machine& machine, std::span<const DecodeJob> jobs) {
+  launch_shared<kernels::cuda::Raw32Decode>(machine, jobs, kernels::cuda::make_decode_task);
+}
+
+void decode_bitmaps(Machine& machine, std::span<const DecodeJob> jobs) {
+  const auto words = [](const DecodeJob& job) { return kernels::bitmap_bytes(job.count) / 8; };
+  OnesZeros zeros(jobs, words);
+  launch_shared<kernels::cuda::BitmapDecode>(machine, jobs, [&](const DecodeJob& job) {
+    return kernels::cuda::make_bitmap_decode_task(job, zeros.take(words(job)));
+  });
+}
 
 IndexBody raw32_on(Machine& machine) {
   const auto encode = [&machine](std::uint64_t, std::span<const std::uint32_t> index,
@@ -29,8 +46,8 @@ IndexBody raw32_on(Machine& machine) {
   const auto decode = [&machine](std::uint64_t count, std::span<const std::byte> in,
                                  std::span<std::uint32_t> index) {
     std::uint32_t refused = 0;
-    machine.launch<kernels::cuda::Raw32Decode>(
-        2, {kernels::cuda::make_decode_task({count, in, index, &refused})});
+    const DecodeJob job{count, in, index, &refused};
+    decode_raw32(machine, {&job, 1});
     return refused == 0;
   };
   return {compress::kRaw32Coding, encode, decode};
@@ -38,12 +55,9 @@ IndexBody raw32_on(Machine& machine) {
 
 bool decode_bitmap(Machine& machine, std::uint64_t count, std::span<const std::byte> in,
                    std::span<std::uint32_t> index) {
-  Scratch scratch(kernels::cuda::ones_scratch(kernels::bitmap_bytes(count) / 8));
-  std::ranges::fill(scratch.span(), std::byte{0});
   std::uint32_t refused = 0;
-  machine.launch<kernels::cuda::BitmapDecode>(
-      2, {kernels::cuda::make_bitmap_decode_task({count, in, index, &refused},
-                                                 scratch.span().data())});
+  const DecodeJob job{count, in, index, &refused};
+  decode_bitmaps(machine, {&job, 1});
   return refused == 0;
 }
 
@@ -87,6 +101,37 @@ TEST_P(IndicesOnModel, RefuseWhatTheHostRefuses) {
   expect_refusals(raw32_on(machine_));
   expect_refusals_of_few(raw32_on(machine_));
   expect_refusals(bitmap_on(machine_));
+}
+
+TEST_P(IndicesOnModel, MessagesShareALaunch) {
+  expect_shared_decode(compress::kRaw32Coding,
+                       [this](std::span<const DecodeJob> jobs) { decode_raw32(machine_, jobs); });
+  expect_shared_decode(compress::kBitmapCoding,
+                       [this](std::span<const DecodeJob> jobs) { decode_bitmaps(machine_, jobs); });
+}
+
+/// Indices that are drawn, for parts of several lengths.
+TEST_P(IndicesOnModel, DrawsShareALaunch) {
+  constexpr std::size_t kKept[] = {300, 0, 1, 2500};
+  std::vector<std::vector<std::uint32_t>> got, expected;
+  std::vector<DecodeJob> jobs, reference;
+  for (const std::size_t k : kKept) {
+    got.emplace_back(k);
+    expected.emplace_back(k);
+  }
+  for (std::size_t d = 0; d < std::size(kKept); ++d) {
+    DecodeJob job{.count = 7 * kKept[d], .key = {.seed = 5, .call = d, .rank = 2, .stage = 9}};
+    job.index = got[d];
+    jobs.push_back(job);
+    job.index = expected[d];
+    reference.push_back(job);
+  }
+  launch_shared<kernels::cuda::SeededDecode>(
+      machine_, std::span<const DecodeJob>(jobs), [](const DecodeJob& job) {
+        return kernels::cuda::SeededTask{job.count, job.index.size(), job.index.data(), job.key};
+      });
+  kernels::seeded_decode({.place = Place::reference}, reference);
+  EXPECT_TRUE(got == expected);
 }
 
 /// Without any one of its barriers the decoder goes wrong in some order.
