@@ -9,10 +9,12 @@
 #include "kernels/checksum.hpp"
 #include "kernels/index_coding.hpp"
 #include "kernels/seal.hpp"
+#include "kernels/value_coding.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
 #include "tests/kernels/cases/index_cases.hpp"
 #include "tests/kernels/cases/message_header_cases.hpp"
+#include "tests/kernels/cases/quantize_cases.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -82,6 +84,64 @@ TEST_F(MessagesOnDevice, AGraphDecodes) {
       EXPECT_EQ(refused.download(stream)[0], 0U);
     }
   }
+}
+
+/// Up to 32 messages are decoded, and their values checked, by one kernel.
+TEST_F(MessagesOnDevice, MessagesShareLaunches) {
+  constexpr std::uint32_t kCount = 1000, kMost = 40;
+  struct Case {
+    std::size_t messages, kernels;
+  };
+  constexpr Case kCases[] = {{0, 0}, {1, 1}, {3, 1}, {7, 1}, {32, 1}, {33, 2}, {kMost, 2}};
+  const Stream stream;
+  Workspace workspace(kernels::cuda::kDeviceMemory);
+  Exec exec = stream.exec();
+  exec.device_workspace = &workspace;
+  const DeviceZeros<std::uint32_t> refused(1, stream);
+
+  const std::vector<std::uint32_t> index = make_support(Support::random, kCount, 1);
+  const DeviceArray<std::uint32_t> list(kMost * index.size());
+  const auto expect_kernels_of = [&](auto decode, std::span<const std::byte> part) {
+    std::vector<kernels::DecodeJob> jobs;
+    for (std::size_t p = 0; p < kMost; ++p) {
+      jobs.push_back(
+          {kCount, part, list.span().subspan(p * index.size(), index.size()), refused.data()});
+    }
+    decode(exec, std::span(jobs));  // takes scratch, which a capture cannot do
+    for (const auto& [messages, kernels] : kCases) {
+      const Graph graph(stream, [&] { decode(exec, std::span(jobs).first(messages)); });
+      EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels) << messages;
+      EXPECT_LE(graph.count(cudaGraphNodeTypeMemset), 1U) << messages;
+    }
+  };
+  for (const compress::IndexCoding* coding :
+       {&compress::kRaw32Coding, &compress::kEliasFanoCoding, &compress::kBitmapCoding}) {
+    SCOPED_TRACE(coding->name);
+    AlignedBytes bytes = encode_by_reference(*coding, kCount, index);
+    const DeviceArray<std::byte> part(bytes.span().size());
+    part.upload(bytes.span(), stream);
+    expect_kernels_of(coding->decode, part.span());
+  }
+  expect_kernels_of(kernels::seeded_decode, {});
+
+  for (const kernels::ValueFormat& format : default_formats()) {
+    for (const std::uint64_t k : {1023U, 1024U}) {
+      SCOPED_TRACE(testing::Message() << name_of(format) << ", " << k << " values");
+      Coded coded(format, k);
+      std::vector<float> values = make_values(Values::cauchy, k, 1);
+      kernels::quantize({.place = Place::reference}, format, {}, values, coded.span());
+      const DeviceArray<std::byte> there(coded.span().size());
+      there.upload(coded.span(), stream);
+      const std::vector<kernels::CheckValuesJob> jobs(kMost, {k, there.span(), refused.data()});
+      const bool takes_all_bits = format.block == 0 && k * format.coding->bits % 64 == 0;
+      for (const auto& [messages, kernels] : kCases) {
+        const Graph graph(
+            stream, [&] { kernels::check_values(exec, format, std::span(jobs).first(messages)); });
+        EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), takes_all_bits ? 0 : kernels) << messages;
+      }
+    }
+  }
+  EXPECT_EQ(refused.download(stream)[0], 0U);
 }
 
 }  // namespace
