@@ -88,43 +88,38 @@ struct Indices {
   Workspace workspace{kernels::cuda::kDeviceMemory};
 };
 
-/// Rows of sealing and decoding. The decoders of raw32 and eliasfano read each index once more, to
-/// check that indices ascend; those of eliasfano and bitmap clear their scratch.
+/// Rows of sealing and decoding. The decoders of eliasfano and bitmap clear their scratch.
 void add_indices(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
   struct Coding {
     const char* name;
-    std::size_t decoded_bytes;  // per index
     DeviceArray<std::byte> Indices::*message;
     decltype(&kernels::seal_raw32) seal;
     decltype(&kernels::raw32_decode) decode;
   };
   const Coding codings[] = {
-      {"eliasfano", 8, &Indices::eliasfano, kernels::seal_eliasfano, kernels::eliasfano_decode},
-      {"raw32", 4, &Indices::raw32, kernels::seal_raw32, kernels::raw32_decode},
-      {"bitmap", 4, &Indices::bitmap, kernels::seal_bitmap, kernels::bitmap_decode},
+      {"eliasfano", &Indices::eliasfano, kernels::seal_eliasfano, kernels::eliasfano_decode},
+      {"raw32", &Indices::raw32, kernels::seal_raw32, kernels::raw32_decode},
+      {"bitmap", &Indices::bitmap, kernels::seal_bitmap, kernels::bitmap_decode},
   };
   const auto room = std::make_shared<Indices>(in);
   for (const Coding& coding : codings) {
     const std::span<std::byte> message = (*room.*coding.message).span();
-    const auto bytes = [&](std::size_t of_each) {
-      return static_cast<double>(message.size() + of_each * in.k);
-    };
+    const auto bytes = static_cast<double>(message.size() + 4 * in.k);
     const std::string name = coding.name;
-    rows.push_back({"seal, " + name, bytes(4), [&in, lists, room, message, coding](auto) {
+    rows.push_back({"seal, " + name, bytes, [&in, lists, room, message, coding](auto) {
                       coding.seal(in.exec(),
                                   {.message = message,
                                    .layout = {.flags_at = 6, .poison = 1, .checksum_at = 56},
                                    .count = in.count,
                                    .index = lists->list(0).index});
                     }});
-    rows.push_back(
-        {name + "_decode", bytes(coding.decoded_bytes), [&in, room, message, coding](auto) {
-           Exec exec = in.exec();
-           exec.device_workspace = &room->workspace;
-           const kernels::DecodeJob job{in.count, message.subspan(Indices::kHeader),
-                                        room->index.span(), room->refused.data()};
-           coding.decode(exec, {&job, 1});
-         }});
+    rows.push_back({name + "_decode", bytes, [&in, room, message, coding](auto) {
+                      Exec exec = in.exec();
+                      exec.device_workspace = &room->workspace;
+                      const kernels::DecodeJob job{in.count, message.subspan(Indices::kHeader),
+                                                   room->index.span(), room->refused.data()};
+                      coding.decode(exec, {&job, 1});
+                    }});
   }
 }
 
