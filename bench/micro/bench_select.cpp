@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,29 +23,45 @@
 //   fused_first       feedback_select on a parameter's first step: residual zero, bound from a
 //                     sample
 //   fused_steady      feedback_select once residual and bound have settled
+//   fused_steady/1048576/density:D  the same in the cache, where the yardstick is, too
 //   fused_moment      the same of gradients that it divides by the roots of their second moments
 
 namespace winnow::bench {
 namespace {
 
-constexpr std::size_t kDensityInverse = 100;
+constexpr std::size_t kCachedCount = 1 << 20;
 constexpr int kSettlingSteps = 96;  // about 1 / density
 
 /// Error feedback and selection over one parameter, step after step.
 class Selection {
  public:
+  Selection(std::size_t count, double density)
+      : pool_(count),
+        gradient_(count),
+        residual_(count),
+        moment_(count),
+        index_(static_cast<std::size_t>(static_cast<double>(count) * density)),
+        value_(index_.size()) {
+    std::mt19937 random(20240229);
+    std::normal_distribution<float> normal;
+    for (float& x : pool_.span()) x = normal(random);
+    refill();
+    step();  // touches what workspace and message need
+    forget();
+  }
+
   /// Makes a new gradient: the pool, shifted by another amount each time.
   void refill() {
-    shift_ = (shift_ * 5 + 7919 * 16) % kCount;
+    shift_ = (shift_ * 5 + 7919 * 16) % count();
     std::memcpy(gradient_.span().data(), pool_.span().data() + shift_,
-                (kCount - shift_) * sizeof(float));
-    std::memcpy(gradient_.span().data() + (kCount - shift_), pool_.span().data(),
+                (count() - shift_) * sizeof(float));
+    std::memcpy(gradient_.span().data() + (count() - shift_), pool_.span().data(),
                 shift_ * sizeof(float));
   }
 
   void forget() {
     bound_ = {};
-    std::memset(residual_.span().data(), 0, kCount * sizeof(float));
+    std::memset(residual_.span().data(), 0, count() * sizeof(float));
     settled_ = false;
   }
 
@@ -84,7 +101,8 @@ class Selection {
 
   void measure(benchmark::State& state, const std::function<void()>& prepare) {
     candidates_ = passes_ = 0;
-    KernelTimer::get().run(state, {.kernel = [this] { step(); }, .prepare = prepare});
+    KernelTimer::get().run(state,
+                           {.kernel = [this] { step(); }, .prepare = prepare, .count = count()});
     const auto rounds = static_cast<double>(state.iterations());
     state.counters["candidates_per_k"] =
         static_cast<double>(candidates_) / rounds / static_cast<double>(index_.size());
@@ -92,24 +110,17 @@ class Selection {
   }
 
   static Selection& get() {
-    static Selection selection;
+    static Selection selection(kCount, 0.01);
     return selection;
   }
 
  private:
-  Selection() {
-    std::mt19937 random(20240229);
-    std::normal_distribution<float> normal;
-    for (float& x : pool_.span()) x = normal(random);
-    refill();
-    step();  // touches what workspace and message need
-    forget();
-  }
+  std::size_t count() const { return pool_.span().size(); }
 
-  kernels::HostArray<float> pool_{kCount}, gradient_{kCount}, residual_{kCount}, moment_{kCount};
+  kernels::HostArray<float> pool_, gradient_, residual_, moment_;
   kernels::Precondition by_;
-  std::vector<std::uint32_t> index_ = std::vector<std::uint32_t>(kCount / kDensityInverse);
-  std::vector<float> value_ = std::vector<float>(kCount / kDensityInverse);
+  std::vector<std::uint32_t> index_;
+  std::vector<float> value_;
   Workspace workspace_;
   kernels::SelectBound bound_;
   kernels::SelectResult last_{};
@@ -154,6 +165,12 @@ void fused_steady(benchmark::State& state) {
   selection.measure(state, [&] { selection.refill(); });
 }
 
+void fused_cached(benchmark::State& state, double density) {
+  Selection selection(kCachedCount, density);
+  selection.settle();
+  selection.measure(state, [&] { selection.refill(); });
+}
+
 void fused_moment(benchmark::State& state) {
   Selection& selection = Selection::get();
   selection.settle();
@@ -172,6 +189,15 @@ void register_select() {
   register_on_targets("fused_first", count, fused_first);
   register_on_targets("fused_steady", count, fused_steady);
   register_on_targets("fused_moment", count, fused_moment);
+  for (const double density : {0.001, 0.01, 0.1}) {
+    const std::string argument = std::to_string(kCachedCount) + "/density:" + [&] {
+      std::ostringstream s;
+      s << density;
+      return s.str();
+    }();
+    benchmark::RegisterBenchmark(("fused_steady/" + argument).c_str(), fused_cached, density)
+        ->Unit(benchmark::kMillisecond);
+  }
 }
 
 void touch_select_memory() {

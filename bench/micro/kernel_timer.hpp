@@ -19,11 +19,12 @@ struct Round {
   std::function<void()> kernel;
   std::function<void()> prepare = [] {};  ///< before the yardstick, which evicts what it touched
   std::function<void()> warm = [] {};     ///< after the yardstick: loads what is cached in real use
+  std::size_t count = kCount;             ///< elements of the yardstick
 };
 
-/// Times kernels beside the yardstick, residual_add over kCount elements in one thread. Every round
-/// runs both, one after the other, so that any disturbance hits both. Times are the thread's CPU
-/// times: other processes do not count.
+/// Times kernels beside the yardstick, residual_add over Round::count elements, at most kCount, in
+/// one thread. Every round runs both, one after the other, so that any disturbance hits both. Times
+/// are the thread's CPU times: other processes do not count.
 class KernelTimer {
  public:
   /// The only instance: the yardstick's memory exists once.

@@ -16,18 +16,25 @@ inline std::uint32_t magnitude(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
 }
 
+/// The magnitudes from `first` to `last`, which is one of them.
+struct MagnitudeRange {
+  std::int32_t first, last;
+};
+
 /// Elements that one thread took out of its range because they may be among the k largest,
 /// ascending by index. A view of scratch memory: room for limit + Ranges::kBlock elements.
 struct Candidates {
   static constexpr std::uint32_t kDigitBits = 11;
   static constexpr std::size_t kBins = std::size_t{1} << kDigitBits;
+  static constexpr std::size_t kSlack = 16;  ///< lanes of a vector, at most
 
   std::uint32_t* index;
   float* value;
   std::size_t size;
-  std::size_t limit;              ///< prune before more are added to a size above this
-  std::uint64_t dropped;          ///< put back into the residual by prunes
-  std::uint32_t lowest, highest;  ///< magnitudes; these and the histogram belong to find_cut
+  std::size_t limit;      ///< prune before more are added to a size above this
+  std::uint64_t dropped;  ///< put back into the residual by prunes
+  MagnitudeRange span;    ///< this and what follows belongs to find_cut
+  std::size_t above;
   std::array<std::uint32_t, kBins> histogram;
 };
 
@@ -40,17 +47,6 @@ struct Cut {
 
 /// The cut that leaves exactly k of all candidates, 1 <= k <= their number. One thread a part.
 Cut find_cut(std::span<Candidates> parts, std::size_t k);
-
-/// How many of the candidates lie above the cut, and on it.
-struct CutCount {
-  std::size_t above, ties;
-};
-CutCount count_cut(const Candidates& part, std::uint32_t magnitude);
-
-/// Writes what remains of `part` to index and value (they may be the part's own) and puts the
-/// others back into the residual, if there is one. Returns how many remain.
-std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uint32_t* index,
-                      float* value);
 
 /// Candidates of all parts.
 std::size_t held(std::span<const Candidates> parts);

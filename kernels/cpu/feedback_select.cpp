@@ -10,6 +10,7 @@
 
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/arithmetic/select_bound.hpp"
+#include "kernels/cpu/candidate_passes.hpp"
 #include "kernels/cpu/candidates.hpp"
 #include "kernels/cpu/jobs.hpp"
 #include "kernels/cpu/parallel.hpp"

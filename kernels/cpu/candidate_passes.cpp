@@ -1,0 +1,213 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/candidate_passes.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/candidate_passes.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<std::int32_t, Candidates::kSlack>;
+using Keys = hn::Vec<D>;
+using Found = hn::Mask<D>;
+
+/// The first `size` lanes of a vector from memory; what the others hold does not matter.
+template <class To, class T>
+HWY_INLINE hn::Vec<To> load_first(To d, const T* from, std::size_t size) {
+  if (size == hn::Lanes(d)) return hn::LoadU(d, from);
+  T copies[Candidates::kSlack] = {};
+  std::copy_n(from, size, copies);
+  return hn::LoadU(d, copies);
+}
+
+HWY_INLINE Keys magnitudes(hn::Vec<hn::RebindToFloat<D>> x) {
+  const D d;
+  return hn::And(hn::BitCast(d, x), hn::Set(d, std::numeric_limits<std::int32_t>::max()));
+}
+
+/// each(begin, size) for vectors of [0, size); the last may have fewer elements than lanes.
+template <class Each>
+HWY_INLINE void for_each_vector(std::size_t size, const Each& each) {
+  const std::size_t lanes = hn::Lanes(D());
+  std::size_t i = 0;
+  for (; i + lanes <= size; i += lanes) each(i, lanes);
+  if (i < size) each(i, size - i);
+}
+
+/// each(keys, found) for vectors of a part's magnitudes; `found` are the lanes that hold one.
+template <class Each>
+HWY_INLINE void for_each_keys(const Candidates& part, const Each& each) {
+  const hn::RebindToFloat<D> values;
+  for_each_vector(part.size, [&](std::size_t i, std::size_t size) HWY_ATTR {
+    each(magnitudes(load_first(values, part.value + i, size)), hn::FirstN(D(), size));
+  });
+}
+
+/// Moves the found lanes of `vector` to `out`, a whole vector with something behind them. No
+/// masked store: some processors take a hundred times longer for one.
+template <class V, class M>
+HWY_INLINE void compress(V vector, M found, hn::TFromD<hn::DFromV<V>>* out) {
+  hn::StoreU(hn::Compress(vector, found), hn::DFromV<V>(), out);
+}
+
+void find_span_of(Candidates& part) {
+  const D d;
+  auto least = hn::Set(d, std::numeric_limits<std::int32_t>::max());
+  auto greatest = hn::Zero(d);
+  for_each_keys(part, [&](Keys keys, Found found) HWY_ATTR {
+    least = hn::Min(least, hn::IfThenElse(found, keys, least));
+    greatest = hn::Max(greatest, hn::IfThenElseZero(found, keys));
+  });
+  part.span = {hn::GetLane(hn::MinOfLanes(d, least)), hn::GetLane(hn::MaxOfLanes(d, greatest))};
+}
+
+void count_digits_of(Candidates& part, MagnitudeRange range, std::uint32_t shift,
+                     std::size_t bins) {
+  constexpr std::size_t kBuffered = 256;
+  const D d;
+  const auto first = hn::Set(d, range.first);
+  const auto below = hn::Set(d, range.first - 1), last = hn::Set(d, range.last);
+  std::int32_t digits[kBuffered + Candidates::kSlack];
+  std::size_t buffered = 0;
+  std::fill_n(part.histogram.begin(), bins, 0U);
+  const auto count = [&] {
+    for (std::size_t i = 0; i < buffered; ++i)
+      ++part.histogram[static_cast<std::uint32_t>(digits[i]) >> shift];
+    buffered = 0;
+  };
+  std::size_t above = 0;
+  for_each_keys(part, [&](Keys keys, Found found) HWY_ATTR {
+    const auto is_above = hn::And(found, hn::Gt(keys, last));
+    const auto is_in = hn::AndNot(is_above, hn::And(found, hn::Gt(keys, below)));
+    above += hn::CountTrue(d, is_above);
+    compress(hn::Sub(keys, first), is_in, digits + buffered);
+    buffered += hn::CountTrue(d, is_in);
+    if (buffered >= kBuffered) count();
+  });
+  count();
+  part.above = above;
+}
+
+std::size_t copy_range_of(const Candidates& part, MagnitudeRange range, std::int32_t* out) {
+  const D d;
+  const auto below = hn::Set(d, range.first - 1), last = hn::Set(d, range.last);
+  std::size_t size = 0;
+  for_each_keys(part, [&](Keys keys, Found found) HWY_ATTR {
+    const auto is_in = hn::AndNot(hn::Gt(keys, last), hn::And(found, hn::Gt(keys, below)));
+    compress(keys, is_in, out + size);
+    size += hn::CountTrue(d, is_in);
+  });
+  return size;
+}
+
+CutCount count_cut_of(const Candidates& part, std::int32_t magnitude) {
+  const D d;
+  const auto cut = hn::Set(d, magnitude);
+  CutCount count{0, 0};
+  for_each_keys(part, [&](Keys keys, Found found) HWY_ATTR {
+    count.above += hn::CountTrue(d, hn::And(found, hn::Gt(keys, cut)));
+    count.ties += hn::CountTrue(d, hn::And(found, hn::Eq(keys, cut)));
+  });
+  return count;
+}
+
+/// `ties` without all but the first `most`.
+HWY_INLINE Found first_ties(Found ties, std::size_t most) {
+  const D d;
+  std::int32_t is_tie[Candidates::kSlack];
+  hn::StoreU(hn::VecFromMask(d, ties), d, is_tie);
+  for (std::size_t lane = 0; lane < hn::Lanes(d); ++lane) {
+    if (is_tie[lane] == 0) continue;
+    if (most == 0) is_tie[lane] = 0;
+    most -= most > 0 ? 1 : 0;
+  }
+  return hn::MaskFromVec(hn::LoadU(d, is_tie));
+}
+
+std::size_t apply_cut_of(const Candidates& part, Cut cut, float* residual, std::uint32_t* index,
+                         float* value) {
+  // In chunks: the residual's cache lines, long evicted, are fetched together; stores that missed
+  // one by one would wait for each other.
+  constexpr std::size_t kChunk = 256;
+  constexpr std::size_t kRoom = kChunk + Candidates::kSlack;
+  std::uint32_t kept_index[kRoom], back_index[kRoom];
+  float kept_value[kRoom], back_value[kRoom];
+  const D d;
+  const hn::RebindToUnsigned<D> indices;
+  const hn::RebindToFloat<D> values;
+  const auto magnitude = hn::Set(d, static_cast<std::int32_t>(cut.magnitude));
+  std::size_t kept = 0;
+  for (std::size_t begin = 0; begin < part.size; begin += kChunk) {
+    const std::size_t end = std::min(begin + kChunk, part.size);
+    std::size_t keeps = 0, others = 0;
+    for_each_vector(end - begin, [&](std::size_t at, std::size_t size) HWY_ATTR {
+      const auto i = load_first(indices, part.index + begin + at, size);
+      const auto x = load_first(values, part.value + begin + at, size);
+      const auto keys = magnitudes(x);
+      const auto found = hn::FirstN(d, size);
+      auto keep = hn::And(found, hn::Gt(keys, magnitude));
+      const auto ties = hn::And(found, hn::Eq(keys, magnitude));
+      if (const std::size_t met = hn::CountTrue(d, ties); HWY_UNLIKELY(met > 0)) {
+        keep = hn::Or(keep, first_ties(ties, cut.ties));
+        cut.ties -= std::min(cut.ties, met);
+      }
+      const auto other = hn::AndNot(keep, found);
+      compress(i, hn::RebindMask(indices, keep), kept_index + keeps);
+      compress(x, hn::RebindMask(values, keep), kept_value + keeps);
+      compress(i, hn::RebindMask(indices, other), back_index + others);
+      compress(x, hn::RebindMask(values, other), back_value + others);
+      keeps += hn::CountTrue(d, keep);
+      others += hn::CountTrue(d, other);
+    });
+    if (residual == nullptr) others = 0;
+    for (std::size_t o = 0; o < others; ++o) __builtin_prefetch(residual + back_index[o], 1);
+    for (std::size_t o = 0; o < others; ++o) residual[back_index[o]] = back_value[o];
+    std::copy_n(kept_index, keeps, index + kept);
+    std::copy_n(kept_value, keeps, value + kept);
+    kept += keeps;
+  }
+  return kept;
+}
+
+}  // namespace winnow::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels::cpu {
+
+HWY_EXPORT(find_span_of);
+HWY_EXPORT(count_digits_of);
+HWY_EXPORT(copy_range_of);
+HWY_EXPORT(count_cut_of);
+HWY_EXPORT(apply_cut_of);
+
+void find_span(Candidates& part) {
+  HWY_DYNAMIC_DISPATCH(find_span_of)(part);
+}
+
+void count_digits(Candidates& part, MagnitudeRange range, std::uint32_t shift, std::size_t bins) {
+  HWY_DYNAMIC_DISPATCH(count_digits_of)(part, range, shift, bins);
+}
+
+std::size_t copy_range(const Candidates& part, MagnitudeRange range, std::int32_t* out) {
+  return HWY_DYNAMIC_DISPATCH(copy_range_of)(part, range, out);
+}
+
+CutCount count_cut(const Candidates& part, std::uint32_t magnitude) {
+  return HWY_DYNAMIC_DISPATCH(count_cut_of)(part, static_cast<std::int32_t>(magnitude));
+}
+
+std::size_t apply_cut(const Candidates& part, Cut cut, float* residual, std::uint32_t* index,
+                      float* value) {
+  return HWY_DYNAMIC_DISPATCH(apply_cut_of)(part, cut, residual, index, value);
+}
+
+}  // namespace winnow::kernels::cpu
+#endif
