@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -189,13 +188,10 @@ void register_select() {
   register_on_targets("fused_first", count, fused_first);
   register_on_targets("fused_steady", count, fused_steady);
   register_on_targets("fused_moment", count, fused_moment);
-  for (const double density : {0.001, 0.01, 0.1}) {
-    const std::string argument = std::to_string(kCachedCount) + "/density:" + [&] {
-      std::ostringstream s;
-      s << density;
-      return s.str();
-    }();
-    benchmark::RegisterBenchmark(("fused_steady/" + argument).c_str(), fused_cached, density)
+  for (const std::string density : {"0.001", "0.01", "0.1"}) {
+    const std::string argument = std::to_string(kCachedCount) + "/density:" + density;
+    benchmark::RegisterBenchmark(("fused_steady/" + argument).c_str(), fused_cached,
+                                 std::stod(density))
         ->Unit(benchmark::kMillisecond);
   }
 }

@@ -95,6 +95,26 @@ void count_digits_of(Candidates& part, MagnitudeRange range, std::uint32_t shift
   part.above = above;
 }
 
+/// Magnitudes, and -1 behind the last. Signed: every processor compares vectors of these.
+using Few = std::array<std::int32_t, kFew + Candidates::kSlack>;
+
+/// The cut among the first `size` keys, at most kRoom. Each is compared with all at once, in
+/// vectors, which takes no branch that chance decides and no sum over a vector.
+template <std::size_t kRoom>
+Cut cut_compared(const Few& few, std::size_t size, std::size_t rank) {
+  std::array<std::int32_t, kRoom> above = {};  // how many keys are
+  for (std::size_t i = 0; i < size; ++i) {
+    for (std::size_t j = 0; j < kRoom; ++j) above[j] += few[i] > few[j] ? 1 : 0;
+  }
+  // The lowest of the first `rank` has the most above it, but fewer than `rank`.
+  std::int32_t most = -1, key = 0;  // of keys that tie, all have as many above
+  for (std::size_t j = 0; j < kRoom; ++j) {
+    most = std::max(most, above[j] < static_cast<std::int32_t>(rank) ? above[j] : -1);
+  }
+  for (std::size_t j = 0; j < kRoom; ++j) key |= above[j] == most ? few[j] : 0;
+  return {static_cast<std::uint32_t>(key), rank - static_cast<std::size_t>(most)};
+}
+
 std::size_t copy_range_of(const Candidates& part, MagnitudeRange range, std::int32_t* out) {
   const D d;
   const auto below = hn::Set(d, range.first - 1), last = hn::Set(d, range.last);
@@ -105,6 +125,16 @@ std::size_t copy_range_of(const Candidates& part, MagnitudeRange range, std::int
     size += hn::CountTrue(d, is_in);
   });
   return size;
+}
+
+Cut cut_few_of(std::span<const Candidates> parts, MagnitudeRange range, std::size_t rank) {
+  Few few;
+  std::size_t size = 0;
+  for (const Candidates& part : parts) size += copy_range_of(part, range, few.data() + size);
+  std::fill(few.begin() + static_cast<std::ptrdiff_t>(size), few.end(), -1);
+  if (size <= kFew / 4) return cut_compared<kFew / 4>(few, size, rank);
+  if (size <= kFew / 2) return cut_compared<kFew / 2>(few, size, rank);
+  return cut_compared<kFew>(few, size, rank);
 }
 
 CutCount count_cut_of(const Candidates& part, std::int32_t magnitude) {
@@ -184,7 +214,7 @@ namespace winnow::kernels::cpu {
 
 HWY_EXPORT(find_span_of);
 HWY_EXPORT(count_digits_of);
-HWY_EXPORT(copy_range_of);
+HWY_EXPORT(cut_few_of);
 HWY_EXPORT(count_cut_of);
 HWY_EXPORT(apply_cut_of);
 
@@ -196,8 +226,8 @@ void count_digits(Candidates& part, MagnitudeRange range, std::uint32_t shift, s
   HWY_DYNAMIC_DISPATCH(count_digits_of)(part, range, shift, bins);
 }
 
-std::size_t copy_range(const Candidates& part, MagnitudeRange range, std::int32_t* out) {
-  return HWY_DYNAMIC_DISPATCH(copy_range_of)(part, range, out);
+Cut cut_few(std::span<const Candidates> parts, MagnitudeRange range, std::size_t rank) {
+  return HWY_DYNAMIC_DISPATCH(cut_few_of)(parts, range, rank);
 }
 
 CutCount count_cut(const Candidates& part, std::uint32_t magnitude) {

@@ -20,9 +20,10 @@ void find_span(Candidates& part);
 /// part.histogram, and those above the range into part.above.
 void count_digits(Candidates& part, MagnitudeRange range, std::uint32_t shift, std::size_t bins);
 
-/// Copies magnitudes of a range to `out` and returns how many there are. Writes up to
-/// Candidates::kSlack more.
-std::size_t copy_range(const Candidates& part, MagnitudeRange range, std::int32_t* out);
+/// Candidates that cut_few takes, at most.
+constexpr std::size_t kFew = 64;  // comparing so many takes less than another histogram
+/// The cut that leaves `rank` of the candidates in a range.
+Cut cut_few(std::span<const Candidates> parts, MagnitudeRange range, std::size_t rank);
 
 /// How many of the candidates lie above the cut, and on it.
 struct CutCount {

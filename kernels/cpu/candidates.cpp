@@ -24,41 +24,9 @@ namespace winnow::kernels::cpu {
 
 namespace {
 
-constexpr std::size_t kFew = 64;           // comparing so many takes less than another histogram
 constexpr std::size_t kOneThread = 32768;  // candidates that one thread looks through for them
 constexpr std::size_t kMany = 16384;       // candidates that pay for a sample
 constexpr std::size_t kSample = 256;
-
-/// Magnitudes, and -1 behind the last. Signed: every processor compares vectors of these.
-using Few = std::array<std::int32_t, kFew + Candidates::kSlack>;
-
-/// The cut among the first `size` keys, at most kRoom. Each is compared with all at once, in
-/// vectors, which takes no branch that chance decides and no sum over a vector.
-template <std::size_t kRoom>
-Cut cut_compared(const Few& few, std::size_t size, std::size_t rank) {
-  std::array<std::int32_t, kRoom> above = {};  // how many keys are
-  for (std::size_t i = 0; i < size; ++i) {
-    for (std::size_t j = 0; j < kRoom; ++j) above[j] += few[i] > few[j] ? 1 : 0;
-  }
-  // The lowest of the first `rank` has the most above it, but fewer than `rank`.
-  std::int32_t most = -1, key = 0;  // of keys that tie, all have as many above
-  for (std::size_t j = 0; j < kRoom; ++j) {
-    most = std::max(most, above[j] < static_cast<std::int32_t>(rank) ? above[j] : -1);
-  }
-  for (std::size_t j = 0; j < kRoom; ++j) key |= above[j] == most ? few[j] : 0;
-  return {static_cast<std::uint32_t>(key), rank - static_cast<std::size_t>(most)};
-}
-
-/// The cut among the candidates in a range, at most kFew.
-Cut cut_few(std::span<const Candidates> parts, MagnitudeRange range, std::size_t rank) {
-  Few few;
-  std::size_t size = 0;
-  for (const Candidates& part : parts) size += copy_range(part, range, few.data() + size);
-  std::fill(few.begin() + static_cast<std::ptrdiff_t>(size), few.end(), -1);
-  if (size <= kFew / 4) return cut_compared<kFew / 4>(few, size, rank);
-  if (size <= kFew / 2) return cut_compared<kFew / 2>(few, size, rank);
-  return cut_compared<kFew>(few, size, rank);
-}
 
 /// A range that has the k-th of many candidates, judged by some of them: all but certainly, with
 /// four standard deviations on either side.

@@ -201,11 +201,12 @@ HWY_INLINE void write_own(std::uint64_t bits, const OwnPlace& unit, const float*
 template <Pass kPass, Kind kKind>
 HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size_t size,
                                       float bound, hn::Mask<D>& finite) {
-  float copies[3][Ranges::kBlock] = {};
+  float copies[3][Ranges::kBlock];
   const Block block = block_at(s, at);
   float* const memory[] = {block.gradient, block.residual, block.moment};
   for (std::size_t i = 0; i < 3; ++i) {
-    if (memory[i] != nullptr) std::copy_n(memory[i], size, copies[i]);
+    if (memory[i] == nullptr) continue;
+    std::fill(std::copy_n(memory[i], size, copies[i]), copies[i] + Ranges::kBlock, 0.0F);
   }
   const std::uint64_t bits =
       stream_block<kPass, kKind>({copies[0], copies[1], copies[2]}, s, bound, finite) &
@@ -230,7 +231,9 @@ HWY_INLINE std::uint64_t stream_own(const Stream& s, std::size_t at, std::size_t
 }
 
 template <Pass kPass, Kind kKind = Kind::none>
-bool stream(const Stream& s, std::size_t begin, std::size_t end, Candidates& out, OwnList& list) {
+bool stream(const Stream& input, std::size_t begin, std::size_t end, Candidates& out,
+            OwnList& list) {
+  const Stream s = input;  // a local one, which the pass's stores cannot change
   const D d;
   const auto zero = hn::Zero(d);
   hn::Mask<D> finite = hn::Ge(zero, zero);
