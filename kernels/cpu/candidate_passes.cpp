@@ -3,12 +3,32 @@
 #include "kernels/cpu/candidate_passes.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/candidate_passes.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#ifndef WINNOW_KERNELS_CPU_CANDIDATE_PASSES_ONCE
+#define WINNOW_KERNELS_CPU_CANDIDATE_PASSES_ONCE
+namespace winnow::kernels::cpu {
+
+/// By the bits of eight lanes: the numbers of those that are set, four bits each.
+constexpr auto kFoundLanes = [] {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t bits = 0; bits < table.size(); ++bits) {
+    std::uint32_t found = 0;
+    for (std::uint32_t lane = 0; lane < 8; ++lane) {
+      if ((bits >> lane & 1) != 0) table[bits] |= lane << 4 * found++;
+    }
+  }
+  return table;
+}();
+
+}  // namespace winnow::kernels::cpu
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
@@ -50,11 +70,24 @@ HWY_INLINE void for_each_keys(const Candidates& part, const Each& each) {
   });
 }
 
-/// Moves the found lanes of `vector` to `out`, a whole vector with something behind them. No
-/// masked store: some processors take a hundred times longer for one.
+/// Moves the found lanes of `vector` to `out`, a whole vector with something behind them: some
+/// processors take a hundred times longer for a store of the lanes alone.
 template <class V, class M>
 HWY_INLINE void compress(V vector, M found, hn::TFromD<hn::DFromV<V>>* out) {
-  hn::StoreU(hn::Compress(vector, found), hn::DFromV<V>(), out);
+  using DV = hn::DFromV<V>;
+  const DV d;
+  if constexpr (hn::MaxLanes(DV()) > 8) {
+    hn::StoreU(hn::Compress(vector, found), d, out);
+  } else {
+    // Highway's own table for so few lanes is copied to the stack for each vector by GCC 12.
+    const hn::RebindToUnsigned<DV> d32;
+    std::uint8_t bits[8];
+    hn::StoreMaskBits(d, found, bits);
+    const auto lanes =
+        hn::Shr(hn::Set(d32, kFoundLanes[bits[0]]), hn::ShiftLeft<2>(hn::Iota(d32, 0)));
+    const auto from = hn::And(lanes, hn::Set(d32, static_cast<std::uint32_t>(hn::Lanes(d) - 1)));
+    hn::StoreU(hn::TableLookupLanes(vector, hn::IndicesFromVec(d, from)), d, out);
+  }
 }
 
 void find_span_of(Candidates& part) {
