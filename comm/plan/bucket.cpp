@@ -324,7 +324,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       last = part.schedule;
     }
     const CostShape shape = shape_of(part.part, world, compressor);
-    bucket.dense_wire_bytes += dense.wire_bytes(shape);
+    bucket.dense_wire_bytes += ring_bytes(shape.count, sizeof(float), shape.ranks);
     bucket.wire_bytes += part.schedule->wire_bytes(shape);
   }
   if (bucket.compressed > 0) {

@@ -50,12 +50,11 @@ Bucket plan_native_only(std::uint64_t id, std::span<const Segment> segments, std
     return bucket;
   }
   bucket.schedule = "dense";
-  bucket.dense_wire_bytes =
-      2 * (bucket.count - bucket.count / static_cast<std::uint64_t>(world.ranks)) *
-      bytes_of(segments.front().elements.type());
-  bucket.wire_bytes = bucket.dense_wire_bytes;
+  const std::size_t unit = bytes_of(segments.front().elements.type());
+  bucket.dense_wire_bytes = ring_bytes(bucket.count, unit, world.ranks);
+  bucket.wire_bytes = dense_bytes(bucket.count, unit, world.ranks);
   bucket.ring = world.links.ring;
-  bucket.note = ring_note(world.links, bucket.count * bytes_of(segments.front().elements.type()));
+  bucket.note = ring_note(world.links, bucket.count * unit);
   bucket.reason += bucket.note;
   return bucket;
 }
@@ -66,9 +65,9 @@ void reduce_natively(const Collective& collective, std::span<const Segment> segm
   for (const Segment& segment : segments) count += segment.elements.size();
   if (count == 0) return;
   stats.kept = count;
-  stats.wire_bytes = stats.dense_wire_bytes;
   const Exec& exec = collective.exec;
   const ElementType type = segments.front().elements.type();
+  stats.wire_bytes = dense_bytes(count, bytes_of(type), collective.world.size());
   Elements all = contiguous(segments, count);
   const bool packed = all.size() == 0;
   if (packed) {

@@ -37,8 +37,8 @@ std::uint64_t rank_bytes(const Schedule& inner, const CostShape& shard, int node
   return costs.rank_bytes != nullptr ? costs.rank_bytes(shard, node) : costs.wire_bytes(shard);
 }
 
-/// Bytes that the busiest node sends to others if the busiest rank sends `wire_bytes`, equal shares
-/// to every other rank.
+}  // namespace
+
 std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes) {
   if (shape.topology == nullptr || shape.ranks == 1) return wire_bytes;
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
@@ -49,8 +49,6 @@ std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wir
   }
   return most * (wire_bytes / (ranks - 1));
 }
-
-}  // namespace
 
 /// In two levels, a rank sends its gradient within its node, except for the shards that it serves,
 /// and the final messages of these; between nodes, what the inner schedule sends of its shards.

@@ -52,15 +52,22 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   }
 }
 
-/// 2 (P - 1) / P * 4 bytes per element: what a ring sends, and the minimum of any dense allreduce.
+bool in_one_step(const CostShape& shape) {
+  return reduces_in_one_step(shape.count, sizeof(float), shape.ranks);
+}
+
 std::uint64_t wire_bytes(const CostShape& shape) {
-  const auto ranks = static_cast<std::uint64_t>(shape.ranks);
-  return 2 * (shape.count - shape.count / ranks) * sizeof(float);
+  return dense_bytes(shape.count, sizeof(float), shape.ranks);
+}
+
+std::uint64_t messages(const CostShape& shape) {
+  return in_one_step(shape) ? one_to_each_other(shape) : two_to_each_other(shape);
 }
 
 /// Bytes that leave the node with the most ring links; a link goes from each rank to the next.
 std::uint64_t network_bytes(const CostShape& shape) {
   const std::uint64_t link_bytes = wire_bytes(shape);
+  if (in_one_step(shape)) return all_to_all_network_bytes(shape, link_bytes);
   if (shape.topology == nullptr) return link_bytes;
   const Topology& topology = *shape.topology;
   std::vector<std::uint64_t> links(static_cast<std::size_t>(topology.nodes()));
@@ -100,9 +107,12 @@ Rounds run(Exchange& exchange) {
   }
   exchange.sum = all;
   exchange.stats.kept += part.count;
-  const int ranks = exchange.world.size();
-  const int next = (exchange.world.rank() + 1) % ranks;
-  count_sent(exchange, next, wire_bytes({ranks, part.count}));
+  const int ranks = exchange.world.size(), rank = exchange.world.rank();
+  const int receivers = in_one_step({ranks, part.count}) ? ranks - 1 : 1;
+  const std::uint64_t bytes = wire_bytes({ranks, part.count});
+  for (int distance = 1; distance <= receivers; ++distance) {
+    count_sent(exchange, (rank + distance) % ranks, bytes / static_cast<std::uint64_t>(receivers));
+  }
   co_return;
 }
 
@@ -135,7 +145,7 @@ constinit const Schedule kDense{
     .summary = "the transport's own allreduce, or Winnow's ring",
     .run = run,
     .costs = {.wire_bytes = wire_bytes,
-              .messages = two_to_each_other,
+              .messages = messages,
               .pass_bytes = pass_bytes,
               .network_bytes = network_bytes},
     .write = write,

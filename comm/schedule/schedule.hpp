@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 #include <winnow/topology.hpp>
+#include <winnow/transport.hpp>
 
 #include "comm/schedule/exchange.hpp"
 #include "comm/schedule/rounds.hpp"
@@ -94,6 +95,22 @@ std::vector<const Schedule*> find_schedules(std::string_view name);
 /// P - 1, and 2 (P - 1).
 std::uint64_t one_to_each_other(const CostShape& shape);
 std::uint64_t two_to_each_other(const CostShape& shape);
+
+/// 2 (P - 1) / P of the elements' bytes: what a dense ring sends, and the minimum of any dense
+/// allreduce.
+constexpr std::uint64_t ring_bytes(std::uint64_t count, std::size_t unit, int ranks) {
+  return 2 * (count - count / static_cast<std::uint64_t>(ranks)) * unit;
+}
+
+/// What Winnow's own allreduce sends: ring_bytes, or P - 1 times everything where that is little.
+constexpr std::uint64_t dense_bytes(std::uint64_t count, std::size_t unit, int ranks) {
+  return reduces_in_one_step(count, unit, ranks)
+             ? static_cast<std::uint64_t>(ranks - 1) * count * unit
+             : ring_bytes(count, unit, ranks);
+}
+/// Bytes that the busiest node sends to others if the busiest rank sends `wire_bytes`, equal shares
+/// to every other rank.
+std::uint64_t all_to_all_network_bytes(const CostShape& shape, std::uint64_t wire_bytes);
 
 /// The largest of so many shares of a part, if supports are spread evenly.
 CostShape share_of(CostShape shape, std::uint64_t shares);

@@ -13,7 +13,9 @@
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/ring.hpp"
 #include "comm/transport/subset.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
+#include "kernels/reduce.hpp"
 
 namespace winnow {
 
@@ -21,12 +23,41 @@ namespace {
 
 constexpr std::size_t kDirectBytes = 1 << 12;  // up to this size latency costs more than bandwidth
 
+/// An all_reduce in one step and in the ring's order.
+void reduce_in_one_step(Transport& transport, const Exec& exec, const Elements& elements,
+                        ReduceOp op, Deadline deadline) {
+  kernels::expect_reducible(elements.type(), op);
+  Workspace& workspace = kernels::scratch_of(exec);
+  const Workspace::Scope scope(workspace);
+  const int size = transport.size();
+  const std::size_t bytes = elements.bytes().size();
+  const auto all = workspace.take<std::byte>(static_cast<std::size_t>(size) * bytes);
+  transport.Transport::all_gather(exec, elements.bytes(), all, deadline);
+  for (int owner = 0; owner < size; ++owner) {
+    const Chunk chunk = ring_chunk(elements.size(), owner, size);
+    if (chunk.begin == chunk.end) continue;
+    const auto of_rank = [&](int rank) {
+      std::byte* const data = all.data() + static_cast<std::size_t>(rank % size) * bytes;
+      return Elements(data, elements.size(), elements.type())
+          .subspan(chunk.begin, chunk.end - chunk.begin);
+    };
+    for (int step = 2; step <= size; ++step)
+      kernels::reduce(exec, op, of_rank(owner + step), of_rank(owner + step - 1));
+    kernels::copy(exec, elements.subspan(chunk.begin, chunk.end - chunk.begin).bytes(),
+                  of_rank(owner).bytes());
+  }
+}
+
 }  // namespace
 
 void Transport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                            Deadline deadline) {
   comm::abort_on_error(*this, [&] {
-    comm::reduce_ring({*this, exec, elements, op, 0, 2 * size() - 2, deadline});
+    if (reduces_in_one_step(elements.size(), bytes_of(elements.type()), size())) {
+      reduce_in_one_step(*this, exec, elements, op, deadline);
+    } else {
+      comm::reduce_ring({*this, exec, elements, op, 0, 2 * size() - 2, deadline});
+    }
   });
 }
 

@@ -18,7 +18,7 @@ struct Stats {
   std::uint64_t count = 0;       ///< elements reduced
   std::uint64_t kept = 0;        ///< elements this rank sent, dense ones included
   std::uint64_t wire_bytes = 0;  ///< bytes this rank sent; for a dense call, what the busiest rank
-                                 ///< of a ring sends
+                                 ///< of Winnow's own allreduce sends
   std::uint64_t network_bytes = 0;     ///< the share of wire_bytes that went to other nodes
   std::uint64_t dense_wire_bytes = 0;  ///< what a dense ring would have sent
 

@@ -120,7 +120,8 @@ class Transport {
   /// Reduces `elements` over all ranks, in place, with the same bits on every rank. UsageError for
   /// 16-bit elements and averages: the caller widens, and divides the sum. The default body is a
   /// ring (Patarasuk and Yuan, 2009): chunk c is summed in the order c+1, c+2, ..., c (mod P), so
-  /// ((g[c+1] + g[c+2]) + ...) + g[c]. Needs exec.workspace.
+  /// ((g[c+1] + g[c+2]) + ...) + g[c]. Few elements go to all ranks in one step (see
+  /// reduces_in_one_step), and are summed in the same order. Needs exec.workspace.
   virtual void all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                           Deadline deadline);
   /// The reduce-scatter half of the ring: afterwards this rank's chunk (see ring_chunk) holds the
@@ -152,6 +153,16 @@ constexpr Chunk ring_chunk(std::uint64_t count, int rank, int size) {
   const std::uint64_t whole = count / p, rest = count % p;
   const std::uint64_t begin = r * whole + (r < rest ? r : rest);
   return {begin, begin + whole + (r < rest ? 1 : 0)};
+}
+
+/// Whether Transport::all_reduce's default body sends all of so many elements of `unit` bytes to
+/// every other rank at once, since 2 (P - 1) messages round the ring, one after the other, would
+/// take longer than the bytes. Every rank then makes P - 1 additions for each chunk.
+constexpr bool reduces_in_one_step(std::uint64_t count, std::size_t unit, int size) {
+  constexpr std::uint64_t kMostBytes = 8192, kMostAdditions = 256;
+  const auto p = static_cast<std::uint64_t>(size);
+  return count <= kMostBytes && count * unit * (p - 1) <= kMostBytes &&
+         (count < p ? count : p) * (p - 1) <= kMostAdditions;
 }
 
 /// Transports of `size` ranks that are threads of this process; element i is rank i's. They share

@@ -134,9 +134,11 @@ TYPED_TEST(Typed, ABucketIsReducedInPlaceAndScattered) {
           const Stats stats = reducer.last();
           EXPECT_EQ(stats.schedule, count == 0 ? "" : "dense");
           EXPECT_EQ(stats.kept, count);
-          EXPECT_EQ(stats.wire_bytes,
-                    2 * (count - count / static_cast<unsigned>(size)) * sizeof(T));
-          EXPECT_EQ(stats.dense_wire_bytes, stats.wire_bytes);
+          const auto p = static_cast<std::uint64_t>(size);
+          EXPECT_EQ(stats.dense_wire_bytes, 2 * (count - count / p) * sizeof(T));
+          EXPECT_EQ(stats.wire_bytes, reduces_in_one_step(count, sizeof(T), size)
+                                          ? (p - 1) * count * sizeof(T)
+                                          : stats.dense_wire_bytes);
           EXPECT_EQ(stats.coding, "");
         }
         auto all = elements_of<T>(rank, 1300);
@@ -152,7 +154,7 @@ TYPED_TEST(Typed, ABucketIsReducedInPlaceAndScattered) {
   }
 }
 
-// Stats count the transport's bytes: a ring of elements of this size.
+// Stats count the transport's bytes: a ring of elements of this size, or all of few to all ranks.
 TYPED_TEST(Typed, BytesOnTheWireAreThoseOfTheElements) {
   using T = TypeParam;
   for (const int ranks : rank_counts()) {
@@ -160,12 +162,16 @@ TYPED_TEST(Typed, BytesOnTheWireAreThoseOfTheElements) {
       const auto p = static_cast<std::uint64_t>(transport->size());
       AllReducer reducer(transport,
                          {.links = kGivenLinks, .deadline = 60});  // the ring, also over MPI
-      auto values = elements_of<T>(transport->rank(), 100 * p);
-      reducer.all_reduce(values, 1, ReduceOp::maximum);
-      const std::uint64_t before = transport->bytes_sent();
-      reducer.all_reduce(values, 1, ReduceOp::maximum);
-      EXPECT_EQ(transport->bytes_sent() - before, reducer.last().wire_bytes);
-      EXPECT_EQ(reducer.last().wire_bytes, 2 * 100 * (p - 1) * sizeof(T));
+      const auto expect_sent = [&](std::uint64_t count, std::uint64_t bytes) {
+        auto values = elements_of<T>(transport->rank(), count);
+        reducer.all_reduce(values, count, ReduceOp::maximum);
+        const std::uint64_t before = transport->bytes_sent();
+        reducer.all_reduce(values, count, ReduceOp::maximum);
+        EXPECT_EQ(transport->bytes_sent() - before, bytes);
+        EXPECT_EQ(reducer.last().wire_bytes, bytes);
+      };
+      expect_sent(10'000 * p, 2 * 10'000 * (p - 1) * sizeof(T));
+      expect_sent(9, 9 * (p - 1) * sizeof(T));
     });
   }
 }

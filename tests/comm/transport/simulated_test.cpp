@@ -144,20 +144,38 @@ TEST(SimulatedTime, PortsServeWhatIsReadyFirst) {
                          SimulatedTransfer{0, 3, 10, 25, 38}}));
 }
 
+/// An all_reduce of so many elements a rank, over links of 3 s and 1 byte a second.
+SimulatedResult reduced(int ranks, std::uint64_t count) {
+  const SimulatedWorld world{.topology = Topology::uniform(ranks, 1),
+                             .links = LinkModel::parse("inter=3s,1B/s")};
+  return world.run([&](const Rank& rank) {
+    Workspace workspace;
+    std::vector<float> elements(count, 1.0F);
+    rank->all_reduce({.workspace = &workspace}, elements, ReduceOp::sum, Deadline::never());
+    EXPECT_EQ(elements.front(), static_cast<float>(ranks));
+    EXPECT_EQ(elements.back(), static_cast<float>(ranks));
+  });
+}
+
 TEST(SimulatedTime, OfTheRingIsItsFormula) {
   for (const int ranks : {2, 3, 8, 20}) {
-    constexpr std::uint64_t kChunk = 50;  // elements
-    const SimulatedWorld world{.topology = Topology::uniform(ranks, 1),
-                               .links = LinkModel::parse("inter=3s,1B/s")};
-    const SimulatedResult result = world.run([&](const Rank& rank) {
-      Workspace workspace;
-      std::vector<float> elements(kChunk * static_cast<std::uint64_t>(ranks), 1.0F);
-      rank->all_reduce({.workspace = &workspace}, elements, ReduceOp::sum, Deadline::never());
-      EXPECT_EQ(elements.front(), static_cast<float>(ranks));
-    });
+    constexpr std::uint64_t kChunk = 2000;  // elements
+    const SimulatedResult result = reduced(ranks, kChunk * static_cast<std::uint64_t>(ranks));
     const double steps = 2.0 * (ranks - 1);
     for (const double seconds : result.seconds)
       EXPECT_EQ(seconds, steps * (3 + 4 * static_cast<double>(kChunk)));
+    for (const std::uint64_t messages : result.messages_sent) EXPECT_EQ(messages, steps);
+  }
+}
+
+TEST(SimulatedTime, FewElementsAreReducedInOneStep) {
+  for (const int ranks : {2, 3, 8, 20}) {
+    constexpr std::uint64_t kCount = 7;
+    const SimulatedResult result = reduced(ranks, kCount);
+    const double others = ranks - 1;
+    for (const double seconds : result.seconds)
+      EXPECT_EQ(seconds, 3 + others * 4 * static_cast<double>(kCount));
+    for (const std::uint64_t messages : result.messages_sent) EXPECT_EQ(messages, others);
   }
 }
 
