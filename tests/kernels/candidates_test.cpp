@@ -42,7 +42,7 @@ std::vector<Candidates> in_parts(std::vector<float>& values, std::size_t parts) 
 void expect_cut(std::vector<float> values, std::size_t k) {
   const Cut expected = reference_cut(values, k);
   for_each_target([&] {
-    for (const std::size_t parts : {1, 3}) {
+    for (const std::size_t parts : {1U, 3U}) {
       std::vector<Candidates> candidates = in_parts(values, parts);
       const Cut cut = kernels::cpu::find_cut(candidates, k);
       EXPECT_EQ(cut.magnitude, expected.magnitude) << values.size() << " " << k << " " << parts;
