@@ -174,6 +174,38 @@ TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
   });
 }
 
+/// Messages of all other ranks share kernels, so a call's kernels and clears do not grow with their
+/// number. A group of NCCL is one of them.
+TEST_F(AllReducerOverNccl, RanksShareTheKernelsOfACall) {
+  struct Counts {
+    const char* compressor;
+    std::size_t kernels, clears;
+  };
+  for (const auto& [compressor, kernels, clears] :
+       {Counts{"topk:0.05", 11, 4}, {"topk:0.05,int8", 14, 4}, {"int8", 10, 3}}) {
+    for (const int ranks : {2, 4, 8}) {
+      SCOPED_TRACE(testing::Message() << compressor << " on " << ranks << " ranks");
+      const Meeting meeting(ranks);
+      run_nccl_ranks(ranks, [&](int rank) {
+        const Stream stream;
+        const Exec place = stream.exec();
+        AllReducer reducer(
+            meeting.join(rank),
+            {.compressor = compressor, .schedule = "gather", .min_bytes = 0, .exempt_1d = false},
+            place);
+        kernels::PlaceArray<float> bucket(place, 3000);
+        kernels::zero(place, std::as_writable_bytes(bucket.span()));
+        const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+        for (int first = 0; first < 2; ++first) call();
+        reducer.synchronize();
+        const Graph graph(stream, call);
+        EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels);
+        EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), clears);
+      });
+    }
+  }
+}
+
 /// A peer makes no more calls. The device stops waiting for it at the deadline, and the residual
 /// holds again what the waiting call took.
 TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
