@@ -19,7 +19,7 @@ namespace winnow::kernels::cpu {
 // of the offset parts them finely, where that of the magnitude would be the same for nearly all.
 // The few that share its digits are then compared. Of many candidates, a sample says in which range
 // the k-th probably is, so only those in it are counted by digit.
-//   rank   1-based rank of the k-th among the candidates in the range, of which there are `left`
+//   above  candidates above the range; `left`: in it
 //   shift  of the next digit
 
 namespace {
@@ -89,7 +89,7 @@ Cut find_cut(std::span<Candidates> parts, std::size_t k) {
       continue;
     }
     range.first += static_cast<std::int32_t>(digit << shift);
-    range.last = std::min(range.last, range.first + ((std::int32_t{1} << shift) - 1));
+    range.last = range.first + std::min(range.last - range.first, (std::int32_t{1} << shift) - 1);
     if (shift == 0) return {static_cast<std::uint32_t>(range.first), k - above};
     if (left <= kFew && (parts.size() == 1 || all <= kOneThread))
       return cut_few(parts, range, k - above);

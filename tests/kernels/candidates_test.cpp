@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -59,6 +61,16 @@ TEST(FindCut, IsThatOfASortedList) {
         expect_cut(values, k);
     }
   }
+}
+
+/// From denormals to the greatest floats: offsets have 31 bits, and ranges end near 2^31.
+TEST(FindCut, MagnitudesMayDifferAsMuchAsFloatsCan) {
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < 70; ++i) {
+    const std::uint32_t magnitude = i % 2 == 0 ? 0x00400000U + i : 0x7f7fffffU - 0x4000U * i;
+    values.push_back(std::bit_cast<float>(magnitude));
+  }
+  for (std::size_t k = 1; k <= values.size(); ++k) expect_cut(values, k);
 }
 
 /// Samples of many candidates are taken at equal distances: elements there say nothing of others.
