@@ -225,20 +225,25 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
   unwritten_.reserve(peers_.size());
 }
 
+void read_rest(const Socket& socket) {
+  std::array<std::byte, 4096> rest;
+  while (::recv(socket.get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
+  }
+}
+
 // What was sent still arrives: the kernel sends it, unless something unread lies here when the
-// connection is closed.
+// connection is closed. After a failure only notes matter, and to read messages would let a peer
+// believe that they were received.
 TcpTransport::~TcpTransport() {
   if (failure_.forked()) return;
   notices_.tell(NoteKind::leave, "");
-  std::array<std::byte, 4096> rest;
+  const bool failed = failure_.failed() || aborted_.load(std::memory_order_relaxed);
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
-    for (const Socket* const socket :
-         std::array{&std::as_const(peer(other).data), &notices_.control(other)}) {
-      ::shutdown(socket->get(), SHUT_WR);
-      while (::recv(socket->get(), rest.data(), rest.size(), MSG_DONTWAIT) > 0) {
-      }
-    }
+    ::shutdown(peer(other).data.get(), SHUT_WR);
+    if (!failed) read_rest(peer(other).data);
+    ::shutdown(notices_.control(other).get(), SHUT_WR);
+    read_rest(notices_.control(other));
   }
 }
 
