@@ -41,8 +41,7 @@ struct Call {
 
 }  // namespace
 
-std::vector<CudaRow> call_rows(const CudaInputs& in) {
-  std::vector<CudaRow> rows;
+void add_call_rows(const CudaInputs& in, std::vector<CudaRow>& rows) {
   // A call reads and writes the gradient and the residual. It writes the selected elements to a
   // list and to the message, and reads them there: 8 bytes each time.
   const double each = 4 * sizeof(float), selected = 8;
@@ -55,7 +54,6 @@ std::vector<CudaRow> call_rows(const CudaInputs& in) {
   rows.push_back({"all_reduce of topk, one rank", bytes, [call](auto) { call->reduce(); }, bring});
   rows.push_back({"all_reduce of topk, from a graph", bytes,
                   [call](auto) { call->graph[0].launch(); }, bring});
-  return rows;
 }
 
 }  // namespace winnow::bench

@@ -129,13 +129,11 @@ void add_supports(const CudaInputs& in, Rows& rows) {
 
 }  // namespace
 
-std::vector<CudaRow> element_rows(const CudaInputs& inputs) {
-  Rows rows;
+void add_element_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows) {
   add_floats(inputs, rows);
   add_halves(inputs, rows);
   add_messages(inputs, rows);
   add_supports(inputs, rows);
-  return rows;
 }
 
 }  // namespace winnow::bench

@@ -60,16 +60,16 @@ struct CudaInputs {
 };
 
 /// Rows of the passes over all elements; the first is the device's copy.
-std::vector<CudaRow> pass_rows(const CudaInputs& inputs);
+void add_pass_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows);
 /// Rows of the operations on each element, or on each entry of a support.
-std::vector<CudaRow> element_rows(const CudaInputs& inputs);
+void add_element_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows);
 /// Rows of the operations on selected elements.
-std::vector<CudaRow> list_rows(const CudaInputs& inputs);
+void add_list_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows);
 /// Rows of an owner's operations on the messages of others.
-std::vector<CudaRow> sums_rows(const CudaInputs& inputs);
+void add_sums_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows);
 /// Rows of whole calls.
-std::vector<CudaRow> call_rows(const CudaInputs& inputs);
+void add_call_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows);
 /// Rows of the selections of other libraries.
-std::vector<CudaRow> rival_rows(const CudaInputs& inputs);
+void add_rival_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows);
 
 }  // namespace winnow::bench

@@ -185,14 +185,12 @@ void add_sums(const CudaInputs& in, const ListsRef& lists, Rows& rows) {
 
 }  // namespace
 
-std::vector<CudaRow> list_rows(const CudaInputs& inputs) {
-  Rows rows;
+void add_list_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows) {
   const auto lists = std::make_shared<const Lists>(inputs);
   add_indices(inputs, lists, rows);
   add_split(inputs, lists, rows);
   add_merge(inputs, lists, rows);
   add_sums(inputs, lists, rows);
-  return rows;
 }
 
 }  // namespace winnow::bench

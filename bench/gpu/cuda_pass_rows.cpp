@@ -183,13 +183,11 @@ void add_threshold(const CudaInputs& in, Rows& rows) {
 
 }  // namespace
 
-std::vector<CudaRow> pass_rows(const CudaInputs& inputs) {
-  Rows rows;
+void add_pass_rows(const CudaInputs& inputs, std::vector<CudaRow>& rows) {
   add_copy_and_add(inputs, rows);
   add_values(inputs, rows);
   add_select(inputs, rows);
   add_threshold(inputs, rows);
-  return rows;
 }
 
 }  // namespace winnow::bench

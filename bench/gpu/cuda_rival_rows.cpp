@@ -24,18 +24,18 @@ struct SortRoom {
 
 /// The rivals have no error feedback. A row counts the bytes that every selection needs: it reads
 /// each element and writes the k largest.
-std::vector<CudaRow> rival_rows(const CudaInputs& in) {
+void add_rival_rows(const CudaInputs& in, std::vector<CudaRow>& rows) {
   const auto room = std::make_shared<SortRoom>(in.count);
   const auto bytes = static_cast<double>(in.count * sizeof(float) + 8 * in.k);
-  return {{"rival: cub::DeviceRadixSort of |x|", bytes, [&in, room](std::size_t round) {
-             sort_by_magnitude({.x = in.set(round).gradient.span().first(in.count),
-                                .keys = room->keys.span(),
-                                .sorted_keys = room->sorted_keys.span(),
-                                .positions = room->positions.span(),
-                                .sorted_positions = room->sorted_positions.span(),
-                                .scratch = room->scratch.span()},
-                               in.stream.get());
-           }}};
+  rows.push_back({"rival: cub::DeviceRadixSort of |x|", bytes, [&in, room](std::size_t round) {
+                    sort_by_magnitude({.x = in.set(round).gradient.span().first(in.count),
+                                       .keys = room->keys.span(),
+                                       .sorted_keys = room->sorted_keys.span(),
+                                       .positions = room->positions.span(),
+                                       .sorted_positions = room->sorted_positions.span(),
+                                       .scratch = room->scratch.span()},
+                                      in.stream.get());
+                  }});
 }
 
 }  // namespace winnow::bench

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <random>
+#include <string>
+#include <winnow/error.hpp>
 
 #include "bench/gpu/cuda_inputs.hpp"
 
@@ -44,9 +47,14 @@ CudaInputs::CudaInputs(cudaStream_t on, std::size_t elements, double density, st
 
 CudaRows::CudaRows(cudaStream_t stream, std::size_t count, double density, std::size_t l2_bytes)
     : inputs_(std::make_unique<CudaInputs>(stream, count, density, l2_bytes)) {
-  for (const auto make : {pass_rows, list_rows, sums_rows, element_rows, call_rows, rival_rows}) {
-    const std::vector<CudaRow> rows = make(*inputs_);
-    rows_.insert(rows_.end(), rows.begin(), rows.end());
+  for (const auto add : {add_pass_rows, add_list_rows, add_sums_rows, add_element_rows,
+                         add_call_rows, add_rival_rows}) {
+    try {
+      add(*inputs_, rows_);
+    } catch (const std::exception& error) {
+      const std::string why = error.what();
+      rows_.push_back({"rows that could not be made", 0, [why](std::size_t) { throw Error(why); }});
+    }
   }
 }
 CudaRows::~CudaRows() = default;

@@ -159,17 +159,18 @@ CudaRow keep_row(const CudaInputs& in, const std::shared_ptr<const Sums>& sums,
 
 /// A step reads each entry's index twice, and its value and acc once, and writes index and sum. It
 /// reads each element of the list and writes a candidate, which it reads again if k decides.
-std::vector<CudaRow> sums_rows(const CudaInputs& in) {
+void add_sums_rows(const CudaInputs& in, std::vector<CudaRow>& rows) {
   const auto sums = std::make_shared<const Sums>(in);
   const auto listed = static_cast<std::size_t>(sums->fed.download(in.stream)[0].listed);
   const auto bytes = static_cast<double>(24 * sums->most() + 24 * listed + 8 * sums->sent);
-  return {{"select_sums of 8",
-           bytes,
-           [&in, sums](std::size_t round) { sums->step(in, round); },
-           {},
-           [&in](std::size_t round) { return in.set(round).result.download(in.stream)[0].passes; },
-           true},
-          keep_row(in, sums, listed)};
+  rows.push_back(
+      {"select_sums of 8",
+       bytes,
+       [&in, sums](std::size_t round) { sums->step(in, round); },
+       {},
+       [&in](std::size_t round) { return in.set(round).result.download(in.stream)[0].passes; },
+       true});
+  rows.push_back(keep_row(in, sums, listed));
 }
 
 }  // namespace winnow::bench
