@@ -67,16 +67,15 @@ double seconds_of(const CudaRow& row, std::size_t turn, kernels::cuda::StreamRef
 
 Rounds run(const CudaRow& row, const CudaRow& copy, kernels::cuda::StreamRef stream,
            const Timer& timer, int rounds) {
-  constexpr int kWarmUp = 3;
+  constexpr std::size_t kWarmUp = 3;
   Rounds done;
-  for (int round = -kWarmUp; round < rounds; ++round) {
-    // Warm-up rounds are rounds too: inputs rotate through them.
-    const auto turn = static_cast<std::size_t>(round + kWarmUp);
+  // Warm-up rounds are rounds too: inputs rotate through them.
+  for (std::size_t turn = 0; turn < kWarmUp + static_cast<std::size_t>(rounds); ++turn) {
     const double copied = seconds_of(copy, turn, stream, timer);
     const double seconds = seconds_of(row, turn, stream, timer);
     const bool repaired = row.passes && row.passes(turn) != 1;
     if (repaired && !row.may_repair) throw Error("the bound was not good");
-    if (round < 0) continue;
+    if (turn < kWarmUp) continue;
     done.copy_seconds.push_back(copied);
     done.seconds.push_back(seconds);
     done.repaired += repaired ? 1 : 0;
