@@ -145,13 +145,15 @@ WINNOW_DEVICE float root(float x) {
   return __fsqrt_rn(x);
 }
 
-/// 4 floats at a multiple of 16 bytes, in one access.
+/// 4 floats of device memory at a multiple of 16 bytes, in one access. Caches may drop them first:
+/// a pass over memory reads or writes each element once. Nor does nvcc cut such an access up, or
+/// take it for one of shared memory, where it cannot tell whose pointer it is.
 WINNOW_DEVICE void load4(const float* at, float (&to)[4]) {
-  const float4 all = *reinterpret_cast<const float4*>(at);
+  const float4 all = __ldcs(reinterpret_cast<const float4*>(at));
   to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
 }
 WINNOW_DEVICE void store4(float* at, const float (&from)[4]) {
-  *reinterpret_cast<float4*>(at) = float4{from[0], from[1], from[2], from[3]};
+  __stcs(reinterpret_cast<float4*>(at), float4{from[0], from[1], from[2], from[3]});
 }
 /// A word among bytes, at a multiple of its size, in one access.
 template <class Word>

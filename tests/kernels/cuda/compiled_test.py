@@ -26,9 +26,11 @@ ONE, MANY = "OneTask<SelectTask>", "ManyTasks<SelectTask>"
 TABLE = [
     ("FeedbackAdd", dict(registers=32, loads=2, stores=1)),
     ("FeedbackKeep", dict(registers=32, loads=2, stores=1)),
-    (f"StreamPass<{ONE}, false, false, false, false>", dict(registers=64, loads=8, stores=4)),
-    (f"StreamPass<{MANY}, false, false, false, false>", dict(registers=80)),
-    ("OrderedSum", dict(registers=32)),
+    (f"StreamPass<{ONE}, false, false, false, false>", dict(registers=64, loads=8, stores=8)),
+    (f"StreamPass<{MANY}, false, false, false, false>", dict(registers=80, loads=8, stores=8)),
+    ("Dequantize", dict(registers=32, stores=9)),
+    ("FeedbackQuantize<", dict(registers=48, loads=8, stores=2)),
+    ("OrderedSum", dict(registers=32, stores=1)),
 ]
 ARCHITECTURES = ["sm_80", "sm_90"]
 
