@@ -50,7 +50,7 @@ class GpuCheck(unittest.TestCase):
         self.out, self.build, self.tools = (self.folder / name for name in ("out", "build", "tools"))
         for name in "compute-sanitizer", "ncu", "nvcc", "nvidia-smi":
             self.script(self.tools / name, OK)
-        self.script(self.tools / "python3", 'case $2 in *device_count*) echo 2 ;; *ctypes*|*nvidia*) ;; '
+        self.script(self.tools / "python3", 'case $2 in *device_count*) echo 2 ;; *nvidia*) ;; '
                                             '*) echo "$*" ;; esac')
         (self.folder / "lib64").mkdir()
         (self.folder / "lib64/libcudart.so").touch()  # beside nvcc
@@ -163,10 +163,32 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("NO GPU HERE", self.text("summary.md"))
         self.assertEqual(list(self.rows()), ["smoke: cuda_memory_ops_test"])
 
+    def test_a_phase_that_is_skipped_has_a_gpu(self):
+        self.stub("tests/cuda_nccl_test", "exit 77")
+        status, said = self.run_check("--only", "nccl")
+        self.assertEqual(status, 0, said)
+        self.assertEqual(self.rows()["nccl: cuda_nccl_test"], "skipped")
+        self.assertNotIn("NO GPU", self.text("summary.md"))
+
+    def test_rows_after_one_that_hangs_are_named(self):
+        self.script(self.build / "bench/bench_kernels_cuda", BENCH.replace("kill -SEGV $$", HANG))
+        status, said = self.run_check("--only", "kernels", "--deadline", "6")
+        self.assertEqual(status, 1, said)
+        lines = [json.loads(line) for line in self.text("kernels.json").split("\n") if line]
+        self.assertEqual([line.get("failed") for line in lines], [None, "a reason", "not finished"])
+        rows = self.rows()
+        self.assertEqual(rows["kernels: bench_kernels_cuda --from 3"], "not run: no time left")
+
+    def test_a_profiler_that_finds_no_kernel_failed(self):
+        self.script(self.tools / "ncu", "echo '==WARNING== No kernels were profiled.'")
+        status, said = self.run_check("--only", "ncu")
+        self.assertEqual(status, 1, said)
+        self.assertEqual(self.rows()["ncu: ordered_sum"], "FAILED: No kernels were profiled")
+
     def test_only_some_phases(self):
         status, said = self.run_check("--only", "training,calls")
         self.assertEqual(status, 0, said)
-        self.assertEqual({name.split(":")[0] for name in self.rows()}, {"calls", "training"})
+        self.assertEqual({name.split(":")[0] for name in self.rows()}, {"smoke", "calls", "training"})
         for wrong in (["--only", "kernel"], ["--unknown"], ["words"], ["--deadline", "0"]):
             status, said = self.run_check(*wrong)
             self.assertEqual(status, 2, said)
@@ -183,8 +205,9 @@ class GpuCheck(unittest.TestCase):
         self.script(self.build / "bench/allreduce_perf", HANG)
         process = self.start("--only", "smoke,calls,training")
         self.addCleanup(process.kill)
-        while "smoke: cuda_device_allreducer_test: ok" not in process.stdout.readline():
-            pass
+        for line in process.stdout:
+            if "smoke: cuda_device_allreducer_test: ok" in line:
+                break
         process.terminate()
         said = process.communicate()[0]
         self.assertIn(process.returncode, (1, 2), said)
