@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/arithmetic/divisor.hpp"
+
 namespace winnow::kernels {
 
 /// Which owner sums which of `count` positions. Positions form units of 64, units form groups of
@@ -15,25 +17,23 @@ class Partition {
  public:
   static constexpr std::uint64_t kUnit = 64;
 
-  constexpr Partition(std::uint32_t owners, std::uint64_t count)
-      : owners_(owners), count_(count), units_((count + kUnit - 1) / kUnit) {}
+  constexpr Partition(std::uint32_t owners, std::uint64_t count) : owners_(owners), count_(count) {}
 
-  constexpr std::uint32_t owners() const { return owners_; }
+  constexpr std::uint32_t owners() const { return owners_.number(); }
   constexpr std::uint64_t count() const { return count_; }
-  constexpr std::uint64_t units() const { return units_; }
-  constexpr std::uint64_t groups() const { return (units_ + owners_ - 1) / owners_; }
+  constexpr std::uint64_t units() const { return (count_ + kUnit - 1) / kUnit; }
+  constexpr std::uint64_t groups() const { return (units() + owners() - 1) / owners_; }
 
   constexpr std::uint32_t owner_of_unit(std::uint64_t unit) const {
-    const std::uint64_t group = unit / owners_;
-    const auto place = static_cast<std::uint32_t>(unit - group * owners_);
-    const std::uint32_t from_end = owners_ - turn(group);
-    return place < from_end ? place + owners_ - from_end : place - from_end;
+    const auto [group, place] = owners_.of(unit);
+    const std::uint32_t from_end = owners() - turn(group);
+    return place < from_end ? place + owners() - from_end : place - from_end;
   }
   /// The unit of `owner` in a group; units() or more if it has none there, which only happens in
   /// the last group.
   constexpr std::uint64_t unit_of(std::uint32_t owner, std::uint64_t group) const {
     const std::uint32_t first = turn(group);
-    return group * owners_ + (owner >= first ? owner - first : owner + owners_ - first);
+    return group * owners() + (owner >= first ? owner - first : owner + owners() - first);
   }
   /// Positions of `owner`.
   constexpr std::uint64_t local_count(std::uint32_t owner) const {
@@ -62,11 +62,11 @@ class Partition {
     auto h = static_cast<std::uint32_t>(group ^ group >> 32);
     h = (h ^ h >> 16) * 0x85ebca6bu;
     h = (h ^ h >> 13) * 0xc2b2ae35u;
-    return static_cast<std::uint32_t>(std::uint64_t{h ^ h >> 16} * owners_ >> 32);
+    return static_cast<std::uint32_t>(std::uint64_t{h ^ h >> 16} * owners() >> 32);
   }
 
-  std::uint32_t owners_;
-  std::uint64_t count_, units_;
+  Divisor owners_;
+  std::uint64_t count_;
 };
 
 }  // namespace winnow::kernels

@@ -43,59 +43,53 @@ namespace winnow::kernels::cuda {
 template <bool kOwn, bool kMakes, bool kKeeps, bool kOneSide>
 struct TaskPass {
   const SelectTask& task;
+  /// The place of a candidate: in scratch, or in a list of several parameters.
+  using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
+
+  /// The magnitude that competing elements must reach, and where candidates begin.
+  struct Bounds {
+    std::uint32_t competing;
+    Place begin;
+  };
+
+  /// What a warp has met of the task. Its first thread's own, to save all of them registers.
+  struct Met {
+    std::uint32_t tiles, highest, other_side;
+  };
   struct Shared {
     simt::ScanRoom scan, own_scan;
     Turn turn;
     std::uint32_t own[kTileUnits / simt::kLanes];  // a bit for each unit of the tile
+    std::uint32_t local[kTileUnits];               // the first local number of each, if it is own
+    float own_bound;                               // what |acc| of own elements must reach
     DigitRoom digits;
-  };
-
-  /// The place of a candidate: in scratch, or in a list of several parameters.
-  using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
-
-  /// The bounds that elements must reach: a magnitude, and |acc| of own ones. And where candidates
-  /// begin.
-  struct Bounds {
-    std::uint32_t competing;
-    float own;
-    Place begin;
-  };
-
-  /// A thread's findings.
-  struct Met {
-    std::uint32_t highest, not_finite, own_not_finite, other_side;
+    Bounds bounds;
+    Met met[simt::kWarps];
   };
 
   /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
   /// until it draws another task's, which it returns.
   WINNOW_DEVICE std::uint32_t run(Shared& shared, std::uint32_t drawn,
                                   std::uint32_t* tickets) const {
-    SelectControl* const control = task.control;
-    const std::uint32_t tiles = pass_tiles(task.count);
-    Bounds bounds{kKeeps ? task.bound : kUnknown, kOwn ? task.own.bound_of_step() : 0,
-                  kKeeps ? *task.kept : 0};
-    Met met{0, 0, 0, 0};
-    std::uint32_t mine = 0;
-    for (std::uint32_t tile = drawn - task.first_tile; tile < tiles;
+    const std::uint32_t bound = kKeeps ? task.bound : find_bound(shared, drawn == task.first_tile);
+    if (simt::thread() == 0) shared.bounds = {bound, kKeeps ? *task.kept : 0};
+    if constexpr (!kOwn) simt::barrier();  // else find_own has one
+    Met& met = shared.met[simt::thread() / simt::kLanes];
+    if (simt::lane() == 0) met = {0, 0, 0};
+    for (std::uint32_t tile = drawn - task.first_tile; tile < pass_tiles(task.count);
          tile = drawn - task.first_tile) {
-      if constexpr (!kKeeps) {
-        if (bounds.competing == kUnknown) bounds.competing = find_bound(shared, tile == 0);
-      }
-      stream(shared, tile, bounds, met);
-      ++mine;
+      stream(shared, tile);
+      if (simt::lane() == 0) ++met.tiles;
       drawn = next_tile(shared.turn, tickets);
     }
-    met.highest = simt::warp_max(met.highest);
-    met.not_finite = simt::warp_sum(met.not_finite);
-    if constexpr (kOwn) met.own_not_finite = simt::warp_sum(met.own_not_finite);
-    if constexpr (kOneSide) met.other_side = simt::warp_sum(met.other_side);
+    SelectControl* const control = task.control;
+    std::uint32_t mine = 0;
     if (simt::lane() == 0) {
+      mine = met.tiles;
       simt::atomic_max(&control->highest, met.highest);
-      if (met.not_finite > 0) simt::atomic_add(&control->not_finite, met.not_finite);
-      if (met.own_not_finite > 0) simt::atomic_add(&control->own_not_finite, met.own_not_finite);
       if (met.other_side > 0) simt::atomic_add(&control->other_side, met.other_side);
     }
-    if (is_last_thread(&control->stream_done, mine, tiles)) {
+    if (is_last_thread(&control->stream_done, mine, pass_tiles(task.count))) {
       if constexpr (kKeeps) {
         report_kept(task, simt::published(&control->candidates));
       } else {
@@ -106,8 +100,6 @@ struct TaskPass {
   }
 
  private:
-  static constexpr std::uint32_t kUnknown = ~0U;  // as a bound
-
   /// The bound that competing elements must reach. If it must come from a sample, the block of the
   /// first tile takes it and the others wait, for from here on they write what it reads.
   WINNOW_DEVICE std::uint32_t find_bound(Shared& shared, bool is_first) const {
@@ -132,110 +124,209 @@ struct TaskPass {
     return bound;
   }
 
-  /// Says of each unit of the tile whether it is own.
+  /// Says of each unit of the tile whether it is own, and where its own numbers begin.
   WINNOW_DEVICE void find_own(Shared& shared, std::uint32_t tile) const {
     if (simt::thread() < kTileUnits) {
-      const auto first = static_cast<std::uint32_t>(simt::thread() * Partition::kUnit);
-      const std::uint32_t own = simt::ballot(task.own.has(tile * kSelectTile + first));
+      const std::uint32_t first = tile * kSelectTile + simt::thread() * kUnit;
+      const std::uint32_t own = simt::ballot(task.own.has(first));
       if (simt::lane() == 0) shared.own[simt::thread() / simt::kLanes] = own;
+      shared.local[simt::thread()] = task.own.local(first);
+      if (simt::thread() == 0) shared.own_bound = task.own.bound_of_step();
     }
     simt::barrier();
   }
 
   /// Whether this thread's vector j lies in an own unit.
   WINNOW_DEVICE static bool is_own(const Shared& shared, std::uint32_t j) {
-    const std::uint32_t unit = first_of(0, j) / static_cast<std::uint32_t>(Partition::kUnit);
+    const std::uint32_t unit = first_of(0, j) / kUnit;
     return kOwn && (shared.own[unit / simt::kLanes] >> unit % simt::kLanes & 1) != 0;
   }
 
-  WINNOW_DEVICE void stream(Shared& shared, std::uint32_t tile, const Bounds& bounds,
-                            Met& met) const {
+  WINNOW_DEVICE void stream(Shared& shared, std::uint32_t tile) const {
+    const bool whole = is_whole(tile);
+    const std::uint32_t here = whole ? kAll : elements_of(tile);
+    std::uint32_t finite = 0, reaches = 0;  // a bit for each element, as `here`
     float acc[kSelectVectors][4];
-    unsigned here[kSelectVectors], finite[kSelectVectors], reaches[kSelectVectors];
+    {
+      float gradient[kSelectVectors][4];
+      load(tile, whole, here, gradient, acc);
+      if constexpr (kOwn) find_own(shared, tile);
+      if constexpr (kMakes) make_updates(tile, whole, here, acc, gradient);
+      std::uint32_t highest = 0, aside = 0;  // magnitude; elements of the other side
+      WINNOW_UNROLLED
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        const bool own = is_own(shared, j);
+        std::uint32_t reaching = 0;
+        WINNOW_UNROLLED
+        for (unsigned e = 0; e < 4; ++e) {
+          acc[j][e] = feedback(gradient[j][e], task.decay, acc[j][e]);
+          const std::uint32_t size = magnitude(acc[j][e]), bit = 1U << (4 * j + e);
+          const bool is_there = size < kInfinity;
+          const bool on_side = !kOneSide || SideKey(task.side).has(acc[j][e]);
+          const bool competes = is_there && !own && on_side && (here & bit) != 0;
+          if (is_there) finite |= bit;
+          if (is_there && !on_side) aside |= bit;
+          if (competes && size > highest) highest = size;
+          if (own ? is_there && !(std::bit_cast<float>(size) < shared.own_bound)
+                  : competes && size >= shared.bounds.competing) {
+            reaching |= bit;
+          }
+        }
+        reaching &= here;
+        reaches |= reaching;
+      }
+      count_not_finite(shared, here & ~finite);
+      meet(shared, highest, here & aside);
+      finite &= here;
+    }
     std::uint64_t counts = 0, own_counts = 0;  // of what reaches a bound, 16 bits a vector
-    if constexpr (kOwn) find_own(shared, tile);
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      const std::uint64_t count = std::uint64_t{simt::ones_of(vector_of(reaches, j))} << 16 * j;
+      (is_own(shared, j) ? own_counts : counts) += count;
+    }
+    const Places places(simt::scan(shared.scan, counts));
+    Places own_places;
+    if constexpr (kOwn) own_places = Places(simt::scan(shared.own_scan, own_counts));
+    const std::uint64_t before =
+        look_back(shared.turn, task.stream_tiles, tile, pair_of(places.total, own_places.total));
+    const std::uint32_t at = low_of(before), own_at = high_of(before);
+    if (tile + 1 == select_tiles(task.count) && simt::thread() == 0) {
+      task.control->candidates = at + places.total;
+      task.control->listed = own_at + own_places.total;
+    }
     WINNOW_UNROLLED
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
-      const bool own = is_own(shared, j);
-      const std::uint32_t first = first_of(tile, j);
-      float gradient[4], residual[4];
-      here[j] = elements_below(task.count, first);
-      load_vector(task.gradient + first, here[j], gradient);
-      load_vector(task.residual + first, here[j], residual);
-      if constexpr (kMakes) make_updates(first, here[j], residual, gradient);
-      finite[j] = reaches[j] = 0;
-      for (unsigned e = 0; e < 4; ++e) {
-        acc[j][e] = feedback(gradient[e], task.decay, residual[e]);
-        const std::uint32_t size = magnitude(acc[j][e]);
-        if ((here[j] >> e & 1) == 0) continue;
-        if (size >= kInfinity) {
-          ++met.not_finite;
-          met.own_not_finite += own ? 1 : 0;
-          continue;
-        }
-        finite[j] |= 1U << e;
-        if (own) {
-          if (std::bit_cast<float>(size) < bounds.own) continue;
-          own_counts += std::uint64_t{1} << 16 * j;
-        } else if (kOneSide && !SideKey(task.side).has(acc[j][e])) {
-          ++met.other_side;
-          continue;
-        } else {
-          met.highest = size > met.highest ? size : met.highest;
-          if (size < bounds.competing) continue;
-          counts += std::uint64_t{1} << 16 * j;
-        }
-        reaches[j] |= 1U << e;
-      }
-    }
-    const simt::Scanned scanned = simt::scan(shared.scan, counts);
-    simt::Scanned own_scanned{0, 0};
-    if constexpr (kOwn) own_scanned = simt::scan(shared.own_scan, own_counts);
-    std::uint32_t total = 0, own_total = 0;
-    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
-      total += field(scanned.total, j);
-      own_total += field(own_scanned.total, j);
-    }
-    const std::uint64_t before =
-        look_back(shared.turn, task.stream_tiles, tile, pair_of(total, own_total));
-    std::uint32_t at = low_of(before), own_at = high_of(before);
-    if (tile + 1 == select_tiles(task.count) && simt::thread() == 0) {
-      task.control->candidates = at + total;
-      task.control->listed = own_at + own_total;
-    }
-    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
-      const std::uint32_t first = first_of(tile, j);
+      const std::uint32_t first = first_of(tile, j), reaching = vector_of(reaches, j);
       if (is_own(shared, j)) {
-        list_own(first, reaches[j], acc[j], own_at + field(own_scanned.before, j));
+        list_own(shared, j, reaching, acc[j], own_at + field(own_places.first, j));
       } else {
-        move_candidates(first, reaches[j], acc[j], bounds.begin + at + field(scanned.before, j));
+        move_candidates(first, reaching, acc[j], shared.bounds.begin + at + field(places.first, j));
       }
-      at += field(scanned.total, j);
-      own_at += field(own_scanned.total, j);
-      store_vector(task.residual + first, finite[j], acc[j]);
-      leave_gradient(first, here[j], finite[j]);
+    }
+    store(tile, whole, finite, acc);
+  }
+
+  static constexpr auto kUnit = static_cast<std::uint32_t>(Partition::kUnit);
+
+  /// Bits of all elements of a thread's vectors, and those of vector j.
+  static constexpr std::uint32_t kAll = (1U << 4 * kSelectVectors) - 1;
+  WINNOW_DEVICE static unsigned vector_of(std::uint32_t bits, std::uint32_t j) {
+    return bits >> 4 * j & 0xf;
+  }
+
+  /// Adds to what this thread's warp has met.
+  WINNOW_DEVICE static void meet(Shared& shared, std::uint32_t highest, std::uint32_t aside) {
+    highest = simt::warp_max(highest);
+    std::uint32_t other_side = 0;
+    if constexpr (kOneSide) other_side = simt::warp_sum(simt::ones_of(aside));
+    if (simt::lane() != 0) return;
+    Met& met = shared.met[simt::thread() / simt::kLanes];
+    if (highest > met.highest) met.highest = highest;
+    met.other_side += other_side;
+  }
+
+  /// Adds up elements that are not finite: rarely are there any.
+  WINNOW_DEVICE void count_not_finite(const Shared& shared, std::uint32_t bits) const {
+    if (simt::ballot(bits != 0) == 0) return;
+    std::uint32_t own = 0;
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      if (is_own(shared, j)) own += simt::ones_of(vector_of(bits, j));
+    }
+    const std::uint32_t all = simt::warp_sum(simt::ones_of(bits));
+    if constexpr (kOwn) own = simt::warp_sum(own);
+    if (simt::lane() != 0) return;
+    simt::atomic_add(&task.control->not_finite, all);
+    if (own > 0) simt::atomic_add(&task.control->own_not_finite, own);
+  }
+
+  /// Whether all elements of a tile are there, in vectors: the block then moves them without
+  /// another look.
+  WINNOW_DEVICE bool is_whole(std::uint32_t tile) const {
+    return task.count / kSelectTile > tile && is_vector(task.gradient) && is_vector(task.residual);
+  }
+  /// Bits of this thread's elements of a tile that are there.
+  WINNOW_DEVICE std::uint32_t elements_of(std::uint32_t tile) const {
+    std::uint32_t here = 0;
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      here |= elements_below(task.count, first_of(tile, j)) << 4 * j;
+    }
+    return here;
+  }
+
+  /// Gradient and residual; of a whole tile all accesses are under way before the first ends.
+  WINNOW_DEVICE void load(std::uint32_t tile, bool whole, std::uint32_t here,
+                          float (&gradient)[kSelectVectors][4],
+                          float (&residual)[kSelectVectors][4]) const {
+    if (whole) {
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        simt::load4(task.gradient + first_of(tile, j), gradient[j]);
+      }
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        simt::load4(task.residual + first_of(tile, j), residual[j]);
+      }
+      return;
+    }
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      load_vector(task.gradient + first_of(tile, j), vector_of(here, j), gradient[j]);
+      load_vector(task.residual + first_of(tile, j), vector_of(here, j), residual[j]);
     }
   }
 
-  /// Replaces the gradients of a vector by what the precondition makes of them.
-  WINNOW_DEVICE void make_updates(std::uint32_t first, unsigned here, const float (&residual)[4],
-                                  float (&gradient)[4]) const {
-    const Precondition& by = task.precondition;
-    float moment[4] = {};
-    if (by.has_moment()) load_vector(by.moment + first, here, moment);
-    WINNOW_UNROLLED
-    for (unsigned e = 0; e < 4; ++e) {
-      const Preconditioned made =
-          by.of(gradient[e], moment[e], residual[e], [](float x) { return simt::root(x); });
-      gradient[e] = made.update;
-      moment[e] = made.moment;
+  /// acc becomes the residual where it is finite. The gradient of other elements is marked, and
+  /// becomes zero where it is finite, if it is to.
+  WINNOW_DEVICE void store(std::uint32_t tile, bool whole, std::uint32_t finite,
+                           const float (&acc)[kSelectVectors][4]) const {
+    if (whole && finite == kAll) {
+      constexpr float kZero[4] = {};
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        simt::store4(task.residual + first_of(tile, j), acc[j]);
+        if (task.zero_gradient) simt::store4(task.gradient + first_of(tile, j), kZero);
+      }
+      return;
     }
-    if (by.has_moment()) store_vector(by.moment + first, here, moment);
+    const std::uint32_t here = elements_of(tile);
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      const std::uint32_t first = first_of(tile, j);
+      store_vector(task.residual + first, vector_of(finite, j), acc[j]);
+      leave_gradient(first, vector_of(here, j), vector_of(finite, j));
+    }
+  }
+
+  /// Replaces the gradients by what the precondition makes of them.
+  WINNOW_DEVICE void make_updates(std::uint32_t tile, bool whole, std::uint32_t here,
+                                  const float (&residual)[kSelectVectors][4],
+                                  float (&gradient)[kSelectVectors][4]) const {
+    const Precondition& by = task.precondition;
+    const bool has_moment = by.has_moment();
+    float moment[kSelectVectors][4] = {};
+    if (has_moment && whole && is_vector(by.moment)) {
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        simt::load4(by.moment + first_of(tile, j), moment[j]);
+      }
+    } else if (has_moment) {
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        load_vector(by.moment + first_of(tile, j), vector_of(here, j), moment[j]);
+      }
+    }
+    WINNOW_UNROLLED
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      WINNOW_UNROLLED
+      for (unsigned e = 0; e < 4; ++e) {
+        const Preconditioned made = by.of(gradient[j][e], moment[j][e], residual[j][e],
+                                          [](float x) { return simt::root(x); });
+        gradient[j][e] = made.update;
+        moment[j][e] = made.moment;
+      }
+      if (has_moment) {
+        store_vector(by.moment + first_of(tile, j), vector_of(here, j), moment[j]);
+      }
+    }
   }
 
   /// The elements of a vector that reach the bound, as candidates from number `at` on.
   WINNOW_DEVICE void move_candidates(std::uint32_t first, unsigned reaches, float (&acc)[4],
                                      Place at) const {
+    if (reaches == 0) return;
     for (unsigned e = 0; e < 4; ++e) {
       if ((reaches >> e & 1) == 0) continue;
       if (at < task.capacity) {
@@ -247,10 +338,11 @@ struct TaskPass {
     }
   }
 
-  WINNOW_DEVICE void list_own(std::uint32_t first, unsigned reaches, const float (&acc)[4],
-                              std::uint32_t at) const {
+  /// Those of an own one, from number `at` on.
+  WINNOW_DEVICE void list_own(const Shared& shared, std::uint32_t j, unsigned reaches,
+                              const float (&acc)[4], std::uint32_t at) const {
     if (reaches == 0) return;
-    const auto local = static_cast<std::uint32_t>(task.own.partition.local(task.own.base + first));
+    const std::uint32_t first = first_of(0, j), local = shared.local[first / kUnit] + first % kUnit;
     for (unsigned e = 0; e < 4; ++e) {
       if ((reaches >> e & 1) == 0) continue;
       if (at < task.own.room) {
@@ -292,7 +384,7 @@ template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false, bool kOneSid
 struct StreamPass {
   Tasks tasks;
   using Pass = TaskPass<kOwn, kMakes, kKeeps, kOneSide>;
-  static constexpr unsigned kResident = kOneSide ? 3 : Tasks::kResident;
+  static constexpr unsigned kResident = kMakes ? 3 : 4;
   struct Shared {
     typename Pass::Shared pass;
     typename Tasks::Room room;

@@ -21,6 +21,19 @@ WINNOW_DEVICE std::uint32_t field(std::uint64_t counts, std::uint32_t j) {
   return static_cast<std::uint32_t>(counts >> 16 * j & 0xffff);
 }
 
+/// Places in a tile, in order, for what a thread has counted in its 4 vectors.
+struct Places {
+  std::uint64_t first = 0;  ///< of vector j, in field j: at most the tile's elements
+  std::uint32_t total = 0;  ///< in the whole tile
+
+  WINNOW_DEVICE Places() {}
+  WINNOW_DEVICE explicit Places(const simt::Scanned& scanned) {
+    const std::uint64_t to_end = scanned.total * 0x0001'0001'0001'0001U;  // of each vector
+    first = scanned.before + (to_end << 16);
+    total = field(to_end, 3);
+  }
+};
+
 /// By one thread, when a pass is over that keeps all that reaches a bound, which it tells of.
 WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
   const SelectControl& control = *task.control;

@@ -63,6 +63,10 @@ struct SelectOwn {
   WINNOW_DEVICE bool has(std::uint32_t i) const {
     return partition.owner_of_unit((base + i) / Partition::kUnit) == self;
   }
+  /// The local number of element i.
+  WINNOW_DEVICE std::uint32_t local(std::uint32_t i) const {
+    return static_cast<std::uint32_t>(partition.local(base + i));
+  }
   WINNOW_DEVICE float bound_of_step() const { return bound_at != nullptr ? *bound_at : bound; }
 };
 

@@ -41,6 +41,10 @@ struct SelectStep {
   kernels::Precondition precondition = {};
   std::vector<float> moment = {};  ///< of the precondition, if it has one
   kernels::Side side = kernels::Side::both;
+  /// Elements in front of each span, to move it off the alignment of vectors.
+  struct Offsets {
+    std::size_t gradient = 0, residual = 0, moment = 0;
+  } offset = {};
 
   kernels::OwnUnits own_units(std::span<std::uint32_t> index, std::span<float> value) const {
     if (!own) return {};
@@ -67,17 +71,25 @@ struct SelectOutcome {
   kernels::SelectResult result{};
 
   explicit SelectOutcome(const SelectStep& step)
-      : gradient(step.gradient),
-        residual(step.residual),
-        moment(step.moment),
+      : gradient(behind(step.offset.gradient, step.gradient)),
+        residual(behind(step.offset.residual, step.residual)),
+        moment(behind(step.offset.moment, step.moment)),
         index(step.k),
         value(step.k),
         own_index(step.own ? step.own->room : 0),
         own_value(own_index.size()) {}
 
   kernels::FeedbackSpans spans(const SelectStep& step) {
-    return {gradient, residual, step.decay, step.own_units(own_index, own_value),
-            step.precondition_by(moment)};
+    const SelectStep::Offsets& at = step.offset;
+    return {std::span(gradient).subspan(at.gradient), std::span(residual).subspan(at.residual),
+            step.decay, step.own_units(own_index, own_value),
+            step.precondition_by(std::span(moment).subspan(at.moment))};
+  }
+
+ private:
+  static std::vector<float> behind(std::size_t offset, std::vector<float> values) {
+    values.insert(values.begin(), offset, 0.0F);
+    return values;
   }
 };
 

@@ -26,8 +26,13 @@ ONE, MANY = "OneTask<SelectTask>", "ManyTasks<SelectTask>"
 TABLE = [
     ("FeedbackAdd", dict(registers=32, loads=2, stores=1)),
     ("FeedbackKeep", dict(registers=32, loads=2, stores=1)),
-    (f"StreamPass<{ONE}, false, false, false, false>", dict(registers=64, loads=8, stores=8)),
-    (f"StreamPass<{MANY}, false, false, false, false>", dict(registers=80, loads=8, stores=8)),
+    # All 8 vectors of a thread's tile at once. The sample of a first step divides, once a parameter.
+    *((f"StreamPass<{tasks}, {own}, false, {keeps}",
+       dict(registers=64, loads=8, stores=8, in_flight=8, divisions=0 if keeps == "true" else 1))
+      for tasks, keeps in ((ONE, "false"), (MANY, "false"), (ONE, "true")) for own in ("false", "true")),
+    *((f"StreamPass<{tasks}, {own}, true, ",
+       dict(registers=80, loads=12, stores=12, in_flight=8, divisions=1))
+      for tasks in (ONE, MANY) for own in ("false", "true")),
     ("Dequantize", dict(registers=32, stores=9)),
     ("FeedbackQuantize<", dict(registers=48, loads=8, stores=2)),
     ("OrderedSum", dict(registers=32, stores=1)),

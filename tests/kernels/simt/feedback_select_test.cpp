@@ -155,6 +155,25 @@ TEST(FeedbackSelectModel, PreconditionsEqualReference) {
   }
 }
 
+/// Whole tiles that cannot be moved in vectors, each memory for itself.
+TEST(FeedbackSelectModel, MisalignedMemoryEqualsReference) {
+  Machines machines;
+  constexpr std::size_t kCount = 9001;
+  for (const Input input : {Input::normal, Input::not_finite}) {
+    std::vector<SelectStep> steps = preconditioned_steps(input, kCount);
+    steps.push_back(first_step(input, kCount, 90));
+    steps.push_back(own_step(input, kCount, 3, 64));
+    for (SelectStep& step : steps) {
+      for (const SelectStep::Offsets offset :
+           {SelectStep::Offsets{1, 0, 0}, {0, 2, 0}, {0, 0, 3}}) {
+        step.offset = offset;
+        if (step.moment.empty()) step.offset.moment = 0;
+        expect_equals_reference(step, OnModel{machines.next(), 3});
+      }
+    }
+  }
+}
+
 /// More tiles than a warp looks back over at once.
 TEST_P(FeedbackSelectOnModel, ManyTilesEqualReference) {
   if (kSanitized) GTEST_SKIP() << "minutes under a sanitizer; shorter inputs pass the same code";
