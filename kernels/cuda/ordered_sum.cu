@@ -1,5 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ordered_sum.cuh"
 #include "kernels/exec/place_memory.hpp"
@@ -10,8 +13,12 @@ namespace winnow::kernels::cuda {
 namespace {
 
 void launch_sum(const Exec& exec, const OrderedSumJob& job) {
-  const SumTask task = make_sum_task(job);
-  if (sum_tiles(task) > 0) launch<OrderedSum>(exec, sum_tiles(task), {task});
+  SumTask task = make_sum_task(job);
+  const std::uint64_t tiles = sum_tiles(task);
+  if (tiles == 0) return;
+  // Longer runs where they leave all multiprocessors full.
+  const unsigned blocks = sum_blocks(task, std::max<std::uint64_t>(tiles / blocks_for(tiles), 1));
+  launch<OrderedSum>(exec, blocks, {task});
 }
 
 }  // namespace

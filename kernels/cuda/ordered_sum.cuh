@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/placed_spans.cuh"
 #include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/staged_slice.cuh"
 #include "kernels/cuda/terms.hpp"
 #include "kernels/cuda/values.cuh"
 #include "kernels/cuda/vectors.cuh"
@@ -24,51 +26,116 @@ struct SumTask {
   std::uint64_t begin, end;  ///< positions
   float factor;
   std::uint32_t* not_finite;  ///< may be null
+  std::uint32_t run;          ///< tiles of a block
+  std::uint32_t log2_tiles;   ///< of the tiles for which a term is searched at a time, and one more
 
   WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
     return there == nullptr ? here[i] : there[i];
   }
 };
 
-/// Positions that a block of threads sums in shared memory: 4 vectors a thread.
+/// Positions that a block of threads sums in shared memory at a time: 4 vectors a thread.
 inline constexpr std::uint32_t kSumTile = simt::kThreads * 16;
 
-/// Adds terms in their order. A block owns a tile of positions, finds by binary search where it
-/// begins and ends in each list, and adds the terms one after the other; within one, no position is
-/// named twice. What of the tile belongs to a sum is written there.
+/// Adds terms in their order. A block owns a run of tiles of positions. It finds by binary search
+/// where each list enters each of the next tiles, which is where it leaves the one before; a thread
+/// searches once for all of them. Then it comes to one tile after the other, and in each to rounds
+/// of terms: their slices are copied to the stage together, and added one after the other; within
+/// one, no position is named twice. A slice that the stage has no room for, and a term without
+/// indices, is added from where it is. What of the tile belongs to a sum is written there, while
+/// the first slices of the next tile are on their way.
 struct OrderedSum {
   SumTask task;
-  static constexpr std::uint32_t kGroup = 64;  // terms that are searched at a time
+  static constexpr std::uint32_t kSearches = simt::kThreads;
+  static constexpr std::uint32_t kGroup = 64;  // terms that are searched together
+  static constexpr unsigned kResident = 6;
 
   struct Shared {
     float sum[kSumTile];
-    std::uint64_t slice[2 * kGroup];  // where a list enters the tile, and where it leaves it
+    std::uint64_t entry[kSearches];  // of term p of the group and tile t: [p << log2_tiles | t]
+    std::uint32_t stage[kStageWords];
   };
 
   WINNOW_DEVICE void run(Shared& shared) const {
-    const std::uint64_t begin = task.begin + std::uint64_t{simt::block()} * kSumTile;
-    const std::uint64_t end = begin + kSumTile < task.end ? begin + kSumTile : task.end;
-    for (std::uint32_t i = simt::thread() * 4; i < kSumTile; i += simt::kThreads * 4) {
-      for (unsigned e = 0; e < 4; ++e) shared.sum[i + e] = 0;
-    }
-    if (task.term_count == 0) simt::barrier();
-    for (std::uint32_t group = 0; group < task.term_count; group += kGroup) {
-      const std::uint32_t left = task.term_count - group, terms = left < kGroup ? left : kGroup;
-      const std::uint32_t mine = simt::thread();
-      if (mine < 2 * terms) {
-        shared.slice[mine] = first_from(task.term(group + mine / 2), mine % 2 == 0 ? begin : end);
-      }
-      simt::barrier();
-      for (std::uint32_t p = 0; p < terms; ++p) {
-        add(shared, task.term(group + p), begin, shared.slice[2 * p], shared.slice[2 * p + 1]);
+    const std::uint64_t begin = begin_of(0), left = (task.end - begin + kSumTile - 1) / kSumTile;
+    const std::uint32_t tiles = left < task.run ? static_cast<std::uint32_t>(left) : task.run;
+    Round round{};
+    while (true) {
+      const bool is_over = round.tile == tiles, is_next = round.tile > 0 && round.term == 0;
+      if (!is_over) fetch(shared, round);
+      if (is_next) {
+        write(shared, round.tile - 1);
+        if (is_over) return;
         simt::barrier();
       }
+      if (round.term == 0) clear(shared);
+      simt::await_copies();
+      simt::barrier();
+      add_round(shared, round);
+      const bool is_last = round.end == task.term_count;
+      if (is_last) ++round.tile;
+      round.term = is_last ? 0 : round.end;
     }
-    write(shared, begin, end);
   }
 
  private:
-  /// The first value of a term whose position is not below `position`.
+  /// The terms of a tile that are added behind one wait: [term, end), which are of one group. There
+  /// are searches from tile `searched` on. Tiles count from the block's first.
+  struct Round {
+    std::uint32_t tile, term, end, searched;
+  };
+  /// What a term has for a tile.
+  struct Part {
+    std::uint64_t from;
+    std::uint32_t size;
+  };
+
+  WINNOW_DEVICE std::uint64_t begin_of(std::uint32_t tile) const {
+    return task.begin + (std::uint64_t{simt::block()} * task.run + tile) * kSumTile;
+  }
+  /// Of a tile, or of the last position.
+  WINNOW_DEVICE std::uint64_t end_of(std::uint32_t tile) const {
+    const std::uint64_t end = begin_of(tile + 1);
+    return end < task.end ? end : task.end;
+  }
+
+  /// Says which terms are next, from round.term on, and starts to copy their slices.
+  WINNOW_DEVICE void fetch(Shared& shared, Round& round) const {
+    const std::uint32_t first = round.term / kGroup * kGroup, left = task.term_count - first;
+    const std::uint32_t end = first + (left < kGroup ? left : kGroup);
+    const std::uint32_t unsearched = round.searched + (1U << task.log2_tiles) - 1;
+    const bool is_new = task.term_count > kGroup
+                            ? round.term == first
+                            : round.term == 0 && (round.tile == 0 || round.tile == unsearched);
+    if (is_new) search(shared, round, first, end);
+    std::uint32_t p = round.term;
+    for (std::uint32_t at = 0; p < end; ++p) {
+      const DeviceTerm& term = task.term(p);
+      if (!term.is_list) continue;
+      const Part part = part_of(shared, round, p);
+      const StagedSlice slice(term, part.from, part.size, at);
+      if (slice.end() - at > kStageWords) continue;
+      if (slice.end() > kStageWords) break;
+      if (p % simt::kWarps == simt::thread() / simt::kLanes) slice.copy(shared.stage);
+      at = slice.end();
+    }
+    round.end = p;
+  }
+
+  /// Finds where terms [first, end) enter the next tiles, as many as there are places for.
+  WINNOW_DEVICE void search(Shared& shared, Round& round, std::uint32_t first,
+                            std::uint32_t end) const {
+    const std::uint32_t mine = simt::thread(), p = first + (mine >> task.log2_tiles);
+    const std::uint32_t tile = round.tile + (mine & ((1U << task.log2_tiles) - 1));
+    if (p < end && tile <= task.run) {
+      const std::uint64_t begin = begin_of(tile);
+      shared.entry[mine] = first_from(task.term(p), begin < task.end ? begin : task.end);
+    }
+    round.searched = round.tile;
+    simt::barrier();
+  }
+
+  /// The first entry of a list whose position is not below `position`.
   WINNOW_DEVICE static std::uint64_t first_from(const DeviceTerm& term, std::uint64_t position) {
     if (!term.is_list) return position;
     const std::uint32_t* const index = term.index;
@@ -84,38 +151,83 @@ struct OrderedSum {
     return first;
   }
 
-  WINNOW_DEVICE static void add(Shared& shared, const DeviceTerm& term, std::uint64_t begin,
-                                std::uint64_t from, std::uint64_t to) {
-    // Without indices the term's values from `begin` on are those of the tile.
-    const std::uint32_t* const index = term.is_list ? term.index + from : nullptr;
-    const auto size = static_cast<std::uint32_t>(to - from),
-               base = static_cast<std::uint32_t>(begin);
-    const DeviceValues values = term.values;
+  WINNOW_DEVICE Part part_of(const Shared& shared, const Round& round, std::uint32_t p) const {
+    const std::uint64_t* const entry =
+        shared.entry + ((p % kGroup) << task.log2_tiles) + (round.tile - round.searched);
+    return {entry[0], static_cast<std::uint32_t>(entry[1] - entry[0])};
+  }
+
+  WINNOW_DEVICE static void clear(Shared& shared) {
+    for (std::uint32_t i = simt::thread() * 4; i < kSumTile; i += simt::kThreads * 4) {
+      for (unsigned e = 0; e < 4; ++e) shared.sum[i + e] = 0;
+    }
+  }
+
+  WINNOW_DEVICE void add_round(Shared& shared, const Round& round) const {
+    const auto base = static_cast<std::uint32_t>(begin_of(round.tile));
+    std::uint32_t at = 0;
+    for (std::uint32_t p = round.term; p < round.end; ++p) {
+      const DeviceTerm& term = task.term(p);
+      const Part part = part_of(shared, round, p);
+      const StagedSlice slice(term, part.from, part.size, at);
+      if (term.is_list && slice.end() - at <= kStageWords) {
+        add_staged(shared, term.values, slice, base);
+        at = slice.end();
+      } else {
+        add_part(shared, term, part, base);
+      }
+      simt::barrier();
+    }
+  }
+
+  WINNOW_DEVICE static void add_staged(Shared& shared, const DeviceValues& values,
+                                       const StagedSlice& slice, std::uint32_t base) {
     with_coding(values, [&](auto coding) {
-      for (std::uint32_t i = simt::thread(); i < size; i += simt::kThreads) {
-        const std::uint32_t at = index == nullptr ? i : index[i] - base;
-        shared.sum[at] += value_at<decltype(coding)>(values, from + i);
+      for (std::uint32_t i = simt::thread(); i < slice.size(); i += simt::kThreads) {
+        shared.sum[slice.index(shared.stage, i) - base] +=
+            slice.template value<decltype(coding)>(shared.stage, i);
       }
     });
   }
 
-  WINNOW_DEVICE void write(const Shared& shared, std::uint64_t begin, std::uint64_t end) const {
-    bool finite = true;
-    task.sums.for_each(begin, end, [&](float* elements, std::uint32_t first, std::uint32_t size) {
-      for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
-        const unsigned here = elements_below(size, i);
-        float four[4];
-        for (unsigned e = 0; e < 4; ++e) {
-          four[e] = shared.sum[first + i + e];
-          if (task.factor != 1) four[e] *= task.factor;
-          finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
-        }
-        store_vector(elements + i, here, four);
+  WINNOW_DEVICE static void add_part(Shared& shared, const DeviceTerm& term, const Part& part,
+                                     std::uint32_t base) {
+    // Without indices these are the values of all positions of the tile.
+    const std::uint32_t* const index = term.is_list ? term.index + part.from : nullptr;
+    const DeviceValues values = term.values;
+    with_coding(values, [&](auto coding) {
+      for (std::uint32_t i = simt::thread(); i < part.size; i += simt::kThreads) {
+        const std::uint32_t at = index == nullptr ? i : index[i] - base;
+        shared.sum[at] += value_at<decltype(coding)>(values, part.from + i);
       }
     });
+  }
+
+  WINNOW_DEVICE void write(const Shared& shared, std::uint32_t tile) const {
+    bool finite = true;
+    task.sums.for_each(begin_of(tile), end_of(tile),
+                       [&](float* elements, std::uint32_t first, std::uint32_t size) {
+                         for (std::uint32_t i = simt::thread() * 4; i < size;
+                              i += simt::kThreads * 4) {
+                           const unsigned here = elements_below(size, i);
+                           float four[4];
+                           for (unsigned e = 0; e < 4; ++e) {
+                             four[e] = shared.sum[first + i + e];
+                             if (task.factor != 1) four[e] *= task.factor;
+                             finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
+                           }
+                           store_vector(elements + i, here, four);
+                         }
+                       });
     if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
   }
 };
+
+/// As many as there are searches for, each from its tile's begin: one more than tiles.
+constexpr std::uint32_t log2_tiles(std::size_t terms) {
+  const std::size_t together = std::clamp<std::size_t>(terms, 1, OrderedSum::kGroup);
+  return static_cast<std::uint32_t>(std::bit_width(OrderedSum::kSearches / together) - 1);
+}
 
 inline SumTask make_sum_task(const OrderedSumJob& job) {
   const auto& [terms, there] = job.terms;
@@ -130,14 +242,22 @@ inline SumTask make_sum_task(const OrderedSumJob& job) {
                .begin = sums.empty() ? 0 : sums.front().base,
                .end = sums.empty() ? 0 : sums.back().end(),
                .factor = job.factor,
-               .not_finite = job.not_finite};
+               .not_finite = job.not_finite,
+               .run = 1,
+               .log2_tiles = log2_tiles(terms.size())};
   if (there == nullptr) std::ranges::transform(terms, task.here, device_term);
   return task;
 }
 
-/// Blocks of an OrderedSum.
-inline unsigned sum_tiles(const SumTask& task) {
-  return static_cast<unsigned>((task.end - task.begin + kSumTile - 1) / kSumTile);
+/// Tiles of an OrderedSum.
+inline std::uint64_t sum_tiles(const SumTask& task) {
+  return (task.end - task.begin + kSumTile - 1) / kSumTile;
+}
+
+/// Gives each block so many tiles, and returns how many blocks there are.
+inline unsigned sum_blocks(SumTask& task, std::uint64_t run) {
+  task.run = static_cast<std::uint32_t>(run);
+  return static_cast<unsigned>((sum_tiles(task) + run - 1) / run);
 }
 
 }  // namespace winnow::kernels::cuda

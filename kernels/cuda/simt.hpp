@@ -165,6 +165,23 @@ WINNOW_DEVICE Word load_word(const std::byte* at) {
   return *reinterpret_cast<const Word*>(at);
 }
 
+/// Copies a word of device memory to memory of the block while this thread goes on, where the
+/// device can.
+WINNOW_DEVICE void copy_word(std::uint32_t* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+#else
+  *to = *static_cast<const std::uint32_t*>(from);
+#endif
+}
+/// Waits for this thread's copies; other threads see them behind a barrier.
+WINNOW_DEVICE void await_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 /// Ones of a word, and the place of the lowest; a word of zeros has none.
 WINNOW_DEVICE std::uint32_t ones_of(std::uint64_t word) {
   return static_cast<std::uint32_t>(__popcll(word));
@@ -202,6 +219,8 @@ std::uint64_t atomic_add(std::uint64_t* at, std::uint64_t value);
 /// Other threads may run here; `progress` where a spinning thread may find something new.
 void switch_point(bool progress);
 void idle();
+void copy_word(std::uint32_t* to, const void* from);
+void await_copies();
 void expect_aligned(const void* at, std::size_t bytes);
 
 inline float root(float x) {

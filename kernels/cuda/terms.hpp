@@ -17,14 +17,16 @@ namespace winnow::kernels::cuda {
 /// Values in device memory, as a kernel is told of them. Those that are not coded are float32
 /// codes.
 struct DeviceValues {
-  const float* scales;
+  const float* scales;  ///< null if the coding has none
   const std::byte* codes;
   std::uint8_t coding;       ///< by id
   std::uint8_t block_shift;  ///< log2 of the values that share a scale
+  std::uint8_t bits;         ///< of a code
 };
 
 inline DeviceValues device_values(std::span<const float> value) {
-  return {nullptr, std::as_bytes(value).data(), values::Float32::kLine.id, 0};
+  return {nullptr, std::as_bytes(value).data(), values::Float32::kLine.id, 0,
+          static_cast<std::uint8_t>(values::Float32::kLine.bits)};
 }
 
 inline DeviceValues device_values(const ValueFormat& format, std::uint64_t k,
@@ -32,9 +34,10 @@ inline DeviceValues device_values(const ValueFormat& format, std::uint64_t k,
   const ValueLayout layout(format, k);
   WINNOW_EXPECTS(coded.size() == layout.bytes, "coded values must have value_bytes bytes");
   expect_word_aligned(coded);
-  return {reinterpret_cast<const float*>(coded.data()), coded.data() + layout.scale_bytes,
-          format.coding->id,
-          static_cast<std::uint8_t>(format.block == 0 ? 0 : std::countr_zero(format.block))};
+  return {format.block == 0 ? nullptr : reinterpret_cast<const float*>(coded.data()),
+          coded.data() + layout.scale_bytes, format.coding->id,
+          static_cast<std::uint8_t>(format.block == 0 ? 0 : std::countr_zero(format.block)),
+          static_cast<std::uint8_t>(format.coding->bits)};
 }
 
 /// One rank's term of a sum, as kernels take it.

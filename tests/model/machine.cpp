@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -53,11 +54,17 @@ struct Block : Meeting {
   Warp warps[simt::kWarps];
 };
 
+struct Copy {
+  std::uint32_t* to;
+  const void* from;
+};
+
 struct Thread {
   comm::Fiber* fiber = nullptr;  // once it has begun
   Block* block = nullptr;
   unsigned index = 0;
   int barriers = 0;
+  std::vector<Copy> copies = {};  // that it has not waited for
 };
 
 // The running machine and thread. A launch stays on its host thread.
@@ -379,6 +386,19 @@ void switch_point(bool progress) {
 void idle() {
   if (++machine->idle_looks > tests::kMostIdle) machine->fail("threads spin for ever");
   machine->stop_here();
+}
+/// As late as can be, or, in a random order, at once.
+void copy_word(std::uint32_t* to, const void* from) {
+  expect_aligned(from, sizeof *to);
+  if (machine->by_chance() && machine->random() % 2 == 0) {
+    std::memcpy(to, from, sizeof *to);
+  } else {
+    current->copies.push_back({to, from});
+  }
+}
+void await_copies() {
+  for (const tests::Copy& copy : current->copies) std::memcpy(copy.to, copy.from, sizeof *copy.to);
+  current->copies.clear();
 }
 void expect_aligned(const void* at, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(at) % bytes != 0) {

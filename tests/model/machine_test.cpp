@@ -49,6 +49,35 @@ TEST(SimtMachine, AMissingBarrierShowsInEveryOrder) {
   for (const SimtOrder& order : simt_orders()) EXPECT_FALSE(reverses(order, 0)) << order;
 }
 
+/// Each thread copies a word that another reads.
+struct CopyReversed {
+  const unsigned* from;
+  unsigned* out;
+  bool waits;
+
+  struct Shared {
+    unsigned values[kThreads];
+  };
+  void run(Shared& shared) const {
+    simt::copy_word(shared.values + simt::thread(), from + simt::thread());
+    if (waits) simt::await_copies();
+    simt::barrier();
+    out[simt::thread()] = shared.values[kThreads - 1 - simt::thread()];
+  }
+};
+
+TEST(SimtMachine, CopiesAreThereOnceTheyAreAwaited) {
+  std::vector<unsigned> from(kThreads), out(kThreads), expected(kThreads);
+  std::iota(from.begin(), from.end(), 0U);
+  std::iota(expected.rbegin(), expected.rend(), 0U);
+  for (const SimtOrder& order : simt_orders()) {
+    Machine(order).launch<CopyReversed>(1, {from.data(), out.data(), true});
+    EXPECT_EQ(out, expected) << order;
+    Machine(order).launch<CopyReversed>(1, {from.data(), out.data(), false});
+    EXPECT_NE(out, expected) << order;
+  }
+}
+
 /// Collective calls of warp and block.
 struct Collectives {
   std::uint32_t *largest, *votes, *any;

@@ -18,23 +18,31 @@
 namespace winnow::tests {
 namespace {
 
-SumBody sum_on(Machine& machine) {
-  return [&machine](std::span<const SumList> lists, std::uint64_t begin, std::span<float> sum,
-                    float factor) {
-    std::vector<kernels::Term> terms;
-    for (const SumList& list : lists) terms.push_back(list.term());
-    std::vector<kernels::cuda::DeviceTerm> there(terms.size());
-    std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
-    std::uint32_t not_finite = 0;
-    const bool are_many = terms.size() > kernels::kTermsInALaunch;
-    const kernels::cuda::SumTask task =
-        kernels::cuda::make_sum_task({.terms = {terms, are_many ? there.data() : nullptr},
-                                      .sums = kernels::alone({sum, begin}),
-                                      .factor = factor,
-                                      .not_finite = &not_finite});
-    if (kernels::cuda::sum_tiles(task) > 0)
-      machine.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), {task});
-    return not_finite == 0;
+using Sums = kernels::Placed<kernels::PlacedSpan>;
+
+/// By blocks of `run` tiles. Returns whether all sums are finite.
+bool sum_on(Machine& machine, std::uint64_t run, std::span<const SumList> lists, const Sums& sums,
+            float factor) {
+  std::vector<kernels::Term> terms;
+  for (const SumList& list : lists) terms.push_back(list.term());
+  std::vector<kernels::cuda::DeviceTerm> there(terms.size());
+  std::ranges::transform(terms, there.begin(), kernels::cuda::device_term);
+  std::uint32_t not_finite = 0;
+  const bool are_many = terms.size() > kernels::kTermsInALaunch;
+  kernels::cuda::SumTask task =
+      kernels::cuda::make_sum_task({.terms = {terms, are_many ? there.data() : nullptr},
+                                    .sums = sums,
+                                    .factor = factor,
+                                    .not_finite = &not_finite});
+  const unsigned blocks = kernels::cuda::sum_blocks(task, run);
+  if (blocks > 0) machine.launch<kernels::cuda::OrderedSum>(blocks, {task});
+  return not_finite == 0;
+}
+
+SumBody sum_on(Machine& machine, std::uint64_t run) {
+  return [&machine, run](std::span<const SumList> lists, std::uint64_t begin, std::span<float> sum,
+                         float factor) {
+    return sum_on(machine, run, lists, kernels::alone({sum, begin}), factor);
   };
 }
 
@@ -45,11 +53,22 @@ class SumsOnModel : public testing::TestWithParam<SimtOrder> {
 INSTANTIATE_TEST_SUITE_P(Orders, SumsOnModel, testing::ValuesIn(simt_orders()));
 
 TEST_P(SumsOnModel, OrderedSumsEqualReference) {
-  expect_all_sums_equal_reference(sum_on(machine_));
+  expect_all_sums_equal_reference(sum_on(machine_, 3));
 }
 
 TEST_P(SumsOnModel, CodedSumsEqualReference) {
-  expect_coded_sums_equal_reference(sum_on(machine_));
+  expect_coded_sums_equal_reference(sum_on(machine_, 1));
+  expect_coded_sums_equal_reference(sum_on(machine_, 2));
+}
+
+/// A run of more tiles than 40 terms are searched for at a time; and groups of terms in each tile.
+TEST_P(SumsOnModel, LongRunsEqualReference) {
+  constexpr std::uint32_t kTiles = 8;
+  EXPECT_LT(1U << kernels::cuda::log2_tiles(40), kTiles);
+  for (const std::size_t ranks : {40U, 70U}) {
+    expect_sums_equal_reference(ranks, kTiles * kernels::cuda::kSumTile - 9, 0, Input::cauchy,
+                                sum_on(machine_, kTiles));
+  }
 }
 
 TEST_P(SumsOnModel, ManySumsAreOneLaunch) {
@@ -58,13 +77,9 @@ TEST_P(SumsOnModel, ManySumsAreOneLaunch) {
     const std::vector<SumList> lists = terms_for(expected, 2, whole);
     std::vector<kernels::Term> terms;
     for (const SumList& list : lists) terms.push_back(list.term());
-    const auto job = [&](const ManySums& sums) {
-      return kernels::OrderedSumJob{
-          .terms = {terms}, .sums = {sums.spans, sums.spans.data()}, .factor = 1.0F / 3};
-    };
-    kernels::ordered_sum({.place = Place::reference}, job(expected));
-    const kernels::cuda::SumTask task = kernels::cuda::make_sum_task(job(got));
-    machine_.launch<kernels::cuda::OrderedSum>(kernels::cuda::sum_tiles(task), {task});
+    kernels::ordered_sum({.place = Place::reference},
+                         {.terms = {terms}, .sums = {expected.spans, {}}, .factor = 1.0F / 3});
+    sum_on(machine_, whole ? 1 : 7, lists, {got.spans, got.spans.data()}, 1.0F / 3);
     EXPECT_TRUE(same_bits(got.memory, expected.memory));
   }
 }
@@ -116,28 +131,38 @@ TEST(SumsModel, RefusesATermThatIsNotAligned) {
 /// Without any one of its barriers the sum goes wrong in some order.
 TEST(SumsModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
-  // The kernel searches each of the two groups of lists together. The first list and the last are
-  // shorter than the others, which take as much room. Each list gives a position to another thread,
-  // so some thread comes too early for it, and the values are such that a sum shows their order.
+  // Two tiles, and in each two groups of lists, which are searched and staged one after the other.
+  // The first list and the last are shorter than the others, which take as much room. Each list
+  // gives a position to another thread, so some thread comes too early for it, and the values are
+  // such that a sum shows their order.
+  using kernels::cuda::kSumTile;
   constexpr std::uint32_t kCount = 300, kLists = 2 * kernels::cuda::OrderedSum::kGroup;
+  constexpr std::uint32_t kRounds = 2 * 21;  // mostly of 3 lists, of 600 or 520 words each
   std::vector<SumList> lists(kLists);
   for (std::uint32_t r = 0; r < kLists; ++r) {
     const std::uint32_t end = r == 0 || r + 1 == kLists ? 200 : kCount;
-    for (std::uint32_t i = r % 2 * 40; i < end; ++i) lists[r].index.push_back(i);
+    for (const std::uint32_t tile : {0U, kSumTile}) {
+      for (std::uint32_t i = r % 2 * 40; i < end; ++i) lists[r].index.push_back(tile + i);
+    }
     lists[r].value = make_input(Input::normal, lists[r].index.size(), r);
   }
   const auto sum = [&lists](Machine& machine) {
-    std::vector<float> result(kCount, 5);
-    sum_on(machine)(lists, 0, result, 1);
+    // The second sum begins where the threads that write it are others than those that clear it.
+    std::vector<float> result(kSumTile + kCount, 5);
+    const std::span<float> all = result;
+    const std::vector<kernels::PlacedSpan> spans{{all.first(64), 0}, {all.subspan(128), 128}};
+    sum_on(machine, 2, lists, {spans, spans.data()}, 1);
     return result;
   };
   Machine whole;
   const std::vector<float> expected = sum(whole);
   const int barriers = whole.barriers();
-  EXPECT_EQ(barriers, 2 + kLists);  // after each search, and after each list
+  // After each search, each wait and each list of a tile, and between the tiles.
+  constexpr int kOfTile = 2 + kRounds + static_cast<int>(kLists) + 1;
+  EXPECT_EQ(barriers, 2 * kOfTile - 1);
   for (int skipped = 0; skipped < barriers; ++skipped) {
     // Between the first two lists only a torn addition would show, which the model does not know.
-    if (skipped == 1) continue;
+    if (skipped == 2 || skipped == kOfTile + 2) continue;
     const auto orders = simt_orders(4);
     EXPECT_TRUE(std::ranges::any_of(orders,
                                     [&](const SimtOrder& order) {
