@@ -83,4 +83,30 @@ void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::ui
   enqueue_all_to_all(exchange, out, messages, received, size);
 }
 
+Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
+  constexpr std::size_t kAlignment = 64;  // of each: a cache line; NCCL is slow below 16
+  const auto ranks = static_cast<std::size_t>(exchange.world.size());
+  const std::size_t slot_bytes = (message_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::span<std::byte> memory = take_buffer(exchange, ranks * slot_bytes);
+  const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    messages[rank] = memory.subspan(rank * slot_bytes, message_bytes);
+  }
+  return {memory, message_bytes, messages};
+}
+
+void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received,
+                        MessageSize size) {
+  if (size == MessageSize::open) {
+    enqueue_all_gather(exchange, slots.messages, received, size);
+    return;
+  }
+  const Stopwatch watch(exchange.stats.exchange_seconds);
+  Transport& world = exchange.world;
+  world.enqueue_all_gather(slots.memory, slots.message_bytes, received);
+  for (int peer = 0; peer < world.size(); ++peer) {
+    if (peer != world.rank()) count_sent(exchange, peer, slots.message_bytes);
+  }
+}
+
 }  // namespace winnow::comm

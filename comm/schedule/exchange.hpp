@@ -101,6 +101,14 @@ std::span<std::span<std::byte>> take_buffers(const Exchange& exchange, const Byt
   return messages;
 }
 
+/// A buffer of one size for the message of each rank, as Transport::enqueue_all_gather takes them.
+struct Slots {
+  std::span<std::byte> memory;
+  std::size_t message_bytes;
+  std::span<std::span<std::byte>> messages;  // by rank; views of the memory
+};
+Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
+
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
 /// Exchange::own. If `opened` is not null, it becomes the one message, opened, and
 /// Exchange::status learns of its poison.
@@ -116,6 +124,9 @@ void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,
 
 /// Likewise with one message for all: messages[self].
 void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::uint64_t> received,
+                        MessageSize size);
+/// Likewise; if the size is fixed, by the transport's own call for it.
+void enqueue_all_gather(Exchange& exchange, const Slots& slots, std::span<std::uint64_t> received,
                         MessageSize size);
 
 }  // namespace winnow::comm

@@ -19,7 +19,8 @@ std::uint64_t wire_bytes(const CostShape& shape) {
 }
 
 double pass_bytes(const CostShape& shape) {
-  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, shape.ranks);
+  return encode_pass(shape.count, shape.k, shape.parameters) +
+         add_pass(shape.count, shape.k, shape.ranks);
 }
 
 /// Opens all messages but the own one, which encode has opened.
@@ -50,13 +51,14 @@ Rounds run(Exchange& exchange) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const auto self = static_cast<std::size_t>(world.rank());
   const auto size = compress::message_bytes(part.count, part.k, exchange.compressor.codings());
-  const auto messages = take_buffers(exchange, [size](std::uint32_t) { return size; });
+  const Slots slots = take_slots(exchange, size);
+  const auto messages = slots.messages;
   const auto views = workspace.take<compress::MessageView>(ranks);
   const bool stream_ordered = exchange.status != nullptr;
   encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),
                   stream_ordered ? &views[self] : nullptr);
   const auto received = workspace.take<std::uint64_t>(ranks);
-  enqueue_all_gather(exchange, messages, received, message_size(exchange, Header::Kind::gradient));
+  enqueue_all_gather(exchange, slots, received, message_size(exchange, Header::Kind::gradient));
   co_await world.start(exchange.exec);
 
   const Stopwatch watch(exchange.stats.add_seconds);

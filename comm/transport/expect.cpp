@@ -26,4 +26,13 @@ void expect_gatherable(std::size_t mine, std::size_t all, int ranks) {
                      " bytes: must be as many from each");
 }
 
+std::size_t expect_slots(std::size_t all, std::size_t message_bytes, int ranks) {
+  const auto slots = static_cast<std::size_t>(ranks);
+  WINNOW_EXPECTS(all % slots == 0 && all / slots >= message_bytes,
+                 std::to_string(all) + " bytes as " + std::to_string(slots) +
+                     " slots for messages of " + std::to_string(message_bytes) +
+                     " bytes: slots must have one size and hold a message each");
+  return all / slots;
+}
+
 }  // namespace winnow::comm

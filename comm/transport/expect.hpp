@@ -17,5 +17,7 @@ namespace winnow::comm {
 [[gnu::visibility("default")]] void expect_started(Ticket ticket, std::uint64_t started);
 /// An all-gather of `mine` bytes from each of `ranks` ranks fills `all`.
 void expect_gatherable(std::size_t mine, std::size_t all, int ranks);
+/// `all` bytes are a slot of one size for each of `ranks` messages. Returns that size.
+std::size_t expect_slots(std::size_t all, std::size_t message_bytes, int ranks);
 
 }  // namespace winnow::comm

@@ -50,6 +50,20 @@ void reduce_in_one_step(Transport& transport, const Exec& exec, const Elements& 
 
 }  // namespace
 
+void Transport::enqueue_all_gather(std::span<std::byte> all, std::size_t message_bytes,
+                                   std::span<std::uint64_t> received) {
+  const auto ranks = static_cast<std::size_t>(size()), self = static_cast<std::size_t>(rank());
+  const std::size_t slot_bytes = comm::expect_slots(all.size(), message_bytes, size());
+  const auto message = [&](std::size_t of) { return all.subspan(of * slot_bytes, message_bytes); };
+  received[self] = message_bytes;
+  // Each rank starts with another peer, so that none is everybody's first.
+  for (std::size_t distance = 1; distance < ranks; ++distance) {
+    const std::size_t to = (self + distance) % ranks, from = (self + ranks - distance) % ranks;
+    send(message(self), static_cast<int>(to));
+    recv(message(from), static_cast<int>(from), &received[from]);
+  }
+}
+
 void Transport::all_reduce(const Exec& exec, const Elements& elements, ReduceOp op,
                            Deadline deadline) {
   comm::abort_on_error(*this, [&] {
@@ -90,16 +104,10 @@ void Transport::all_gather(const Exec& exec, std::span<const std::byte> mine,
     });
     return;
   }
-  // As many bytes as round the ring, in one step instead of P-1. Each rank starts with another
-  // peer.
-  gathered_.assign(static_cast<std::size_t>(size()), mine.size());
+  // As many bytes as round the ring, in one step instead of P-1.
+  gathered_.resize(static_cast<std::size_t>(size()));
   comm::abort_on_error(*this, [&] {
-    for (int distance = 1; distance < size(); ++distance) {
-      const int to = (rank() + distance) % size(), from = (rank() + size() - distance) % size();
-      const auto peer = static_cast<std::size_t>(from);
-      send({own, mine.size()}, to);
-      recv(all.subspan(peer * mine.size(), mine.size()), from, &gathered_[peer]);
-    }
+    Transport::enqueue_all_gather(all, mine.size(), gathered_);
     wait(start(exec), deadline);
     for (std::size_t peer = 0; peer < gathered_.size(); ++peer) {
       if (gathered_[peer] == mine.size()) continue;

@@ -36,6 +36,10 @@ struct NcclMeeting {
 // the collectives need Exec{Place::cuda, stream} with a non-null stream, and run after what is
 // already enqueued there.
 //
+// Messages of one size from every rank to every other (enqueue_all_gather) are one ncclAllGather of
+// whole slots, of one size on all ranks. The first slot should be 16-byte aligned, and slots a
+// multiple of that.
+//
 // Rules. A message must have the size of its receive buffer (sizes_travel() is false); otherwise
 // NCCL hangs until the deadline. Each start() is one NCCL group, and a rank's groups run one after
 // another, so ranks whose groups wait for each other crosswise hang too. Strict local transports

@@ -69,6 +69,13 @@ class Transport {
   /// Enqueues the receipt of the next message from `peer`, which may fill `buffer` at most. When
   /// wait has returned, `message_bytes`, if not null, holds its true size.
   virtual void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) = 0;
+  /// Enqueues a message of `message_bytes` from every rank to every other. `all` has a slot of
+  /// equal size for each rank, in rank order, with its message in front; this rank's is there
+  /// already. As in recv, received[peer] becomes a message's true size. All ranks call it, with
+  /// equal sizes, in the same order among their messages. The default body sends and receives; a
+  /// transport that has one call for it, as NCCL has, may send slots as a whole.
+  virtual void enqueue_all_gather(std::span<std::byte> all, std::size_t message_bytes,
+                                  std::span<std::uint64_t> received);
   /// Starts everything enqueued since the last start.
   virtual Ticket start(const Exec& exec) = 0;
   /// Returns when this ticket and earlier ones are done.
@@ -133,7 +140,7 @@ class Transport {
   /// Whether all_reduce is a native collective that ignores its deadline.
   virtual bool native_all_reduce() const { return false; }
 
-  /// Payload bytes this rank has sent through send() so far.
+  /// Payload bytes this rank has sent through send() and enqueue_all_gather() so far.
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
 
  protected:

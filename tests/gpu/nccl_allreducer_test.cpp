@@ -273,6 +273,47 @@ TEST_F(AllReducerOverNccl, ADenseCallWithoutAPeerFails) {
   });
 }
 
+/// Ranks agree on the size of a bucket's messages before they send the first one.
+TEST_F(AllReducerOverNccl, RanksWhoseBucketsDifferLearnSo) {
+  const Meeting meeting(3);
+  run_nccl_ranks(3, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(
+        meeting.join(rank),
+        {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .deadline = 60}, place);
+    kernels::PlaceArray<float> bucket(place, rank == 1 ? 200 : 100);
+    try {
+      reducer.all_reduce(bucket.span(), 7);
+      ADD_FAILURE() << "rank " << rank << " heard nothing";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("in the count of elements"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+/// Later calls do not ask again. Then messages of unequal sizes end at the deadline, or before.
+TEST_F(AllReducerOverNccl, RanksThatTakeKnownBucketsCrosswiseEnd) {
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(
+        meeting.join(rank),
+        {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .deadline = 1}, place);
+    kernels::PlaceArray<float> few(place, 1000), many(place, 9000);
+    reducer.all_reduce(few.span(), 1);
+    reducer.all_reduce(many.span(), 2);
+    reducer.synchronize();
+    const auto cross = [&] {
+      reducer.all_reduce(rank == 0 ? few.span() : many.span(), rank == 0 ? 1 : 2);
+      reducer.synchronize();
+    };
+    EXPECT_THROW(cross(), CommError);
+  });
+}
+
 /// A host that enqueues until streams are full, and waits within a call for space, does not hang.
 TEST_F(AllReducerOverNccl, NobodyWaitsForRoomBehindAPeerThatIsGone) {
   constexpr std::size_t kCount = 100;

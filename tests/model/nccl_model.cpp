@@ -31,6 +31,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -87,6 +88,7 @@ std::uint64_t ids = 0;
 std::set<const ncclComm*> living;
 std::size_t ending = 0;  // communicators that a call ends at present
 std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
+std::map<std::string, std::uint64_t> calls;
 
 }  // namespace
 
@@ -94,6 +96,7 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
   bool blocking = true;
+  bool connected = false;     // as far as its rank knows
   int looks = 0;              // polls for which it stays in progress
   ncclComm** part = nullptr;  // of a split that not all ranks have joined
   std::uint64_t splits = 0;
@@ -184,8 +187,10 @@ ncclResult_t begin_call(ncclComm& comm) {
   return comm.blocking ? ncclSuccess : ncclInProgress;
 }
 
-ncclResult_t enqueue(ncclComm* comm, CUstream_st* stream, const Operation& operation) {
+ncclResult_t enqueue(const char* call, ncclComm* comm, CUstream_st* stream,
+                     const Operation& operation) {
   const Lock lock(mutex);
+  ++calls[call];
   if (in_progress(*comm)) return ncclInvalidUsage;
   enqueued[{comm, stream}].push_back(operation);
   return ncclSuccess;
@@ -406,7 +411,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   using enum winnow::tests::NcclJob;
   const World& world = *comm->world;
   if (comm->part == nullptr) {
-    if (world.arrived == world.size && failing.erase({connect, comm->rank}) != 0)
+    if (world.arrived == world.size && !std::exchange(comm->connected, true) &&
+        failing.erase({connect, comm->rank}) != 0)
       comm->error = ncclSystemError;
   } else if (Split& of = comm->world->splits[comm->splits];
              of.colors.size() == static_cast<std::size_t>(world.size)) {
@@ -481,36 +487,36 @@ ncclResult_t ncclGroupEnd() {
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
-      comm, stream,
+      __func__, comm, stream,
       {Operation::Kind::send, from, nullptr, count * bytes_of_type(type), type, ncclSum, peer});
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   return enqueue(
-      comm, stream,
+      __func__, comm, stream,
       {Operation::Kind::receive, nullptr, to, count * bytes_of_type(type), type, ncclSum, peer});
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
-      comm, stream,
+      __func__, comm, stream,
       {Operation::Kind::all_reduce, from, to, count * bytes_of_type(type), type, op, -1});
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
-      comm, stream,
+      __func__, comm, stream,
       {Operation::Kind::reduce_scatter, from, to, count * bytes_of_type(type), type, op, -1});
 }
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(comm, stream,
+  return enqueue(__func__, comm, stream,
                  {Operation::Kind::reduce, from, to, count * bytes_of_type(type), type, op, root});
 }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
-      comm, stream,
+      __func__, comm, stream,
       {Operation::Kind::all_gather, from, to, count * bytes_of_type(type), type, ncclSum, -1});
 }
 
@@ -522,6 +528,11 @@ namespace winnow::tests {
 void fail_next(NcclJob job, int rank) {
   const Lock lock(mutex);
   failing.insert({job, rank});
+}
+
+std::uint64_t calls_of(const std::string& name) {
+  const Lock lock(mutex);
+  return calls[name];
 }
 
 std::size_t living_communicators() {

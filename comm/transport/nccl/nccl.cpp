@@ -51,6 +51,8 @@ class NcclTransport final : public Transport {
 
   void send(std::span<const std::byte> message, int peer) override;
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override;
+  void enqueue_all_gather(std::span<std::byte> all, std::size_t message_bytes,
+                          std::span<std::uint64_t> received) override;
   Ticket start(const Exec& exec) override;
   void wait(Ticket ticket, Deadline deadline) override;
   bool test(Ticket ticket, Deadline deadline) override;
@@ -158,6 +160,22 @@ void NcclTransport::recv(std::span<std::byte> buffer, int peer, std::uint64_t* m
                 .to = buffer.data(),
                 .count = buffer.size(),
                 .peer = peer});
+}
+
+/// One collective of whole slots. What lies behind the messages goes with them uncounted, as what
+/// other transports put in front.
+void NcclTransport::enqueue_all_gather(std::span<std::byte> all, std::size_t message_bytes,
+                                       std::span<std::uint64_t> received) {
+  const std::size_t slot_bytes = comm::expect_slots(all.size(), message_bytes, size_);
+  expect_usable();
+  expect_on_device(all);
+  std::ranges::fill(received, message_bytes);
+  if (size_ == 1 || message_bytes == 0) return;
+  bytes_sent_ += static_cast<std::uint64_t>(size_ - 1) * message_bytes;
+  groups_.push({.kind = Operation::Kind::all_gather,
+                .from = all.data() + static_cast<std::size_t>(rank_) * slot_bytes,
+                .to = all.data(),
+                .count = slot_bytes});
 }
 
 Ticket NcclTransport::start(const Exec& exec) {

@@ -166,6 +166,44 @@ inline void all_gather_concatenates_in_rank_order(const World& world) {
   });
 }
 
+/// Messages fill their slots, or do not.
+inline void all_gathers_may_be_enqueued(const World& world) {
+  for_each_size(world, [](Rank& rank) {
+    Transport& transport = rank.transport();
+    const auto ranks = static_cast<std::size_t>(rank.size());
+    const auto self = static_cast<std::size_t>(rank.rank());
+    constexpr std::size_t kSlot = 4160, kShort = 4100;
+    const auto slots_of = [&](int number, std::size_t peer) {
+      return pattern(static_cast<int>(peer), number, kSlot, kSlot);
+    };
+    std::vector<std::span<std::byte>> all;
+    std::vector<std::vector<std::uint64_t>> received(2, std::vector<std::uint64_t>(ranks));
+    std::uint64_t sent = transport.bytes_sent();
+    for (const int number : {0, 1}) {
+      Bytes initial(ranks * kSlot);
+      std::ranges::copy(slots_of(number, self),
+                        initial.begin() + static_cast<std::ptrdiff_t>(self * kSlot));
+      all.push_back(rank.place(initial));
+      const auto n = static_cast<std::size_t>(number);
+      transport.enqueue_all_gather(all[n], number == 0 ? kSlot : kShort, received[n]);
+    }
+    transport.wait(transport.start(rank.exec()), soon());
+    sent = transport.bytes_sent() - sent;
+    EXPECT_EQ(sent, (ranks - 1) * (kSlot + kShort));
+    for (const int number : {0, 1}) {
+      const auto n = static_cast<std::size_t>(number);
+      const std::size_t message_bytes = number == 0 ? kSlot : kShort;
+      EXPECT_EQ(received[n], std::vector<std::uint64_t>(ranks, message_bytes));
+      const auto got = rank.result<std::byte>(all[n]);
+      for (std::size_t peer = 0; peer < ranks; ++peer) {
+        EXPECT_TRUE(std::ranges::equal(
+            std::span(got).subspan(peer * kSlot, message_bytes),
+            std::span<const std::byte>(slots_of(number, peer)).first(message_bytes)));
+      }
+    }
+  });
+}
+
 inline void collectives_refuse_wrong_arguments_before_they_communicate(const World& world) {
   for_each_size(world, [](Rank& rank) {
     Transport& transport = rank.transport();
@@ -179,6 +217,8 @@ inline void collectives_refuse_wrong_arguments_before_they_communicate(const Wor
     EXPECT_THROW(transport.Transport::all_reduce(device, elements, ReduceOp::sum, soon()),
                  UsageError);
     EXPECT_THROW(transport.all_gather(rank.exec(), mine, all, soon()), UsageError);
+    std::vector<std::uint64_t> received(static_cast<std::size_t>(rank.size()));
+    EXPECT_THROW(transport.enqueue_all_gather(all, 5, received), UsageError);
     EXPECT_EQ(transport.bytes_sent(), 0U);
   });
 }

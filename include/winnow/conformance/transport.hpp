@@ -48,6 +48,7 @@ inline constexpr std::array kCollectives{
     Check{"ReduceScatterLeavesTheOwnChunk", reduce_scatter_leaves_the_own_chunk},
     Check{"TheTransportsOwnSumIsClose", the_transports_own_sum_is_close},
     Check{"AllGatherConcatenatesInRankOrder", all_gather_concatenates_in_rank_order},
+    Check{"AllGathersMayBeEnqueued", all_gathers_may_be_enqueued},
     Check{"RefuseWrongArgumentsBeforeTheyCommunicate",
           collectives_refuse_wrong_arguments_before_they_communicate},
     Check{"ARingThatWaitsForAnAbsentRankEndsAtItsDeadline",

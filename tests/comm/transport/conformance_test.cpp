@@ -42,6 +42,7 @@ enum class Fault : std::uint8_t {
   knows_one_thread,
   reduces_nothing,
   reverses_gathers,
+  mixes_up_slots,
   checks_no_lengths,
   sorts_subsets,
   takes_any_subset,
@@ -74,6 +75,12 @@ class Faulty final : public ForwardingTransport {
     if (has(Fault::keeps_sizes_to_itself)) message_bytes = nullptr;
     if (has(Fault::writes_past_buffers) && buffer.size() == 99) buffer = {buffer.data(), 100};
     ForwardingTransport::recv(buffer, peer, message_bytes);
+  }
+  void enqueue_all_gather(std::span<std::byte> all, std::size_t message_bytes,
+                          std::span<std::uint64_t> received) override {
+    if (has(Fault::mixes_up_slots))
+      all = all.first(message_bytes * static_cast<std::size_t>(size()));
+    Transport::enqueue_all_gather(all, message_bytes, received);
   }
   Ticket start(const Exec& exec) override {
     if (failed_) return {1};
@@ -225,6 +232,7 @@ TEST(Conformance, FindsEachFault) {
            Case{Fault::reduces_nothing, "ReduceScatterLeavesTheOwnChunk"},
            Case{Fault::reduces_nothing, "TheTransportsOwnSumIsClose"},
            Case{Fault::reverses_gathers, "AllGatherConcatenatesInRankOrder"},
+           Case{Fault::mixes_up_slots, "AllGathersMayBeEnqueued"},
            Case{Fault::checks_no_lengths, "RefuseWrongArgumentsBeforeTheyCommunicate"},
            Case{Fault::sorts_subsets, "SubsetOfAllRanksInReverse"},
            Case{Fault::sorts_subsets, "SubsetOfASubset"},

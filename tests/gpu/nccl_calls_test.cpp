@@ -1,0 +1,147 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+// What calls an AllReducer makes of NCCL, which the model counts.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+#include <winnow/nccl.hpp>
+#include <winnow/winnow.hpp>
+
+#include "compress/compressor.hpp"
+#include "compress/message.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "tests/gpu/nccl_ranks.hpp"
+#include "tests/harness/device.hpp"
+#include "tests/harness/graph.hpp"
+#include "tests/model/nccl_model.hpp"
+
+namespace winnow::tests {
+namespace {
+
+constexpr std::size_t kCount = 5000;
+
+Deadline soon() {
+  return Deadline::after(std::chrono::seconds(60));
+}
+
+/// Calls of all ranks together.
+struct Calls {
+  std::uint64_t sends = calls_of("ncclSend"), receipts = calls_of("ncclRecv"),
+                all_gathers = calls_of("ncclAllGather");
+};
+
+/// One rank's AllReducer and bucket.
+struct Rank {
+  Rank(Transport& other, const Options& options)
+      : transport(nccl_transport(other, soon())),
+        reducer(transport, options, stream.exec()),
+        bucket(stream.exec(), kCount) {}
+
+  void call() {
+    kernels::fill(stream.exec(), bucket.span(), 1.0F);
+    reducer.all_reduce(bucket.span(), 7);
+    reducer.synchronize();
+  }
+
+  Stream stream;
+  std::shared_ptr<Transport> transport;
+  AllReducer reducer;
+  kernels::PlaceArray<float> bucket;
+};
+
+/// Runs `body` on `ranks` ranks after two calls, which plan, and returns the calls of NCCL that it
+/// makes.
+Calls calls_in(int ranks, const Options& options, const std::function<void(Rank&)>& body) {
+  const auto others = local_transports(ranks);
+  const auto meet = [&](int rank) {
+    std::byte word{};
+    std::vector<std::byte> words(others.size());
+    others[static_cast<std::size_t>(rank)]->all_gather({}, {&word, 1}, words, soon());
+  };
+  Calls before, after;
+  run_nccl_ranks(ranks, [&](int rank) {
+    Rank self(*others[static_cast<std::size_t>(rank)], options);
+    self.call();
+    self.call();
+    meet(rank);
+    if (rank == 0) before = {};
+    meet(rank);
+    body(self);
+    meet(rank);
+    if (rank == 0) after = {};
+    meet(rank);
+  });
+  after.sends -= before.sends;
+  after.receipts -= before.receipts;
+  after.all_gathers -= before.all_gathers;
+  return after;
+}
+
+Options gather(const std::string& compressor) {
+  return {.compressor = compressor, .schedule = "gather", .min_bytes = 0, .exempt_1d = false};
+}
+
+TEST(NcclCalls, MessagesOfOneSizeAreOneCollective) {
+  for (const char* const compressor : {"topk:0.01", "topk:0.05,int4", "int8", "randomk:0.01"}) {
+    for (const int ranks : {2, 3}) {
+      const Calls calls = calls_in(ranks, gather(compressor), [](Rank& self) {
+        self.call();
+        EXPECT_EQ(self.reducer.last().schedule, "gather");
+      });
+      EXPECT_EQ(calls.all_gathers, static_cast<std::uint64_t>(ranks)) << compressor;
+      EXPECT_EQ(calls.sends, 0U) << compressor;
+      EXPECT_EQ(calls.receipts, 0U) << compressor;
+    }
+  }
+}
+
+TEST(NcclCalls, EachPartIsACollective) {
+  Options options = gather("topk:0.01");
+  options.max_part = 2048;
+  const Calls calls = calls_in(3, options, [](Rank& self) { self.call(); });
+  EXPECT_EQ(calls.all_gathers, 3U * 3U);
+  EXPECT_EQ(calls.sends, 0U);
+}
+
+/// Sizes first, then messages.
+TEST(NcclCalls, MessagesOfOpenSizesAreSent) {
+  const Calls calls = calls_in(3, gather("threshold:2"), [](Rank& self) { self.call(); });
+  EXPECT_EQ(calls.all_gathers, 0U);
+  EXPECT_EQ(calls.sends, 3U * 2U * 2U);
+  EXPECT_EQ(calls.receipts, calls.sends);
+}
+
+/// What lies between messages does not count.
+TEST(NcclCalls, AnAllGatherCountsTheMessagesThatItReplaces) {
+  const auto codings = compress::make_compressor("topk:0.01")->codings();
+  const std::uint64_t message = compress::message_bytes(kCount, kCount / 100, codings);
+  EXPECT_NE(message % 64, 0U);
+  for (const int ranks : {1, 3}) {
+    (void)calls_in(ranks, gather("topk:0.01"), [&](Rank& self) {
+      const std::uint64_t before = self.transport->bytes_sent();
+      self.call();
+      const std::uint64_t expected = static_cast<std::uint64_t>(ranks - 1) * message;
+      EXPECT_EQ(self.reducer.last().wire_bytes, expected);
+      EXPECT_EQ(self.transport->bytes_sent() - before, expected);
+    });
+  }
+}
+
+TEST(NcclCalls, AGraphHoldsTheCollective) {
+  const Calls calls = calls_in(3, gather("topk:0.01"), [](Rank& self) {
+    const Graph graph(self.stream, [&] { self.reducer.all_reduce(self.bucket.span(), 7); });
+    graph.launch(self.stream);
+    graph.launch(self.stream);
+    self.reducer.synchronize();
+  });
+  EXPECT_EQ(calls.all_gathers, 3U);  // in the capture, and none in replays
+  EXPECT_EQ(calls.sends, 0U);
+}
+
+}  // namespace
+}  // namespace winnow::tests
