@@ -71,6 +71,7 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
 CostShape shape_of(const compress::Part& part, const World& world,
                    const compress::Compressor& compressor) {
   CostShape shape{world.ranks, part.count, part.most_k, compressor.codings(), world.topology};
+  shape.parameters = part.pieces.size();
   if (!compressor.has_sums_share()) return shape;
   shape.sums_k = 0;
   for (const Piece& piece : part.pieces)

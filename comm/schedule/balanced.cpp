@@ -148,8 +148,9 @@ std::uint64_t wire_bytes(const CostShape& shape) {
 
 double pass_bytes(const CostShape& shape) {
   // Owners add what others keep of their share, and all ranks write the sums: one message each.
-  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 1) +
-         add_pass(shape.count, shape.sums_k, 1);
+  return encode_pass(shape.count, shape.k, shape.parameters) + add_pass(shape.count, shape.k, 1) +
+         add_pass(shape.count, shape.sums_k, 1) +
+         parameters_pass(shape.parameters, kChooseParameter);
 }
 
 /// Every rank owns the positions that kernels::Partition gives it (Li et al., Ok-Topk, PPoPP 2022,

@@ -114,7 +114,7 @@ std::uint64_t two_to_each_other(const CostShape& shape) {
 }
 
 CostShape share_of(CostShape shape, std::uint64_t shares) {
-  for (std::uint64_t* const number : {&shape.count, &shape.k, &shape.sums_k}) {
+  for (std::uint64_t* const number : {&shape.count, &shape.k, &shape.sums_k, &shape.parameters}) {
     *number = divide_up(*number, shares);
   }
   return shape;

@@ -215,7 +215,7 @@ std::uint64_t messages(const CostShape& shape) {
 double pass_bytes(const CostShape& shape) {
   // Every list is read, merged and coded again; the last one is written into the elements.
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
-  double bytes = encode_pass(shape.count, shape.k);
+  double bytes = encode_pass(shape.count, shape.k, shape.parameters);
   for (std::uint64_t in_sum = 2; in_sum < 2 * ranks; in_sum *= 2) {
     const std::uint64_t merged = std::min(in_sum * shape.k, shape.count);
     bytes += merged == shape.count ? kReducePass * static_cast<double>(merged)

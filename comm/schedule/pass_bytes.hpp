@@ -13,11 +13,21 @@ constexpr double kReducePass = 12;    ///< per element: two read, one written
 constexpr double kScattered = 128;  ///< per element far from the previous one: its cache line, read
                                     ///< and written
 constexpr double kCoded = 16;       ///< per list element: index and value, plain and coded
+// What a core does for each parameter beside its elements, as bytes that it would pass meanwhile.
+constexpr double kSelectParameter = 10e3;  ///< its bound, its candidates' cut and its list
+constexpr double kChooseParameter = 28e3;  ///< likewise of the sums, by their owners
+
+/// What `parameters` in one part cost more than one parameter of as many elements.
+constexpr double parameters_pass(std::uint64_t parameters, double each) {
+  return each * static_cast<double>(parameters - 1);
+}
 
 /// Feedback, selection and encoding of k of `count` elements, or of all.
-constexpr double encode_pass(std::uint64_t count, std::uint64_t k) {
+constexpr double encode_pass(std::uint64_t count, std::uint64_t k, std::uint64_t parameters) {
   const auto n = static_cast<double>(count);
-  return k == count ? kQuantizePass * n : kSelectPass * n + kCoded * static_cast<double>(k);
+  if (k == count) return kQuantizePass * n;
+  return kSelectPass * n + kCoded * static_cast<double>(k) +
+         parameters_pass(parameters, kSelectParameter);
 }
 
 /// Decoding and adding `messages` that carry k of `count` elements each, or all.

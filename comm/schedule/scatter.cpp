@@ -143,7 +143,8 @@ std::uint64_t wire_bytes(const CostShape& shape) {
 }
 
 double pass_bytes(const CostShape& shape) {
-  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, shape.ranks);
+  return encode_pass(shape.count, shape.k, shape.parameters) +
+         add_pass(shape.count, shape.k, shape.ranks);
 }
 
 /// (P - 1) / P * 4 bytes per element.

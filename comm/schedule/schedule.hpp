@@ -25,7 +25,8 @@ struct CostShape {
   /// Chance that a rank keeps an element which another rank keeps. None: that of independent
   /// supports, k / count.
   std::optional<double> overlap = {};
-  std::uint64_t sums_k = k;  ///< kept of the sums, where owners choose among them
+  std::uint64_t sums_k = k;      ///< kept of the sums, where owners choose among them
+  std::uint64_t parameters = 1;  ///< that the positions belong to, or their pieces
 };
 
 /// What a schedule costs, for the planner.

@@ -253,7 +253,7 @@ std::uint64_t messages(const CostShape& shape) {
 
 double pass_bytes(const CostShape& shape) {
   // Values taken, added and written, as one message each.
-  return encode_pass(shape.count, shape.k) + add_pass(shape.count, shape.k, 3);
+  return encode_pass(shape.count, shape.k, shape.parameters) + add_pass(shape.count, shape.k, 3);
 }
 
 /// All ranks send values at one support (Chen et al., ScaleCom, NeurIPS 2020, but with a picker per

@@ -61,6 +61,36 @@ TEST(Planner, LatencyDecidesWhereBytesAreFew) {
   EXPECT_EQ(chosen(choice), "doubling") << choice.reason;
 }
 
+TEST(Planner, ParametersCostMoreThanTheirElements) {
+  const Topology topology = Topology::uniform(4, 1);
+  const auto made = compress::make_compressor("topk:0.01");
+  CostShape shape{4, kCount, made->kept(kCount), made->codings(), &topology};
+  const World world{4, 0, &topology,
+                    LinkModel::parse("inter=50us,10Gbit/s intra=1us,10GB/s pass=10GB/s")};
+  const auto reasoned = [&] {
+    return choose_schedule({.compressor = "topk:0.01"}, {&shape, 1}, world, *made);
+  };
+  EXPECT_NE(chosen(reasoned()), "dense") << reasoned().reason;
+  shape.parameters = kCount / 100;
+  EXPECT_EQ(chosen(reasoned()), "dense") << reasoned().reason;
+}
+
+TEST(Planner, ABucketTellsHowManyParametersItHas) {
+  const World world{2, 0, nullptr, LinkModel::parse(kSlow)};
+  const auto made = compress::make_compressor("topk:0.01");
+  const auto reasoned = [&](std::size_t parameters) {
+    std::vector<float> elements(1'000'000);
+    std::vector<Segment> segments(parameters);
+    const std::size_t each = elements.size() / parameters;
+    for (std::size_t i = 0; i < parameters; ++i) {
+      segments[i] = {.elements = std::span(elements).subspan(i * each, each), .id = i};
+    }
+    comm::Parameters states;
+    return comm::plan_bucket(1, segments, {.compressor = "topk:0.01"}, world, *made, states).reason;
+  };
+  EXPECT_NE(reasoned(1), reasoned(1000));
+}
+
 TEST(Planner, ALoneRankHasNothingToGain) {
   const Choice choice = choose(Topology::uniform(1, 1), kSlow, "topk:0.01");
   EXPECT_EQ(chosen(choice), "dense");
