@@ -39,6 +39,7 @@ class StagedSlice {
     copy_words(stage + index_, term_.index + from_, size_);
     copy_words(stage + codes_, values.codes + (from_ * values.bits >> 5) * sizeof *stage,
                scales_ - codes_);
+    if (end_ == scales_) return;
     copy_words(stage + scales_, values.scales + (from_ >> values.block_shift), end_ - scales_);
   }
 
