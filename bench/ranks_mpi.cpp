@@ -22,8 +22,11 @@ struct Algorithm {
 };
 // Open MPI's own choice comes first and exists with any MPI. Nonoverlapping is a reduction and then
 // a broadcast.
-constexpr Algorithm kAlgorithms[] = {
-    {"mpi_default", 0}, {"mpi_ring", 4}, {"mpi_nonoverlapping", 2}};
+constexpr Algorithm kAlgorithms[] = {{"mpi_default", 0},
+                                     {"mpi_ring", 4},
+                                     {"mpi_nonoverlapping", 2},
+                                     {"mpi_recursive_doubling", 3},
+                                     {"mpi_rabenseifner", 6}};
 
 /// False if this MPI library has no such variable or does not allow writing it.
 bool choose(int algorithm) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <winnow/winnow.hpp>
@@ -29,7 +30,8 @@ double seconds(const std::function<void()>& work) {
 /// Calls after which the plan chosen by "auto" is settled.
 int calls_of_a_trial(const Options& options) {
   if (options.schedule != kAuto) return 0;
-  return static_cast<int>(comm::Trial::calls(comm::Trial::kMostPlans, options.trial_calls)) + 1;
+  return static_cast<int>(comm::Trial::most_calls(comm::Trial::kMostPlans, options.trial_calls)) +
+         1;
 }
 
 /// The schedule that Stats must name.
@@ -129,9 +131,13 @@ Outcome Race::run(const Entrant& entrant, std::size_t count, Length length) try 
   const auto rounds = static_cast<std::size_t>(length.rounds);
   std::vector<double> times((ways.size() + 3) * rounds);
   const auto row = [&](std::size_t i) { return std::span(times).subspan(i * rounds, rounds); };
+  std::vector<std::size_t> order(ways.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random(20240229u);  // the same on all ranks
   for (std::size_t round = 0; round < rounds; ++round) {
-    for (std::size_t i = 0; i < ways.size(); ++i) {
-      const std::size_t way = (round + i) % ways.size();
+    // No way always follows the same other one, whose memory is then in the caches.
+    std::ranges::shuffle(order, random);
+    for (const std::size_t way : order) {
       const std::span<float> gradient = refill(count);
       barrier(*rank_.control);
       row(way)[round] = seconds([&] { ways[way](gradient); });
