@@ -274,7 +274,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     Choice choice = choose_schedule(options, shapes, world, compressor);
     const Schedule& schedule = *choice.schedule;
     bucket.reason = std::move(choice.reason);
-    bucket.close = choice.close;
+    bucket.enough = choice.enough;
     if (&schedule == &dense) {
       compressed.assign(segments.size(), false);
     } else {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -45,7 +46,7 @@ struct Bucket {
   std::uint64_t wire_bytes = 0;  ///< bytes the busiest rank will send, by Schedule::wire_bytes
   std::uint64_t dense_wire_bytes = 0;  ///< bytes the dense schedule would send
   std::size_t number = 0;  ///< in the order of first calls; assigned by StatsBook::register_bucket
-  bool close = false;      ///< Choice::close
+  std::optional<double> enough = {};       ///< Choice::enough
   std::uint64_t ring = LinkModel::kNever;  ///< LinkModel::ring of its dense sums
   /// It is not a sum of gradients and has no parts: see comm/reducer/native_only.hpp.
   bool native_only = false;

@@ -16,7 +16,8 @@ constexpr std::uint64_t kNetworkWeight = 8;
 
 /// A compressed schedule must be predicted to take at most this share of dense's time.
 constexpr double kClearlyAhead = 0.8;
-/// From this share of dense's time on, predictions are too close to trust.
+/// A schedule predicted, and then measured, to take at most this share of dense's predicted time is
+/// kept without a try of dense, which would be dear.
 constexpr double kBeyondDoubt = 0.25;
 /// Where dense is predicted to take less, none is trusted: caches and cores decide such calls, and
 /// a trial costs little.
@@ -116,8 +117,9 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   if (!may_be_dense) return {best, why};
   if (world.ranks == 1) return {&dense, "there is one rank alone"};
   const double share = least / dense_seconds;
-  const bool close = world.trials && share < 1 && (share > kBeyondDoubt || dense_seconds < kCheap);
-  return {close || share <= kClearlyAhead ? best : &dense, why, close};
+  if (!world.trials || share >= 1) return {share <= kClearlyAhead ? best : &dense, why};
+  const bool close = share > kBeyondDoubt || dense_seconds < kCheap;
+  return {best, why, close ? 0 : kBeyondDoubt * dense_seconds};
 }
 
 }  // namespace

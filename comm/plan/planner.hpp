@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ struct World {
   int rank = 0;
   const Topology* topology = nullptr;  ///< of all ranks; null: each rank is a node of its own
   LinkModel links = {};                ///< equal on all ranks
-  bool trials = false;                 ///< whether close predictions may be settled by measuring
+  bool trials = false;                 ///< whether predictions may be overruled by measuring
   Place place = Place::cpu;            ///< where buckets lie
 };
 
@@ -48,7 +49,9 @@ std::string_view ring_note(const LinkModel& links, std::uint64_t bytes);
 struct Choice {
   const Schedule* schedule;  ///< as returned by schedule_among()
   std::string reason;
-  bool close = false;  ///< predicted to be close to dense, so only a measurement can decide
+  /// Set if calls by it are to be timed first: dense is tried, too, if they take more than so many
+  /// seconds.
+  std::optional<double> enough = {};
 };
 
 /// Applies Options::schedule to a bucket whose parts have `shapes`. "auto" takes the fastest

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,8 @@
 namespace winnow::comm {
 namespace {
 
+constexpr std::string_view kTried = ", which is tried out";
+
 /// "gather", "dense", "dense by Winnow's ring"
 std::string_view name_of(const Bucket& plan) {
   constexpr std::string_view kComma = ", ";
@@ -20,50 +23,119 @@ std::string_view name_of(const Bucket& plan) {
                                                     : std::string_view(plan.schedule);
 }
 
-/// "took 3.49 ms by gather, 4.2 ms by dense, medians of 5 calls"
-std::string measured_text(std::span<const Bucket> plans, std::span<const double> seconds,
-                          std::size_t calls) {
-  std::string text = "took ";
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    std::array<char, 32> time;
-    const int size = std::snprintf(time.data(), time.size(), "%.3g ms by ", 1e3 * seconds[i]);
-    text.append(time.data(), static_cast<std::size_t>(size)).append(name_of(plans[i])) += ", ";
-  }
-  return text.append("medians of ").append(std::to_string(calls)).append(" calls");
+/// The middle one, or the later of the two middle ones.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// "3.49 ms by gather"
+std::string time_text(double seconds, const Bucket& plan) {
+  std::array<char, 32> time;
+  const int size = std::snprintf(time.data(), time.size(), "%.3g ms by ", 1e3 * seconds);
+  return std::string(time.data(), static_cast<std::size_t>(size)).append(name_of(plan));
 }
 
 }  // namespace
 
-Trial::Trial(std::vector<Bucket> plans, int timed)
-    : plans_(std::move(plans)), timed_(static_cast<std::size_t>(timed)) {
-  for (Bucket& plan : plans_) plan.reason += ", which is tried out";
-  seconds_.reserve(plans_.size() * (kSettling + timed_));
+Trial::Trial(std::vector<Bucket> plans, int timed, double enough)
+    : plans_(std::move(plans)),
+      timed_(static_cast<std::size_t>(timed)),
+      enough_(enough),
+      slow_(plans_.size()) {
+  for (Bucket& plan : plans_) plan.reason += kTried;
+  std::vector<std::size_t> all(enough_ > 0 ? 1 : plans_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  begin_leg(all);
 }
 
-Bucket& Trial::settle(Transport& world, const Exec& exec, Deadline deadline) {
-  const std::size_t calls = seconds_.size();
-  std::vector<double> all(calls * static_cast<std::size_t>(world.size()));
+/// Calls by each of these plans, those of dense ones by turns.
+void Trial::begin_leg(std::span<const std::size_t> plans) {
+  const std::size_t calls = kSettling + timed_;
+  leg_.clear();
+  seconds_.clear();
+  for (std::size_t i = 0; i < plans.size();) {
+    const auto by_turns = [&](std::size_t at) {
+      return at < plans.size() && plans_[plans[at]].compressed == 0;
+    };
+    std::size_t end = i + 1;
+    while (by_turns(i) && by_turns(end)) ++end;
+    for (std::size_t call = 0; call < calls; ++call) {
+      for (std::size_t at = i; at < end; ++at) {
+        leg_.push_back({.plan = plans[at], .counts = call >= kSettling});
+      }
+    }
+    i = end;
+  }
+  seconds_.reserve(leg_.size());
+}
+
+/// Adds the leg's timed calls to slow_.
+void Trial::end_leg(std::span<const double> of_all_ranks) {
+  for (std::size_t call = 0; call < leg_.size(); ++call) {
+    if (!leg_[call].counts) continue;
+    double most = 0;
+    for (std::size_t i = call; i < of_all_ranks.size(); i += leg_.size()) {
+      most = std::max(most, of_all_ranks[i]);
+    }
+    slow_[leg_[call].plan].push_back(most);
+  }
+}
+
+/// "took 3.49 ms by gather, 4.2 ms by dense, medians of 5 calls", of the plans that were tried.
+std::string Trial::medians_text() const {
+  std::string text = "took ";
+  std::size_t tried = 0, least = slow_.front().size(), most = least;
+  for (std::size_t way = 0; way < plans_.size(); ++way) {
+    if (slow_[way].empty()) continue;
+    text.append(time_text(median(slow_[way]), plans_[way])) += ", ";
+    least = std::min(least, slow_[way].size());
+    most = std::max(most, slow_[way].size());
+    ++tried;
+  }
+  text.append(tried > 1 ? "medians of " : "median of ").append(std::to_string(least));
+  if (most > least) text.append(" to ").append(std::to_string(most));
+  return text.append(" calls");
+}
+
+Bucket* Trial::keep(std::size_t plan, std::string reason) {
+  plans_[plan].reason = std::move(reason);
+  return &plans_[plan];
+}
+
+Bucket* Trial::compare(Transport& world, const Exec& exec, Deadline deadline) {
+  std::vector<double> all(seconds_.size() * static_cast<std::size_t>(world.size()));
   world.all_gather(exec, std::as_bytes(std::span(seconds_)), std::as_writable_bytes(std::span(all)),
                    deadline);
-  std::vector<double> medians;
-  for (std::size_t way = 0; way < plans_.size(); ++way) {
-    std::vector<double> slowest;
-    for (std::size_t call = 0; call < timed_; ++call) {
-      const std::size_t at = way * (kSettling + timed_) + kSettling + call;
-      double most = 0;
-      for (std::size_t i = at; i < all.size(); i += calls) most = std::max(most, all[i]);
-      slowest.push_back(most);
+  end_leg(all);
+  if (const double enough = std::exchange(enough_, 0); enough > 0) {
+    if (median(slow_.front()) <= enough) {
+      std::string predicted = plans_.front().reason;
+      predicted.resize(predicted.size() - kTried.size());
+      return keep(0, predicted + "; " + medians_text());
     }
-    std::ranges::sort(slowest);
-    medians.push_back(slowest[timed_ / 2]);
+    std::vector<std::size_t> others(plans_.size() - 1);
+    std::iota(others.begin(), others.end(), std::size_t{1});
+    begin_leg(others);
+    return nullptr;
   }
-  std::size_t best = plans_.size() - 1;
-  for (std::size_t way = best; way-- > 0;) {
-    const bool lossy = plans_[way].compressed > 0;
-    if (medians[way] <= (lossy ? kAhead : 1) * medians[best]) best = way;
+  std::vector<double> costs;
+  for (std::size_t way = 0; way < plans_.size(); ++way) {
+    costs.push_back(median(slow_[way]) / (plans_[way].compressed > 0 ? kAhead : 1));
   }
-  plans_[best].reason = measured_text(plans_, medians, timed_).append(plans_[best].note);
-  return plans_[best];
+  const auto best = static_cast<std::size_t>(std::ranges::min_element(costs) - costs.begin());
+  std::vector<std::size_t> close;
+  for (std::size_t way = 0; way < plans_.size(); ++way) {
+    if (costs[way] <= kClose * costs[best]) close.push_back(way);
+  }
+  if (close.size() == 1 || ++rounds_ == kRounds) {
+    return keep(best, medians_text() + std::string(plans_[best].note));
+  }
+  // To and fro: a drift of the machine's speed hits all plans alike.
+  if (rounds_ % 2 == 1) std::ranges::reverse(close);
+  begin_leg(close);
+  return nullptr;
 }
 
 }  // namespace winnow::comm

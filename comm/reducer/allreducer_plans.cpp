@@ -3,6 +3,7 @@
 // Plans buckets: at the first call of each, and at the end of a trial.
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -66,11 +67,12 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments, const std::str
 
 /// The plan of a bucket in a trial; at the trial's end, the settled one.
 Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
-  if (!trial.complete()) return trial.plan();
+  if (!trial.due()) return trial.plan();
   const std::uint64_t id = trial.first().id;
   Bucket* best = &trial.first();
   try {
-    best = &trial.settle(context.control(), context.host(), deadline());
+    best = trial.compare(context.control(), context.host(), deadline());
+    if (best == nullptr) return trial.plan();
   } catch (const std::exception& error) {
     transport->abort(error.what());  // so that the call which follows fails, and loses nothing
   }
@@ -170,12 +172,12 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
     std::uint64_t bytes = 0;
     for (const Segment& segment : segments) bytes += segment.elements.bytes().size();
     const bool by_ring = output == nullptr && races_ring(bucket, bytes);
-    if (!bucket.close && !by_ring) return buckets.emplace(id, std::move(bucket)).first->second;
+    const std::optional<double> enough = bucket.enough;
+    if (!enough && !by_ring) return buckets.emplace(id, std::move(bucket)).first->second;
     Options dense = options;
     dense.schedule = "dense";
     const std::string why = bucket.reason.substr(0, bucket.reason.size() - bucket.note.size());
     const std::size_t number = bucket.number;
-    const bool close = bucket.close;
     std::vector<Bucket> plans;
     plans.push_back(std::move(bucket));
     const auto add = [&] {
@@ -183,12 +185,13 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
       plan.reason = why + std::string(plan.note);
       plan.number = number;
     };
-    if (close) add();
+    if (enough) add();
     if (by_ring) {
       world.links.ring = 0;
       add();
     }
-    return trials.try_emplace(id, std::move(plans), options.trial_calls).first->second.plan();
+    return trials.try_emplace(id, std::move(plans), options.trial_calls, enough.value_or(0))
+        .first->second.plan();
   } catch (...) {
     book.forget(bucket.number);
     throw;
@@ -201,7 +204,7 @@ bool AllReducer::Impl::races_ring(const Bucket& bucket, std::uint64_t bytes) con
   constexpr std::uint64_t kLeast = std::uint64_t{256} << 10;  // below it latency decides
   const bool open = options.schedule == "auto" && options.trial_calls > 0 && !links_given &&
                     options.deadline == 0 && exec.place != Place::cuda && !places_differ;
-  const bool dense = bucket.compressed == 0 || bucket.close;
+  const bool dense = bucket.compressed == 0 || bucket.enough;
   return open && dense && bytes >= kLeast && transport->size() > 1 &&
          transport->native_all_reduce();
 }

@@ -59,11 +59,12 @@ struct Options {
   /// that size or more over Winnow's ring instead of the transport's own allreduce. Empty: the
   /// AllReducer measures once, when it is made; its options() then hold the result.
   std::string links = {};
-  /// Where "auto" does not trust its predictions, it tries the ways that may be the fastest: the
-  /// compressed schedule, dense, and dense by Winnow's ring. It times this many calls of a bucket
-  /// by each, after three untimed ones. All ranks then keep the fastest, and Stats::reason says so.
-  /// Until then calls may allocate and be as slow as the slowest way. 0: predictions alone decide,
-  /// so `links` fixes all plans.
+  /// "auto" tries the ways that may be the fastest: the compressed schedule, dense unless calls by
+  /// that schedule confirm that it is far behind, and dense by Winnow's ring. It times this many
+  /// calls of a bucket by each, after three untimed ones, and up to three times as many by ways
+  /// that are nearly as fast as the best. All ranks then keep the fastest, and Stats::reason says
+  /// so. Until then calls may allocate and be as slow as the slowest way. 0: predictions alone
+  /// decide, so `links` fixes all plans.
   int trial_calls = 5;
   ReduceOp op = ReduceOp::average;  ///< "sum", "average", "min", "max", "product"; for calls that
                                     ///< name none
