@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <winnow/error.hpp>
 
 #include "comm/transport/mpi/calls.hpp"
@@ -21,6 +22,7 @@ namespace {
 struct Seat {
   std::uint64_t node;  // equal on ranks that share memory
   std::uint64_t chunk_bytes;
+  NodeAlarm::Address alarm;  // of rank 0
 };
 
 /// What MPI writes to, which must live on if a rank gives up.
@@ -29,6 +31,7 @@ struct Pending {
   MPI_Comm duplicate = MPI_COMM_NULL;
   Seat mine{};
   std::vector<Seat> seats;
+  int opened = 0, all_opened = 0;
 };
 
 /// Two machines may have one name, and two containers of one machine share no memory.
@@ -71,13 +74,30 @@ void expect_one_chunk_size(const std::vector<Seat>& seats) {
                      " to " + std::to_string(most->chunk_bytes) + ": must be equal on all ranks");
 }
 
+/// Rank 0's alarm, or none if a rank is on another node or cannot open it. Collective.
+NodeAlarm share(NodeAlarm made, MPI_Comm communicator, const std::vector<int>& nodes,
+                std::unique_ptr<Pending>& pending, Deadline deadline) {
+  if (std::ranges::count(nodes, 0) != std::ssize(nodes)) return {};
+  NodeAlarm alarm = made ? std::move(made) : NodeAlarm::open(pending->seats.front().alarm);
+  pending->opened = alarm ? 1 : 0;
+  finish(pending,
+         MPI_Iallreduce(&pending->opened, &pending->all_opened, 1, MPI_INT, MPI_MIN, communicator,
+                        &pending->request),
+         "MPI_Iallreduce", deadline);
+  alarm.close_to_others();
+  return pending->all_opened != 0 ? std::move(alarm) : NodeAlarm();
+}
+
 }  // namespace
 
 MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadline) {
   auto pending = std::make_unique<Pending>();
-  int size = 0;
+  int size = 0, rank = 0;
   check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
-  pending->mine = {.node = node_of_this_process(), .chunk_bytes = chunk_bytes};
+  check_mpi(MPI_Comm_rank(communicator, &rank), "MPI_Comm_rank");
+  NodeAlarm made = rank == 0 ? NodeAlarm::make() : NodeAlarm();
+  pending->mine = {
+      .node = node_of_this_process(), .chunk_bytes = chunk_bytes, .alarm = made.address()};
   pending->seats.resize(static_cast<std::size_t>(size));
   finish(pending,
          MPI_Iallgather(&pending->mine, sizeof(Seat), MPI_BYTE, pending->seats.data(), sizeof(Seat),
@@ -90,6 +110,7 @@ MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadl
     const auto first = std::ranges::find(pending->seats, seat.node, &Seat::node);
     meeting.nodes.push_back(static_cast<int>(first - pending->seats.begin()));
   }
+  meeting.alarm = share(std::move(made), communicator, meeting.nodes, pending, deadline);
   finish(pending, MPI_Comm_idup(communicator, &pending->duplicate, &pending->request),
          "MPI_Comm_idup", deadline);
   meeting.communicator = pending->duplicate;

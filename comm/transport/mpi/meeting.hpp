@@ -6,12 +6,15 @@
 #include <vector>
 #include <winnow/mpi.hpp>
 
+#include "comm/transport/mpi/node_alarm.hpp"
+
 namespace winnow::comm {
 
 /// What the ranks of a communicator settle before a transport's first message.
 struct MpiMeeting {
   MPI_Comm communicator = MPI_COMM_NULL;  // a duplicate, which returns its errors
   std::vector<int> nodes;                 // by rank: the lowest rank that shares memory with it
+  NodeAlarm alarm;                        // on every rank or on none: if all share memory
 };
 
 /// Collective. UsageError on every rank if `chunk_bytes` differs between ranks or is above INT_MAX.

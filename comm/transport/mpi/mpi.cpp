@@ -156,6 +156,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   void finish_pieces();
   bool retire(std::uint64_t ticket);
   void expect_no_notice();
+  void expect_all_to_come();
   void drain(bool sends_too) noexcept;
   bool all_ranks_leave() noexcept;
   [[noreturn]] void fail(const std::string& why, int code = 0);
@@ -179,6 +180,7 @@ class MpiTransport final : public Transport, public comm::GrowingMessages {
   std::size_t requests_wanted_ = 0;  // the most that messages_ can have under way
 
   comm::FailureLatch failure_;
+  comm::NodeAlarm alarm_;
   std::unique_ptr<MpiNotices> notices_;
   std::unique_ptr<MpiReductions> reductions_;
 };
@@ -195,8 +197,9 @@ MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t chunk_bytes, MpiMe
                      between_groups == 0,
                  "mpi_transport of MPI_COMM_NULL or of an intercommunicator: give it a "
                  "communicator whose group this rank is in");
-  const comm::MpiMeeting meeting = comm::meet(communicator, chunk_bytes, deadline);
+  comm::MpiMeeting meeting = comm::meet(communicator, chunk_bytes, deadline);
   comm_ = meeting.communicator;
+  alarm_ = std::move(meeting.alarm);
   comm::check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   size_ = static_cast<int>(meeting.nodes.size());
   node_ = meeting.nodes[static_cast<std::size_t>(rank_)];
@@ -461,8 +464,25 @@ void MpiTransport::expect_no_notice() {
   if (!found.empty()) fail(found);
 }
 
+// Before a call of MPI that does not end if a rank has aborted. A probe may let MPI take in what a
+// faster rank has sent for that call before this rank has sent its own, so that within a node the
+// two copies do not overlap: 1 MiB on 2 ranks then took 7 to 17 % longer.
+void MpiTransport::expect_all_to_come() {
+  if (!alarm_) {
+    expect_no_notice();
+  } else if (alarm_.raised()) {
+    const auto look = [&] {
+      expect_no_notice();
+      return false;
+    };
+    comm::spin_until(look, Deadline::after(kPatience));
+    fail("a rank aborted, and its notice did not come");
+  }
+}
+
 void MpiTransport::abort(std::string_view reason) noexcept {
   if (failure_.forked() || !mpi_is_up()) return;
+  if (alarm_) alarm_.raise();
   notices_->send(comm_, rank_, reason);
   failure_.keep(comm::abort_text(reason));
 }
@@ -520,7 +540,7 @@ void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, Reduce
     }
     kernels::wait(exec);
   }
-  expect_no_notice();  // an aborted rank would not come
+  expect_all_to_come();
   const std::size_t most = std::max<std::size_t>(1, chunk_ / bytes_of(elements.type()));
   for (std::size_t begin = 0; begin < elements.size(); begin += most) {
     const Elements piece = elements.subspan(begin, std::min(most, elements.size() - begin));
