@@ -56,8 +56,7 @@ TEST(Planner, TimesWhatItChoosesBeforeItTrustsThat) {
     return choose(topology, links, "topk:0.01", "auto", count, trials).enough;
   };
   // Dense sends 7/4 of 102.4 MB, in 14.3 s, so compressed calls of a quarter of that will do.
-  ASSERT_TRUE(enough(kSlow, kCount, true));
-  EXPECT_NEAR(*enough(kSlow, kCount, true), 14.3 / 4, 0.1);
+  EXPECT_NEAR(enough(kSlow, kCount, true).value_or(0), 14.3 / 4, 0.1);
   // Dense takes few milliseconds, or nearly as long as the other: it is tried in any case.
   EXPECT_EQ(enough("inter=1us,1GB/s intra=1us,10GB/s pass=10GB/s", 1'000'000, true), 0.0);
   EXPECT_EQ(enough("inter=1us,4GB/s intra=1us,10GB/s pass=10GB/s", kCount, true), 0.0);
@@ -169,7 +168,7 @@ TEST(Planner, OneRankOnEveryNodeLeavesTheScheduleBetweenThem) {
       const std::string named = std::string("two_level:") + inner;
       const Choice choice = choose(topology, kSlow, "topk:0.01", named.c_str());
       EXPECT_EQ(chosen(choice), alone ? inner : named);
-      EXPECT_EQ(choice.reason, "schedule=" + named + note);
+      EXPECT_EQ(choice.reason, std::string("schedule=").append(named).append(note));
     }
     const Choice fastest = choose(topology, kSlow, "topk:0.01", "two_level");
     EXPECT_EQ(fastest.schedule->inner == nullptr, alone);

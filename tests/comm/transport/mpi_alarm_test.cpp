@@ -35,8 +35,8 @@ int main(int argc, char** argv) {
     winnow::Workspace workspace;
     std::array<float, 4> elements{1, 2, 3, 4};
     const auto all_reduce = [&] {
-      transport->all_reduce({.workspace = &workspace}, std::span(elements), winnow::ReduceOp::maximum,
-                            winnow::Deadline::never());
+      transport->all_reduce({.workspace = &workspace}, std::span(elements),
+                            winnow::ReduceOp::maximum, winnow::Deadline::never());
       transport->all_reduce({.workspace = &workspace}, std::span(elements), winnow::ReduceOp::sum,
                             winnow::Deadline::never());
     };
