@@ -190,7 +190,8 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
     const bool own = owner == part.self;
     Header header = part.of_owner(job.header, owner);
     header.k = k_of(owner);
-    Taken taken{.owner = owner, .index = draw(exec, codings, header, own ? own_room : room)};
+    Taken taken{.owner = owner,
+                .index = draw(exec, codings, header, out.status, own ? own_room : room)};
     if (own) {
       owned.drawn = taken.index;
       taken.value = owned.acc;

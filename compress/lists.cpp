@@ -49,12 +49,13 @@ kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece
 }
 
 std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
+                                    const kernels::CallStatus* status,
                                     std::span<std::uint32_t> room) {
   if (header.k == header.count) return {};
   const kernels::DecodeJob job{.count = header.count,
                                .in = {},
                                .index = room.first(header.k),
-                               .key = codings.drawing_key(header)};
+                               .key = codings.drawing_key(header, status)};
   codings.index->decode(exec, {&job, 1});
   return job.index;
 }

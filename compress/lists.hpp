@@ -39,8 +39,9 @@ kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece
                                  std::size_t listed, std::uint64_t most);
 
 /// The positions of a message with this header, which all ranks draw, in `room`; none where it
-/// carries all.
+/// carries all. `status` is as in Codings::drawing_key.
 std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
+                                    const kernels::CallStatus* status,
                                     std::span<std::uint32_t> room);
 
 /// Sets values that are about to be coded to 0 if their message is poisoned: by its header, or,

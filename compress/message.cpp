@@ -105,9 +105,13 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
   return {parts.first(shape.index_bytes), parts.subspan(shape.index_bytes)};
 }
 
-kernels::RandomKey Codings::drawing_key(const Header& header) const {
+kernels::RandomKey Codings::drawing_key(const Header& header,
+                                        const kernels::CallStatus* status) const {
   constexpr std::uint64_t kDrawing = 0x6b6d6f646e6172;  // "randomk"
-  return {.seed = kDrawing + seed, .call = header.call, .stage = header.part};
+  return {.seed = kDrawing + seed,
+          .call = header.call,
+          .stage = header.part,
+          .call_there = status == nullptr ? nullptr : &status->call};
 }
 
 Header complete(Header header, const Codings& codings) {
@@ -136,7 +140,7 @@ MessageView seal(const Exec& exec, const Header& header, std::span<const std::ui
                      .header = std::bit_cast<kernels::HeaderBytes>(whole),
                      .layout = kHeaderLayout,
                      .poison = poison,
-                     .poisoned = status == nullptr ? nullptr : &status->spoiled,
+                     .status = status,
                      .padding = is_padded ? sizeof(float) : 0,
                      .count = header.count,
                      .index = coded ? index : std::span<const std::uint32_t>()});

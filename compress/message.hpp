@@ -65,8 +65,8 @@ struct Codings {
   /// The codings of a message that only carries positions.
   Codings without_values() const { return {.value = {}, .index = index, .seed = seed}; }
   /// The key by which all ranks draw the positions of a message in kSeededCoding: the same for all
-  /// messages of a part in one call.
-  kernels::RandomKey drawing_key(const Header& header) const;
+  /// messages of a part in one call, which is the header's, or that of `status`, if not null.
+  kernels::RandomKey drawing_key(const Header& header, const kernels::CallStatus* status) const;
 };
 
 /// The message that a receiver expects, and how much it may carry.
@@ -132,15 +132,17 @@ MessageLayout lay_out(std::uint64_t count, std::uint64_t k, std::span<std::byte>
 inline constexpr kernels::HeaderLayout kHeaderLayout{.flags_at = offsetof(Header, flags),
                                                      .poison = Header::kPoison,
                                                      .checksum_at = offsetof(Header, checksum),
-                                                     .k_at = offsetof(Header, k)};
+                                                     .k_at = offsetof(Header, k),
+                                                     .call_at = offsetof(Header, call)};
 
 /// The header that seal writes, but for the checksum, which is 0.
 Header complete(Header header, const Codings& codings = {});
 
 /// Completes a message whose value part has been written: codes `index` (ignored if k == count),
 /// writes the header with its codings, Header::kPoison if a source says so when the work runs, and
-/// the checksum. `status`, if not null, learns of the poison. Returns what opening the message
-/// would give, with `index` as its indices and without flags of the sources.
+/// the checksum. `status`, if not null, learns of the poison and says which call it is, whatever
+/// the header says. Returns what opening the message would give, with `index` as its indices,
+/// without flags of the sources, and with the call of `header`.
 MessageView seal(const Exec& exec, const Header& header, std::span<const std::uint32_t> index,
                  std::span<std::byte> out, const Codings& codings = {},
                  const kernels::PoisonSources& poison = {}, kernels::CallStatus* status = nullptr);
@@ -159,8 +161,9 @@ struct Incoming {
 /// sound header shows that the sender does something else than expected (options, bucket, call, an
 /// agreement), and CommError for anything that `seal` would not have written.
 ///
-/// With `call`, reads nothing and throws nothing: the status learns what the flags and errors would
-/// say, and only it tells whether the views may be read. Every k must be known.
+/// With `call`, reads nothing and throws nothing: the status says which call it is, whatever the
+/// expected headers say, and learns what the flags and errors would say; only it tells whether the
+/// views may be read. Every k must be known.
 std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
                        std::span<MessageView> views, kernels::CallStatus* call = nullptr);
 

@@ -207,11 +207,9 @@ void decode_indices(const Exec& exec, std::span<const Header> headers,
 
 /// Enqueues the checks of messages with k elements each, and the decoding of their indices. Returns
 /// where kernels find the results.
-std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
-                                                    std::span<const Incoming> incoming,
-                                                    std::span<const std::uint64_t> k,
-                                                    const Codings& codings,
-                                                    std::span<MessageView> views) {
+std::span<const kernels::ReceivedMessage> look_into(
+    const Exec& exec, std::span<const Incoming> incoming, std::span<const std::uint64_t> k,
+    const Codings& codings, std::span<MessageView> views, const kernels::CallStatus* call) {
   Workspace& scratch = kernels::scratch_of(exec);
   const std::size_t count = incoming.size();
   const auto headers = exec.workspace->take<Header>(count);
@@ -247,7 +245,7 @@ std::span<const kernels::ReceivedMessage> look_into(const Exec& exec,
                .in = parts.first(parts.size() - views[i].coded.size()),
                .index = index,
                .refused = &refusals[1],
-               .key = codings.drawing_key(header)};
+               .key = codings.drawing_key(header, call)};
     found[i] = {.bytes = bytes[i],
                 .expected = std::bit_cast<kernels::HeaderBytes>(header),
                 .sum = sums + i,
@@ -274,7 +272,8 @@ std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, con
     WINNOW_EXPECTS(call == nullptr || !has_open_k(message.expected),
                    "the host must look at a message of unknown k");
   }
-  const auto found = look_into(exec, incoming, find_k(exec, incoming, codings), codings, views);
+  const auto found =
+      look_into(exec, incoming, find_k(exec, incoming, codings), codings, views, call);
   if (call != nullptr) {
     kernels::judge_messages(exec, {.messages = found, .layout = kHeaderLayout, .status = call});
     return 0;

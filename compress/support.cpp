@@ -130,7 +130,7 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = part.of_owner(job.header, part.self);
   header.k = part.owner_k[part.self];
-  if (draws()) draw(exec, codings_, header, index);
+  if (draws()) draw(exec, codings_, header, nullptr, index);
   const auto said = results.first(part.pieces.size() + picks.of_turn.size());
   (void)seal(exec, header, index, out, codings_.without_values(), {.results = said});
 }

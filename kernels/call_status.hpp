@@ -8,11 +8,13 @@
 namespace winnow::kernels {
 
 /// The state of a call that kernels consult while its work runs, in the memory of exec.place. All
-/// zero at the beginning of a call.
+/// but its number is zero at the beginning of a call.
 struct CallStatus {
-  std::uint32_t spoiled;     ///< 1: a message is poisoned or not sound, so none may be read
-  std::uint32_t not_finite;  ///< 1: some sum is not finite; kernels that sum raise it themselves
-  std::uint32_t unsound;     ///< ~ of the lowest number of a message that is not sound, or 0
+  std::uint64_t call = 0;     ///< its number, as in headers and random keys: also in each replay
+  std::uint32_t spoiled = 0;  ///< 1: a message is poisoned or not sound, so none may be read
+  std::uint32_t not_finite =
+      0;                      ///< 1: some sum is not finite; kernels that sum raise it themselves
+  std::uint32_t unsound = 0;  ///< ~ of the lowest number of a message that is not sound, or 0
 };
 
 /// Conditions on a status: that messages may be read, and that the bucket must become NaN.
@@ -30,13 +32,15 @@ struct CallReport {
                                ///< sound
   std::uint32_t unsound;       ///< 1 + the lowest number of such a message in it
   std::uint32_t unused;
+  std::uint64_t next;  ///< CallStatus::call of the call that comes
   std::uint64_t done;  ///< 1 + the highest number of a call whose work is done
 };
 
 /// The end of a call, and the words that record it.
 struct CallEnd {
-  CallStatus* status;      ///< becomes zero, for the next call
-  std::uint64_t number;    ///< of the call; those that are enqueued later have no lower ones
+  CallStatus* status;      ///< becomes that of the next call
+  std::uint64_t number;    ///< of the call; those that are enqueued later have no lower ones, and a
+                           ///< graph has the one it was captured with
   CallReport* report;      ///< zero before the first call
   std::uint64_t* refused;  ///< beside the report: grows by one where the bucket became NaN
 };

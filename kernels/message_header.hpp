@@ -12,8 +12,9 @@
 
 namespace winnow::kernels {
 
-// Messages are checked in place. To kernels a header is bytes; the caller's layout names three
-// fields in them. Lists of messages are the host's; a device takes them with its launches.
+// Messages are checked in place. To kernels a header is bytes; the caller's layout names the
+// fields in them that kernels read and write. Lists of messages are the host's; a device takes them
+// with its launches.
 
 inline constexpr std::size_t kHeaderBytes = 64;
 /// std::bit_cast of a header.
@@ -24,6 +25,7 @@ struct HeaderLayout {
   std::uint16_t poison;     ///< the flag that says so
   std::size_t checksum_at;  ///< 64 bits, at a multiple of 8; none of them is a flag
   std::size_t k_at = 0;     ///< 64 bits, at a multiple of 8: how many elements the message carries
+  std::size_t call_at = 0;  ///< likewise: the number of the call
 };
 
 /// A message that came, and what was found out about it before.
@@ -62,7 +64,7 @@ struct JudgeMessagesJob {
   CallStatus* status = nullptr;  ///< in the memory of exec.place
 };
 /// Raises what the messages mean for a call: `spoiled` where one is poisoned or unsound, and
-/// `unsound` to the lowest number of an unsound one.
+/// `unsound` to the lowest number of an unsound one. Each is expected to name the status's call.
 void judge_messages(const Exec& exec, const JudgeMessagesJob& job);
 
 }  // namespace winnow::kernels

@@ -7,6 +7,7 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/call_status.hpp"
 #include "kernels/feedback_select.hpp"
 #include "kernels/message_header.hpp"
 
@@ -26,7 +27,8 @@ struct SealJob {
   HeaderBytes header = {};       ///< but for poison and the checksum
   HeaderLayout layout = {};
   PoisonSources poison = {};
-  std::uint32_t* poisoned = nullptr;  ///< if not null, becomes 1 if a source says so
+  /// If not null, the header names its call, and it is spoiled if a source of poison says so.
+  CallStatus* status = nullptr;
   std::size_t padding = 0;  ///< bytes at the end, below 8, which may hold anything and become 0
   std::uint64_t count = 0;  ///< positions that the indices may name
   std::span<const std::uint32_t> index = {};  ///< ascending, below count

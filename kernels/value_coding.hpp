@@ -69,9 +69,8 @@ struct FeedbackQuantizeJob {
   RandomKey key = {};  ///< rank and call name the sender
   /// By owner: value_bytes(format, local_count(owner)) bytes, 8-byte aligned; of self ignored.
   std::span<const std::span<std::byte>> out = {};
-  std::span<float> own = {};             ///< local_count(self) elements, or none without self
-  std::uint32_t* not_finite = nullptr;   ///< becomes 1 if an acc is not finite
-  const RandomKey* key_there = nullptr;  ///< if not null, the key when the work runs
+  std::span<float> own = {};            ///< local_count(self) elements, or none without self
+  std::uint32_t* not_finite = nullptr;  ///< becomes 1 if an acc is not finite
 };
 
 /// Error feedback and coding of all elements in one fused pass over memory: for each position

@@ -25,11 +25,13 @@ void AllReducer::Impl::poll() {
 }
 
 /// Call this before the host waits for the device: the device may still wait for messages of
-/// earlier calls, and it knows no deadline.
+/// earlier calls, and it knows no deadline. From replays the host learns the number of the call
+/// that comes.
 void AllReducer::Impl::await_calls() {
   if (completions == nullptr) return;
   try {
     completions->wait(completions->ended());
+    calls = completions->next();
   } catch (const Error& error) {
     fail(comm::text_of(error));
   }

@@ -89,6 +89,7 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
 /// the bucket in its residuals.
 Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments,
                                           std::string refusal) {
+  if (completions != nullptr && completions->has_captured()) await_calls();  // replays count, too
   std::vector<std::uint64_t> fresh;
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket* known = nullptr;

@@ -124,6 +124,7 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
   }
   impl.parameters = std::move(parameters);
   impl.calls = state.calls;
+  if (impl.completions != nullptr) impl.completions->set_next(state.calls);
   impl.residuals = impl.count_residuals();
 }
 

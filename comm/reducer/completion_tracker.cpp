@@ -51,6 +51,16 @@ void CompletionTracker::end(std::size_t bucket) {
   }
 }
 
+void CompletionTracker::set_next(std::uint64_t number) {
+  kernels::store(exec_, std::as_writable_bytes(std::span(&status().call, 1)),
+                 std::as_bytes(std::span(&number, 1)));
+  report().next = number;
+}
+
+std::uint64_t CompletionTracker::next() const {
+  return look(report().next);
+}
+
 std::uint64_t CompletionTracker::done() const {
   return look(report().done);
 }

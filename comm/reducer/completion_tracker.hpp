@@ -33,14 +33,21 @@ class CompletionTracker {
   kernels::CallStatus& status();
   /// Makes room for calls of buckets below `buckets`; allocates if there are more than before.
   void make_room(std::size_t buckets);
-  /// Enqueues the end of a bucket's call. During capture: the end of each replay, which counts as
-  /// the call before.
+  /// Enqueues the end of a bucket's call. During capture: the end of each replay, which `done`
+  /// counts as the call before.
   void end(std::size_t bucket);
 
   /// Calls whose ends are enqueued.
   std::uint64_t ended() const { return ended_; }
   /// How many of them are known to be done, without asking the device.
   std::uint64_t done() const;
+  /// Numbers the calls from here on: the next one, if no graph is replayed before it, is `number`.
+  void set_next(std::uint64_t number);
+  /// CallStatus::call of the next call, once the device is waited for; a replay counts, too.
+  std::uint64_t next() const;
+  /// Whether a call was captured, so that there may be replays.
+  bool has_captured() const { return captured_; }
+
   /// Whether the first `calls` of them are done and, if one was captured, all replays on the
   /// stream.
   bool test(std::uint64_t calls) const;

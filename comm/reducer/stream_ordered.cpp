@@ -44,7 +44,10 @@ bool is_stream_ordered(const Bucket& bucket) {
 
 void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& status) {
   const Exec& exec = call.exec;
-  for (Exchange& exchange : call.exchanges) exchange.status = &status;
+  for (Exchange& exchange : call.exchanges) {
+    exchange.status = &status;
+    exchange.random.call_there = &status.call;
+  }
   if (call.bucket.compressed == 0) {  // nothing to put back
     (void)run_parts(call.schedules, call.exchanges);
     const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
@@ -97,14 +100,8 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "each replay would correct the bias of second moments by the same factor";
   }
   if (options.stats >= 2) return cannot + "stats=2 looks at the elements";
-  if (bucket->compressed > 0 && compressor.draws()) {
-    return cannot + "each replay would draw the same positions";
-  }
   if (bucket->compressed > 0 && compressor.one_sign()) {
     return cannot + "each replay would select elements of the same sign";
-  }
-  if (compressor.codings().value.rounding == kernels::Rounding::stochastic) {
-    return cannot + "each replay would round by the same random numbers";
   }
   return {};
 }

@@ -14,6 +14,10 @@ struct RandomKey {
   std::uint64_t call = 0;
   std::uint32_t rank = 0;
   std::uint32_t stage = 0;
+  /// If not null, the call is what lies here when the work runs: in the memory of its place.
+  const std::uint64_t* call_there = nullptr;
+
+  constexpr std::uint64_t call_now() const { return call_there != nullptr ? *call_there : call; }
 };
 
 /// Philox4x32-10, a counter-based generator (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers:
@@ -42,7 +46,7 @@ struct Philox {
   /// bijective finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014): calls under one seed
   /// never share a key.
   static constexpr Key key(const RandomKey& name) {
-    std::uint64_t z = name.seed + name.call * 0x9e3779b97f4a7c15u;
+    std::uint64_t z = name.seed + name.call_now() * 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     z ^= z >> 31;

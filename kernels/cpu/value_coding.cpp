@@ -85,7 +85,7 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
   const std::span<MessageWriter> writers = exec.workspace->take<MessageWriter>(owners);
   for (std::uint32_t o = 0; o < owners; ++o) {
     if (o == job.self) continue;
-    RandomKey stage = job.key_there != nullptr ? *job.key_there : job.key;
+    RandomKey stage = job.key;
     stage.stage += o;
     writers[o] = MessageWriter(job.format, body, stage, job.partition.local_count(o), job.out[o]);
     writers[o].write_padding();

@@ -16,7 +16,7 @@ struct EndCall {
   WINNOW_DEVICE void run() const {
     if (simt::thread() != 0) return;
     const CallStatus status = *task.status;
-    *task.status = {};
+    *task.status = {.call = status.call + 1};
     CallReport& report = *task.report;
     if ((status.spoiled | status.not_finite) != 0) simt::publish(task.refused, *task.refused + 1);
     if (status.unsound != 0 && report.unsound_call == 0) {
@@ -24,6 +24,7 @@ struct EndCall {
       simt::fence_host();
       simt::publish(&report.unsound_call, task.number + 1);
     }
+    simt::publish(&report.next, status.call + 1);
     simt::fence_host();
     // A graph that is replayed ends a call of an old number.
     if (report.done <= task.number) simt::publish(&report.done, task.number + 1);

@@ -39,7 +39,6 @@ struct QuantizeTask {
   std::uint32_t span;    ///< values that a block of threads takes
   std::uint64_t padded;  ///< values that the codes have room for
   RandomKey key;
-  const RandomKey* key_at;  ///< where not null, there is the key
   float* scales;
   std::byte* codes;
   std::uint32_t* not_finite;  ///< becomes 1 where an acc is not finite; may be null
@@ -51,7 +50,7 @@ struct RandomWords {
   Philox::Key key;
 
   WINNOW_DEVICE explicit RandomWords(const QuantizeTask& task)
-      : name(task.key_at != nullptr ? *task.key_at : task.key), key(Philox::key(name)) {
+      : name(task.key), key(Philox::key(name)) {
     name.stage += task.owner;
   }
   /// The random words of values 4 * quarter to 4 * quarter + 3.

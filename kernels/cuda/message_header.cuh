@@ -26,22 +26,23 @@ struct HeaderFields {
   unsigned flags_word;
   std::uint64_t poison;  ///< of that word
   unsigned checksum_word;
+  unsigned call_word;
 };
 
 inline HeaderFields fields_of(const HeaderLayout& layout) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   return {.flags_word = static_cast<unsigned>(layout.flags_at / kWord),
           .poison = std::uint64_t{layout.poison} << 8 * (layout.flags_at % kWord),
-          .checksum_word = static_cast<unsigned>(layout.checksum_at / kWord)};
+          .checksum_word = static_cast<unsigned>(layout.checksum_at / kWord),
+          .call_word = static_cast<unsigned>(layout.call_at / kWord)};
 }
 
-/// PoisonSources, and a word that is told.
+/// PoisonSources.
 struct PoisonWords {
   const std::uint32_t* words;
   std::uint64_t word_count;
   const SelectResult* results;
   std::uint64_t result_count;
-  std::uint32_t* told;  ///< may be null
 
   /// Whether a source says so that this thread of the block has looked at.
   WINNOW_DEVICE bool any_of_thread() const {
@@ -56,12 +57,11 @@ struct PoisonWords {
   }
 };
 
-inline PoisonWords make_poison_words(const PoisonSources& sources, std::uint32_t* told) {
+inline PoisonWords make_poison_words(const PoisonSources& sources) {
   return {.words = sources.words.data(),
           .word_count = sources.words.size(),
           .results = sources.results.data(),
-          .result_count = sources.results.size(),
-          .told = told};
+          .result_count = sources.results.size()};
 }
 
 struct ClaimedKTask {
@@ -120,7 +120,9 @@ struct CheckHeaders {
           unsound = word != *of.sum - sum_of_pair(lane, word);
         } else {
           const std::uint64_t poison = lane == task.fields.flags_word ? task.fields.poison : 0;
-          unsound = ((word ^ of.expected.word[lane]) & ~poison) != 0;
+          const bool names_call = task.call != nullptr && lane == task.fields.call_word;
+          const std::uint64_t expected = names_call ? task.call->call : of.expected.word[lane];
+          unsound = ((word ^ expected) & ~poison) != 0;
           poisoned = (word & poison) != 0;
         }
       } else if (lane < kHeaderWords + 2) {

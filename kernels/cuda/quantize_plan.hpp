@@ -26,7 +26,6 @@ inline QuantizeTask make_quantize_task(const FeedbackQuantizeJob& job, std::uint
                     .span = std::max(job.format.block, kQuantizeTile),
                     .padded = 0,
                     .key = job.key,
-                    .key_at = job.key_there,
                     .scales = nullptr,
                     .codes = nullptr,
                     .not_finite = job.not_finite};

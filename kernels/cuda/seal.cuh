@@ -25,6 +25,7 @@ struct SealTask {
   HeaderWords header;
   HeaderFields fields;
   PoisonWords poison;
+  CallStatus* status;  ///< may be null
   Indices indices;
   std::uint64_t index_words;
   std::uint64_t padding;  ///< bits at the end of the last pair
@@ -69,9 +70,11 @@ struct Seal {
   WINNOW_DEVICE std::uint64_t put_header() const {
     const bool poisoned = simt::barrier_or(task.poison.any_of_thread());
     const unsigned w = simt::thread();
-    if (w == 0 && poisoned && task.poison.told != nullptr) *task.poison.told = 1;
+    CallStatus* const status = task.status;
+    if (w == 0 && poisoned && status != nullptr) status->spoiled = 1;
     if (w >= kHeaderWords || w == task.fields.checksum_word) return 0;
-    std::uint64_t word = task.header.word[w];
+    const bool names_call = w == task.fields.call_word && status != nullptr;
+    std::uint64_t word = names_call ? status->call : task.header.word[w];
     if (poisoned && w == task.fields.flags_word) word |= task.fields.poison;
     simt::store_word(task.at(w), word);
     return sum_of_pair(w, word);
@@ -83,7 +86,8 @@ SealTask<Indices> make_seal_task(const SealJob& job, const Indices& indices) {
   return {.message = make_summed_bytes(job.message),
           .header = std::bit_cast<HeaderWords>(job.header),
           .fields = fields_of(job.layout),
-          .poison = make_poison_words(job.poison, job.poisoned),
+          .poison = make_poison_words(job.poison),
+          .status = job.status,
           .indices = indices,
           .index_words = indices.words(),
           .padding = 8 * job.padding};

@@ -28,9 +28,10 @@ inline void expect_layout(const HeaderLayout& layout) {
   const auto is_word = [](std::size_t at) { return at % kWord == 0 && at < kHeaderBytes; };
   WINNOW_EXPECTS(layout.flags_at % 2 == 0 && layout.flags_at < kHeaderBytes &&
                      is_word(layout.checksum_at) && is_word(layout.k_at) &&
+                     is_word(layout.call_at) &&
                      layout.flags_at / kWord != layout.checksum_at / kWord,
-                 "a header's flags lie at a multiple of 2, k and, apart from the flags, its "
-                 "checksum at one of 8");
+                 "a header's flags lie at a multiple of 2, k, the call and, apart from the flags, "
+                 "its checksum at one of 8");
 }
 
 }  // namespace winnow::kernels

@@ -25,12 +25,15 @@ bool is_poisoned(const PoisonSources& sources) {
 void seal(const Exec& exec, const SealJob& job) {
   std::byte* const header = job.message.data();
   std::ranges::copy(job.header, header);
+  if (job.status != nullptr) {
+    std::memcpy(header + job.layout.call_at, &job.status->call, sizeof job.status->call);
+  }
   if (is_poisoned(job.poison)) {
     std::uint16_t flags;
     std::memcpy(&flags, header + job.layout.flags_at, sizeof flags);
     flags |= job.layout.poison;
     std::memcpy(header + job.layout.flags_at, &flags, sizeof flags);
-    if (job.poisoned != nullptr) *job.poisoned = 1;
+    if (job.status != nullptr) job.status->spoiled = 1;
   }
   std::ranges::fill(job.message.last(job.padding), std::byte{0});
   std::uint64_t sum = 0;  // which counts as zero itself

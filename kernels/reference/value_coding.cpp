@@ -122,7 +122,7 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
       elements[v].adds = true;
     }
     if (owner == job.self) continue;
-    RandomKey stage = job.key_there != nullptr ? *job.key_there : job.key;
+    RandomKey stage = job.key;
     stage.stage += owner;
     reference::quantize(exec, job.format, stage, values, job.out[owner]);
     for (std::uint64_t v = 0; v < count; ++v) {

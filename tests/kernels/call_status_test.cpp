@@ -60,10 +60,10 @@ TEST(CallStatus, DecidesWhatIsDone) {
       return there.download();
     };
     EXPECT_EQ(run(), (std::vector<float>{1, 0, 3, 3, 4}));
-    calls.say({.spoiled = 0, .not_finite = 1, .unsound = 0});
+    calls.say({.not_finite = 1});
     EXPECT_EQ(run(), (std::vector<float>{1, 2, 0, 0, 4}));
     calls.end(0, 0);
-    calls.say({.spoiled = 1, .not_finite = 0, .unsound = 0});
+    calls.say({.spoiled = 1});
     EXPECT_EQ(run(), (std::vector<float>{0, 2, 0, 0, 4}));
   });
 }
@@ -76,11 +76,14 @@ TEST(CallStatus, ACallEndsInAReport) {
     kernels::wait(exec);
     EXPECT_EQ(report.done, 1U);
     EXPECT_EQ(report.unsound_call, 0U);
-    calls.say({.spoiled = 1, .not_finite = 0, .unsound = ~1U});
+    EXPECT_EQ(report.next, 1U);
+    constexpr std::uint64_t kCall = std::uint64_t{3} << 40;  // the status's own number
+    calls.say({.call = kCall, .spoiled = 1, .unsound = ~1U});
     calls.end(1, 1);
-    calls.say({.spoiled = 1, .not_finite = 0, .unsound = ~0U});
+    EXPECT_EQ(calls.status.download().front().call, kCall + 1);
+    calls.say({.call = kCall + 1, .spoiled = 1, .unsound = ~0U});
     calls.end(2, 1);
-    calls.say({.spoiled = 0, .not_finite = 1, .unsound = 0});
+    calls.say({.call = kCall + 2, .not_finite = 1});
     calls.end(3, 0);
     calls.end(4, 0);
     kernels::wait(exec);
@@ -91,9 +94,12 @@ TEST(CallStatus, ACallEndsInAReport) {
     EXPECT_EQ(calls.refused.span()[1], 2U);
     const CallStatus left = calls.status.download().front();
     EXPECT_EQ(left.spoiled + left.not_finite + left.unsound, 0U);
+    EXPECT_EQ(left.call, kCall + 4);
+    EXPECT_EQ(report.next, kCall + 4);
     calls.end(2, 0);  // as a graph of an earlier call does
     kernels::wait(exec);
     EXPECT_EQ(report.done, 5U);
+    EXPECT_EQ(report.next, kCall + 5);
   });
 }
 

@@ -30,9 +30,8 @@ struct Step {
   float decay = 0.875F;
 };
 
-/// Runs the step at a place. If `key_there` is not null, the step finds this key in memory.
 void run_on(const Exec& exec, const Step& step, QuantizeState& state,
-            const RandomKey* key_there = nullptr) {
+            const RandomKey& key = kQuantizeKey) {
   const QuantizeCase& c = step.c;
   const Workspace::Scope scope(kernels::scratch_of(exec));
   std::vector<OnPlace<float>> gradient, residual;
@@ -54,11 +53,10 @@ void run_on(const Exec& exec, const Step& step, QuantizeState& state,
                                     .partition = c.partition(),
                                     .self = c.self,
                                     .format = step.format,
-                                    .key = key_there == nullptr ? kQuantizeKey : RandomKey{},
+                                    .key = key,
                                     .out = messages,
                                     .own = own.span(),
-                                    .not_finite = not_finite.data(),
-                                    .key_there = key_there});
+                                    .not_finite = not_finite.data()});
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     state.gradient[p] = gradient[p].download();
     state.residual[p] = residual[p].download();
@@ -254,8 +252,8 @@ TEST(FeedbackQuantize, NothingIsLost) {
   });
 }
 
-/// Each step rounds by the key that stands in memory when it runs, whatever the argument is.
-TEST(FeedbackQuantize, AKeyInMemoryIsReadByEachStep) {
+/// Each step rounds by the call that stands in memory when it runs, whatever the key says.
+TEST(FeedbackQuantize, ACallInMemoryIsReadByEachStep) {
   for_each_body([](const Exec& exec) {
     RandomKey key = kQuantizeKey;
     for (const ValueFormat& format : default_formats()) {
@@ -264,11 +262,13 @@ TEST(FeedbackQuantize, AKeyInMemoryIsReadByEachStep) {
       Step step{piece_lists()[0], format};
       step.c.owners = 3;
       QuantizeState state = begin(step.c, format), expected = state;
-      OnPlace<RandomKey> there(exec, 1);
+      OnPlace<std::uint64_t> call(exec, 1);
+      RandomKey there = kQuantizeKey;
+      there.call_there = call.data();
       for (int i = 0; i < 2; ++i) {
         ++key.call;
-        there.upload({&key, 1});
-        run_on(exec, step, state, there.data());
+        call.upload({&key.call, 1});
+        run_on(exec, step, state, there);
         expected = specified(step, expected, key);
         EXPECT_TRUE(state.out == expected.out) << "step " << i;
       }

@@ -29,17 +29,20 @@ TEST(MessageHeader, SealedInPlaceEqualsACodecsMessage) {
   for_each_body([](const Exec& exec) {
     expect_seals_equal_reference([&](std::span<std::byte> message, const Header& header,
                                      std::span<const std::uint32_t> words,
-                                     std::span<const kernels::SelectResult> results) {
+                                     std::span<const kernels::SelectResult> results,
+                                     CallStatus* status) {
       OnPlace<std::byte> there(exec, message);
-      OnPlace<std::uint32_t> word_sources(exec, words), poisoned(exec, 1);
+      OnPlace<std::uint32_t> word_sources(exec, words);
+      OnPlace<CallStatus> status_there(exec, 1);
+      if (status != nullptr) status_there.upload({status, 1});
       OnPlace<kernels::SelectResult> result_sources(exec, results);
       kernels::seal(exec, {.message = there.span(),
                            .header = std::bit_cast<HeaderBytes>(header),
                            .layout = kHeaderLayout,
                            .poison = {word_sources.span(), result_sources.span()},
-                           .poisoned = poisoned.data()});
+                           .status = status == nullptr ? nullptr : status_there.data()});
       std::ranges::copy(there.download(), message.begin());
-      return poisoned.download().front() != 0;
+      if (status != nullptr) *status = status_there.download().front();
     });
   });
 }
@@ -154,6 +157,7 @@ TEST(MessageHeader, WrongSizesAndPlacesAreRefused) {
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 52}, "one of 8");
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 64}, "one of 8");
   refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 56, .k_at = 20}, "one of 8");
+  refuses(bytes, {.flags_at = 6, .poison = 1, .checksum_at = 56, .call_at = 64}, "one of 8");
   refuses(bytes, {.flags_at = 58, .poison = 1, .checksum_at = 56}, "apart");
   refuses_seal({.message = bytes.first(68), .layout = kHeaderLayout, .padding = 4},
                "padding ends with a word");

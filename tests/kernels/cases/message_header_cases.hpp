@@ -31,12 +31,13 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
-/// Seals a message, and returns whether the body reports poison of the sources.
+/// Seals a message, and tells the status, if it is not null, of poison of the sources.
 using SealBody =
-    std::function<bool(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
-                       std::span<const kernels::SelectResult>)>;
+    std::function<void(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
+                       std::span<const kernels::SelectResult>, kernels::CallStatus* status)>;
 
-/// One of many sources reports poison, at several places among them; or none does.
+/// One of many sources reports poison, at several places among them; or none does. The header names
+/// the status's call, or without a status the one it was given.
 inline void expect_seals_equal_reference(const SealBody& body) {
   const auto expect_sealed = [&](const Header& asked, std::span<const std::uint32_t> words,
                                  std::span<const kernels::SelectResult> results, bool poisoned) {
@@ -51,8 +52,15 @@ inline void expect_seals_equal_reference(const SealBody& body) {
     header.flags = asked.flags;
     header.checksum = 77;  // no message's; seal ignores it
     std::ranges::fill(got.span().first(sizeof header), std::byte{0xa5});
-    const bool told = body(got.span(), header, words, results);
-    EXPECT_EQ(told, poisoned && (asked.flags & Header::kPoison) == 0);
+    const std::vector<std::byte> before(got.span().begin(), got.span().end());
+    body(got.span(), header, words, results, nullptr);
+    EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
+    std::ranges::copy(before, got.span().begin());
+    kernels::CallStatus status{.call = asked.call};
+    header.call = 5;
+    body(got.span(), header, words, results, &status);
+    EXPECT_EQ(status.spoiled != 0, poisoned && (asked.flags & Header::kPoison) == 0);
+    EXPECT_EQ(status.call, asked.call);
     EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
   };
   const Header plain = gradient_header(3, 3);
@@ -167,14 +175,21 @@ using CallStatusBody =
 /// the first unsound message, whatever it said of other messages before.
 inline void expect_all_call_statuses(const CallStatusBody& body) {
   using kernels::CallStatus;
-  const std::vector<CheckCase> all = check_cases();
+  std::vector<CheckCase> all = check_cases();
+  const std::uint64_t call = header_of(all.front().bytes()).call;
+  for (CheckCase& c : all) {  // what they say of the call does not matter
+    std::memset(c.expected.data() + offsetof(Header, call), 0x5a, sizeof call);
+  }
   const auto find = [&](std::uint32_t status) {
     return *std::ranges::find(all, status, &CheckCase::status);
   };
   const CheckCase sound = all.front(), poisoned = find(kernels::kPoisoned),
                   unsound = find(kernels::kUnsound);
   const auto judge = [&](std::vector<CheckCase> cases, CallStatus before = {}) {
-    return body(cases, before);
+    before.call = call;
+    const CallStatus after = body(cases, before);
+    EXPECT_EQ(after.call, call);
+    return after;
   };
   std::vector<CheckCase> cases(70, sound);  // more than one launch takes
   EXPECT_EQ(judge(cases).spoiled, 0U);
@@ -192,6 +207,9 @@ inline void expect_all_call_statuses(const CallStatusBody& body) {
   EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~7U}).unsound, ~7U);
   EXPECT_EQ(judge(cases, {.spoiled = 1, .not_finite = 1, .unsound = ~50U}).unsound, ~40U);
   EXPECT_EQ(judge({unsound}).unsound, ~0U);
+  for (const std::uint64_t other : {call + 1, call - 1, call + (std::uint64_t{1} << 40)}) {
+    EXPECT_EQ(body({&sound, 1}, {.call = other}).unsound, ~0U);  // it is of another call
+  }
 }
 
 }  // namespace winnow::tests

@@ -64,13 +64,14 @@ TEST_F(CallStatusOnDevice, ACopyOfBytesTakesNoCondition) {
 /// A graph ends the calls of one number. Its replay leaves the end of later calls as it is.
 TEST_F(CallStatusOnDevice, AGraphEndsCalls) {
   const Graph graph(*stream_, [&] { end_call(1, 0); });
-  say({.not_finite = 1});
+  say({.call = 41, .not_finite = 1});
   end_call(7, 0);
   graph.launch(*stream_);
-  say({.not_finite = 1});
+  say({.call = 43, .not_finite = 1});
   graph.launch(*stream_);
   stream_->synchronize();
   EXPECT_EQ(report().done, 8U);
+  EXPECT_EQ(report().next, 44U);  // each replay counts
   EXPECT_EQ(refused(0), 2U);
 }
 

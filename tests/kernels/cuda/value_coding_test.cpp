@@ -25,7 +25,7 @@ struct OnDevice {
   std::vector<std::span<std::byte>> messages;
   DeviceArray<float> own;
   DeviceArray<std::uint32_t> not_finite{1};
-  DeviceArray<kernels::RandomKey> key{1};
+  DeviceArray<std::uint64_t> call{1};
   std::vector<FeedbackPiece> pieces;
   DeviceArray<FeedbackPiece> device_pieces;
 
@@ -46,15 +46,17 @@ struct OnDevice {
 
   void step(const QuantizeCase& c, const ValueFormat& format, float decay, const Stream& stream) {
     kernels::zero(stream.exec(), std::as_writable_bytes(not_finite.span()));
+    kernels::RandomKey key = kQuantizeKey;
+    key.call_there = call.data();
     kernels::feedback_quantize(stream.exec(), {.pieces = {pieces, device_pieces.data()},
                                                .decay = decay,
                                                .partition = c.partition(),
                                                .self = c.self,
                                                .format = format,
+                                               .key = key,
                                                .out = messages,
                                                .own = own.span(),
-                                               .not_finite = not_finite.data(),
-                                               .key_there = key.data()});
+                                               .not_finite = not_finite.data()});
   }
 
   void download(QuantizeState& state, const Stream& stream) const {
@@ -72,7 +74,7 @@ struct OnDevice {
 
 class FeedbackQuantizeOnDevice : public DeviceTest {};
 
-/// Each replay is another step: the same kernels work on the last step's state, with another key.
+/// Each replay is another step: the same kernels work on the last step's state, in another call.
 TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
   const Stream stream;
   for (const ValueFormat& format : default_formats()) {
@@ -84,7 +86,7 @@ TEST_F(FeedbackQuantizeOnDevice, AGraphReplaysSteps) {
     kernels::RandomKey key = kQuantizeKey;
     for (int step = 0; step < 2; ++step) {
       ++key.call;
-      device.key.upload({&key, 1}, stream);
+      device.call.upload({&key.call, 1}, stream);
       graph.launch(stream);
       quantize_by_reference_with(key, c, format, 1, expected);
     }

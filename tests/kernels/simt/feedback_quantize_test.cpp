@@ -22,8 +22,7 @@ namespace {
 
 using kernels::ValueFormat;
 
-/// If `key` is not null, the kernels find this key in device memory.
-QuantizeBody on(Machine& machine, const kernels::RandomKey* key = nullptr) {
+QuantizeBody on(Machine& machine, const kernels::RandomKey& key = kQuantizeKey) {
   return [&machine, key](const QuantizeCase& c, const ValueFormat& format, float decay,
                          QuantizeState& state) {
     const auto pieces = state.pieces(c);
@@ -34,11 +33,10 @@ QuantizeBody on(Machine& machine, const kernels::RandomKey* key = nullptr) {
                                            .partition = c.partition(),
                                            .self = c.self,
                                            .format = format,
-                                           .key = kQuantizeKey,
+                                           .key = key,
                                            .out = messages,
                                            .own = state.own,
-                                           .not_finite = &not_finite,
-                                           .key_there = key};
+                                           .not_finite = &not_finite};
     for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
       if (owner == c.self) {
         machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_kernel(job));
@@ -92,9 +90,10 @@ TEST_P(FeedbackQuantizeOnModel, EveryInputEqualsReference) {
   }
 }
 
-/// Each step rounds by the key that stands in memory when it runs, whatever the argument is.
-TEST_P(FeedbackQuantizeOnModel, AKeyInMemoryIsReadByEachStep) {
-  kernels::RandomKey key = kQuantizeKey;
+/// Each step rounds by the call that stands in memory when it runs, whatever the key says.
+TEST_P(FeedbackQuantizeOnModel, ACallInMemoryIsReadByEachStep) {
+  kernels::RandomKey key = kQuantizeKey, there = kQuantizeKey;
+  there.call_there = &key.call;
   for (const ValueFormat& format : default_formats()) {
     SCOPED_TRACE(name_of(format));
     QuantizeCase c = piece_lists()[0];
@@ -102,7 +101,7 @@ TEST_P(FeedbackQuantizeOnModel, AKeyInMemoryIsReadByEachStep) {
     QuantizeState state = begin(c, format), expected = begin(c, format);
     for (int step = 0; step < 2; ++step) {
       ++key.call;
-      on(machine_, &key)(c, format, 1, state);
+      on(machine_, there)(c, format, 1, state);
       quantize_by_reference_with(key, c, format, 1, expected);
       EXPECT_TRUE(state.out == expected.out) << "step " << step;
     }

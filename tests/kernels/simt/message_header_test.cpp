@@ -27,11 +27,9 @@ using kernels::ReceivedMessage;
 SealBody seal_on(Machine& machine) {
   return [&machine](std::span<std::byte> message, const Header& header,
                     std::span<const std::uint32_t> words,
-                    std::span<const kernels::SelectResult> results) {
-    std::uint32_t poisoned = 0;
+                    std::span<const kernels::SelectResult> results, CallStatus* status) {
     seal_on<NoIndices>(machine, message, std::bit_cast<HeaderBytes>(header), {}, {words, results},
-                       &poisoned);
-    return poisoned != 0;
+                       status);
   };
 }
 

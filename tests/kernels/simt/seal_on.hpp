@@ -15,12 +15,12 @@ namespace winnow::tests {
 template <class Indices>
 void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& header,
              const Indices& indices, const kernels::PoisonSources& poison = {},
-             std::uint32_t* poisoned = nullptr, std::size_t padding = 0) {
+             kernels::CallStatus* status = nullptr, std::size_t padding = 0) {
   const auto task = kernels::cuda::make_seal_task({.message = message,
                                                    .header = header,
                                                    .layout = kHeaderLayout,
                                                    .poison = poison,
-                                                   .poisoned = poisoned,
+                                                   .status = status,
                                                    .padding = padding},
                                                   indices);
   // the library clears the checksum before its launch
