@@ -46,8 +46,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
   try {
     const kernels::DeviceScope scope(context.device());
     poll();
-    const bool captured = kernels::is_captured(exec);
-    if (captured) {
+    if (kernels::is_captured(exec)) {
       WINNOW_EXPECTS(mark == nullptr, "a call in flight cannot be captured into a CUDA graph");
       expect_capturable(segments);
     }
@@ -56,7 +55,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
       completions->end(bucket.number);
       if (mark != nullptr) mark->set(exec);
     }
-    log->call(captured ? calls : calls - 1, book.of(bucket), book.call());
+    log->call(calls - 1, book.of(bucket), book.call());
     if (clock != nullptr) book.forget_times();
     book.finish(bucket, context.allocations() + residuals + queue->allocations());
   } catch (const CudaError& error) {  // a failed device cannot put anything back
@@ -257,7 +256,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .one_by_one = places_differ,
                                  .undoable = bucket.mixed()});
   }
-  if (!kernels::is_captured(exec)) ++calls;  // replays count themselves
+  ++calls;
 }
 
 /// Numbers the stages so that no two messages of a call share random numbers.
