@@ -13,23 +13,12 @@
 
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/own_process.hpp"
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
+#include "kernels/exec/pause.hpp"
 
 namespace winnow::kernels {
 namespace {
 
-constexpr int kPolls = 5000;  // of some 10 to 50 ns each, before a thread sleeps
-
-void pause() {
-#if defined(__SSE2__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb");
-#endif
-}
+constexpr int kPolls = 5000;  // before a thread sleeps
 
 /// Returns when `word` is no longer `value`.
 void await_change(const std::atomic<unsigned>& word, unsigned value) {

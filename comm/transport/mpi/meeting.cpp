@@ -22,7 +22,7 @@ namespace {
 struct Seat {
   std::uint64_t node;  // equal on ranks that share memory
   std::uint64_t chunk_bytes;
-  NodeAlarm::Address alarm;  // of rank 0
+  NodeMemory::Address memory;  // that rank 0 has made
 };
 
 /// What MPI writes to, which must live on if a rank gives up.
@@ -74,19 +74,21 @@ void expect_one_chunk_size(const std::vector<Seat>& seats) {
                      " to " + std::to_string(most->chunk_bytes) + ": must be equal on all ranks");
 }
 
-/// Rank 0's alarm, or none if a rank is on another node or cannot open it. Collective.
-NodeAlarm share(NodeAlarm made, MPI_Comm communicator, const std::vector<int>& nodes,
-                std::unique_ptr<Pending>& pending, Deadline deadline) {
+/// Rank 0's memory, or none if a rank is on another node or cannot open it. Collective.
+NodeMemory share(NodeMemory made, std::size_t bytes, MPI_Comm communicator,
+                 const std::vector<int>& nodes, std::unique_ptr<Pending>& pending,
+                 Deadline deadline) {
   if (std::ranges::count(nodes, 0) != std::ssize(nodes)) return {};
-  NodeAlarm alarm = made ? std::move(made) : NodeAlarm::open(pending->seats.front().alarm);
-  pending->opened = alarm ? 1 : 0;
+  NodeMemory memory =
+      made ? std::move(made) : NodeMemory::open(pending->seats.front().memory, bytes);
+  pending->opened = memory ? 1 : 0;
   // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): finish, again
   const int code = MPI_Iallreduce(&pending->opened, &pending->all_opened, 1, MPI_INT, MPI_MIN,
                                   communicator, &pending->request);
   // NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
   finish(pending, code, "MPI_Iallreduce", deadline);
-  alarm.close_to_others();
-  return pending->all_opened != 0 ? std::move(alarm) : NodeAlarm();
+  memory.close_to_others();
+  return pending->all_opened != 0 ? std::move(memory) : NodeMemory();
 }
 
 }  // namespace
@@ -96,9 +98,10 @@ MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadl
   int size = 0, rank = 0;
   check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
   check_mpi(MPI_Comm_rank(communicator, &rank), "MPI_Comm_rank");
-  NodeAlarm made = rank == 0 ? NodeAlarm::make() : NodeAlarm();
+  const std::size_t shared_bytes = NodeGroup::memory_bytes(size);
+  NodeMemory made = rank == 0 && size > 1 ? NodeMemory::make(shared_bytes) : NodeMemory();
   pending->mine = {
-      .node = node_of_this_process(), .chunk_bytes = chunk_bytes, .alarm = made.address()};
+      .node = node_of_this_process(), .chunk_bytes = chunk_bytes, .memory = made.address()};
   pending->seats.resize(static_cast<std::size_t>(size));
   finish(pending,
          MPI_Iallgather(&pending->mine, sizeof(Seat), MPI_BYTE, pending->seats.data(), sizeof(Seat),
@@ -111,7 +114,10 @@ MpiMeeting meet(MPI_Comm communicator, std::uint64_t chunk_bytes, Deadline deadl
     const auto first = std::ranges::find(pending->seats, seat.node, &Seat::node);
     meeting.nodes.push_back(static_cast<int>(first - pending->seats.begin()));
   }
-  meeting.alarm = share(std::move(made), communicator, meeting.nodes, pending, deadline);
+  if (NodeMemory memory =
+          share(std::move(made), shared_bytes, communicator, meeting.nodes, pending, deadline)) {
+    meeting.group = NodeGroup(std::move(memory), rank, size);
+  }
   finish(pending, MPI_Comm_idup(communicator, &pending->duplicate, &pending->request),
          "MPI_Comm_idup", deadline);
   meeting.communicator = pending->duplicate;

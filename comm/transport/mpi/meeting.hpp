@@ -6,7 +6,7 @@
 #include <vector>
 #include <winnow/mpi.hpp>
 
-#include "comm/transport/mpi/node_alarm.hpp"
+#include "comm/transport/node/group.hpp"
 
 namespace winnow::comm {
 
@@ -14,7 +14,7 @@ namespace winnow::comm {
 struct MpiMeeting {
   MPI_Comm communicator = MPI_COMM_NULL;  // a duplicate, which returns its errors
   std::vector<int> nodes;                 // by rank: the lowest rank that shares memory with it
-  NodeAlarm alarm;                        // on every rank or on none: if all share memory
+  NodeGroup group;                        // on every rank or on none: if all share memory
 };
 
 /// Collective. UsageError on every rank if `chunk_bytes` differs between ranks or is above INT_MAX.

@@ -18,7 +18,7 @@ namespace winnow::comm {
 namespace {
 
 constexpr std::size_t kDescriptors = 2;  // the ring's memory and the bell
-constexpr char kRing = 'r', kNone = 'n';
+constexpr char kRing = 'r', kNoRing = 'n';
 
 /// A message of one byte with room for descriptors. Not copied: it points into itself.
 class Parcel {
@@ -33,7 +33,7 @@ class Parcel {
   Parcel& operator=(const Parcel&) = delete;
 
   bool send(const Socket& socket, const SharedRing& ring, const Socket& bell) {
-    content_ = ring.is_open() ? kRing : kNone;
+    content_ = ring.is_open() ? kRing : kNoRing;
     if (ring.is_open()) {
       const std::array descriptors{ring.memory().get(), bell.get()};
       cmsghdr* const rights = CMSG_FIRSTHDR(&header_);
@@ -64,10 +64,10 @@ class Parcel {
     bell = Socket(descriptors[1]);
     return SharedRing::map(Socket(descriptors[0]));
   }
-  bool is_none() const { return content_ == kNone; }
+  bool is_none() const { return content_ == kNoRing; }
 
  private:
-  char content_ = kNone;
+  char content_ = kNoRing;
   iovec byte_{&content_, 1};
   msghdr header_{};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> control_{};
