@@ -65,6 +65,20 @@ int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transp
   });
 }
 
+int winnow_nccl_transport_with(winnow_transport* other, const winnow_nccl_options* options,
+                               double seconds, winnow_transport** transport) {
+  return guarded([&] {
+    winnow::Transport& meeting = *expect_given(other, "other").transport;
+    const winnow_nccl_options known = winnow::comm::read(options, "options");
+    auto& made = expect_given(transport, "transport");
+    made =
+        new winnow_transport{winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds),
+                                                    {.min_ctas = known.min_ctas,
+                                                     .max_ctas = known.max_ctas,
+                                                     .cga_cluster_size = known.cga_cluster_size})};
+  });
+}
+
 int winnow_nccl_available(void) {
   return winnow::nccl_available() ? 1 : 0;
 }

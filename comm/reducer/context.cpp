@@ -36,8 +36,8 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     refusal_ = error.what();
   }
   try {
-    world_ = std::make_unique<Carrier>(*transport_, exec_.place);
-    control_ = std::make_unique<Carrier>(*transport_, host_.place);
+    world_ = std::make_unique<Carrier>(*transport_, exec_.place, exec_.stream);
+    control_ = std::make_unique<Carrier>(*transport_, host_.place, exec_.stream);
   } catch (const std::exception& error) {
     transport_->abort(error.what());
     throw;
@@ -46,8 +46,8 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
 
 void Context::check_all() {
   checked_ = checked(*transport_);
-  world_ = std::make_unique<Carrier>(*checked_, exec_.place);
-  control_ = std::make_unique<Carrier>(*checked_, host_.place);
+  world_ = std::make_unique<Carrier>(*checked_, exec_.place, exec_.stream);
+  control_ = std::make_unique<Carrier>(*checked_, host_.place, exec_.stream);
 }
 
 std::uint64_t Context::allocations() const {

@@ -26,6 +26,20 @@ struct NcclMeeting {
   int node = 0;  ///< as Transport::node()
 };
 
+/// How NCCL makes a communicator; the defaults leave everything to NCCL, whose own variables of the
+/// environment (NCCL_MAX_CTAS and others) win. Equal on all ranks.
+struct NcclOptions {
+  /// Thread blocks (CTAs) that one of NCCL's kernels takes, at least and at most; 0: NCCL chooses.
+  /// A few leave the GPU to a backward pass that runs meanwhile, and slow down each message. What
+  /// NCCL cannot do it cuts to what it can.
+  int min_ctas = 0, max_ctas = 0;
+  /// Thread blocks of a cluster, on GPUs that have clusters: up to 8, and 1 means none. 0: NCCL
+  /// chooses.
+  int cga_cluster_size = 0;
+
+  bool operator==(const NcclOptions&) const = default;
+};
+
 // Transports between GPUs, over NCCL 2.18 or newer: the libnccl.so.2 that the process has loaded,
 // or else the one that the dynamic linker finds at the first call. A rank is a process or a thread,
 // on the device that is current when its transport is made; no two ranks share a GPU. UsageError if
@@ -64,22 +78,33 @@ struct NcclMeeting {
 // before it throws its UsageError; ranks whose groups differ get a CommError. Neither harms the
 // parent. Aborting a subset leaves the parent alone, and the reverse. duplicate() is ncclCommSplit,
 // too, up to its deadline.
+//
+// Both have the NcclOptions of their parent, are nonblocking, and take nothing else from it. A
+// communicator that the caller made with splitShare = 1 still shares its resources with them, and
+// an abort of one then ends all.
+//
+// Streams. NCCL's kernels run on the caller's stream, so its priority is theirs.
 
 /// Whether Winnow was built with NCCL, and the process has a new enough one or can load it.
 bool nccl_available();
 
 /// Over the caller's communicator, which the caller must not use meanwhile. It must be connected:
 /// ncclCommGetAsyncError says ncclSuccess. Deadlines also hold while NCCL connects ranks if the
-/// communicator was made with blocking = 0 in its ncclConfig_t.
-std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node);
+/// communicator was made with blocking = 0 in its ncclConfig_t. The options are those of subsets
+/// and duplicates.
+std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node,
+                                          const NcclOptions& options = {});
 
 /// Over a new communicator of the ranks of `other`, a transport of host memory such as MPI's, which
 /// is used only here. Collective; an error on one rank is an error on all, at once or at the
-/// deadline.
-std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline);
+/// deadline. UsageError on all if options differ.
+std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline,
+                                          const NcclOptions& options = {});
 
-/// Over a new communicator of the ranks that come to a meeting.
-std::unique_ptr<Transport> nccl_transport(const NcclMeeting& meeting, Deadline deadline);
+/// Over a new communicator of the ranks that come to a meeting. UsageError on a rank whose options
+/// are not rank 0's; the others wait for it until the deadline.
+std::unique_ptr<Transport> nccl_transport(const NcclMeeting& meeting, Deadline deadline,
+                                          const NcclOptions& options = {});
 
 }  // namespace winnow
 

@@ -104,6 +104,17 @@ int winnow_mpi_transport(const void* communicator, double seconds, winnow_transp
 /* Over a new NCCL communicator of the ranks of `other`, which takes host memory and is used only
    in this call. Collective. For buckets in memory of the current device. */
 int winnow_nccl_transport(winnow_transport* other, double seconds, winnow_transport** transport);
+
+/* How NCCL makes a communicator (NcclOptions in nccl.hpp), equal on all ranks. 0: NCCL chooses. */
+typedef struct winnow_nccl_options {
+  uint32_t struct_bytes;
+  int32_t min_ctas, max_ctas; /* thread blocks that one of NCCL's kernels takes */
+  int32_t cga_cluster_size;   /* thread blocks of a cluster: from 1, for none, to 8 */
+} winnow_nccl_options;
+
+/* The same with options, which also hold for duplicates. */
+int winnow_nccl_transport_with(winnow_transport* other, const winnow_nccl_options* options,
+                               double seconds, winnow_transport** transport);
 /* 1 if this Winnow was built with NCCL and the process has it or can load it, otherwise 0. */
 int winnow_nccl_available(void);
 

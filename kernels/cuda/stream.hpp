@@ -20,18 +20,24 @@ class StreamRef {
   Exec exec() const { return {.place = Place::cuda, .stream = stream_}; }
   /// Waits on the host for all that is enqueued.
   void synchronize() const { WINNOW_CUDA_TRY(cudaStreamSynchronize(stream_)); }
+  /// Lower numbers go first.
+  int priority() const {
+    int priority = 0;
+    WINNOW_CUDA_TRY(cudaStreamGetPriority(stream_, &priority));
+    return priority;
+  }
 
  private:
   cudaStream_t stream_;
 };
 
 /// Owns a stream of the current device, which does not wait for the default stream. What is still
-/// enqueued when it ends is done all the same.
+/// enqueued when it ends is done all the same. CUDA takes the nearest priority that the device has.
 class Stream {
  public:
-  Stream() {
+  explicit Stream(int priority = 0) {
     cudaStream_t stream = nullptr;
-    WINNOW_CUDA_TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    WINNOW_CUDA_TRY(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
     stream_.reset(stream);
   }
 
@@ -39,6 +45,7 @@ class Stream {
   operator StreamRef() const { return StreamRef(stream_.get()); }
   cudaStream_t get() const { return stream_.get(); }
   Exec exec() const { return StreamRef(*this).exec(); }
+  int priority() const { return StreamRef(*this).priority(); }
   void synchronize() const { StreamRef(*this).synchronize(); }
 
  private:

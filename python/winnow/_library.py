@@ -41,6 +41,11 @@ class TcpMeeting(Struct):
                 ("host", c_char_p), ("job", c_char_p)]
 
 
+class NcclOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("min_ctas", c_int32), ("max_ctas", c_int32),
+                ("cga_cluster_size", c_int32)]
+
+
 class ReducerSettings(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("place", c_int32), ("stream", c_void_p),
                 ("options", c_char_p)]
@@ -82,7 +87,7 @@ _EXCEPTIONS = {1: UsageError, 2: CommError, 3: CudaError, 4: MemoryError, 5: Err
 _FALLIBLE = {
     "winnow_transport_duplicate": [c_void_p, c_double, POINTER(c_void_p)],
     "winnow_local_transports": [c_int, POINTER(c_void_p)],
-    "winnow_nccl_transport": [c_void_p, c_double, POINTER(c_void_p)],
+    "winnow_nccl_transport_with": [c_void_p, POINTER(NcclOptions), c_double, POINTER(c_void_p)],
     "winnow_mixed_transport": [c_void_p, c_void_p, c_double, POINTER(c_void_p)],
     "winnow_tcp_listen": [c_char_p, POINTER(c_void_p)],
     "winnow_tcp_connect": [c_void_p, c_int, c_int, POINTER(c_char_p), c_double, POINTER(c_void_p)],

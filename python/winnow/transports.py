@@ -5,7 +5,7 @@ import ctypes
 import weakref
 from typing import List, Optional, Sequence
 
-from winnow._library import TcpMeeting, library
+from winnow._library import NcclOptions, TcpMeeting, library
 
 
 class Transport:
@@ -58,12 +58,21 @@ def nccl_available() -> bool:
     return library.winnow_nccl_available() == 1
 
 
-def nccl_transport(other: Transport, timeout: float = 300) -> Transport:
+def nccl_transport(other: Transport, timeout: float = 300, *, min_ctas: int = 0, max_ctas: int = 0,
+                   cga_cluster_size: int = 0) -> Transport:
     """Over a new NCCL communicator of the ranks of `other`, which serves this call alone. Each rank
-    has the GPU that is current. For Reducers with a stream. Collective. Raises UsageError where
-    there is no NCCL, CommError if the ranks have not met after `timeout` seconds."""
+    has the GPU that is current. For Reducers with a stream.
+
+    `min_ctas`, `max_ctas`: thread blocks that one of NCCL's kernels takes; few of them leave the GPU
+    to a backward pass. `cga_cluster_size`: thread blocks of a cluster, from 1, for none, to 8. Equal
+    on all ranks; 0: NCCL chooses.
+
+    Collective. Raises UsageError where there is no NCCL, CommError if the ranks have not met after
+    `timeout` seconds."""
+    options = NcclOptions(min_ctas=min_ctas, max_ctas=max_ctas, cga_cluster_size=cga_cluster_size)
     handle = ctypes.c_void_p()
-    library.winnow_nccl_transport(other._handle, timeout, ctypes.byref(handle))
+    library.winnow_nccl_transport_with(other._handle, ctypes.byref(options), timeout,
+                                       ctypes.byref(handle))
     return Transport(handle)
 
 

@@ -29,6 +29,7 @@ std::condition_variable model_changed;
 namespace {
 
 constexpr std::size_t kMostQueued = 1024;  // per stream, before the host waits
+constexpr int kHighestPriority = -5, kLowestPriority = 0;
 
 std::vector<std::unique_ptr<CUstream_st>> streams;
 std::uint64_t device_clock = 0;  // ticks
@@ -140,6 +141,15 @@ bool exists(const Lock&, const CUstream_st* stream) {
                              [&](const auto& s) { return s.get() == stream && !s->destroyed; });
 }
 
+std::multiset<int> stream_priorities() {
+  const Lock lock(model_mutex);
+  std::multiset<int> found;
+  for (const auto& stream : streams) {
+    if (!stream->destroyed) found.insert(stream->priority);
+  }
+  return found;
+}
+
 const std::string& launch_problem(const Lock&) {
   return problem_of_launch;
 }
@@ -212,12 +222,22 @@ cudaError_t refuse(const Lock&, Capture& capture, cudaError_t status) {
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the library's own names
 extern "C" {
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   const Lock lock = lock_context();
   streams.push_back(std::make_unique<CUstream_st>());
   *stream = streams.back().get();
   (*stream)->maker = std::this_thread::get_id();
   (*stream)->device = current_device(lock);
+  (*stream)->priority = std::clamp(priority, kHighestPriority, kLowestPriority);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  const Lock lock = lock_context();
+  if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
+  *priority = stream->priority;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {

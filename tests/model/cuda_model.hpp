@@ -70,6 +70,9 @@ class ModelDevices {
 
 /// This thread's current device.
 int current_device(const Lock& lock);
+/// The priorities of the streams that exist.
+std::multiset<int> stream_priorities();
+
 /// Takes the lock for a call that needs the current device's context, and makes the context if
 /// there is none.
 Lock lock_context();
@@ -113,7 +116,7 @@ void finish(const Lock& lock, StreamWork& work);
 
 struct CUstream_st {
   std::thread::id maker;
-  int device = 0;
+  int device = 0, priority = 0;
   std::deque<std::shared_ptr<winnow::tests::StreamWork>> queue;
   bool running = false;  // the first of the queue
   bool destroyed = false;

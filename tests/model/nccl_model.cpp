@@ -8,6 +8,8 @@
 //   - A communicator's groups run one after another. A message ends when it has been copied; one
 //     whose buffer has another size is an error of the receiver.
 //   - A rank that aborts leaves its peers waiting.
+//   - Of CTAs a minimum above the maximum is an error, also where the maximum is not set. A part
+//     has its parent's configuration unless it is given one of its own.
 //   - A communicator is not split with groups under way. It does not end, by an abort or otherwise,
 //     before the graphs with its work are gone; ending it makes its device current, and then the
 //     previous one.
@@ -89,13 +91,14 @@ std::set<const ncclComm*> living;
 std::size_t ending = 0;  // communicators that a call ends at present
 std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 std::map<std::string, std::uint64_t> calls;
+std::vector<winnow::tests::NcclConfig> configs;
 
 }  // namespace
 
 struct ncclComm {
   std::shared_ptr<World> world;
   int rank = 0, device = 0;
-  bool blocking = true;
+  bool blocking = true, part_blocks = true;
   bool connected = false;     // as far as its rank knows
   int looks = 0;              // polls for which it stays in progress
   ncclComm** part = nullptr;  // of a split that not all ranks have joined
@@ -196,9 +199,25 @@ ncclResult_t enqueue(const char* call, ncclComm* comm, CUstream_st* stream,
   return ncclSuccess;
 }
 
+/// Notes a configuration, which may be null; returns whether NCCL takes it.
+bool note(const char* call, const ncclConfig_t* config) {
+  if (config == nullptr) return true;
+  configs.push_back({.call = call,
+                     .blocking = config->blocking,
+                     .min_ctas = config->minCTAs,
+                     .max_ctas = config->maxCTAs,
+                     .cga_cluster_size = config->cgaClusterSize,
+                     .split_share = config->splitShare});
+  return config->minCTAs <= config->maxCTAs;
+}
+
 void start_runner(ncclComm& comm) {
   living.insert(&comm);
   comm.runner = std::thread([&comm] { comm.run(); });
+}
+
+bool have_all_joined(const ncclComm& comm, const Split& split) {
+  return split.colors.size() == static_cast<std::size_t>(comm.world->size);
 }
 
 /// Gives a rank its part of a split that all have joined.
@@ -218,7 +237,7 @@ void take_part(ncclComm& comm, Split& split) {
   if (part == nullptr) part = std::make_shared<World>(size);
   ++part->arrived;
   made = new ncclComm{.world = part, .rank = rank, .device = comm.device};
-  made->blocking = false;
+  made->blocking = comm.part_blocks;
   start_runner(*made);
 }
 
@@ -380,7 +399,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   Lock lock(mutex);
   auto& world = worlds[number];
   if (world == nullptr) world = std::make_shared<World>(size);
-  if (world->size != size) return ncclInvalidArgument;
+  if (world->size != size || !note(__func__, config)) return ncclInvalidArgument;
   ++world->arrived;
   *comm = new ncclComm{.world = world, .rank = rank, .device = winnow::tests::current_device(lock)};
   (*comm)->blocking = config == nullptr || config->blocking != 0;
@@ -395,15 +414,22 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
 }
 
 /// The parts exist when all ranks have come; ranks of no color get none.
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t*) {
-  const Lock lock(mutex);
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,
+                           ncclConfig_t* config) {
+  Lock lock(mutex);
   if (!comm->groups.empty()) return ncclInvalidUsage;
   const ncclResult_t result = begin_call(*comm);
   if (result == ncclInvalidUsage) return result;
-  comm->world->splits[++comm->splits].colors[comm->rank] = {color, key};
+  if (!note(__func__, config)) return ncclInvalidArgument;
+  Split& of = comm->world->splits[++comm->splits];
+  of.colors[comm->rank] = {color, key};
   comm->part = part;
+  comm->part_blocks = config == nullptr ? comm->blocking : config->blocking != 0;
   changed.notify_all();
-  return ncclInProgress;  // the model does not split a blocking communicator
+  if (!comm->blocking) return ncclInProgress;
+  changed.wait(lock, [&] { return have_all_joined(*comm, of); });
+  take_part(*comm, of);
+  return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -414,8 +440,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     if (world.arrived == world.size && !std::exchange(comm->connected, true) &&
         failing.erase({connect, comm->rank}) != 0)
       comm->error = ncclSystemError;
-  } else if (Split& of = comm->world->splits[comm->splits];
-             of.colors.size() == static_cast<std::size_t>(world.size)) {
+  } else if (Split& of = comm->world->splits[comm->splits]; have_all_joined(*comm, of)) {
     if (failing.erase({split, comm->rank}) != 0) {
       comm->error = ncclSystemError;
     } else if (comm->error == ncclSuccess) {
@@ -533,6 +558,13 @@ void fail_next(NcclJob job, int rank) {
 std::uint64_t calls_of(const std::string& name) {
   const Lock lock(mutex);
   return calls[name];
+}
+
+std::vector<NcclConfig> take_configs() {
+  const Lock lock(mutex);
+  std::vector<NcclConfig> taken = std::exchange(configs, {});
+  std::ranges::sort(taken, {}, &NcclConfig::call);
+  return taken;
 }
 
 std::size_t living_communicators() {

@@ -11,12 +11,12 @@
 namespace winnow::comm {
 
 /// The transport for messages in the memory of a place: the given one, which outlives this, or an
-/// adapter over it.
+/// adapter over it. `stream` is that of device buckets, or null.
 class Carrier {
  public:
-  Carrier(Transport& transport, Place place) : transport_(transport) {
+  Carrier(Transport& transport, Place place, void* stream = nullptr) : transport_(transport) {
     if (transport.takes(place)) return;
-    adapter_ = place == Place::cuda ? staged(transport) : host_messages(transport);
+    adapter_ = place == Place::cuda ? staged(transport) : host_messages(transport, stream);
   }
   Transport& transport() const { return adapter_ == nullptr ? transport_ : *adapter_; }
 

@@ -14,13 +14,17 @@ namespace {
 
 using kernels::cuda::enqueue_copy;
 using kernels::cuda::Stream;
+using kernels::cuda::StreamRef;
 using Bytes = std::span<std::byte>;
 
 class HostMessages final : public Adapter {
  public:
-  explicit HostMessages(Transport& inner) : Adapter(inner) {}
+  HostMessages(Transport& inner, int priority)
+      : Adapter(inner), stream_(priority), copies_(priority) {}
   HostMessages(const HostMessages& parent, std::unique_ptr<Transport> inner)
-      : Adapter(parent, std::move(inner)) {}
+      : Adapter(parent, std::move(inner)),
+        stream_(parent.stream_.priority()),
+        copies_(parent.copies_.priority()) {}
   ~HostMessages() override;
 
   Ticket start(const Exec& exec) override;
@@ -136,10 +140,12 @@ void HostMessages::carry(const Collective& collective) {
 
 }  // namespace
 
-std::unique_ptr<Transport> host_messages(Transport& inner) {
+std::unique_ptr<Transport> host_messages(Transport& inner, void* beside) {
   WINNOW_EXPECTS(inner.takes(Place::cuda),
                  "host_messages: the transport below must take a device's memory");
-  return std::make_unique<HostMessages>(inner);
+  const int priority =
+      beside == nullptr ? 0 : StreamRef(static_cast<cudaStream_t>(beside)).priority();
+  return std::make_unique<HostMessages>(inner, priority);
 }
 
 }  // namespace winnow::comm

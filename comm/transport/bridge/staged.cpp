@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/bridge/staged.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "comm/transport/bridge/adapter.hpp"
@@ -70,8 +71,9 @@ class StagedTransport final : public Adapter {
   struct UnderWay {
     Staging staging{kernels::cuda::kPinnedMemory};
     // Received messages are copied on a separate stream: behind what the caller has enqueued since
-    // the start they would wait for that, which may be messages of another transport.
-    kernels::cuda::Stream arrivals;
+    // the start they would wait for that, which may be messages of another transport. It is made in
+    // the first start, with the priority of the stream there.
+    std::optional<kernels::cuda::Stream> arrivals;
     TicketQueue<Batch> batches;
     Fifo<Message> messages;       // of all batches
     std::uint64_t handed = 0;     // the last ticket handed to the inner transport
@@ -119,6 +121,8 @@ Ticket StagedTransport::start(const Exec& exec) {
   expect_usable();
   kernels::cuda::expect_device(exec);
   return guarded([&] {
+    const StreamRef stream(static_cast<cudaStream_t>(exec.stream));
+    if (!under_way_->arrivals) under_way_->arrivals.emplace(stream.priority());
     Staging::Block& block = under_way_->staging.take(lay_out());
     for (const Message& message : enqueued_) under_way_->messages.push(message);
     const Ticket ticket =
@@ -127,7 +131,7 @@ Ticket StagedTransport::start(const Exec& exec) {
                                   .block = &block,
                                   .end = under_way_->messages.end(),
                                   .inner_ticket = {}});
-    copy_out(under_way_->batches[ticket.number], StreamRef(static_cast<cudaStream_t>(exec.stream)));
+    copy_out(under_way_->batches[ticket.number], stream);
     enqueued_.clear();
     hand_over();
     return ticket;
@@ -225,7 +229,7 @@ void StagedTransport::hand_over(const Batch& batch, const Message& message) {
 void StagedTransport::copy_in(const Batch& batch, const Message& message, std::uint64_t end) {
   std::uint64_t& begin = known(batch, message).copied;
   enqueue_copy(Bytes(message.data + begin, end - begin),
-               place(batch, message).subspan(begin, end - begin), under_way_->arrivals);
+               place(batch, message).subspan(begin, end - begin), *under_way_->arrivals);
   begin = end;
 }
 
@@ -250,7 +254,7 @@ void StagedTransport::deliver(const Batch& batch) {
     copy_in(batch, message, bytes);
     if (message.message_bytes != nullptr) *message.message_bytes = bytes;
   }
-  batch.block->event.record(under_way_->arrivals);
+  batch.block->event.record(*under_way_->arrivals);
 }
 
 void StagedTransport::expect_in_time(Deadline deadline) {

@@ -19,7 +19,7 @@ std::unique_ptr<Transport> staged(Transport&) {
   refuse();
 }
 
-std::unique_ptr<Transport> host_messages(Transport&) {
+std::unique_ptr<Transport> host_messages(Transport&, void*) {
   refuse();
 }
 

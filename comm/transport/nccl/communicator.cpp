@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -56,17 +57,62 @@ ncclUniqueId make_id() {
   return id;
 }
 
-/// One rank's report to all: that it has no error so far, and, from rank 0, the id.
+void expect_sound(const NcclOptions& options) {
+  constexpr int kLargestCluster = 8;
+  const auto& [min_ctas, max_ctas, cga_cluster_size] = options;
+  const auto expect_not_below_0 = [](int ctas, const char* name) {
+    WINNOW_EXPECTS(ctas >= 0, "NcclOptions::" + std::string(name) + " is " + std::to_string(ctas) +
+                                  ": must be a number of thread blocks, or 0 for NCCL's choice");
+  };
+  expect_not_below_0(min_ctas, "min_ctas");
+  expect_not_below_0(max_ctas, "max_ctas");
+  WINNOW_EXPECTS(max_ctas == 0 || min_ctas <= max_ctas,
+                 "NcclOptions::min_ctas is " + std::to_string(min_ctas) + " and max_ctas " +
+                     std::to_string(max_ctas) + ": the minimum must not exceed the maximum");
+  WINNOW_EXPECTS(cga_cluster_size >= 0 && cga_cluster_size <= kLargestCluster,
+                 "NcclOptions::cga_cluster_size is " + std::to_string(cga_cluster_size) +
+                     ": must be from 1 to " + std::to_string(kLargestCluster) +
+                     ", or 0 for NCCL's choice");
+}
+
+void expect_equal(const NcclOptions& first, int rank, const NcclOptions& its) {
+  const auto text = [](const NcclOptions& options) {
+    return "min_ctas=" + std::to_string(options.min_ctas) +
+           " max_ctas=" + std::to_string(options.max_ctas) +
+           " cga_cluster_size=" + std::to_string(options.cga_cluster_size);
+  };
+  WINNOW_EXPECTS(its == first, "NcclOptions must be equal on all ranks: rank 0 has " + text(first) +
+                                   ", rank " + std::to_string(rank) + " has " + text(its));
+}
+
+/// For communicators that are polled, and that share nothing with those split from them.
+ncclConfig_t config_of(const NcclOptions& options) {
+  constexpr int kMostCtas = 64;  // of any NCCL so far
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 0;
+  if (options.min_ctas > 0) config.minCTAs = options.min_ctas;
+  if (options.max_ctas > 0) {
+    config.maxCTAs = options.max_ctas;
+  } else if (options.min_ctas > 0) {
+    // NCCL compares the minimum even with a maximum that is not set, and then refuses it.
+    config.maxCTAs = std::max(options.min_ctas, kMostCtas);
+  }
+  if (options.cga_cluster_size > 0) config.cgaClusterSize = options.cga_cluster_size;
+  return config;
+}
+
+/// One rank's report to all: that it has no error so far, its options, and, from rank 0, the id.
 struct Word {
   std::uint64_t good;
-  ncclUniqueId id;
+  NcclInvitation invitation;
 };
 
 /// Gathers all ranks' reports. If one has an error, throws it on that rank; on the others throws an
 /// error that names the rank.
-std::vector<Word> agree(Transport& other, const ncclUniqueId& id, const std::exception_ptr& error,
-                        Deadline deadline) {
-  const Word mine{.good = error == nullptr ? 1U : 0U, .id = id};
+std::vector<Word> agree(Transport& other, const NcclInvitation& invitation,
+                        const std::exception_ptr& error, Deadline deadline) {
+  const Word mine{.good = error == nullptr ? 1U : 0U, .invitation = invitation};
   std::vector<Word> all(static_cast<std::size_t>(other.size()));
   try {
     other.all_gather({}, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
@@ -143,7 +189,9 @@ void expect_library() {
                                          "; must be at least " + std::to_string(kOldest));
 }
 
-NcclCommunicator::NcclCommunicator(ncclComm_t borrowed) : comm_(borrowed), owned_(false) {
+NcclCommunicator::NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options)
+    : comm_(borrowed), options_(options), owned_(false) {
+  expect_sound(options);
   WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");
   expect_library();
   WINNOW_EXPECTS(idle(),
@@ -174,74 +222,85 @@ void NcclCommunicator::leave(void (*end)(ncclComm_t)) noexcept {
   }
 }
 
-std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const ncclUniqueId& id, int rank, int size,
-                                                         Deadline deadline) {
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator);
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  made->check(ncclCommInitRankConfig(&made->comm_, size, id, rank, &config),
+std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const NcclInvitation& given, int rank,
+                                                         int size, Deadline deadline) {
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(given.options));
+  ncclConfig_t config = config_of(given.options);
+  made->check(ncclCommInitRankConfig(&made->comm_, size, given.id, rank, &config),
               "ncclCommInitRankConfig");
   made->settle(deadline);
   made->look_up();
   return made;
 }
 
-std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other, Deadline deadline) {
-  ncclUniqueId id{};
+std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other,
+                                                         const NcclOptions& options,
+                                                         Deadline deadline) {
+  NcclInvitation invitation{.id = {}, .options = options};
   std::exception_ptr error;
   try {
+    expect_sound(options);
     expect_nccl();
-    if (other.rank() == 0) id = make_id();
+    if (other.rank() == 0) invitation.id = make_id();
   } catch (const std::exception&) {
     error = std::current_exception();
   }
-  id = agree(other, id, error, deadline)[0].id;
+  const std::vector<Word> told = agree(other, invitation, error, deadline);
+  const NcclInvitation& first = told[0].invitation;
+  for (int rank = 0; rank < other.size(); ++rank) {
+    expect_equal(first.options, rank, told[static_cast<std::size_t>(rank)].invitation.options);
+  }
 
   std::unique_ptr<NcclCommunicator> made;
   try {
-    made = join(id, other.rank(), other.size(), deadline);
+    made = join(first, other.rank(), other.size(), deadline);
   } catch (const std::exception&) {
     error = std::current_exception();
   }
-  (void)agree(other, id, error, deadline);
+  (void)agree(other, invitation, error, deadline);
   return made;
 }
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meeting,
+                                                         const NcclOptions& options,
                                                          Deadline deadline) {
   const auto& [path, job, rank, size, node] = meeting;
   WINNOW_EXPECTS(size >= 1 && rank >= 0 && rank < size,
                  "rank " + std::to_string(rank) + " of " + std::to_string(size) +
                      " comes to a meeting: must be from 0 to size - 1");
+  expect_sound(options);
   const IdFile file(path, job);
-  ncclUniqueId id{};
+  NcclInvitation invitation{.id = {}, .options = options};
   if (rank != 0) {
     expect_nccl();
-    file.read(std::as_writable_bytes(std::span(&id, 1)), deadline);
-    return join(id, rank, size, deadline);
+    file.read(std::as_writable_bytes(std::span(&invitation, 1)), deadline);
+    expect_equal(invitation.options, rank, options);
+    return join(invitation, rank, size, deadline);
   }
   try {
     expect_nccl();
-    id = make_id();
+    invitation.id = make_id();
   } catch (const std::exception& error) {
     file.refuse(error.what());
     throw;
   }
-  file.write(std::as_bytes(std::span(&id, 1)));
+  file.write(std::as_bytes(std::span(&invitation, 1)));
   // All have read it once they have joined.
   const auto remove = [](const IdFile* read) { read->remove(); };
   const std::unique_ptr<const IdFile, decltype(remove)> removal(&file, remove);
-  return join(id, rank, size, deadline);
+  return join(invitation, rank, size, deadline);
 }
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Deadline deadline) {
   split_ = std::make_shared<ncclComm_t>(nullptr);
+  // Without one a part would have that of its parent, which may be the caller's.
+  ncclConfig_t config = config_of(options_);
   use([&](ncclComm_t comm) {
-    check(ncclCommSplit(comm, color, key, split_.get(), nullptr), "ncclCommSplit");
+    check(ncclCommSplit(comm, color, key, split_.get(), &config), "ncclCommSplit");
   });
   settle(deadline);  // the part exists when its parent is done
   if (*split_ == nullptr) return nullptr;
-  std::unique_ptr<NcclCommunicator> part(new NcclCommunicator);
+  std::unique_ptr<NcclCommunicator> part(new NcclCommunicator(options_));
   part->comm_ = *split_;
   part->settle(deadline);
   part->look_up();

@@ -21,18 +21,26 @@ namespace winnow::comm {
 /// is none.
 void expect_library();
 
+/// What a rank needs to join a communicator, as rank 0 gives it.
+struct NcclInvitation {
+  ncclUniqueId id;
+  NcclOptions options;
+};
+
 /// An NCCL communicator; its errors become CommErrors with NCCL's text. If it is nonblocking, a
 /// call may return before its work is done: no other call may follow until idle(). Any thread may
 /// abort it, whatever another thread does with it.
 class NcclCommunicator {
  public:
-  /// Over a communicator that the caller keeps.
-  explicit NcclCommunicator(ncclComm_t borrowed);
+  /// Over a communicator that the caller keeps. The options are those of its parts.
+  NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options);
   /// Over the ranks of another transport, or of a meeting: see winnow/nccl.hpp.
-  static std::unique_ptr<NcclCommunicator> meet(Transport& other, Deadline deadline);
-  static std::unique_ptr<NcclCommunicator> meet(const NcclMeeting& meeting, Deadline deadline);
-  /// Over the ranks that give the same color, ordered by key; null for NCCL_SPLIT_NOCOLOR. All
-  /// ranks call it with nothing under way. If it throws, call abort().
+  static std::unique_ptr<NcclCommunicator> meet(Transport& other, const NcclOptions& options,
+                                                Deadline deadline);
+  static std::unique_ptr<NcclCommunicator> meet(const NcclMeeting& meeting,
+                                                const NcclOptions& options, Deadline deadline);
+  /// Over the ranks that give the same color, ordered by key, with these options; null for
+  /// NCCL_SPLIT_NOCOLOR. All ranks call it with nothing under way. If it throws, call abort().
   std::unique_ptr<NcclCommunicator> split(int color, int key, Deadline deadline);
 
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -68,14 +76,16 @@ class NcclCommunicator {
   FailureLatch failure() const;
 
  private:
-  NcclCommunicator() = default;
-  static std::unique_ptr<NcclCommunicator> join(const ncclUniqueId& id, int rank, int size,
+  explicit NcclCommunicator(const NcclOptions& options) : options_(options) {}
+  /// `given` has the id and the options.
+  static std::unique_ptr<NcclCommunicator> join(const NcclInvitation& given, int rank, int size,
                                                 Deadline deadline);
   void look_up();
   void leave(void (*end)(ncclComm_t)) noexcept;
 
   mutable std::mutex mutex_;  // guards failure_ and every use of comm_
   ncclComm_t comm_ = nullptr;
+  NcclOptions options_;
   FailureLatch failure_;
   std::shared_ptr<ncclComm_t> split_;  // where NCCL stores a part, sometimes as late as in an abort
   std::atomic<bool> in_graph_ = false;

@@ -346,16 +346,22 @@ bool nccl_available() {
   }
 }
 
-std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node) {
-  return std::make_unique<NcclTransport>(std::make_unique<NcclCommunicator>(communicator), node);
+std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node,
+                                          const NcclOptions& options) {
+  return std::make_unique<NcclTransport>(std::make_unique<NcclCommunicator>(communicator, options),
+                                         node);
 }
 
-std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline) {
-  return std::make_unique<NcclTransport>(NcclCommunicator::meet(other, deadline), other.node());
+std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline,
+                                          const NcclOptions& options) {
+  return std::make_unique<NcclTransport>(NcclCommunicator::meet(other, options, deadline),
+                                         other.node());
 }
 
-std::unique_ptr<Transport> nccl_transport(const NcclMeeting& meeting, Deadline deadline) {
-  return std::make_unique<NcclTransport>(NcclCommunicator::meet(meeting, deadline), meeting.node);
+std::unique_ptr<Transport> nccl_transport(const NcclMeeting& meeting, Deadline deadline,
+                                          const NcclOptions& options) {
+  return std::make_unique<NcclTransport>(NcclCommunicator::meet(meeting, options, deadline),
+                                         meeting.node);
 }
 
 }  // namespace winnow

@@ -19,15 +19,15 @@ bool nccl_available() {
   return false;
 }
 
-std::unique_ptr<Transport> nccl_transport(ncclComm*, int) {
+std::unique_ptr<Transport> nccl_transport(ncclComm*, int, const NcclOptions&) {
   refuse();
 }
 
-std::unique_ptr<Transport> nccl_transport(Transport&, Deadline) {
+std::unique_ptr<Transport> nccl_transport(Transport&, Deadline, const NcclOptions&) {
   refuse();
 }
 
-std::unique_ptr<Transport> nccl_transport(const NcclMeeting&, Deadline) {
+std::unique_ptr<Transport> nccl_transport(const NcclMeeting&, Deadline, const NcclOptions&) {
   refuse();
 }
 

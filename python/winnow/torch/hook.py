@@ -39,12 +39,16 @@ class State:
     can be made before the process group, and pickled: a copy has the options, not the connections.
 
     `compressor` and the keywords are the options of winnow.Reducer. `group`: the process group
-    whose ranks reduce; None: all. `timeout`: seconds that ranks wait for each other to connect.
+    whose ranks reduce; None: all. `timeout`: seconds that ranks wait for each other to connect. On
+    GPUs, `stream_priority`: that of Winnow's stream, lower numbers first, as for torch.cuda.Stream;
+    `nccl`: keywords of winnow.nccl_transport, such as dict(max_ctas=4).
     """
 
     def __init__(self, compressor: str = "topk:0.01", *,
-                 group: Optional[dist.ProcessGroup] = None, timeout: float = 300, **options: Any):
+                 group: Optional[dist.ProcessGroup] = None, timeout: float = 300,
+                 stream_priority: int = 0, nccl: Optional[Dict[str, int]] = None, **options: Any):
         self.compressor, self.options = compressor, options
+        self.stream_priority, self.nccl = stream_priority, dict(nccl or {})
         self.group, self.timeout = group, timeout
         self._forget()
 
@@ -61,7 +65,8 @@ class State:
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"compressor": self.compressor, "options": self.options, "timeout": self.timeout}
+        return {name: getattr(self, name)
+                for name in ("compressor", "options", "timeout", "stream_priority", "nccl")}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, group=None)
@@ -77,7 +82,7 @@ class State:
     def place_at(self, device: torch.device) -> Place:
         """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
         if self._place is None:
-            self._place = place_of(device)
+            self._place = place_of(device, self.stream_priority, self.nccl)
         if self._place.device != device:
             raise UsageError(f"gradients on {self._place.device} and on {device}: one State reduces "
                              "gradients in one place")

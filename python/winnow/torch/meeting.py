@@ -6,7 +6,7 @@ waits for another one's turn."""
 import datetime
 import threading
 import weakref
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -61,12 +61,12 @@ class _Base:
             here = [rank for rank in meeting.ranks if nodes[rank] == str(self._world.node)]
             self._node = meeting.connect("node", here)
 
-    def transport(self, timeout: float) -> Transport:
+    def transport(self, timeout: float, nccl: Mapping[str, int]) -> Transport:
         """A new one, for one reducer. Collective."""
         world = self._world.duplicate(timeout)
         if self._node is None:
             return world
-        return mixed_transport(world, nccl_transport(self._node, timeout), timeout)
+        return mixed_transport(world, nccl_transport(self._node, timeout, **nccl), timeout)
 
 
 class _Group:
@@ -80,11 +80,13 @@ class _Group:
 _groups: "weakref.WeakKeyDictionary[dist.ProcessGroup, _Group]" = weakref.WeakKeyDictionary()
 
 
-def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.device) -> Transport:
+def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.device,
+         nccl: Mapping[str, int]) -> Transport:
     """A transport between the ranks of `group` (None: all), in its order, for one reducer of
     gradients on `device`, the current one if it is a GPU. Ranks of a node exchange messages by
-    shared memory, or over NCCL where every rank has NCCL and a GPU of its own; the others over TCP.
-    Collective: each rank makes the same calls in the same order. After an error ranks meet anew."""
+    shared memory, or over NCCL, with these options, where every rank has NCCL and a GPU of its own;
+    the others over TCP. Collective: each rank makes the same calls in the same order. After an error
+    ranks meet anew."""
     group = dist.group.WORLD if group is None else group
     known = _groups.setdefault(group, _Group())
     with known.lock:
@@ -92,6 +94,6 @@ def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.devic
         told = meeting.tell("base", str(base is not None), meeting.ranks)
         if base is None or "False" in told:  # a rank may have lost its own alone
             base = _Base(meeting, device)
-        transport = base.transport(timeout)
+        transport = base.transport(timeout, nccl)
         known.bases[device] = base
     return transport

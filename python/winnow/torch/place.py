@@ -3,7 +3,7 @@
 """Where a model's gradients lie, and how Winnow's work follows what PyTorch does there."""
 import abc
 import contextlib
-from typing import Any, ContextManager, Dict, Iterator, Optional
+from typing import Any, ContextManager, Dict, Iterator, Mapping, Optional
 
 import torch
 import torch.distributed as dist
@@ -47,7 +47,7 @@ class Host(Place):
 
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
-        return Reducer(meet(group, timeout, self.device), compressor, **options)
+        return Reducer(meet(group, timeout, self.device, {}), compressor, **options)
 
     def follow(self, buffer: torch.Tensor) -> None:
         pass
@@ -65,14 +65,15 @@ class Host(Place):
 class Gpu(Place):
     """Memory of a GPU. Winnow works on a stream of its own there, beside the backward pass."""
 
-    def __init__(self, device: torch.device):
-        self.device = device
-        self._stream = torch.cuda.Stream(device)  # of torch's pool, which outlives the reducer
+    def __init__(self, device: torch.device, stream_priority: int, nccl: Mapping[str, int]):
+        self.device, self._nccl = device, nccl
+        # Of torch's pool, which outlives the reducer.
+        self._stream = torch.cuda.Stream(device, priority=stream_priority)
 
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
         with torch.cuda.device(self.device):
-            transport = meet(group, timeout, self.device)
+            transport = meet(group, timeout, self.device, self._nccl)
             return Reducer(transport, compressor, stream=self._stream.cuda_stream, **options)
 
     def follow(self, buffer: torch.Tensor) -> None:
@@ -96,13 +97,15 @@ class Gpu(Place):
             future.set_result(buffer)
 
 
-def place_of(device: torch.device) -> Place:
-    """UsageError for devices that Winnow does not know."""
+def place_of(device: torch.device, stream_priority: int, nccl: Mapping[str, int]) -> Place:
+    """UsageError for devices that Winnow does not know. What follows is for GPUs."""
     if device.type == "cpu":
         return Host()
     if device.type != "cuda":
         raise UsageError(f"gradients on {device}: winnow.torch takes them in host memory and on GPUs")
-    return Gpu(torch.device("cuda", torch.cuda.current_device()) if device.index is None else device)
+    if device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return Gpu(device, stream_priority, nccl)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -98,5 +98,10 @@ int main(void) {
   MEMBER(winnow_scatter, shard);
   MEMBER(winnow_scatter, input);
   MEMBER(winnow_scatter, output);
+  SIZE(winnow_nccl_options);
+  MEMBER(winnow_nccl_options, struct_bytes);
+  MEMBER(winnow_nccl_options, min_ctas);
+  MEMBER(winnow_nccl_options, max_ctas);
+  MEMBER(winnow_nccl_options, cga_cluster_size);
   return 0;
 }

@@ -527,6 +527,15 @@ static void reject(void) {
   CHECK(winnow_local_transports(0, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_mixed_transport(NULL, NULL, 1, &transport) == WINNOW_USAGE_ERROR);
   CHECK(winnow_nccl_transport(NULL, 1, &transport) == WINNOW_USAGE_ERROR);
+  winnow_transport* alone = NULL;
+  OK(winnow_local_transports(1, &alone));
+  winnow_nccl_options limits = {.struct_bytes = sizeof limits, .min_ctas = 8, .max_ctas = 4};
+  CHECK(winnow_nccl_transport_with(alone, NULL, 1, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "options is NULL") != NULL);
+  CHECK(winnow_nccl_transport_with(alone, &limits, 1, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "min_ctas is 8 and max_ctas 4") != NULL ||
+        strstr(winnow_last_error(), "without NCCL") != NULL);
+  winnow_transport_destroy(alone);
   (void)winnow_nccl_available(); /* depends on the machine */
   CHECK(transport == NULL);
 
