@@ -249,7 +249,9 @@ def case_meetings():
 
 def case_lazily():
     """A state that is made before anything else, and pickled, as frameworks do."""
-    state = pickle.loads(pickle.dumps(winnow.torch.State("topk:0.01", **FIXED)))
+    state = pickle.loads(pickle.dumps(winnow.torch.State(
+        "topk:0.01", stream_priority=-1, nccl=dict(max_ctas=4), **FIXED)))
+    expect((state.stream_priority, state.nccl) == (-1, {"max_ctas": 4}), "what is for GPUs is kept")
     ddp = DistributedDataParallel(network())
     ddp.register_comm_hook(state, winnow.torch.hook)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)

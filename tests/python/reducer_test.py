@@ -236,6 +236,8 @@ class ReducerTest(unittest.TestCase):
             winnow.tcp_transport(rank=0)
         with self.assertRaises(winnow.UsageError):
             winnow.TcpListener("no such interface")
+        with self.assertRaisesRegex(winnow.UsageError, "max_ctas is -2|without NCCL"):
+            winnow.nccl_transport(transport, max_ctas=-2)
 
     def test_options_that_differ_are_an_error_on_all(self):
         def body(transport):
