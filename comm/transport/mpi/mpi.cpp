@@ -544,7 +544,7 @@ void MpiTransport::all_reduce(const Exec& exec, const Elements& elements, Reduce
   kernels::expect_reducible(elements.type(), op);
   failure_.expect_usable();
   expect_up("an all_reduce");
-  if (size_ == 1) return;
+  if (size_ == 1 || elements.size() == 0) return;
   if (exec.place == Place::cuda) {
     // Winnow's own operations would read a device's memory on the host.
     if (!MpiReductions::is_native(elements.type(), op)) {

@@ -23,8 +23,8 @@
 //
 // A call: a rank copies its elements to its room, and arrives. When all have, it reads all rooms:
 // whole, if they are small; otherwise it reduces its chunk of them, arrives again, and copies what
-// all have reduced. So a message of few bytes costs each rank one wait for the others, whatever
-// their number, where any algorithm of messages costs at least log2(ranks).
+// all have reduced. So few elements cost each rank one wait for the others, whatever their number,
+// where an algorithm of messages has at least log2(ranks).
 //
 // The next call may begin while others still read: it writes to the other rooms. Those of the call
 // after it are free by then, since a rank arrives in a call only after it has read those of the
