@@ -34,10 +34,11 @@ struct QuantizeTask {
   float decay;
   Partition partition;
   std::uint32_t owner;
-  std::uint64_t count;   ///< values of the message
-  std::uint32_t block;   ///< values that share a scale; 0: there are no scales
-  std::uint32_t span;    ///< values that a block of threads takes
-  std::uint64_t padded;  ///< values that the codes have room for
+  std::uint64_t count;        ///< values of the message
+  std::uint32_t block;        ///< values that share a scale, a power of two; 0: there are no scales
+  std::uint32_t block_shift;  ///< log2 of them
+  std::uint32_t span;         ///< values that a block of threads takes
+  std::uint64_t padded;       ///< values that the codes have room for
   RandomKey key;
   float* scales;
   std::byte* codes;
@@ -176,7 +177,7 @@ struct FeedbackQuantize {
   }
 
   /// Scale blocks of a span, counted to its end even where the values end before.
-  WINNOW_DEVICE std::uint32_t scales_of() const { return task.span / task.block; }
+  WINNOW_DEVICE std::uint32_t scales_of() const { return task.span >> task.block_shift; }
 
   /// Values of scale block s of the span.
   WINNOW_DEVICE std::uint32_t values_of(std::uint64_t begin, std::uint64_t end,
@@ -192,9 +193,9 @@ struct FeedbackQuantize {
     shared.scale[s] = scale;
     shared.inverse[s] = Coding::inverse(scale);
     if (values_of(begin, end, s) == 0) return;
-    const std::uint64_t at = begin / task.block + s;
+    const std::uint64_t at = (begin >> task.block_shift) + s;
     task.scales[at] = scale;
-    const std::uint64_t scales = (task.count + task.block - 1) / task.block;
+    const std::uint64_t scales = (task.count + task.block - 1) >> task.block_shift;
     if (at + 1 == scales && scales % 2 != 0) task.scales[scales] = 0;  // padding
   }
 
@@ -297,7 +298,7 @@ struct FeedbackQuantize {
       const std::uint64_t first = first_of(tile, j);
       float scale = 0, inverse = 0;
       if constexpr (kHasScales) {
-        const auto s = static_cast<std::uint32_t>(first - begin) / task.block;
+        const auto s = static_cast<std::uint32_t>(first - begin) >> task.block_shift;
         scale = shared.scale[s];
         inverse = shared.inverse[s];
       }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -23,6 +24,8 @@ inline QuantizeTask make_quantize_task(const FeedbackQuantizeJob& job, std::uint
                     .owner = owner,
                     .count = job.partition.local_count(owner),
                     .block = job.format.block,
+                    .block_shift = static_cast<std::uint32_t>(
+                        job.format.block == 0 ? 0 : std::countr_zero(job.format.block)),
                     .span = std::max(job.format.block, kQuantizeTile),
                     .padded = 0,
                     .key = job.key,

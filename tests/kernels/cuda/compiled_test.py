@@ -35,7 +35,13 @@ TABLE = [
        dict(registers=80, loads=12, stores=12, in_flight=8, divisions=1))
       for tasks in (ONE, MANY) for own in ("false", "true")),
     ("Dequantize", dict(registers=32, stores=9)),
-    ("FeedbackQuantize<", dict(registers=48, loads=8, stores=2)),
+    # With random numbers the compiler may draw those of both of a thread's vectors at once.
+    *((f"FeedbackQuantize<{coding}, {stochastic}>",
+       dict(registers=64 if stochastic else 48, loads=8, stores=2, divisions=0))
+      for stochastic, codings in (
+          (0, ("Bf16", "Float32", "Fp16", "Fp8", "Int2", "Int4", "Int8", "Mean", "Sign")),
+          (1, ("Bf16", "Fp16", "Fp8", "Int4", "Int8")))
+      for coding in codings),
     # 6 blocks share a multiprocessor. A slice has indices, codes and scales.
     ("OrderedSum", dict(registers=40, stores=1, copies=3, divisions=0)),
 ]
