@@ -84,9 +84,10 @@ void enqueue_all_gather(Exchange& exchange, Messages messages, std::span<std::ui
 }
 
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes) {
-  constexpr std::size_t kAlignment = 64;  // of each: a cache line; NCCL is slow below 16
+  constexpr std::size_t kSlotAlignment = 64;  // of each: a cache line; NCCL is slow below 16
   const auto ranks = static_cast<std::size_t>(exchange.world.size());
-  const std::size_t slot_bytes = (message_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t slot_bytes =
+      (message_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const std::span<std::byte> memory = take_buffer(exchange, ranks * slot_bytes);
   const auto messages = exchange.exec.workspace->take<std::span<std::byte>>(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

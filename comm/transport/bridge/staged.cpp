@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/bridge/staged.hpp"
 
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "comm/transport/bridge/adapter.hpp"
@@ -73,7 +73,7 @@ class StagedTransport final : public Adapter {
     // Received messages are copied on a separate stream: behind what the caller has enqueued since
     // the start they would wait for that, which may be messages of another transport. It is made in
     // the first start, with the priority of the stream there.
-    std::optional<kernels::cuda::Stream> arrivals;
+    std::unique_ptr<kernels::cuda::Stream> arrivals;
     TicketQueue<Batch> batches;
     Fifo<Message> messages;       // of all batches
     std::uint64_t handed = 0;     // the last ticket handed to the inner transport
@@ -122,7 +122,9 @@ Ticket StagedTransport::start(const Exec& exec) {
   kernels::cuda::expect_device(exec);
   return guarded([&] {
     const StreamRef stream(static_cast<cudaStream_t>(exec.stream));
-    if (!under_way_->arrivals) under_way_->arrivals.emplace(stream.priority());
+    if (under_way_->arrivals == nullptr) {
+      under_way_->arrivals = std::make_unique<kernels::cuda::Stream>(stream.priority());
+    }
     Staging::Block& block = under_way_->staging.take(lay_out());
     for (const Message& message : enqueued_) under_way_->messages.push(message);
     const Ticket ticket =
