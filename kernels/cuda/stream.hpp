@@ -20,10 +20,10 @@ class StreamRef {
   Exec exec() const { return {.place = Place::cuda, .stream = stream_}; }
   /// Waits on the host for all that is enqueued.
   void synchronize() const { WINNOW_CUDA_TRY(cudaStreamSynchronize(stream_)); }
-  /// Lower numbers go first.
+  /// Lower numbers go first. The default stream, which nobody makes, has that of most streams.
   int priority() const {
     int priority = 0;
-    WINNOW_CUDA_TRY(cudaStreamGetPriority(stream_, &priority));
+    if (stream_ != nullptr) WINNOW_CUDA_TRY(cudaStreamGetPriority(stream_, &priority));
     return priority;
   }
 

@@ -18,6 +18,7 @@
 #include <winnow/winnow.hpp>
 
 #include "comm/transport/bridge/staged.hpp"
+#include "kernels/cuda/stream.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/model/cuda_model.hpp"
@@ -202,6 +203,10 @@ TEST(StreamPriority, WhatArrivesHasThatOfTheFirstStart) {
     exchange();
     EXPECT_EQ(count(), 2U);
   });
+}
+
+TEST(StreamPriority, TheDefaultStreamHasTheDefaultOne) {
+  EXPECT_EQ(kernels::cuda::StreamRef(nullptr).priority(), 0);
 }
 
 // CUDA's rule: it takes the nearest that there is.

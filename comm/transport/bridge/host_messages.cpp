@@ -143,9 +143,8 @@ void HostMessages::carry(const Collective& collective) {
 std::unique_ptr<Transport> host_messages(Transport& inner, void* beside) {
   WINNOW_EXPECTS(inner.takes(Place::cuda),
                  "host_messages: the transport below must take a device's memory");
-  const int priority =
-      beside == nullptr ? 0 : StreamRef(static_cast<cudaStream_t>(beside)).priority();
-  return std::make_unique<HostMessages>(inner, priority);
+  return std::make_unique<HostMessages>(inner,
+                                        StreamRef(static_cast<cudaStream_t>(beside)).priority());
 }
 
 }  // namespace winnow::comm

@@ -17,9 +17,9 @@ namespace winnow::comm {
 ///          device delays this.
 /// Both kinds of message use `inner`, so every rank must make its starts, here and over `inner`, in
 /// one order. Collectives copy, run the inner collective, and copy back. Exec::place is not cuda,
-/// and Exec::stream is unused. Its streams have the priority of `beside`, a cudaStream_t, or the
-/// default one. UsageError if `inner` takes no device memory, or if Winnow was built
-/// without CUDA.
+/// and Exec::stream is unused. Its streams have the priority of `beside`, a cudaStream_t; null is
+/// the default stream. UsageError if `inner` takes no device memory, or if Winnow was built without
+/// CUDA.
 std::unique_ptr<Transport> host_messages(Transport& inner, void* beside = nullptr);
 
 }  // namespace winnow::comm
