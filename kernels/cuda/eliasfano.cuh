@@ -77,6 +77,7 @@ struct EliasFanoIndices {
 
 struct EliasFanoDecode {
   MessageTasks<EliasFanoTask> messages;
+  static constexpr unsigned kResident = 5;
   using Shared = OnesRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {

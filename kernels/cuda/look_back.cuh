@@ -18,7 +18,8 @@ namespace winnow::kernels::cuda {
 struct Turn {
   std::uint32_t tile;
   std::uint32_t is_last;
-  std::uint64_t before;
+  std::uint64_t before;              // of look_back: what is known,
+  std::uint64_t seen[simt::kWarps];  // and what each warp has found
 };
 
 /// The next tile; past the last one there is no more work. Between two calls there must be a
@@ -82,35 +83,49 @@ inline constexpr std::uint64_t kOwnSum = std::uint64_t{1} << 62;
 inline constexpr std::uint64_t kSumToEnd = std::uint64_t{2} << 62;
 
 /// Returns the sum of `mine`, below 2^62, over all tiles before this one, and makes it known to
-/// those behind. `tiles` has a word for each tile, 0 at first. All threads of a block call it.
+/// those behind. `tiles` has a word for each tile, 0 at first. All threads of a block call it, and
+/// each looks at one tile: hundreds run at a time, and a look at memory takes as long for 256 words
+/// as for one. Between two calls there must be a barrier.
 WINNOW_DEVICE std::uint64_t look_back(Turn& turn, std::uint64_t* tiles, std::uint32_t tile,
                                       std::uint64_t mine) {
-  if (simt::thread() < simt::kLanes) {
-    const unsigned lane = simt::lane();
-    if (lane == 0) simt::publish(&tiles[tile], (tile == 0 ? kSumToEnd : kOwnSum) | mine);
-    std::uint64_t before = 0;
-    for (std::uint32_t end = tile; end > 0;) {  // the tiles below `end` are still to be added
-      std::uint64_t word = kSumToEnd;           // of nothing, before the first tile
-      if (lane < end) {
-        word = simt::published(&tiles[end - 1 - lane]);
-        while (word < kOwnSum) {
-          simt::idle();
-          word = simt::published(&tiles[end - 1 - lane]);
-        }
-      }
-      const std::uint32_t to_end = simt::ballot(word >= kSumToEnd);
-      const std::uint32_t added = to_end ^ (to_end - 1);  // lanes up to the first that reaches 0
-      before += simt::warp_sum((added >> lane & 1) != 0 ? word & (kOwnSum - 1) : std::uint64_t{0});
-      if (to_end != 0) break;
-      end -= simt::kLanes;
-    }
-    if (lane == 0) {
-      if (tile > 0) simt::publish(&tiles[tile], kSumToEnd | (before + mine));
-      turn.before = before;
-    }
+  if (simt::thread() == 0) {
+    simt::publish(&tiles[tile], (tile == 0 ? kSumToEnd : kOwnSum) | mine);
+    turn.before = 0;
   }
-  simt::barrier();
-  return turn.before;
+  for (std::uint32_t end = tile;; end -= simt::kThreads) {  // the tiles below are to be added
+    std::uint64_t word = kSumToEnd;                         // of nothing, before the first tile
+    if (simt::thread() < end) {
+      const std::uint64_t* const at = &tiles[end - 1 - simt::thread()];
+      word = simt::published(at);
+      while (word < kOwnSum) {
+        simt::idle();
+        word = simt::published(at);
+      }
+    }
+    const std::uint32_t to_end = simt::ballot(word >= kSumToEnd);
+    const std::uint32_t added = to_end ^ (to_end - 1);  // lanes up to the first that reaches 0
+    const bool adds = (added >> simt::lane() & 1) != 0;
+    const std::uint64_t sum = simt::warp_sum(adds ? word & (kOwnSum - 1) : std::uint64_t{0});
+    if (simt::lane() == 0) {
+      turn.seen[simt::thread() / simt::kLanes] = (to_end != 0 ? kSumToEnd : kOwnSum) | sum;
+    }
+    simt::barrier();
+    std::uint64_t before = turn.before;
+    bool is_all = false;
+    WINNOW_ROLLED
+    for (std::uint32_t warp = 0; warp < simt::kWarps && !is_all; ++warp) {
+      before += turn.seen[warp] & (kOwnSum - 1);
+      is_all = turn.seen[warp] >= kSumToEnd;
+    }
+    if (is_all) {
+      if (tile > 0 && simt::thread() == 0) {
+        simt::publish(&tiles[tile], kSumToEnd | (before + mine));
+      }
+      return before;
+    }
+    simt::barrier();
+    if (simt::thread() == 0) turn.before = before;
+  }
 }
 
 }  // namespace winnow::kernels::cuda

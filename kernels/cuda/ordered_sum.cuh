@@ -9,6 +9,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/placed_spans.cuh"
+#include "kernels/cuda/search.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/staged_slice.cuh"
 #include "kernels/cuda/terms.hpp"
@@ -34,24 +35,25 @@ struct SumTask {
   }
 };
 
-/// Positions that a block of threads sums in shared memory at a time: 4 vectors a thread.
-inline constexpr std::uint32_t kSumTile = simt::kThreads * 16;
+/// Positions that a block of threads sums in shared memory at a time: 8 vectors a thread.
+inline constexpr std::uint32_t kSumTile = simt::kThreads * 32;
 
-/// Adds terms in their order. A block owns a run of tiles of positions. It finds by binary search
-/// where each list enters each of the next tiles, which is where it leaves the one before; a thread
-/// searches once for all of them. Then it comes to one tile after the other, and in each to rounds
-/// of terms: their slices are copied to the stage together, and added one after the other; within
-/// one, no position is named twice. A slice that the stage has no room for, and a term without
-/// indices, is added from where it is. What of the tile belongs to a sum is written there, while
-/// the first slices of the next tile are on their way.
+/// Adds terms in their order. A block owns a run of tiles of positions. It searches where each list
+/// enters each of the next tiles, which is where it leaves the one before; a thread searches once
+/// for all of them. Then it comes to one tile after the other, and in each to rounds of terms:
+/// their slices are copied to the stage together, and added one after the other; within one, no
+/// position is named twice. Each warp knows where all slices of a round lie, a lane one of them. A
+/// slice that the stage has no room for, and a term without indices, is added from where it is.
+/// What of the tile belongs to a sum is written there, while the first slices of the next tile are
+/// on their way.
 struct OrderedSum {
   SumTask task;
   static constexpr std::uint32_t kSearches = simt::kThreads;
   static constexpr std::uint32_t kGroup = 64;  // terms that are searched together
-  static constexpr unsigned kResident = 6;
+  static constexpr unsigned kResident = 5;
 
   struct Shared {
-    float sum[kSumTile];
+    alignas(16) float sum[kSumTile];
     std::uint64_t entry[kSearches];  // of term p of the group and tile t: [p << log2_tiles | t]
     std::uint32_t stage[kStageWords];
   };
@@ -79,10 +81,11 @@ struct OrderedSum {
   }
 
  private:
-  /// The terms of a tile that are added behind one wait: [term, end), which are of one group. There
-  /// are searches from tile `searched` on. Tiles count from the block's first.
+  /// The terms of a tile that are added behind one wait: [term, end), no more than lanes and of one
+  /// group. There are searches from tile `searched` on. Tiles count from the block's first.
   struct Round {
     std::uint32_t tile, term, end, searched;
+    StagedSlice slice;  // of this thread's lane: of term number `term` + lane
   };
   /// What a term has for a tile.
   struct Part {
@@ -108,18 +111,22 @@ struct OrderedSum {
                             ? round.term == first
                             : round.term == 0 && (round.tile == 0 || round.tile == unsearched);
     if (is_new) search(shared, round, first, end);
-    std::uint32_t p = round.term;
-    for (std::uint32_t at = 0; p < end; ++p) {
-      const DeviceTerm& term = task.term(p);
-      if (!term.is_list) continue;
-      const Part part = part_of(shared, round, p);
-      const StagedSlice slice(term, part.from, part.size, at);
-      if (slice.end() - at > kStageWords) continue;
-      if (slice.end() > kStageWords) break;
-      if (p % simt::kWarps == simt::thread() / simt::kLanes) slice.copy(shared.stage);
-      at = slice.end();
+    const std::uint32_t mine = round.term + simt::lane();
+    round.slice = {};
+    if (mine < end && task.term(mine).is_list) {
+      const Part part = part_of(shared, round, mine);
+      round.slice = {task.term(mine), static_cast<std::uint32_t>(part.from), part.size};
     }
-    round.end = p;
+    const std::uint32_t words = round.slice.words(), behind = simt::warp_sum_to(words);
+    round.slice.move(behind - words);
+    const std::uint32_t without_room = simt::ballot(behind > kStageWords);
+    const std::uint32_t room = without_room == 0 ? simt::kLanes : simt::lowest_one(without_room);
+    round.end = end - round.term < room ? end : round.term + room;
+    for (std::uint32_t q = simt::thread() / simt::kLanes; q < round.end - round.term;
+         q += simt::kWarps) {
+      const StagedSlice slice = round.slice.of_lane(q);
+      if (slice.is_staged()) slice.copy(task.term(round.term + q), shared.stage);
+    }
   }
 
   /// Finds where terms [first, end) enter the next tiles, as many as there are places for.
@@ -137,18 +144,7 @@ struct OrderedSum {
 
   /// The first entry of a list whose position is not below `position`.
   WINNOW_DEVICE static std::uint64_t first_from(const DeviceTerm& term, std::uint64_t position) {
-    if (!term.is_list) return position;
-    const std::uint32_t* const index = term.index;
-    std::uint64_t first = 0, end = term.count;
-    while (first < end) {
-      const std::uint64_t middle = first + (end - first) / 2;
-      if (index[middle] < position) {
-        first = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    return first;
+    return term.is_list ? first_not_below(term.index, term.count, position) : position;
   }
 
   WINNOW_DEVICE Part part_of(const Shared& shared, const Round& round, std::uint32_t p) const {
@@ -158,23 +154,21 @@ struct OrderedSum {
   }
 
   WINNOW_DEVICE static void clear(Shared& shared) {
+    constexpr float kZero[4] = {};
     for (std::uint32_t i = simt::thread() * 4; i < kSumTile; i += simt::kThreads * 4) {
-      for (unsigned e = 0; e < 4; ++e) shared.sum[i + e] = 0;
+      simt::store4_here(shared.sum + i, kZero);
     }
   }
 
   WINNOW_DEVICE void add_round(Shared& shared, const Round& round) const {
     const auto base = static_cast<std::uint32_t>(begin_of(round.tile));
-    std::uint32_t at = 0;
     for (std::uint32_t p = round.term; p < round.end; ++p) {
       const DeviceTerm& term = task.term(p);
-      const Part part = part_of(shared, round, p);
-      const StagedSlice slice(term, part.from, part.size, at);
-      if (term.is_list && slice.end() - at <= kStageWords) {
+      const StagedSlice slice = round.slice.of_lane(p - round.term);
+      if (slice.is_staged()) {
         add_staged(shared, term.values, slice, base);
-        at = slice.end();
       } else {
-        add_part(shared, term, part, base);
+        add_part(shared, term, part_of(shared, round, p), base);
       }
       simt::barrier();
     }
@@ -185,7 +179,7 @@ struct OrderedSum {
     with_coding(values, [&](auto coding) {
       for (std::uint32_t i = simt::thread(); i < slice.size(); i += simt::kThreads) {
         shared.sum[slice.index(shared.stage, i) - base] +=
-            slice.template value<decltype(coding)>(shared.stage, i);
+            slice.template value<decltype(coding)>(values, shared.stage, i);
       }
     });
   }
@@ -211,8 +205,8 @@ struct OrderedSum {
                               i += simt::kThreads * 4) {
                            const unsigned here = elements_below(size, i);
                            float four[4];
+                           simt::load4_here(shared.sum + first + i, four);  // spans begin at vectors
                            for (unsigned e = 0; e < 4; ++e) {
-                             four[e] = shared.sum[first + i + e];
                              if (task.factor != 1) four[e] *= task.factor;
                              finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
                            }

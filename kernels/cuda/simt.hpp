@@ -12,9 +12,11 @@
 #include <cub/block/block_scan.cuh>
 #define WINNOW_DEVICE __device__ __forceinline__
 #define WINNOW_UNROLLED _Pragma("unroll")
+#define WINNOW_ROLLED _Pragma("unroll 1")
 #else
 #define WINNOW_DEVICE inline
 #define WINNOW_UNROLLED
+#define WINNOW_ROLLED
 #endif
 
 // The machine that kernels in this folder need: blocks of kThreads threads in
@@ -90,6 +92,11 @@ template <class T>
 WINNOW_DEVICE T shuffle_xor(T mine, unsigned mask) {
   return __shfl_xor_sync(~0U, mine, static_cast<int>(mask));
 }
+/// The value of one lane, which all may name alike or each for itself.
+template <class T>
+WINNOW_DEVICE T shuffle(T mine, unsigned lane) {
+  return __shfl_sync(~0U, mine, static_cast<int>(lane));
+}
 WINNOW_DEVICE std::uint32_t ballot(bool mine) {
   return __ballot_sync(~0U, mine ? 1 : 0);
 }
@@ -154,6 +161,14 @@ WINNOW_DEVICE void load4(const float* at, float (&to)[4]) {
 }
 WINNOW_DEVICE void store4(float* at, const float (&from)[4]) {
   __stcs(reinterpret_cast<float4*>(at), float4{from[0], from[1], from[2], from[3]});
+}
+/// The same in the block's memory, which has no cache to go around.
+WINNOW_DEVICE void load4_here(const float* at, float (&to)[4]) {
+  const float4 all = *reinterpret_cast<const float4*>(at);
+  to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+}
+WINNOW_DEVICE void store4_here(float* at, const float (&from)[4]) {
+  *reinterpret_cast<float4*>(at) = float4{from[0], from[1], from[2], from[3]};
 }
 /// A word among bytes, at a multiple of its size, in one access.
 template <class Word>
@@ -249,6 +264,11 @@ T shuffle_xor(T mine, unsigned mask) {
   return value_of<T>(shuffle_xor_bits(bits_of(mine), mask));
 }
 
+template <class T>
+T shuffle(T mine, unsigned lane) {
+  return value_of<T>(all_of_warp(bits_of(mine))[lane % kLanes]);
+}
+
 /// In the device's order, by one meeting in the place of five.
 template <class T, class Combine>
 T warp_reduce(T mine, const Combine& combine) {
@@ -282,6 +302,12 @@ inline void load4(const float* at, float (&to)[4]) {
 inline void store4(float* at, const float (&from)[4]) {
   expect_aligned(at, sizeof from);
   std::memcpy(at, from, sizeof from);
+}
+inline void load4_here(const float* at, float (&to)[4]) {
+  load4(at, to);
+}
+inline void store4_here(float* at, const float (&from)[4]) {
+  store4(at, from);
 }
 template <class Word>
 void store_word(std::byte* at, Word word) {
@@ -335,6 +361,15 @@ WINNOW_DEVICE unsigned lane() {
 /// The largest value of the threads of a warp.
 WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
   return warp_reduce(mine, [](std::uint32_t a, std::uint32_t b) { return b > a ? b : a; });
+}
+
+/// The sum over the lanes up to this one.
+WINNOW_DEVICE std::uint32_t warp_sum_to(std::uint32_t mine) {
+  for (unsigned step = 1; step < kLanes; step *= 2) {
+    const std::uint32_t other = shuffle(mine, (lane() - step) % kLanes);
+    if (lane() >= step) mine += other;
+  }
+  return mine;
 }
 
 /// The sum of the values of the threads of a warp.

@@ -17,28 +17,50 @@ namespace winnow::kernels::cuda {
 inline constexpr std::uint32_t kStageWords = 2048;
 
 /// Entries of a list that follow each other, and the words of a stage where they lie: indices, the
-/// words that their codes are in, and scales.
+/// words that their codes are in, and scales. Small enough for a lane to have one of its own.
 class StagedSlice {
  public:
-  WINNOW_DEVICE StagedSlice(const DeviceTerm& term, std::uint64_t from, std::uint32_t size,
-                            std::uint32_t at)
-      : term_(term), from_(from), size_(size), index_(at), codes_(at + size) {
+  /// Of no list.
+  WINNOW_DEVICE StagedSlice() : from_(0), size_(0), index_(kNowhere), scales_(0), end_(0) {}
+  /// At the first word of a stage.
+  WINNOW_DEVICE StagedSlice(const DeviceTerm& term, std::uint32_t from, std::uint32_t size)
+      : from_(from), size_(size), index_(0), scales_(size) {
     const DeviceValues& values = term.values;
-    scales_ = codes_ + static_cast<std::uint32_t>((((from + size) * values.bits + 31) >> 5) -
-                                                  (from * values.bits >> 5));
+    const std::uint64_t end = std::uint64_t{from} + size;
+    scales_ += static_cast<std::uint32_t>((end * values.bits + 31) >> 5) -
+               static_cast<std::uint32_t>(std::uint64_t{from} * values.bits >> 5);
     end_ = scales_;
-    if (values.scales != nullptr && size > 0) end_ += scale_of(size - 1) + 1;
+    if (values.scales != nullptr && size > 0) end_ += scale_of(values, size - 1) + 1;
+    if (end_ > kStageWords) *this = {};
   }
 
+  /// Whether it is a list's and a stage has room for it.
+  WINNOW_DEVICE bool is_staged() const { return index_ != kNowhere; }
   WINNOW_DEVICE std::uint32_t size() const { return size_; }
-  WINNOW_DEVICE std::uint32_t end() const { return end_; }  ///< the word behind it
+  WINNOW_DEVICE std::uint32_t words() const { return end_; }  ///< before it moves
+  WINNOW_DEVICE void move(std::uint32_t words) {
+    if (!is_staged()) return;
+    index_ += words, scales_ += words, end_ += words;
+  }
+  /// The slice that a lane of this thread's warp has, all of whose threads ask for the same.
+  WINNOW_DEVICE StagedSlice of_lane(unsigned lane) const {
+    StagedSlice slice;
+    slice.from_ = simt::shuffle(from_, lane);
+    slice.size_ = simt::shuffle(size_, lane);
+    slice.index_ = simt::shuffle(index_, lane);
+    slice.scales_ = simt::shuffle(scales_, lane);
+    slice.end_ = simt::shuffle(end_, lane);
+    return slice;
+  }
 
   /// By a warp, which need not wait yet.
-  WINNOW_DEVICE void copy(std::uint32_t* stage) const {
-    const DeviceValues& values = term_.values;
-    copy_words(stage + index_, term_.index + from_, size_);
-    copy_words(stage + codes_, values.codes + (from_ * values.bits >> 5) * sizeof *stage,
-               scales_ - codes_);
+  WINNOW_DEVICE void copy(const DeviceTerm& term, std::uint32_t* stage) const {
+    const DeviceValues& values = term.values;
+    const std::uint32_t codes = index_ + size_;
+    copy_words(stage + index_, term.index + from_, size_);
+    copy_words(stage + codes,
+               values.codes + (std::uint64_t{from_} * values.bits >> 5) * sizeof *stage,
+               scales_ - codes);
     if (end_ == scales_) return;
     copy_words(stage + scales_, values.scales + (from_ >> values.block_shift), end_ - scales_);
   }
@@ -48,23 +70,26 @@ class StagedSlice {
     return stage[index_ + i];
   }
   template <class Coding>
-  WINNOW_DEVICE float value(const std::uint32_t* stage, std::uint32_t i) const {
+  WINNOW_DEVICE float value(const DeviceValues& values, const std::uint32_t* stage,
+                            std::uint32_t i) const {
     constexpr std::uint32_t kBits = Coding::kLine.bits;
     std::uint32_t first = 0;  // among the codes of the first word
-    if constexpr (kBits > 0) first = static_cast<std::uint32_t>(from_) % (32 / kBits);
+    if constexpr (kBits > 0) first = from_ % (32 / kBits);
     float scale = 0;
     if constexpr (Coding::kLine.default_block != 0) {
-      scale = std::bit_cast<float>(stage[scales_ + scale_of(i)]);
+      scale = std::bit_cast<float>(stage[scales_ + scale_of(values, i)]);
     }
-    const auto* const codes = reinterpret_cast<const std::byte*>(stage + codes_);
+    const auto* const codes = reinterpret_cast<const std::byte*>(stage + index_ + size_);
     return Coding::decode(code_at<Coding>(codes, first + i), scale);
   }
 
  private:
+  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
+
   /// The scale of entry i, counted from that of the first.
-  WINNOW_DEVICE std::uint32_t scale_of(std::uint32_t i) const {
-    const std::uint32_t shift = term_.values.block_shift;
-    return static_cast<std::uint32_t>(((from_ + i) >> shift) - (from_ >> shift));
+  WINNOW_DEVICE std::uint32_t scale_of(const DeviceValues& values, std::uint32_t i) const {
+    const std::uint32_t within = from_ & ((1U << values.block_shift) - 1);
+    return (within + i) >> values.block_shift;
   }
   template <class Word>
   WINNOW_DEVICE static void copy_words(std::uint32_t* to, const Word* from, std::uint32_t count) {
@@ -73,9 +98,7 @@ class StagedSlice {
     }
   }
 
-  const DeviceTerm& term_;
-  std::uint64_t from_;
-  std::uint32_t size_, index_, codes_, scales_, end_;
+  std::uint32_t from_, size_, index_, scales_, end_;
 };
 
 }  // namespace winnow::kernels::cuda

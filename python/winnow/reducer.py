@@ -118,11 +118,12 @@ def _complete(number: int, status: int) -> None:
 
 class GpuFloats:
     """Floats on a GPU that a Reducer has: torch.as_tensor(these, device="cuda") and what else knows
-    __cuda_array_interface__ reads them in place."""
+    __cuda_array_interface__ reads them in place. Do not write to them; they say that one may, since
+    torch takes no others."""
 
     def __init__(self, address: int, count: int):
         self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4",
-                                         "data": (address, True), "version": 2}
+                                         "data": (address, False), "version": 2}
 
 
 class Reducer:

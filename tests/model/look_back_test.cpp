@@ -32,8 +32,8 @@ struct OneTile {
 TEST(LookBack, AddsOwnSumsOfAsManyTilesAsThereAre) {
   for (const SimtOrder& order : simt_orders()) {
     Machine machine(order);
-    for (const std::uint32_t tile : {0U, 1U, 31U, 32U, 33U, 64U, 65U, 150U}) {
-      for (std::uint32_t known = 0; known < tile || known == 0; known += 13) {
+    for (const std::uint32_t tile : {0U, 1U, 32U, 33U, 65U, 256U, 257U, 600U}) {
+      for (std::uint32_t known = 0; known < tile || known == 0; known += 37) {
         std::vector<std::uint64_t> tiles(tile + 1), before(simt::kThreads);
         std::uint64_t sum = 0;
         for (std::uint32_t t = 0; t < tile; ++t) {

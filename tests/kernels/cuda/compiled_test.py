@@ -42,8 +42,8 @@ TABLE = [
           (0, ("Bf16", "Float32", "Fp16", "Fp8", "Int2", "Int4", "Int8", "Mean", "Sign")),
           (1, ("Bf16", "Fp16", "Fp8", "Int4", "Int8")))
       for coding in codings),
-    # 6 blocks share a multiprocessor. A slice has indices, codes and scales.
-    ("OrderedSum", dict(registers=40, stores=1, copies=3, divisions=0)),
+    # 5 blocks share a multiprocessor. A slice has indices, codes and scales.
+    ("OrderedSum", dict(registers=48, stores=1, copies=3, divisions=0)),
 ]
 ARCHITECTURES = ["sm_80", "sm_90"]
 
