@@ -42,10 +42,10 @@ inline constexpr std::uint32_t kSumTile = simt::kThreads * 32;
 /// enters each of the next tiles, which is where it leaves the one before; a thread searches once
 /// for all of them. Then it comes to one tile after the other, and in each to rounds of terms:
 /// their slices are copied to the stage together, and added one after the other; within one, no
-/// position is named twice. Each warp knows where all slices of a round lie, a lane one of them. A
-/// slice that the stage has no room for, and a term without indices, is added from where it is.
-/// What of the tile belongs to a sum is written there, while the first slices of the next tile are
-/// on their way.
+/// position is named twice. A lane of each warp finds where one slice of a round lies. A slice that
+/// the stage has no room for, and a term without indices, is added from where it is. What of the
+/// tile belongs to a sum is written there, while the first slices of the next tile are on their
+/// way.
 struct OrderedSum {
   SumTask task;
   static constexpr std::uint32_t kSearches = simt::kThreads;
@@ -54,7 +54,8 @@ struct OrderedSum {
 
   struct Shared {
     alignas(16) float sum[kSumTile];
-    std::uint64_t entry[kSearches];  // of term p of the group and tile t: [p << log2_tiles | t]
+    std::uint64_t entry[kSearches];   // of term p of the group and tile t: [p << log2_tiles | t]
+    StagedSlice slice[simt::kLanes];  // of a round
     std::uint32_t stage[kStageWords];
   };
 
@@ -85,7 +86,6 @@ struct OrderedSum {
   /// group. There are searches from tile `searched` on. Tiles count from the block's first.
   struct Round {
     std::uint32_t tile, term, end, searched;
-    StagedSlice slice;  // of this thread's lane: of term number `term` + lane
   };
   /// What a term has for a tile.
   struct Part {
@@ -112,20 +112,21 @@ struct OrderedSum {
                             : round.term == 0 && (round.tile == 0 || round.tile == unsearched);
     if (is_new) search(shared, round, first, end);
     const std::uint32_t mine = round.term + simt::lane();
-    round.slice = {};
+    StagedSlice slice = StagedSlice::none();
     if (mine < end && task.term(mine).is_list) {
       const Part part = part_of(shared, round, mine);
-      round.slice = {task.term(mine), static_cast<std::uint32_t>(part.from), part.size};
+      slice = {task.term(mine), static_cast<std::uint32_t>(part.from), part.size};
     }
-    const std::uint32_t words = round.slice.words(), behind = simt::warp_sum_to(words);
-    round.slice.move(behind - words);
+    const std::uint32_t words = slice.words(), behind = simt::warp_sum_to(words);
+    slice.move(behind - words);
     const std::uint32_t without_room = simt::ballot(behind > kStageWords);
     const std::uint32_t room = without_room == 0 ? simt::kLanes : simt::lowest_one(without_room);
     round.end = end - round.term < room ? end : round.term + room;
+    if (simt::thread() < simt::kLanes) shared.slice[simt::lane()] = slice;
     for (std::uint32_t q = simt::thread() / simt::kLanes; q < round.end - round.term;
          q += simt::kWarps) {
-      const StagedSlice slice = round.slice.of_lane(q);
-      if (slice.is_staged()) slice.copy(task.term(round.term + q), shared.stage);
+      const StagedSlice other = slice.of_lane(q);
+      if (other.is_staged()) other.copy(task.term(round.term + q), shared.stage);
     }
   }
 
@@ -164,7 +165,7 @@ struct OrderedSum {
     const auto base = static_cast<std::uint32_t>(begin_of(round.tile));
     for (std::uint32_t p = round.term; p < round.end; ++p) {
       const DeviceTerm& term = task.term(p);
-      const StagedSlice slice = round.slice.of_lane(p - round.term);
+      const StagedSlice& slice = shared.slice[p - round.term];
       if (slice.is_staged()) {
         add_staged(shared, term.values, slice, base);
       } else {
@@ -199,20 +200,20 @@ struct OrderedSum {
 
   WINNOW_DEVICE void write(const Shared& shared, std::uint32_t tile) const {
     bool finite = true;
-    task.sums.for_each(begin_of(tile), end_of(tile),
-                       [&](float* elements, std::uint32_t first, std::uint32_t size) {
-                         for (std::uint32_t i = simt::thread() * 4; i < size;
-                              i += simt::kThreads * 4) {
-                           const unsigned here = elements_below(size, i);
-                           float four[4];
-                           simt::load4_here(shared.sum + first + i, four);  // spans begin at vectors
-                           for (unsigned e = 0; e < 4; ++e) {
-                             if (task.factor != 1) four[e] *= task.factor;
-                             finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
-                           }
-                           store_vector(elements + i, here, four);
-                         }
-                       });
+    task.sums.for_each(
+        begin_of(tile), end_of(tile),
+        [&](float* elements, std::uint32_t first, std::uint32_t size) {
+          for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
+            const unsigned here = elements_below(size, i);
+            float four[4];
+            simt::load4_here(shared.sum + first + i, four);  // spans begin at vectors
+            for (unsigned e = 0; e < 4; ++e) {
+              if (task.factor != 1) four[e] *= task.factor;
+              finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
+            }
+            store_vector(elements + i, here, four);
+          }
+        });
     if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
   }
 };

@@ -20,8 +20,14 @@ inline constexpr std::uint32_t kStageWords = 2048;
 /// words that their codes are in, and scales. Small enough for a lane to have one of its own.
 class StagedSlice {
  public:
+  StagedSlice() = default;
   /// Of no list.
-  WINNOW_DEVICE StagedSlice() : from_(0), size_(0), index_(kNowhere), scales_(0), end_(0) {}
+  WINNOW_DEVICE static StagedSlice none() {
+    StagedSlice slice;
+    slice.from_ = slice.size_ = slice.scales_ = slice.end_ = 0;
+    slice.index_ = kNowhere;
+    return slice;
+  }
   /// At the first word of a stage.
   WINNOW_DEVICE StagedSlice(const DeviceTerm& term, std::uint32_t from, std::uint32_t size)
       : from_(from), size_(size), index_(0), scales_(size) {
@@ -31,7 +37,7 @@ class StagedSlice {
                static_cast<std::uint32_t>(std::uint64_t{from} * values.bits >> 5);
     end_ = scales_;
     if (values.scales != nullptr && size > 0) end_ += scale_of(values, size - 1) + 1;
-    if (end_ > kStageWords) *this = {};
+    if (end_ > kStageWords) *this = none();
   }
 
   /// Whether it is a list's and a stage has room for it.
