@@ -27,7 +27,7 @@ struct SortRoom {
 void add_rival_rows(const CudaInputs& in, std::vector<CudaRow>& rows) {
   const auto room = std::make_shared<SortRoom>(in.count);
   const auto bytes = static_cast<double>(in.count * sizeof(float) + 8 * in.k);
-  rows.push_back({"rival: cub::DeviceRadixSort of |x|", bytes, [&in, room](std::size_t round) {
+  rows.push_back({"rival: cub::DeviceRadixSort of magnitudes", bytes, [&in, room](std::size_t round) {
                     sort_by_magnitude({.x = in.set(round).gradient.span().first(in.count),
                                        .keys = room->keys.span(),
                                        .sorted_keys = room->sorted_keys.span(),

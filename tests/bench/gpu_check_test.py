@@ -5,6 +5,7 @@ row, and whatever they do is named and the next one runs. None waits for anythin
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -57,6 +58,7 @@ class GpuCheck(unittest.TestCase):
         self.tests = {}
         for name in ("memory_ops", "feedback_select", "device_allreducer", "nccl", "sum"):
             self.stub(f"tests/cuda_{name}_test", OK)
+        self.stub("tests/cuda_nccl_test", 'echo "case $GTEST_SHARD_INDEX of $GTEST_TOTAL_SHARDS"')
         for name in "bench/bench_kernels_cuda", "bench/allreduce_perf", "examples/train":
             self.script(self.build / name, OK)
 
@@ -73,8 +75,8 @@ class GpuCheck(unittest.TestCase):
     def start(self, *arguments):
         (self.build / "programs.json").write_text(json.dumps({"tests": list(self.tests.values())}))
         return subprocess.Popen(
-            [sys.executable, GPU_CHECK, "--build", self.build, "--out", self.out, *arguments], text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [sys.executable, GPU_CHECK, "--build", self.build, "--out", self.out, "--jobs", "4",
+             *arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=os.environ | {"PATH": f"{self.tools}:{os.environ['PATH']}"})
 
     def run_check(self, *arguments):
@@ -99,9 +101,11 @@ class GpuCheck(unittest.TestCase):
         phases = [name.split(":")[0] for name in rows]
         self.assertEqual(list(dict.fromkeys(phases)), ["smoke", "kernels", "calls", "tests", "nccl", "training",
                                                        "ncu", "sanitizers"])
-        self.assertEqual([phases.count(phase) for phase in dict.fromkeys(phases)], [3, 2, 2, 6, 2, 2, 5, 9])
+        self.assertEqual([phases.count(phase) for phase in dict.fromkeys(phases)], [3, 2, 2, 6, 5, 2, 6, 9])
         self.assertEqual(sorted(os.listdir(self.out)), [file for file in FILES if "kernels" not in file])
         self.assertIn("--transport nccl", self.text("nccl.txt"))
+        self.assertEqual(sorted(re.findall("case ([0-9] of [0-9])", self.text("nccl.txt"))),
+                         ["0 of 4", "1 of 4", "2 of 4", "3 of 4"])
         self.assertIn("cuda_sum_test --gtest_filter=*\n", self.text("tests.txt"))
 
     def test_what_fails_is_named_and_the_rest_runs(self):
@@ -126,7 +130,7 @@ class GpuCheck(unittest.TestCase):
                 "calls: calls in a graph": "FAILED with 3",
                 "tests: cuda_sum_test": "NOT FINISHED in 1 s",
                 "tests: winnow.torch, 2 ranks on 2 GPUs": "ok",
-                "nccl: cuda_nccl_test": "skipped",
+                "nccl: cuda_nccl_test, 3 of 4": "skipped",
                 "nccl: calls over NCCL": "FAILED with 3",
                 "training: cpu": "ok",
                 "ncu: select_sums": "ok",
@@ -167,7 +171,7 @@ class GpuCheck(unittest.TestCase):
         self.stub("tests/cuda_nccl_test", "exit 77")
         status, said = self.run_check("--only", "nccl")
         self.assertEqual(status, 0, said)
-        self.assertEqual(self.rows()["nccl: cuda_nccl_test"], "skipped")
+        self.assertEqual(self.rows()["nccl: cuda_nccl_test, 1 of 4"], "skipped")
         self.assertNotIn("NO GPU", self.text("summary.md"))
 
     def test_rows_after_one_that_hangs_are_named(self):
