@@ -60,7 +60,7 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
     const auto call = [&] { captured.all_reduce(there.span(), 7); };
     step(0, call);
     step(1, call);
-    const Graph graph(stream, call);
+    const Graph graph(stream, call, cudaStreamCaptureModeGlobal);  // as PyTorch captures
     EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels_of_call);
     EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), clears);
     EXPECT_EQ(graph.count(cudaGraphNodeTypeMemcpy), 0U);

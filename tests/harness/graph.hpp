@@ -16,8 +16,9 @@ namespace winnow::tests {
 class Graph {
  public:
   template <class Work>
-  Graph(const Stream& stream, const Work& work) {
-    WINNOW_CUDA_TRY(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+  Graph(const Stream& stream, const Work& work,
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeThreadLocal) {
+    WINNOW_CUDA_TRY(cudaStreamBeginCapture(stream.get(), mode));
     work();
     cudaGraph_t graph = nullptr;
     WINNOW_CUDA_TRY(cudaStreamEndCapture(stream.get(), &graph));

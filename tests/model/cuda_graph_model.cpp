@@ -17,12 +17,13 @@ struct CUgraphExec_st : CUgraph_st {};
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the library's own names
 extern "C" {
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   const Lock lock = lock_context();
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (stream->capture != nullptr) return said(cudaErrorIllegalState);
   stream->capture = std::make_shared<Capture>();
   stream->capture->by = std::this_thread::get_id();
+  stream->capture->mode = mode;
   stream->capture->streams = {stream};
   return cudaSuccess;
 }

@@ -117,8 +117,13 @@ bool breaks_captures(const Lock&) {
   bool any = false;
   if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
   for (const auto& stream : streams) {
-    if (stream->capture == nullptr || stream->capture->by != std::this_thread::get_id()) continue;
-    stream->capture->broken = any = true;
+    if (stream->capture == nullptr) continue;
+    Capture& capture = *stream->capture;
+    const bool breaks = capture.by == std::this_thread::get_id()
+                            ? capture.mode != cudaStreamCaptureModeRelaxed
+                            : capture.mode == cudaStreamCaptureModeGlobal &&
+                                  capture_mode == cudaStreamCaptureModeGlobal;
+    if (breaks) capture.broken = any = true;
   }
   return any;
 }

@@ -50,6 +50,7 @@ struct Node {
 /// The streams' work during a capture, in call order, recorded instead of done.
 struct Capture {
   std::thread::id by;
+  cudaStreamCaptureMode mode;
   std::vector<CUstream_st*> streams;  ///< none after the capture has ended
   std::vector<Node> nodes;
   bool broken = false;

@@ -125,6 +125,29 @@ TEST(CudaModel, FreeingWaitsForStreamsThatOtherThreadsMade) {
   EXPECT_EQ(*count.data(), 3U);
 }
 
+TEST(CudaModel, AGlobalCaptureForbidsWhatOtherThreadsAsk) {
+  const Event event;  // of no capture
+  for (const auto mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+    const Stream stream;
+    const bool is_global = mode == cudaStreamCaptureModeGlobal;
+    cudaStreamCaptureStatus capture{};
+    ASSERT_EQ(cudaStreamBeginCapture(stream.get(), mode), cudaSuccess);
+    std::thread([&] { EXPECT_TRUE(kernels::cuda::has_passed(event.get())); }).join();
+    EXPECT_EQ(cudaStreamIsCapturing(stream.get(), &capture), cudaSuccess);
+    EXPECT_EQ(capture, cudaStreamCaptureStatusActive);
+    std::thread([&] {
+      const cudaError_t status = cudaEventQuery(event.get());
+      EXPECT_EQ(status, is_global ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+    }).join();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream.get(), &graph),
+              is_global ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+    if (!is_global) {
+      EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+  }
+}
+
 TEST(CudaModel, AnEventStandsWhereItWasRecorded) {
   const Stream stream;
   const Event event;
