@@ -17,9 +17,10 @@
 // values: a tile of 2048, or one whole scale block where that is longer.
 //
 // 1. Measure: acc = gradient + decay * residual, 8 values a thread in registers, and of each scale
-//    block what its scale is made of. The largest magnitude may be found in any order: by units of
-//    64, half a warp each. A sum has a fixed order, 16 chains of additions a scale
-//    block (values::sum_of_addends), so a thread walks each chain through shared memory.
+//    block what its scale is made of. The largest magnitude may be found in any order: by each warp
+//    of the 128 values that it has beside each other, then by every thread of what warps have
+//    found. A sum has a fixed order, 16 chains of additions a scale block (values::sum_of_addends),
+//    so a thread walks each chain through shared memory.
 // 2. Code: the codes go to the message, and what they miss to the residual.
 //
 // For a span that is one tile, as all are up to blocks of 2048 values, step 2 finds acc in the
@@ -120,10 +121,10 @@ struct FeedbackQuantize {
   static constexpr std::uint32_t kChainsOfThread = kUnits * kChains / simt::kThreads;
 
   struct Shared {
-    std::uint32_t largest[kUnits];              // magnitude, by unit of the tile
+    std::uint32_t largest[kSums ? 1 : kUnits];  // magnitude, by unit or by two of them
     float addend[kSums ? kQuantizeTile : 1];    // of the tile
     float chain[kSums ? kUnits * kChains : 1];  // sums, by scale block and chain
-    float scale[kUnits], inverse[kUnits];       // by scale block of the span
+    float scale[kSums ? kUnits : 1];            // by scale block of the span
   };
 
   /// A thread's part of a tile.
@@ -132,6 +133,7 @@ struct FeedbackQuantize {
     float* residual[kQuantizeVectors];
     unsigned stored[kQuantizeVectors];  // bits of the residuals that become what the codes miss
     unsigned added[kQuantizeVectors];   // of those to which it is added: acc was not finite
+    float scale[kQuantizeVectors];
     bool finite;
   };
 
@@ -148,7 +150,7 @@ struct FeedbackQuantize {
     }
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
       if (task.span > kQuantizeTile) load(tile, values);
-      code(shared, begin, tile, values);
+      code(tile, values);
     }
   }
 
@@ -187,11 +189,14 @@ struct FeedbackQuantize {
     return end - first < task.block ? static_cast<std::uint32_t>(end - first) : task.block;
   }
 
-  /// The scale of block s of the span, to the message and to all threads.
-  WINNOW_DEVICE void write_scale(Shared& shared, std::uint64_t begin, std::uint64_t end,
-                                 std::uint32_t s, float scale) const {
-    shared.scale[s] = scale;
-    shared.inverse[s] = Coding::inverse(scale);
+  /// The scale block, of the span, of this thread's vector j.
+  WINNOW_DEVICE std::uint32_t scale_of_vector(std::uint32_t j) const {
+    return static_cast<std::uint32_t>(first_of(0, j)) >> task.block_shift;
+  }
+
+  /// The scale of block s of the span, to the message.
+  WINNOW_DEVICE void write_scale(std::uint64_t begin, std::uint64_t end, std::uint32_t s,
+                                 float scale) const {
     if (values_of(begin, end, s) == 0) return;
     const std::uint64_t at = (begin >> task.block_shift) + s;
     task.scales[at] = scale;
@@ -201,36 +206,38 @@ struct FeedbackQuantize {
 
   WINNOW_DEVICE void measure_largest(Shared& shared, std::uint64_t begin, std::uint64_t end,
                                      Values& values) const {
-    const std::uint32_t s = simt::thread(), scales = scales_of();
-    const std::uint32_t units = (task.block < kQuantizeTile ? task.block : kQuantizeTile) / kUnit;
-    std::uint32_t largest = 0;
+    std::uint32_t largest[kQuantizeVectors] = {};
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
       load(tile, values);
       for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-        std::uint32_t mine = 0;
         for (unsigned e = 0; e < 4; ++e) {
           const std::uint32_t size = magnitude(values.acc[j][e]);
-          mine = size > mine ? size : mine;
-        }
-        for (unsigned step = kUnit / 4 / 2; step > 0; step /= 2) {
-          const std::uint32_t other = simt::shuffle_xor(mine, step);
-          mine = other > mine ? other : mine;
-        }
-        const std::uint32_t vector = j * simt::kThreads + simt::thread();
-        if (vector % (kUnit / 4) == 0) shared.largest[vector / (kUnit / 4)] = mine;
-      }
-      simt::barrier();
-      if (s < scales) {
-        for (std::uint32_t u = s * units; u < (s + 1) * units; ++u) {
-          largest = shared.largest[u] > largest ? shared.largest[u] : largest;
+          largest[j] = size > largest[j] ? size : largest[j];
         }
       }
-      if (tile + kQuantizeTile < end) simt::barrier();  // before the next tile's
     }
-    if (s < scales) {
-      write_scale(shared, begin, end, s, Coding::scale_of(std::bit_cast<float>(largest)));
+    // Threads that find a magnitude together: a warp, or the half of one whose values share a
+    // scale.
+    const std::uint32_t together = task.block == kUnit ? simt::kLanes / 2 : simt::kLanes;
+    const std::uint32_t of_scale =
+        (task.block < kQuantizeTile ? task.block : kQuantizeTile) / (together * 4);
+    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+      const std::uint32_t found =
+          together == simt::kLanes ? simt::warp_max(largest[j]) : simt::half_warp_max(largest[j]);
+      const std::uint32_t vector = j * simt::kThreads + simt::thread();
+      if (vector % together == 0) shared.largest[vector / together] = found;
     }
     simt::barrier();
+    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+      const std::uint32_t s = scale_of_vector(j), of_tile = task.span > kQuantizeTile ? 0 : s;
+      std::uint32_t found = 0;
+      for (std::uint32_t i = of_tile * of_scale; i < (of_tile + 1) * of_scale; ++i) {
+        found = shared.largest[i] > found ? shared.largest[i] : found;
+      }
+      values.scale[j] = Coding::scale_of(std::bit_cast<float>(found));
+      const auto first = static_cast<std::uint32_t>(first_of(0, j));
+      if (first == s << task.block_shift) write_scale(begin, end, s, values.scale[j]);
+    }
   }
 
   /// Sums the addends of each scale block; thread s returns that of block s.
@@ -286,21 +293,23 @@ struct FeedbackQuantize {
       const float mean = values::mean_of(values_of(begin, end, s), [&](float factor) {
         return factor == 1 ? total : seventeenth;
       });
-      write_scale(shared, begin, end, s, Coding::scale_of_mean(mean));
+      shared.scale[s] = Coding::scale_of_mean(mean);
+      write_scale(begin, end, s, shared.scale[s]);
     }
     simt::barrier();
+    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+      values.scale[j] = shared.scale[scale_of_vector(j)];
+    }
   }
 
-  WINNOW_DEVICE void code(const Shared& shared, std::uint64_t begin, std::uint64_t tile,
-                          const Values& values) const {
+  WINNOW_DEVICE void code(std::uint64_t tile, const Values& values) const {
     const RandomWords random(task);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       const std::uint64_t first = first_of(tile, j);
       float scale = 0, inverse = 0;
       if constexpr (kHasScales) {
-        const auto s = static_cast<std::uint32_t>(first - begin) >> task.block_shift;
-        scale = shared.scale[s];
-        inverse = shared.inverse[s];
+        scale = values.scale[j];
+        inverse = Coding::inverse(scale);
       }
       Philox::Words words{};
       if constexpr (kRounding == Rounding::stochastic) {

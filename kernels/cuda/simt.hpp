@@ -360,7 +360,24 @@ WINNOW_DEVICE unsigned lane() {
 
 /// The largest value of the threads of a warp.
 WINNOW_DEVICE std::uint32_t warp_max(std::uint32_t mine) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(~0U, mine);
+#else
   return warp_reduce(mine, [](std::uint32_t a, std::uint32_t b) { return b > a ? b : a; });
+#endif
+}
+
+/// Likewise of the half of a warp, 16 lanes, that this thread is in.
+WINNOW_DEVICE std::uint32_t half_warp_max(std::uint32_t mine) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffU << (lane() & kLanes / 2), mine);
+#else
+  for (unsigned step = kLanes / 4; step > 0; step /= 2) {
+    const std::uint32_t other = shuffle_xor(mine, step);
+    mine = other > mine ? other : mine;
+  }
+  return mine;
+#endif
 }
 
 /// The sum over the lanes up to this one.
@@ -377,5 +394,10 @@ template <class T>
 WINNOW_DEVICE T warp_sum(T mine) {
   return warp_reduce(mine, [](T a, T b) { return a + b; });
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+WINNOW_DEVICE std::uint32_t warp_sum(std::uint32_t mine) {
+  return __reduce_add_sync(~0U, mine);
+}
+#endif
 
 }  // namespace winnow::simt
