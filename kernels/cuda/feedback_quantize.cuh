@@ -259,8 +259,14 @@ struct FeedbackQuantize {
         const std::uint32_t c = q * simt::kThreads + simt::thread();
         if (c >= chains) continue;
         const std::uint32_t from = c / kChains * block + c % kChains;
-        for (std::uint32_t i = from; i < from + block; i += kChains) {
-          chain[q] += shared.addend[i] * factor;
+        for (std::uint32_t i = from; i < from + block; i += kUnit) {
+          float addend[kUnit / kChains];  // all are on their way before the first is added
+          WINNOW_UNROLLED
+          for (std::uint32_t n = 0; n < kUnit / kChains; ++n) {
+            addend[n] = shared.addend[i + n * kChains];
+          }
+          WINNOW_UNROLLED
+          for (std::uint32_t n = 0; n < kUnit / kChains; ++n) chain[q] += addend[n] * factor;
         }
       }
       if (tile + kQuantizeTile < end) simt::barrier();  // before the next tile's

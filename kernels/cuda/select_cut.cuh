@@ -145,13 +145,20 @@ struct TaskCut {
     const std::uint32_t base = simt::published(&task.control->base[phase - 1]);
     const std::uint32_t width = 1U << phases.shift_behind(phase - 1);
     const std::uint32_t shift = phases.shift_behind(phase);
-    for (std::uint32_t j = 0; j < kSelectTile; j += simt::kThreads) {
-      const std::uint32_t i = tile * kSelectTile + j + simt::thread();
-      if (i >= source.count) break;
-      const float x = source.value[i];
-      const std::uint32_t offset = magnitude(x) - base;
-      if (offset < width && source.counts(i, x) && source.competes(i)) {
-        simt::atomic_add(&room.bins[offset >> shift], 1);
+    float value[kSelectVectors][4];
+    source.load(tile, value);
+    WINNOW_UNROLLED
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      const std::uint32_t first = first_of(tile, j);
+      const unsigned here = elements_below(source.count, first);
+      if (here == 0 || !source.competes(first)) continue;
+      WINNOW_UNROLLED
+      for (unsigned e = 0; e < 4; ++e) {
+        const float x = value[j][e];
+        const std::uint32_t offset = magnitude(x) - base;
+        if ((here >> e & 1) != 0 && offset < width && source.counts(first + e, x)) {
+          simt::atomic_add(&room.bins[offset >> shift], 1);
+        }
       }
     }
     simt::barrier();
@@ -167,6 +174,7 @@ struct TaskCut {
         scarce ? task.k - control.finite : simt::published(&control.rank[phases.digits()]);
     if (tile == 0 && simt::thread() == 0) report(cut);
     float value[kSelectVectors][4];
+    source.load(tile, value);
     unsigned here[kSelectVectors], above[kSelectVectors], tied[kSelectVectors];
     unsigned counts[kSelectVectors];
     std::uint64_t above_count = 0, tied_count = 0;  // 16 bits a vector
@@ -174,7 +182,6 @@ struct TaskCut {
       const std::uint32_t first = first_of(tile, j);
       here[j] = elements_below(source.count, first);
       if (here[j] != 0 && !source.competes(first)) here[j] = 0;
-      load_vector(source.value + first, here[j], value[j]);
       above[j] = tied[j] = counts[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
         if ((here[j] >> e & 1) == 0) continue;

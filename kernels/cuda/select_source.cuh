@@ -63,6 +63,19 @@ struct Source {
     own = whole && task.has_own ? &task.own : nullptr;
     count = whole ? task.count : control.candidates;
   }
+  /// This thread's vectors of a tile; of a whole one all are on their way before the first is here.
+  WINNOW_DEVICE void load(std::uint32_t tile, float (&to)[kSelectVectors][4]) const {
+    if (count / kSelectTile > tile && is_vector(value)) {
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+        simt::load4(value + first_of(tile, j), to[j]);
+      }
+      return;
+    }
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      const std::uint32_t first = first_of(tile, j);
+      load_vector(value + first, elements_below(count, first), to[j]);
+    }
+  }
   /// Alike for all elements of a unit.
   WINNOW_DEVICE bool competes(std::uint32_t i) const { return own == nullptr || !own->has(i); }
   /// Whether the acc of element i, with this value, was finite and on the side.

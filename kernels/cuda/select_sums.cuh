@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/look_back.cuh"
+#include "kernels/cuda/search.cuh"
 #include "kernels/cuda/select_cut.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/sums_task.hpp"
@@ -66,22 +67,8 @@ struct FindSlices {
       const std::uint32_t* const index = is_term ? task.terms[list].index : task.own.index;
       const std::uint64_t size = is_term ? task.terms[list].count : task.listed();
       task.slices[std::uint64_t{tile} * lists + list] =
-          entry_from(index, size, first < end ? first : end);
+          static_cast<std::uint32_t>(first_not_below(index, size, first < end ? first : end));
     }
-  }
-  /// The first entry of a list whose local number is `local` or more.
-  WINNOW_DEVICE static std::uint32_t entry_from(const std::uint32_t* index, std::uint64_t size,
-                                                std::uint64_t local) {
-    std::uint64_t first = 0, end = size;
-    while (first < end) {
-      const std::uint64_t middle = first + (end - first) / 2;
-      if (index[middle] < local) {
-        first = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    return static_cast<std::uint32_t>(first);
   }
 };
 
