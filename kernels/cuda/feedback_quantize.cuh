@@ -218,14 +218,14 @@ struct FeedbackQuantize {
     }
     // Threads that find a magnitude together: a warp, or the half of one whose values share a
     // scale.
-    const std::uint32_t together = task.block == kUnit ? simt::kLanes / 2 : simt::kLanes;
-    const std::uint32_t of_scale =
-        (task.block < kQuantizeTile ? task.block : kQuantizeTile) / (together * 4);
+    const std::uint32_t shift = task.block == kUnit ? 4 : 5, together = 1U << shift;
+    const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
+    const std::uint32_t of_scale = block / 4 >> shift;
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       const std::uint32_t found =
           together == simt::kLanes ? simt::warp_max(largest[j]) : simt::half_warp_max(largest[j]);
       const std::uint32_t vector = j * simt::kThreads + simt::thread();
-      if (vector % together == 0) shared.largest[vector / together] = found;
+      if ((vector & (together - 1)) == 0) shared.largest[vector >> shift] = found;
     }
     simt::barrier();
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {

@@ -175,23 +175,25 @@ struct TaskCut {
     if (tile == 0 && simt::thread() == 0) report(cut);
     float value[kSelectVectors][4];
     source.load(tile, value);
-    unsigned here[kSelectVectors], above[kSelectVectors], tied[kSelectVectors];
-    unsigned counts[kSelectVectors];
-    std::uint64_t above_count = 0, tied_count = 0;  // 16 bits a vector
+    std::uint32_t here = 0, above = 0, tied = 0, counts = 0;  // a bit for each element
+    std::uint64_t above_count = 0, tied_count = 0;            // 16 bits a vector
+    WINNOW_UNROLLED
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const std::uint32_t first = first_of(tile, j);
-      here[j] = elements_below(source.count, first);
-      if (here[j] != 0 && !source.competes(first)) here[j] = 0;
-      above[j] = tied[j] = counts[j] = 0;
+      unsigned here_of = elements_below(source.count, first);
+      if (here_of != 0 && !source.competes(first)) here_of = 0;
+      here |= here_of << 4 * j;
+      WINNOW_UNROLLED
       for (unsigned e = 0; e < 4; ++e) {
-        if ((here[j] >> e & 1) == 0) continue;
+        const std::uint32_t bit = 1U << (4 * j + e);
+        if ((here & bit) == 0) continue;
         const bool is_counted = source.counts(first + e, value[j][e]);
         const std::uint32_t size = magnitude(value[j][e]);
         const bool is_above = is_counted && (scarce || size > cut);
         const bool is_tied = scarce ? !is_counted : is_counted && size == cut;
-        above[j] |= (is_above ? 1U : 0U) << e;
-        tied[j] |= (is_tied ? 1U : 0U) << e;
-        counts[j] |= (is_counted ? 1U : 0U) << e;
+        if (is_above) above |= bit;
+        if (is_tied) tied |= bit;
+        if (is_counted) counts |= bit;
         above_count += std::uint64_t{is_above} << 16 * j;
         tied_count += std::uint64_t{is_tied} << 16 * j;
       }
@@ -206,16 +208,18 @@ struct TaskCut {
     const std::uint64_t before =
         look_back(shared.turn, task.compact_tiles, tile, pair_of(total_above, total_tied));
     std::uint32_t above_at = low_of(before), tied_at = high_of(before);
+    WINNOW_UNROLLED
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       std::uint32_t above_before = above_at + field(aboves.before, j);
       std::uint32_t tied_before = tied_at + field(ties_of.before, j);
       above_at += field(aboves.total, j);
       tied_at += field(ties_of.total, j);
+      WINNOW_UNROLLED
       for (unsigned e = 0; e < 4; ++e) {
-        if ((here[j] >> e & 1) == 0) continue;
-        const std::uint32_t i = first_of(tile, j) + e;
-        const bool is_above = (above[j] >> e & 1) != 0, is_tied = (tied[j] >> e & 1) != 0;
-        const bool is_counted = (counts[j] >> e & 1) != 0;
+        const std::uint32_t bit = 1U << (4 * j + e), i = first_of(tile, j) + e;
+        if ((here & bit) == 0) continue;
+        const bool is_above = (above & bit) != 0, is_tied = (tied & bit) != 0;
+        const bool is_counted = (counts & bit) != 0;
         if (is_above || (is_tied && tied_before < ties)) {
           const std::uint32_t at = above_before + (tied_before < ties ? tied_before : ties);
           task.index[at] = task.base + (whole ? i : task.candidate_index[i]);
@@ -253,7 +257,7 @@ struct TaskCut {
 template <class Tasks>
 struct Cut {
   Tasks tasks;
-  static constexpr unsigned kResident = Tasks::kResident;
+  static constexpr unsigned kResident = 3;
   struct Shared {
     TaskCut::Shared cut;
     typename Tasks::Room room;

@@ -17,7 +17,6 @@ template <class Task>
 struct OneTask {
   Task task;
 
-  static constexpr unsigned kResident = 0;
   struct Room {};
   WINNOW_DEVICE std::uint32_t tiles() const { return pass_tiles(select_of(task).count); }
   WINNOW_DEVICE std::uint32_t* tickets() const { return &select_of(task).control->stream_ticket; }
@@ -32,7 +31,6 @@ struct ManyTasks {
   std::uint32_t size, tile_count;
   std::uint32_t* ticket;  ///< of the pass
 
-  static constexpr unsigned kResident = 2;
   using Word = std::uint64_t;
   struct Room {  // in shared memory
     alignas(Task) std::byte task[sizeof(Task)];
