@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/elementwise.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -63,11 +64,19 @@ void make_residual(const Exec& exec, ParameterState& parameter) {
   parameter.residual = kernels::PlaceArray<float>(exec, parameter.count, parameter.residual_memory);
 }
 
-void keep(const Exec& exec, const Piece& piece, float decay) {
-  make_residual(exec, *piece.parameter);
-  kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
-  kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
-  piece.state->mark_dirty();
+void keep(const Exec& exec, std::span<const Piece> pieces, float decay) {
+  for (const Piece& piece : pieces) make_residual(exec, *piece.parameter);
+  kernels::together(exec, [&] {
+    for (const Piece& piece : pieces) {
+      kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
+    }
+  });
+  kernels::together(exec, [&] {
+    for (const Piece& piece : pieces) {
+      kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
+      piece.state->mark_dirty();
+    }
+  });
 }
 
 void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,

@@ -169,10 +169,10 @@ void place_pieces(const Exec& exec, const Part& part, Owned& owned);
 /// Allocates the residual and the bounds of a piece's parameter, if it has none.
 void make_residual(const Exec& exec, ParameterState& parameter);
 
-/// Keeps a piece that is not sent after all: residual = acc of what its precondition makes of the
+/// Keeps pieces that are not sent after all: residual = acc of what its precondition makes of the
 /// elements, if acc is finite, else it stays. Allocates the residual if there is none. The elements
 /// stay.
-void keep(const Exec& exec, const Piece& piece, float decay);
+void keep(const Exec& exec, std::span<const Piece> pieces, float decay);
 
 // The functions below take no memory, so they cannot fail for want of it. owned.residuals is set.
 

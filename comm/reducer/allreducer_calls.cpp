@@ -18,6 +18,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/memory_ops.hpp"
 
 namespace winnow {
@@ -196,10 +197,14 @@ void AllReducer::Impl::precondition(Bucket& bucket) const {
       }
       const float rate = widened.segments()[part.segments[i]].rate;
       piece.precondition = preconditioner.of(piece, rate, has_residual);
-      if (has_pass) continue;
-      kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
-      piece.precondition = {};
     }
+    if (has_pass) continue;
+    kernels::together(exec, [&] {
+      for (compress::Piece& piece : part.part.pieces) {
+        kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
+        piece.precondition = {};
+      }
+    });
   }
 }
 

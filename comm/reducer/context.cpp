@@ -18,7 +18,7 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
   host_.workspace = exec_.workspace = &workspace_;
   try {
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
-                       where.pinned_workspace == nullptr,
+                       where.pinned_workspace == nullptr && where.batch == nullptr,
                    "an AllReducer has workspaces of its own: pass an Exec without");
     WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
                    "buckets in device memory are reduced in the order of a stream: pass "
@@ -26,6 +26,7 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     device_ = kernels::current_device(where.place);
     if (where.place == Place::cuda) {
       exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
+      exec_.batch = &batch_;
       exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
       // Now, while nothing is under way: page-locking memory may wait for the device.
       pinned_workspace_->reserve(1);

@@ -11,6 +11,7 @@
 
 #include "comm/transport/bridge/carrier.hpp"
 #include "kernels/exec/device_scope.hpp"
+#include "kernels/exec/together.hpp"
 
 namespace winnow::comm {
 
@@ -53,6 +54,7 @@ class Context {
  private:
   Workspace workspace_;  // these outlive the transports, which may still read sent buffers
   std::optional<Workspace> device_workspace_, pinned_workspace_;
+  kernels::Batch batch_;
   Exec host_, exec_;
   int device_ = -1;
   std::string refusal_;

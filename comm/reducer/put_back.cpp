@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/exec/together.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/owned.hpp"
 
@@ -44,13 +45,15 @@ void reserve_for_put_back(const Exchange& exchange, const Exec& exec) {
 }
 
 void put_back(const Exchange& exchange, const Exec& exec, float fill) {
-  for (const SavedResidual& saved : exchange.saved) {
-    if (saved.before.empty()) {
-      kernels::fill(exec, saved.residual, 0);
-    } else {
-      kernels::copy(exec, std::as_writable_bytes(saved.residual), std::as_bytes(saved.before));
+  kernels::together(exec, [&] {
+    for (const SavedResidual& saved : exchange.saved) {
+      if (saved.before.empty()) {
+        kernels::fill(exec, saved.residual, 0);
+      } else {
+        kernels::copy(exec, saved.residual, saved.before);
+      }
     }
-  }
+  });
   if (exchange.in_residuals) {
     for (const compress::Taken& taken : exchange.taken) {
       compress::put(exec, exchange.part, exchange.owned, taken);
@@ -61,17 +64,17 @@ void put_back(const Exchange& exchange, const Exec& exec, float fill) {
     });
     compress::put_back_own(exec, exchange.part, exchange.owned);
   } else if (!exchange.in_place) {
-    for (const compress::Piece& piece : exchange.part.pieces) {
-      compress::keep(exec, piece, exchange.decay);
-    }
+    compress::keep(exec, exchange.part.pieces, exchange.decay);
   }
   if (!exchange.owned.elements.host.empty()) {
     kernels::fill_pieces(exec, exchange.owned.elements, fill);
     return;
   }
-  for (const compress::Piece& piece : exchange.part.pieces) {
-    kernels::fill(exec, piece.elements, fill);
-  }
+  kernels::together(exec, [&] {
+    for (const compress::Piece& piece : exchange.part.pieces) {
+      kernels::fill(exec, piece.elements, fill);
+    }
+  });
 }
 
 }  // namespace winnow::comm

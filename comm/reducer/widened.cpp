@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/half.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -36,15 +37,17 @@ void Widened::view(const Exec& exec, std::span<const Segment> segments) {
 }
 
 void Widened::read(const Exec& exec) const {
-  for (std::size_t s = 0; s < given_.size(); ++s) {
-    const Elements out = given_[s].elements;
-    const ConstElements in = is_in_place(given_[s]) ? out : given_[s].input;
-    if (is_half(given_[s])) {
-      kernels::widen(exec, in.type(), in.halves(), wide_[s].elements.floats());
-    } else if (!is_in_place(given_[s])) {
-      kernels::copy(exec, out.bytes(), in.bytes());
+  kernels::together(exec, [&] {
+    for (std::size_t s = 0; s < given_.size(); ++s) {
+      const Elements out = given_[s].elements;
+      const ConstElements in = is_in_place(given_[s]) ? out : given_[s].input;
+      if (is_half(given_[s])) {
+        kernels::widen(exec, in.type(), in.halves(), wide_[s].elements.floats());
+      } else if (!is_in_place(given_[s])) {
+        kernels::copy(exec, out.bytes(), in.bytes());
+      }
     }
-  }
+  });
 }
 
 bool Widened::has_original(std::size_t segment) const {
@@ -79,17 +82,21 @@ bool Widened::fits(const Exec& exec, const Bucket& bucket,
 
 void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
                     std::uint32_t& too_large) const {
-  visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-    kernels::fits(exec, type, sums, by, &too_large);
+  kernels::together(exec, [&] {
+    visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
+      kernels::fits(exec, type, sums, by, &too_large);
+    });
   });
 }
 
 void Widened::narrow(const Exec& exec) const {
-  for (std::size_t s = 0; s < given_.size(); ++s) {
-    if (!is_half(given_[s])) continue;
-    kernels::narrow(exec, given_[s].elements.type(), wide_[s].elements.floats(),
-                    given_[s].elements.halves());
-  }
+  kernels::together(exec, [&] {
+    for (std::size_t s = 0; s < given_.size(); ++s) {
+      if (!is_half(given_[s])) continue;
+      kernels::narrow(exec, given_[s].elements.type(), wide_[s].elements.floats(),
+                      given_[s].elements.halves());
+    }
+  });
 }
 
 }  // namespace winnow::comm

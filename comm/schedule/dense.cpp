@@ -8,6 +8,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -36,20 +37,23 @@ bool has_residual(const Piece& piece) {
   return piece.state->dirty && !piece.residual().empty();
 }
 
-/// elements = feedback(elements, residual), if there is a residual. The residual itself stays until
-/// the sum is written.
-void add_residual(const Exec& exec, const Piece& piece, float decay, std::span<float> elements) {
-  if (has_residual(piece)) kernels::feedback_add(exec, elements, piece.residual(), decay);
-}
-
 /// Fills `all` with the terms of the sum; unless `packed`, `all` is the elements themselves.
+/// Residuals stay until the sum is written.
 void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   const Stopwatch watch(exchange.stats.select_seconds);
-  for (const Piece& piece : exchange.part.pieces) {
-    const auto elements = all.subspan(piece.base, piece.elements.size());
-    if (packed) kernels::copy(exchange.exec, elements, piece.elements);
-    add_residual(exchange.exec, piece, exchange.decay, elements);
-  }
+  const std::span<const Piece> pieces = exchange.part.pieces;
+  kernels::together(exchange.exec, [&] {
+    for (const Piece& piece : packed ? pieces : pieces.first(0)) {
+      kernels::copy(exchange.exec, all.subspan(piece.base, piece.elements.size()), piece.elements);
+    }
+  });
+  kernels::together(exchange.exec, [&] {
+    for (const Piece& piece : pieces) {
+      if (!has_residual(piece)) continue;
+      kernels::feedback_add(exchange.exec, all.subspan(piece.base, piece.elements.size()),
+                            piece.residual(), exchange.decay);
+    }
+  });
 }
 
 bool in_one_step(const CostShape& shape) {
@@ -120,18 +124,24 @@ Rounds run(Exchange& exchange) {
 /// with it.
 void write(Exchange& exchange, const Exec& exec) {
   if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
-  for (const Piece& piece : exchange.part.pieces) {
-    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    if (!exchange.in_place) kernels::copy(exec, piece.elements, sum);
-    if (exchange.status != nullptr) {  // the host never learns whether the residual is zero
-      if (has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
-      continue;
+  const auto sum_of = [&exchange](const Piece& piece) {
+    return exchange.sum.subspan(piece.base, piece.elements.size());
+  };
+  // The host of a device's stream never learns whether the residual is zero.
+  const bool learns = exchange.status == nullptr;
+  kernels::together(exec, [&] {
+    for (const Piece& piece : exchange.part.pieces) {
+      if (!exchange.in_place) kernels::copy(exec, piece.elements, sum_of(piece));
+      if (!learns && has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
     }
+  });
+  for (const Piece& piece : exchange.part.pieces) {
+    if (!learns || !has_residual(piece)) continue;
     // The caller will skip a sum that is not finite, so the residual stays for the next one.
     const auto look = [&](std::uint32_t* not_finite) {
-      kernels::all_finite(exchange.exec, sum, not_finite);
+      kernels::all_finite(exchange.exec, sum_of(piece), not_finite);
     };
-    if (has_residual(piece) && kernels::answer(exchange.exec, look) == 0) {
+    if (kernels::answer(exchange.exec, look) == 0) {
       kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
       piece.state->dirty = false;
     }

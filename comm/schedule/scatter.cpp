@@ -56,7 +56,7 @@ Scatter::Scatter(std::span<Exchange> shards)
 void Scatter::contribute() {
   {
     const Stopwatch watch(own_.stats.select_seconds);
-    for (const Piece& piece : own_.part.pieces) compress::keep(own_.exec, piece, own_.decay);
+    compress::keep(own_.exec, own_.part.pieces, own_.decay);
     own_.in_residuals = true;
   }
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {

@@ -7,6 +7,10 @@
 
 namespace winnow {
 
+namespace kernels {
+class Batch;
+}  // namespace kernels
+
 /// Where spans live and which body of a kernel runs. `reference` is the plain specification on the
 /// CPU; `cpu` is the SIMD body; `cuda` expects device pointers and runs on Exec::stream. `counted`
 /// is for predictions inside Winnow: its kernels touch no element, and count the bytes that they
@@ -33,6 +37,7 @@ struct Exec {
   Workspace* pinned_workspace = nullptr;  ///< page-locked host scratch, if place is cuda, for
                                           ///< copies that run while the host goes on
   Condition condition = {};               ///< of operations on elements
+  kernels::Batch* batch = nullptr;        ///< if place is cuda, what lets pieces share launches
 };
 
 }  // namespace winnow

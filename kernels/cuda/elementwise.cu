@@ -4,14 +4,13 @@
 
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/elementwise.hpp"
 
 namespace winnow::kernels::cuda {
 
 void scale(const Exec& exec, std::span<float> elements, float factor) {
-  if (elements.empty()) return;
-  launch<Scale>(exec, blocks_of((elements.size() + 3) / 4),
-                {elements.data(), elements.size(), factor});
+  launch_piece(exec, Scale{elements.data(), elements.size(), factor});
 }
 
 void look_ahead(const Exec& exec, std::span<const float> weights, std::span<const float> residual,
@@ -23,16 +22,13 @@ void look_ahead(const Exec& exec, std::span<const float> weights, std::span<cons
 
 void divide_by_moment(const Exec& exec, std::span<float> gradient, std::span<float> moment,
                       const SecondMomentStep& by) {
-  if (gradient.empty()) return;
-  launch<DivideByMoment>(exec, blocks_of((gradient.size() + 3) / 4),
-                         {gradient.data(), moment.data(), gradient.size(), by});
+  launch_piece(exec, DivideByMoment{gradient.data(), moment.data(), gradient.size(), by});
 }
 
 void correct_momentum(const Exec& exec, std::span<float> gradient, std::span<float> moment,
                       std::span<const float> residual, const MomentumStep& by) {
-  if (gradient.empty()) return;
-  launch<CorrectMomentum>(exec, blocks_of((gradient.size() + 3) / 4),
-                          {gradient.data(), moment.data(), residual.data(), gradient.size(), by});
+  launch_piece(
+      exec, CorrectMomentum{gradient.data(), moment.data(), residual.data(), gradient.size(), by});
 }
 
 void all_finite(const Exec& exec, std::span<const float> elements, std::uint32_t* not_finite) {

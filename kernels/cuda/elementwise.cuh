@@ -16,13 +16,11 @@ struct Scale {
   std::uint64_t count;
   float factor;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      float four[4];
-      load_vector(elements + first, here, four);
-      for (float& element : four) element *= factor;
-      store_vector(elements + first, here, four);
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    float four[4];
+    load_vector(elements + first, here, four);
+    for (float& element : four) element *= factor;
+    store_vector(elements + first, here, four);
   }
 };
 
@@ -50,20 +48,18 @@ struct DivideByMoment {
   std::uint64_t count;
   SecondMomentStep by;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      float update[4], next[4];
-      load_vector(gradient + first, here, update);
-      load_vector(moment + first, here, next);
-      for (unsigned e = 0; e < 4; ++e) {
-        const Preconditioned made =
-            divided_by_moment(update[e], next[e], by, [](float x) { return simt::root(x); });
-        update[e] = made.update;
-        next[e] = made.moment;
-      }
-      store_vector(gradient + first, here, update);
-      store_vector(moment + first, here, next);
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    float update[4], next[4];
+    load_vector(gradient + first, here, update);
+    load_vector(moment + first, here, next);
+    for (unsigned e = 0; e < 4; ++e) {
+      const Preconditioned made =
+          divided_by_moment(update[e], next[e], by, [](float x) { return simt::root(x); });
+      update[e] = made.update;
+      next[e] = made.moment;
+    }
+    store_vector(gradient + first, here, update);
+    store_vector(moment + first, here, next);
   }
 };
 
@@ -74,20 +70,18 @@ struct CorrectMomentum {
   std::uint64_t count;
   MomentumStep by;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      float update[4], next[4], missing[4] = {1, 1, 1, 1};
-      load_vector(gradient + first, here, update);
-      load_vector(moment + first, here, next);
-      if (residual != nullptr) load_vector(residual + first, here, missing);
-      for (unsigned e = 0; e < 4; ++e) {
-        const Preconditioned made = with_momentum(update[e], next[e], missing[e] == 0, by);
-        update[e] = made.update;
-        next[e] = made.moment;
-      }
-      store_vector(gradient + first, here, update);
-      store_vector(moment + first, here, next);
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    float update[4], next[4], missing[4] = {1, 1, 1, 1};
+    load_vector(gradient + first, here, update);
+    load_vector(moment + first, here, next);
+    if (residual != nullptr) load_vector(residual + first, here, missing);
+    for (unsigned e = 0; e < 4; ++e) {
+      const Preconditioned made = with_momentum(update[e], next[e], missing[e] == 0, by);
+      update[e] = made.update;
+      next[e] = made.moment;
+    }
+    store_vector(gradient + first, here, update);
+    store_vector(moment + first, here, next);
   }
 };
 

@@ -16,14 +16,12 @@ struct FeedbackAdd {
   std::uint64_t count;
   float decay;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      float acc[4], left[4];
-      load_vector(elements + first, here, acc);
-      load_vector(residual + first, here, left);
-      for (unsigned e = 0; e < 4; ++e) acc[e] = feedback(acc[e], decay, left[e]);
-      store_vector(elements + first, here, acc);
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    float acc[4], left[4];
+    load_vector(elements + first, here, acc);
+    load_vector(residual + first, here, left);
+    for (unsigned e = 0; e < 4; ++e) acc[e] = feedback(acc[e], decay, left[e]);
+    store_vector(elements + first, here, acc);
   }
 };
 
@@ -33,17 +31,15 @@ struct FeedbackKeep {
   std::uint64_t count;
   float decay;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      float fresh[4], left[4];
-      load_vector(gradient + first, here, fresh);
-      load_vector(residual + first, here, left);
-      for (unsigned e = 0; e < 4; ++e) {
-        const float acc = feedback(fresh[e], decay, left[e]);
-        if (is_finite(acc)) left[e] = acc;
-      }
-      store_vector(residual + first, here, left);
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    float fresh[4], left[4];
+    load_vector(gradient + first, here, fresh);
+    load_vector(residual + first, here, left);
+    for (unsigned e = 0; e < 4; ++e) {
+      const float acc = feedback(fresh[e], decay, left[e]);
+      if (is_finite(acc)) left[e] = acc;
+    }
+    store_vector(residual + first, here, left);
   }
 };
 

@@ -31,22 +31,20 @@ struct Widen {
   float* out;
   std::uint64_t count;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      const std::uint16_t* const from = in + first;
-      float four[4] = {};
-      if (here == 0xf && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
-        const auto word = simt::load_word<std::uint64_t>(reinterpret_cast<const std::byte*>(from));
-        for (unsigned e = 0; e < 4; ++e) {
-          four[e] = Half::widen(static_cast<std::uint16_t>(word >> 16 * e));
-        }
-      } else {
-        for (unsigned e = 0; e < 4; ++e) {
-          if ((here >> e & 1) != 0) four[e] = Half::widen(from[e]);
-        }
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    const std::uint16_t* const from = in + first;
+    float four[4] = {};
+    if (here == 0xf && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+      const auto word = simt::load_word<std::uint64_t>(reinterpret_cast<const std::byte*>(from));
+      for (unsigned e = 0; e < 4; ++e) {
+        four[e] = Half::widen(static_cast<std::uint16_t>(word >> 16 * e));
       }
-      store_vector(out + first, here, four);
-    });
+    } else {
+      for (unsigned e = 0; e < 4; ++e) {
+        if ((here >> e & 1) != 0) four[e] = Half::widen(from[e]);
+      }
+    }
+    store_vector(out + first, here, four);
   }
 };
 
@@ -56,21 +54,19 @@ struct Narrow {
   std::uint16_t* out;
   std::uint64_t count;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [this](std::uint64_t first, unsigned here) {
-      std::uint16_t* const to = out + first;
-      float four[4];
-      load_vector(in + first, here, four);
-      std::uint64_t word = 0;
-      for (unsigned e = 0; e < 4; ++e) word |= std::uint64_t{Half::narrow(four[e])} << 16 * e;
-      if (here == 0xf && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
-        simt::store_word(reinterpret_cast<std::byte*>(to), word);
-        return;
-      }
-      for (unsigned e = 0; e < 4; ++e) {
-        if ((here >> e & 1) != 0) to[e] = static_cast<std::uint16_t>(word >> 16 * e);
-      }
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    std::uint16_t* const to = out + first;
+    float four[4];
+    load_vector(in + first, here, four);
+    std::uint64_t word = 0;
+    for (unsigned e = 0; e < 4; ++e) word |= std::uint64_t{Half::narrow(four[e])} << 16 * e;
+    if (here == 0xf && reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+      simt::store_word(reinterpret_cast<std::byte*>(to), word);
+      return;
+    }
+    for (unsigned e = 0; e < 4; ++e) {
+      if ((here >> e & 1) != 0) to[e] = static_cast<std::uint16_t>(word >> 16 * e);
+    }
   }
 };
 
@@ -81,17 +77,15 @@ struct Fits {
   float factor;
   std::uint32_t* too_large;
 
-  WINNOW_DEVICE void run() const {
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
     bool fits = true;
-    for_each_vector(count, [&](std::uint64_t first, unsigned here) {
-      float four[4];
-      load_vector(in + first, here, four);
-      for (unsigned e = 0; e < 4; ++e) {
-        const bool is_there = (here >> e & 1) != 0;
-        fits = fits && (!is_there || magnitude(four[e] * factor) < Half::kOverflow);
-      }
-    });
-    if (!fits) simt::atomic_or(too_large, 1);
+    float four[4];
+    load_vector(in + first, here, four);
+    for (unsigned e = 0; e < 4; ++e) {
+      const bool is_there = (here >> e & 1) != 0;
+      fits = fits && (!is_there || magnitude(four[e] * factor) < Half::kOverflow);
+    }
+    if (!fits && simt::published(too_large) == 0) simt::atomic_or(too_large, 1);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/cuda/memory.hpp"
 #include "kernels/cuda/memory_ops.cuh"
 #include "kernels/memory_ops.hpp"
@@ -32,26 +33,24 @@ void launch_store(const Exec& exec, std::byte* to, std::span<const std::byte> fr
 }  // namespace
 
 void fill(const Exec& exec, std::span<float> elements, float value) {
-  if (elements.empty()) return;
-  if (std::bit_cast<std::uint32_t>(value) == 0 && exec.condition.words == nullptr) {  // not -0
+  const bool alone = exec.condition.words == nullptr && !is_collected(exec);
+  if (std::bit_cast<std::uint32_t>(value) == 0 && alone && !elements.empty()) {  // not -0
     clear(exec, elements.data(), elements.size());
     return;
   }
-  launch<Fill>(exec, blocks_of((elements.size() + 3) / 4),
-               {elements.data(), elements.size(), value});
+  launch_piece(exec, Fill{elements.data(), elements.size(), value});
 }
 
 void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
-  if (exec.condition.words == nullptr) {
+  const bool floats = are_floats(to) && are_floats(from);
+  if (exec.condition.words == nullptr && !(floats && is_collected(exec))) {
     enqueue_copy(to, from, StreamRef(stream_of(exec)));
     return;
   }
-  WINNOW_EXPECTS(are_floats(to) && are_floats(from), "a copy of bytes takes no condition");
+  WINNOW_EXPECTS(floats, "a copy of bytes takes no condition");
   const std::uint64_t count = to.size() / sizeof(float);
-  if (count == 0) return;
-  launch<Copy>(
-      exec, blocks_of((count + 3) / 4),
-      {reinterpret_cast<float*>(to.data()), reinterpret_cast<const float*>(from.data()), count});
+  launch_piece(exec, Copy{reinterpret_cast<float*>(to.data()),
+                          reinterpret_cast<const float*>(from.data()), count});
 }
 
 void store(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {

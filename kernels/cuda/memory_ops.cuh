@@ -15,11 +15,9 @@ struct Fill {
   std::uint64_t count;
   float value;
 
-  WINNOW_DEVICE void run() const {
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
     const float four[4] = {value, value, value, value};
-    for_each_vector(count, [&](std::uint64_t first, unsigned here) {
-      store_vector(elements + first, here, four);
-    });
+    store_vector(elements + first, here, four);
   }
 };
 
@@ -29,12 +27,10 @@ struct Copy {
   const float* from;
   std::uint64_t count;
 
-  WINNOW_DEVICE void run() const {
-    for_each_vector(count, [&](std::uint64_t first, unsigned here) {
-      float four[4];
-      load_vector(from + first, here, four);
-      store_vector(to + first, here, four);
-    });
+  WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
+    float four[4];
+    load_vector(from + first, here, four);
+    store_vector(to + first, here, four);
   }
 };
 

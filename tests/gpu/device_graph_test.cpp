@@ -76,30 +76,59 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
 }
 
 /// All parameters of a call share its kernels. With more than one, further kernels store the tables
-/// that say where they are: as many as their length in units of 32,000 bytes demands.
+/// that say where they are: as many as their length in units of 32,000 bytes demands. So do other
+/// kernels that parameters need: where half of them are exempt, 7 bring those to one place, add
+/// their residuals, judge the sums, put them back or write them, and mark the residuals; elements
+/// of 16 bits are widened, judged and narrowed; inputs copied; a rate applied where all is sent.
+/// The two copies are the transport's.
 TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
+  enum Kind { kPlain, kHalfExempt, kBf16, kBf16HalfExempt, kOutOfPlace, kRate };
   struct Case {
-    std::size_t parameters, kernels_of_call;
+    const char* compressor;
+    Kind kind;
+    std::size_t parameters, kernels_of_call, clears = 2, copies = 0;
   };
-  for (const auto& [parameters, kernels_of_call] :
-       {Case{1, 7}, {2, 7 + 1 + 1}, {60, 7 + 1 + 1}, {1000, 7 + 2 + 9}}) {
-    SCOPED_TRACE(parameters);
+  for (const auto& [compressor, kind, parameters, kernels_of_call, clears, copies] :
+       {Case{"topk:0.05", kPlain, 1, 7},
+        {"topk:0.05", kPlain, 2, 7 + 1 + 1},
+        {"topk:0.05", kPlain, 60, 7 + 1 + 1},
+        {"topk:0.05", kPlain, 1000, 7 + 2 + 9},
+        {"topk:0.05", kHalfExempt, 2, 7 + 7, 2, 2},
+        {"topk:0.05", kHalfExempt, 60, 9 + 7, 2, 2},
+        {"topk:0.05", kBf16, 60, 9 + 3},
+        {"topk:0.05", kBf16HalfExempt, 60, 9 + 7 + 3, 2, 2},
+        {"topk:0.05", kOutOfPlace, 60, 9 + 1},
+        {"int8", kRate, 60, 8 + 1}}) {
+    SCOPED_TRACE(testing::Message() << compressor << ", kind " << kind << ", " << parameters);
     constexpr std::size_t kCount = 50;
     const Stream stream;
     const Exec place = stream.exec();
     AllReducer reducer(std::move(local_transports(1).front()),
-                       {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0}, place);
-    kernels::PlaceArray<float> bucket(place, parameters * kCount);
+                       {.compressor = compressor, .schedule = "gather", .min_bytes = 0}, place);
+    kernels::PlaceArray<float> bucket(place, parameters * kCount), input(place, bucket.size());
+    for (auto* each : {&bucket, &input}) {
+      kernels::zero(place, std::as_writable_bytes(each->span()));
+    }
     std::vector<Segment> segments(parameters);
     for (std::size_t p = 0; p < parameters; ++p) {
-      segments[p].elements = bucket.span().subspan(p * kCount, kCount);
+      const std::span<float> elements = bucket.span().subspan(p * kCount, kCount);
+      segments[p].elements = elements;
+      if (kind == kBf16 || kind == kBf16HalfExempt) {
+        segments[p].elements = Elements(elements.data(), kCount, ElementType::bf16);
+      }
       segments[p].id = p + 1;
+      if (kind == kHalfExempt || kind == kBf16HalfExempt) segments[p].dimensions = 1 + p % 2;
+      if (kind == kOutOfPlace) {
+        segments[p].input = std::span<const float>(input.span().subspan(p * kCount, kCount));
+      }
+      if (kind == kRate) segments[p].rate = 0.5F;
     }
     const auto call = [&] { reducer.all_reduce(segments); };
     for (int first = 0; first < 2; ++first) call();
     const Graph graph(stream, call);
     EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels_of_call);
-    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), 2U);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), clears);
+    EXPECT_EQ(graph.count(cudaGraphNodeTypeMemcpy), copies);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/try.hpp"
 #include "kernels/dispatch/bodies.hpp"
+#include "kernels/exec/together.hpp"
 #include "tests/model/cuda_model.hpp"
 
 namespace winnow::kernels {
@@ -25,6 +26,10 @@ namespace {
 cudaStream_t stream_of(const Exec& exec) {
   cuda::expect_device(exec);
   return static_cast<cudaStream_t>(exec.stream);
+}
+
+bool is_collected(const Exec& exec) {
+  return exec.batch != nullptr && exec.batch->takes(exec);
 }
 
 /// Runs `body` with a host Exec when the stream reaches it, if the condition then holds.
@@ -187,10 +192,26 @@ template <auto operation>
 struct OnStream;
 template <class... Args, void (*Bodies::*operation)(const Exec&, Args...)>
 struct OnStream<operation> {
+  using All = std::tuple<Held<std::decay_t<Args>>...>;
+
+  static void run(const Exec& host, const All& held) {
+    std::apply([&](const auto&... each) { (kCpu.*operation)(host, each.get()...); }, held);
+  }
   static void enqueue(const Exec& exec, Args... args) {
-    launch(exec, [held = std::tuple<Held<std::decay_t<Args>>...>(
-                      Held<std::decay_t<Args>>(args)...)](const Exec& host) {
-      std::apply([&](const auto&... each) { (kCpu.*operation)(host, each.get()...); }, held);
+    launch(exec,
+           [held = All(Held<std::decay_t<Args>>(args)...)](const Exec& host) { run(host, held); });
+  }
+  /// Of one that shares a launch with others of its kind.
+  static void collect(const Exec& exec, Args... args) {
+    static_assert((std::is_trivially_copyable_v<Held<std::decay_t<Args>>> && ...));
+    if (!is_collected(exec)) return enqueue(exec, args...);
+    const All held{Held<std::decay_t<Args>>(args)...};
+    exec.batch->add(&launch_all, std::as_bytes(std::span(&held, 1)));
+  }
+  static void launch_all(const Exec& exec, std::span<const std::byte> tasks) {
+    launch(exec, [list = std::vector(tasks.begin(), tasks.end())](const Exec& host) {
+      const auto* const all = reinterpret_cast<const All*>(list.data());
+      for (std::size_t i = 0; i < list.size() / sizeof(All); ++i) run(host, all[i]);
     });
   }
 };
@@ -258,13 +279,14 @@ void enqueue_sum(const Exec& exec, const OrderedSumJob& job) {
 
 void enqueue_copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {
   if (to.empty()) return;
-  if (exec.condition.words == nullptr) {
+  const bool floats = to.size() % sizeof(float) == 0;
+  if (exec.condition.words == nullptr && !(floats && is_collected(exec))) {
     WINNOW_CUDA_TRY(
         cudaMemcpyAsync(to.data(), from.data(), to.size(), cudaMemcpyDefault, stream_of(exec)));
     return;
   }
-  WINNOW_EXPECTS(to.size() % sizeof(float) == 0, "a copy of bytes takes no condition");
-  OnStream<&Bodies::copy>::enqueue(exec, to, from);
+  WINNOW_EXPECTS(floats, "a copy of bytes takes no condition");
+  OnStream<&Bodies::copy>::collect(exec, to, from);
 }
 
 void enqueue_zeros(const Exec& exec, std::span<std::byte> bytes) {
@@ -291,27 +313,27 @@ constinit const Bodies kCuda{
     .check_values = OnStream<&Bodies::check_values>::enqueue,
     .checksums = OnStream<&Bodies::checksums>::enqueue,
     .claimed_k = OnStream<&Bodies::claimed_k>::enqueue,
-    .correct_momentum = OnStream<&Bodies::correct_momentum>::enqueue,
+    .correct_momentum = OnStream<&Bodies::correct_momentum>::collect,
     .dequantize = OnStream<&Bodies::dequantize>::enqueue,
-    .divide_by_moment = OnStream<&Bodies::divide_by_moment>::enqueue,
+    .divide_by_moment = OnStream<&Bodies::divide_by_moment>::collect,
     .eliasfano_decode = OnStream<&Bodies::eliasfano_decode>::enqueue,
     .end_call = OnStream<&Bodies::end_call>::enqueue,
-    .feedback_add = OnStream<&Bodies::feedback_add>::enqueue,
-    .feedback_keep = OnStream<&Bodies::feedback_keep>::enqueue,
+    .feedback_add = OnStream<&Bodies::feedback_add>::collect,
+    .feedback_keep = OnStream<&Bodies::feedback_keep>::collect,
     .feedback_quantize = OnStream<&Bodies::feedback_quantize>::enqueue,
     .feedback_select = enqueue_selects,
     .feedback_select_scratch = no_scratch,
     .feedback_threshold = enqueue_threshold,
     .feedback_threshold_scratch = no_scratch,
-    .fill = OnStream<&Bodies::fill>::enqueue,
+    .fill = OnStream<&Bodies::fill>::collect,
     .fill_pieces = OnStream<&Bodies::fill_pieces>::enqueue,
-    .fits = OnStream<&Bodies::fits>::enqueue,
+    .fits = OnStream<&Bodies::fits>::collect,
     .from_ordered = OnStream<&Bodies::from_ordered>::enqueue,
     .judge_messages = OnStream<&Bodies::judge_messages>::enqueue,
     .keep_sums = OnStream<&Bodies::keep_sums>::enqueue,
     .look_ahead = OnStream<&Bodies::look_ahead>::enqueue,
     .merge = OnStream<&Bodies::merge>::enqueue,
-    .narrow = OnStream<&Bodies::narrow>::enqueue,
+    .narrow = OnStream<&Bodies::narrow>::collect,
     .ordered_sum = enqueue_sum,
     .positions_of = OnStream<&Bodies::positions_of>::enqueue,
     .put = OnStream<&Bodies::put>::enqueue,
@@ -319,7 +341,7 @@ constinit const Bodies kCuda{
     .raw32_decode = OnStream<&Bodies::raw32_decode>::enqueue,
     .reduce = OnStream<&Bodies::reduce>::enqueue,
     .residual_add = OnStream<&Bodies::residual_add>::enqueue,
-    .scale = OnStream<&Bodies::scale>::enqueue,
+    .scale = OnStream<&Bodies::scale>::collect,
     .seal = OnStream<&Bodies::seal>::enqueue,
     .seal_bitmap = OnStream<&Bodies::seal_bitmap>::enqueue,
     .seal_eliasfano = OnStream<&Bodies::seal_eliasfano>::enqueue,
@@ -334,7 +356,7 @@ constinit const Bodies kCuda{
     .take = OnStream<&Bodies::take>::enqueue,
     .take_owned = OnStream<&Bodies::take_owned>::enqueue,
     .to_ordered = OnStream<&Bodies::to_ordered>::enqueue,
-    .widen = OnStream<&Bodies::widen>::enqueue,
+    .widen = OnStream<&Bodies::widen>::collect,
     .write_owned = OnStream<&Bodies::write_owned>::enqueue,
     .zero = enqueue_zeros,
 };

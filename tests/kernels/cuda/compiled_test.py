@@ -25,8 +25,8 @@ import sys
 # No kernel of the library, in the table or not, may have a stack or spill registers.
 ONE, MANY = "OneTask<SelectTask>", "ManyTasks<SelectTask>"
 TABLE = [
-    ("FeedbackAdd", dict(registers=32, loads=2, stores=1)),
-    ("FeedbackKeep", dict(registers=32, loads=2, stores=1)),
+    ("Pieces<FeedbackAdd, ", dict(registers=32, loads=2, stores=1)),
+    ("Pieces<FeedbackKeep, ", dict(registers=32, loads=2, stores=1)),
     # All 8 vectors of a thread's tile at once. The sample of a first step divides, once a parameter.
     *((f"StreamPass<{tasks}, {own}, false, {keeps}",
        dict(registers=64, loads=8, stores=8, in_flight=8, divisions=0 if keeps == "true" else 1))

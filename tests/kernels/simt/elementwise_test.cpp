@@ -15,6 +15,7 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/take.cuh"
 #include "tests/kernels/cases/elementwise_cases.hpp"
+#include "tests/kernels/simt/pieces.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
 
@@ -25,13 +26,18 @@ constexpr unsigned kBlocks = 2;
 
 class ElementwiseOnModel : public testing::TestWithParam<SimtOrder> {
  protected:
+  /// Of one piece.
+  template <class Task>
+  void launch(const Task& task) {
+    launch_one_piece(machine_, kBlocks, task);
+  }
   Machine machine_{GetParam()};
 };
 INSTANTIATE_TEST_SUITE_P(Orders, ElementwiseOnModel, testing::ValuesIn(simt_orders()));
 
 TEST_P(ElementwiseOnModel, ScaleEqualsReference) {
   expect_scale_equals_reference([this](std::span<float> elements, float factor) {
-    machine_.launch<kernels::cuda::Scale>(kBlocks, {elements.data(), elements.size(), factor});
+    launch<kernels::cuda::Scale>({elements.data(), elements.size(), factor});
   });
 }
 
@@ -48,13 +54,13 @@ TEST_P(ElementwiseOnModel, MomentsEqualReference) {
   const MomentBody body{
       [this](std::span<float> gradient, std::span<float> moment,
              const kernels::SecondMomentStep& by) {
-        machine_.launch<kernels::cuda::DivideByMoment>(
-            kBlocks, {gradient.data(), moment.data(), gradient.size(), by});
+        launch<kernels::cuda::DivideByMoment>(
+            {gradient.data(), moment.data(), gradient.size(), by});
       },
       [this](std::span<float> gradient, std::span<float> moment, std::span<const float> residual,
              const kernels::MomentumStep& by) {
-        machine_.launch<kernels::cuda::CorrectMomentum>(
-            kBlocks, {gradient.data(), moment.data(), residual.data(), gradient.size(), by});
+        launch<kernels::cuda::CorrectMomentum>(
+            {gradient.data(), moment.data(), residual.data(), gradient.size(), by});
       }};
   expect_divide_by_moment_equals_reference(body);
   expect_correct_momentum_equals_reference(body);
@@ -74,19 +80,18 @@ TEST_P(ElementwiseOnModel, HalvesEqualReference) {
   const HalfBody body{
       [this](ElementType type, std::span<const std::uint16_t> in, std::span<float> out) {
         visit_half(type, [&](auto half) {
-          machine_.launch<Widen<decltype(half)>>(kBlocks, {in.data(), out.data(), in.size()});
+          launch<Widen<decltype(half)>>({in.data(), out.data(), in.size()});
         });
       },
       [this](ElementType type, std::span<const float> in, std::span<std::uint16_t> out) {
         visit_half(type, [&](auto half) {
-          machine_.launch<Narrow<decltype(half)>>(kBlocks, {in.data(), out.data(), in.size()});
+          launch<Narrow<decltype(half)>>({in.data(), out.data(), in.size()});
         });
       },
       [this](ElementType type, std::span<const float> in, float factor) {
         std::uint32_t too_large = 0;
         visit_half(type, [&](auto half) {
-          machine_.launch<Fits<decltype(half)>>(kBlocks,
-                                                {in.data(), in.size(), factor, &too_large});
+          launch<Fits<decltype(half)>>({in.data(), in.size(), factor, &too_large});
         });
         return too_large == 0;
       }};

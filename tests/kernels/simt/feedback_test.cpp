@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cases/feedback_cases.hpp"
+#include "tests/kernels/simt/pieces.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
 
@@ -16,7 +17,7 @@ class FeedbackOnModel : public testing::TestWithParam<SimtOrder> {
   template <class Kernel>
   FeedbackBody body() {
     return [this](std::span<float> into, std::span<const float> from, float decay) {
-      machine_.launch<Kernel>(2, {into.data(), from.data(), into.size(), decay});
+      launch_one_piece<Kernel>(machine_, 2, {into.data(), from.data(), into.size(), decay});
     };
   }
 
