@@ -13,6 +13,7 @@
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/float_mode.hpp"
+#include "kernels/exec/together.hpp"
 
 namespace winnow {
 
@@ -58,9 +59,11 @@ void AllReducer::Impl::expect_idle(const char* caller) const {
 /// Before the call changes its parameters.
 void AllReducer::Impl::keep_for_undo(const Bucket& bucket) {
   if (!undo.begun()) return;
-  for (const BucketPart& part : bucket.parts) {
-    for (const compress::Piece& piece : part.part.pieces) undo.keep(exec, *piece.parameter);
-  }
+  kernels::together(exec, [&] {
+    for (const BucketPart& part : bucket.parts) {
+      for (const compress::Piece& piece : part.part.pieces) undo.keep(exec, *piece.parameter);
+    }
+  });
 }
 
 std::vector<std::byte> AllReducer::save() const {
@@ -148,7 +151,7 @@ void AllReducer::discard_step() {
   impl.synchronize();
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());
-  impl.undo.restore(impl.exec);
+  kernels::together(impl.exec, [&] { impl.undo.restore(impl.exec); });
 }
 
 void AllReducer::scale_residuals(float factor) {
@@ -160,12 +163,14 @@ void AllReducer::scale_residuals(float factor) {
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());
   const kernels::FloatMode mode;
-  for (auto& [id, parameter] : impl.parameters) {
-    if (std::ranges::any_of(parameter.pieces, &PieceState::dirty)) {
-      kernels::scale(impl.exec, parameter.residual.span(), factor);
+  kernels::together(impl.exec, [&] {
+    for (auto& [id, parameter] : impl.parameters) {
+      if (std::ranges::any_of(parameter.pieces, &PieceState::dirty)) {
+        kernels::scale(impl.exec, parameter.residual.span(), factor);
+      }
     }
-  }
-  impl.undo.scale(impl.exec, factor);
+    impl.undo.scale(impl.exec, factor);
+  });
 }
 
 }  // namespace winnow

@@ -18,6 +18,10 @@ bool is_half(const Segment& segment) {
          segment.elements.type() == ElementType::fp16;
 }
 
+/// Segments begin at a multiple of 16 bytes, where vectors are loaded whole, and else follow each
+/// other, so that a collective may take them as one.
+constexpr std::size_t kVector = 4;
+
 bool is_in_place(const Segment& segment) {
   return segment.input.size() == 0 ||
          segment.input.bytes().data() == segment.elements.bytes().data();
@@ -29,9 +33,17 @@ void Widened::view(const Exec& exec, std::span<const Segment> segments) {
   given_ = wide_ = segments;
   if (std::ranges::none_of(segments, is_half)) return;
   scratch_.assign(segments.begin(), segments.end());
+  const auto place_of = [](const Segment& segment) {
+    return is_half(segment) ? (segment.elements.size() + kVector - 1) / kVector * kVector : 0;
+  };
+  std::size_t places = 0;
+  for (const Segment& segment : segments) places += place_of(segment);
+  std::span<float> left = kernels::scratch_of(exec).take<float>(places);
   for (Segment& segment : scratch_) {
-    if (is_half(segment))
-      segment.elements = kernels::scratch_of(exec).take<float>(segment.elements.size());
+    if (!is_half(segment)) continue;
+    const std::size_t place = place_of(segment);
+    segment.elements = left.first(segment.elements.size());
+    left = left.subspan(place);
   }
   wide_ = scratch_;
 }

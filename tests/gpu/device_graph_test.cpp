@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string_view>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/winnow.hpp>
@@ -98,13 +99,17 @@ TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
         {"topk:0.05", kBf16, 60, 9 + 3},
         {"topk:0.05", kBf16HalfExempt, 60, 9 + 7 + 3, 2, 2},
         {"topk:0.05", kOutOfPlace, 60, 9 + 1},
-        {"int8", kRate, 60, 8 + 1}}) {
+        {"int8", kRate, 60, 8 + 1},
+        {"none", kBf16, 60, 1 + 2, 0, 2}}) {
     SCOPED_TRACE(testing::Message() << compressor << ", kind " << kind << ", " << parameters);
-    constexpr std::size_t kCount = 50;
+    constexpr std::size_t kCount = 52;  // whole vectors, so that widened ones follow each other
     const Stream stream;
     const Exec place = stream.exec();
     AllReducer reducer(std::move(local_transports(1).front()),
-                       {.compressor = compressor, .schedule = "gather", .min_bytes = 0}, place);
+                       {.compressor = compressor,
+                        .schedule = std::string_view(compressor) == "none" ? "dense" : "gather",
+                        .min_bytes = 0},
+                       place);
     kernels::PlaceArray<float> bucket(place, parameters * kCount), input(place, bucket.size());
     for (auto* each : {&bucket, &input}) {
       kernels::zero(place, std::as_writable_bytes(each->span()));
