@@ -27,15 +27,16 @@ struct SortRoom {
 void add_rival_rows(const CudaInputs& in, std::vector<CudaRow>& rows) {
   const auto room = std::make_shared<SortRoom>(in.count);
   const auto bytes = static_cast<double>(in.count * sizeof(float) + 8 * in.k);
-  rows.push_back({"rival: cub::DeviceRadixSort of magnitudes", bytes, [&in, room](std::size_t round) {
-                    sort_by_magnitude({.x = in.set(round).gradient.span().first(in.count),
-                                       .keys = room->keys.span(),
-                                       .sorted_keys = room->sorted_keys.span(),
-                                       .positions = room->positions.span(),
-                                       .sorted_positions = room->sorted_positions.span(),
-                                       .scratch = room->scratch.span()},
-                                      in.stream.get());
-                  }});
+  rows.push_back(
+      {"rival: cub::DeviceRadixSort of magnitudes", bytes, [&in, room](std::size_t round) {
+         sort_by_magnitude({.x = in.set(round).gradient.span().first(in.count),
+                            .keys = room->keys.span(),
+                            .sorted_keys = room->sorted_keys.span(),
+                            .positions = room->positions.span(),
+                            .sorted_positions = room->sorted_positions.span(),
+                            .scratch = room->scratch.span()},
+                           in.stream.get());
+       }});
 }
 
 }  // namespace winnow::bench
