@@ -83,24 +83,24 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
 /// of 16 bits are widened, judged and narrowed; inputs copied; a rate applied where all is sent.
 /// The two copies are the transport's.
 TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
-  enum Kind { kPlain, kHalfExempt, kBf16, kBf16HalfExempt, kOutOfPlace, kRate };
+  enum Kind { plain, half_exempt, bf16, bf16_half_exempt, out_of_place, rate };
   struct Case {
     const char* compressor;
     Kind kind;
     std::size_t parameters, kernels_of_call, clears = 2, copies = 0;
   };
   for (const auto& [compressor, kind, parameters, kernels_of_call, clears, copies] :
-       {Case{"topk:0.05", kPlain, 1, 7},
-        {"topk:0.05", kPlain, 2, 7 + 1 + 1},
-        {"topk:0.05", kPlain, 60, 7 + 1 + 1},
-        {"topk:0.05", kPlain, 1000, 7 + 2 + 9},
-        {"topk:0.05", kHalfExempt, 2, 7 + 7, 2, 2},
-        {"topk:0.05", kHalfExempt, 60, 9 + 7, 2, 2},
-        {"topk:0.05", kBf16, 60, 9 + 3},
-        {"topk:0.05", kBf16HalfExempt, 60, 9 + 7 + 3, 2, 2},
-        {"topk:0.05", kOutOfPlace, 60, 9 + 1},
-        {"int8", kRate, 60, 8 + 1},
-        {"none", kBf16, 60, 1 + 2, 0, 2}}) {
+       {Case{"topk:0.05", plain, 1, 7},
+        {"topk:0.05", plain, 2, 7 + 1 + 1},
+        {"topk:0.05", plain, 60, 7 + 1 + 1},
+        {"topk:0.05", plain, 1000, 7 + 2 + 9},
+        {"topk:0.05", half_exempt, 2, 7 + 7, 2, 2},
+        {"topk:0.05", half_exempt, 60, 9 + 7, 2, 2},
+        {"topk:0.05", bf16, 60, 9 + 3},
+        {"topk:0.05", bf16_half_exempt, 60, 9 + 7 + 3, 2, 2},
+        {"topk:0.05", out_of_place, 60, 9 + 1},
+        {"int8", rate, 60, 8 + 1},
+        {"none", bf16, 60, 1 + 2, 0, 2}}) {
     SCOPED_TRACE(testing::Message() << compressor << ", kind " << kind << ", " << parameters);
     constexpr std::size_t kCount = 52;  // whole vectors, so that widened ones follow each other
     const Stream stream;
@@ -118,15 +118,16 @@ TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
     for (std::size_t p = 0; p < parameters; ++p) {
       const std::span<float> elements = bucket.span().subspan(p * kCount, kCount);
       segments[p].elements = elements;
-      if (kind == kBf16 || kind == kBf16HalfExempt) {
+      if (kind == bf16 || kind == bf16_half_exempt) {
         segments[p].elements = Elements(elements.data(), kCount, ElementType::bf16);
       }
       segments[p].id = p + 1;
-      if (kind == kHalfExempt || kind == kBf16HalfExempt) segments[p].dimensions = 1 + p % 2;
-      if (kind == kOutOfPlace) {
+      if (kind == half_exempt || kind == bf16_half_exempt)
+        segments[p].dimensions = p % 2 == 0 ? 1 : 2;
+      if (kind == out_of_place) {
         segments[p].input = std::span<const float>(input.span().subspan(p * kCount, kCount));
       }
-      if (kind == kRate) segments[p].rate = 0.5F;
+      if (kind == rate) segments[p].rate = 0.5F;
     }
     const auto call = [&] { reducer.all_reduce(segments); };
     for (int first = 0; first < 2; ++first) call();
