@@ -31,7 +31,7 @@ struct Pieces {
     }
     return pieces;
   }
-  WINNOW_DEVICE std::uint32_t tiles() const { return end[count - 1]; }
+  constexpr std::uint32_t tiles() const { return end[count - 1]; }  // on the host, too
 
   WINNOW_DEVICE void run() const {
     for (std::uint32_t tile = simt::block(); tile < tiles(); tile += simt::blocks()) {

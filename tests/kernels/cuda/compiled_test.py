@@ -7,6 +7,9 @@ Reads by cuobjdump what nvcc made of the kernels in a library or object, and com
 most bytes with the table below. No GPU is needed. A wide access that falls apart, a load that waits
 for another, or a division that came back changes no result, so no other test sees it. --list prints
 the figures of all kernels instead. Exits with 77 if there is no cuobjdump, or no device code.
+
+Looks by nm at the host's side, too: nvcc lets a host function call one that is for devices alone, and
+makes a call of exit(1) of it.
 """
 import os
 import re
@@ -123,6 +126,16 @@ class Kernel:
                 yield f"{figure}: {value}, must be {'at least' if is_least else 'at most'} {bound}"
 
 
+def host_failures(library):
+    """Objects of nvcc whose host code calls a device function."""
+    member = library
+    for line in run("nm", "--undefined-only", library).splitlines():
+        if line.endswith(":"):
+            member = line[:-1]
+        elif line.split()[-1:] == ["exit"] and member.endswith(".cu.o"):
+            yield f"{member}: the host calls a function of the device"
+
+
 def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -157,6 +170,9 @@ def main():
     libraries = [word for word in sys.argv[1:] if word != "--list"]
     if not libraries:
         sys.exit(__doc__)
+    wrong = [failure for library in libraries for failure in host_failures(library)]
+    if wrong:
+        sys.exit("\n".join(wrong))
     cuobjdump = shutil.which("cuobjdump", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
     if cuobjdump is None:
         print("no cuobjdump")
