@@ -12,6 +12,8 @@ from winnow._library import CUDA, SecondMoment, UsageError, library
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.place import local
 
+LEGACY_STREAM = 1  # CUDA's name of the default stream where a null pointer is none; torch says 0
+
 
 def _divide_by(step: SecondMoment, gradient: torch.Tensor, moment: torch.Tensor) -> None:
     """A step of second moments in one pass of the library, on the current stream. What is not finite
@@ -21,7 +23,8 @@ def _divide_by(step: SecondMoment, gradient: torch.Tensor, moment: torch.Tensor)
         places = tuple(x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
                        for x in places)
     if gradient.device.type == "cuda":
-        step.place, step.stream = CUDA, torch.cuda.current_stream(gradient.device).cuda_stream
+        current = torch.cuda.current_stream(gradient.device).cuda_stream
+        step.place, step.stream = CUDA, current or LEGACY_STREAM
     step.threads = torch.get_num_threads()
     library.winnow_divide_by_moment(ctypes.byref(step), places[0].data_ptr(), places[1].data_ptr(),
                                     gradient.numel())
