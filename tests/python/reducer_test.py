@@ -15,10 +15,12 @@ OPTIONS = {"schedule": "gather", "min_bytes": 0, "exempt_1d": False, "op": "sum"
 
 
 def free_port():
-    """Of this process alone, for a moment."""
-    with socket.socket() as probing:
-        probing.bind(("127.0.0.1", 0))
-        return probing.getsockname()[1]
+    """One that was free a moment ago, and that the system gives to nobody who names none."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probing:
+            if probing.connect_ex(("127.0.0.1", port)) != 0:
+                return port
 
 
 def over_tcp(size):

@@ -27,8 +27,9 @@ using comm::NoteKind;
 using comm::NoteReader;
 using comm::Socket;
 
-// Each rank but 0 sends a `join` with its job, rank, size and address, a line each. When all have
-// come, rank 0 sends the `list` of addresses, a line each, or a `refusal`.
+// Each rank but 0 sends a `join` with its job, rank, size and address, a line each. Rank 0 answers
+// at once with a `welcome`, and when all have come with the `list` of addresses, a line each; or
+// with a `refusal`.
 
 using Clock = Deadline::Clock;
 
@@ -36,6 +37,7 @@ constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
 constexpr std::size_t kMostList = std::size_t{64} << 20;
 constexpr std::size_t kMostGuests = 256;  // besides those of all ranks
 constexpr std::chrono::seconds kVisitorsPatience{5};
+constexpr std::chrono::seconds kWelcomePatience{2};  // another program at that port says nothing
 constexpr std::chrono::seconds kRefusalPatience{1};  // to tell the others why it cannot begin
 constexpr std::chrono::milliseconds kPause{2};       // between two polls
 constexpr std::chrono::milliseconds kRetryPause{50};
@@ -182,6 +184,7 @@ bool Host::admit(Visitor& visitor) {
   const bool is_new = guest.address.empty() || look_ahead(guest.socket) == comm::NoteAhead::ended;
   expect(is_new, "two processes say that they are rank " + rank_word);
   guest = {.socket = std::move(visitor.socket), .address = std::string(text)};
+  (void)send_note(guest.socket, NoteKind::welcome, {});
   return false;
 }
 
@@ -253,7 +256,10 @@ bool Joiner::visit(std::size_t attempt, Deadline deadline) {
     const Socket socket = comm::connect_to(endpoint);
     if (!socket.is_open()) comm::fail_system("connect", errno);
     const auto is_connected = [&] { return !comm::is_connecting(socket, endpoint); };
-    if (!comm::sleep_until(is_connected, deadline, kPause)) return false;
+    if (!comm::sleep_until(is_connected, deadline, kPause)) {
+      problem_ = "its host does not answer";
+      return false;
+    }
     if (errno != 0) comm::fail_system("connect", errno);
     if (!send_note(socket, NoteKind::join, text_, deadline)) return false;
     reader_ = NoteReader(kMostList);
@@ -262,9 +268,14 @@ bool Joiner::visit(std::size_t attempt, Deadline deadline) {
       outcome = reader_.read(socket);
       return outcome != NoteReader::Outcome::pending;
     };
-    if (!comm::sleep_until(is_answered, deadline, kPause)) {
-      problem_ = "it waits for other ranks";
+    problem_ = "what listens there does not answer";
+    const Deadline soon = Deadline::after(kWelcomePatience);
+    if (!comm::sleep_until(is_answered, std::ranges::min(soon, deadline, {}, &Deadline::at),
+                           kPause))
       return false;
+    if (outcome == NoteReader::Outcome::complete && reader_.kind() == NoteKind::welcome) {
+      problem_ = "it waits for other ranks";
+      if (!comm::sleep_until(is_answered, deadline, kPause)) return false;
     }
     if (outcome == NoteReader::Outcome::ended) throw CommError(reader_.problem());
   } catch (const CommError& error) {

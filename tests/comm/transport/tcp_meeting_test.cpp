@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,14 +36,20 @@ Deadline briefly() {
   return Deadline::after(std::chrono::milliseconds(300));
 }
 
-/// A port that was free a moment ago.
-int free_port() {
+comm::Socket listen_at_port(int port) {
   sockaddr_in any{};
   any.sin_family = AF_INET;
-  const comm::Socket socket =
-      comm::listen_at({reinterpret_cast<const sockaddr*>(&any), sizeof any});
-  const std::string text = comm::Endpoint::of(socket).text();
-  return std::stoi(text.substr(text.rfind(':') + 1));
+  any.sin_port = htons(static_cast<std::uint16_t>(port));
+  return comm::listen_at({reinterpret_cast<const sockaddr*>(&any), sizeof any});
+}
+
+/// A port that was free a moment ago, and is none of those that the system gives to who names none.
+int free_port() {
+  static std::mt19937 numbers{std::random_device()()};
+  for (;;) {
+    const int port = std::uniform_int_distribution(20'000, 32'000)(numbers);
+    if (listen_at_port(port).is_open()) return port;
+  }
 }
 
 /// tcp_transport of each of `meetings` on a thread of its own; returns what each threw, or "".
@@ -122,6 +129,19 @@ TEST(TcpMeeting, AnotherJobIsSentAway) {
     meetings.push_back({.host = "localhost", .port = port, .rank = rank, .size = 2, .job = "this"});
   EXPECT_THAT(thrown_by_meeting(meetings, soon()), Each(""));
   other.join();
+}
+
+// Another program listened at the port, and keeps the connection that it accepted.
+TEST(TcpMeeting, AStrangerThatSaysNothingIsLeft) {
+  const TcpMeeting first{.host = "127.0.0.1", .port = free_port(), .rank = 0, .size = 2, .job = {}};
+  TcpMeeting second = first;
+  second.rank = 1;
+  comm::Socket stranger = listen_at_port(first.port), kept;
+  std::thread joins([&] { EXPECT_THAT(thrown_by_meeting({second}, soon()), Each("")); });
+  while (!(kept = comm::accept_from(stranger)).is_open()) std::this_thread::yield();
+  stranger.close();
+  EXPECT_THAT(thrown_by_meeting({first}, soon()), Each(""));
+  joins.join();
 }
 
 TEST(TcpMeeting, ChecksItsArguments) {
