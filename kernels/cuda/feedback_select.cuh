@@ -76,11 +76,11 @@ struct TaskPass {
     if constexpr (!kOwn) simt::barrier();  // else find_own has one
     Met& met = shared.met[simt::thread() / simt::kLanes];
     if (simt::lane() == 0) met = {0, 0, 0};
-    for (std::uint32_t tile = drawn - task.first_tile; tile < pass_tiles(task.count);
-         tile = drawn - task.first_tile) {
-      stream(shared, tile);
+    while (true) {
+      drawn = stream(shared, drawn - task.first_tile, tickets);
       if (simt::lane() == 0) ++met.tiles;
-      drawn = next_tile(shared.turn, tickets);
+      if (drawn - task.first_tile >= pass_tiles(task.count)) break;
+      if constexpr (kOwn) simt::barrier();  // before the next tile's own units
     }
     SelectControl* const control = task.control;
     std::uint32_t mine = 0;
@@ -142,8 +142,13 @@ struct TaskPass {
     return kOwn && (shared.own[unit / simt::kLanes] >> unit % simt::kLanes & 1) != 0;
   }
 
-  WINNOW_DEVICE void stream(Shared& shared, std::uint32_t tile) const {
+  /// Does a tile and returns the next one, which it draws at once: while the block waits for those
+  /// before it, memory brings what comes next.
+  WINNOW_DEVICE std::uint32_t stream(Shared& shared, std::uint32_t tile,
+                                     std::uint32_t* tickets) const {
     const bool whole = is_whole(tile);
+    std::uint32_t drawn = 0;  // by the first thread
+    if (simt::thread() == 0) drawn = simt::atomic_add(tickets, 1);
     const std::uint32_t here = whole ? kAll : elements_of(tile);
     std::uint32_t finite = 0, reaches = 0;  // a bit for each element, as `here`
     float acc[kSelectVectors][4];
@@ -179,6 +184,7 @@ struct TaskPass {
       meet(shared, highest, here & aside);
       finite &= here;
     }
+    if (simt::thread() == 0) shared.turn.tile = drawn;
     std::uint64_t counts = 0, own_counts = 0;  // of what reaches a bound, 16 bits a vector
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const std::uint64_t count = std::uint64_t{simt::ones_of(vector_of(reaches, j))} << 16 * j;
@@ -187,6 +193,9 @@ struct TaskPass {
     const Places places(simt::scan(shared.scan, counts));
     Places own_places;
     if constexpr (kOwn) own_places = Places(simt::scan(shared.own_scan, own_counts));
+    drawn = shared.turn.tile;
+    fetch(drawn - task.first_tile);
+    store(shared, tile, whole, finite, reaches, acc);
     const std::uint64_t before =
         look_back(shared.turn, task.stream_tiles, tile, pair_of(places.total, own_places.total));
     const std::uint32_t at = low_of(before), own_at = high_of(before);
@@ -203,7 +212,7 @@ struct TaskPass {
         move_candidates(first, reaching, acc[j], shared.bounds.begin + at + field(places.first, j));
       }
     }
-    store(tile, whole, finite, acc);
+    return drawn;
   }
 
   static constexpr auto kUnit = static_cast<std::uint32_t>(Partition::kUnit);
@@ -272,14 +281,33 @@ struct TaskPass {
     }
   }
 
-  /// acc becomes the residual where it is finite. The gradient of other elements is marked, and
-  /// becomes zero where it is finite, if it is to.
-  WINNOW_DEVICE void store(std::uint32_t tile, bool whole, std::uint32_t finite,
+  /// Has caches fetch a tile, if it is one of this task and whole.
+  WINNOW_DEVICE void fetch(std::uint32_t tile) const {
+    if (!is_whole(tile)) return;
+    constexpr std::uint32_t kLine = 128 / sizeof(float), kLines = kSelectTile / kLine;
+    for (std::uint32_t line = simt::thread(); line < 2 * kLines; line += simt::kThreads) {
+      const float* const from = line < kLines ? task.gradient : task.residual;
+      simt::prefetch(from + tile * kSelectTile + line % kLines * kLine);
+    }
+  }
+
+  /// acc becomes the residual where it is finite, and 0 where it reaches the bound, unless the unit
+  /// is own. The gradient of other elements is marked, and becomes zero where acc is finite, if it
+  /// is to.
+  WINNOW_DEVICE void store(const Shared& shared, std::uint32_t tile, bool whole,
+                           std::uint32_t finite, std::uint32_t reaches,
                            const float (&acc)[kSelectVectors][4]) const {
+    const auto left_of = [&](std::uint32_t j, float(&left)[4]) {
+      const unsigned moved = is_own(shared, j) ? 0 : vector_of(reaches, j);
+      for (unsigned e = 0; e < 4; ++e) left[e] = (moved >> e & 1) != 0 ? 0 : acc[j][e];
+    };
     if (whole && finite == kAll) {
       constexpr float kZero[4] = {};
+      WINNOW_UNROLLED
       for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
-        simt::store4(task.residual + first_of(tile, j), acc[j]);
+        float left[4];
+        left_of(j, left);
+        simt::store4(task.residual + first_of(tile, j), left);
         if (task.zero_gradient) simt::store4(task.gradient + first_of(tile, j), kZero);
       }
       return;
@@ -287,7 +315,9 @@ struct TaskPass {
     const std::uint32_t here = elements_of(tile);
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
       const std::uint32_t first = first_of(tile, j);
-      store_vector(task.residual + first, vector_of(finite, j), acc[j]);
+      float left[4];
+      left_of(j, left);
+      store_vector(task.residual + first, vector_of(finite, j), left);
       leave_gradient(first, vector_of(here, j), vector_of(finite, j));
     }
   }
@@ -323,8 +353,9 @@ struct TaskPass {
     }
   }
 
-  /// The elements of a vector that reach the bound, as candidates from number `at` on.
-  WINNOW_DEVICE void move_candidates(std::uint32_t first, unsigned reaches, float (&acc)[4],
+  /// The elements of a vector that reach the bound, as candidates from number `at` on; back into
+  /// the residual where there is no room for them.
+  WINNOW_DEVICE void move_candidates(std::uint32_t first, unsigned reaches, const float (&acc)[4],
                                      Place at) const {
     if (reaches == 0) return;
     for (unsigned e = 0; e < 4; ++e) {
@@ -332,7 +363,8 @@ struct TaskPass {
       if (at < task.capacity) {
         task.candidate_index[at] = (kKeeps ? task.base : 0) + first + e;
         task.candidate_value[at] = acc[e];
-        acc[e] = 0;
+      } else {
+        task.residual[first + e] = acc[e];
       }
       ++at;
     }
@@ -384,7 +416,7 @@ template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false, bool kOneSid
 struct StreamPass {
   Tasks tasks;
   using Pass = TaskPass<kOwn, kMakes, kKeeps, kOneSide>;
-  static constexpr unsigned kResident = kMakes ? 3 : 4;
+  static constexpr unsigned kResident = kMakes || (kOwn && kKeeps) ? 3 : 4;
   struct Shared {
     typename Pass::Shared pass;
     typename Tasks::Room room;
