@@ -18,9 +18,9 @@
 //
 // 1. Measure: acc = gradient + decay * residual, 8 values a thread in registers, and of each scale
 //    block what its scale is made of. The largest magnitude may be found in any order: by each warp
-//    of the 128 values that it has beside each other, then by every thread of what warps have
-//    found. A sum has a fixed order, 16 chains of additions a scale block (values::sum_of_addends),
-//    so a thread walks each chain through shared memory.
+//    for itself in scale blocks up to the 256 values that it has beside each other, and in longer
+//    ones by every thread of what warps have found. A sum has a fixed order, 16 chains of additions
+//    a scale block (values::sum_of_addends), so a thread walks each chain through shared memory.
 // 2. Code: the codes go to the message, and what they miss to the residual.
 //
 // For a span that is one tile, as all are up to blocks of 2048 values, step 2 finds acc in the
@@ -112,16 +112,19 @@ template <class Coding, Rounding kRounding>
 struct FeedbackQuantize {
   QuantizeTask task;
 
+  static constexpr unsigned kResident = kRounding == Rounding::stochastic ? 4 : 6;
   static constexpr std::uint32_t kBits = Coding::kLine.bits;
   static constexpr bool kHasScales = Coding::kLine.default_block != 0;
   static constexpr bool kSums = requires(float mean) { Coding::scale_of_mean(mean); };
   static constexpr std::uint32_t kUnit = 64;  // no scale block is shorter
   static constexpr std::uint32_t kUnits = kQuantizeTile / kUnit;
+  static constexpr std::uint32_t kOfVectors = simt::kLanes * 4;  // a vector of each lane
+  static constexpr std::uint32_t kOfWarp = kOfVectors * kQuantizeVectors;
   static constexpr std::uint32_t kChains = 16;  // of values::sum_of_addends
   static constexpr std::uint32_t kChainsOfThread = kUnits * kChains / simt::kThreads;
 
   struct Shared {
-    std::uint32_t largest[kSums ? 1 : kUnits];  // magnitude, by unit or by two of them
+    std::uint32_t largest[simt::kWarps];        // magnitude, by warp
     float addend[kSums ? kQuantizeTile : 1];    // of the tile
     float chain[kSums ? kUnits * kChains : 1];  // sums, by scale block and chain
     float scale[kSums ? kUnits : 1];            // by scale block of the span
@@ -157,20 +160,51 @@ struct FeedbackQuantize {
  private:
   /// The first value of this thread's vector j of a tile.
   WINNOW_DEVICE static std::uint64_t first_of(std::uint64_t tile, std::uint32_t j) {
-    return tile + j * (simt::kThreads * 4) + simt::thread() * 4;
+    return tile + simt::thread() / simt::kLanes * kOfWarp + j * kOfVectors + simt::lane() * 4;
+  }
+
+  /// Whether a tile's gradients and residuals are whole vectors of one piece, and in its order: the
+  /// block then moves them without another look.
+  WINNOW_DEVICE bool is_whole(std::uint64_t tile) const {
+    const FeedbackPiece& piece = task.only;
+    const std::uint64_t offset = tile - piece.base, size = piece.residual.size();
+    return task.piece_count == 1 && task.partition.owners() == 1 && tile >= piece.base &&
+           size >= kQuantizeTile && offset <= size - kQuantizeTile &&
+           piece.gradient.data() != nullptr && is_vector(piece.gradient.data() + offset) &&
+           is_vector(piece.residual.data() + offset);
   }
 
   WINNOW_DEVICE void load(std::uint64_t tile, Values& values) const {
+    if (is_whole(tile)) {  // all accesses are under way before the first ends
+      float gradient[kQuantizeVectors][4];
+      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+        const std::uint64_t offset = first_of(tile, j) - task.only.base;
+        simt::load4(task.only.gradient.data() + offset, gradient[j]);
+      }
+      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+        values.residual[j] = task.only.residual.data() + (first_of(tile, j) - task.only.base);
+        values.stored[j] = 0xf;
+        simt::load4(values.residual[j], values.acc[j]);
+      }
+      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+        for (unsigned e = 0; e < 4; ++e) {
+          values.acc[j][e] = feedback(gradient[j][e], task.decay, values.acc[j][e]);
+        }
+      }
+    } else {
+      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+        const Vector vector = load_acc(task, first_of(tile, j));
+        values.residual[j] = vector.residual;
+        values.stored[j] = vector.here;
+        for (unsigned e = 0; e < 4; ++e) values.acc[j][e] = vector.acc[e];
+      }
+    }
     values.finite = true;
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-      const Vector vector = load_acc(task, first_of(tile, j));
-      values.residual[j] = vector.residual;
-      values.stored[j] = vector.here;
       values.added[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
-        const bool kept = is_finite(vector.acc[e]);
-        values.acc[j][e] = kept ? vector.acc[e] : 0;
-        if (kept) continue;
+        if (is_finite(values.acc[j][e])) continue;
+        values.acc[j][e] = 0;
         values.stored[j] &= ~(1U << e);
         values.added[j] |= 1U << e;
         values.finite = false;
@@ -216,28 +250,36 @@ struct FeedbackQuantize {
         }
       }
     }
-    // Threads that find a magnitude together: a warp, or the half of one whose values share a
-    // scale.
-    const std::uint32_t shift = task.block == kUnit ? 4 : 5, together = 1U << shift;
-    const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
-    const std::uint32_t of_scale = block / 4 >> shift;
-    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-      const std::uint32_t found =
-          together == simt::kLanes ? simt::warp_max(largest[j]) : simt::half_warp_max(largest[j]);
-      const std::uint32_t vector = j * simt::kThreads + simt::thread();
-      if ((vector & (together - 1)) == 0) shared.largest[vector >> shift] = found;
+    if (task.block <= kUnit) {
+      for (std::uint32_t& one : largest) one = simt::half_warp_max(one);
+    } else if (task.block <= kOfVectors) {
+      for (std::uint32_t& one : largest) one = simt::warp_max(one);
+    } else {
+      const std::uint32_t all = largest_of_warps(shared, largest[0], largest[1]);
+      for (std::uint32_t& one : largest) one = all;
     }
-    simt::barrier();
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-      const std::uint32_t s = scale_of_vector(j), of_tile = task.span > kQuantizeTile ? 0 : s;
-      std::uint32_t found = 0;
-      for (std::uint32_t i = of_tile * of_scale; i < (of_tile + 1) * of_scale; ++i) {
-        found = shared.largest[i] > found ? shared.largest[i] : found;
-      }
-      values.scale[j] = Coding::scale_of(std::bit_cast<float>(found));
+      values.scale[j] = Coding::scale_of(std::bit_cast<float>(largest[j]));
       const auto first = static_cast<std::uint32_t>(first_of(0, j));
+      const std::uint32_t s = scale_of_vector(j);
       if (first == s << task.block_shift) write_scale(begin, end, s, values.scale[j]);
     }
+  }
+
+  /// The largest magnitude of a scale block of a warp's values, or of more.
+  WINNOW_DEVICE std::uint32_t largest_of_warps(Shared& shared, std::uint32_t a,
+                                               std::uint32_t b) const {
+    std::uint32_t largest = simt::warp_max(a > b ? a : b);
+    if (task.block == kOfWarp) return largest;
+    const std::uint32_t warp = simt::thread() / simt::kLanes;
+    if (simt::lane() == 0) shared.largest[warp] = largest;
+    simt::barrier();
+    const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
+    const std::uint32_t warps = block / kOfWarp, first = warp & ~(warps - 1);
+    for (std::uint32_t w = first; w < first + warps; ++w) {
+      largest = shared.largest[w] > largest ? shared.largest[w] : largest;
+    }
+    return largest;
   }
 
   /// Sums the addends of each scale block; thread s returns that of block s.

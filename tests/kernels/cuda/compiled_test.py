@@ -32,15 +32,16 @@ TABLE = [
     ("Pieces<FeedbackKeep, ", dict(registers=32, loads=2, stores=1)),
     # All 8 vectors of a thread's tile at once. The sample of a first step divides, once a parameter.
     *((f"StreamPass<{tasks}, {own}, false, {keeps}",
-       dict(registers=64, loads=8, stores=8, in_flight=8, divisions=0 if keeps == "true" else 1))
+       dict(registers=80 if own == keeps == "true" else 64, loads=8, stores=8, in_flight=8,
+            divisions=0 if keeps == "true" else 1))
       for tasks, keeps in ((ONE, "false"), (MANY, "false"), (ONE, "true")) for own in ("false", "true")),
     *((f"StreamPass<{tasks}, {own}, true, ",
        dict(registers=80, loads=12, stores=12, in_flight=8, divisions=1))
       for tasks in (ONE, MANY) for own in ("false", "true")),
     ("Dequantize", dict(registers=32, stores=9)),
-    # With random numbers the compiler may draw those of both of a thread's vectors at once.
+    # 6 blocks share a multiprocessor, and 4 where numbers are drawn.
     *((f"FeedbackQuantize<{coding}, {stochastic}>",
-       dict(registers=64 if stochastic else 48, loads=8, stores=2, divisions=0))
+       dict(registers=64 if stochastic else 40, loads=16, stores=2, in_flight=4, divisions=0))
       for stochastic, codings in (
           (0, ("Bf16", "Float32", "Fp16", "Fp8", "Int2", "Int4", "Int8", "Mean", "Sign")),
           (1, ("Bf16", "Fp16", "Fp8", "Int4", "Int8")))

@@ -206,7 +206,7 @@ TEST(FeedbackQuantizeModel, EveryBarrierIsNeeded) {
   const QuantizeCase c{.at = {{0, 5000}}, .count = 5000, .input = Input::ascending};
   for (ValueFormat format : default_formats()) {
     if (format.block == 0 || format.rounding == kernels::Rounding::stochastic) continue;
-    for (const std::uint32_t block : {format.block, 4096U}) {
+    for (const std::uint32_t block : {format.block, 1024U, 4096U}) {
       format.block = block;
       SCOPED_TRACE(name_of(format));
       std::vector<QuantizeState> before(2, begin(c, format));
@@ -231,7 +231,8 @@ TEST(FeedbackQuantizeModel, EveryBarrierIsNeeded) {
       };
       int barriers = 0;
       EXPECT_TRUE(works({}, -1, &barriers));
-      EXPECT_GT(barriers, 0);
+      constexpr std::uint32_t kOfWarp = 256;  // a warp finds the largest of these alone
+      EXPECT_TRUE(barriers > 0 || format.block <= kOfWarp);
       for (int skipped = 0; skipped < barriers; ++skipped) {
         const auto orders = simt_orders(4);
         EXPECT_TRUE(std::ranges::any_of(orders,
