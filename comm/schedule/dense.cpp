@@ -43,7 +43,8 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   const Stopwatch watch(exchange.stats.select_seconds);
   const std::span<const Piece> pieces = exchange.part.pieces;
   kernels::together(exchange.exec, [&] {
-    for (const Piece& piece : packed ? pieces : pieces.first(0)) {
+    if (!packed) return;
+    for (const Piece& piece : pieces) {
       kernels::copy(exchange.exec, all.subspan(piece.base, piece.elements.size()), piece.elements);
     }
   });
