@@ -122,8 +122,9 @@ TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
         segments[p].elements = Elements(elements.data(), kCount, ElementType::bf16);
       }
       segments[p].id = p + 1;
-      if (kind == half_exempt || kind == bf16_half_exempt)
+      if (kind == half_exempt || kind == bf16_half_exempt) {
         segments[p].dimensions = p % 2 == 0 ? 1 : 2;
+      }
       if (kind == out_of_place) {
         segments[p].input = std::span<const float>(input.span().subspan(p * kCount, kCount));
       }
