@@ -11,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -189,42 +190,55 @@ void expect_replays_equal_calls(const char* compressor) {
   });
 }
 
-TEST_F(AllReducerOverNccl, AGraphReplaysCalls) {
-  expect_replays_equal_calls("topk:0.05,int8");
-  expect_replays_equal_calls("topk:0.05,int4:stochastic");
-  expect_replays_equal_calls("randomk:0.05,int8:stochastic");
-  expect_replays_equal_calls("int8:stochastic");
+// Each rank's communicator takes seconds where ranks share a GPU: a case for each compressor can
+// run beside the others.
+class GraphsOverNccl : public AllReducerOverNccl,
+                       public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Compressors, GraphsOverNccl,
+                         testing::Values("topk:0.05,int8", "topk:0.05,int4:stochastic",
+                                         "randomk:0.05,int8:stochastic", "int8:stochastic"));
+
+TEST_P(GraphsOverNccl, ReplayCalls) {
+  expect_replays_equal_calls(GetParam());
 }
+
+struct KernelsOfCall {
+  const char* compressor;
+  std::size_t kernels, clears;
+};
+void PrintTo(const KernelsOfCall& of, std::ostream* to) {
+  *to << of.compressor;
+}
+class KernelsOverNccl : public AllReducerOverNccl,
+                        public testing::WithParamInterface<KernelsOfCall> {};
+INSTANTIATE_TEST_SUITE_P(Compressors, KernelsOverNccl,
+                         testing::Values(KernelsOfCall{"topk:0.05", 11, 4},
+                                         KernelsOfCall{"topk:0.05,int8", 14, 4},
+                                         KernelsOfCall{"int8", 10, 3}));
 
 /// Messages of all other ranks share kernels, so a call's kernels and clears do not grow with their
 /// number. A group of NCCL is one of them.
-TEST_F(AllReducerOverNccl, RanksShareTheKernelsOfACall) {
-  struct Counts {
-    const char* compressor;
-    std::size_t kernels, clears;
-  };
-  for (const auto& [compressor, kernels, clears] :
-       {Counts{"topk:0.05", 11, 4}, {"topk:0.05,int8", 14, 4}, {"int8", 10, 3}}) {
-    for (const int ranks : {2, 4, 8}) {
-      SCOPED_TRACE(testing::Message() << compressor << " on " << ranks << " ranks");
-      const Meeting meeting(ranks);
-      run_nccl_ranks(ranks, [&](int rank) {
-        const Stream stream;
-        const Exec place = stream.exec();
-        AllReducer reducer(
-            meeting.join(rank),
-            {.compressor = compressor, .schedule = "gather", .min_bytes = 0, .exempt_1d = false},
-            place);
-        kernels::PlaceArray<float> bucket(place, 3000);
-        kernels::zero(place, std::as_writable_bytes(bucket.span()));
-        const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
-        for (int first = 0; first < 2; ++first) call();
-        reducer.synchronize();
-        const Graph graph(stream, call);
-        EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels);
-        EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), clears);
-      });
-    }
+TEST_P(KernelsOverNccl, RanksShareTheKernelsOfACall) {
+  const auto [compressor, kernels, clears] = GetParam();
+  for (const int ranks : {2, 4, 8}) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    const Meeting meeting(ranks);
+    run_nccl_ranks(ranks, [&](int rank) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      AllReducer reducer(
+          meeting.join(rank),
+          {.compressor = compressor, .schedule = "gather", .min_bytes = 0, .exempt_1d = false},
+          place);
+      kernels::PlaceArray<float> bucket(place, 3000);
+      kernels::zero(place, std::as_writable_bytes(bucket.span()));
+      const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+      for (int first = 0; first < 2; ++first) call();
+      reducer.synchronize();
+      const Graph graph(stream, call);
+      EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels);
+      EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), clears);
+    });
   }
 }
 
