@@ -37,7 +37,8 @@ constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
 constexpr std::size_t kMostList = std::size_t{64} << 20;
 constexpr std::size_t kMostGuests = 256;  // besides those of all ranks
 constexpr std::chrono::seconds kVisitorsPatience{5};
-constexpr std::chrono::seconds kWelcomePatience{2};  // another program at that port says nothing
+constexpr std::chrono::seconds kWelcomePatience{2};  // at first: it doubles each time
+constexpr std::chrono::seconds kMostPatience{60};
 constexpr std::chrono::seconds kRefusalPatience{1};  // to tell the others why it cannot begin
 constexpr std::chrono::milliseconds kPause{2};       // between two polls
 constexpr std::chrono::milliseconds kRetryPause{50};
@@ -84,9 +85,7 @@ class Host {
   bool try_to_listen();
   void admit_all();
   bool admit(Visitor& visitor);
-  bool all_here() const {
-    return std::ranges::none_of(guests_, &std::string::empty, &Guest::address);
-  }
+  bool all_here();
   std::string missing() const;
   void refuse_all(const std::string& why) noexcept;
 
@@ -188,6 +187,16 @@ bool Host::admit(Visitor& visitor) {
   return false;
 }
 
+// One that has gone since will come again, if it lives.
+bool Host::all_here() {
+  bool all = true;
+  for (Guest& guest : guests_) {
+    if (guest.socket.is_open() && look_ahead(guest.socket) == comm::NoteAhead::ended) guest = {};
+    all = all && !guest.address.empty();
+  }
+  return all;
+}
+
 std::string Host::missing() const {
   std::string text;
   for (std::size_t rank = 0; rank < guests_.size(); ++rank) {
@@ -247,6 +256,7 @@ class Joiner {
   std::string text_;
   NoteReader reader_{kMostList};
   std::string problem_ = "nobody answers";
+  std::chrono::seconds patience_ = kWelcomePatience;
 };
 
 bool Joiner::visit(std::size_t attempt, Deadline deadline) {
@@ -269,10 +279,12 @@ bool Joiner::visit(std::size_t attempt, Deadline deadline) {
       return outcome != NoteReader::Outcome::pending;
     };
     problem_ = "what listens there does not answer";
-    const Deadline soon = Deadline::after(kWelcomePatience);
+    const Deadline soon = Deadline::after(patience_);
     if (!comm::sleep_until(is_answered, std::ranges::min(soon, deadline, {}, &Deadline::at),
-                           kPause))
+                           kPause)) {
+      patience_ = std::min(2 * patience_, kMostPatience);
       return false;
+    }
     if (outcome == NoteReader::Outcome::complete && reader_.kind() == NoteKind::welcome) {
       problem_ = "it waits for other ranks";
       if (!comm::sleep_until(is_answered, deadline, kPause)) return false;

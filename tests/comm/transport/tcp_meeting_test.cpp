@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include <winnow/tcp.hpp>
 
 #include "comm/transport/tcp/endpoint.hpp"
+#include "comm/transport/tcp/note.hpp"
 #include "tests/harness/tcp_ranks.hpp"
 
 namespace winnow {
@@ -142,6 +144,26 @@ TEST(TcpMeeting, AStrangerThatSaysNothingIsLeft) {
   stranger.close();
   EXPECT_THAT(thrown_by_meeting({first}, soon()), Each(""));
   joins.join();
+}
+
+// It comes again, as one does that rank 0 has kept waiting.
+TEST(TcpMeeting, ARankThatJoinedAndLeftIsWaitedFor) {
+  const TcpMeeting first{.host = "127.0.0.1", .port = free_port(), .rank = 0, .size = 2, .job = {}};
+  TcpMeeting second = first;
+  second.rank = 1;
+  std::thread hosts([&] { EXPECT_THAT(thrown_by_meeting({first}, soon()), Each("")); });
+  const comm::Endpoint there = comm::resolve(first.host, first.port).front();
+  for (bool joined = false; !joined; std::this_thread::yield()) {
+    const comm::Socket leaves = comm::connect_to(there);
+    while (comm::is_connecting(leaves, there)) std::this_thread::yield();
+    const int on = 1;  // the join and the end arrive together
+    ::setsockopt(leaves.get(), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+    joined = comm::send_note(leaves, comm::NoteKind::join, "\n1\n2\nnowhere");
+    ::shutdown(leaves.get(), SHUT_WR);
+    while (comm::look_ahead(leaves) == comm::NoteAhead::none) std::this_thread::yield();
+  }
+  EXPECT_THAT(thrown_by_meeting({second}, soon()), Each(""));
+  hosts.join();
 }
 
 TEST(TcpMeeting, ChecksItsArguments) {
