@@ -9,6 +9,7 @@
 
 #include "comm/transport/bridge/checked.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/load.hpp"
 
 namespace winnow::comm {
 
@@ -28,8 +29,9 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
       exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));
       exec_.batch = &batch_;
       exec_.pinned_workspace = &pinned_workspace_.emplace(kernels::pinned_memory());
-      // Now, while nothing is under way: page-locking memory may wait for the device.
+      // Now, while nothing is under way: both may wait for the device.
       pinned_workspace_->reserve(1);
+      kernels::load_kernels(where.place);
     }
     exec_.place = where.place;
     exec_.stream = where.stream;

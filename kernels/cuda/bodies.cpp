@@ -11,10 +11,12 @@ namespace cuda {
 WINNOW_OPERATIONS(WINNOW_DECLARE, WINNOW_DECLARE)
 void copy(const Exec&, std::span<std::byte>, std::span<const std::byte>);
 void place_terms(const Exec&, PlacedTerms&, std::uint64_t);
+void load();
 }  // namespace cuda
 
 constinit const Bodies kCuda{.copy = cuda::copy,
                              .place_terms = cuda::place_terms,
+                             .load = cuda::load,
                              WINNOW_OPERATIONS(WINNOW_BODY, WINNOW_BODY)};
 
 }  // namespace winnow::kernels

@@ -57,9 +57,25 @@ __global__ void __launch_bounds__(simt::kThreads, resident_blocks<Kernel>())
   if (holds(condition)) simt::run(kernel, shared);
 }
 
+/// A kernel that is launched somewhere, in the list of all of them, which is made before main().
+struct KnownKernel {
+  static inline const KnownKernel* first = nullptr;
+
+  const void* kernel;
+  const KnownKernel* next;
+
+  explicit KnownKernel(const void* entered) : kernel(entered), next(first) { first = this; }
+};
+
+template <class Kernel>
+struct Known {
+  static inline const KnownKernel kernel{reinterpret_cast<const void*>(&enter<Kernel>)};
+};
+
 /// Enqueues a kernel on exec.stream.
 template <class Kernel>
 void launch(const Exec& exec, unsigned blocks, const Kernel& kernel) {
+  static_cast<void>(&Known<Kernel>::kernel);
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks;
   config.blockDim = simt::kThreads;
@@ -86,15 +102,21 @@ void clear(const Exec& exec, T* at, std::size_t count = 1) {
   WINNOW_CUDA_TRY(cudaMemsetAsync(at, 0, count * sizeof(T), stream_of(exec)));
 }
 
+/// What the runtime says of the current device.
+inline int attribute_of_device(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  WINNOW_CUDA_TRY(cudaGetDevice(&device));
+  WINNOW_CUDA_TRY(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
 /// Blocks for a kernel whose blocks fetch `tiles` pieces of work until none is left: as many as
 /// the current device runs at a time, or `waves` times as many.
 inline unsigned blocks_for(std::uint64_t tiles, unsigned waves = 1) {
   constexpr std::uint64_t kBlocksPerMultiprocessor = 8;
-  int device = 0, multiprocessors = 0;
-  WINNOW_CUDA_TRY(cudaGetDevice(&device));
-  WINNOW_CUDA_TRY(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  const std::uint64_t most =
-      static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor * waves;
+  const auto multiprocessors =
+      static_cast<unsigned>(attribute_of_device(cudaDevAttrMultiProcessorCount));
+  const std::uint64_t most = multiprocessors * kBlocksPerMultiprocessor * waves;
   return static_cast<unsigned>(std::clamp<std::uint64_t>(tiles, 1, most));
 }
 

@@ -9,7 +9,8 @@ for another, or a division that came back changes no result, so no other test se
 the figures of all kernels instead. Exits with 77 if there is no cuobjdump, or no device code.
 
 Looks by nm at the host's side, too: nvcc lets a host function call one that is for devices alone, and
-makes a call of exit(1) of it.
+makes a call of exit(1) of it; and each kernel must be among those that are loaded before their first
+launch.
 """
 import os
 import re
@@ -127,14 +128,16 @@ class Kernel:
                 yield f"{figure}: {value}, must be {'at least' if is_least else 'at most'} {bound}"
 
 
-def host_failures(library):
-    """Objects of nvcc whose host code calls a device function."""
-    member = library
-    for line in run("nm", "--undefined-only", library).splitlines():
-        if line.endswith(":"):
-            member = line[:-1]
-        elif line.split()[-1:] == ["exit"] and member.endswith(".cu.o"):
-            yield f"{member}: the host calls a function of the device"
+def calls_exit(library):
+    """Whether host code ends the process, as no other code of the library does."""
+    return any(line.split()[-1].split("@")[0] == "exit"
+               for line in run("nm", "--undefined-only", library).splitlines() if line)
+
+
+def known_kernels(library):
+    """How many kernels are loaded before their first launch."""
+    return sum(bool(re.search(r" winnow::(\w+::)*Known<.*>::kernel$", line)) and "guard variable" not in line
+               for line in run("nm", "--demangle", "--defined-only", library).splitlines())
 
 
 def run(*command):
@@ -171,13 +174,15 @@ def main():
     libraries = [word for word in sys.argv[1:] if word != "--list"]
     if not libraries:
         sys.exit(__doc__)
-    wrong = [failure for library in libraries for failure in host_failures(library)]
+    wrong = [f"{library}: the host calls a function of the device" for library in libraries
+             if calls_exit(library)]
     if wrong:
         sys.exit("\n".join(wrong))
     cuobjdump = shutil.which("cuobjdump", path=os.environ.get("PATH", "") + ":/usr/local/cuda/bin")
     if cuobjdump is None:
         print("no cuobjdump")
         sys.exit(77)
+    known = sum(map(known_kernels, libraries))
     bad = seen = 0
     for architecture in ARCHITECTURES:
         kernels = [kernel for library in libraries for kernel in kernels_of(cuobjdump, library, architecture)]
@@ -191,6 +196,8 @@ def main():
             continue
         failures = [f"{kernel.name}: has a stack or spills" for kernel in kernels
                     if kernel.stack or kernel.local or kernel.spills]
+        if known != len(kernels):
+            failures.append(f"{known} kernels are loaded before their first launch")
         for name, row in TABLE:
             meant = [kernel for kernel in kernels if kernel.name.startswith(name)]
             if not meant:
