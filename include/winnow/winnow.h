@@ -303,8 +303,8 @@ int winnow_reducer_look_ahead_share(const winnow_reducer* reducer, float momentu
 typedef struct winnow_second_moment {
   uint32_t struct_bytes;
   int32_t place;   /* of gradient and moment: host memory, or memory of the current device */
-  void* stream;    /* a cudaStream_t if place is WINNOW_CUDA, where the work is enqueued; not
-                      NULL, the default stream is cudaStreamLegacy */
+  void* stream;    /* a cudaStream_t if place is WINNOW_CUDA, where the work is enqueued. It must
+                      not be NULL: cudaStreamLegacy names the default stream. */
   int32_t threads; /* that share the work in host memory; 0: this one */
   float rate;      /* multiplies the result, such as a learning rate */
   double decay, epsilon;

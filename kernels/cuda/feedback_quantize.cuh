@@ -163,8 +163,8 @@ struct FeedbackQuantize {
     return tile + simt::thread() / simt::kLanes * kOfWarp + j * kOfVectors + simt::lane() * 4;
   }
 
-  /// Whether a tile's gradients and residuals are whole vectors of one piece, and in its order: the
-  /// block then moves them without another look.
+  /// Whether a tile lies in one piece, in order, and in whole vectors: the block then moves them
+  /// without another look.
   WINNOW_DEVICE bool is_whole(std::uint64_t tile) const {
     const FeedbackPiece& piece = task.only;
     const std::uint64_t offset = tile - piece.base, size = piece.residual.size();
@@ -269,6 +269,7 @@ struct FeedbackQuantize {
   /// The largest magnitude of a scale block of a warp's values, or of more.
   WINNOW_DEVICE std::uint32_t largest_of_warps(Shared& shared, std::uint32_t a,
                                                std::uint32_t b) const {
+    static_assert(kQuantizeVectors == 2);
     std::uint32_t largest = simt::warp_max(a > b ? a : b);
     if (task.block == kOfWarp) return largest;
     const std::uint32_t warp = simt::thread() / simt::kLanes;

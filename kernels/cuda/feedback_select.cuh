@@ -43,6 +43,7 @@ namespace winnow::kernels::cuda {
 template <bool kOwn, bool kMakes, bool kKeeps, bool kOneSide>
 struct TaskPass {
   const SelectTask& task;
+  bool fetches;  ///< tiles ahead
   /// The place of a candidate: in scratch, or in a list of several parameters.
   using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
 
@@ -68,7 +69,7 @@ struct TaskPass {
   };
 
   /// Begins with a tile of the task that the block has drawn among those of all tasks, and goes on
-  /// until it draws another task's, which it returns.
+  /// until it draws another task's, which it returns; after one tile without `tickets`.
   WINNOW_DEVICE std::uint32_t run(Shared& shared, std::uint32_t drawn,
                                   std::uint32_t* tickets) const {
     const std::uint32_t bound = kKeeps ? task.bound : find_bound(shared, drawn == task.first_tile);
@@ -147,8 +148,8 @@ struct TaskPass {
   WINNOW_DEVICE std::uint32_t stream(Shared& shared, std::uint32_t tile,
                                      std::uint32_t* tickets) const {
     const bool whole = is_whole(tile);
-    std::uint32_t drawn = 0;  // by the first thread
-    if (simt::thread() == 0) drawn = simt::atomic_add(tickets, 1);
+    std::uint32_t drawn = kNoTile;
+    if (simt::thread() == 0 && tickets != nullptr) drawn = simt::atomic_add(tickets, 1);
     const std::uint32_t here = whole ? kAll : elements_of(tile);
     std::uint32_t finite = 0, reaches = 0;  // a bit for each element, as `here`
     float acc[kSelectVectors][4];
@@ -194,7 +195,7 @@ struct TaskPass {
     Places own_places;
     if constexpr (kOwn) own_places = Places(simt::scan(shared.own_scan, own_counts));
     drawn = shared.turn.tile;
-    fetch(drawn - task.first_tile);
+    if (fetches) fetch(drawn - task.first_tile);
     store(shared, tile, whole, finite, reaches, acc);
     const std::uint64_t before =
         look_back(shared.turn, task.stream_tiles, tile, pair_of(places.total, own_places.total));
@@ -215,6 +216,7 @@ struct TaskPass {
     return drawn;
   }
 
+  static constexpr std::uint32_t kNoTile = ~0U;  // behind those of all tasks
   static constexpr auto kUnit = static_cast<std::uint32_t>(Partition::kUnit);
 
   /// Bits of all elements of a thread's vectors, and those of vector j.
@@ -415,18 +417,22 @@ struct TaskPass {
 template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false, bool kOneSide = false>
 struct StreamPass {
   Tasks tasks;
+  bool fetches;
   using Pass = TaskPass<kOwn, kMakes, kKeeps, kOneSide>;
-  static constexpr unsigned kResident = kMakes || (kOwn && kKeeps) ? 3 : 4;
+  static constexpr unsigned kResident = kMakes || (kOwn && kKeeps) ? 3 : 4;  // without spills
   struct Shared {
     typename Pass::Shared pass;
     typename Tasks::Room room;
   };
 
   WINNOW_DEVICE void run(Shared& shared) const {
-    std::uint32_t drawn = next_tile(shared.pass.turn, tasks.tickets());
+    std::uint32_t* const tickets = tasks.tickets();
+    std::uint32_t drawn = next_tile(shared.pass.turn, tickets);
+    // Where each block can have a tile, none takes two because it came first.
+    std::uint32_t* const more = tasks.tiles() > simt::blocks() ? tickets : nullptr;
     while (drawn < tasks.tiles()) {
       const SelectTask& task = tasks.fetch(shared.room, drawn);
-      drawn = Pass{task}.run(shared.pass, drawn, tasks.tickets());
+      drawn = Pass{task, fetches}.run(shared.pass, drawn, more);
     }
   }
 };
@@ -451,6 +457,7 @@ struct ClearMarks {
 struct SelectShape {
   bool has_own, makes_updates, zero_gradient;  ///< of some task
   bool one_side = false;                       ///< likewise; not together with has_own
+  bool fetches = true;                         ///< tiles ahead
 
   static SelectShape of(const SelectTask& task) {
     return {.has_own = task.has_own,
@@ -464,17 +471,17 @@ struct SelectShape {
 template <bool kKeeps, class Tasks, class Stage>
 void with_stream_pass(const Tasks& tasks, const SelectShape& shape, const Stage& stage) {
   if (shape.has_own && shape.makes_updates) {
-    stage(StreamPass<Tasks, true, true, kKeeps>{tasks});
+    stage(StreamPass<Tasks, true, true, kKeeps>{tasks, shape.fetches});
   } else if (shape.has_own) {
-    stage(StreamPass<Tasks, true, false, kKeeps>{tasks});
+    stage(StreamPass<Tasks, true, false, kKeeps>{tasks, shape.fetches});
   } else if (shape.one_side && shape.makes_updates) {
-    stage(StreamPass<Tasks, false, true, false, true>{tasks});
+    stage(StreamPass<Tasks, false, true, false, true>{tasks, shape.fetches});
   } else if (shape.one_side) {
-    stage(StreamPass<Tasks, false, false, false, true>{tasks});
+    stage(StreamPass<Tasks, false, false, false, true>{tasks, shape.fetches});
   } else if (shape.makes_updates) {
-    stage(StreamPass<Tasks, false, true, kKeeps>{tasks});
+    stage(StreamPass<Tasks, false, true, kKeeps>{tasks, shape.fetches});
   } else {
-    stage(StreamPass<Tasks, false, false, kKeeps>{tasks});
+    stage(StreamPass<Tasks, false, false, kKeeps>{tasks, shape.fetches});
   }
 }
 
@@ -488,9 +495,10 @@ void for_each_select_kernel(const Tasks& tasks, const SelectShape& shape, const 
 
 /// Likewise for a selection that keeps all that reaches a bound.
 template <class Stage>
-void for_each_threshold_kernel(const SelectTask& task, const Stage& stage) {
+void for_each_threshold_kernel(const SelectTask& task, const SelectShape& shape,
+                               const Stage& stage) {
   const OneSelect tasks{task};
-  with_stream_pass<true>(tasks, SelectShape::of(task), stage);
+  with_stream_pass<true>(tasks, shape, stage);
   if (task.zero_gradient) stage(ClearMarks<OneSelect>{tasks});
 }
 

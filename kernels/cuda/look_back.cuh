@@ -8,9 +8,9 @@
 
 // Sums over the tiles before a tile, in one pass over memory (Merrill, Garland: Single-pass
 // Parallel Prefix Scan with Decoupled Look-back, 2016). Blocks draw tiles in order, so whoever
-// waits for an earlier tile waits for a block that runs. A tile publishes its own sum, and, once it
-// knows them, the sum of all tiles to its end: one word each, written and read whole, so no fence
-// is needed.
+// waits for an earlier tile waits for a block that runs; should that still have a tile before to
+// end, it waits for earlier ones only. A tile publishes its own sum, and, once it knows them, the
+// sum of all tiles to its end: one word each, written and read whole, so no fence is needed.
 
 namespace winnow::kernels::cuda {
 

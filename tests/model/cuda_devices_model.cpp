@@ -10,6 +10,7 @@ namespace winnow::tests {
 
 namespace {
 constexpr int kMultiprocessors = 1;
+constexpr int kCacheBytes = 1 << 25;
 
 int devices = 1;
 std::set<int> contexts;
@@ -66,10 +67,10 @@ cudaError_t cudaSetDevice(int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const Lock lock(model_mutex);
-  if (attribute != cudaDevAttrMultiProcessorCount || device < 0 || device >= devices) {
-    return said(cudaErrorInvalidValue);
-  }
-  *value = kMultiprocessors;
+  const bool is_known =
+      attribute == cudaDevAttrMultiProcessorCount || attribute == cudaDevAttrL2CacheSize;
+  if (!is_known || device < 0 || device >= devices) return said(cudaErrorInvalidValue);
+  *value = attribute == cudaDevAttrL2CacheSize ? kCacheBytes : kMultiprocessors;
   return cudaSuccess;
 }
 

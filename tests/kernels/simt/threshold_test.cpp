@@ -92,7 +92,8 @@ struct OnModel {
                                               .result = &out.result[p]},
                                              SelectMemory::in(scratch.span().data(), layout));
       kernels::cuda::for_each_threshold_kernel(
-          task, [&](const auto& kernel) { watch.launch(machine, 2, kernel); });
+          task, kernels::cuda::SelectShape::of(task),
+          [&](const auto& kernel) { watch.launch(machine, 2, kernel); });
     }
     list.give(out.index, out.value);
     out.trim();
@@ -136,7 +137,8 @@ TEST(ThresholdModel, AFullListLosesNothing) {
                                             .result = &result},
                                            SelectMemory::in(scratch.span().data(), layout));
     kernels::cuda::for_each_threshold_kernel(
-        task, [&](const auto& kernel) { machine.launch(2, kernel); });
+        task, kernels::cuda::SelectShape::of(task),
+        [&](const auto& kernel) { machine.launch(2, kernel); });
     EXPECT_EQ(kept, kCount);
     EXPECT_EQ(result.candidates, kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
