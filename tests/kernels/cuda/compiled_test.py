@@ -26,7 +26,8 @@ import sys
 #              control can leave the line
 #   copies     at least, of words from global to shared memory that no thread waits for
 #   divisions  at most: integers by a number that the compiler does not know
-# No kernel of the library, in the table or not, may have a stack or spill registers.
+# No kernel of the library, in the table or not, may have a stack or spill registers, or a fence that is
+# ordered with all others.
 ONE, MANY = "OneTask<SelectTask>", "ManyTasks<SelectTask>"
 TABLE = [
     ("Pieces<FeedbackAdd, ", dict(registers=32, loads=2, stores=1)),
@@ -61,6 +62,7 @@ COPY = re.compile(r"\bLDGSTS\b")
 # An integer's division starts with a float of the divisor that is rounded up.
 DIVISION = re.compile(r"\bI2F\.\S*\bRP\b")
 LOCAL = re.compile(r"\b(LDL|STL)\b")
+FENCE = re.compile(r"\bMEMBAR\.SC\b")
 # What may go elsewhere. A predicated EXIT may not: threads that stay go on in line.
 JUMP = re.compile(r"^(@!?U?P\d+ )?(BRA|BRX|JMP|BSYNC|CALL|RET|WARPSYNC|BREAK)\b|^EXIT\b")
 TARGET = re.compile(r"\bBRA\S*\s+(?:\S+, )*`?\(?(0x[0-9a-f]+)")
@@ -82,6 +84,7 @@ class Kernel:
         self.copies = sum(bool(COPY.search(text)) for text in texts)
         self.divisions = sum(bool(DIVISION.search(text)) for text in texts)
         self.spills = sum(bool(LOCAL.search(text)) for text in texts)
+        self.fences = sum(bool(FENCE.search(text)) for text in texts)
         self.jumps = {}
         for address, text in self.code:
             target = TARGET.search(text)
@@ -196,6 +199,8 @@ def main():
             continue
         failures = [f"{kernel.name}: has a stack or spills" for kernel in kernels
                     if kernel.stack or kernel.local or kernel.spills]
+        failures += [f"{kernel.name}: has a fence that is ordered with all others" for kernel in kernels
+                     if kernel.fences]
         if known != len(kernels):
             failures.append(f"{known} kernels are loaded before their first launch")
         for name, row in TABLE:
