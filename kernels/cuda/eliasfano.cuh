@@ -16,9 +16,10 @@
 // places ascend.
 //
 // Decoding: the number of ones before a word says which index its first one is, by look-back over
-// tiles of words. Indices with other high bits than the one before ascend as they are read; those
-// with the same, whose ones are next to each other, are compared in their low bits. Words are of 64
-// bits, as the parts are padded to.
+// tiles of words. A third to half of the bits are ones, so a thread has one word. Indices with
+// other high bits than the one before ascend as they are read; those with the same, whose ones are
+// next to each other, are compared in their low bits. Words are of 64 bits, as the parts are padded
+// to.
 
 namespace winnow::kernels::cuda {
 
@@ -77,19 +78,28 @@ struct EliasFanoIndices {
 
 struct EliasFanoDecode {
   MessageTasks<EliasFanoTask> messages;
-  static constexpr unsigned kResident = 5;
+  static constexpr std::uint32_t kWords = 1;
   using Shared = OnesRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {
     const EliasFanoTask& task = messages.of_block();
     bool sound = true;
+    struct {
+      std::uint64_t next = ~std::uint64_t{0}, place = 0, low = 0;
+    } last;  // one of this thread, and the number behind it
     const bool complete =
-        for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
+        for_each_one<kWords>(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
           const std::uint64_t low = task.low_of_index(i);
           const std::uint64_t position = (place - i) << task.low_bits | low;
-          const bool same_high = place > 0 && task.is_one(place - 1);
-          sound = sound && position < task.count && (!same_high || task.low_of_index(i - 1) < low);
+          const bool known = i == last.next;
+          const bool same_high =
+              known ? place == last.place + 1 : place > 0 && task.is_one(place - 1);
+          if (same_high) {
+            sound = sound && (known ? last.low : task.low_of_index(i - 1)) < low;
+          }
+          sound = sound && position < task.count;
           task.index[i] = static_cast<std::uint32_t>(position);
+          last = {i + 1, place, low};
         });
     // Ones in the padding of the high part name positions that are too large.
     const auto used = static_cast<std::uint32_t>(task.k * task.low_bits % 64);

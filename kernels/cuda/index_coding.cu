@@ -29,7 +29,7 @@ void decode_rows(const Exec& exec, std::span<const DecodeJob> jobs, const WordsO
         scratch += ones_scratch(words_of(job));
         return task;
       },
-      [](const auto& task) { return ones_tiles(task.ones.words); });
+      [](const auto& task) { return ones_tiles(task.ones.words, Kernel::kWords); });
 }
 
 }  // namespace

@@ -69,13 +69,14 @@ struct BitmapIndices {
 
 struct BitmapDecode {
   MessageTasks<IndicesTask> messages;
+  static constexpr std::uint32_t kWords = 4;
   using Shared = OnesRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {
     const IndicesTask& task = messages.of_block();
     bool sound = true;
     const bool complete =
-        for_each_one(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
+        for_each_one<kWords>(shared, task.ones, [&](std::uint64_t i, std::uint64_t place) {
           sound = sound && place < task.count;
           task.index[i] = static_cast<std::uint32_t>(place);
         });

@@ -58,19 +58,19 @@ inline OnesTask make_ones_task(const std::byte* row, std::uint64_t words, std::u
 }
 
 /// Calls each(i, place) for one number i, counted from 0 and below k; how many there are before a
-/// word is known by look-back. Returns false, in some thread, where there are not k ones. All
-/// threads of a grid call it.
-template <class Each>
+/// word is known by look-back. A thread goes through kWords words at a time, so few where they are
+/// dense. Returns false, in some thread, where there are not k ones. All threads of a grid call it.
+template <std::uint32_t kWords, class Each>
 WINNOW_DEVICE bool for_each_one(OnesRoom& room, const OnesTask& task, const Each& each) {
-  const std::uint64_t tiles = ones_tiles(task.words);
+  const std::uint64_t tiles = ones_tiles(task.words, kWords);
   bool sound = tiles > 0 || task.k == 0;
   while (true) {
     const std::uint32_t tile = next_tile(room.turn, task.ticket);
     if (tile >= tiles) return sound;
-    const std::uint64_t first = std::uint64_t{tile} * kOnesTile + simt::thread() * kOnesWords;
-    std::uint64_t word[kOnesWords];
+    const std::uint64_t first = (std::uint64_t{tile} * simt::kThreads + simt::thread()) * kWords;
+    std::uint64_t word[kWords];
     std::uint32_t ones = 0;
-    for (std::uint32_t w = 0; w < kOnesWords; ++w) {
+    for (std::uint32_t w = 0; w < kWords; ++w) {
       word[w] =
           first + w < task.words ? simt::load_word<std::uint64_t>(task.row + 8 * (first + w)) : 0;
       ones += simt::ones_of(word[w]);
@@ -79,7 +79,7 @@ WINNOW_DEVICE bool for_each_one(OnesRoom& room, const OnesTask& task, const Each
     const std::uint64_t before = look_back(room.turn, task.tiles, tile, scanned.total);
     if (tile + 1 == tiles) sound = sound && before + scanned.total == task.k;
     std::uint64_t i = before + scanned.before;
-    for (std::uint32_t w = 0; w < kOnesWords; ++w) {
+    for (std::uint32_t w = 0; w < kWords; ++w) {
       for (; word[w] != 0 && i < task.k; word[w] &= word[w] - 1) {
         each(i++, 64 * (first + w) + simt::lowest_one(word[w]));
       }

@@ -9,17 +9,17 @@
 
 namespace winnow::kernels::cuda {
 
-inline constexpr std::uint32_t kOnesWords = 4;  // of 64 bits, of a thread
-inline constexpr std::uint32_t kOnesTile = simt::kThreads * kOnesWords;
-
-/// Tiles of a row of bits whose ones are counted by look-back (ones.cuh).
-constexpr std::uint64_t ones_tiles(std::uint64_t words) {
-  return (words + kOnesTile - 1) / kOnesTile;
+/// Tiles of a row of bits whose ones are counted by look-back (ones.cuh). A thread has `each` words
+/// of 64 bits of a tile.
+constexpr std::uint64_t ones_tiles(std::uint64_t words, std::uint32_t each) {
+  const std::uint64_t tile = simt::kThreads * each;
+  return (words + tile - 1) / tile;
 }
 
-/// Bytes of scratch of the count, a multiple of 256: the ticket, and a word for each tile.
+/// Bytes of scratch of the count, a multiple of 256: the ticket, and a word for each tile, however
+/// short these are.
 constexpr std::size_t ones_scratch(std::uint64_t words) {
-  return 256 + (ones_tiles(words) * sizeof(std::uint64_t) + 255) / 256 * 256;
+  return 256 + (ones_tiles(words, 1) * sizeof(std::uint64_t) + 255) / 256 * 256;
 }
 
 }  // namespace winnow::kernels::cuda

@@ -84,14 +84,14 @@ TEST_P(EliasFanoOnModel, MessagesShareALaunch) {
 /// Without any one of its barriers the decoder goes wrong in some order.
 TEST(EliasFanoModel, EveryBarrierIsNeeded) {
   if (kSanitized) GTEST_SKIP() << "hundreds of processes, each slow to start under a sanitizer";
-  const std::vector<std::uint32_t> index = make_support(Support::dense, 70'000, 1);
-  AlignedBytes bytes = encode_by_reference(compress::kEliasFanoCoding, 140'000, index);
+  const std::vector<std::uint32_t> index = make_support(Support::dense, 17'500, 1);
+  AlignedBytes bytes = encode_by_reference(compress::kEliasFanoCoding, 35'000, index);
   const auto works = [&](const SimtOrder& order, int skipped, int* barriers = nullptr) {
     Machine machine(order);
     machine.skip_barrier(skipped);
     std::uint32_t refused = 0;
     std::vector<std::uint32_t> decoded(index.size());
-    const DecodeJob job{140'000, bytes.span(), decoded, &refused};
+    const DecodeJob job{35'000, bytes.span(), decoded, &refused};
     decode_all(machine, {&job, 1});
     if (barriers != nullptr) *barriers = machine.barriers();
     return refused == 0 && decoded == index;
