@@ -206,8 +206,8 @@ struct KernelsOfCall {
   const char* compressor;
   std::size_t kernels, clears;
 };
-void PrintTo(const KernelsOfCall& of, std::ostream* to) {
-  *to << of.compressor;
+std::ostream& operator<<(std::ostream& to, const KernelsOfCall& of) {
+  return to << of.compressor;
 }
 class KernelsOverNccl : public AllReducerOverNccl,
                         public testing::WithParamInterface<KernelsOfCall> {};
