@@ -135,8 +135,8 @@ WINNOW_DEVICE T published(const T* at) {
   return *static_cast<const volatile T*>(at);
 }
 /// Threads that see a later write of this thread, and have a fence behind that look, see its
-/// earlier ones, too. Not __threadfence(), which puts all fences in one order besides, and takes
-/// longer.
+/// earlier ones, too. Not __threadfence(), which also puts all fences in one order: nothing here
+/// needs one.
 WINNOW_DEVICE void fence() {
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }

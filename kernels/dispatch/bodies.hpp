@@ -38,7 +38,7 @@ namespace winnow::kernels {
 struct Bodies {
   void (*copy)(const Exec&, std::span<std::byte>, std::span<const std::byte>);
   void (*place_terms)(const Exec&, PlacedTerms&, std::uint64_t most);
-  void (*load)() = nullptr;                               ///< of what is loaded before it runs
+  void (*load)() = nullptr;                               ///< the bodies, to the current device
 #define WINNOW_BODY(name) decltype(kernels::name)* name;  // NOLINT(bugprone-macro-parentheses)
   WINNOW_OPERATIONS(WINNOW_BODY, WINNOW_BODY)
 #undef WINNOW_BODY

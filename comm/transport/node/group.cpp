@@ -38,7 +38,7 @@ constexpr std::size_t kLine = 64;                               // bytes; no two
 constexpr std::size_t kMostRoom = std::size_t{256} << 10;       // beyond it MPI's way was as fast
 constexpr std::size_t kMostMemory = std::size_t{16} << 20;      // of all rooms
 constexpr std::size_t kMostReadWhole = std::size_t{128} << 10;  // bytes of all ranks
-constexpr unsigned kPollsBesideRanks = 20;  // a rank that is waited for may need this core
+constexpr unsigned kPollsOfArrivals = 20;  // a rank that is waited for may need this core
 constexpr unsigned kPollsPerLook = 64;
 
 /// What ranks must agree on.
@@ -102,7 +102,7 @@ void NodeGroup::arrive(const std::function<void()>& look) {
   for (int rank = 0; rank < ranks_; ++rank) {
     const std::atomic_ref<std::uint64_t> theirs(seat(rank).arrivals);
     for (unsigned polls = 1; theirs.load(std::memory_order_acquire) < arrivals_; ++polls) {
-      if (polls < kPollsBesideRanks) {
+      if (polls < kPollsOfArrivals) {
         kernels::pause();
       } else {
         ::sched_yield();

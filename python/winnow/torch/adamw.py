@@ -12,7 +12,7 @@ from winnow._library import CUDA, SecondMoment, UsageError, library
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.place import local
 
-LEGACY_STREAM = 1  # CUDA's name of the default stream where a null pointer is none; torch says 0
+LEGACY_STREAM = 1  # cudaStreamLegacy, CUDA's name of the default stream, which torch calls 0
 
 
 def _divide_by(step: SecondMoment, gradient: torch.Tensor, moment: torch.Tensor) -> None:

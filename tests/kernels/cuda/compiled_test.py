@@ -202,7 +202,7 @@ def main():
         failures += [f"{kernel.name}: has a fence that is ordered with all others" for kernel in kernels
                      if kernel.fences]
         if known != len(kernels):
-            failures.append(f"{known} kernels are loaded before their first launch")
+            failures.append(f"{known} of {len(kernels)} kernels are loaded before their first launch")
         for name, row in TABLE:
             meant = [kernel for kernel in kernels if kernel.name.startswith(name)]
             if not meant:
