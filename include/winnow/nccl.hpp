@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -88,12 +89,13 @@ struct NcclOptions {
 /// Whether Winnow was built with NCCL, and the process has a new enough one or can load it.
 bool nccl_available();
 
-/// Over the caller's communicator, which the caller must not use meanwhile. It must be connected:
-/// ncclCommGetAsyncError says ncclSuccess. Deadlines also hold while NCCL connects ranks if the
-/// communicator was made with blocking = 0 in its ncclConfig_t. The options are those of subsets
-/// and duplicates.
-std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node,
-                                          const NcclOptions& options = {});
+/// Over the caller's communicator, which the caller must not use meanwhile. If it was made with
+/// blocking = 0 in its ncclConfig_t, it may still be connecting: waits until it is done, a
+/// CommError at the deadline, and deadlines also hold while NCCL connects ranks later. The options
+/// are those of subsets and duplicates.
+std::unique_ptr<Transport> nccl_transport(
+    ncclComm* communicator, int node, const NcclOptions& options = {},
+    Deadline deadline = Deadline::after(std::chrono::seconds(600)));
 
 /// Over a new communicator of the ranks of `other`, a transport of host memory such as MPI's, which
 /// is used only here. Collective; an error on one rank is an error on all, at once or at the

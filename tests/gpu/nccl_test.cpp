@@ -402,20 +402,26 @@ TEST_F(Nccl, AGroupThatIsNoneKeepsNobodyWaiting) {
   });
 }
 
+/// An id that rank 0 of two makes for both.
+ncclUniqueId share_id(Rank& self) {
+  ncclUniqueId id{};
+  if (self.transport->rank() == 0) {
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  }
+  const auto id_bytes = std::as_writable_bytes(std::span(&id, 1));
+  const auto mine = self.upload({id_bytes.begin(), id_bytes.end()});
+  const DeviceArray<std::byte> ids(2 * sizeof id);
+  self.transport->all_gather(self.stream.exec(), mine.span(), ids.span(), soon());
+  std::memcpy(&id, ids.download(self.stream).data(), sizeof id);
+  return id;
+}
+
 // The caller's communicator is left as it was if nothing is under way: messages that are done
 // without a wait, or were never started.
 TEST_F(Nccl, WhatIsDoneEndsNoCommunicatorOfTheCaller) {
   run({2}, [](Rank& self) {
     const int rank = self.transport->rank(), peer = 1 - rank;
-    ncclUniqueId id{};
-    if (rank == 0) {
-      EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    }
-    const auto id_bytes = std::as_writable_bytes(std::span(&id, 1));
-    const auto mine = self.upload({id_bytes.begin(), id_bytes.end()});
-    const DeviceArray<std::byte> ids(2 * sizeof id);
-    self.transport->all_gather(self.stream.exec(), mine.span(), ids.span(), soon());
-    std::memcpy(&id, ids.download(self.stream).data(), sizeof id);
+    const ncclUniqueId id = share_id(self);
     ncclComm_t comm = nullptr;
     ASSERT_EQ(ncclCommInitRank(&comm, 2, id, rank), ncclSuccess);
     {
@@ -435,7 +441,21 @@ TEST_F(Nccl, WhatIsDoneEndsNoCommunicatorOfTheCaller) {
   });
 }
 
-TEST_F(Nccl, RefusesACommunicatorThatIsNotConnected) {
+/// The caller's communicator connects while a transport is made of it.
+TEST_F(Nccl, WaitsForACommunicatorThatConnects) {
+  run({2}, [](Rank& self) {
+    const int rank = self.transport->rank();
+    const ncclUniqueId id = share_id(self);
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, rank, &config), ncclInProgress);
+    EXPECT_EQ(nccl_transport(comm, 0, {}, soon())->size(), 2);
+    EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
+  });
+}
+
+TEST_F(Nccl, WaitsNoLongerThanTheDeadlineForACommunicatorThatConnects) {
   run_nccl_ranks(1, [](int) {
     ncclUniqueId id{};
     ncclComm_t comm = nullptr;
@@ -443,8 +463,9 @@ TEST_F(Nccl, RefusesACommunicatorThatIsNotConnected) {
     config.blocking = 0;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
     EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
-    EXPECT_THAT([&] { (void)nccl_transport(comm, 0); },
-                ThrowsMessage<UsageError>(HasSubstr("still at work")));
+    EXPECT_THAT(
+        [&] { (void)nccl_transport(comm, 0, {}, Deadline::after(std::chrono::milliseconds(20))); },
+        ThrowsMessage<CommError>(HasSubstr("the deadline passed while NCCL connected ranks")));
     EXPECT_EQ(ncclCommAbort(comm), ncclSuccess);
   });
 }

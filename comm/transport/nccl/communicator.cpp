@@ -189,14 +189,13 @@ void expect_library() {
                                          "; must be at least " + std::to_string(kOldest));
 }
 
-NcclCommunicator::NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options)
+NcclCommunicator::NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options,
+                                   Deadline deadline)
     : comm_(borrowed), options_(options), owned_(false) {
   expect_sound(options);
   WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");
   expect_library();
-  WINNOW_EXPECTS(idle(),
-                 "nccl_transport of a communicator that is still at work: must be one of which "
-                 "ncclCommGetAsyncError says ncclSuccess");
+  settle(deadline);
   look_up();
 }
 

@@ -32,8 +32,9 @@ struct NcclInvitation {
 /// abort it, whatever another thread does with it.
 class NcclCommunicator {
  public:
-  /// Over a communicator that the caller keeps. The options are those of its parts.
-  NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options);
+  /// Over a communicator that the caller keeps, once it is connected. The options are those of its
+  /// parts.
+  NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options, Deadline deadline);
   /// Over the ranks of another transport, or of a meeting: see winnow/nccl.hpp.
   static std::unique_ptr<NcclCommunicator> meet(Transport& other, const NcclOptions& options,
                                                 Deadline deadline);

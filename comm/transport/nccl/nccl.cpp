@@ -347,9 +347,9 @@ bool nccl_available() {
 }
 
 std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node,
-                                          const NcclOptions& options) {
-  return std::make_unique<NcclTransport>(std::make_unique<NcclCommunicator>(communicator, options),
-                                         node);
+                                          const NcclOptions& options, Deadline deadline) {
+  return std::make_unique<NcclTransport>(
+      std::make_unique<NcclCommunicator>(communicator, options, deadline), node);
 }
 
 std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline,

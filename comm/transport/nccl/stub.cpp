@@ -19,7 +19,7 @@ bool nccl_available() {
   return false;
 }
 
-std::unique_ptr<Transport> nccl_transport(ncclComm*, int, const NcclOptions&) {
+std::unique_ptr<Transport> nccl_transport(ncclComm*, int, const NcclOptions&, Deadline) {
   refuse();
 }
 
