@@ -27,6 +27,9 @@ struct EncodeJob {
   double* encode_seconds = nullptr;  ///< grows by what follows the selection, or the fused pass if
                                      ///< everything is kept; null: not counted
   double* add_seconds = nullptr;     ///< grows by adding what other ranks sent
+  /// If not null, that of the call: messages name its number, whatever `header` and `random` say,
+  /// and it learns of their poison.
+  kernels::CallStatus* status = nullptr;
 };
 
 /// The result of encode. messages[o], for owner o, is a buffer of
@@ -36,10 +39,8 @@ struct EncodeResult {
   std::span<std::span<std::byte>> messages;
   Owned owned = {};
   std::uint64_t kept = 0;  ///< elements chosen for messages
-  /// If not null, becomes the one message, for all, as if it had been opened, and `status` learns
-  /// of its poison.
-  MessageView* opened = nullptr;
-  kernels::CallStatus* status = nullptr;
+  /// If not empty, by owner, becomes the messages as if they had been opened.
+  std::span<MessageView> opened = {};
 };
 
 /// The output of Compressor::add. `message`, if not empty, has message_bytes(k, k, codings()) bytes
@@ -135,7 +136,9 @@ class Compressor {
   /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
   /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.
   void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const;
-  /// Moves acc at taken.index out of the residuals into taken.value. If `out` is not empty
+  /// Moves acc at taken.index out of the residuals into taken.value; if job.status says that no
+  /// message may be read, so that no index may either, moves nothing, and the values are NaN, which
+  /// put() ignores. If `out` is not empty
   /// (message_bytes(k, k, codings()) for k values), it becomes a message of them, and what the
   /// coding misses goes back into the residuals.
   void take(const Exec& exec, const EncodeJob& job, const Owned& owned, const Taken& taken,

@@ -124,7 +124,7 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
     owned.touched_counts = scratch.take<std::uint64_t>(pieces);
   }
   std::optional<kernels::ScratchScope> scope;
-  if (out.opened == nullptr) scope.emplace(exec);  // else *out.opened views the list to the end
+  if (out.opened.empty()) scope.emplace(exec);  // else out.opened views the lists to the end
   std::span<float> in_place;
   if (!has_own && codings.exact() && !part.variable_k) {
     auto& message = out.messages.front();
@@ -153,10 +153,10 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
     const auto value = sorted.value.subspan(begin, size);
     const MessageView sealed =
         seal_list(exec, codings, part.variable_k,
-                  {header, key_of(job, owner), local, value, {.results = results}, out.status},
+                  {header, key_of(job, owner), local, value, {.results = results}, job.status},
                   out.messages[owner]);
     out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
-    if (out.opened != nullptr) *out.opened = sealed;
+    if (!out.opened.empty()) out.opened[owner] = sealed;
     if (codings.exact()) continue;
     // The residuals, zero at these positions, keep what the coding misses.
     kernels::add_owned(exec, taken_job(part, owned, {owner, local, value}));
@@ -172,6 +172,10 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
     return part.owner_k.empty() ? part.k : part.owner_k[owner];
   };
   const std::uint64_t most = part.owner_k.empty() ? part.k : std::ranges::max(part.owner_k);
+  std::uint64_t sent = 0;
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    if (owner != part.self) sent += k_of(owner);
+  }
   Workspace& scratch = kernels::scratch_of(exec);
   Owned& owned = out.owned;
   owned.results = scratch.take<kernels::SelectResult>(part.pieces.size());
@@ -180,8 +184,9 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   owned.acc = scratch.take<float>(own_k);
   owned.not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
   std::optional<kernels::ScratchScope> scope;
-  if (out.opened == nullptr) scope.emplace(exec);  // else *out.opened views positions to the end
-  const auto room = scratch.take<std::uint32_t>(most);
+  if (out.opened.empty()) scope.emplace(exec);
+  // What is opened views positions of all owners to the end.
+  auto room = scratch.take<std::uint32_t>(out.opened.empty() ? most : sent);
   const auto missed = scratch.take<float>(codings.exact() ? 0 : most);
   feed_back(exec, job, {}, owned.results);
 
@@ -191,7 +196,7 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
     Header header = part.of_owner(job.header, owner);
     header.k = k_of(owner);
     Taken taken{.owner = owner,
-                .index = draw(exec, codings, header, out.status, own ? own_room : room)};
+                .index = draw(exec, codings, header, job.status, own ? own_room : room)};
     if (own) {
       owned.drawn = taken.index;
       taken.value = owned.acc;
@@ -209,11 +214,14 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
                                             taken.index,
                                             taken.value,
                                             {.results = owned.results},
-                                            out.status},
+                                            job.status},
                                            message);
     // What the coding misses goes back.
     if (!codings.exact()) kernels::add_owned(exec, taken_job(part, owned, taken));
-    if (out.opened != nullptr) *out.opened = sealed;
+    if (!out.opened.empty()) {
+      out.opened[owner] = sealed;
+      room = room.subspan(taken.index.size());
+    }
     out.kept += header.k;
   }
 }
@@ -258,8 +266,8 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
     Header header = part.of_owner(job.header, owner);
     header.k = header.count;
     const MessageView sealed =
-        seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite}, out.status);
-    if (out.opened != nullptr) *out.opened = sealed;
+        seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite}, job.status);
+    if (!out.opened.empty()) out.opened[owner] = sealed;
   }
 }
 

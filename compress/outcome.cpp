@@ -23,23 +23,28 @@ struct Target {
   std::uint32_t* not_finite;  ///< becomes 1 if an element is not finite
 };
 
+/// For work that reads messages.
+Exec reading(Exec exec, const Outcome& outcome) {
+  if (outcome.status != nullptr) exec.condition = kernels::sound(*outcome.status);
+  return exec;
+}
+
 /// Elements = the sum of terms by position.
 void write_terms(const Exec& exec, const Target& target, std::span<const Term> terms) {
-  Exec conditional = exec;
   const Outcome& outcome = target.outcome;
-  if (outcome.status != nullptr) conditional.condition = kernels::sound(*outcome.status);
   const auto placed = kernels::place_terms_to_sum(exec, terms, target.most_coded);
-  kernels::ordered_sum(conditional, {.terms = placed,
-                                     .sums = target.elements,
-                                     .factor = outcome.factor,
-                                     .not_finite = target.not_finite,
-                                     .sums_are_fed = outcome.fed});
+  kernels::ordered_sum(reading(exec, outcome), {.terms = placed,
+                                                .sums = target.elements,
+                                                .factor = outcome.factor,
+                                                .not_finite = target.not_finite,
+                                                .sums_are_fed = outcome.fed});
 }
 
 /// Elements = what each owner sent of its sums.
 void write_sums(const Exec& exec, const Target& target) {
   const Part& part = target.part;
   const auto& [messages, partitioned, factor, fed, elements, status] = target.outcome;
+  const Exec sound = reading(exec, target.outcome);
   const auto lists = exec.workspace->take<Term>(messages.size());
   std::size_t count = 0;
   for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
@@ -51,7 +56,7 @@ void write_sums(const Exec& exec, const Target& target) {
     const auto position = kernels::scratch_of(exec).take<std::uint32_t>(most);
     if (!list.is_list()) continue;
     const auto positions = position.first(list.index.size());
-    kernels::positions_of(exec, part.partition, owner, list.index, positions);
+    kernels::positions_of(sound, part.partition, owner, list.index, positions);
     list.index = positions;
     lists[count++] = list;
   }
@@ -61,7 +66,7 @@ void write_sums(const Exec& exec, const Target& target) {
     const Term values = term(messages[owner]);
     if (values.is_list()) continue;
     kernels::write_owned(
-        exec,
+        sound,
         {.partition = part.partition, .owner = owner, .pieces = target.elements, .values = values},
         factor, target.not_finite);
   }

@@ -101,7 +101,6 @@ OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& taken) {
 
 void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& taken) {
   kernels::store_owned(exec, taken_job(part, owned, taken));
-  kernels::wait(exec);
 }
 
 void keep_left(const Exec& exec, const Part& part, const Owned& owned) {

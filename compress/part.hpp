@@ -186,7 +186,7 @@ void put_back_own(const Exec& exec, const Part& part, const Owned& owned);
 /// The job that takes the residuals at taken.index, or puts them back.
 kernels::OwnedJob taken_job(const Part& part, const Owned& owned, const Taken& taken);
 
-/// The residuals at taken.index = taken.value: undoes a take. Waits for a device.
+/// The residuals at taken.index = taken.value, where it is finite: undoes a take.
 void put(const Exec& exec, const Part& part, const Owned& owned, const Taken& taken);
 
 /// residual = what is left of the sums, at the positions of Part::self.

@@ -116,9 +116,9 @@ std::span<std::byte> encode_selected_sums(const Exec& exec, const Choice& choice
   const kernels::Stopwatch watch(job.encode_seconds);
   const Header header = part.of_owner(job.header, part.self);
   const auto results = owned.results.first(part.pieces.size() + jobs.size());
-  const MessageView sealed =
-      seal_list(exec, codings, part.variable_k,
-                {header, job.random, list.index, list.value, {.results = results}}, out);
+  const MessageView sealed = seal_list(
+      exec, codings, part.variable_k,
+      {header, job.random, list.index, list.value, {.results = results}, job.status}, out);
   return out.first(sealed.bytes.size());
 }
 
@@ -147,7 +147,8 @@ std::span<std::byte> encode_known_sums(const Exec& exec, const Codings& codings,
                      job.random,
                      owned.drawn,
                      owned.left,
-                     {.words = owned.not_finite, .results = owned.results}},
+                     {.words = owned.not_finite, .results = owned.results},
+                     job.status},
                     out);
   return out;
 }

@@ -4,6 +4,7 @@
 #include "compress/support.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <winnow/error.hpp>
 
 #include "compress/lists.hpp"
@@ -130,9 +131,9 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
   const kernels::Stopwatch watch(job.encode_seconds);
   Header header = part.of_owner(job.header, part.self);
   header.k = part.owner_k[part.self];
-  if (draws()) draw(exec, codings_, header, nullptr, index);
+  if (draws()) draw(exec, codings_, header, job.status, index);
   const auto said = results.first(part.pieces.size() + picks.of_turn.size());
-  (void)seal(exec, header, index, out, codings_.without_values(), {.results = said});
+  (void)seal(exec, header, index, out, codings_.without_values(), {.results = said}, job.status);
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned,
@@ -141,13 +142,18 @@ void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned
   const Workspace::Scope scope(scratch);
   kernels::OwnedJob residuals = taken_job(job.part, owned, taken);
   const auto missed = scratch.take<float>(out.empty() ? 0 : taken.value.size());
-  kernels::take_owned(exec, residuals, taken.value);  // now all memory has been taken
+  Exec sound = exec;
+  if (job.status != nullptr) {
+    sound.condition = kernels::sound(*job.status);
+    kernels::fill(exec, taken.value, std::numeric_limits<float>::quiet_NaN());
+  }
+  kernels::take_owned(sound, residuals, taken.value);  // now all memory has been taken
   if (out.empty()) return;
   kernels::copy(exec, missed, taken.value);
   const Header header = whole(job.header, taken.owner, missed.size());
-  seal_values(exec, codings_, {header, job.random, {}, missed}, out);
+  seal_values(exec, codings_, {header, job.random, {}, missed, {}, job.status}, out);
   residuals.values.value = missed;
-  kernels::store_owned(exec, residuals);
+  kernels::store_owned(sound, residuals);
 }
 
 void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,
@@ -170,7 +176,7 @@ void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const Mes
   const kernels::Stopwatch watch(job.encode_seconds);
   clear_poisoned(exec, {}, not_finite, out.sum);
   const Header header = whole(job.header, job.part.self, out.sum.size());
-  seal_values(exec, codings_, {header, job.random, {}, out.sum, {.words = not_finite}},
+  seal_values(exec, codings_, {header, job.random, {}, out.sum, {.words = not_finite}, job.status},
               out.message);
 }
 

@@ -27,7 +27,8 @@ struct SealJob {
   HeaderBytes header = {};       ///< but for poison and the checksum
   HeaderLayout layout = {};
   PoisonSources poison = {};
-  /// If not null, the header names its call, and it is spoiled if a source of poison says so.
+  /// If not null, the header names its call. A call is spoiled if a source of poison says so, and
+  /// poisons what it sends from then on.
   CallStatus* status = nullptr;
   std::size_t padding = 0;  ///< bytes at the end, below 8, which may hold anything and become 0
   std::uint64_t count = 0;  ///< positions that the indices may name

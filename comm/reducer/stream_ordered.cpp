@@ -27,6 +27,9 @@ void write(const StreamOrderedCall& call, const Exec& exec) {
   for (std::size_t i = 0; i < call.exchanges.size(); ++i) {
     if (call.schedules[i]->write != nullptr) call.schedules[i]->write(call.exchanges[i], exec);
   }
+  for (const Exchange& exchange : call.exchanges.first(call.bucket.compressed)) {
+    compress::keep_left(exec, exchange.part, exchange.owned);
+  }
 }
 
 }  // namespace
@@ -38,7 +41,8 @@ bool is_stream_ordered(const Bucket& bucket) {
     });
   };
   return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return part.schedule->stream_ordered && !part.part.variable_k && decides_nothing(part);
+    return part.schedule->is_stream_ordered(*bucket.compressor) && !part.part.variable_k &&
+           decides_nothing(part);
   });
 }
 
@@ -91,7 +95,13 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   }
   if (!is_stream_ordered(*bucket)) {
     return cannot + "within the schedule " + bucket->schedule +
-           " the host waits for the device; in gather and dense it does not";
+           " the host waits for the device if " + compressor.name() +
+           " selects; in gather and dense it does not";
+  }
+  if (std::ranges::any_of(bucket->parts,
+                          [](const BucketPart& part) { return part.schedule->takes_turns; })) {
+    return cannot +
+           "in each replay the same rank would pick the support, since the host counts turns";
   }
   if (transport.size() > 1 && !transport.captures()) {
     return cannot + "its transport is not NCCL's";

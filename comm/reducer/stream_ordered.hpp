@@ -20,8 +20,8 @@ namespace winnow::comm {
 // of it takes effect.
 
 /// Whether a bucket in device memory may be reduced so: all its parts have
-/// Schedule::stream_ordered, none has Part::variable_k, and no dense part has a residual to clear
-/// that depends on the sum.
+/// Schedule::is_stream_ordered, none has Part::variable_k, and no dense part has a residual to
+/// clear that depends on the sum.
 bool is_stream_ordered(const Bucket& bucket);
 
 /// A call and its parts, in order.

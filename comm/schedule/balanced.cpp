@@ -62,7 +62,8 @@ class Balanced {
       incoming[owner] = {sums_[owner].first(received_[owner]), part_.expect(expected),
                          static_cast<int>(owner)};
     }
-    const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views_);
+    const std::uint16_t flags =
+        exchange_.compressor.open_all(exchange_.exec, incoming, views_, exchange_.status);
     exchange_.poisoned |= (flags & Header::kPoison) != 0;
     exchange_.sums = views_;
     compress::name_codings(views_[self_].header, exchange_.stats.coding);
@@ -97,7 +98,8 @@ class Balanced {
                      static_cast<int>(sender)};
     }
     const auto views = views_.first(incoming.size());
-    const std::uint16_t flags = exchange_.compressor.open_all(exchange_.exec, incoming, views);
+    const std::uint16_t flags =
+        exchange_.compressor.open_all(exchange_.exec, incoming, views, exchange_.status);
     poisoned_ |= (flags & Header::kPoison) != 0;
     views_[ranks_ - 1] = {};  // this rank's slot; the views behind it move up into it
     std::ranges::rotate(views_.begin() + static_cast<std::ptrdiff_t>(self_), views_.end() - 1,
@@ -118,7 +120,8 @@ class Balanced {
                                           .header = header,
                                           .random = random,
                                           .encode_seconds = &exchange_.stats.encode_seconds,
-                                          .add_seconds = &exchange_.stats.add_seconds},
+                                          .add_seconds = &exchange_.stats.add_seconds,
+                                          .status = exchange_.status},
                                          views_, exchange_.owned, buffer);
     exchange_.stats.kept +=
         part_.variable_k ? exchange_.owned.chosen.index.size() : part_.owner_k[self_];
@@ -181,6 +184,7 @@ constinit const Schedule kBalanced{
               .pass_bytes = pass_bytes,
               .outcome_bytes = one_from_each_owner},
     .outcome = Header::Kind::sum,
+    .host_waits = HostWaits::for_sizes,
 };
 
 }  // namespace winnow::comm

@@ -160,7 +160,7 @@ constinit const Schedule kDense{
               .pass_bytes = pass_bytes,
               .network_bytes = network_bytes},
     .write = write,
-    .stream_ordered = true,
+    .host_waits = HostWaits::never,
 };
 
 }  // namespace winnow::comm

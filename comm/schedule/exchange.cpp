@@ -45,20 +45,25 @@ void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uin
 }
 
 void encode_gradient(Exchange& exchange, Header::Kind kind,
-                     std::span<std::span<std::byte>> messages, compress::MessageView* opened) {
+                     std::span<std::span<std::byte>> messages) {
   Stats& stats = exchange.stats;
   const Stopwatch watch(&stats.select_seconds, &stats.encode_seconds);
   Header header = exchange.header;
   header.kind = kind;
-  compress::EncodeResult out{.messages = messages, .opened = opened, .status = exchange.status};
+  compress::EncodeResult out{.messages = messages};
+  if (exchange.status != nullptr) {  // to put them back, nobody opens them and waits for the device
+    out.opened = exchange.exec.workspace->take<compress::MessageView>(messages.size());
+  }
   exchange.compressor.encode(exchange.exec,
                              {.part = exchange.part,
                               .decay = exchange.decay,
                               .header = header,
                               .random = exchange.random,
-                              .encode_seconds = &stats.encode_seconds},
+                              .encode_seconds = &stats.encode_seconds,
+                              .status = exchange.status},
                              out);
   exchange.own = out.messages;
+  exchange.opened = out.opened;
   exchange.owned = out.owned;
   stats.kept += out.kept;
 }

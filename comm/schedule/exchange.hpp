@@ -45,7 +45,7 @@ struct Exchange {
   const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
-  /// Set for a stream-ordered call in device memory: see Schedule::stream_ordered.
+  /// Set for a stream-ordered call in device memory: see Schedule::is_stream_ordered.
   kernels::CallStatus* status = nullptr;
   bool one_by_one = false;  ///< parts and rails go one after the other, not overlapped
   bool undoable = false;    ///< a dense sum leaves the elements alone until it is written
@@ -110,11 +110,9 @@ struct Slots {
 Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 
 /// Compressor::encode: fills `messages` with this rank's messages of `kind` by owner, which become
-/// Exchange::own. If `opened` is not null, it becomes the one message, opened, and
-/// Exchange::status learns of its poison.
+/// Exchange::own and, in a stream-ordered call, Exchange::opened.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
-                     std::span<std::span<std::byte>> messages,
-                     compress::MessageView* opened = nullptr);
+                     std::span<std::span<std::byte>> messages);
 
 /// Enqueues out[peer] to each peer and the receipt of in[peer]. received[peer] becomes the bytes
 /// that arrived, received[self] the size of in[self]. Rank r starts with peer r + 1 and goes up, so

@@ -55,8 +55,7 @@ Rounds run(Exchange& exchange) {
   const auto messages = slots.messages;
   const auto views = workspace.take<compress::MessageView>(ranks);
   const bool stream_ordered = exchange.status != nullptr;
-  encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1),
-                  stream_ordered ? &views[self] : nullptr);
+  encode_gradient(exchange, Header::Kind::gradient, messages.subspan(self, 1));
   const auto received = workspace.take<std::uint64_t>(ranks);
   enqueue_all_gather(exchange, slots, received, message_size(exchange, Header::Kind::gradient));
   co_await world.start(exchange.exec);
@@ -68,6 +67,7 @@ Rounds run(Exchange& exchange) {
                         static_cast<int>(sender)};
   }
   if (stream_ordered) {
+    views[self] = exchange.opened.front();
     open_others(exchange, incoming, self, views);
   } else {
     const std::uint16_t flags = exchange.compressor.open_all(exchange.exec, incoming, views);
@@ -88,7 +88,7 @@ constinit const Schedule kGather{
               .messages = one_to_each_other,
               .pass_bytes = pass_bytes,
               .outcome_bytes = outcome_bytes},
-    .stream_ordered = true,
+    .host_waits = HostWaits::never,
 };
 
 }  // namespace winnow::comm

@@ -46,6 +46,10 @@ struct ScheduleCosts {
   std::uint64_t (*rank_bytes)(const CostShape&, int rank) = nullptr;
 };
 
+/// When a host needs answers of a device within a call, if Exchange::status is set: never; if
+/// sizes of messages depend on the support, which not all ranks know; or always.
+enum class HostWaits : std::uint8_t { never, for_sizes, always };
+
 /// A line of the table of schedules: who sends what to whom, in which order, so that every rank
 /// ends with the same sum. To add one, write its file and put its row into the table in
 /// schedule.cpp.
@@ -68,9 +72,14 @@ struct Schedule {
   /// It selects other elements than the rest, so it is chosen only by name; and it does not take
   /// variable_k compressors. In two levels, the inner schedule says so.
   bool own_support = false;
-  /// On a device, runs stream-ordered if Exchange::status is set: it needs no answer from there.
-  bool stream_ordered = false;
+  HostWaits host_waits = HostWaits::always;
+  bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
 
+  /// Whether it runs stream-ordered on a device if Exchange::status is set.
+  bool is_stream_ordered(const compress::Compressor& compressor) const {
+    const bool known = host_waits == HostWaits::for_sizes && compressor.knows_support();
+    return known || host_waits == HostWaits::never;
+  }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;
   std::uint64_t messages(const CostShape& shape) const;

@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <winnow/error.hpp>
 
@@ -8,6 +9,8 @@
 #include "comm/schedule/schedule.hpp"
 #include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
 
@@ -80,6 +83,7 @@ class Shared {
         take_buffers(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
     const std::size_t bytes = values_bytes(part_.owner_k[owner_of(self_)], codings_);
     for (auto& message : messages_) message = message.first(bytes);
+    mark_missing();
     enqueue_all_to_all(exchange_, outgoing_, messages_, received_, MessageSize::fixed);
   }
 
@@ -105,6 +109,7 @@ class Shared {
     messages_ = take_buffers(exchange_, [&](std::uint32_t rank) {
       return values_bytes(part_.owner_k[owner_of(rank)], codings_);
     });
+    mark_missing();
     messages_[self_] = message;
     enqueue_all_gather(exchange_, messages_, received_, MessageSize::fixed);
   }
@@ -137,7 +142,8 @@ class Shared {
                             .header = exchange_.header,
                             .random = exchange_.random,
                             .encode_seconds = &exchange_.stats.encode_seconds,
-                            .add_seconds = &exchange_.stats.add_seconds};
+                            .add_seconds = &exchange_.stats.add_seconds,
+                            .status = exchange_.status};
     job.header.kind = kind;
     job.random.stage += stage;
     return job;
@@ -154,7 +160,8 @@ class Shared {
       expected.k = part_.owner_k[owner];
       incoming[owner] = {messages_[rank].first(received_[rank]), expected, static_cast<int>(rank)};
     }
-    const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming, supports_);
+    const std::uint16_t flags =
+        compressor_.open_all(exchange_.exec, incoming, supports_, exchange_.status);
     exchange_.poisoned |= (flags & Header::kPoison) != 0;
   }
 
@@ -171,6 +178,17 @@ class Shared {
     compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), exchange_.owned,
                      taken, coded);
     taken_[owner] = taken;  // only now: a failed call puts back what has been taken
+  }
+
+  /// In a stream-ordered call nobody hears of a message that never comes. One without a header
+  /// must not be taken for an older one, so its buffer holds NaN until it comes.
+  void mark_missing() const {
+    if (exchange_.status == nullptr || !codings_.exact()) return;
+    kernels::together(exchange_.exec, [&] {
+      for (const std::span<std::byte> message : messages_) {
+        kernels::fill(exchange_.exec, as_floats(message), std::numeric_limits<float>::quiet_NaN());
+      }
+    });
   }
 
   /// Uncoded values as a message that carries them.
@@ -207,8 +225,8 @@ class Shared {
       }
       views[rank] = view_of(as_floats(bytes));
     }
-    const std::uint16_t flags =
-        compressor_.open_all(exchange_.exec, incoming.first(count), opened.first(count));
+    const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming.first(count),
+                                                     opened.first(count), exchange_.status);
     for (std::size_t i = 0; i < count; ++i) {
       views[static_cast<std::size_t>(incoming[i].sender)] = opened[i];
     }
@@ -293,6 +311,8 @@ constinit const Schedule kShared{
               .outcome_bytes = one_from_each_owner},
     .outcome = Header::Kind::sum,
     .own_support = true,
+    .host_waits = HostWaits::never,
+    .takes_turns = true,
 };
 
 }  // namespace winnow::comm

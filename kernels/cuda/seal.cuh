@@ -68,9 +68,10 @@ struct Seal {
  private:
   /// By one block. What the words of this thread add.
   WINNOW_DEVICE std::uint64_t put_header() const {
-    const bool poisoned = simt::barrier_or(task.poison.any_of_thread());
-    const unsigned w = simt::thread();
     CallStatus* const status = task.status;
+    const bool was_spoiled = status != nullptr && status->spoiled != 0;
+    const bool poisoned = simt::barrier_or(was_spoiled || task.poison.any_of_thread());
+    const unsigned w = simt::thread();
     if (w == 0 && poisoned && status != nullptr) status->spoiled = 1;
     if (w >= kHeaderWords || w == task.fields.checksum_word) return 0;
     const bool names_call = w == task.fields.call_word && status != nullptr;

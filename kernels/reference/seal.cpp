@@ -13,8 +13,10 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-bool is_poisoned(const PoisonSources& sources) {
-  return std::ranges::any_of(sources.words, [](std::uint32_t word) { return word != 0; }) ||
+bool is_poisoned(const SealJob& job) {
+  const PoisonSources& sources = job.poison;
+  return (job.status != nullptr && job.status->spoiled != 0) ||
+         std::ranges::any_of(sources.words, [](std::uint32_t word) { return word != 0; }) ||
          std::ranges::any_of(sources.results, [](const SelectResult& result) {
            return !result.finite || result.overflow;
          });
@@ -28,7 +30,7 @@ void seal(const Exec& exec, const SealJob& job) {
   if (job.status != nullptr) {
     std::memcpy(header + job.layout.call_at, &job.status->call, sizeof job.status->call);
   }
-  if (is_poisoned(job.poison)) {
+  if (is_poisoned(job)) {
     std::uint16_t flags;
     std::memcpy(&flags, header + job.layout.flags_at, sizeof flags);
     flags |= job.layout.poison;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/winnow.hpp>
@@ -24,6 +25,7 @@
 namespace winnow::tests {
 namespace {
 
+using std::literals::operator""sv;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -284,15 +286,21 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
     Exec place_;
     std::vector<std::vector<std::byte>> copies_;  // the messages that travel
   };
-  for (const bool waits : {false, true}) {
+  struct Case {
+    const char *compressor, *schedule;
+    bool waits = false;
+  };
+  for (const auto& [compressor, schedule, waits] :
+       {Case{"topk:0.01", "gather"}, Case{"topk:0.01", "balanced", true}, Case{"int8", "balanced"},
+        Case{"randomk:0.01", "balanced"}, Case{"topk:0.01", "shared"},
+        Case{"topk:0.01,int8", "shared"}}) {
+    SCOPED_TRACE(testing::Message() << compressor << " by " << schedule);
     run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
       const Stream stream;
       const Exec place = stream.exec();
       const auto transport = std::make_shared<Corrupting>(inner, place);
-      AllReducer reducer(
-          transport,
-          {.compressor = "topk:0.01", .schedule = waits ? "balanced" : "gather", .min_bytes = 0},
-          place);
+      AllReducer reducer(transport,
+                         {.compressor = compressor, .schedule = schedule, .min_bytes = 0}, place);
       kernels::PlaceArray<float> bucket(place, 3000);
       const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
       bring(place, bucket.span(), gradient);
@@ -308,7 +316,18 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       } catch (const CommError& error) {
         said = error.what();
       }
-      if (inner->rank() == 0) return;  // what it received is sound; only its peer fails
+      const auto expect_put_back = [&] {
+        const std::vector<float> after = on_host(place, reducer.residual(1));
+        for (std::size_t i = 0; i < after.size(); ++i) {
+          EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
+        }
+      };
+      if (inner->rank() == 0) {
+        if (waits || schedule == "gather"sv) return;  // perhaps only its peer fails
+        EXPECT_TRUE(reducer.totals().poisoned == 1 || !said.empty());
+        expect_put_back();
+        return;
+      }
       EXPECT_THAT(said, HasSubstr(waits ? "message from rank 0: its checksum"
                                         : "message from rank 0: the device found it damaged"));
       EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
@@ -316,6 +335,54 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       for (const float element : on_host(place, bucket.span())) {
         EXPECT_TRUE(waits ? element == 0 : std::isnan(element));
       }
+      expect_put_back();
+    });
+  }
+}
+
+/// In `shared`, values have no header that could tell the device that they never came. An older
+/// message lies where they should be.
+TEST_F(DeviceTest, ValuesThatNeverComeAreMissed) {
+  class Losing final : public ForwardingTransport {
+   public:
+    Losing(std::shared_ptr<Transport> inner, const Exec& place)
+        : ForwardingTransport(std::move(inner)), place_(place) {}
+    void recv(std::span<std::byte> buffer, int peer, std::uint64_t* bytes) override {
+      if (--losing == 0) {
+        auto& spare = spares_.emplace_back(place_, buffer.size() / sizeof(float));
+        buffer = std::as_writable_bytes(spare.span());
+      }
+      ForwardingTransport::recv(buffer, peer, bytes);
+    }
+    int losing = 0;  ///< the receipt that loses its message, from 1 on; or none
+
+   private:
+    Exec place_;
+    std::vector<kernels::PlaceArray<float>> spares_;  // where what is lost arrives
+  };
+  for (const int round : {2, 3}) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      const auto transport = std::make_shared<Losing>(inner, place);
+      AllReducer reducer(transport,
+                         {.compressor = "topk:0.01", .schedule = "shared", .min_bytes = 0}, place);
+      kernels::PlaceArray<float> bucket(place, 3000);
+      const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
+      const auto call = [&] {
+        bring(place, bucket.span(), gradient);
+        reducer.all_reduce(bucket.span(), 1);
+        reducer.synchronize();
+      };
+      for (int whole = 0; whole < 2; ++whole) call();
+      const std::vector<float> before = on_host(place, reducer.residual(1));
+      if (inner->rank() == 1) transport->losing = round;
+      call();
+      const bool hears = inner->rank() == 1 || round == 2;  // sums of missing values travel
+      EXPECT_EQ(reducer.totals().poisoned, hears ? 1U : 0U);
+      if (!hears) return;
+      for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
       const std::vector<float> after = on_host(place, reducer.residual(1));
       for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
     });

@@ -159,6 +159,8 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                  "make some before the capture", 0);
   expect_refused({.compressor = "topk:0.1", .schedule = "balanced", .min_bytes = 0},
                  "within the schedule balanced");
+  expect_refused({.compressor = "topk:0.1", .schedule = "shared", .min_bytes = 0},
+                 "the same rank would pick");
   expect_refused({.compressor = "threshold:1", .schedule = "gather", .min_bytes = 0},
                  "to hear how many elements threshold:1 keeps");
   expect_refused({.compressor = "topk:0.1,mean", .schedule = "gather", .min_bytes = 0},

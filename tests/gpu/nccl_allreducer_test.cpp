@@ -8,12 +8,15 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <optional>
 #include <ostream>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
@@ -56,6 +59,14 @@ class Meeting {
     return nccl_transport(
         {.path = folder_ + "/id" + std::to_string(job), .job = job, .rank = rank, .size = ranks_},
         Deadline::after(std::chrono::seconds(60)));
+  }
+
+  /// One rank may give its word, for which another one waits.
+  void give_word() const { const std::ofstream word(folder_ + "/word"); }
+  void await_word() const {
+    while (!std::filesystem::remove(folder_ + "/word")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 
  private:
@@ -133,12 +144,18 @@ TEST_F(AllReducerOverNccl, EqualsReference) {
   }
 }
 
+struct Plan {
+  const char *compressor, *schedule = "gather";
+};
+std::ostream& operator<<(std::ostream& to, const Plan& plan) {
+  return to << plan.compressor << " by " << plan.schedule;
+}
+
 /// A graph holds calls, and every rank replays it: the bits are those of calls without a graph. No
 /// call waits for the device, which would end the capture. A poisoned replay poisons all ranks.
 /// Later calls go on with the random numbers that follow, whether or not the host has waited for
 /// the replays.
-void expect_replays_equal_calls(const char* compressor) {
-  SCOPED_TRACE(compressor);
+void expect_replays_equal_calls(const Plan& plan) {
   constexpr int kRanks = 3;
   constexpr std::size_t kCount = 5000;
   const Meeting meeting(kRanks);
@@ -146,8 +163,8 @@ void expect_replays_equal_calls(const char* compressor) {
     const Stream stream;
     const Exec place = stream.exec();
     const std::shared_ptr<Transport> transport = meeting.join(rank);
-    const Options options{.compressor = compressor,
-                          .schedule = "gather",
+    const Options options{.compressor = plan.compressor,
+                          .schedule = plan.schedule,
                           .min_bytes = 0,
                           .exempt_1d = false,
                           .max_part = 2048};
@@ -192,11 +209,13 @@ void expect_replays_equal_calls(const char* compressor) {
 
 // Each rank's communicator takes seconds where ranks share a GPU: a case for each compressor can
 // run beside the others.
-class GraphsOverNccl : public AllReducerOverNccl,
-                       public testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Compressors, GraphsOverNccl,
-                         testing::Values("topk:0.05,int8", "topk:0.05,int4:stochastic",
-                                         "randomk:0.05,int8:stochastic", "int8:stochastic"));
+class GraphsOverNccl : public AllReducerOverNccl, public testing::WithParamInterface<Plan> {};
+INSTANTIATE_TEST_SUITE_P(Plans, GraphsOverNccl,
+                         testing::Values(Plan{"topk:0.05,int8"}, Plan{"topk:0.05,int4:stochastic"},
+                                         Plan{"randomk:0.05,int8:stochastic"},
+                                         Plan{"int8:stochastic"},
+                                         Plan{"randomk:0.05,int8:stochastic", "balanced"},
+                                         Plan{"int8:stochastic", "balanced"}));
 
 TEST_P(GraphsOverNccl, ReplayCalls) {
   expect_replays_equal_calls(GetParam());
@@ -242,9 +261,45 @@ TEST_P(KernelsOverNccl, RanksShareTheKernelsOfACall) {
   }
 }
 
+class StreamOrderOverNccl : public AllReducerOverNccl, public testing::WithParamInterface<Plan> {};
+INSTANTIATE_TEST_SUITE_P(Plans, StreamOrderOverNccl,
+                         testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"},
+                                         Plan{"randomk:0.05", "balanced"},
+                                         Plan{"topk:0.05", "shared"},
+                                         Plan{"topk:0.05,int8", "shared"}));
+
+/// The host enqueues call after call while the peer has not begun one.
+TEST_P(StreamOrderOverNccl, CallsReturnWhenTheyAreEnqueued) {
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(meeting.join(rank),
+                       {.compressor = GetParam().compressor,
+                        .schedule = GetParam().schedule,
+                        .min_bytes = 0,
+                        .exempt_1d = false},
+                       place);
+    kernels::PlaceArray<float> bucket(place, 3000);
+    const auto gradient = make_gradient(Kind::heavy_tailed, 3000, rank, 0, 7);
+    const auto call = [&] {
+      kernels::copy(place, bucket.span(), std::span<const float>(gradient));
+      reducer.all_reduce(bucket.span(), 7);
+    };
+    call();
+    reducer.synchronize();
+    if (rank == 1) meeting.await_word();
+    for (int more = 0; more < 3; ++more) call();
+    if (rank == 0) meeting.give_word();
+    reducer.synchronize();
+    EXPECT_EQ(reducer.totals().calls, 4U);
+    EXPECT_EQ(reducer.totals().poisoned, 0U);
+  });
+}
+
 /// A peer makes no more calls. The device stops waiting for it at the deadline, and the residual
 /// holds again what the waiting call took.
-TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
+TEST_P(StreamOrderOverNccl, NobodyWaitsForAPeerThatIsGone) {
   constexpr std::size_t kCount = 5000;
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {
@@ -252,8 +307,8 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
     const Exec place = stream.exec();
     const std::shared_ptr<Transport> transport = meeting.join(rank);
     AllReducer reducer(transport,
-                       {.compressor = "topk:0.05",
-                        .schedule = "gather",
+                       {.compressor = GetParam().compressor,
+                        .schedule = GetParam().schedule,
                         .min_bytes = 0,
                         .deadline = 2,
                         .stats = 1},
@@ -282,7 +337,7 @@ TEST_F(AllReducerOverNccl, NobodyWaitsForAPeerThatIsGone) {
     EXPECT_THROW(reducer.synchronize(), CommError);
     EXPECT_EQ(reducer.totals().wait_seconds, seconds);  // nobody learnt how the second call ended
     const std::vector<float> after = on_host(place, reducer.residual(7));
-    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
   });
 }
 

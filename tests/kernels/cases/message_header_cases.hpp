@@ -36,8 +36,9 @@ using SealBody =
     std::function<void(std::span<std::byte> message, const Header&, std::span<const std::uint32_t>,
                        std::span<const kernels::SelectResult>, kernels::CallStatus* status)>;
 
-/// One of many sources reports poison, at several places among them; or none does. The header names
-/// the status's call, or without a status the one it was given.
+/// One of many sources reports poison, at several places among them; or none does; or the call is
+/// spoiled already, which is poison, too. The header names the status's call, or without a status
+/// the one it was given.
 inline void expect_seals_equal_reference(const SealBody& body) {
   const auto expect_sealed = [&](const Header& asked, std::span<const std::uint32_t> words,
                                  std::span<const kernels::SelectResult> results, bool poisoned) {
@@ -61,6 +62,13 @@ inline void expect_seals_equal_reference(const SealBody& body) {
     body(got.span(), header, words, results, &status);
     EXPECT_EQ(status.spoiled != 0, poisoned && (asked.flags & Header::kPoison) == 0);
     EXPECT_EQ(status.call, asked.call);
+    EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
+    Header spoiled = asked;
+    spoiled.flags |= Header::kPoison;
+    expected = sealed(spoiled, {}, value);
+    status.spoiled = 1;
+    body(got.span(), header, words, results, &status);
+    EXPECT_EQ(status.spoiled, 1U);
     EXPECT_TRUE(std::ranges::equal(got.span(), expected.span()));
   };
   const Header plain = gradient_header(3, 3);
