@@ -22,7 +22,7 @@ struct SelectKind {
 using SelectJobs = std::span<const FeedbackSelectJob>;
 
 /// Whether the caches hold the next tiles of all blocks that run, and as much beside them: else
-/// what is fetched ahead would be lost before it is read.
+/// what is prefetched would be lost before it is read.
 bool caches_hold_tiles() {
   constexpr std::uint64_t kTileBytes = 2 * kSelectTile * sizeof(float), kBlocks = 4;
   const int multiprocessors = attribute_of_device(cudaDevAttrMultiProcessorCount);
@@ -33,7 +33,7 @@ bool caches_hold_tiles() {
 
 SelectShape shape_of(SelectJobs jobs) {
   SelectShape shape = {};
-  shape.fetches = caches_hold_tiles();
+  shape.prefetches = caches_hold_tiles();
   for (const FeedbackSelectJob& job : jobs) {
     shape.has_own |= job.spans.own.partition != nullptr;
     shape.makes_updates |= job.spans.precondition.kind != Precondition::Kind::none;
@@ -76,7 +76,7 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
   clear(exec, scratch.data(), layout.zeroed);
   const unsigned blocks = blocks_for(pass_tiles(task.count));
   SelectShape shape = SelectShape::of(task);
-  shape.fetches = caches_hold_tiles();
+  shape.prefetches = caches_hold_tiles();
   for_each_threshold_kernel(task, shape, [&](const auto& kernel) { launch(exec, blocks, kernel); });
 }
 

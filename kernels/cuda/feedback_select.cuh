@@ -43,7 +43,7 @@ namespace winnow::kernels::cuda {
 template <bool kOwn, bool kMakes, bool kKeeps, bool kOneSide>
 struct TaskPass {
   const SelectTask& task;
-  bool fetches;  ///< tiles ahead
+  bool prefetches;  ///< the next tile
   /// The place of a candidate: in scratch, or in a list of several parameters.
   using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
 
@@ -195,7 +195,7 @@ struct TaskPass {
     Places own_places;
     if constexpr (kOwn) own_places = Places(simt::scan(shared.own_scan, own_counts));
     drawn = shared.turn.tile;
-    if (fetches) fetch(drawn - task.first_tile);
+    if (prefetches) prefetch(drawn - task.first_tile);
     store(shared, tile, whole, finite, reaches, acc);
     const std::uint64_t before =
         look_back(shared.turn, task.stream_tiles, tile, pair_of(places.total, own_places.total));
@@ -283,8 +283,8 @@ struct TaskPass {
     }
   }
 
-  /// Has caches fetch a tile, if it is one of this task and whole.
-  WINNOW_DEVICE void fetch(std::uint32_t tile) const {
+  /// Has caches bring a tile nearer, if it is one of this task and whole.
+  WINNOW_DEVICE void prefetch(std::uint32_t tile) const {
     if (!is_whole(tile)) return;
     constexpr std::uint32_t kLine = 128 / sizeof(float), kLines = kSelectTile / kLine;
     for (std::uint32_t line = simt::thread(); line < 2 * kLines; line += simt::kThreads) {
@@ -417,7 +417,7 @@ struct TaskPass {
 template <class Tasks, bool kOwn, bool kMakes, bool kKeeps = false, bool kOneSide = false>
 struct StreamPass {
   Tasks tasks;
-  bool fetches;
+  bool prefetches;
   using Pass = TaskPass<kOwn, kMakes, kKeeps, kOneSide>;
   static constexpr unsigned kResident = kMakes || (kOwn && kKeeps) ? 3 : 4;  // without spills
   struct Shared {
@@ -432,7 +432,7 @@ struct StreamPass {
     std::uint32_t* const more = tasks.tiles() > simt::blocks() ? tickets : nullptr;
     while (drawn < tasks.tiles()) {
       const SelectTask& task = tasks.fetch(shared.room, drawn);
-      drawn = Pass{task, fetches}.run(shared.pass, drawn, more);
+      drawn = Pass{task, prefetches}.run(shared.pass, drawn, more);
     }
   }
 };
@@ -457,7 +457,7 @@ struct ClearMarks {
 struct SelectShape {
   bool has_own, makes_updates, zero_gradient;  ///< of some task
   bool one_side = false;                       ///< likewise; not together with has_own
-  bool fetches = true;                         ///< tiles ahead
+  bool prefetches = true;                      ///< the next tile of each block
 
   static SelectShape of(const SelectTask& task) {
     return {.has_own = task.has_own,
@@ -471,17 +471,17 @@ struct SelectShape {
 template <bool kKeeps, class Tasks, class Stage>
 void with_stream_pass(const Tasks& tasks, const SelectShape& shape, const Stage& stage) {
   if (shape.has_own && shape.makes_updates) {
-    stage(StreamPass<Tasks, true, true, kKeeps>{tasks, shape.fetches});
+    stage(StreamPass<Tasks, true, true, kKeeps>{tasks, shape.prefetches});
   } else if (shape.has_own) {
-    stage(StreamPass<Tasks, true, false, kKeeps>{tasks, shape.fetches});
+    stage(StreamPass<Tasks, true, false, kKeeps>{tasks, shape.prefetches});
   } else if (shape.one_side && shape.makes_updates) {
-    stage(StreamPass<Tasks, false, true, false, true>{tasks, shape.fetches});
+    stage(StreamPass<Tasks, false, true, false, true>{tasks, shape.prefetches});
   } else if (shape.one_side) {
-    stage(StreamPass<Tasks, false, false, false, true>{tasks, shape.fetches});
+    stage(StreamPass<Tasks, false, false, false, true>{tasks, shape.prefetches});
   } else if (shape.makes_updates) {
-    stage(StreamPass<Tasks, false, true, kKeeps>{tasks, shape.fetches});
+    stage(StreamPass<Tasks, false, true, kKeeps>{tasks, shape.prefetches});
   } else {
-    stage(StreamPass<Tasks, false, false, kKeeps>{tasks, shape.fetches});
+    stage(StreamPass<Tasks, false, false, kKeeps>{tasks, shape.prefetches});
   }
 }
 
