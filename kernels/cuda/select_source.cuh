@@ -5,34 +5,11 @@
 #include <cstdint>
 
 #include "kernels/cuda/select_task.hpp"
+#include "kernels/cuda/select_tile.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 
 namespace winnow::kernels::cuda {
-
-/// The first element of this thread's vector j of a tile. Vector j of all threads comes before
-/// vector j + 1 of any.
-WINNOW_DEVICE std::uint32_t first_of(std::uint32_t tile, std::uint32_t j) {
-  return tile * kSelectTile + j * (simt::kThreads * 4) + simt::thread() * 4;
-}
-
-/// The count of vector j, of 4 that are summed together in 16 bits each.
-WINNOW_DEVICE std::uint32_t field(std::uint64_t counts, std::uint32_t j) {
-  return static_cast<std::uint32_t>(counts >> 16 * j & 0xffff);
-}
-
-/// Places in a tile, in order, for what a thread has counted in its 4 vectors.
-struct Places {
-  std::uint64_t first = 0;  ///< of vector j, in field j: at most the tile's elements
-  std::uint32_t total = 0;  ///< in the whole tile
-
-  WINNOW_DEVICE Places() {}
-  WINNOW_DEVICE explicit Places(const simt::Scanned& scanned) {
-    const std::uint64_t to_end = scanned.total * 0x0001'0001'0001'0001U;  // of each vector
-    first = scanned.before + (to_end << 16);
-    total = field(to_end, 3);
-  }
-};
 
 /// By one thread, when a pass is over that keeps all that reaches a bound, which it tells of.
 WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
