@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -61,11 +62,15 @@ struct RandomWords {
   }
 };
 
-/// Four values, of one unit, and where they come from.
-struct Vector {
-  float acc[4];     // 0 in gaps
-  float* residual;  // of the first
-  unsigned here;    // bits of those that are not in a gap
+/// Where four values lie, all of one unit.
+struct VectorAt {
+  const float* gradient;  // of the first; null: acc is the residual
+  float* residual;
+  unsigned here;  // bits of those that are not in a gap
+
+  WINNOW_DEVICE bool is_whole() const {
+    return here == 0xf && gradient != nullptr && is_vector(gradient) && is_vector(residual);
+  }
 };
 
 /// The last piece that begins at or before a position, if there is one.
@@ -83,25 +88,37 @@ WINNOW_DEVICE FeedbackPiece find_piece(const QuantizeTask& task, std::uint64_t p
   return low == 0 ? FeedbackPiece{} : task.pieces[low - 1];
 }
 
-/// Values from number `first` on. No unit lies in two pieces.
-WINNOW_DEVICE Vector load_acc(const QuantizeTask& task, std::uint64_t first) {
+/// Where values from number `first` on lie. No unit lies in two pieces.
+WINNOW_DEVICE VectorAt find_vector(const QuantizeTask& task, std::uint64_t first) {
   const std::uint64_t position =
       task.partition.owners() == 1 ? first : task.partition.position(task.owner, first);
   const FeedbackPiece piece = find_piece(task, position);
   const std::uint64_t offset = position - piece.base, size = piece.residual.size();
-  Vector vector{{}, nullptr, position < piece.base ? 0 : elements_below(size, offset)};
-  float residual[4], gradient[4] = {};
-  vector.residual = piece.residual.data() + (vector.here != 0 ? offset : 0);
-  load_vector(vector.residual, vector.here, residual);
-  const bool feeds = piece.gradient.data() != nullptr;
-  if (feeds) {
-    load_vector(piece.gradient.data() + (vector.here != 0 ? offset : 0), vector.here, gradient);
+  const unsigned here = position < piece.base ? 0 : elements_below(size, offset);
+  const std::uint64_t at = here != 0 ? offset : 0;
+  const float* const gradient = piece.gradient.data();
+  return {gradient != nullptr ? gradient + at : nullptr, piece.residual.data() + at, here};
+}
+
+/// acc, 0 in gaps; of whole vectors all accesses are under way before the first ends.
+template <std::uint32_t kCount>
+WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], float decay, float (&acc)[kCount][4]) {
+  bool whole = true;
+  for (std::uint32_t j = 0; j < kCount; ++j) whole = whole && at[j].is_whole();
+  float gradient[kCount][4] = {};
+  if (whole) {
+    for (std::uint32_t j = 0; j < kCount; ++j) simt::load4(at[j].gradient, gradient[j]);
+    for (std::uint32_t j = 0; j < kCount; ++j) simt::load4(at[j].residual, acc[j]);
+  } else {
+    for (std::uint32_t j = 0; j < kCount; ++j) {
+      load_vector(at[j].residual, at[j].here, acc[j]);
+      if (at[j].gradient != nullptr) load_vector(at[j].gradient, at[j].here, gradient[j]);
+    }
   }
-  for (unsigned e = 0; e < 4; ++e) {
-    const float acc = feeds ? feedback(gradient[e], task.decay, residual[e]) : residual[e];
-    vector.acc[e] = (vector.here >> e & 1) != 0 ? acc : 0;
+  for (std::uint32_t j = 0; j < kCount; ++j) {
+    if (at[j].gradient == nullptr) continue;
+    for (unsigned e = 0; e < 4; ++e) acc[j][e] = feedback(gradient[j][e], decay, acc[j][e]);
   }
-  return vector;
 }
 
 /// Values of a tile: 2 vectors a thread.
@@ -137,7 +154,6 @@ struct FeedbackQuantize {
     unsigned stored[kQuantizeVectors];  // bits of the residuals that become what the codes miss
     unsigned added[kQuantizeVectors];   // of those to which it is added: acc was not finite
     float scale[kQuantizeVectors];
-    bool finite;
   };
 
   WINNOW_DEVICE void run(Shared& shared) const {
@@ -163,43 +179,14 @@ struct FeedbackQuantize {
     return tile + simt::thread() / simt::kLanes * kOfWarp + j * kOfVectors + simt::lane() * 4;
   }
 
-  /// Whether a tile lies in one piece, in order, and in whole vectors: the block then moves them
-  /// without another look.
-  WINNOW_DEVICE bool is_whole(std::uint64_t tile) const {
-    const FeedbackPiece& piece = task.only;
-    const std::uint64_t offset = tile - piece.base, size = piece.residual.size();
-    return task.piece_count == 1 && task.partition.owners() == 1 && tile >= piece.base &&
-           size >= kQuantizeTile && offset <= size - kQuantizeTile &&
-           piece.gradient.data() != nullptr && is_vector(piece.gradient.data() + offset) &&
-           is_vector(piece.residual.data() + offset);
-  }
-
   WINNOW_DEVICE void load(std::uint64_t tile, Values& values) const {
-    if (is_whole(tile)) {  // all accesses are under way before the first ends
-      float gradient[kQuantizeVectors][4];
-      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-        const std::uint64_t offset = first_of(tile, j) - task.only.base;
-        simt::load4(task.only.gradient.data() + offset, gradient[j]);
-      }
-      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-        values.residual[j] = task.only.residual.data() + (first_of(tile, j) - task.only.base);
-        values.stored[j] = 0xf;
-        simt::load4(values.residual[j], values.acc[j]);
-      }
-      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-        for (unsigned e = 0; e < 4; ++e) {
-          values.acc[j][e] = feedback(gradient[j][e], task.decay, values.acc[j][e]);
-        }
-      }
-    } else {
-      for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-        const Vector vector = load_acc(task, first_of(tile, j));
-        values.residual[j] = vector.residual;
-        values.stored[j] = vector.here;
-        for (unsigned e = 0; e < 4; ++e) values.acc[j][e] = vector.acc[e];
-      }
+    VectorAt at[kQuantizeVectors];
+    for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
+      at[j] = find_vector(task, first_of(tile, j));
+      values.residual[j] = at[j].residual;
+      values.stored[j] = at[j].here;
     }
-    values.finite = true;
+    load_acc(at, task.decay, values.acc);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       values.added[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
@@ -207,7 +194,6 @@ struct FeedbackQuantize {
         values.acc[j][e] = 0;
         values.stored[j] &= ~(1U << e);
         values.added[j] |= 1U << e;
-        values.finite = false;
       }
     }
   }
@@ -378,7 +364,9 @@ struct FeedbackQuantize {
       }
       write_codes(first, codes);
     }
-    const bool finite = simt::ballot(!values.finite) == 0;
+    unsigned added = 0;
+    for (const unsigned bits : values.added) added |= bits;
+    const bool finite = simt::ballot(added != 0) == 0;
     if (!finite && simt::lane() == 0 && task.not_finite != nullptr) {
       simt::atomic_or(task.not_finite, 1);
     }
@@ -411,8 +399,7 @@ struct FeedbackQuantize {
   }
 };
 
-/// acc of the owner that this rank is, whole; residuals stay. Of the task it needs what load_acc
-/// does.
+/// acc of the owner that this rank is, whole; residuals stay. Its task has no message.
 struct FeedbackOwn {
   QuantizeTask task;
   float* own;
@@ -420,9 +407,11 @@ struct FeedbackOwn {
   WINNOW_DEVICE void run() const {
     bool finite = true;
     for (std::uint64_t v = 4 * simt::grid_thread(); v < task.count; v += 4 * simt::grid_threads()) {
-      const Vector vector = load_acc(task, v);
-      for (unsigned e = 0; e < 4; ++e) finite = finite && is_finite(vector.acc[e]);
-      store_vector(own + v, elements_below(task.count, v), vector.acc);
+      const VectorAt at[1] = {find_vector(task, v)};
+      float acc[1][4];
+      load_acc(at, task.decay, acc);
+      for (unsigned e = 0; e < 4; ++e) finite = finite && is_finite(acc[0][e]);
+      store_vector(own + v, elements_below(task.count, v), acc[0]);
     }
     if (!finite) simt::atomic_or(task.not_finite, 1);
   }
