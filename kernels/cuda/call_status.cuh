@@ -18,16 +18,17 @@ struct EndCall {
     const CallStatus status = *task.status;
     *task.status = {.call = status.call + 1};
     CallReport& report = *task.report;
-    if ((status.spoiled | status.not_finite) != 0) simt::publish(task.refused, *task.refused + 1);
+    if ((status.spoiled | status.not_finite) != 0)
+      simt::publish_to_host(task.refused, *task.refused + 1);
     if (status.unsound != 0 && report.unsound_call == 0) {
-      simt::publish(&report.unsound, ~status.unsound + 1);
+      simt::publish_to_host(&report.unsound, ~status.unsound + 1);
       simt::fence_host();
-      simt::publish(&report.unsound_call, task.number + 1);
+      simt::publish_to_host(&report.unsound_call, task.number + 1);
     }
-    simt::publish(&report.next, status.call + 1);
+    simt::publish_to_host(&report.next, status.call + 1);
     simt::fence_host();
     // A graph that is replayed ends a call of an old number.
-    if (report.done <= task.number) simt::publish(&report.done, task.number + 1);
+    if (report.done <= task.number) simt::publish_to_host(&report.done, task.number + 1);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cub/block/block_scan.cuh>
+#include <cuda/atomic>
 
 #include "kernels/cuda/simt_kernel.hpp"
 
@@ -72,21 +73,28 @@ WINNOW_DEVICE std::uint64_t atomic_add(std::uint64_t* at, std::uint64_t value) {
 /// A word by which blocks talk to each other while they run: written and read whole.
 template <class T>
 WINNOW_DEVICE void publish(T* at, T value) {
-  *static_cast<volatile T*>(at) = value;
+  const cuda::atomic_ref<T, cuda::thread_scope_device> word(*at);
+  word.store(value, cuda::memory_order_relaxed);
 }
 template <class T>
 WINNOW_DEVICE T published(const T* at) {
-  return *static_cast<const volatile T*>(at);
+  const cuda::atomic_ref<T, cuda::thread_scope_device> word(*const_cast<T*>(at));
+  return word.load(cuda::memory_order_relaxed);
 }
 /// Threads that see a later write of this thread, and have a fence behind that look, see its
 /// earlier ones, too. Not __threadfence(), which also puts all fences in one order: nothing here
 /// needs one.
 WINNOW_DEVICE void fence() {
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_device);
 }
-/// Likewise for the host.
+/// Likewise in memory of the host, and for it.
+template <class T>
+WINNOW_DEVICE void publish_to_host(T* at, T value) {
+  const cuda::atomic_ref<T, cuda::thread_scope_system> word(*at);
+  word.store(value, cuda::memory_order_relaxed);
+}
 WINNOW_DEVICE void fence_host() {
-  asm volatile("fence.acq_rel.sys;" ::: "memory");
+  cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
 }
 /// Between two looks at a word that another block will publish.
 WINNOW_DEVICE void idle() {

@@ -87,6 +87,10 @@ void publish(T* at, T value) {
   switch_point(true);
 }
 template <class T>
+void publish_to_host(T* at, T value) {
+  publish(at, value);
+}
+template <class T>
 T published(const T* at) {
   switch_point(false);
   return *at;

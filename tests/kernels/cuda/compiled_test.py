@@ -63,6 +63,7 @@ COPY = re.compile(r"\bLDGSTS\b")
 DIVISION = re.compile(r"\bI2F\.\S*\bRP\b")
 LOCAL = re.compile(r"\b(LDL|STL)\b")
 FENCE = re.compile(r"\bMEMBAR\.SC\b")
+FOR_THE_HOST = re.compile(r"\bSTRONG\.SYS\b")
 # What may go elsewhere. A predicated EXIT may not: threads that stay go on in line.
 JUMP = re.compile(r"^(@!?U?P\d+ )?(BRA|BRX|JMP|BSYNC|CALL|RET|WARPSYNC|BREAK)\b|^EXIT\b")
 TARGET = re.compile(r"\bBRA\S*\s+(?:\S+, )*`?\(?(0x[0-9a-f]+)")
@@ -85,6 +86,7 @@ class Kernel:
         self.divisions = sum(bool(DIVISION.search(text)) for text in texts)
         self.spills = sum(bool(LOCAL.search(text)) for text in texts)
         self.fences = sum(bool(FENCE.search(text)) for text in texts)
+        self.for_the_host = sum(bool(FOR_THE_HOST.search(text)) for text in texts)
         self.jumps = {}
         for address, text in self.code:
             target = TARGET.search(text)
@@ -201,6 +203,8 @@ def main():
                     if kernel.stack or kernel.local or kernel.spills]
         failures += [f"{kernel.name}: has a fence that is ordered with all others" for kernel in kernels
                      if kernel.fences]
+        failures += [f"{kernel.name}: reads or writes a word as the host must see it" for kernel in kernels
+                     if kernel.for_the_host and kernel.name != "EndCall"]
         if known != len(kernels):
             failures.append(f"{known} of {len(kernels)} kernels are loaded before their first launch")
         for name, row in TABLE:
