@@ -22,70 +22,36 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "kernels/reduce.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/model/cuda_model.hpp"
+#include "tests/model/nccl_communicator_model.hpp"
 
 namespace {
 
 using winnow::tests::Lock;
-using winnow::tests::StreamWork;
+using winnow::tests::nccl_bytes_of;
+using winnow::tests::NcclOperation;
+using winnow::tests::NcclSplit;
+using winnow::tests::NcclWorld;
 
 std::mutex& mutex = winnow::tests::model_mutex;
 std::condition_variable& changed = winnow::tests::model_changed;
 
 constexpr int kLooks = 2;  // for which a call stays in progress
 
-struct Operation {
-  enum class Kind { send, receive, all_reduce, reduce_scatter, reduce, all_gather } kind;
-  const void* from;
-  void* to;
-  std::size_t bytes;
-  ncclDataType_t type;
-  ncclRedOp_t op;
-  int peer;
-};
-
-/// A message on offer from one rank to another.
-struct Offer {
-  const void* from;
-  std::size_t bytes;
-  bool taken = false;
-};
-
-struct World;
-
-/// One split of a communicator, which all its ranks join.
-struct Split {
-  std::map<int, std::pair<int, int>> colors;  // by rank: color and key
-  std::map<int, std::shared_ptr<World>> parts;
-};
-
-/// State shared by the ranks of a communicator.
-struct World {
-  explicit World(int ranks) : size(ranks) {}
-  int size, arrived = 0;
-  std::map<std::pair<int, int>, std::deque<Offer*>> offers;  // by sender and receiver
-  std::map<std::uint64_t, Split> splits;                     // in call order
-};
-
-std::map<std::uint64_t, std::shared_ptr<World>> worlds;  // by unique id
+std::map<std::uint64_t, std::shared_ptr<NcclWorld>> worlds;  // by unique id
 std::uint64_t ids = 0;
 std::set<const ncclComm*> living;
 std::size_t ending = 0;  // communicators that a call ends at present
@@ -93,85 +59,8 @@ std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 std::map<std::string, std::uint64_t> calls;
 std::vector<winnow::tests::NcclConfig> configs;
 
-}  // namespace
-
-struct ncclComm {
-  std::shared_ptr<World> world;
-  int rank = 0, device = 0;
-  bool blocking = true, part_blocks = true;
-  bool connected = false;     // as far as its rank knows
-  int looks = 0;              // polls for which it stays in progress
-  ncclComm** part = nullptr;  // of a split that not all ranks have joined
-  std::uint64_t splits = 0;
-  bool aborted = false, finalizing = false, ending = false;
-  std::shared_ptr<int> held = std::make_shared<int>();  // by work in graphs; each holds a copy
-  ncclResult_t error = ncclSuccess;
-  std::deque<std::pair<std::vector<Operation>, std::shared_ptr<StreamWork>>> groups;
-  std::thread runner;
-
-  void run();
-  void run_group(Lock& lock, const std::vector<Operation>& group);
-  void exchange(Lock& lock, std::vector<std::pair<int, Offer>>& sends,
-                const std::vector<Operation>& receipts);
-  void run_collective(Lock& lock, const Operation& operation);
-};
-
-namespace {
-
-struct Aborted {};
-
 thread_local int depth = 0;
-thread_local std::map<std::pair<ncclComm*, CUstream_st*>, std::vector<Operation>> enqueued;
-
-std::size_t bytes_of_type(ncclDataType_t type) {
-  switch (type) {
-    case ncclInt8:
-    case ncclUint8:
-      return 1;
-    case ncclFloat64:
-    case ncclInt64:
-    case ncclUint64:
-      return 8;
-    default:
-      return 4;
-  }
-}
-
-winnow::ElementType element_type_of(ncclDataType_t type) {
-  using enum winnow::ElementType;
-  static const std::map<ncclDataType_t, winnow::ElementType> types = {
-      {ncclFloat32, float32}, {ncclFloat64, float64}, {ncclInt8, int8},   {ncclUint8, uint8},
-      {ncclInt32, int32},     {ncclUint32, uint32},   {ncclInt64, int64}, {ncclUint64, uint64}};
-  return types.at(type);
-}
-
-winnow::ReduceOp op_of(ncclRedOp_t op) {
-  static const std::map<ncclRedOp_t, winnow::ReduceOp> ops = {{ncclSum, winnow::ReduceOp::sum},
-                                                              {ncclProd, winnow::ReduceOp::product},
-                                                              {ncclMin, winnow::ReduceOp::minimum},
-                                                              {ncclMax, winnow::ReduceOp::maximum}};
-  return ops.at(op);
-}
-
-/// into[i] = fmin or fmax of into[i] and from[i]; of two zeros the first stays.
-template <class T>
-void reduce_floats(ncclRedOp_t op, void* into, const void* from, std::size_t count) {
-  const std::span<T> a(static_cast<T*>(into), count);
-  const std::span<const T> b(static_cast<const T*>(from), count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool other = op == ncclMin ? b[i] < a[i] : b[i] > a[i];
-    if (other || std::isnan(a[i])) a[i] = b[i];
-  }
-}
-
-void reduce(ncclRedOp_t op, ncclDataType_t type, void* into, const void* from, std::size_t count) {
-  const bool extreme = op == ncclMin || op == ncclMax;
-  if (extreme && type == ncclFloat32) return reduce_floats<float>(op, into, from, count);
-  if (extreme && type == ncclFloat64) return reduce_floats<double>(op, into, from, count);
-  const winnow::ElementType element = element_type_of(type);
-  winnow::kernels::reduce({}, op_of(op), {into, count, element},
-                          winnow::ConstElements(from, count, element));
-}
+thread_local std::map<std::pair<ncclComm*, CUstream_st*>, std::vector<NcclOperation>> enqueued;
 
 bool is_in_graph(const ncclComm& comm) {
   return comm.held.use_count() > 1;
@@ -191,7 +80,7 @@ ncclResult_t begin_call(ncclComm& comm) {
 }
 
 ncclResult_t enqueue(const char* call, ncclComm* comm, CUstream_st* stream,
-                     const Operation& operation) {
+                     const NcclOperation& operation) {
   const Lock lock(mutex);
   ++calls[call];
   if (in_progress(*comm)) return ncclInvalidUsage;
@@ -216,12 +105,12 @@ void start_runner(ncclComm& comm) {
   comm.runner = std::thread([&comm] { comm.run(); });
 }
 
-bool have_all_joined(const ncclComm& comm, const Split& split) {
+bool have_all_joined(const ncclComm& comm, const NcclSplit& split) {
   return split.colors.size() == static_cast<std::size_t>(comm.world->size);
 }
 
 /// Gives a rank its part of a split that all have joined.
-void take_part(ncclComm& comm, Split& split) {
+void take_part(ncclComm& comm, NcclSplit& split) {
   const auto [color, key] = split.colors.at(comm.rank);
   ncclComm*& made = *std::exchange(comm.part, nullptr);
   comm.looks = kLooks;
@@ -234,9 +123,9 @@ void take_part(ncclComm& comm, Split& split) {
     rank += theirs.second < key ? 1 : 0;
   }
   auto& part = split.parts[color];
-  if (part == nullptr) part = std::make_shared<World>(size);
+  if (part == nullptr) part = std::make_shared<NcclWorld>(size);
   ++part->arrived;
-  made = new ncclComm{.world = part, .rank = rank, .device = comm.device};
+  made = new ncclComm{{.world = part, .rank = rank, .device = comm.device}};
   made->blocking = comm.part_blocks;
   start_runner(*made);
 }
@@ -262,112 +151,6 @@ void end(ncclComm* comm, bool abort) {
 }
 
 }  // namespace
-
-/// Runs the groups of one communicator, in order.
-void ncclComm::run() {
-  Lock lock(mutex);
-  for (;;) {
-    changed.wait(lock, [&] { return aborted || !groups.empty() || ending; });
-    if (groups.empty() || aborted) break;
-    const auto group = groups.front().first;
-    const auto work = groups.front().second;
-    changed.wait(lock, [&] { return aborted || winnow::tests::is_first(lock, *work); });
-    if (aborted) break;
-    try {
-      run_group(lock, group);
-    } catch (const Aborted&) {
-      break;
-    }
-    groups.pop_front();
-    winnow::tests::finish(lock, *work);
-  }
-  for (const auto& [group, work] : groups) winnow::tests::finish(lock, *work);  // kernels leave
-}
-
-void ncclComm::run_group(Lock& lock, const std::vector<Operation>& group) {
-  std::vector<std::pair<int, Offer>> sends;
-  std::vector<Operation> receipts;
-  for (const Operation& operation : group) {
-    if (operation.kind == Operation::Kind::send) {
-      sends.push_back({operation.peer, {operation.from, operation.bytes}});
-    } else if (operation.kind == Operation::Kind::receive) {
-      receipts.push_back(operation);
-    }
-  }
-  exchange(lock, sends, receipts);
-  for (const Operation& operation : group) {
-    if (operation.kind == Operation::Kind::send || operation.kind == Operation::Kind::receive) {
-      continue;
-    }
-    run_collective(lock, operation);
-  }
-}
-
-/// Offers all outgoing messages, takes all incoming ones, and waits until all of them are taken.
-void ncclComm::exchange(Lock& lock, std::vector<std::pair<int, Offer>>& sends,
-                        const std::vector<Operation>& receipts) {
-  const auto withdraw = [&] {
-    for (auto& [peer, offer] : sends) std::erase(world->offers[{rank, peer}], &offer);
-  };
-  const auto wait = [&](const auto& condition) {
-    changed.wait(lock, [&] { return aborted || condition(); });
-    if (!aborted) return;
-    withdraw();
-    throw Aborted();
-  };
-  for (auto& [peer, offer] : sends) world->offers[{rank, peer}].push_back(&offer);
-  changed.notify_all();
-  for (const Operation& receipt : receipts) {
-    auto& queue = world->offers[{receipt.peer, rank}];
-    wait([&] { return !queue.empty(); });
-    Offer& offer = *queue.front();
-    if (offer.bytes != receipt.bytes) error = ncclInvalidUsage;  // NCCL would hang, or worse
-    std::memcpy(receipt.to, offer.from, std::min(offer.bytes, receipt.bytes));
-    offer.taken = true;
-    queue.pop_front();
-    changed.notify_all();
-  }
-  wait([&] {
-    return std::ranges::all_of(sends, [](const auto& send) { return send.second.taken; });
-  });
-}
-
-/// Every rank gets what all have, and computes what it needs.
-void ncclComm::run_collective(Lock& lock, const Operation& operation) {
-  using Kind = Operation::Kind;
-  const auto ranks = static_cast<std::size_t>(world->size);
-  const bool scatters = operation.kind == Kind::reduce_scatter;
-  const std::size_t bytes = operation.bytes * (scatters ? ranks : 1);
-  const auto* const own = static_cast<const std::byte*>(operation.from);
-  std::vector<std::vector<std::byte>> all(ranks, std::vector<std::byte>(own, own + bytes));
-  std::vector<std::pair<int, Offer>> sends;
-  std::vector<Operation> receipts;
-  const std::vector<std::byte> sent(own, own + bytes);  // `to` may overlap what others read
-  for (int peer = 0; peer < world->size; ++peer) {
-    if (peer == rank) continue;
-    sends.push_back({peer, {sent.data(), bytes}});
-    receipts.push_back({.kind = Kind::receive,
-                        .from = nullptr,
-                        .to = all[static_cast<std::size_t>(peer)].data(),
-                        .bytes = bytes,
-                        .type = ncclUint8,
-                        .op = ncclSum,
-                        .peer = peer});
-  }
-  exchange(lock, sends, receipts);
-  auto* const to = static_cast<std::byte*>(operation.to);
-  if (operation.kind == Kind::all_gather) {
-    for (std::size_t r = 0; r < ranks; ++r) std::memcpy(to + r * bytes, all[r].data(), bytes);
-    return;
-  }
-  const std::size_t count = bytes / bytes_of_type(operation.type);
-  for (std::size_t r = 1; r < ranks; ++r) {
-    reduce(operation.op, operation.type, all[0].data(), all[r].data(), count);
-  }
-  if (operation.kind == Kind::reduce && operation.peer != rank) return;
-  const std::size_t begin = scatters ? operation.bytes * static_cast<std::size_t>(rank) : 0;
-  std::memcpy(to, all[0].data() + begin, operation.bytes);
-}
 
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the libraries' own names
 extern "C" {
@@ -398,10 +181,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   std::memcpy(&number, id.internal, sizeof number);
   Lock lock(mutex);
   auto& world = worlds[number];
-  if (world == nullptr) world = std::make_shared<World>(size);
+  if (world == nullptr) world = std::make_shared<NcclWorld>(size);
   if (world->size != size || !note(__func__, config)) return ncclInvalidArgument;
   ++world->arrived;
-  *comm = new ncclComm{.world = world, .rank = rank, .device = winnow::tests::current_device(lock)};
+  *comm =
+      new ncclComm{{.world = world, .rank = rank, .device = winnow::tests::current_device(lock)}};
   (*comm)->blocking = config == nullptr || config->blocking != 0;
   start_runner(**comm);
   changed.notify_all();
@@ -421,7 +205,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
   const ncclResult_t result = begin_call(*comm);
   if (result == ncclInvalidUsage) return result;
   if (!note(__func__, config)) return ncclInvalidArgument;
-  Split& of = comm->world->splits[++comm->splits];
+  NcclSplit& of = comm->world->splits[++comm->splits];
   of.colors[comm->rank] = {color, key};
   comm->part = part;
   comm->part_blocks = config == nullptr ? comm->blocking : config->blocking != 0;
@@ -435,12 +219,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const Lock lock(mutex);
   using enum winnow::tests::NcclJob;
-  const World& world = *comm->world;
+  const NcclWorld& world = *comm->world;
   if (comm->part == nullptr) {
     if (world.arrived == world.size && !std::exchange(comm->connected, true) &&
         failing.erase({connect, comm->rank}) != 0)
       comm->error = ncclSystemError;
-  } else if (Split& of = comm->world->splits[comm->splits]; have_all_joined(*comm, of)) {
+  } else if (NcclSplit& of = comm->world->splits[comm->splits]; have_all_joined(*comm, of)) {
     if (failing.erase({split, comm->rank}) != 0) {
       comm->error = ncclSystemError;
     } else if (comm->error == ncclSuccess) {
@@ -513,36 +297,37 @@ ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, 
                       ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
       __func__, comm, stream,
-      {Operation::Kind::send, from, nullptr, count * bytes_of_type(type), type, ncclSum, peer});
+      {NcclOperation::Kind::send, from, nullptr, count * nccl_bytes_of(type), type, ncclSum, peer});
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return enqueue(
-      __func__, comm, stream,
-      {Operation::Kind::receive, nullptr, to, count * bytes_of_type(type), type, ncclSum, peer});
+  return enqueue(__func__, comm, stream,
+                 {NcclOperation::Kind::receive, nullptr, to, count * nccl_bytes_of(type), type,
+                  ncclSum, peer});
 }
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
       __func__, comm, stream,
-      {Operation::Kind::all_reduce, from, to, count * bytes_of_type(type), type, op, -1});
+      {NcclOperation::Kind::all_reduce, from, to, count * nccl_bytes_of(type), type, op, -1});
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
       __func__, comm, stream,
-      {Operation::Kind::reduce_scatter, from, to, count * bytes_of_type(type), type, op, -1});
+      {NcclOperation::Kind::reduce_scatter, from, to, count * nccl_bytes_of(type), type, op, -1});
 }
 ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
-  return enqueue(__func__, comm, stream,
-                 {Operation::Kind::reduce, from, to, count * bytes_of_type(type), type, op, root});
+  return enqueue(
+      __func__, comm, stream,
+      {NcclOperation::Kind::reduce, from, to, count * nccl_bytes_of(type), type, op, root});
 }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   return enqueue(
       __func__, comm, stream,
-      {Operation::Kind::all_gather, from, to, count * bytes_of_type(type), type, ncclSum, -1});
+      {NcclOperation::Kind::all_gather, from, to, count * nccl_bytes_of(type), type, ncclSum, -1});
 }
 
 }  // extern "C"
