@@ -24,56 +24,22 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
 #include "comm/transport/poll.hpp"
-#include "comm/transport/tcp/frames.hpp"
 #include "comm/transport/tcp/notices.hpp"
+#include "comm/transport/tcp/peer.hpp"
 #include "comm/transport/ticket_queue.hpp"
 
 namespace winnow::comm {
 namespace {
 
-// Messages between two ranks form a lane in each direction, linked through TcpMessage::next;
-// `current` is its first message that is not complete. A send is complete when the kernel has taken
-// its last byte, a receipt when its last byte lies in the caller's buffer. Nothing is read from a
-// peer for which no receipt is started: TCP then holds its sender up.
-//
 // epoll reports a socket once when it becomes readable or writable (EPOLLET), so the set of sockets
 // never changes, and a flag of each says what it was last.
 
 constexpr int kMostUnsent = 1 << 20;  // bytes that the kernel keeps for a peer beyond its window
 constexpr unsigned kPollsBeforeSleep = 50;
 constexpr std::chrono::milliseconds kLastWords{200};  // for a peer to say why its connection ended
-constexpr std::uint64_t kNone = ~std::uint64_t{0};
-constexpr int kShortly = 5;                             // milliseconds
+constexpr int kShortly = 5;                           // milliseconds
 constexpr std::uint64_t kDoorbell = ~std::uint64_t{0};  // among epoll's events
 constexpr int kNever = -1;                              // of epoll's timeouts
-
-struct TcpMessage {
-  std::byte* data;               // only read if is_send
-  std::uint64_t bytes;           // to send, or the size of the receive buffer
-  std::uint64_t* message_bytes;  // where to store the received size, or null
-  int peer;
-  bool is_send;
-  const std::uint64_t* written = nullptr;  // bytes ready to send, or null: all
-  std::uint64_t* arrived = nullptr;        // where to report received bytes, or null
-  FrameHeader header{};                    // of a send
-  std::uint64_t next = kNone;              // the message after it in its lane
-  bool complete = false;
-};
-
-struct TcpLane {
-  std::uint64_t current = kNone;
-  std::uint64_t last = kNone;  // valid only if there is a current one
-};
-
-struct TcpPeer {
-  Socket data;
-  SharedRing in, out;  // if open, instead of `data`
-  TcpLane sends, receipts;
-  FrameReader reader;
-  std::uint64_t sent = 0;  // bytes of the current send, its header included
-  bool writable = true;
-  bool unwritten = false;  // its current send waits for more to be written
-};
 
 /// One start.
 struct TcpStart {
@@ -137,7 +103,6 @@ class TcpTransport final : public Transport, public GrowingMessages {
   TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void enqueue(const TcpMessage& message);
   void watch(const Socket& socket, std::uint64_t name, std::uint32_t events);
-  void link(std::uint64_t number);
   void move(int rank) {
     move_sends(rank);
     move_receipts(rank);
@@ -146,8 +111,6 @@ class TcpTransport final : public Transport, public GrowingMessages {
   bool set_sleeping_at_rings(bool sleeps);
   void move_sends(int to);
   bool try_sends(int to);
-  void gather(const TcpPeer& to, FrameWriter& writer) const;
-  void advance_sends(TcpPeer& to, std::uint64_t sent);
   void move_receipts(int from);
   void take_events(int timeout);
   bool retire(std::uint64_t ticket);
@@ -171,8 +134,8 @@ class TcpTransport final : public Transport, public GrowingMessages {
 
   TicketQueue<TcpStart> starts_;
   Fifo<TcpMessage> messages_;   // of all lanes, in the order enqueued; retire pops from the front
-  std::uint64_t linked_ = 0;    // number of the first message in no lane
-  std::vector<int> unwritten_;  // peers that are `unwritten`
+  std::uint64_t linked_ = 0;    // number of the first message that no peer has
+  std::vector<int> unwritten_;  // peers whose current send waits for more to be written
 
   FailureLatch failure_;
   std::string doom_;  // why nothing more will complete; the next wait that is not done throws it
@@ -208,18 +171,13 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
     if (other == rank_) continue;
     const auto name = 2 * static_cast<std::uint64_t>(other);
     TcpLink& link = links[static_cast<std::size_t>(other)];
-    peer(other).data = std::move(link.data);
-    if (link.in.is_open()) {
-      peer(other).in = std::move(link.in);
-      peer(other).out = std::move(link.out);
-      peer(other).reader.use(&peer(other).in);
-      ring_peers_.push_back(other);
-    }
+    peer(other).open(link);
+    if (peer(other).has_rings()) ring_peers_.push_back(other);
     if (Endpoint::of(notices_.control(other)).family() != AF_UNIX)
       watch_host(notices_.control(other), options_.host_timeout);
-    if (Endpoint::of(peer(other).data).family() != AF_UNIX)
-      set_socket_option(peer(other).data, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
-    watch(peer(other).data, name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    if (Endpoint::of(peer(other).data()).family() != AF_UNIX)
+      set_socket_option(peer(other).data(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
+    watch(peer(other).data(), name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     watch(notices_.control(other), name + 1, EPOLLIN | EPOLLRDHUP | EPOLLET);
   }
   unwritten_.reserve(peers_.size());
@@ -240,8 +198,8 @@ TcpTransport::~TcpTransport() {
   const bool failed = failure_.failed() || aborted_.load(std::memory_order_relaxed);
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;
-    ::shutdown(peer(other).data.get(), SHUT_WR);
-    if (!failed) read_rest(peer(other).data);
+    ::shutdown(peer(other).data().get(), SHUT_WR);
+    if (!failed) read_rest(peer(other).data());
     ::shutdown(notices_.control(other).get(), SHUT_WR);
     read_rest(notices_.control(other));
   }
@@ -288,7 +246,8 @@ Ticket TcpTransport::start(const Exec& exec) {
   WINNOW_EXPECTS(takes(exec.place), "TCP takes no device memory: copy messages to the host");
   const Ticket ticket = starts_.push({messages_.end()});
   const std::uint64_t first = linked_;
-  while (linked_ != messages_.end()) link(linked_++);
+  for (; linked_ != messages_.end(); ++linked_)
+    peer(messages_[linked_].peer).append(messages_, linked_);
   // All of a peer's messages together: they go with one system call.
   for (std::uint64_t number = first; number != linked_; ++number) {
     const auto [to, is_send] = std::pair(messages_[number].peer, messages_[number].is_send);
@@ -297,122 +256,42 @@ Ticket TcpTransport::start(const Exec& exec) {
   return ticket;
 }
 
-/// Appends a message to its lane.
-void TcpTransport::link(std::uint64_t number) {
-  const TcpMessage& message = messages_[number];
-  TcpPeer& other = peer(message.peer);
-  TcpLane& lane = message.is_send ? other.sends : other.receipts;
-  if (lane.current == kNone)
-    lane.current = number;
-  else
-    messages_[lane.last].next = number;
-  lane.last = number;
-}
-
 void TcpTransport::move_sends(int to) {
-  if (!try_sends(to) && !std::exchange(peer(to).unwritten, true)) unwritten_.push_back(to);
+  if (!try_sends(to) && std::ranges::find(unwritten_, to) == unwritten_.end())
+    unwritten_.push_back(to);
 }
 
-/// Sends what the kernel takes. False if more of a message must be written first.
+/// False if more of a message must be written first.
 bool TcpTransport::try_sends(int to) {
   TcpPeer& other = peer(to);
-  if (other.out.is_open()) other.writable = other.out.can_write();
-  while (other.sends.current != kNone && other.writable) {
-    FrameWriter writer;
-    gather(other, writer);
-    if (writer.empty()) return false;
-    if (other.out.is_open()) {
-      advance_sends(other, writer.send(other.out));
-      other.writable = other.out.can_write();
-      continue;
-    }
-    const std::uint64_t sent = writer.send(other.data);
-    if (writer.error() != 0) lose_link(to, errno_text(writer.error()));
-    other.writable = writer.error() == 0 && !writer.is_full();
-    advance_sends(other, sent);
-  }
-  if (other.out.is_open() && other.sends.current != kNone && notices_.has_left(to))
-    lose_link(to, "");
+  if (!other.send(messages_)) return false;
+  const bool left = other.has_rings() && other.is_sending() && notices_.has_left(to);
+  if (left || !other.send_problem().empty()) lose_link(to, other.send_problem());
   return true;
-}
-
-/// Adds what is left of a peer's sends and is written.
-void TcpTransport::gather(const TcpPeer& to, FrameWriter& writer) const {
-  std::uint64_t sent = to.sent;
-  for (std::uint64_t n = to.sends.current; n != kNone && writer.has_room(); n = messages_[n].next) {
-    const TcpMessage& message = messages_[n];
-    constexpr std::uint64_t kHeader = sizeof(FrameHeader);
-    const std::uint64_t ready = message.written == nullptr ? message.bytes : *message.written;
-    const std::uint64_t begin = sent > kHeader ? sent - kHeader : 0;
-    if (sent < kHeader) writer.add(std::as_bytes(std::span(&message.header, 1)).subspan(sent));
-    if (begin < ready) writer.add({message.data + begin, ready - begin});
-    if (ready < message.bytes) return;
-    sent = 0;
-  }
-}
-
-void TcpTransport::advance_sends(TcpPeer& to, std::uint64_t sent) {
-  to.sent += sent;
-  while (to.sends.current != kNone) {
-    TcpMessage& message = messages_[to.sends.current];
-    const std::uint64_t frame = sizeof(FrameHeader) + message.bytes;
-    if (to.sent < frame) return;
-    to.sent -= frame;
-    message.complete = true;
-    to.sends.current = message.next;
-  }
 }
 
 void TcpTransport::move_receipts(int from) {
   TcpPeer& other = peer(from);
-  FrameReader& reader = other.reader;
-  const bool left = other.in.is_open() && notices_.has_left(from);  // and wrote before
-  if (other.in.is_open() && other.in.can_read()) reader.wake(false);
-  while (other.receipts.current != kNone && reader.is_awake()) {
-    TcpMessage& message = messages_[other.receipts.current];
-    if (!reader.is_open()) reader.read_header(other.data);
-    if (!reader.is_open()) break;
-    if (reader.message_bytes() > message.bytes) {
-      doom(usage_reason("a message of " + std::to_string(reader.message_bytes()) +
-                        " bytes from rank " + std::to_string(from) +
-                        " is longer than its buffer of " + std::to_string(message.bytes)));
-      return;
-    }
-    message.complete = reader.read_message(other.data, message.data);
-    if (message.arrived != nullptr) *message.arrived = reader.arrived();
-    if (!message.complete) continue;
-    if (message.message_bytes != nullptr) *message.message_bytes = reader.message_bytes();
-    other.receipts.current = message.next;
+  const bool left = other.has_rings() && notices_.has_left(from);  // and wrote before
+  if (const std::string wrong = other.receive(messages_); !wrong.empty()) {
+    doom(usage_reason(wrong));
+    return;
   }
-  if (other.in.is_open()) other.in.release_writer();
-  if (other.receipts.current == kNone) return;
-  if (!reader.problem().empty() || (left && !other.in.can_read()))
-    lose_link(from, reader.problem());
+  if (!other.is_receiving()) return;
+  if (!other.receive_problem().empty() || (left && !other.can_read()))
+    lose_link(from, other.receive_problem());
 }
 
 /// What is written meanwhile of growing messages, and rings.
 void TcpTransport::move_what_has_no_event() {
-  std::erase_if(unwritten_, [this](int to) {
-    peer(to).unwritten = !try_sends(to);
-    return !peer(to).unwritten;
-  });
+  std::erase_if(unwritten_, [this](int to) { return try_sends(to); });
   for (const int other : ring_peers_) move(other);
 }
 
 /// Tells the other ends of rings whether to ring. False if something can move: do not sleep then.
 bool TcpTransport::set_sleeping_at_rings(bool sleeps) {
   bool may_sleep = true;
-  for (const int rank : ring_peers_) {
-    TcpPeer& other = peer(rank);
-    if (other.receipts.current != kNone) {
-      other.in.set_reader_sleeps(sleeps);
-      may_sleep &= !other.in.can_read();
-    }
-    if (other.sends.current != kNone && !other.unwritten) {
-      other.out.set_writer_sleeps(sleeps);
-      may_sleep &= !other.out.can_write();
-    }
-  }
+  for (const int rank : ring_peers_) may_sleep &= peer(rank).set_sleeping(sleeps);
   return may_sleep;
 }
 
@@ -432,12 +311,12 @@ void TcpTransport::take_events(int timeout) {
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
       doom(notices_.listen(from));
-      if (peer(from).in.is_open()) move(from);
+      if (peer(from).has_rings()) move(from);
       continue;
     }
     const bool ending = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
-    if (ending || (events & EPOLLIN) != 0) peer(from).reader.wake(ending);
-    if (ending || (events & EPOLLOUT) != 0) peer(from).writable = true;
+    if (ending || (events & EPOLLIN) != 0) peer(from).set_readable(ending);
+    if (ending || (events & EPOLLOUT) != 0) peer(from).set_writable();
     move(from);
   }
   if (timeout != 0) {
