@@ -95,9 +95,12 @@ HWY_INLINE Block block_at(const Stream& s, std::size_t at) {
           s.precondition.has_moment() ? s.precondition.moment + at : nullptr};
 }
 
+/// Whose elements are streamed. Own units leave no mark: nothing repeats their pass.
+enum class Units : std::uint8_t { competing, own };
+
 /// Streams one block and returns a bit for each element that reaches the bound. Clears `finite`
 /// in lanes where acc is not.
-template <Pass kPass, Kind kKind>
+template <Pass kPass, Kind kKind, Units kUnits = Units::competing>
 HWY_INLINE std::uint64_t stream_block(const Block& block, const Stream& s, float bound,
                                       hn::Mask<D>& finite) {
   float* HWY_RESTRICT const gradient = block.gradient;
@@ -123,7 +126,8 @@ HWY_INLINE std::uint64_t stream_block(const Block& block, const Stream& s, float
       const auto is_finite = hn::Le(hn::Abs(acc), largest);
       reaches = hn::And(is_finite, hn::Ge(key(acc), bounds));
       hn::StoreU(hn::IfThenElse(is_finite, acc, r), d, residual + lane);
-      hn::StoreU(hn::IfThenZeroElse(is_finite, acc), d, gradient + lane);
+      const auto mark = kUnits == Units::own ? hn::Zero(d) : hn::IfThenZeroElse(is_finite, acc);
+      hn::StoreU(mark, d, gradient + lane);
       finite = hn::And(finite, is_finite);
     }
     std::uint8_t bytes[8];
@@ -198,7 +202,7 @@ HWY_INLINE void write_own(std::uint64_t bits, const OwnPlace& unit, const float*
 }
 
 /// Streams fewer elements than a block has; as stream_block.
-template <Pass kPass, Kind kKind>
+template <Pass kPass, Kind kKind, Units kUnits = Units::competing>
 HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size_t size,
                                       float bound, hn::Mask<D>& finite) {
   float copies[3][Ranges::kBlock];
@@ -209,7 +213,7 @@ HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size
     std::fill(std::copy_n(memory[i], size, copies[i]), copies[i] + Ranges::kBlock, 0.0F);
   }
   const std::uint64_t bits =
-      stream_block<kPass, kKind>({copies[0], copies[1], copies[2]}, s, bound, finite) &
+      stream_block<kPass, kKind, kUnits>({copies[0], copies[1], copies[2]}, s, bound, finite) &
       ((std::uint64_t{1} << size) - 1);
   for (std::size_t i = 0; i < 3; ++i) {
     if (memory[i] != nullptr) std::copy_n(copies[i], size, memory[i]);
@@ -217,17 +221,13 @@ HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size
   return bits;
 }
 
-/// Streams an own unit, which leaves no mark. Returns a bit for each element that reaches its
-/// bound.
+/// Streams an own unit. Returns a bit for each element that reaches its bound.
 template <Kind kKind>
 HWY_INLINE std::uint64_t stream_own(const Stream& s, std::size_t at, std::size_t size,
                                     hn::Mask<D>& finite) {
-  const std::uint64_t bits =
-      size == Ranges::kBlock
-          ? stream_block<Pass::first, kKind>(block_at(s, at), s, s.own.bound, finite)
-          : stream_short<Pass::first, kKind>(s, at, size, s.own.bound, finite);
-  std::fill_n(s.gradient + at, size, 0.0f);
-  return bits;
+  return size == Ranges::kBlock
+             ? stream_block<Pass::first, kKind, Units::own>(block_at(s, at), s, s.own.bound, finite)
+             : stream_short<Pass::first, kKind, Units::own>(s, at, size, s.own.bound, finite);
 }
 
 template <Pass kPass, Kind kKind = Kind::none>
