@@ -67,10 +67,13 @@ void sort_by_owner(const Exec& exec, const Part& part, const List& list, ByOwner
   kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
 }
 
-std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Part& part) {
+std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Choice& choice,
+                                             const Part& part) {
   const auto lists = exec.workspace->take<kernels::OwnedSums>(part.pieces.size());
-  const std::uint64_t most = most_touched(part);
   std::ranges::transform(part.pieces, lists.begin(), [&](const Piece& piece) {
+    // No rank keeps more of a piece than it would if it owned nothing of it.
+    const std::uint64_t most =
+        part.partition.owners() * choice.selection->kept(choice.argument, piece.elements.size());
     return take_own_list(exec, part, piece, list_room(piece.own_count, piece.own_k), most);
   });
   return lists;
@@ -120,7 +123,7 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
   const bool has_own = part.self != Part::kNobody;
   owned.results = scratch.take<SelectResult>(2 * pieces);
   if (has_own) {
-    owned.listed = take_own_lists(exec, part);
+    owned.listed = take_own_lists(exec, choice, part);
     owned.touched_counts = scratch.take<std::uint64_t>(pieces);
   }
   std::optional<kernels::ScratchScope> scope;

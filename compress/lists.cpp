@@ -26,13 +26,8 @@ void shorten(const Exec& exec, List& list) {
 }
 
 std::size_t list_room(std::size_t count, std::size_t k) {
-  constexpr std::size_t kSpare = 4096;  // beside 2k
-  return std::min(2 * k + kSpare, count);
-}
-
-std::uint64_t most_touched(const Part& part) {
-  return std::min(part.partition.owners() * part.most_for(part.self),
-                  part.partition.local_count(part.self));
+  const std::size_t spare = std::clamp<std::size_t>(count / 8, 64, 4096);
+  return std::min(2 * k + spare, count);
 }
 
 kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,

@@ -30,9 +30,6 @@ void shorten(const Exec& exec, List& list);
 /// Candidates that are expected among `count` positions that compete for k places, at most.
 std::size_t list_room(std::size_t count, std::size_t k);
 
-/// Elements of this rank's own that other ranks can name, at most.
-std::uint64_t most_touched(const Part& part);
-
 /// Room for `listed` candidates of what this rank owns of a piece; others name at most `most` of
 /// its elements.
 kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,

@@ -61,8 +61,8 @@ struct SelectResult {
   std::uint64_t listed = 0;  ///< own elements that reach own.bound; the list is only good if all of
                              ///< them found room
   float listed_by = 0;       ///< the bound of own elements that the pass went by
-  bool overflow = false;     ///< select_sums on a device: terms name more than `touched` has room
-                             ///< for; nothing of this is right, the call is repeated dense
+  bool overflow = false;     ///< select_sums: terms name more than `touched` has room for; nothing
+                             ///< of this is right, the call is repeated dense
 };
 
 /// The gradient's content after a pass.

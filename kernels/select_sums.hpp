@@ -26,8 +26,8 @@ struct OwnedSums {
 struct SumLists {
   std::span<std::uint32_t> index = {};    ///< of the sums that are selected
   std::span<float> value = {};            ///< they
-  std::span<std::uint32_t> touched = {};  ///< room for all elements that some term names, on a
-                                          ///< device OwnedSums::most or, if that is less, count
+  std::span<std::uint32_t> touched = {};  ///< room for an element for each entry of terms here, on
+                                          ///< a device OwnedSums::most; or, if that is less, count
   std::span<float> sum = {};              ///< and for their sums
 };
 

@@ -68,9 +68,10 @@ class Range {
 
   struct Out {
     Candidates* candidates;
-    std::uint32_t* touched;
-    float* sum;
-    std::size_t size = 0;  ///< touched so far
+    std::span<std::uint32_t> touched;
+    std::span<float> sum;
+    std::size_t size = 0;   ///< touched so far
+    bool overflow = false;  ///< there is no room for more
   };
 
   /// Sums all tiles. Returns whether every sum is finite. `entries`: of the piece.
@@ -159,6 +160,8 @@ class Range {
         reaching += size >= bound;
       });
     }
+    out.overflow = out.overflow || touched > out.touched.size() - out.size;
+    if (out.overflow) touched = reaching = 0;
     for (std::size_t j = 0; j < touched; ++j) {
       out.touched[out.size + j] = static_cast<std::uint32_t>(base) + order_[j];
       out.sum[out.size + j] = sums_[order_[j]];
@@ -231,10 +234,10 @@ std::span<const Term> decode(const Exec& exec, std::span<const Term> terms) {
 }
 
 /// Sums what terms name: job.out lists it, and candidates are the sums among them and what is
-/// listed that reach the bound. Returns whether all sums are finite. `entries`: of any piece
+/// listed that reach the bound. Returns a result without candidates. `entries`: of any piece
 /// before.
 template <class Job>
-bool add(const Exec& exec, const Job& job, Entries entries, std::span<Candidates> parts) {
+SelectResult add(const Exec& exec, const Job& job, Entries entries, std::span<Candidates> parts) {
   const OwnedSums& owned = job.owned;
   const OwnUnits& own = owned.own;
   const SumLists& out = job.out;
@@ -257,13 +260,13 @@ bool add(const Exec& exec, const Job& job, Entries entries, std::span<Candidates
       if (r == own.self) continue;
       named += entry_from(terms[r].index, begin_of(p), entries[r]) - entries[r];
     }
-    const std::size_t touched = std::min(named, ranges.begin(p));
+    const std::size_t touched = std::min({named, ranges.begin(p), out.touched.size()});
     const std::size_t before =
         listed ? entry_from(own.index.first(job.fed->listed), begin_of(p)) : std::size_t{0};
     parts[p].index = index.data() + before + touched;
     parts[p].value = value.data() + before + touched;
     parts[p].size = parts[p].dropped = 0;
-    outs[p] = {&parts[p], out.touched.data() + touched, out.sum.data() + touched};
+    outs[p] = {&parts[p], out.touched.subspan(touched), out.sum.subspan(touched)};
   }
 
   std::atomic<bool> finite{true};
@@ -273,13 +276,15 @@ bool add(const Exec& exec, const Job& job, Entries entries, std::span<Candidates
     if (!range.run(listed, entries, outs[p])) finite.store(false, std::memory_order_relaxed);
   });
   std::size_t touched = 0;
+  bool overflow = false;
   for (const Range::Out& part : outs) {
-    std::copy_n(part.touched, part.size, out.touched.data() + touched);
-    std::copy_n(part.sum, part.size, out.sum.data() + touched);
+    std::copy_n(part.touched.data(), part.size, out.touched.data() + touched);
+    std::copy_n(part.sum.data(), part.size, out.sum.data() + touched);
     touched += part.size;
+    overflow = overflow || part.overflow;
   }
   *job.touched_count = touched;
-  return finite;
+  return {.finite = finite, .candidates = 0, .passes = 1, .overflow = overflow};
 }
 
 /// For the most terms that a job has; at their beginnings.
@@ -308,25 +313,25 @@ struct SelectSumsKind {
     const std::size_t k = out.index.size();
     const Workspace::Scope scope(*exec.workspace);
     const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, owned.count).size());
-    if (!add(exec, job, entries, parts)) {
+    SelectResult& result = *job.result;
+    result = add(exec, job, entries, parts);
+    if (!result.finite || result.overflow) {
       std::iota(out.index.begin(), out.index.end(), static_cast<std::uint32_t>(owned.begin));
       std::ranges::fill(out.value, 0.0F);
-      *job.result = {.finite = false, .candidates = 0, .passes = 1};
       return;
     }
 
     const bool listed = is_listed(owned, *job.fed);
-    const std::uint64_t candidates = listed ? held(parts) : job.fed->listed;
+    result.candidates = listed ? held(parts) : job.fed->listed;
     float kth = std::numeric_limits<float>::infinity();
-    const bool good = listed && candidates >= k;
-    if (good) {
+    if (listed && result.candidates >= k) {
       kth = write_largest(*exec.workspace, parts, nullptr, out.index, out.value);
     } else {
+      result.passes = 2;
       select_from_all(exec, job);
       for (const float sum : out.value) kth = std::min(kth, std::fabs(sum));
     }
-    learn_bound(*job.state, static_cast<std::uint32_t>(k), kth, candidates);
-    *job.result = {.finite = true, .candidates = candidates, .passes = good ? 1u : 2u};
+    learn_bound(*job.state, static_cast<std::uint32_t>(k), kth, result.candidates);
   }
 
   /// 8 bytes for each place of own.index and of `most`; where the bound was not good also all sums,
@@ -363,15 +368,15 @@ void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   const Workspace::Scope scope(*exec.workspace);
   const auto parts = exec.workspace->take<Candidates>(Ranges(exec.threads, job.owned.count).size());
   const Entries entries = take_entries(exec, std::span(&job, 1));
-  const bool finite = add(exec, job, entries, parts);
+  *job.result = add(exec, job, entries, parts);
   std::uint64_t end = *job.kept;
   for (const Candidates& part : parts) {
-    if (!finite) break;
+    if (!job.result->finite) break;
     std::copy_n(part.index, part.size, job.out.index.data() + end);
     std::copy_n(part.value, part.size, job.out.value.data() + end);
     end += part.size;
   }
-  *job.result = {.finite = finite, .candidates = end - *job.kept, .passes = 1};
+  job.result->candidates = end - *job.kept;
   *job.kept = end;
 }
 

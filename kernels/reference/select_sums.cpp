@@ -13,9 +13,10 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-/// All sums, and lists of those that terms name; whether all are finite.
+/// All sums, and lists of those that terms name. Returns a result in which every sum is a
+/// candidate.
 template <class Job>
-bool add(const Exec& exec, const Job& job, std::span<float> sums) {
+SelectResult add(const Exec& exec, const Job& job, std::span<float> sums) {
   const OwnedSums& owned = job.owned;
   const OwnUnits& own = owned.own;
   const auto acc = [&](std::uint64_t i) {
@@ -41,33 +42,36 @@ bool add(const Exec& exec, const Job& job, std::span<float> sums) {
     }
   }
   std::uint64_t touched = 0;
-  bool finite = true;
+  SelectResult result{.finite = true, .candidates = owned.count, .passes = 1};
   for (std::uint64_t i = 0; i < owned.count; ++i) {
-    finite = finite && std::isfinite(sums[i]);
+    result.finite = result.finite && std::isfinite(sums[i]);
     if (!named[i]) {
       sums[i] = acc(i);
+      continue;
+    }
+    if (touched == job.out.touched.size()) {
+      result.overflow = true;
       continue;
     }
     job.out.touched[touched] = static_cast<std::uint32_t>(owned.begin + i);
     job.out.sum[touched++] = sums[i];
   }
   *job.touched_count = touched;
-  return finite;
+  return result;
 }
 
 /// Neither reads nor learns a bound, and needs no list: every sum is a candidate.
 void select_one(const Exec& exec, const SelectSumsJob& job) {
   const OwnedSums& owned = job.owned;
   std::vector<float> sums(owned.count, 0.0F);
-  const bool finite = add(exec, job, sums);
-  if (finite) {
+  *job.result = add(exec, job, sums);
+  if (job.result->finite && !job.result->overflow) {
     select(exec, sums, *job.state, job.out.index, job.out.value);
   } else {
     std::iota(job.out.index.begin(), job.out.index.end(), 0U);
     std::ranges::fill(job.out.value, 0.0F);
   }
   for (std::uint32_t& local : job.out.index) local += static_cast<std::uint32_t>(owned.begin);
-  *job.result = {.finite = finite, .candidates = owned.count, .passes = 1};
 }
 
 }  // namespace
@@ -86,14 +90,14 @@ std::size_t select_sums_scratch(const Exec&, std::span<const SelectSumsJob> jobs
 void keep_sums(const Exec& exec, const KeepSumsJob& job) {
   const OwnedSums& owned = job.owned;
   std::vector<float> sums(owned.count, 0.0F);
-  const bool finite = add(exec, job, sums);
+  *job.result = add(exec, job, sums);
   std::uint64_t end = *job.kept;
-  for (std::uint64_t i = 0; finite && i < owned.count; ++i) {
+  for (std::uint64_t i = 0; job.result->finite && i < owned.count; ++i) {
     if (!(std::fabs(sums[i]) >= job.fed->listed_by)) continue;
     job.out.index[end] = static_cast<std::uint32_t>(owned.begin + i);
     job.out.value[end++] = sums[i];
   }
-  *job.result = {.finite = finite, .candidates = end - *job.kept, .passes = 1};
+  job.result->candidates = end - *job.kept;
   *job.kept = end;
 }
 

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -72,6 +73,9 @@ class SumsOnPlace {
         sum_(exec, job.count()),
         touched_count_(exec, std::vector<std::uint64_t>{77}) {}
 
+  /// Says that terms name `most` elements, and leaves room for so many.
+  void say(std::size_t most) { most_ = most; }
+
   /// `listed_by` is the bound of the pass that made the list, `room` the list's room.
   SumsOutcome select(std::size_t k, SelectBound& bound, float listed_by, std::size_t room) {
     Selection selection(exec_, OwnList(job_, listed_by, room), k, bound);
@@ -122,7 +126,7 @@ class SumsOnPlace {
   }
 
   SelectSumsJob job(Selection& s) {
-    const std::size_t most = job_.most();
+    const std::size_t most = most_;
     return {.owned = owned(s.own_index.span(), s.own_value.span(), most),
             .fed = s.fed.data(),
             .terms = {terms_.span()},
@@ -138,11 +142,17 @@ class SumsOnPlace {
     out.index = s.index.download();
     out.value = s.value.download();
     out.result = s.result.download()[0];
-    take_touched(out, job_.most());
+    take_touched(out, most_);
     return out;
   }
 
   std::vector<float> residual() { return residual_.download(); }
+  /// Whether the lists of touched sums are as they were from entry `room` on.
+  bool nothing_behind(std::size_t room) {
+    const auto is_zero = [](const auto& x) { return x == 0; };
+    return std::ranges::all_of(touched_.download() | std::views::drop(room), is_zero) &&
+           std::ranges::all_of(sum_.download() | std::views::drop(room), is_zero);
+  }
 
  private:
   kernels::OwnedSums owned(std::span<std::uint32_t> index, std::span<float> value,
@@ -166,6 +176,7 @@ class SumsOnPlace {
 
   Exec exec_;
   const SumsJob& job_;
+  std::size_t most_ = job_.most();
   TermsOnPlace terms_;
   OnPlace<float> residual_;
   OnPlace<std::uint32_t> touched_;
@@ -338,6 +349,23 @@ TEST(SelectSumsOverflow, IsToldAndNothingOfItIsSentOrLearnt) {
         EXPECT_EQ(out.value[i], 0);
       }
       EXPECT_EQ(bound.bound, carried);
+    }
+  });
+}
+
+/// Nothing behind the room is written, and the step learns no bound.
+TEST(SelectSumsOverflow, OfTheRoomForTouchedSumsIsTold) {
+  constexpr std::size_t kRoom = 50;
+  const SumsJob job(Input::normal, 60'000, 2, 6400, 20);
+  ASSERT_GT(select_sums_by_reference(job, 1).touched.size(), kRoom);
+  for_each_body([&](const Exec& exec) {
+    SumsOnPlace sums(exec, job);
+    sums.say(kRoom);
+    for (const float carried : {0.0F, 1.5F}) {
+      SelectBound bound{.bound = carried, .margin = 0.03F, .k = carried > 0 ? 70U : 0U};
+      EXPECT_TRUE(sums.select(70, bound).result.overflow);
+      EXPECT_EQ(bound.bound, carried);
+      EXPECT_TRUE(sums.nothing_behind(kRoom));
     }
   });
 }
