@@ -38,21 +38,13 @@ using D = hn::CappedTag<std::int32_t, Candidates::kSlack>;
 using Keys = hn::Vec<D>;
 using Found = hn::Mask<D>;
 
-/// The first `size` lanes of a vector from memory; what the others hold does not matter.
-template <class To, class T>
-HWY_INLINE hn::Vec<To> load_first(To d, const T* from, std::size_t size) {
-  if (size == hn::Lanes(d)) return hn::LoadU(d, from);
-  T copies[Candidates::kSlack] = {};
-  std::copy_n(from, size, copies);
-  return hn::LoadU(d, copies);
-}
-
 HWY_INLINE Keys magnitudes(hn::Vec<hn::RebindToFloat<D>> x) {
   const D d;
   return hn::And(hn::BitCast(d, x), hn::Set(d, std::numeric_limits<std::int32_t>::max()));
 }
 
-/// each(begin, size) for vectors of [0, size); the last may have fewer elements than lanes.
+/// each(begin, size) for vectors of [0, size); the last may have fewer elements than lanes: what
+/// the others hold does not matter, but there is memory for them.
 template <class Each>
 HWY_INLINE void for_each_vector(std::size_t size, const Each& each) {
   const std::size_t lanes = hn::Lanes(D());
@@ -66,7 +58,7 @@ template <class Each>
 HWY_INLINE void for_each_keys(const Candidates& part, const Each& each) {
   const hn::RebindToFloat<D> values;
   for_each_vector(part.size, [&](std::size_t i, std::size_t size) HWY_ATTR {
-    each(magnitudes(load_first(values, part.value + i, size)), hn::FirstN(D(), size));
+    each(magnitudes(hn::LoadU(values, part.value + i)), hn::FirstN(D(), size));
   });
 }
 
@@ -211,16 +203,15 @@ std::size_t apply_cut_of(const Candidates& part, Cut cut, float* residual, std::
     const std::size_t end = std::min(begin + kChunk, part.size);
     std::size_t keeps = 0, others = 0;
     for_each_vector(end - begin, [&](std::size_t at, std::size_t size) HWY_ATTR {
-      const auto i = load_first(indices, part.index + begin + at, size);
-      const auto x = load_first(values, part.value + begin + at, size);
+      const auto i = hn::LoadU(indices, part.index + begin + at);
+      const auto x = hn::LoadU(values, part.value + begin + at);
       const auto keys = magnitudes(x);
       const auto found = hn::FirstN(d, size);
       auto keep = hn::And(found, hn::Gt(keys, magnitude));
       const auto ties = hn::And(found, hn::Eq(keys, magnitude));
-      if (const std::size_t met = hn::CountTrue(d, ties); HWY_UNLIKELY(met > 0)) {
-        keep = hn::Or(keep, first_ties(ties, cut.ties));
-        cut.ties -= std::min(cut.ties, met);
-      }
+      const std::size_t met = hn::CountTrue(d, ties);
+      keep = hn::Or(keep, HWY_LIKELY(met <= cut.ties) ? ties : first_ties(ties, cut.ties));
+      cut.ties -= std::min(cut.ties, met);
       const auto other = hn::AndNot(keep, found);
       compress(i, hn::RebindMask(indices, keep), kept_index + keeps);
       compress(x, hn::RebindMask(values, keep), kept_value + keeps);

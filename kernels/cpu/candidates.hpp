@@ -22,7 +22,8 @@ struct MagnitudeRange {
 };
 
 /// Elements that one thread took out of its range because they may be among the k largest,
-/// ascending by index. A view of scratch memory: room for limit + Ranges::kBlock elements.
+/// ascending by index. A view of scratch memory: room for limit + Ranges::kBlock elements, and at
+/// least kSlack behind the last.
 struct Candidates {
   static constexpr std::uint32_t kDigitBits = 11;
   static constexpr std::size_t kBins = std::size_t{1} << kDigitBits;

@@ -248,7 +248,7 @@ SelectResult add(const Exec& exec, const Job& job, Entries entries, std::span<Ca
   const Ranges ranges(exec.threads, owned.count);
   const auto outs = workspace.take<Range::Out>(ranges.size());
   const auto cursors = workspace.take<std::size_t>(ranges.size() * terms.size());
-  const std::size_t room = own.index.size() + owned.most;
+  const std::size_t room = own.index.size() + owned.most + Candidates::kSlack;
   const auto index = workspace.take<std::uint32_t>(room);
   const auto value = workspace.take<float>(room);
 
@@ -346,7 +346,7 @@ struct SelectSumsKind {
     for (const Term& term : job.terms.host) {
       of_terms += 2 * sizeof term + (term.is_coded() ? sizeof(float) * term.count : 0);
     }
-    const std::size_t candidates = owned.own.index.size() + owned.most +
+    const std::size_t candidates = owned.own.index.size() + owned.most + Candidates::kSlack +
                                    std::min<std::size_t>(owned.count, threads * (2 * k + kSpare));
     return sizeof(float) * owned.count + (sizeof(float) + sizeof(std::uint32_t)) * candidates +
            of_terms + kSample + threads * kOfThread;
