@@ -37,14 +37,16 @@ struct OwnedJob {
   /// next one begins; what lies between them is not read. For store_owned alone.
   Placed<ListRun> runs = {};
 
+  /// How many entries a run has, of a job in host memory.
+  std::uint64_t run_size(std::size_t i) const {
+    const std::uint64_t end = i + 1 < runs.host.size() ? runs.host[i + 1].begin : most();
+    return std::min(*runs.host[i].count, end - runs.host[i].begin);
+  }
   /// A run as a job of its own, of one in host memory.
   OwnedJob run(std::size_t i) const {
-    const std::uint64_t begin = runs.host[i].begin;
-    const std::uint64_t end = i + 1 < runs.host.size() ? runs.host[i + 1].begin : most();
-    const std::uint64_t size = std::min(*runs.host[i].count, end - begin);
     OwnedJob job = *this;
-    job.values.index = values.index.subspan(begin, size);
-    job.values.value = values.value.subspan(begin, size);
+    job.values.index = values.index.subspan(runs.host[i].begin, run_size(i));
+    job.values.value = values.value.subspan(runs.host[i].begin, run_size(i));
     job.runs = {};
     return job;
   }

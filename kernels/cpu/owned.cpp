@@ -97,11 +97,12 @@ struct Chunk {
   }
 };
 
-/// Values [begin, end) of a job: those of one thread. `begin` is a multiple of 64.
+/// Values [begin, end) of a job that one thread has. `begin` is a multiple of 64, but of a list.
 struct Share {
   const Exec& exec;
   const OwnedJob& job;
   std::uint64_t begin, end;
+  std::size_t first_piece = 0;  ///< of a list: entries from `begin` on are of none before it
 
   bool is_list() const { return !job.values.index.empty(); }
 
@@ -133,7 +134,7 @@ struct Share {
   /// Calls each(chunk) for the chunks, and none(first entry, end) for the entries between them,
   /// whose positions are of no piece.
   template <class Each, class None>
-  void for_each_chunk(const Each& each, const None& none) const {
+  void for_each_chunk(const Each& each, const None& none) {
     const Partition partition = job.partition;
     const std::uint32_t owner = job.owner;
     const std::uint32_t* const index = job.values.index.data();
@@ -144,9 +145,10 @@ struct Share {
     std::uint64_t j = begin;
     const auto pieces = job.pieces.host;
     const std::uint64_t lowest = begin < end ? partition.position(owner, index[begin]) : 0;
-    std::size_t next =
-        gallop(0, pieces.size(), [&](std::size_t p) { return pieces[p].end() <= lowest; });
+    std::size_t next = gallop(first_piece, pieces.size(),
+                              [&](std::size_t p) { return pieces[p].end() <= lowest; });
     for (; next < pieces.size() && j < end; ++next) {
+      first_piece = next;
       const PlacedSpan& piece = pieces[next];
       const std::uint64_t first = find(j, partition.local_before(owner, piece.base));
       const std::uint64_t last =
@@ -176,7 +178,7 @@ struct Share {
 
   /// Calls each(element, value) for all values that go somewhere.
   template <class Each>
-  void for_each(const Each& each) const {
+  void for_each(const Each& each) {
     Values values(exec, job.values, end);
     if (is_list()) {
       for_each_chunk(
@@ -203,40 +205,46 @@ struct Share {
 template <class Body>
 void for_each_share(const Exec& exec, const OwnedJob& job, const Body& body) {
   for_each_range(exec.threads, job.size(), [&](std::size_t begin, std::size_t end) {
-    body(Share{exec, job, begin, end});
+    Share share{exec, job, begin, end};
+    body(share);
   });
 }
 
 }  // namespace
 
 void add_owned(const Exec& exec, const OwnedJob& job) {
-  for_each_share(exec, job, [](const Share& share) {
+  for_each_share(exec, job, [](Share& share) {
     share.for_each([](float& element, float value) { element += value; });
   });
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
-  const auto store = [](const Share& share) {
+  const auto store = [](Share& share) {
     share.for_each([](float& element, float value) {
       if (std::isfinite(value)) element = value;
     });
   };
-  if (job.runs.host.empty()) return for_each_share(exec, job, store);
-  std::size_t piece = 0;
-  for (std::size_t i = 0; i < job.runs.host.size(); ++i) {
-    OwnedJob run = job.run(i);
-    if (run.values.index.empty()) continue;
-    const std::uint64_t first = job.partition.position(job.owner, run.values.index.front());
-    const auto pieces = job.pieces.host;
-    while (piece < pieces.size() && pieces[piece].end() <= first) ++piece;
-    run.pieces.host = pieces.subspan(piece);
-    for_each_share(exec, run, store);
-  }
+  const auto runs = job.runs.host;
+  if (runs.empty()) return for_each_share(exec, job, store);
+  std::uint64_t entries = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) entries += job.run_size(i);
+  for_each_range(exec.threads, entries, [&](std::size_t begin, std::size_t end) {
+    Share share{exec, job, 0, 0};
+    std::uint64_t before = 0;  // entries of the runs before
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::uint64_t size = job.run_size(i);
+      share.begin =
+          runs[i].begin + std::clamp<std::uint64_t>(begin, before, before + size) - before;
+      share.end = runs[i].begin + std::clamp<std::uint64_t>(end, before, before + size) - before;
+      if (share.begin < share.end) store(share);
+      before += size;
+    }
+  });
 }
 
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
   std::atomic<bool> finite{true};
-  for_each_share(exec, job, [&](const Share& share) {
+  for_each_share(exec, job, [&](Share& share) {
     std::uint32_t largest = 0;  // magnitude
     share.for_each([&](float& element, float value) {
       element = value * factor;
@@ -248,7 +256,7 @@ void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint3
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
-  for_each_share(exec, job, [&](const Share& share) {
+  for_each_share(exec, job, [&](Share& share) {
     if (share.is_list()) {
       share.for_each_chunk(
           [&](const Chunk& chunk) {
