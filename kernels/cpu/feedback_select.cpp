@@ -232,6 +232,12 @@ struct FeedbackSelectKind {
 
   static std::size_t elements(const Job& job) { return job.spans.gradient.size(); }
 
+  static void fetch(const Job& job) {
+    __builtin_prefetch(job.state, 1);
+    __builtin_prefetch(job.spans.own.index.data(), 1);
+    __builtin_prefetch(job.spans.own.value.data(), 1);
+  }
+
   void run(const Job& job) const {
     Stream pass{.gradient = job.spans.gradient.data(),
                 .residual = job.spans.residual.data(),

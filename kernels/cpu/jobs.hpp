@@ -24,6 +24,7 @@ namespace winnow::kernels::cpu {
 ///   scratch(exec, job)   the most bytes that it takes from exec.workspace
 ///   Kind(exec, jobs)     what does some of the jobs, one after the other, with
 ///   run(job)             which may keep what it has learnt for the next
+///   fetch(job)           asks memory for what `run` will need first, while another job runs
 template <class Kind>
 class JobGroups {
  public:
@@ -59,9 +60,7 @@ class JobGroups {
     {
       const Workspace::Scope of_long(workspace);
       Kind kind(exec_, jobs_);
-      for (const Job& job : jobs_) {
-        if (groups_ == 0 || !is_short(job)) kind.run(job);
-      }
+      run_some(jobs_, kind, [&](const Job& job) { return groups_ == 0 || !is_short(job); });
     }
     if (groups_ == 0) return;
     const auto ends = workspace.take<std::size_t>(groups_);
@@ -74,9 +73,8 @@ class JobGroups {
       Kind kind(exec, jobs_);
       for (std::size_t g = next++; g < groups_; g = next++) {
         const std::size_t begin = g == 0 ? 0 : ends[g - 1];
-        for (const Job& job : jobs_.subspan(begin, ends[g] - begin)) {
-          if (is_short(job)) kind.run(job);
-        }
+        run_some(jobs_.subspan(begin, ends[g] - begin), kind,
+                 [&](const Job& job) { return is_short(job); });
       }
     });
   }
@@ -87,6 +85,16 @@ class JobGroups {
   static constexpr std::size_t kLine = 64;   ///< what is taken is rounded up to one
 
   bool is_short(const Job& job) const { return Kind::elements(job) <= longest_; }
+
+  /// Runs the jobs that are `wanted`.
+  template <class Wanted>
+  static void run_some(std::span<const Job> jobs, Kind& kind, const Wanted& wanted) {
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (!wanted(jobs[i])) continue;
+      if (i + 1 < jobs.size()) kind.fetch(jobs[i + 1]);
+      kind.run(jobs[i]);
+    }
+  }
 
   /// Where each group ends, of about equally many elements. Returns the most that a job takes.
   std::size_t find_groups(std::span<std::size_t> ends) const {

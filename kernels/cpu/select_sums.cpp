@@ -307,6 +307,25 @@ struct SelectSumsKind {
 
   static std::size_t elements(const Job& job) { return job.owned.count; }
 
+  void fetch(const Job& job) const {
+    constexpr std::size_t kMost = 64;  // entries of a term
+    const OwnedSums& owned = job.owned;
+    const OwnUnits& own = owned.own;
+    __builtin_prefetch(job.state, 1);
+    __builtin_prefetch(own.index.data());
+    __builtin_prefetch(own.value.data());
+    for (std::size_t r = 0; r < job.terms.host.size(); ++r) {
+      if (r == own.self) continue;
+      const auto index = job.terms.host[r].index;
+      std::size_t j = entry_from(index, owned.begin, std::min(entries[r], index.size()));
+      const std::size_t end = std::min(j + kMost, index.size());
+      for (; j < end && index[j] < owned.begin + owned.count; ++j) {
+        __builtin_prefetch(owned.residual.data() +
+                           (own.partition->position(own.self, index[j]) - own.base));
+      }
+    }
+  }
+
   void run(const Job& job) const {
     const OwnedSums& owned = job.owned;
     const SumLists& out = job.out;
