@@ -51,9 +51,11 @@ std::byte* Workspace::take_bytes(std::size_t bytes) {
   while (current_ < blocks_.size() && blocks_[current_].bytes - blocks_[current_].used < bytes) {
     if (++current_ < blocks_.size()) blocks_[current_].used = 0;
   }
-  // The host's memory is doubled, for what is not touched costs nothing; a device's is not.
-  const std::size_t spare = source_.is_device ? 0 : capacity();
-  if (current_ == blocks_.size()) add_block(std::max({bytes, kSmallestBlock, spare}));
+  if (current_ == blocks_.size()) {
+    // The host's memory is doubled, for what is not touched costs nothing; a device's is not.
+    const std::size_t spare = source_.is_device ? 0 : capacity();
+    add_block(std::max({bytes, kSmallestBlock, spare}));
+  }
   Block& block = blocks_[current_];
   std::byte* memory = block.memory + block.used;
   block.used += bytes;
