@@ -15,7 +15,7 @@ constexpr double kScattered = 128;  ///< per element far from the previous one: 
 constexpr double kCoded = 16;       ///< per list element: index and value, plain and coded
 // What a core does for each parameter beside its elements, as bytes that it would pass meanwhile.
 constexpr double kSelectParameter = 10e3;  ///< its bound, its candidates' cut and its list
-constexpr double kChooseParameter = 28e3;  ///< likewise of the sums, by their owners
+constexpr double kChooseParameter = 15e3;  ///< likewise of the sums, by their owners
 
 /// What `parameters` in one part cost more than one parameter of as many elements.
 constexpr double parameters_pass(std::uint64_t parameters, double each) {
