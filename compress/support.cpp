@@ -150,6 +150,11 @@ void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned
   kernels::take_owned(sound, residuals, taken.value);  // now all memory has been taken
   if (out.empty()) return;
   kernels::copy(exec, missed, taken.value);
+  if (job.status != nullptr) {  // what is coded must be finite
+    Exec spoiled = exec;
+    spoiled.condition = kernels::spoiled(*job.status);
+    kernels::fill(spoiled, missed, 0);
+  }
   const Header header = whole(job.header, taken.owner, missed.size());
   seal_values(exec, codings_, {header, job.random, {}, missed, {}, job.status}, out);
   residuals.values.value = missed;

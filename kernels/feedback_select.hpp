@@ -62,7 +62,7 @@ struct SelectResult {
                              ///< them found room
   float listed_by = 0;       ///< the bound of own elements that the pass went by
   bool overflow = false;     ///< select_sums: terms name more than `touched` has room for; nothing
-                             ///< of this is right, the call is repeated dense
+                             ///< of this is right, and the message of the sums is poisoned
 };
 
 /// The gradient's content after a pass.

@@ -6,6 +6,7 @@
 #include <thrust/iterator/zip_iterator.h>
 
 #include <cub/device/device_radix_sort.cuh>
+#include <new>
 
 #include "bench/gpu/cuda_rivals.hpp"
 #include "kernels/cuda/launch.cuh"

@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include "comm/schedule/collective.hpp"
 #include "comm/schedule/pass_bytes.hpp"
@@ -100,6 +101,12 @@ Rounds run(Exchange& exchange) {
   const std::span<float> all =
       packed ? kernels::scratch_of(exchange.exec).take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
+  if (exchange.status != nullptr && exchange.undoable) {
+    // Other ranks may have read what this one could not: they hear of it by this sum.
+    Exec spoiled = exchange.exec;
+    spoiled.condition = kernels::spoiled(*exchange.status);
+    kernels::fill(spoiled, all, std::numeric_limits<float>::quiet_NaN());
+  }
   exchange.in_place = !packed;
   {
     const Stopwatch watch(exchange.stats.exchange_seconds);

@@ -94,7 +94,8 @@ class Shared {
     const auto terms = workspace_.take<MessageView>(ranks_);
     {
       const Stopwatch watch(exchange_.stats.add_seconds);
-      (void)open_values(Header::Kind::contribution, terms);
+      const std::uint16_t flags = open_values(Header::Kind::contribution, terms);
+      if ((flags & Header::kPoison) != 0) exchange_.header.flags |= Header::kPoison;
       terms[self_] = view_of(taken_[own].value);
     }
     const auto sums = as_floats(take_buffer(exchange_, most_k_ * sizeof(float))).first(k);

@@ -139,6 +139,9 @@ std::size_t taken(std::size_t count) {
   return count * sizeof(T) + kLine;
 }
 
+/// Room for candidates behind their limit.
+constexpr std::size_t kBehindLimit = Ranges::kBlock + Candidates::kSlack;
+
 /// Bytes of what take_lists takes.
 std::size_t lists_scratch(std::size_t threads, std::size_t room) {
   return taken<OwnList>(threads) + threads * (taken<std::uint32_t>(room) + taken<float>(room));
@@ -160,7 +163,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
   const std::span<Candidates> parts = workspace.take<Candidates>(ranges.size());
   for (std::size_t p = 0; p < ranges.size(); ++p) {
     const std::size_t limit = most_candidates(ranges, p, k);
-    const std::size_t room = limit + Ranges::kBlock;
+    const std::size_t room = limit + kBehindLimit;
     parts[p].index = workspace.take<std::uint32_t>(room).data();
     parts[p].value = workspace.take<float>(room).data();
     parts[p].limit = limit;
@@ -261,7 +264,7 @@ struct FeedbackSelectKind {
     const std::size_t threads = ranges.size();
     std::size_t bytes = taken<Candidates>(threads) + lists_scratch(threads, listed);
     for (std::size_t p = 0; p < threads; ++p) {
-      const std::size_t room = most_candidates(ranges, p, k) + Ranges::kBlock;
+      const std::size_t room = most_candidates(ranges, p, k) + kBehindLimit;
       bytes += taken<std::uint32_t>(room) + taken<float>(room);
     }
     // One after the other: the sample, and what write_largest takes.

@@ -43,6 +43,7 @@ std::vector<Candidates> in_parts(std::vector<float>& values, std::size_t parts) 
 
 void expect_cut(std::vector<float> values, std::size_t k) {
   const Cut expected = reference_cut(values, k);
+  values.reserve(values.size() + Candidates::kSlack);
   for_each_target([&] {
     for (const std::size_t parts : {1U, 3U}) {
       std::vector<Candidates> candidates = in_parts(values, parts);

@@ -34,6 +34,12 @@ using kernels::Term;
 constexpr std::size_t kBefore = 3;  // elements already in the list of keep_sums
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+/// The carried bound if it is for k.
+float bound_for(const SelectBound& bound, std::size_t k) {
+  if (bound.k == k) return bound.bound;
+  return kInfinity;
+}
+
 /// The lists that the other ranks send for a job; the owner's list is empty.
 std::vector<SumList> lists_of(const SumsJob& job) {
   std::vector<SumList> lists(job.index.size());
@@ -85,7 +91,7 @@ class SumsOnPlace {
   }
   /// Selects by the carried bound if it is for this k.
   SumsOutcome select(std::size_t k, SelectBound& bound, std::size_t room = kAllRoom) {
-    return select(k, bound, bound.k == k ? bound.bound : kInfinity, room);
+    return select(k, bound, bound_for(bound, k), room);
   }
 
   SumsOutcome keep(float bound) {
@@ -387,7 +393,7 @@ TEST(SelectSumsContract, AListEqualsItsJobs) {
       std::deque<Selection> selections;
       std::vector<SelectSumsJob> jobs;
       for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const float listed_by = bounds[i].k == ks[i] ? bounds[i].bound : kInfinity;
+        const float listed_by = bound_for(bounds[i], ks[i]);
         const OwnList list(inputs[i], listed_by, kAllRoom);
         sums.emplace_back(exec, inputs[i]);
         jobs.push_back(sums[i].job(selections.emplace_back(exec, list, ks[i], bounds[i])));

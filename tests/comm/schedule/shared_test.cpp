@@ -257,7 +257,7 @@ constexpr std::uint64_t kSanitizedShare = kSanitized ? 9 : 1;
 
 TEST(Shared, NoTurnAllocates) {
   for (const int ranks : {2, 3, 5}) {
-    for (std::uint64_t count = 100; count < 12000; count += 97 * kSanitizedShare) {
+    for (std::uint64_t count = 100; count < 60000; count += 487 * kSanitizedShare) {
       run_simulated(ranks, [&](const std::shared_ptr<SimulatedTransport>& transport) {
         expect_no_turn_allocates(transport, "shared", count, ranks);
       });
