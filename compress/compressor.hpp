@@ -36,7 +36,7 @@ struct EncodeJob {
 /// most_message_bytes(local_count(o), most_for(o)) bytes before and the message after; that of
 /// Part::self stays as it is.
 struct EncodeResult {
-  std::span<std::span<std::byte>> messages;
+  std::span<std::span<std::byte>> messages = {};
   Owned owned = {};
   std::uint64_t kept = 0;  ///< elements chosen for messages
   /// If not empty, by owner, becomes the messages as if they had been opened.
@@ -119,6 +119,13 @@ class Compressor {
   /// everything is kept they stay as they were. Takes all memory before the first pass, so that it
   /// fails before it changes anything.
   void encode(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
+  /// encode in two halves, for ranks that tell each other how much their messages carry before they
+  /// make them, where the gradient decides that: choose does all but the messages, and leaves
+  /// Chosen::begin to its caller, who fills it from Chosen::begin_there before encode_chosen. No
+  /// host waits in either, unless variable_k.
+  Chosen choose(const Exec& exec, const EncodeJob& job, EncodeResult& out) const;
+  void encode_chosen(const Exec& exec, const EncodeJob& job, const Chosen& chosen,
+                     EncodeResult& out) const;
   /// Adds what other ranks sent, in rank order, to what this rank owns (contributions[r] is of rank
   /// r, that of Part::self empty), then selects and codes the sums: writes one message to `out`,
   /// message_bytes(local_count(self), owner_k[self], codings()) bytes, and to `owned` what is left

@@ -20,13 +20,6 @@ namespace {
 
 using kernels::SelectResult;
 
-/// A list by owner: entries [begin[o], begin[o + 1]) are those of owner o.
-struct ByOwner {
-  std::span<std::uint32_t> begin;  ///< the host's
-  std::span<std::uint32_t> begin_there, local;
-  std::span<float> value;
-};
-
 /// The key of the message to an owner.
 kernels::RandomKey key_of(const EncodeJob& job, std::uint32_t owner) {
   kernels::RandomKey key = job.random;
@@ -34,37 +27,36 @@ kernels::RandomKey key_of(const EncodeJob& job, std::uint32_t owner) {
   return key;
 }
 
-ByOwner take_by_owner(const Exec& exec, const Part& part) {
+/// Takes scratch for as much as can be chosen, but for the list.
+Chosen take_chosen(const Exec& exec, const Part& part) {
   Workspace& scratch = kernels::scratch_of(exec);
   const std::uint32_t owners = part.partition.owners();
-  ByOwner sorted{.begin = exec.workspace->take<std::uint32_t>(owners + 1),
-                 .begin_there = {},
-                 .local = {},
-                 .value = {}};
-  if (owners == 1) return sorted;
-  sorted.begin_there = scratch.take<std::uint32_t>(owners + 1);
-  sorted.local = scratch.take<std::uint32_t>(part.k);
-  sorted.value = scratch.take<float>(part.k);
-  return sorted;
+  Chosen chosen{.begin = exec.workspace->take<std::uint32_t>(owners + 1)};
+  if (owners == 1) return chosen;
+  chosen.begin_there = scratch.take<std::uint32_t>(owners + 1);
+  chosen.local = scratch.take<std::uint32_t>(part.k);
+  chosen.value = scratch.take<float>(part.k);
+  return chosen;
 }
 
-/// Reads where the list of each owner begins, which a device must be waited for.
-void sort_by_owner(const Exec& exec, const Part& part, const List& list, ByOwner& sorted) {
-  std::ranges::fill(sorted.begin, 0);
+void sort_by_owner(const Exec& exec, const Part& part, const List& list, Chosen& chosen) {
+  const std::size_t size = list.index.size();
+  chosen.list = {list.index, list.value};
   if (part.partition.owners() == 1) {
-    sorted.begin[1] = static_cast<std::uint32_t>(list.index.size());
-    sorted.local = list.index;
-    sorted.value = list.value;
-    return;
+    chosen.begin[0] = 0;
+    chosen.begin[1] = static_cast<std::uint32_t>(size);
+    chosen.local = list.index;
+    chosen.value = list.value;
+  } else if (size == 0) {
+    kernels::zero(exec, std::as_writable_bytes(chosen.begin_there));
+  } else {
+    kernels::split_by_owner(exec, {.list = chosen.list,
+                                   .partition = part.partition,
+                                   .local = chosen.local.first(size),
+                                   .value = chosen.value.first(size),
+                                   .begin = chosen.begin_there,
+                                   .self = part.self});
   }
-  if (list.index.empty()) return;
-  kernels::split_by_owner(exec, {.list = {list.index, list.value},
-                                 .partition = part.partition,
-                                 .local = sorted.local.first(list.index.size()),
-                                 .value = sorted.value.first(list.index.size()),
-                                 .begin = sorted.begin_there,
-                                 .self = part.self});
-  kernels::read(exec, std::as_writable_bytes(sorted.begin), std::as_bytes(sorted.begin_there));
 }
 
 std::span<kernels::OwnedSums> take_own_lists(const Exec& exec, const Choice& choice,
@@ -113,47 +105,51 @@ std::span<const FeedJob> take_feed_jobs(const Exec& exec, const Choice& choice,
   return jobs;
 }
 
-void encode_selected(const Exec& exec, const Choice& choice, const Codings& codings,
-                     const EncodeJob& job, EncodeResult& out) {
+/// Takes what the end of the call needs.
+void take_owned_lists(const Exec& exec, const Choice& choice, const Part& part, Owned& owned) {
+  Workspace& scratch = kernels::scratch_of(exec);
+  owned.results = scratch.take<SelectResult>(2 * part.pieces.size());
+  if (part.self == Part::kNobody) return;
+  owned.listed = take_own_lists(exec, choice, part);
+  owned.touched_counts = scratch.take<std::uint64_t>(part.pieces.size());
+}
+
+Chosen choose_elements(const Exec& exec, const Choice& choice, const Codings& codings,
+                       const EncodeJob& job, EncodeResult& out) {
   const Part& part = job.part;
   const Selection& selection = *choice.selection;
-  Workspace& scratch = kernels::scratch_of(exec);
-  Owned& owned = out.owned;
-  const std::size_t pieces = part.pieces.size();
-  const bool has_own = part.self != Part::kNobody;
-  owned.results = scratch.take<SelectResult>(2 * pieces);
-  if (has_own) {
-    owned.listed = take_own_lists(exec, choice, part);
-    owned.touched_counts = scratch.take<std::uint64_t>(pieces);
-  }
-  std::optional<kernels::ScratchScope> scope;
-  if (out.opened.empty()) scope.emplace(exec);  // else out.opened views the lists to the end
   std::span<float> in_place;
-  if (!has_own && codings.exact() && !part.variable_k) {
+  if (part.self == Part::kNobody && codings.exact() && !part.variable_k) {
     auto& message = out.messages.front();
     message = message.first(message_bytes(part.count, part.k, codings));
     in_place = lay_out(part.count, part.k, message, codings).floats(part.k);
   }
   List list = take_list(exec, part.k, part.variable_k, in_place);
-  ByOwner sorted = take_by_owner(exec, part);
+  Chosen chosen = take_chosen(exec, part);
   const bool one_sign = codings.value.coding->one_sign;
-  const auto jobs = take_feed_jobs(exec, choice, job, owned, list,
+  const auto jobs = take_feed_jobs(exec, choice, job, out.owned, list,
                                    one_sign ? part.side_of_call() : kernels::Side::both);
   reserve_scratch(exec, part, selection.feed_scratch(exec, jobs));
 
   selection.feed(exec, jobs);
-  const auto results = owned.results.first(pieces);
   if (part.variable_k) shorten(exec, list);
   out.kept = list.index.size();
-
   const kernels::Stopwatch watch(job.encode_seconds);
-  sort_by_owner(exec, part, list, sorted);
+  sort_by_owner(exec, part, list, chosen);
+  return chosen;
+}
+
+void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                 const Chosen& chosen, EncodeResult& out) {
+  const Part& part = job.part;
+  const auto results = out.owned.results.first(part.pieces.size());
+  const kernels::Stopwatch watch(job.encode_seconds);
   for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
     if (owner == part.self) continue;
     const Header header = part.of_owner(job.header, owner);
-    const std::size_t begin = sorted.begin[owner], size = sorted.begin[owner + 1] - begin;
-    const auto local = sorted.local.subspan(begin, size);
-    const auto value = sorted.value.subspan(begin, size);
+    const std::size_t begin = chosen.begin[owner], size = chosen.begin[owner + 1] - begin;
+    const auto local = chosen.local.subspan(begin, size);
+    const auto value = chosen.value.subspan(begin, size);
     const MessageView sealed =
         seal_list(exec, codings, part.variable_k,
                   {header, key_of(job, owner), local, value, {.results = results}, job.status},
@@ -162,8 +158,21 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
     if (!out.opened.empty()) out.opened[owner] = sealed;
     if (codings.exact()) continue;
     // The residuals, zero at these positions, keep what the coding misses.
-    kernels::add_owned(exec, taken_job(part, owned, {owner, local, value}));
+    kernels::add_owned(exec, taken_job(part, out.owned, {owner, local, value}));
   }
+}
+
+void encode_selected(const Exec& exec, const Choice& choice, const Codings& codings,
+                     const EncodeJob& job, EncodeResult& out) {
+  take_owned_lists(exec, choice, job.part, out.owned);
+  std::optional<kernels::ScratchScope> scope;
+  if (out.opened.empty()) scope.emplace(exec);  // else out.opened views the lists to the end
+  const Chosen chosen = choose_elements(exec, choice, codings, job, out);
+  if (job.part.partition.owners() > 1) {
+    const kernels::Stopwatch watch(job.encode_seconds);
+    kernels::read(exec, std::as_writable_bytes(chosen.begin), std::as_bytes(chosen.begin_there));
+  }
+  seal_chosen(exec, codings, job, chosen, out);
 }
 
 /// At positions that all ranks draw.
@@ -286,6 +295,19 @@ void Compressor::encode(const Exec& exec, const EncodeJob& job, EncodeResult& ou
   } else {
     encode_selected(exec, choice_, codings_, job, out);
   }
+}
+
+Chosen Compressor::choose(const Exec& exec, const EncodeJob& job, EncodeResult& out) const {
+  WINNOW_EXPECTS(!knows_support(), name() + " leaves nothing to choose");
+  for (const Piece& piece : job.part.pieces) piece.state->mark_dirty();
+  place_pieces(exec, job.part, out.owned);
+  take_owned_lists(exec, choice_, job.part, out.owned);
+  return choose_elements(exec, choice_, codings_, job, out);
+}
+
+void Compressor::encode_chosen(const Exec& exec, const EncodeJob& job, const Chosen& chosen,
+                               EncodeResult& out) const {
+  seal_chosen(exec, codings_, job, chosen, out);
 }
 
 }  // namespace winnow::compress

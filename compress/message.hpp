@@ -161,9 +161,9 @@ struct Incoming {
 /// sound header shows that the sender does something else than expected (options, bucket, call, an
 /// agreement), and CommError for anything that `seal` would not have written.
 ///
-/// With `call`, reads nothing and throws nothing: the status says which call it is, whatever the
-/// expected headers say, and learns what the flags and errors would say; only it tells whether the
-/// views may be read. Every k must be known.
+/// With `call`, reads and throws nothing but for what a k that is open may be: the status says
+/// which call it is, whatever the expected headers say, and learns what the flags and errors would
+/// say; only it tells whether the views may be read.
 std::uint16_t open_all(const Exec& exec, std::span<const Incoming> incoming, const Codings& codings,
                        std::span<MessageView> views, kernels::CallStatus* call = nullptr);
 

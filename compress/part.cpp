@@ -87,6 +87,13 @@ void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint3
                             .values = term(message)});
 }
 
+void put_back(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen) {
+  kernels::add_owned(exec, {.partition = kernels::Partition(1, part.count),
+                            .owner = 0,
+                            .pieces = owned.residuals,
+                            .values = {.index = chosen.list.index, .value = chosen.list.value}});
+}
+
 void put_back_own(const Exec& exec, const Part& part, const Owned& owned) {
   if (owned.acc.empty()) return;  // acc is in the residuals
   kernels::store_owned(exec, own_job(part, owned, {.index = owned.drawn, .value = owned.acc}));

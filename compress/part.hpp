@@ -152,6 +152,16 @@ struct Owned {
   kernels::SparseView chosen = {};  ///< what is left of the chosen sums
 };
 
+/// What a selection has taken out of a gradient and its residual, before it is in messages: views
+/// of scratch.
+struct Chosen {
+  kernels::SparseView list = {};              ///< by position of the part
+  std::span<std::uint32_t> local = {};        ///< the same by owner: entries [begin[o],
+  std::span<float> value = {};                ///< begin[o + 1]) are for owner o
+  std::span<std::uint32_t> begin_there = {};  ///< in the memory of exec.place, if there are several
+  std::span<std::uint32_t> begin = {};        ///< the host's
+};
+
 /// The values that a rank has taken out of its residuals at the support of `owner`: views of
 /// scratch.
 struct Taken {
@@ -179,6 +189,9 @@ void keep(const Exec& exec, std::span<const Piece> pieces, float decay);
 /// residual += the message to `owner`: undoes encode.
 void put_back(const Exec& exec, const Part& part, const Owned& owned, std::uint32_t owner,
               const MessageView& message);
+
+/// residual += what was chosen: undoes choose.
+void put_back(const Exec& exec, const Part& part, const Owned& owned, const Chosen& chosen);
 
 /// residual = acc, if finite, at the positions of Part::self: undoes encode.
 void put_back_own(const Exec& exec, const Part& part, const Owned& owned);

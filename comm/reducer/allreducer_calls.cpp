@@ -76,8 +76,9 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   }
   Bucket& bucket = find(segments, shortage);
   const auto trial = trials.find(bucket.id);
-  const bool stream_ordered = completions != nullptr && comm::is_stream_ordered(bucket);
-  if (trial != trials.end() || !stream_ordered) await_calls();
+  const bool stream_ordered = completions != nullptr && comm::goes_by_status(bucket);
+  const bool waits = trial != trials.end() || !stream_ordered || comm::waits_for_sizes(bucket);
+  if (waits) await_calls();
   if (trial != trials.end()) {  // which must time neither earlier work nor the other ranks'
     kernels::wait(exec);
     if (trial->second.counts()) meet();

@@ -58,6 +58,8 @@ void put_back(const Exchange& exchange, const Exec& exec, float fill) {
     for (const compress::Taken& taken : exchange.taken) {
       compress::put(exec, exchange.part, exchange.owned, taken);
     }
+  } else if (!exchange.chosen.begin.empty()) {
+    compress::put_back(exec, exchange.part, exchange.owned, exchange.chosen);
   } else if (!exchange.own.empty()) {
     open_own(exchange, exec, [&](std::uint32_t owner, const compress::MessageView& message) {
       compress::put_back(exec, exchange.part, exchange.owned, owner, message);

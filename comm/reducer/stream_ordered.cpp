@@ -34,15 +34,21 @@ void write(const StreamOrderedCall& call, const Exec& exec) {
 
 }  // namespace
 
-bool is_stream_ordered(const Bucket& bucket) {
+bool goes_by_status(const Bucket& bucket) {
   const auto decides_nothing = [&](const BucketPart& part) {
     return std::ranges::none_of(part.part.pieces, [&](const compress::Piece& piece) {
       return bucket.compressed == 0 && piece.state->dirty && !piece.residual().empty();
     });
   };
   return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return part.schedule->is_stream_ordered(*bucket.compressor) && !part.part.variable_k &&
+    return part.schedule->host_waits != HostWaits::always && !part.part.variable_k &&
            decides_nothing(part);
+  });
+}
+
+bool waits_for_sizes(const Bucket& bucket) {
+  return std::ranges::any_of(bucket.parts, [&](const BucketPart& part) {
+    return part.schedule->waits(*bucket.compressor);
   });
 }
 
@@ -93,10 +99,15 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "the host waits for the device to hear how many elements " + compressor.name() +
            " keeps; topk keeps as many in each call";
   }
-  if (!is_stream_ordered(*bucket)) {
+  if (!goes_by_status(*bucket)) {
     return cannot + "within the schedule " + bucket->schedule +
-           " the host waits for the device if " + compressor.name() +
-           " selects; in gather and dense it does not";
+           " the host waits for the device; in gather and dense it does not";
+  }
+  if (waits_for_sizes(*bucket)) {
+    return cannot + "within the schedule " + bucket->schedule +
+           " the host waits to hear how many elements " + compressor.name() +
+           " keeps for each owner; it does not if all ranks know which travel, as with randomk or "
+           "int8, nor in gather";
   }
   if (std::ranges::any_of(bucket->parts,
                           [](const BucketPart& part) { return part.schedule->takes_turns; })) {

@@ -17,12 +17,15 @@
 namespace winnow::comm {
 
 // Stream-ordered calls: the host enqueues everything, and a status in device memory decides which
-// of it takes effect.
+// of it takes effect. Where sizes depend on the support, the host waits for them, and for nothing
+// else.
 
-/// Whether a bucket in device memory may be reduced so: all its parts have
-/// Schedule::is_stream_ordered, none has Part::variable_k, and no dense part has a residual to
-/// clear that depends on the sum.
-bool is_stream_ordered(const Bucket& bucket);
+/// Whether a bucket in device memory may be reduced so: no part needs more of the device than
+/// sizes (HostWaits), none has Part::variable_k, and no dense part has a residual to clear that
+/// depends on the sum.
+bool goes_by_status(const Bucket& bucket);
+/// Whether the host then waits for sizes.
+bool waits_for_sizes(const Bucket& bucket);
 
 /// A call and its parts, in order.
 struct StreamOrderedCall {

@@ -1,9 +1,13 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <string>
+#include <winnow/error.hpp>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
+#include "comm/transport/bridge/size_words.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
@@ -14,7 +18,7 @@ using compress::Header;
 using compress::MessageView;
 using kernels::Stopwatch;
 
-/// The two rounds of one part; one member function per stage.
+/// The rounds of one part; one member function per stage.
 class Balanced {
  public:
   explicit Balanced(Exchange& exchange)
@@ -25,19 +29,75 @@ class Balanced {
         ranks_(static_cast<std::size_t>(exchange.world.size())),
         self_(static_cast<std::size_t>(exchange.world.rank())),
         received_(workspace_.take<std::uint64_t>(ranks_)),
-        views_(workspace_.take<MessageView>(ranks_)) {}
+        views_(workspace_.take<MessageView>(ranks_)) {
+    own_ = take_buffers(exchange_, [this](std::uint32_t owner) {
+      return owner == self() ? 0 : most_bytes_for(owner);
+    });
+    contributions_ =
+        take_buffers(exchange_, [this](std::uint32_t) { return most_bytes_for(self()); });
+  }
+
+  /// Whether ranks tell each other how much contributions carry before they send them.
+  bool tells_counts() const {
+    return message_size(exchange_, Header::Kind::contribution) == MessageSize::open &&
+           !part_.variable_k && !exchange_.world.sizes_travel();
+  }
+
+  /// Starts the round before the first: tells each owner how many elements this rank keeps of its
+  /// positions, by where they begin and end among all.
+  void count() {
+    choose_gradient(exchange_);
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    const auto begin = std::as_bytes(exchange_.chosen.begin_there);
+    counts_there_ = kernels::scratch_of(exchange_.exec).take<std::uint32_t>(2 * ranks_);
+    for (std::size_t step = 1; step < ranks_; ++step) {
+      const std::size_t to = (self_ + step) % ranks_, from = (self_ + ranks_ - step) % ranks_;
+      const auto word = begin.subspan(to * sizeof(std::uint32_t), 2 * sizeof(std::uint32_t));
+      exchange_.world.send(word, static_cast<int>(to));
+      count_sent(exchange_, static_cast<int>(to), word.size());
+      exchange_.world.recv(std::as_writable_bytes(counts_there_.subspan(2 * from, 2)),
+                           static_cast<int>(from), nullptr);
+    }
+  }
+
+  /// Ends it: hears what others keep of this rank's positions. The one wait for a device.
+  void hear_counts() {
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    const Exec& exec = exchange_.exec;
+    std::span<const std::uint32_t> begin = exchange_.chosen.begin_there, theirs = counts_there_;
+    if (kernels::reading_waits(exec)) {
+      begin = copy_to_host(exec, begin);
+      theirs = copy_to_host(exec, theirs);
+      await_size_words(exec, exchange_.world, exchange_.deadline);
+    }
+    std::ranges::copy(begin, exchange_.chosen.begin.begin());
+    counts_ = workspace_.take<std::uint64_t>(ranks_);
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      if (rank == self_) continue;
+      const std::uint64_t from = theirs[2 * rank], to = theirs[2 * rank + 1];
+      if (to < from || to - from > part_.most_for(self())) {
+        throw CommError("rank " + std::to_string(rank) + " says that it keeps the elements from " +
+                        std::to_string(from) + " to " + std::to_string(to) +
+                        " for this rank, where " + std::to_string(part_.most_for(self())) +
+                        " are the most");
+      }
+      counts_[rank] = to - from;
+      contributions_[rank] = contributions_[rank].first(
+          compress::message_bytes(local_count(self()), counts_[rank], codings_));
+    }
+  }
 
   /// Starts round 1: sends each owner what this rank keeps of its positions.
   void contribute() {
-    const auto own = take_buffers(exchange_, [this](std::uint32_t owner) {
-      return owner == self() ? 0 : most_bytes_for(owner);
-    });
-    encode_gradient(exchange_, Header::Kind::contribution, own);
+    const Header::Kind kind = Header::Kind::contribution;
+    if (counts_.empty()) {
+      encode_gradient(exchange_, kind, own_);
+    } else {
+      encode_chosen(exchange_, kind, own_);
+    }
     poisoned_ = (exchange_.header.flags & Header::kPoison) != 0;
-    contributions_ =
-        take_buffers(exchange_, [this](std::uint32_t) { return most_bytes_for(self()); });
-    enqueue_all_to_all(exchange_, own, contributions_, received_,
-                       message_size(exchange_, Header::Kind::contribution));
+    enqueue_all_to_all(exchange_, own_, contributions_, received_,
+                       counts_.empty() ? message_size(exchange_, kind) : MessageSize::fixed);
   }
 
   /// Ends round 1 and starts round 2: sends what this rank keeps of its sums to all.
@@ -88,13 +148,14 @@ class Balanced {
     Header expected = part_.of_owner(exchange_.header, self());
     expected.kind = Header::Kind::contribution;
     expected.k = part_.most_for(self());
-    const compress::Expected contribution = exchange_.compressor.knows_support()
-                                                ? compress::Expected(expected)
-                                                : compress::Expected::at_most(expected);
+    const bool is_open =
+        counts_.empty() && message_size(exchange_, expected.kind) == MessageSize::open;
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const std::size_t sender = i < self_ ? i : i + 1;
-      incoming[i] = {contributions_[sender].first(received_[sender]), contribution,
+      if (!counts_.empty()) expected.k = counts_[sender];
+      incoming[i] = {contributions_[sender].first(received_[sender]),
+                     is_open ? compress::Expected::at_most(expected) : compress::Expected(expected),
                      static_cast<int>(sender)};
     }
     const auto views = views_.first(incoming.size());
@@ -135,8 +196,11 @@ class Balanced {
   std::size_t ranks_, self_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> views_;
+  std::span<std::span<std::byte>> own_;                   // messages by owner
   std::span<std::span<std::byte>> contributions_, sums_;  // messages by sender
-  bool poisoned_ = false;                                 // by the headers that came
+  std::span<std::uint32_t> counts_there_;                 // by sender, as they came
+  std::span<std::uint64_t> counts_;  // by sender: elements of its contribution, if it has told
+  bool poisoned_ = false;            // by the headers that came
 };
 
 /// 2 (P - 1) messages, of k / P elements and of sums_k / P; as P grows, the bytes stay (P - 1) / P
@@ -165,6 +229,11 @@ double pass_bytes(const CostShape& shape) {
 ///      goes into its own residual.
 Rounds run(Exchange& exchange) {
   Balanced part(exchange);
+  if (part.tells_counts()) {
+    part.count();
+    co_await exchange.world.start(exchange.exec);
+    part.hear_counts();
+  }
   part.contribute();
   co_await exchange.world.start(exchange.exec);
   part.sum();

@@ -44,28 +44,61 @@ void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uin
   }
 }
 
-void encode_gradient(Exchange& exchange, Header::Kind kind,
-                     std::span<std::span<std::byte>> messages) {
-  Stats& stats = exchange.stats;
-  const Stopwatch watch(&stats.select_seconds, &stats.encode_seconds);
-  Header header = exchange.header;
-  header.kind = kind;
-  compress::EncodeResult out{.messages = messages};
+namespace {
+
+compress::EncodeJob job_of(Exchange& exchange, Header::Kind kind) {
+  compress::EncodeJob job{.part = exchange.part,
+                          .decay = exchange.decay,
+                          .header = exchange.header,
+                          .random = exchange.random,
+                          .encode_seconds = &exchange.stats.encode_seconds,
+                          .status = exchange.status};
+  job.header.kind = kind;
+  return job;
+}
+
+compress::EncodeResult result_of(const Exchange& exchange,
+                                 std::span<std::span<std::byte>> messages) {
+  compress::EncodeResult out{.messages = messages, .owned = exchange.owned};
   if (exchange.status != nullptr) {  // to put them back, nobody opens them and waits for the device
     out.opened = exchange.exec.workspace->take<compress::MessageView>(messages.size());
   }
-  exchange.compressor.encode(exchange.exec,
-                             {.part = exchange.part,
-                              .decay = exchange.decay,
-                              .header = header,
-                              .random = exchange.random,
-                              .encode_seconds = &stats.encode_seconds,
-                              .status = exchange.status},
-                             out);
+  return out;
+}
+
+void keep_messages(Exchange& exchange, const compress::EncodeResult& out) {
   exchange.own = out.messages;
-  exchange.opened = out.opened;
   exchange.owned = out.owned;
-  stats.kept += out.kept;
+  exchange.opened = out.opened;
+}
+
+}  // namespace
+
+void encode_gradient(Exchange& exchange, Header::Kind kind,
+                     std::span<std::span<std::byte>> messages) {
+  const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
+  compress::EncodeResult out = result_of(exchange, messages);
+  exchange.compressor.encode(exchange.exec, job_of(exchange, kind), out);
+  keep_messages(exchange, out);
+  exchange.stats.kept += out.kept;
+}
+
+void choose_gradient(Exchange& exchange) {
+  const Stopwatch watch(&exchange.stats.select_seconds, &exchange.stats.encode_seconds);
+  compress::EncodeResult out;
+  exchange.chosen =
+      exchange.compressor.choose(exchange.exec, job_of(exchange, Header::Kind::contribution), out);
+  exchange.owned = out.owned;
+  exchange.stats.kept += out.kept;
+}
+
+void encode_chosen(Exchange& exchange, Header::Kind kind,
+                   std::span<std::span<std::byte>> messages) {
+  const Stopwatch watch(exchange.stats.encode_seconds);
+  compress::EncodeResult out = result_of(exchange, messages);
+  exchange.compressor.encode_chosen(exchange.exec, job_of(exchange, kind), exchange.chosen, out);
+  keep_messages(exchange, out);
+  exchange.chosen = {};
 }
 
 void enqueue_all_to_all(Exchange& exchange, Messages out, Messages in,

@@ -45,7 +45,7 @@ struct Exchange {
   const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
-  /// Set for a stream-ordered call in device memory: see Schedule::is_stream_ordered.
+  /// Set for a stream-ordered call in device memory: see HostWaits.
   kernels::CallStatus* status = nullptr;
   bool one_by_one = false;  ///< parts and rails go one after the other, not overlapped
   bool undoable = false;    ///< a dense sum leaves the elements alone until it is written
@@ -54,6 +54,7 @@ struct Exchange {
   // positions.
   std::span<const std::span<std::byte>> own = {};
   compress::Owned owned = {};
+  compress::Chosen chosen = {};                        // for messages that are not made yet
   std::span<const compress::MessageView> opened = {};  // the same messages, if they are open
   // Or acc is in the residuals, except for what was taken out of them.
   bool in_residuals = false;
@@ -113,6 +114,10 @@ Slots take_slots(const Exchange& exchange, std::size_t message_bytes);
 /// Exchange::own and, in a stream-ordered call, Exchange::opened.
 void encode_gradient(Exchange& exchange, compress::Header::Kind kind,
                      std::span<std::span<std::byte>> messages);
+/// The same in two halves: Compressor::choose, which leaves Exchange::chosen, and encode_chosen.
+void choose_gradient(Exchange& exchange);
+void encode_chosen(Exchange& exchange, compress::Header::Kind kind,
+                   std::span<std::span<std::byte>> messages);
 
 /// Enqueues out[peer] to each peer and the receipt of in[peer]. received[peer] becomes the bytes
 /// that arrived, received[self] the size of in[self]. Rank r starts with peer r + 1 and goes up, so

@@ -16,8 +16,9 @@ constexpr std::size_t kDepth = 3;  // the most parts under way at once
 
 /// A host that waits for a stream would also wait, without a deadline, for the messages of later
 /// parts on it.
-std::size_t depth_of(const Exchange& exchange) {
-  const bool waits = kernels::reading_waits(exchange.exec) && exchange.status == nullptr;
+std::size_t depth_of(const Schedule& schedule, const Exchange& exchange) {
+  const bool waits = kernels::reading_waits(exchange.exec) &&
+                     (exchange.status == nullptr || schedule.waits(exchange.compressor));
   return waits || exchange.one_by_one ? 1 : kDepth;
 }
 
@@ -29,7 +30,7 @@ class UnderWay {
     Rounds rounds;
   };
   bool empty() const { return size_ == 0; }
-  bool full(const Exchange& next) const { return size_ == depth_of(next); }
+  bool full(std::size_t depth) const { return size_ >= depth; }
   void push(Entry entry) { entries_[(first_ + size_++) % kDepth] = std::move(entry); }
   Entry pop() {
     --size_;
@@ -69,7 +70,7 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
   };
   for (std::size_t next = 0;;) {
-    if (next < exchanges.size() && !under_way.full(exchanges[next])) {
+    if (next < exchanges.size() && !under_way.full(depth_of(*schedules[next], exchanges[next]))) {
       Exchange& exchange = exchanges[next];
       go_on({&exchange, schedules[next]->run(exchange)});
       ++next;

@@ -46,8 +46,9 @@ struct ScheduleCosts {
   std::uint64_t (*rank_bytes)(const CostShape&, int rank) = nullptr;
 };
 
-/// When a host needs answers of a device within a call, if Exchange::status is set: never; if
-/// sizes of messages depend on the support, which not all ranks know; or always.
+/// What a host waits for a device for within a call if Exchange::status is set: nothing; sizes of
+/// messages, if they depend on the support, and not all ranks know that; or whatever the device
+/// finds, so that the status would tell nothing new.
 enum class HostWaits : std::uint8_t { never, for_sizes, always };
 
 /// A line of the table of schedules: who sends what to whom, in which order, so that every rank
@@ -75,10 +76,11 @@ struct Schedule {
   HostWaits host_waits = HostWaits::always;
   bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
 
-  /// Whether it runs stream-ordered on a device if Exchange::status is set.
-  bool is_stream_ordered(const compress::Compressor& compressor) const {
-    const bool known = host_waits == HostWaits::for_sizes && compressor.knows_support();
-    return known || host_waits == HostWaits::never;
+  /// Whether the host waits for the device within a call though Exchange::status is set. If it does
+  /// not, it is stream-ordered.
+  bool waits(const compress::Compressor& compressor) const {
+    return host_waits == HostWaits::always ||
+           (host_waits == HostWaits::for_sizes && !compressor.knows_support());
   }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;

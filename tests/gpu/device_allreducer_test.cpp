@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <latch>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -265,36 +266,41 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
   });
 }
 
+/// Changes bits of the next messages that it sends.
+class Corrupting final : public ForwardingTransport {
+ public:
+  Corrupting(std::shared_ptr<Transport> inner, const Exec& place)
+      : ForwardingTransport(std::move(inner)), place_(place) {}
+  void send(std::span<const std::byte> message, int peer) override {
+    if (armed > 0) {
+      --armed;
+      kernels::read(place_, copies_.emplace_back(message.size()), message);
+      copies_.back()[message.size() - 9] ^= std::byte{1};
+      message = copies_.back();
+    }
+    ForwardingTransport::send(message, peer);
+  }
+  int armed = 0;  ///< messages
+
+ private:
+  Exec place_;
+  std::vector<std::vector<std::byte>> copies_;  // the messages that travel
+};
+
 /// The device detects bits that changed on the way, and the host learns of it: within the call if
 /// the schedule waits for the device, otherwise when it asks. The gradient is put back.
 TEST_F(DeviceTest, ACorruptMessageIsNamed) {
-  class Corrupting final : public ForwardingTransport {
-   public:
-    Corrupting(std::shared_ptr<Transport> inner, const Exec& place)
-        : ForwardingTransport(std::move(inner)), place_(place) {}
-    void send(std::span<const std::byte> message, int peer) override {
-      if (armed) {
-        kernels::read(place_, copies_.emplace_back(message.size()), message);
-        copies_.back()[message.size() - 9] ^= std::byte{1};
-        message = copies_.back();
-      }
-      ForwardingTransport::send(message, peer);
-    }
-    bool armed = false;
-
-   private:
-    Exec place_;
-    std::vector<std::vector<std::byte>> copies_;  // the messages that travel
-  };
   struct Case {
     const char *compressor, *schedule;
     bool waits = false;
   };
   for (const auto& [compressor, schedule, waits] :
-       {Case{"topk:0.01", "gather"}, Case{"topk:0.01", "balanced", true}, Case{"int8", "balanced"},
+       {Case{"topk:0.01", "gather"}, Case{"topk:0.01", "balanced"},
+        Case{"topk:0.01", "doubling", true}, Case{"int8", "balanced"},
         Case{"randomk:0.01", "balanced"}, Case{"topk:0.01", "shared"},
         Case{"topk:0.01,int8", "shared"}}) {
     SCOPED_TRACE(testing::Message() << compressor << " by " << schedule);
+    std::latch over(1);  // the call of rank 0, which must not hear of it by its peer's failure
     run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
       const Stream stream;
       const Exec place = stream.exec();
@@ -307,11 +313,12 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       reducer.all_reduce(bucket.span(), 1);
       const std::vector<float> before = on_host(place, reducer.residual(1));
       bring(place, bucket.span(), gradient);
-      transport->armed = inner->rank() == 0;
+      transport->armed = inner->rank() == 0 ? 100 : 0;
       std::string said;
       try {
         reducer.all_reduce(bucket.span(), 1);
-        EXPECT_FALSE(waits);
+        EXPECT_FALSE(waits && inner->rank() == 1);
+        if (!waits && inner->rank() == 1) over.wait();
         reducer.synchronize();
       } catch (const CommError& error) {
         said = error.what();
@@ -323,8 +330,10 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
         }
       };
       if (inner->rank() == 0) {
-        if (waits || schedule == "gather"sv) return;  // perhaps only its peer fails
-        EXPECT_TRUE(reducer.totals().poisoned == 1 || !said.empty());
+        over.count_down();
+        if (waits || schedule == "gather"sv) return;  // what it received is sound
+        EXPECT_EQ(said, "");
+        EXPECT_EQ(reducer.totals().poisoned, 1U);
         expect_put_back();
         return;
       }
@@ -338,6 +347,39 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       expect_put_back();
     });
   }
+}
+
+/// The rank that got it says so by the sums of exempt parameters, so no rank keeps the bucket.
+TEST_F(DeviceTest, ExemptParametersTellOfACorruptMessage) {
+  run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    const auto transport = std::make_shared<Corrupting>(inner, place);
+    AllReducer reducer(transport, {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 0},
+                       place);
+    kernels::PlaceArray<float> weights(place, 3000), bias(place, 100);
+    const std::vector<Segment> segments{{.elements = weights.span(), .id = 1, .dimensions = 2},
+                                        {.elements = bias.span(), .id = 2, .dimensions = 1}};
+    const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
+    const auto call = [&] {
+      bring(place, weights.span(), gradient);
+      bring(place, bias.span(), std::span(gradient).first(100));
+      reducer.all_reduce(segments);
+    };
+    call();
+    reducer.synchronize();
+    transport->armed = inner->rank() == 0 ? 1 : 0;
+    try {
+      call();
+      if (inner->rank() == 0) reducer.synchronize();
+    } catch (const CommError& error) {
+      ADD_FAILURE() << error.what();
+    }
+    EXPECT_EQ(reducer.totals().poisoned, inner->rank() == 0 ? 1U : 0U);  // rank 1 has not asked
+    for (const float element : on_host(place, bias.span())) EXPECT_TRUE(std::isnan(element));
+    const std::vector<float> residual = on_host(place, reducer.residual(2));
+    for (std::size_t i = 0; i < residual.size(); ++i) EXPECT_EQ(residual[i], gradient[i]);
+  });
 }
 
 /// In `shared`, values have no header that could tell the device that they never came. An older

@@ -15,9 +15,11 @@
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
+#include "tests/model/cuda_model.hpp"
 #include "tests/model/nccl_model.hpp"
 
 namespace winnow::tests {
@@ -113,6 +115,44 @@ TEST(NcclCalls, MessagesOfOpenSizesAreSent) {
   const Calls calls = calls_in(3, gather("threshold:2"), [](Rank& self) { self.call(); });
   EXPECT_EQ(calls.all_gathers, 0U);
   EXPECT_EQ(calls.sends, 3U * 2U * 2U);
+  EXPECT_EQ(calls.receipts, calls.sends);
+}
+
+/// How often the host waits for its stream within a call.
+std::uint64_t waits_in(const Options& options) {
+  std::uint64_t waits = 0;
+  (void)calls_in(3, options, [&](Rank& self) {
+    kernels::fill(self.stream.exec(), self.bucket.span(), 1.0F);
+    const std::uint64_t before = stream_waits();
+    self.reducer.all_reduce(self.bucket.span(), 7);
+    if (self.transport->rank() == 0) waits = stream_waits() - before;
+    self.reducer.synchronize();
+    EXPECT_EQ(self.reducer.last().schedule, options.schedule);
+  });
+  return waits;
+}
+
+/// Sizes that nobody knows are copied to the host, which waits for the copy and, meanwhile, for a
+/// deadline; not for its stream.
+TEST(NcclCalls, TheHostWaitsForNoStream) {
+  const auto by = [](const char* compressor, const char* schedule) {
+    return Options{
+        .compressor = compressor, .schedule = schedule, .min_bytes = 0, .exempt_1d = false};
+  };
+  EXPECT_EQ(waits_in(by("topk:0.01", "gather")), 0U);
+  EXPECT_EQ(waits_in(by("topk:0.01", "shared")), 0U);
+  EXPECT_EQ(waits_in(by("topk:0.01,int8", "shared")), 0U);
+  EXPECT_EQ(waits_in(by("int8", "balanced")), 0U);
+  EXPECT_EQ(waits_in(by("topk:0.01", "balanced")), 0U);
+  EXPECT_GT(waits_in(by("topk:0.01", "doubling")), 0U);
+}
+
+/// Counts first, then messages, then sums.
+TEST(NcclCalls, OwnersHearWhatTheyWillGet) {
+  Options options = gather("topk:0.01");
+  options.schedule = "balanced";
+  const Calls calls = calls_in(3, options, [](Rank& self) { self.call(); });
+  EXPECT_EQ(calls.sends, 3U * 2U * 3U);
   EXPECT_EQ(calls.receipts, calls.sends);
 }
 

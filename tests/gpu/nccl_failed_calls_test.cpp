@@ -60,9 +60,16 @@ TEST_P(StreamOrderOverNccl, CallsReturnWhenTheyAreEnqueued) {
   });
 }
 
+class PeersOverNccl : public AllReducerOverNccl, public testing::WithParamInterface<Plan> {};
+INSTANTIATE_TEST_SUITE_P(Plans, PeersOverNccl,
+                         testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"},
+                                         Plan{"randomk:0.05", "balanced"},
+                                         Plan{"topk:0.05", "balanced"}, Plan{"topk:0.05", "shared"},
+                                         Plan{"topk:0.05,int8", "shared"}));
+
 /// A peer makes no more calls. The device stops waiting for it at the deadline, and the residual
 /// holds again what the waiting call took.
-TEST_P(StreamOrderOverNccl, NobodyWaitsForAPeerThatIsGone) {
+TEST_P(PeersOverNccl, NobodyWaitsForAPeerThatIsGone) {
   constexpr std::size_t kCount = 5000;
   const Meeting meeting(2);
   run_nccl_ranks(2, [&](int rank) {

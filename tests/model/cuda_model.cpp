@@ -28,6 +28,7 @@ std::condition_variable model_changed;
 
 namespace {
 
+thread_local std::uint64_t waits_for_streams = 0;
 constexpr std::size_t kMostQueued = 1024;  // per stream, before the host waits
 constexpr int kHighestPriority = -5, kLowestPriority = 0;
 
@@ -155,6 +156,10 @@ std::multiset<int> stream_priorities() {
   return found;
 }
 
+std::uint64_t stream_waits() {
+  return waits_for_streams;
+}
+
 const std::string& launch_problem(const Lock&) {
   return problem_of_launch;
 }
@@ -262,6 +267,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream->capture != nullptr) {
     return refuse(lock, *stream->capture, cudaErrorStreamCaptureUnsupported);
   }
+  ++waits_for_streams;
   return wait(lock, last_of(*stream));
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {

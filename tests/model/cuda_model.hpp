@@ -92,6 +92,8 @@ extern thread_local cudaStreamCaptureMode capture_mode;
 bool breaks_captures(const Lock& lock);
 /// Waits for everything that this thread has enqueued.
 cudaError_t wait_for_device(Lock& lock);
+/// How often this thread has waited for a stream (cudaStreamSynchronize).
+std::uint64_t stream_waits();
 /// Returns why a kernel failed, or an empty text.
 const std::string& launch_problem(const Lock& lock);
 /// Enqueues work, or records it for a graph.

@@ -39,6 +39,13 @@ void copy_to_host(const Exec& exec, const SizeWord& word) {
   kernels::cuda::enqueue_copy(bytes_of(word), word.travels, stream_of(exec));
 }
 
+std::span<const std::uint32_t> copy_to_host(const Exec& exec,
+                                            std::span<const std::uint32_t> words) {
+  const auto host = exec.pinned_workspace->take<std::uint32_t>(words.size());
+  kernels::cuda::enqueue_copy(std::as_writable_bytes(host), std::as_bytes(words), stream_of(exec));
+  return host;
+}
+
 void await_size_words(const Exec& exec, Transport& transport, Deadline deadline) {
   const kernels::cuda::Event copied;
   copied.record(stream_of(exec));

@@ -26,6 +26,8 @@ SizeWord take_size_word(const Exec& exec);
 /// Enqueue a copy. The word must stay until the copy is done.
 void copy_to_device(const Exec& exec, const SizeWord& word);
 void copy_to_host(const Exec& exec, const SizeWord& word);
+/// Likewise of other words, to a copy there, which it returns.
+std::span<const std::uint32_t> copy_to_host(const Exec& exec, std::span<const std::uint32_t> words);
 /// Returns when exec.stream has passed all copies; moves `transport` on meanwhile. CommError at the
 /// deadline.
 void await_size_words(const Exec& exec, Transport& transport, Deadline deadline);

@@ -35,6 +35,10 @@ void copy_to_host(const Exec&, const SizeWord&) {
   refuse();
 }
 
+std::span<const std::uint32_t> copy_to_host(const Exec&, std::span<const std::uint32_t>) {
+  refuse();
+}
+
 void await_size_words(const Exec&, Transport&, Deadline) {
   refuse();
 }

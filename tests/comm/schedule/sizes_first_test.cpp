@@ -111,28 +111,28 @@ TEST(SizesFirst, TravelWithUnionsAlone) {
   });
 }
 
-/// Overstates the length of rank 0's messages.
+/// Replaces what rank 0 says of its messages before it sends them.
 class LyingTransport final : public ForwardingTransport {
  public:
-  explicit LyingTransport(std::shared_ptr<Transport> inner)
-      : ForwardingTransport(std::move(inner)) {}
+  LyingTransport(std::shared_ptr<Transport> inner, std::uint64_t lie)
+      : ForwardingTransport(std::move(inner)), lie_(lie) {}
   bool sizes_travel() const override { return false; }
   void send(std::span<const std::byte> message, int peer) override {
-    const bool lies = armed && rank() == 0 && message.size() == sizeof too_long_;
-    ForwardingTransport::send(lies ? std::as_bytes(std::span(&too_long_, 1)) : message, peer);
+    const bool lies = armed && rank() == 0 && message.size() == sizeof lie_;
+    ForwardingTransport::send(lies ? std::as_bytes(std::span(&lie_, 1)) : message, peer);
   }
 
   bool armed = false;
 
  private:
-  std::uint64_t too_long_ = std::uint64_t{1} << 40;
+  std::uint64_t lie_;
 };
 
-TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
+void expect_lie_is_an_error(const char* compressor, std::uint64_t lie, const char* why) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
     if (inner->size() == 1) return;
-    const auto transport = std::make_shared<LyingTransport>(inner);
-    AllReducer reducer(transport, {.compressor = "topk:0.02", .schedule = "balanced"});
+    const auto transport = std::make_shared<LyingTransport>(inner, lie);
+    AllReducer reducer(transport, {.compressor = compressor, .schedule = "balanced"});
     auto gradient = make_gradient(Kind::normal, 20000, inner->rank(), 0, 1);
     reducer.all_reduce(gradient, 0);
     const std::vector<float> before(reducer.residual(0).begin(), reducer.residual(0).end());
@@ -146,12 +146,26 @@ TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
       text = error.what();
     }
     // Ranks that did not see it learnt of it by an abort.
-    EXPECT_NE(text.find("rank 0 has a message of 1099511627776 bytes"), std::string::npos) << text;
+    EXPECT_NE(text.find(why), std::string::npos) << text;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       EXPECT_EQ(gradient[i], 0.0F);
       EXPECT_EQ(reducer.residual(0)[i], untouched[i] + before[i]);
     }
   });
+}
+
+TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
+  expect_lie_is_an_error("threshold:2", std::uint64_t{1} << 40,
+                         "rank 0 has a message of 1099511627776 bytes");
+}
+
+/// Ranks tell each other where elements begin and end, 32 bits each, that they keep for an owner.
+TEST(SizesFirst, ACountBeyondTheMostIsAnErrorAndNothingIsLost) {
+  constexpr std::uint64_t kFrom7 = 7;
+  expect_lie_is_an_error("topk:0.02", std::uint64_t{4000000007} << 32 | kFrom7,
+                         "rank 0 says that it keeps the elements from 7 to 4000000007");
+  expect_lie_is_an_error("topk:0.02", std::uint64_t{6} << 32 | kFrom7,
+                         "rank 0 says that it keeps the elements from 7 to 6");
 }
 
 }  // namespace
