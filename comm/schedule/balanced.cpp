@@ -227,6 +227,8 @@ double pass_bytes(const CostShape& shape) {
 ///      position i as ((0 + m[0][i]) + m[1][i]) + ..., where m[owner] is its acc.
 ///   2. Each owner sends all ranks the elements of its sums that the compressor chooses; the rest
 ///      goes into its own residual.
+/// Where the support decides how long contributions are, and sizes do not travel with them, ranks
+/// first tell each owner how many elements it will get.
 Rounds run(Exchange& exchange) {
   Balanced part(exchange);
   if (part.tells_counts()) {
