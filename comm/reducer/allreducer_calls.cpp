@@ -76,8 +76,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   }
   Bucket& bucket = find(segments, shortage);
   const auto trial = trials.find(bucket.id);
-  const bool stream_ordered = completions != nullptr && comm::goes_by_status(bucket);
-  const bool waits = trial != trials.end() || !stream_ordered || comm::waits_for_sizes(bucket);
+  const bool by_status = completions != nullptr && comm::goes_by_status(bucket);
+  const bool waits = trial != trials.end() || !by_status || comm::waits_for_sizes(bucket);
   if (waits) await_calls();
   if (trial != trials.end()) {  // which must time neither earlier work nor the other ranks'
     kernels::wait(exec);
@@ -100,7 +100,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
                             book.call());
       const int next = (transport->rank() + 1) % transport->size();
       if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
-    } else if (stream_ordered) {
+    } else if (by_status) {
       comm::reduce_stream_ordered({exec, bucket, schedules, exchanges, widened},
                                   completions->status());
       start_watchdog();
@@ -124,7 +124,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   }
   {
     const StreamClock::Stage stage(&StreamClock::kUncounted);
-    if (stream_ordered && (trial != trials.end() || options.stats >= 2)) await_messages();
+    if (by_status && (trial != trials.end() || options.stats >= 2)) await_messages();
     if (options.stats >= 2 && output == nullptr) {
       comm::measure(exec, widened.segments(), bucket, book.call());
     } else if (options.stats >= 2) {

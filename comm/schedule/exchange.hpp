@@ -45,7 +45,7 @@ struct Exchange {
   const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
-  /// Set for a stream-ordered call in device memory: see HostWaits.
+  /// Set for a call in device memory that goes by its status: see HostWaits.
   kernels::CallStatus* status = nullptr;
   bool one_by_one = false;  ///< parts and rails go one after the other, not overlapped
   bool undoable = false;    ///< a dense sum leaves the elements alone until it is written
