@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise.hpp"
 #include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
@@ -68,12 +67,7 @@ void keep(const Exec& exec, std::span<const Piece> pieces, float decay) {
   for (const Piece& piece : pieces) make_residual(exec, *piece.parameter);
   kernels::together(exec, [&] {
     for (const Piece& piece : pieces) {
-      kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
-    }
-  });
-  kernels::together(exec, [&] {
-    for (const Piece& piece : pieces) {
-      kernels::feedback_keep(exec, piece.residual(), piece.elements, decay);
+      kernels::feedback_keep(exec, piece.residual(), piece.elements, decay, piece.precondition);
       piece.state->mark_dirty();
     }
   });

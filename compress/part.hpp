@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <vector>
+#include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
@@ -63,7 +64,7 @@ struct ParameterState {
 
 /// A stretch of one parameter inside a part: views.
 struct Piece {
-  std::span<float> elements;
+  Elements elements;
   ParameterState* parameter = nullptr;
   PieceState* state = nullptr;
   std::uint64_t offset = 0;     ///< place in the parameter of elements[0]

@@ -103,7 +103,7 @@ void Preconditioner::repeat(const Exec& exec, const Piece& piece, float rate) co
   by.divide.decay = by.add.momentum = 1;
   by.divide.weight = 0;
   if (kind_ == Kind::momentum) kernels::fill(exec, piece.elements, 0);
-  kernels::precondition(exec, piece.elements, {}, by);
+  kernels::precondition(exec, piece.elements.floats(), {}, by);
 }
 
 }  // namespace winnow::compress

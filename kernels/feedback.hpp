@@ -3,7 +3,10 @@
 #pragma once
 
 #include <span>
+#include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
+
+#include "kernels/arithmetic/precondition.hpp"
 
 namespace winnow::kernels {
 
@@ -15,8 +18,9 @@ namespace winnow::kernels {
 void feedback_add(const Exec& exec, std::span<float> elements, std::span<const float> residual,
                   float decay);
 
-/// residual[i] = acc of gradient[i] and residual[i] if that is finite, else it stays.
-void feedback_keep(const Exec& exec, std::span<float> residual, std::span<const float> gradient,
-                   float decay);
+/// residual[i] = acc of residual[i] and what the precondition makes of gradient[i], if that is
+/// finite, else it stays. The gradient is of float32, bf16 or fp16.
+void feedback_keep(const Exec& exec, std::span<float> residual, const ConstElements& gradient,
+                   float decay, const Precondition& precondition);
 
 }  // namespace winnow::kernels

@@ -4,12 +4,14 @@
 
 #include <cstddef>
 #include <span>
+#include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
 
 namespace winnow::kernels {
 
-/// elements[i] = value, bit for bit, a NaN too.
-void fill(const Exec& exec, std::span<float> elements, float value);
+/// elements[i] = value, bit for bit, a NaN too; rounded to nearest even where they are bf16 or
+/// fp16.
+void fill(const Exec& exec, const Elements& elements, float value);
 
 /// to[i] = from[i], bit for bit. Equal sizes, no overlap. Where exec is of a device, either side
 /// may also be pinned host memory, which the host leaves alone until the stream has passed.

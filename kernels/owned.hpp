@@ -62,14 +62,16 @@ void add_owned(const Exec& exec, const OwnedJob& job);
 /// element = value, if that is finite.
 void store_owned(const Exec& exec, const OwnedJob& job);
 
-/// element = value * factor; *not_finite becomes 1 if an element is not finite, else it stays.
+/// element = value * factor, rounded to nearest even where elements have 16 bits; *not_finite
+/// becomes 1 if an element is not finite, else it stays.
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite);
 
 /// taken[j] = element, which becomes 0, at the positions of job.values; 0 if a position is of no
 /// piece. The values themselves are not read: taken may be their memory.
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken);
 
-/// element = value, bit for bit, at all positions of the pieces, ascending by base.
+/// element = value, bit for bit, at all positions of the pieces, ascending by base; rounded where
+/// elements have 16 bits.
 void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value);
 
 }  // namespace winnow::kernels

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
 
 #include "kernels/exec/place_memory.hpp"
@@ -38,8 +39,9 @@ struct Term {
 };
 
 /// Elements that begin at a position: a multiple of Partition::kUnit where there are several.
+/// float32, but where an operation says that it takes 16 bits, too.
 struct PlacedSpan {
-  std::span<float> elements;
+  Elements elements;
   std::uint64_t base = 0;
 
   constexpr std::uint64_t end() const { return base + elements.size(); }

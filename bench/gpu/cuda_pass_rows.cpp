@@ -5,6 +5,7 @@
 
 #include "bench/gpu/cuda_inputs.hpp"
 #include "kernels/feedback_select.hpp"
+#include "kernels/half.hpp"
 #include "kernels/residual_add.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -76,9 +77,19 @@ struct Selection {
         value(in.k),
         own_value(in.k) {}
 
+  /// From now on the gradient is given as bf16.
+  void take_halves(const CudaInputs& in) { halves = DeviceArray<std::uint16_t>(in.count); }
+  /// Before a round's steps.
+  void prepare(const CudaInputs& in, std::size_t round) const {
+    if (halves.span().empty()) return;
+    kernels::narrow(in.exec(), ElementType::bf16, in.set(round).gradient.span().first(in.count),
+                    halves.span());
+  }
+
   void step(const CudaInputs& in, std::size_t round) const {
     const auto& s = in.set(round);
     kernels::FeedbackSpans spans{s.gradient.span().first(in.count), s.residual.span()};
+    if (!halves.span().empty()) spans.gradient = {halves.data(), in.count, ElementType::bf16};
     std::size_t k = in.k;
     if (divides) {  // by 1, and the moment stays, so that all rounds have the same numbers
       spans.precondition = {.kind = kernels::Precondition::Kind::second_moment,
@@ -104,6 +115,7 @@ struct Selection {
   kernels::Partition partition;
   DeviceArray<std::uint32_t> index, own_index;
   DeviceArray<float> value, own_value;
+  DeviceArray<std::uint16_t> halves{0};
 };
 
 /// Each round begins with a residual of zeros. Otherwise unselected elements would add up in the
@@ -135,6 +147,7 @@ void add_select(const CudaInputs& in, Rows& rows) {
                                double moved) {
     // The rows share a state, but each has its own k; so each learns its bound in a step before.
     const auto learn = [&in, selection](std::size_t round) {
+      selection->prepare(in, round);
       clear_residual(in, round);
       selection->step(in, round);
       clear_residual(in, round);
@@ -145,6 +158,10 @@ void add_select(const CudaInputs& in, Rows& rows) {
   };
   add_carried("feedback_select carried bound", alone, bytes);
   add_carried("feedback_select of 8 owners", shared, bytes);
+  const auto halves = std::make_shared<Selection>(in, 1);
+  halves->take_halves(in);
+  add_carried("feedback_select of bf16", halves,
+              bytes - static_cast<double>(in.count * sizeof(std::uint16_t)));
   const auto moments = static_cast<double>(2 * in.count * sizeof(float));
   add_carried("feedback_select and divide_by_moment", std::make_shared<Selection>(in, 1, true),
               bytes + moments);

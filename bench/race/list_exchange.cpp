@@ -30,7 +30,7 @@ constexpr compress::Selection kGiven{
     .feed =
         [](const Exec& exec, std::span<const compress::FeedJob> jobs) {
           for (const compress::FeedJob& job : jobs) {
-            const std::span<const float> list = job.spans.gradient;
+            const std::span<const float> list = job.spans.gradient.floats();
             const std::size_t k = job.index.size();
             kernels::copy(exec, std::as_writable_bytes(job.index), std::as_bytes(list.first(k)));
             kernels::copy(exec, job.value, list.last(k));

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "comm/plan/hash.hpp"
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "winnow/error.hpp"
 
@@ -55,7 +56,7 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
       BucketPart& target = parts.back();
       const std::uint64_t base = next_base(target.part);
       target.part.pieces.push_back({
-          .elements = segments[s].elements.floats().subspan(offset, size),
+          .elements = segments[s].elements.subspan(offset, size),
           .parameter = &parameter,
           .state = &parameter.pieces[offset / length],
           .offset = offset,
@@ -184,7 +185,7 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
       return "parameter " + id + " has elements of unknown type " +
              std::to_string(static_cast<int>(type));
     }
-    if (type != first && !(is_gradient(type) && is_gradient(first))) {
+    if (type != first && !(kernels::is_gradient(type) && kernels::is_gradient(first))) {
       return "parameter " + id + " has " + std::string(name_of(type)) +
              " elements in a bucket of " + std::string(name_of(first)) +
              ": reduce it by a call of its own";
@@ -283,6 +284,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
     }
     for (BucketPart& part : parts) {
       part.schedule = &schedule;
+      part.as_given = schedule.inner == nullptr && !compressor.keeps_all();
       if (schedule.inner != nullptr) {
         part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
       }
@@ -356,7 +358,7 @@ void view(Bucket& bucket, std::span<const Segment> segments) {
     for (std::size_t i = 0; i < part.segments.size(); ++i) {
       Piece& piece = part.part.pieces[i];
       piece.elements =
-          segments[part.segments[i]].elements.floats().subspan(piece.offset, piece.elements.size());
+          segments[part.segments[i]].elements.subspan(piece.offset, piece.elements.size());
     }
   }
 }

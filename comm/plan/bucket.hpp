@@ -28,7 +28,10 @@ struct BucketPart {
   compress::Part part;
   const Schedule* schedule = nullptr;
   std::vector<std::size_t> segments;  ///< the segment of each piece
-  Shards shards = {};                 ///< if the schedule has two levels
+  /// What touches its elements is the pass of error feedback, which reads them, and the sum, which
+  /// is written over them: they may have 16 bits.
+  bool as_given = false;
+  Shards shards = {};  ///< if the schedule has two levels
 };
 
 /// An AllReducer's record of a bucket: its parts, their schedules and the reasons.
@@ -58,11 +61,6 @@ struct Bucket {
 /// The most positions of a part in device memory: kernels there count to 2^31.
 inline constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
 
-/// Whether elements of this type are gradients, which may travel compressed.
-constexpr bool is_gradient(ElementType type) {
-  return type <= ElementType::fp16;
-}
-
 /// The type's name in error messages.
 std::string_view name_of(ElementType type);
 
@@ -88,7 +86,7 @@ std::string refuse_memory(std::span<const Segment> segments, Place place);
 /// own memory.
 const MemorySource* residual_memory(const Options& options, Place place);
 
-/// Cuts bucket `id`, whose float32 segments have passed refuse(), into parts and plans each part.
+/// Cuts bucket `id`, whose segments have passed refuse(), into parts and plans each part.
 /// Exempt parameters and short buckets go dense; the planner chooses for the rest. The plan depends
 /// only on ids, counts, exemptions, options, topology and links; Bucket::plan names it. The rank
 /// decides only what it owns. A parameter longer than a part is selected from in pieces. Allocates
@@ -100,7 +98,8 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
 /// travels compressed or in part so, what lies beside them, and moments.
 void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditioner& preconditioner);
 
-/// Points the bucket's pieces at this call's segments, all of float32.
+/// Points the bucket's pieces at this call's segments: of float32 unless their part takes them as
+/// given.
 void view(Bucket& bucket, std::span<const Segment> segments);
 
 }  // namespace winnow::comm

@@ -7,6 +7,7 @@
 
 #include "comm/plan/hash.hpp"
 #include "comm/schedule/scatter.hpp"
+#include "kernels/arithmetic/element.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -28,7 +29,7 @@ BucketPart part_of(const Segment& input, compress::ParameterState& parameter, st
   part.part.count = count;
   const std::uint64_t length = parameter.piece_length;
   for (std::uint64_t at = 0; at < count; at += length) {
-    part.part.pieces.push_back({.elements = input.elements.floats().subspan(offset + at, length),
+    part.part.pieces.push_back({.elements = input.elements.subspan(offset + at, length),
                                 .parameter = &parameter,
                                 .state = &parameter.pieces[(offset + at) / length],
                                 .offset = offset + at,
@@ -46,7 +47,7 @@ std::string refuse_scatter(const Segment& input, const Elements& output, ReduceO
     return "reduce_scatter takes sums and averages";
   }
   const Elements& in = input.elements;
-  if (!is_gradient(in.type())) {
+  if (!kernels::is_gradient(in.type())) {
     return "reduce_scatter takes elements of float32, bf16 and fp16, not " +
            std::string(name_of(in.type()));
   }

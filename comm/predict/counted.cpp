@@ -136,7 +136,7 @@ void unite(const Exec& exec, const MergeJob& job) {
 
 void sum(const Exec& exec, const OrderedSumJob& job) {
   double all = 0;
-  for (const PlacedSpan& sum : job.sums.host) all += bytes_of(sum.elements);
+  for (const PlacedSpan& sum : job.sums.host) all += bytes_of(sum.elements.bytes());
   double bytes = job.sums_are_fed ? 0 : all;
   for (const Term& term : job.terms.host) {
     bytes += term.is_list() || term.is_coded() ? term_bytes(term) : all;
@@ -179,8 +179,8 @@ constexpr Bodies kCounted{
           }
         },
     .feedback_select_scratch = kNoScratch,
-    .fill = [](const Exec& exec, std::span<float> elements,
-               float) { pass(exec, bytes_of(elements)); },
+    .fill = [](const Exec& exec, const Elements& elements,
+               float) { pass(exec, bytes_of(elements.bytes())); },
     .merge = unite,
     .ordered_sum = sum,
     .positions_of = [](const Exec& exec, const Partition&, std::uint32_t,

@@ -87,7 +87,7 @@ class PartOfCall {
 /// A sum that lies beside the elements is copied.
 bool write(Exchange& exchange) {
   if (exchange.sum.empty()) return write_outcome(exchange);
-  kernels::copy(exchange.exec, exchange.part.pieces.front().elements, exchange.sum);
+  kernels::copy(exchange.exec, exchange.part.pieces.front().elements.floats(), exchange.sum);
   return true;
 }
 

@@ -68,13 +68,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
 const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const Workspace::Scope scope(*exec.workspace), device_scope(kernels::scratch_of(exec)),
       pinned_scope(exec.pinned_workspace != nullptr ? *exec.pinned_workspace : *exec.workspace);
-  std::string shortage;
-  try {
-    widened.view(exec, segments);
-  } catch (const std::exception& error) {
-    shortage = comm::text_of(error);
-  }
-  Bucket& bucket = find(segments, shortage);
+  Bucket& bucket = find(segments);
   const auto trial = trials.find(bucket.id);
   const bool by_status = completions != nullptr && comm::goes_by_status(bucket);
   const bool waits = trial != trials.end() || !by_status || comm::waits_for_sizes(bucket);
@@ -202,7 +196,7 @@ void AllReducer::Impl::precondition(Bucket& bucket) const {
     if (has_pass) continue;
     kernels::together(exec, [&] {
       for (compress::Piece& piece : part.part.pieces) {
-        kernels::precondition(exec, piece.elements, piece.residual(), piece.precondition);
+        kernels::precondition(exec, piece.elements.floats(), piece.residual(), piece.precondition);
         piece.precondition = {};
       }
     });

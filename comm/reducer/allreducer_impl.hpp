@@ -48,11 +48,11 @@ struct AllReducer::Impl {
   std::uint64_t id_of(std::span<const Segment> segments, ReduceOp of_call) const;
   std::uint64_t id_of_call(std::span<const Segment> segments) const;
   comm::World world() const;
-  comm::Bucket& find(std::span<const Segment> segments, const std::string& shortage);
+  comm::Bucket& find(std::span<const Segment> segments);
   comm::Bucket& next_plan(comm::Trial& trial);
-  comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments,
-                                std::string refusal);
-  comm::Bucket& plan(std::uint64_t id, std::string native_only_reason);
+  comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
+  comm::Bucket& plan(std::uint64_t id, std::span<const Segment> segments,
+                     std::string native_only_reason);
   bool races_ring(const comm::Bucket& bucket, std::uint64_t bytes) const;
   void forget_old();
   void forget(std::uint64_t id);

@@ -14,6 +14,7 @@
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/native_only.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "kernels/arithmetic/element.hpp"
 
 namespace winnow {
 
@@ -52,17 +53,27 @@ comm::World AllReducer::Impl::world() const {
   return all;
 }
 
-/// `shortage`: why this rank cannot make the call, or empty.
-Bucket& AllReducer::Impl::find(std::span<const Segment> segments, const std::string& shortage) {
+/// The bucket of the current call, with scratch for what its parts do not take as given.
+Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   const std::uint64_t id = id_of_call(segments);
   if (const auto last = seen.find(id); last != seen.end()) {
     last->second.call = calls;
     last->second.captured |= kernels::is_captured(exec);
   }
-  if (!shortage.empty() && seen.contains(id)) fail(shortage);
-  if (const auto known = buckets.find(id); known != buckets.end()) return known->second;
-  if (const auto trial = trials.find(id); trial != trials.end()) return next_plan(trial->second);
-  return register_bucket(id, segments, shortage);
+  Bucket* bucket = nullptr;
+  if (const auto known = buckets.find(id); known != buckets.end()) {
+    bucket = &known->second;
+  } else if (const auto trial = trials.find(id); trial != trials.end()) {
+    bucket = &next_plan(trial->second);
+  } else {
+    return register_bucket(id, segments);
+  }
+  try {
+    widened.view(exec, segments, *bucket);
+  } catch (const std::exception& error) {
+    fail(comm::text_of(error));
+  }
+  return *bucket;
 }
 
 /// The plan of a bucket in a trial; at the trial's end, the settled one.
@@ -87,18 +98,18 @@ Bucket& AllReducer::Impl::next_plan(comm::Trial& trial) {
 /// comes before the ranks meet, so that all of them learn if there is none. Leaves no trace if they
 /// disagree or others make another call. If the ranks cannot meet, the call goes on, to fail with
 /// the bucket in its residuals.
-Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments,
-                                          std::string refusal) {
+Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segment> segments) {
   if (completions != nullptr && completions->has_captured()) await_calls();  // replays count, too
   std::vector<std::uint64_t> fresh;
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket* known = nullptr;
+  std::string refusal;
   try {
     for (const Segment& segment : segments) {
       if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
     }
     std::string native = output != nullptr ? std::string() : comm::native_only_reason(segments, op);
-    if (refusal.empty() && output != nullptr) {
+    if (output != nullptr) {
       refusal = comm::refuse_scatter(segments.front(), *output, op, world());
     }
     if (refusal.empty()) refusal = comm::refuse(segments, parameters, !native.empty());
@@ -108,7 +119,8 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
       refusal = comm::refuse_memory({&written, 1}, exec.place);
     }
     if (refusal.empty()) {
-      known = &plan(id, std::move(native));
+      known = &plan(id, segments, std::move(native));
+      widened.view(exec, segments, *known);
       mine.bucket = known->plan;
       mine.count = known->count;
       for (const BucketPart& part : known->parts) mine.k += part.part.most_k;
@@ -144,8 +156,8 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
 }
 
 /// Plans the current bucket, and takes the memory that its calls need beside scratch.
-Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason) {
-  const std::span<const Segment> segments = widened.segments();
+Bucket& AllReducer::Impl::plan(std::uint64_t id, std::span<const Segment> segments,
+                               std::string native_only_reason) {
   comm::World world = this->world();
   const auto plan_by = [&](const Options& by) {
     const compress::Compressor& chosen = stages[stage_of(segments)];
@@ -171,7 +183,11 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::string native_only_reason)
   try {
     seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
     std::uint64_t bytes = 0;
-    for (const Segment& segment : segments) bytes += segment.elements.bytes().size();
+    for (const Segment& segment : segments) {
+      const ElementType type = segment.elements.type();
+      bytes +=
+          segment.elements.size() * (kernels::is_gradient(type) ? sizeof(float) : bytes_of(type));
+    }
     const bool by_ring = output == nullptr && races_ring(bucket, bytes);
     const std::optional<double> enough = bucket.enough;
     if (!enough && !by_ring) return buckets.emplace(id, std::move(bucket)).first->second;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "comm/plan/hash.hpp"
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/with_type.hpp"
 #include "kernels/exec/place_memory.hpp"
 
@@ -52,13 +53,22 @@ void measure(const Exec& exec, std::span<const Segment> segments, const Bucket& 
   std::uint64_t sum = 0, nonzero = 0, weight = 1, count = 0;
   for (const Segment& segment : segments) {
     count += segment.elements.size();
-    kernels::with_type(segment.elements.type(), [&]<class T>(T) {
-      const HostCopy<T> elements(exec, segment.elements.as<T>());
-      for (const T element : elements.span()) {
-        sum += bits_of(element) * weight;
-        weight += 2;
-        nonzero += element != 0 ? 1 : 0;
+    const auto see = [&](auto element) {
+      sum += bits_of(element) * weight;
+      weight += 2;
+      nonzero += element != 0 ? 1 : 0;
+    };
+    const ElementType type = segment.elements.type();
+    if (bytes_of(type) == sizeof(std::uint16_t)) {
+      const HostCopy<std::uint16_t> halves(exec, segment.elements.halves());
+      for (std::size_t i = 0; i < segment.elements.size(); ++i) {
+        see(kernels::read_element({halves.span().data(), halves.span().size(), type}, i));
       }
+      continue;
+    }
+    kernels::with_type(type, [&]<class T>(T) {
+      const HostCopy<T> elements(exec, segment.elements.as<T>());
+      for (const T element : elements.span()) see(element);
     });
   }
   call.measured = count;

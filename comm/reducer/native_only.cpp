@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reducer/native_only.hpp"
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
@@ -35,7 +36,7 @@ std::string native_only_reason(std::span<const Segment> segments, ReduceOp op) {
   if (op == ReduceOp::maximum) return "the maximum travels dense";
   if (op == ReduceOp::product) return "the product travels dense";
   for (const Segment& segment : segments) {
-    if (is_gradient(segment.elements.type())) continue;
+    if (kernels::is_gradient(segment.elements.type())) continue;
     return std::string(name_of(segment.elements.type())) + " elements travel dense";
   }
   return {};
@@ -50,7 +51,8 @@ Bucket plan_native_only(std::uint64_t id, std::span<const Segment> segments, std
     return bucket;
   }
   bucket.schedule = "dense";
-  const std::size_t unit = bytes_of(segments.front().elements.type());
+  const ElementType type = segments.front().elements.type();
+  const std::size_t unit = kernels::is_gradient(type) ? sizeof(float) : bytes_of(type);
   bucket.dense_wire_bytes = ring_bytes(bucket.count, unit, world.ranks);
   bucket.wire_bytes = dense_bytes(bucket.count, unit, world.ranks);
   bucket.ring = world.links.ring;

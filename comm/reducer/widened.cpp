@@ -29,21 +29,28 @@ bool is_in_place(const Segment& segment) {
 
 }  // namespace
 
-void Widened::view(const Exec& exec, std::span<const Segment> segments) {
+void Widened::view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket) {
   given_ = wide_ = segments;
   if (std::ranges::none_of(segments, is_half)) return;
+  stays_.assign(segments.size(), false);
+  for (const BucketPart& part : bucket.parts) {
+    if (!part.as_given) continue;
+    for (const std::size_t segment : part.segments) stays_[segment] = true;
+  }
   scratch_.assign(segments.begin(), segments.end());
-  const auto place_of = [](const Segment& segment) {
-    return is_half(segment) ? (segment.elements.size() + kVector - 1) / kVector * kVector : 0;
+  const auto place_of = [&](std::size_t segment) {
+    const Segment& one = segments[segment];
+    return is_half(one) && !stays_[segment]
+               ? (one.elements.size() + kVector - 1) / kVector * kVector
+               : 0;
   };
   std::size_t places = 0;
-  for (const Segment& segment : segments) places += place_of(segment);
+  for (std::size_t s = 0; s < segments.size(); ++s) places += place_of(s);
   std::span<float> left = kernels::scratch_of(exec).take<float>(places);
-  for (Segment& segment : scratch_) {
-    if (!is_half(segment)) continue;
-    const std::size_t place = place_of(segment);
-    segment.elements = left.first(segment.elements.size());
-    left = left.subspan(place);
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (!is_half(segments[s]) || stays_[s]) continue;
+    scratch_[s].elements = left.first(segments[s].elements.size());
+    left = left.subspan(place_of(s));
   }
   wide_ = scratch_;
 }
@@ -53,7 +60,7 @@ void Widened::read(const Exec& exec) const {
     for (std::size_t s = 0; s < given_.size(); ++s) {
       const Elements out = given_[s].elements;
       const ConstElements in = is_in_place(given_[s]) ? out : given_[s].input;
-      if (is_half(given_[s])) {
+      if (is_widened(s)) {
         kernels::widen(exec, in.type(), in.halves(), wide_[s].elements.floats());
       } else if (!is_in_place(given_[s])) {
         kernels::copy(exec, out.bytes(), in.bytes());
@@ -63,7 +70,7 @@ void Widened::read(const Exec& exec) const {
 }
 
 bool Widened::has_original(std::size_t segment) const {
-  return is_half(given_[segment]) || !is_in_place(given_[segment]);
+  return is_widened(segment) || !is_in_place(given_[segment]);
 }
 
 template <class Visit>
@@ -72,13 +79,12 @@ void Widened::visit_sums(const Bucket& bucket, std::span<const Exchange> exchang
   for (const Exchange& exchange : exchanges) {
     const auto& segments = bucket.parts[exchange.header.part].segments;
     for (std::size_t i = 0; i < segments.size(); ++i) {
-      const Segment& segment = given_[segments[i]];
-      if (!is_half(segment)) continue;
+      if (!is_widened(segments[i])) continue;
       const compress::Piece& piece = exchange.part.pieces[i];
       const bool waits = !exchange.sum.empty();
       const std::span<const float> sums =
-          waits ? exchange.sum.subspan(piece.base, piece.elements.size()) : piece.elements;
-      visit(segment.elements.type(), sums, waits ? exchange.factor : 1);
+          waits ? exchange.sum.subspan(piece.base, piece.elements.size()) : piece.elements.floats();
+      visit(given_[segments[i]].elements.type(), sums, waits ? exchange.factor : 1);
     }
   }
 }
@@ -104,7 +110,7 @@ void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exch
 void Widened::narrow(const Exec& exec) const {
   kernels::together(exec, [&] {
     for (std::size_t s = 0; s < given_.size(); ++s) {
-      if (!is_half(given_[s])) continue;
+      if (!is_widened(s)) continue;
       kernels::narrow(exec, given_[s].elements.type(), wide_[s].elements.floats(),
                       given_[s].elements.halves());
     }

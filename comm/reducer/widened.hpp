@@ -12,20 +12,21 @@
 
 namespace winnow::comm {
 
-/// The segments of a call without 16-bit elements: views of float32 scratch replace those, from
-/// exec.workspace for the duration of the call. The others stay views of the caller's elements.
+/// The segments of a call as its parts take them: views of float32 scratch, from exec.workspace for
+/// the duration of the call, replace 16-bit elements, but for those of parts that take them as
+/// given. The others stay views of the caller's elements.
 class Widened {
  public:
   /// Starts a call. Does not touch elements yet, and leaves scratch uninitialised.
-  void view(const Exec& exec, std::span<const Segment> segments);
+  void view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket);
   /// In the order given.
   std::span<const Segment> segments() const { return wide_; }
   /// Brings the gradients to segments(): widens 16-bit elements, and copies inputs to outputs.
   void read(const Exec& exec) const;
   /// Whether read() can find a segment's gradient again after the call has written to segments().
   bool has_original(std::size_t segment) const;
-  /// Whether the sums of these parts stay finite when they are narrowed, times the factor if they
-  /// are still in Exchange::sum.
+  /// Whether the sums of these parts that are to be narrowed stay finite then, times the factor if
+  /// they are still in Exchange::sum.
   bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
   /// Makes the word, in the memory of exec.place, nonzero if they do not.
   void judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
@@ -34,12 +35,16 @@ class Widened {
   void narrow(const Exec& exec) const;
 
  private:
+  bool is_widened(std::size_t segment) const {
+    return given_[segment].elements.type() != wide_[segment].elements.type();
+  }
   template <class Visit>
   void visit_sums(const Bucket& bucket, std::span<const Exchange> exchanges,
                   const Visit& visit) const;
 
   std::span<const Segment> given_, wide_;
   std::vector<Segment> scratch_;  // what wide_ views instead of the caller's elements
+  std::vector<bool> stays_;       // by segment: as given
 };
 
 }  // namespace winnow::comm

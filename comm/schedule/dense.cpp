@@ -23,7 +23,7 @@ using kernels::Stopwatch;
 
 /// The pieces' elements as one span if they are adjacent in memory, else empty.
 std::span<float> contiguous(const Part& part) {
-  std::span<float> all = part.pieces.front().elements;
+  std::span<float> all = part.pieces.front().elements.floats();
   for (const Piece& piece : std::span(part.pieces).subspan(1)) {
     if (piece.elements.data() != all.data() + all.size()) return {};
     all = {all.data(), all.size() + piece.elements.size()};
@@ -46,7 +46,8 @@ void fill_in(const Exchange& exchange, bool packed, std::span<float> all) {
   kernels::together(exchange.exec, [&] {
     if (!packed) return;
     for (const Piece& piece : pieces) {
-      kernels::copy(exchange.exec, all.subspan(piece.base, piece.elements.size()), piece.elements);
+      kernels::copy(exchange.exec, all.subspan(piece.base, piece.elements.size()),
+                    piece.elements.floats());
     }
   });
   kernels::together(exchange.exec, [&] {
@@ -139,7 +140,7 @@ void write(Exchange& exchange, const Exec& exec) {
   const bool learns = exchange.status == nullptr;
   kernels::together(exec, [&] {
     for (const Piece& piece : exchange.part.pieces) {
-      if (!exchange.in_place) kernels::copy(exec, piece.elements, sum_of(piece));
+      if (!exchange.in_place) kernels::copy(exec, piece.elements.floats(), sum_of(piece));
       if (!learns && has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
     }
   });

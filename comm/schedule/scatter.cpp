@@ -30,7 +30,7 @@ std::span<float> residual_of(const Part& part) {
 }
 
 std::span<float> elements_of(const Part& part) {
-  return {part.pieces.front().elements.data(), part.count};
+  return {part.pieces.front().elements.floats().data(), part.count};
 }
 
 bool has_residual(const Piece& piece) {
@@ -159,7 +159,8 @@ Rounds run_dense(Exchange& exchange) {
     const Stopwatch watch(exchange.stats.select_seconds);
     for (const Piece& piece : exchange.part.pieces) {
       if (!has_residual(piece)) continue;
-      kernels::feedback_add(exchange.exec, piece.elements, piece.residual(), exchange.decay);
+      kernels::feedback_add(exchange.exec, piece.elements.floats(), piece.residual(),
+                            exchange.decay);
     }
   }
   {

@@ -319,10 +319,10 @@ class TwoLevel {
     const auto buffer = take_floats(exchange_.part.count);
     for (std::size_t i = 0; i < outgoing_.size(); ++i) {
       const Piece& piece = exchange_.part.pieces[i];
-      outgoing_[i] = piece.elements;
+      outgoing_[i] = piece.elements.floats();
       if (!piece.state->dirty || piece.state->confined_to == exchange_.header.bucket) continue;
       const auto folded = buffer.subspan(piece.base, piece.elements.size());
-      kernels::copy(exchange_.exec, std::as_writable_bytes(folded), std::as_bytes(piece.elements));
+      kernels::copy(exchange_.exec, std::as_writable_bytes(folded), piece.elements.bytes());
       kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
       outgoing_[i] = folded;
     }
@@ -381,7 +381,7 @@ class TwoLevel {
       const std::uint64_t size = piece.elements.size();
       for (std::size_t sender = 0; sender < terms.size(); ++sender) {
         terms[sender] = {.value = locals_[sender] == self_
-                                      ? whole(place).elements.subspan(place.begin, size)
+                                      ? whole(place).elements.floats().subspan(place.begin, size)
                                       : gathered.gradients[sender].subspan(piece.base, size)};
       }
       piece.elements = gathered.sum.subspan(piece.base, size);
@@ -463,7 +463,7 @@ Rounds run(Exchange& exchange) {
 void write(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    kernels::copy(exec, std::as_writable_bytes(piece.elements), std::as_bytes(sum));
+    kernels::copy(exec, piece.elements.bytes(), std::as_bytes(sum));
   }
   for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.shards->of_rail[rail];

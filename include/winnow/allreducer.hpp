@@ -41,7 +41,7 @@ struct Segment {
   std::string_view name = {};  ///< for Options::exempt
   /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
   /// and disjoint from everything that is written. Costs one extra copy (8 bytes moved per float32
-  /// element; no extra copy for 16-bit elements). Each rank chooses for itself.
+  /// element, 4 per 16-bit one, and none where those are widened). Each rank chooses for itself.
   ConstElements input = {};
 };
 
@@ -162,7 +162,7 @@ class AllReducer {
   /// Reduces a bucket by `op`, or by Options::op if none is given. Ids must differ within a bucket,
   /// and a gradient's count never changes; names and dimensions matter only at a bucket's first
   /// call. Elements other than float32, bf16 and fp16 must share one type in a bucket.
-  /// 16-bit elements are widened, reduced as float32 and rounded to nearest once at the end; if a
+  /// 16-bit elements are reduced as float32 and rounded to nearest once at the end; if a
   /// sum then becomes infinite, a compressed bucket becomes NaN and every rank puts back what it
   /// sent.
   void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});

@@ -66,27 +66,28 @@ class Elements {
   Elements() = default;
   template <Element T, std::size_t N>
   // NOLINTNEXTLINE(google-explicit-constructor): a container of elements is such a view
-  Elements(std::span<T, N> elements)
+  constexpr Elements(std::span<T, N> elements)
       : Elements(elements.data(), elements.size(), element_type<T>()) {}
   template <Element T>
   // NOLINTNEXTLINE(google-explicit-constructor)
   Elements(std::vector<T>& elements) : Elements(std::span<T>(elements)) {}
   /// `size` elements at `data`, as for MPI_Allreduce and ncclAllReduce.
-  Elements(void* data, std::size_t size, ElementType type)
+  constexpr Elements(void* data, std::size_t size, ElementType type)
       : data_(data), size_(size), type_(type) {}
 
-  std::size_t size() const { return size_; }  ///< elements
-  ElementType type() const { return type_; }
+  constexpr void* data() const { return data_; }
+  constexpr std::size_t size() const { return size_; }  ///< elements
+  constexpr ElementType type() const { return type_; }
   std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(data_), size_ * bytes_of(type_)};
   }
   /// The elements, if type() is that of T.
   template <Element T>
-  std::span<T> as() const {
+  constexpr std::span<T> as() const {
     return {static_cast<T*>(data_), size_};
   }
   /// The elements, if type() is float32.
-  std::span<float> floats() const { return as<float>(); }
+  constexpr std::span<float> floats() const { return as<float>(); }
   /// The elements, if they have 16 bits.
   std::span<std::uint16_t> halves() const { return {static_cast<std::uint16_t*>(data_), size_}; }
   /// Elements [begin, begin + size).
@@ -118,6 +119,7 @@ class ConstElements {
   ConstElements(const void* data, std::size_t size, ElementType type)
       : view_(const_cast<void*>(data), size, type) {}
 
+  const void* data() const { return view_.data(); }
   std::size_t size() const { return view_.size(); }  ///< elements
   ElementType type() const { return view_.type(); }
   std::span<const std::byte> bytes() const { return view_.bytes(); }

@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
+#include <winnow/elements.hpp>
 
 namespace winnow::kernels {
 
@@ -48,5 +50,11 @@ constexpr std::uint16_t narrow_fp16(float x) {
 /// The smallest magnitude that becomes infinite.
 inline constexpr float kBf16Overflow = std::bit_cast<float>(0x7f7f8000u);
 inline constexpr float kFp16Overflow = 65520;
+
+/// The smallest magnitude that becomes infinite as an element of a gradient.
+constexpr float overflow_of(ElementType type) {
+  if (type == ElementType::bf16) return kBf16Overflow;
+  return type == ElementType::fp16 ? kFp16Overflow : std::numeric_limits<float>::infinity();
+}
 
 }  // namespace winnow::kernels

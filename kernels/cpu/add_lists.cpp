@@ -58,7 +58,7 @@ void walk(std::span<const PlacedSpan> sums, const Term& list, Stretch stretch, c
   std::size_t i = stretch.begin;
   for (const PlacedSpan& sum : sums) {
     if (i == stretch.end) return;
-    float* const elements = sum.elements.data();
+    float* const elements = sum.elements.floats().data();
     const std::uint64_t base = sum.base, end = sum.end();
     while (i < stretch.end && index[i] < base) ++i;  // of no sum
     for (; i < ahead && index[i] < end; ++i) {
@@ -192,8 +192,9 @@ bool add_range(std::span<const PlacedSpan> sums, std::span<const Term> lists, fl
       return p < kRemembered ? remembered[p] : search(p);
     };
     if (entries >= (to - from) / (2 * kCacheLine)) {
-      for_each_within(sums, from, to,
-                      [](std::span<float> elements, std::uint64_t) { stream_in(elements); });
+      for_each_within(sums, from, to, [](const Elements& elements, std::uint64_t) {
+        stream_in(elements.floats());
+      });
     }
     for (std::size_t p = 0; p < lists.size(); ++p) tile.add(lists[p], stretch_of(p));
     if (factor == 1) continue;

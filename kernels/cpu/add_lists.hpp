@@ -14,9 +14,9 @@ namespace winnow::kernels::cpu {
 /// Adds lists, whose values are not coded, to `sums` in their order, then multiplies each position
 /// that any list names by `factor` once (not done where factor is 1):
 ///   sum[i] = factor * (((sum[i] + lists[0][base + i]) + lists[1][base + i]) + ...)
-/// Entries of no sum are left out. Each thread owns a range of positions and walks all lists
-/// through it tile by tile, so there are no atomics and sums are written once. Returns whether
-/// every sum it made is finite.
+/// Entries of no sum are left out. The sums are float32. Each thread owns a range of positions and
+/// walks all lists through it tile by tile, so there are no atomics and sums are written once.
+/// Returns whether every sum it made is finite.
 bool add_lists(const Exec& exec, std::span<const Term> lists, std::span<const PlacedSpan> sums,
                float factor);
 

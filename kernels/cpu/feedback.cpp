@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/feedback.cpp"
-#include "kernels/arithmetic/feedback.hpp"
+#include "kernels/feedback.hpp"
 
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -13,6 +13,8 @@
 #include <span>
 #include <winnow/exec.hpp>
 
+#include "kernels/arithmetic/element.hpp"
+#include "kernels/arithmetic/feedback.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -66,11 +68,26 @@ void feedback_add(const Exec& exec, std::span<float> elements, std::span<const f
   });
 }
 
-void feedback_keep(const Exec& exec, std::span<float> residual, std::span<const float> gradient,
-                   float decay) {
+/// Not vectors where there is more to it than an addition: what a call was not to send after all is
+/// kept once, when it fails.
+void feedback_keep(const Exec& exec, std::span<float> residual, const ConstElements& gradient,
+                   float decay, const Precondition& precondition) {
+  const bool plain =
+      gradient.type() == ElementType::float32 && precondition.kind == Precondition::Kind::none;
   for_each_range(exec.threads, residual.size(), [&](std::size_t begin, std::size_t end) {
-    HWY_DYNAMIC_DISPATCH(feedback_keep_range)
-    (residual.data() + begin, gradient.data() + begin, end - begin, decay);
+    if (plain) {
+      HWY_DYNAMIC_DISPATCH(feedback_keep_range)
+      (residual.data() + begin, gradient.as<float>().data() + begin, end - begin, decay);
+      return;
+    }
+    const auto root = [](float x) { return std::sqrt(x); };
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto [moment, update] =
+          precondition.of(read_element(gradient, i), precondition.moment_of(i), residual[i], root);
+      if (precondition.has_moment()) precondition.moment[i] = moment;
+      const float acc = feedback(update, decay, residual[i]);
+      if (std::isfinite(acc)) residual[i] = acc;
+    }
   });
 }
 

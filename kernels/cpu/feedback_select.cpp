@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/arithmetic/select_bound.hpp"
 #include "kernels/cpu/candidate_passes.hpp"
@@ -17,6 +18,7 @@
 #include "kernels/cpu/select.hpp"
 #include "kernels/cpu/select_stream.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/memory_ops.hpp"
 
 // Exact selection in one pass over memory.
 //
@@ -47,7 +49,9 @@ constexpr std::size_t kSampleRuns = 2048, kSampleRun = 16;  // a run is a cache 
 float acc_of(const Stream& s, std::size_t i) {
   const auto root = [](float x) { return std::sqrt(x); };
   const float update =
-      s.precondition.of(s.gradient[i], s.precondition.moment_of(i), s.residual[i], root).update;
+      s.precondition
+          .of(read_element(s.gradient, i), s.precondition.moment_of(i), s.residual[i], root)
+          .update;
   return feedback(update, s.decay, s.residual[i]);
 }
 
@@ -85,7 +89,7 @@ void write_with_filling(std::span<const Candidates> parts, const Stream& s,
   std::size_t i = 0, out = 0;
   const auto fill_to = [&](std::size_t end) {
     for (; filling > 0 && i < end; ++i) {
-      if (magnitude(s.gradient[i]) == 0 && s.side.has(s.residual[i])) continue;
+      if (magnitude(read_element(s.gradient, i)) == 0 && s.side.has(s.residual[i])) continue;
       index[out] = static_cast<std::uint32_t>(i);
       value[out++] = 0;
       --filling;
@@ -145,12 +149,6 @@ constexpr std::size_t kBehindLimit = Ranges::kBlock + Candidates::kSlack;
 /// Bytes of what take_lists takes.
 std::size_t lists_scratch(std::size_t threads, std::size_t room) {
   return taken<OwnList>(threads) + threads * (taken<std::uint32_t>(room) + taken<float>(room));
-}
-
-void clear_marks(const Exec& exec, float* gradient, std::size_t count) {
-  for_each_range(exec.threads, count, [&](std::size_t begin, std::size_t end) {
-    std::fill(gradient + begin, gradient + end, 0.0f);
-  });
 }
 
 /// Selects from `count` elements by the passes that are needed; the first is pass.pass.
@@ -214,7 +212,7 @@ SelectResult select_by(const Exec& exec, Stream pass, std::size_t count, SelectB
     }
     learn_bound(state, static_cast<std::uint32_t>(k), kth, candidates);
   }
-  if (!finite) clear_marks(exec, pass.gradient, count);
+  if (!finite) kernels::fill(exec, pass.gradient, 0);
   return {.finite = finite,
           .candidates = candidates,
           .passes = passes,
@@ -242,7 +240,7 @@ struct FeedbackSelectKind {
   }
 
   void run(const Job& job) const {
-    Stream pass{.gradient = job.spans.gradient.data(),
+    Stream pass{.gradient = job.spans.gradient,
                 .residual = job.spans.residual.data(),
                 .decay = job.spans.decay,
                 .bound = 0,
@@ -289,7 +287,7 @@ std::size_t feedback_select_scratch(const Exec& exec, std::span<const FeedbackSe
 void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
   const std::size_t count = job.spans.gradient.size();
   const OwnUnits& own = job.spans.own;
-  const Stream pass{.gradient = job.spans.gradient.data(),
+  const Stream pass{.gradient = job.spans.gradient,
                     .residual = job.spans.residual.data(),
                     .decay = job.spans.decay,
                     .bound = job.bound,
@@ -325,7 +323,7 @@ void feedback_threshold(const Exec& exec, const FeedbackThresholdJob& job) {
     selected += part.size;
   }
   *job.kept += selected;
-  if (!finite) clear_marks(exec, pass.gradient, count);
+  if (!finite) kernels::fill(exec, pass.gradient, 0);
   *job.result = {.finite = finite,
                  .candidates = selected,
                  .passes = 1,
@@ -340,7 +338,7 @@ std::size_t feedback_threshold_scratch(const Exec& exec, std::size_t count, std:
 
 void select(const Exec& exec, std::span<float> values, SelectBound& state,
             std::span<std::uint32_t> index, std::span<float> value) {
-  const Stream pass{.gradient = nullptr,
+  const Stream pass{.gradient = {},
                     .residual = values.data(),
                     .decay = 1,
                     .bound = 0,

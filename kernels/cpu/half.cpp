@@ -48,7 +48,7 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
 
 void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
           std::uint32_t* too_large) {
-  const float limit = type == ElementType::bf16 ? kBf16Overflow : kFp16Overflow;
+  const float limit = overflow_of(type);
   std::atomic<bool> all{true};
   for_each_range(exec.threads, in.size(), [&](std::size_t begin, std::size_t end) {
     bool fit = true;

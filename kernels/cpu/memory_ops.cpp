@@ -5,13 +5,20 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 namespace winnow::kernels::cpu {
 
-void fill(const Exec& exec, std::span<float> elements, float value) {
+void fill(const Exec& exec, const Elements& elements, float value) {
   for_each_range(exec.threads, elements.size(), [&](std::size_t begin, std::size_t end) {
-    std::fill(elements.data() + begin, elements.data() + end, value);
+    const Elements range = elements.subspan(begin, end - begin);
+    if (range.type() == ElementType::float32) {
+      std::ranges::fill(range.floats(), value);
+    } else if (range.size() > 0) {
+      (void)write_element(range, 0, value);
+      std::ranges::fill(range.halves(), range.halves()[0]);
+    }
   });
 }
 

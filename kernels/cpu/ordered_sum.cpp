@@ -6,8 +6,12 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cmath>
 
+#include "kernels/arithmetic/element.hpp"
+#include "kernels/arithmetic/half.hpp"
 #include "kernels/cpu/add_lists.hpp"
+#include "kernels/cpu/gallop.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/memory_ops.hpp"
 
@@ -45,15 +49,29 @@ void add_entries(const Exec& exec, Tile& sum, const Term& term, std::uint64_t fr
   }
 }
 
-/// Writes tile * factor; whether all of it is finite.
-bool store(const Tile& tile, float factor, float* sum, std::size_t size) {
+/// Writes tile * factor, by `round` to an element; whether all of it is finite there.
+template <class T, class Round>
+bool store_as(const Tile& tile, float factor, std::span<T> sum, float overflow,
+              const Round& round) {
   std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < size; ++i) {
+  for (std::size_t i = 0; i < sum.size(); ++i) {
     const float element = tile[i] * factor;
     largest = std::max(largest, std::bit_cast<std::uint32_t>(element) & 0x7fffffffu);
-    sum[i] = element;
+    sum[i] = round(element);
   }
-  return largest < 0x7f800000u;
+  return largest < std::bit_cast<std::uint32_t>(overflow);
+}
+
+bool store(const Tile& tile, float factor, const Elements& sum) {
+  const float overflow = overflow_of(sum.type());
+  switch (sum.type()) {
+    case ElementType::bf16:
+      return store_as(tile, factor, sum.halves(), overflow, [](float x) { return narrow_bf16(x); });
+    case ElementType::fp16:
+      return store_as(tile, factor, sum.halves(), overflow, [](float x) { return narrow_fp16(x); });
+    default:
+      return store_as(tile, factor, sum.floats(), overflow, [](float x) { return x; });
+  }
 }
 
 /// Whether lists have so few entries that adding them one by one beats a pass over all sums.
@@ -62,6 +80,18 @@ bool is_sparse(std::span<const Term> lists, std::span<const PlacedSpan> sums) {
   std::size_t entries = 0;
   for (const Term& list : lists) entries += list.index.size();
   return entries <= positions(sums) / kElementsPerEntry;
+}
+
+/// Calls each(elements, position of the first) with no more elements than a tile has.
+template <class Each>
+void for_each_tile(std::span<const PlacedSpan> sums, std::uint64_t begin, std::uint64_t end,
+                   const Each& each) {
+  for_each_within(sums, begin, end, [&](const Elements& elements, std::uint64_t position) {
+    for (std::size_t at = 0; at < elements.size(); at += kTile) {
+      const std::size_t size = std::min(kTile, elements.size() - at);
+      each(elements.subspan(at, size), position + at);
+    }
+  });
 }
 
 /// Sums terms of any form, tile by tile. Returns whether every sum is finite.
@@ -73,7 +103,7 @@ bool add_terms(const Exec& exec, std::span<const Term> terms, std::span<const Pl
   const std::uint64_t origin = sums.front().base;
   for_each_range(exec.threads, positions(sums), [&](std::size_t first, std::size_t last) {
     Tile tile, decoded;
-    const auto add_tile = [&](std::span<float> sum, std::uint64_t from) {
+    const auto add_tile = [&](const Elements& sum, std::uint64_t from) {
       const std::size_t size = sum.size();
       std::fill_n(tile.begin(), size, 0.0f);
       for (const Term& term : terms) {
@@ -86,15 +116,76 @@ bool add_terms(const Exec& exec, std::span<const Term> terms, std::span<const Pl
           add(tile, term.value.data() + from, size);
         }
       }
-      if (!store(tile, factor, sum.data(), size)) finite.store(false, std::memory_order_relaxed);
+      if (!store(tile, factor, sum)) finite.store(false, std::memory_order_relaxed);
     };
-    for_each_within(sums, origin + first, origin + last,
-                    [&](std::span<float> elements, std::uint64_t position) {
-                      for (std::size_t at = 0; at < elements.size(); at += kTile) {
-                        const std::size_t size = std::min(kTile, elements.size() - at);
-                        add_tile(elements.subspan(at, size), position + at);
-                      }
-                    });
+    for_each_tile(sums, origin + first, origin + last, add_tile);
+  });
+  return finite.load(std::memory_order_relaxed);
+}
+
+/// Where a thread that walks positions in order has come to in each list.
+class Cursors {
+ public:
+  Cursors(std::span<const Term> lists, std::uint64_t begin) : lists_(lists) {
+    for (std::size_t p = 0; p < lists.size(); ++p) set(p, find(p, 0, begin));
+  }
+  /// Calls each(list, entry, end) with the entries of each list at positions [from, to).
+  template <class Each>
+  void for_each_stretch(std::uint64_t from, std::uint64_t to, const Each& each) const {
+    for (std::size_t p = 0; p < lists_.size(); ++p) {
+      const std::size_t entry = find(p, p < kRemembered ? entry_[p] : 0, from);
+      each(lists_[p], entry, find(p, entry, to));
+    }
+  }
+  void move_to(std::uint64_t position) {
+    for (std::size_t p = 0; p < std::min(kRemembered, lists_.size()); ++p) {
+      set(p, find(p, entry_[p], position));
+    }
+  }
+
+ private:
+  static constexpr std::size_t kRemembered = 64;  // those beyond are searched again
+
+  std::size_t find(std::size_t p, std::size_t from, std::uint64_t position) const {
+    const auto& index = lists_[p].index;
+    return gallop(from, index.size(), [&](std::size_t j) { return index[j] < position; });
+  }
+  void set(std::size_t p, std::size_t entry) {
+    if (p < kRemembered) entry_[p] = entry;
+  }
+
+  std::span<const Term> lists_;
+  std::array<std::size_t, kRemembered> entry_;
+};
+
+/// Sums lists, whose values are not coded, where all elements are zeros: writes only what they
+/// name. Sums that may have 16 bits wait in a tile until their last term is there. Returns whether
+/// every sum is finite.
+bool add_to_zeros(const Exec& exec, std::span<const Term> lists, std::span<const PlacedSpan> sums,
+                  float factor) {
+  if (sums.empty()) return true;
+  std::atomic<bool> finite{true};
+  const std::uint64_t origin = sums.front().base;
+  for_each_range(exec.threads, positions(sums), [&](std::size_t first, std::size_t last) {
+    Tile tile{};  // zeros between tiles
+    Cursors cursors(lists, origin + first);
+    bool sound = true;
+    const auto add_tile = [&](const Elements& sum, std::uint64_t from) {
+      const std::uint64_t to = from + sum.size();
+      const auto walk = [&](const auto& each) {
+        cursors.for_each_stretch(from, to, [&](const Term& list, std::size_t j, std::size_t end) {
+          for (; j < end; ++j) each(list.index[j] - from, list.value[j]);
+        });
+      };
+      walk([&](std::size_t i, float value) { tile[i] += value; });
+      walk([&](std::size_t i, float) {
+        sound = std::isfinite(write_element(sum, i, tile[i] * factor)) && sound;
+      });
+      walk([&](std::size_t i, float) { tile[i] = 0; });
+      cursors.move_to(to);
+    };
+    for_each_tile(sums, origin + first, origin + last, add_tile);
+    if (!sound) finite.store(false, std::memory_order_relaxed);
   });
   return finite.load(std::memory_order_relaxed);
 }
@@ -105,12 +196,17 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
   const std::span<const Term> terms = job.terms.host;
   const std::span<const PlacedSpan> sums = job.sums.host;
   const auto is_plain_list = [](const Term& term) { return term.is_list() && !term.is_coded(); };
+  const auto are_floats = [](const PlacedSpan& sum) {
+    return sum.elements.type() == ElementType::float32;
+  };
   const bool by_entry =
       std::ranges::all_of(terms, is_plain_list) && (job.sums_are_fed || is_sparse(terms, sums));
   if (by_entry && !job.sums_are_fed) {
     for (const PlacedSpan& sum : sums) kernels::fill(exec, sum.elements, 0);
   }
-  const auto add = by_entry ? add_lists : add_terms;
+  const auto add = !by_entry                               ? add_terms
+                   : std::ranges::all_of(sums, are_floats) ? add_lists
+                                                           : add_to_zeros;
   const bool finite = add(exec, terms, sums, job.factor);
   if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
 }

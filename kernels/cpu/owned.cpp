@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/cpu/gallop.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/memory_ops.hpp"
@@ -30,9 +31,9 @@ constexpr std::uint64_t kUnit = Partition::kUnit;
 constexpr std::size_t kChunk = 1024, kTile = 4096;
 constexpr std::uint64_t kGroupsAhead = 2;  // units lie too far apart for the machine to foresee
 
-void fetch_unit(const float* unit) {
-  constexpr std::uint64_t kCacheLine = 16;
-  for (std::uint64_t i = 0; i < kUnit; i += kCacheLine) __builtin_prefetch(unit + i, 1);
+void fetch_unit(std::span<const std::byte> unit) {
+  constexpr std::size_t kCacheLine = 64;
+  for (std::size_t i = 0; i < unit.size(); i += kCacheLine) __builtin_prefetch(&unit[i], 1);
 }
 
 /// Values from some place on, decoded as they are asked for in ascending order.
@@ -66,12 +67,17 @@ struct Chunk {
 
   std::uint64_t first = 0;
   std::size_t size = 0;
-  float* elements = nullptr;
+  Elements elements = {};
   const std::uint32_t* index = nullptr;  ///< of the only owner: elements[index[i] - base]; or null
   std::uint32_t base = 0;
   std::array<std::uint64_t, kChunk> offset;  ///< else elements[offset[i]]
 
-  /// Calls each(element, its place in the chunk), fetching elements ahead.
+  /// Which of `elements` is that of entry first + i.
+  std::uint64_t place_of(std::size_t i) const {
+    return index != nullptr ? index[i] - base : offset[i];
+  }
+
+  /// Calls each(element, its place in the chunk) if they are float32, fetching elements ahead.
   template <class Each>
   void walk(const Each& each) const {
     if (index != nullptr) {
@@ -84,16 +90,17 @@ struct Chunk {
  private:
   template <class OffsetOf, class Each>
   void walk_by(const OffsetOf& offset_of, const Each& each) const {
+    float* const to = elements.floats().data();
     for (std::size_t i = 0; i < std::min(kAhead, size); ++i) {
-      __builtin_prefetch(elements + offset_of(i), 1);
+      __builtin_prefetch(to + offset_of(i), 1);
     }
     const std::size_t ahead = size - std::min(size, kAhead);
     std::size_t i = 0;
     for (; i < ahead; ++i) {
-      __builtin_prefetch(elements + offset_of(i + kAhead), 1);
-      each(elements[offset_of(i)], i);
+      __builtin_prefetch(to + offset_of(i + kAhead), 1);
+      each(to[offset_of(i)], i);
     }
-    for (; i < size; ++i) each(elements[offset_of(i)], i);
+    for (; i < size; ++i) each(to[offset_of(i)], i);
   }
 };
 
@@ -106,17 +113,17 @@ struct Share {
 
   bool is_list() const { return !job.values.index.empty(); }
 
-  /// Calls each(elements, first value, how many) for the stretches.
+  /// Calls each(elements, first value) for the stretches.
   template <class Each>
   void for_each_stretch(const Each& each) const {
     const Partition partition = job.partition;
     const std::uint64_t owners = partition.owners();
     for (const PlacedSpan& piece : job.pieces.host) {
-      float* const elements = piece.elements.data();
-      const std::uint64_t from = piece.base, to = from + piece.elements.size();
+      const Elements& elements = piece.elements;
+      const std::uint64_t from = piece.base, to = from + elements.size();
       if (owners == 1) {
         const std::uint64_t first = std::max(from, begin), last = std::min(to, end);
-        if (first < last) each(elements + (first - from), first, last - first);
+        if (first < last) each(elements.subspan(first - from, last - first), first);
         continue;
       }
       for (std::uint64_t group = std::max(from / owners, begin) / kUnit;; ++group) {
@@ -124,9 +131,11 @@ struct Share {
         const std::uint64_t local = group * kUnit;
         if (local * owners >= to || local >= end) break;
         const std::uint64_t ahead = partition.unit_of(job.owner, group + kGroupsAhead) * kUnit;
-        if (ahead >= from && ahead + kUnit <= to) fetch_unit(elements + (ahead - from));
+        if (ahead >= from && ahead + kUnit <= to) {
+          fetch_unit(elements.subspan(ahead - from, kUnit).bytes());
+        }
         if (unit < from || unit >= to) continue;
-        each(elements + (unit - from), local, std::min({kUnit, to - unit, end - local}));
+        each(elements.subspan(unit - from, std::min({kUnit, to - unit, end - local})), local);
       }
     }
   }
@@ -154,7 +163,7 @@ struct Share {
       const std::uint64_t last =
           find(first, partition.local_before(owner, piece.base + piece.elements.size()));
       if (j < first) none(j, first);
-      chunk.elements = piece.elements.data();
+      chunk.elements = piece.elements;
       for (chunk.first = first; chunk.first < last; chunk.first += chunk.size) {
         const std::uint64_t left = last - chunk.first;
         const std::uint32_t* const local = index + chunk.first;
@@ -176,28 +185,37 @@ struct Share {
     if (j < end) none(j, end);
   }
 
-  /// Calls each(element, value) for all values that go somewhere.
-  template <class Each>
-  void for_each(const Each& each) {
+  /// Calls of_list(chunk, its values) or of_all(elements, their values) for what goes somewhere.
+  template <class OfList, class OfAll>
+  void for_each_run(const OfList& of_list, const OfAll& of_all) {
     Values values(exec, job.values, end);
     if (is_list()) {
       for_each_chunk(
-          [&](const Chunk& chunk) {
-            const float* const value = values.from(chunk.first, chunk.size).data();
-            chunk.walk([&](float& element, std::size_t i) { each(element, value[i]); });
-          },
+          [&](const Chunk& chunk) { of_list(chunk, values.from(chunk.first, chunk.size).data()); },
           [](std::uint64_t, std::uint64_t) {});
       return;
     }
-    for_each_stretch([&](float* elements, std::uint64_t j, std::uint64_t size) {
-      for (std::uint64_t at = 0; at < size;) {
-        const auto value = values.from(j + at, std::min(kUnit, size - at));
-        const std::uint64_t here = std::min<std::uint64_t>(value.size(), size - at);
-        float* const to = elements + at;
-        for (std::uint64_t i = 0; i < here; ++i) each(to[i], value[i]);
+    for_each_stretch([&](const Elements& elements, std::uint64_t j) {
+      for (std::uint64_t at = 0; at < elements.size();) {
+        const std::uint64_t left = elements.size() - at;
+        const auto value = values.from(j + at, std::min(kUnit, left));
+        const std::uint64_t here = std::min<std::uint64_t>(value.size(), left);
+        of_all(elements.subspan(at, here), value.data());
         at += here;
       }
     });
+  }
+  /// Calls each(element, value) for these, of float32.
+  template <class Each>
+  void for_each(const Each& each) {
+    for_each_run(
+        [&](const Chunk& chunk, const float* value) {
+          chunk.walk([&](float& element, std::size_t i) { each(element, value[i]); });
+        },
+        [&](const Elements& elements, const float* value) {
+          const std::span<float> to = elements.floats();
+          for (std::size_t i = 0; i < to.size(); ++i) each(to[i], value[i]);
+        });
   }
 };
 
@@ -246,10 +264,29 @@ void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint3
   std::atomic<bool> finite{true};
   for_each_share(exec, job, [&](Share& share) {
     std::uint32_t largest = 0;  // magnitude
-    share.for_each([&](float& element, float value) {
-      element = value * factor;
+    const auto see = [&](float element) {
       largest = std::max(largest, std::bit_cast<std::uint32_t>(element) & 0x7fffffffu);
-    });
+    };
+    share.for_each_run(
+        [&](const Chunk& chunk, const float* value) {
+          if (chunk.elements.type() == ElementType::float32) {
+            chunk.walk([&](float& element, std::size_t i) { see(element = value[i] * factor); });
+            return;
+          }
+          for (std::size_t i = 0; i < chunk.size; ++i) {
+            see(write_element(chunk.elements, chunk.place_of(i), value[i] * factor));
+          }
+        },
+        [&](const Elements& elements, const float* value) {
+          if (elements.type() == ElementType::float32) {
+            const std::span<float> to = elements.floats();
+            for (std::size_t i = 0; i < to.size(); ++i) see(to[i] = value[i] * factor);
+            return;
+          }
+          for (std::size_t i = 0; i < elements.size(); ++i) {
+            see(write_element(elements, i, value[i] * factor));
+          }
+        });
     if (largest >= 0x7f800000u) finite.store(false, std::memory_order_relaxed);
   });
   if (!finite.load(std::memory_order_relaxed)) *not_finite = 1;
@@ -270,9 +307,9 @@ void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
       return;
     }
     std::ranges::fill(taken.subspan(share.begin, share.end - share.begin), 0.0F);
-    share.for_each_stretch([&](float* elements, std::uint64_t j, std::uint64_t size) {
-      std::copy_n(elements, size, taken.data() + j);
-      std::fill_n(elements, size, 0.0F);
+    share.for_each_stretch([&](const Elements& elements, std::uint64_t j) {
+      std::ranges::copy(elements.floats(), taken.data() + j);
+      std::ranges::fill(elements.floats(), 0.0F);
     });
   });
 }

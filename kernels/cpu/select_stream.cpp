@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/precondition-inl.hpp"
 
@@ -66,6 +67,20 @@ using D = hn::CappedTag<float, Ranges::kBlock>;
 
 using Kind = Precondition::Kind;
 
+/// kernels::widen_fp16, in lanes.
+template <class V32>
+HWY_INLINE hn::Vec<D> widen_fp16_lanes(V32 half) {
+  const D d;
+  const hn::RebindToUnsigned<D> d32;
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d32, 0x8000u)));
+  const auto size = hn::ShiftLeft<13>(hn::And(half, hn::Set(d32, 0x7fffu)));
+  const auto finite = hn::BitCast(d32, hn::Mul(hn::BitCast(d, size), hn::Set(d, 0x1p112f)));
+  constexpr std::uint32_t kSpecial = 0x7c00u << 13;  // exponent 31: infinite or NaN
+  const auto special = hn::Add(size, hn::Set(d32, 0x7f800000u - kSpecial));
+  const auto is_special = hn::Gt(size, hn::Set(d32, kSpecial - 1));
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_special, special, finite)));
+}
+
 /// What the first pass makes of the vector of gradients at `lane` of a block with these moments, if
 /// there are any.
 template <Kind kKind>
@@ -90,9 +105,40 @@ struct Block {
   float *gradient, *residual, *moment;
 };
 
+/// Of a gradient of float32.
 HWY_INLINE Block block_at(const Stream& s, std::size_t at) {
-  return {s.gradient == nullptr ? nullptr : s.gradient + at, s.residual + at,
+  float* const gradient = s.gradient.floats().data();
+  return {gradient == nullptr ? nullptr : gradient + at, s.residual + at,
           s.precondition.has_moment() ? s.precondition.moment + at : nullptr};
+}
+
+/// A copy of a block's gradient in float32, zeros behind it.
+HWY_INLINE void read_gradient(const Elements& from, float* to) {
+  const D d;
+  const hn::Rebind<std::uint16_t, D> d16;
+  const hn::RebindToUnsigned<D> d32;
+  std::uint16_t copies[Ranges::kBlock];
+  std::fill(std::ranges::copy(from.halves(), copies).out, copies + Ranges::kBlock, 0);
+  const bool is_bf16 = from.type() == ElementType::bf16;
+  for (std::size_t lane = 0; lane < Ranges::kBlock; lane += hn::Lanes(d)) {
+    const auto half = hn::PromoteTo(d32, hn::LoadU(d16, copies + lane));
+    hn::StoreU(is_bf16 ? hn::BitCast(d, hn::ShiftLeft<16>(half)) : widen_fp16_lanes(half), d,
+               to + lane);
+  }
+}
+
+/// The reverse, for the zeros and marks that a pass leaves.
+HWY_INLINE void write_gradient(const float* from, const Elements& to) {
+  const D d;
+  auto any = hn::Zero(d);
+  for (std::size_t lane = 0; lane < Ranges::kBlock; lane += hn::Lanes(d)) {
+    any = hn::Or(any, hn::LoadU(d, from + lane));
+  }
+  if (hn::AllTrue(d, hn::Eq(any, hn::Zero(d)))) {
+    std::ranges::fill(to.halves(), std::uint16_t{0});
+    return;
+  }
+  for (std::size_t i = 0; i < to.size(); ++i) (void)write_element(to, i, from[i]);
 }
 
 /// Whose elements are streamed. Own units leave no mark: nothing repeats their pass.
@@ -201,36 +247,65 @@ HWY_INLINE void write_own(std::uint64_t bits, const OwnPlace& unit, const float*
   }
 }
 
-/// Streams fewer elements than a block has; as stream_block.
+/// Streams a block of a gradient of 16 bits; as stream_block.
 template <Pass kPass, Kind kKind, Units kUnits = Units::competing>
+HWY_INLINE std::uint64_t stream_halves(const Stream& s, std::size_t at, float bound,
+                                       hn::Mask<D>& finite) {
+  float gradient[Ranges::kBlock];
+  const Elements halves = s.gradient.subspan(at, Ranges::kBlock);
+  read_gradient(halves, gradient);
+  const Block block = {gradient, s.residual + at,
+                       s.precondition.has_moment() ? s.precondition.moment + at : nullptr};
+  const std::uint64_t bits = stream_block<kPass, kKind, kUnits>(block, s, bound, finite);
+  write_gradient(gradient, halves);
+  return bits;
+}
+
+/// Streams fewer elements than a block has; as stream_block.
+template <bool kHalves, Pass kPass, Kind kKind, Units kUnits = Units::competing>
 HWY_INLINE std::uint64_t stream_short(const Stream& s, std::size_t at, std::size_t size,
                                       float bound, hn::Mask<D>& finite) {
   float copies[3][Ranges::kBlock];
   const Block block = block_at(s, at);
-  float* const memory[] = {block.gradient, block.residual, block.moment};
+  float* const memory[] = {kHalves ? nullptr : block.gradient, block.residual, block.moment};
   for (std::size_t i = 0; i < 3; ++i) {
     if (memory[i] == nullptr) continue;
     std::fill(std::copy_n(memory[i], size, copies[i]), copies[i] + Ranges::kBlock, 0.0F);
   }
+  if constexpr (kHalves) read_gradient(s.gradient.subspan(at, size), copies[0]);
   const std::uint64_t bits =
       stream_block<kPass, kKind, kUnits>({copies[0], copies[1], copies[2]}, s, bound, finite) &
       ((std::uint64_t{1} << size) - 1);
   for (std::size_t i = 0; i < 3; ++i) {
     if (memory[i] != nullptr) std::copy_n(copies[i], size, memory[i]);
   }
+  if constexpr (kHalves) write_gradient(copies[0], s.gradient.subspan(at, size));
   return bits;
 }
 
+/// Streams a whole block; as stream_block.
+template <bool kHalves, Pass kPass, Kind kKind, Units kUnits = Units::competing>
+HWY_INLINE std::uint64_t stream_whole(const Stream& s, std::size_t at, float bound,
+                                      hn::Mask<D>& finite) {
+  if constexpr (kHalves) {
+    return stream_halves<kPass, kKind, kUnits>(s, at, bound, finite);
+  } else {
+    return stream_block<kPass, kKind, kUnits>(block_at(s, at), s, bound, finite);
+  }
+}
+
 /// Streams an own unit. Returns a bit for each element that reaches its bound.
-template <Kind kKind>
+template <bool kHalves, Kind kKind>
 HWY_INLINE std::uint64_t stream_own(const Stream& s, std::size_t at, std::size_t size,
                                     hn::Mask<D>& finite) {
   return size == Ranges::kBlock
-             ? stream_block<Pass::first, kKind, Units::own>(block_at(s, at), s, s.own.bound, finite)
-             : stream_short<Pass::first, kKind, Units::own>(s, at, size, s.own.bound, finite);
+             ? stream_whole<kHalves, Pass::first, kKind, Units::own>(s, at, s.own.bound, finite)
+             : stream_short<kHalves, Pass::first, kKind, Units::own>(s, at, size, s.own.bound,
+                                                                     finite);
 }
 
-template <Pass kPass, Kind kKind = Kind::none>
+/// kHalves: the gradient has 16 bits.
+template <bool kHalves, Pass kPass, Kind kKind = Kind::none>
 bool stream(const Stream& input, std::size_t begin, std::size_t end, Candidates& out,
             OwnList& list) {
   const Stream s = input;  // a local one, which the pass's stores cannot change
@@ -251,36 +326,46 @@ bool stream(const Stream& input, std::size_t begin, std::size_t end, Candidates&
   for (OwnWalk own(s.own, begin);; own.advance()) {
     const std::size_t stop = std::min(end, own.next());
     for (; i + Ranges::kBlock <= stop; i += Ranges::kBlock) {
-      blocks.add(stream_block<kPass, kKind>(block_at(s, i), s, bound, finite), i, move);
+      blocks.add(stream_whole<kHalves, kPass, kKind>(s, i, bound, finite), i, move);
     }
     if (own.next() >= end) break;
     const std::size_t size = std::min(Ranges::kBlock, end - i);
     if (kPass == Pass::first) {
-      own_units.add(stream_own<kKind>(s, i, size, finite), {i, own.local()}, write);
+      own_units.add(stream_own<kHalves, kKind>(s, i, size, finite), {i, own.local()}, write);
     }
     i += size;
   }
-  if (i < end) blocks.add(stream_short<kPass, kKind>(s, i, end - i, bound, finite), i, move);
+  if (i < end) {
+    blocks.add(stream_short<kHalves, kPass, kKind>(s, i, end - i, bound, finite), i, move);
+  }
   blocks.end(move);
   own_units.end(write);
   return hn::AllTrue(d, finite);
 }
 
-bool stream_any(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
-                OwnList& list) {
-  if (s.pass == Pass::plain) return stream<Pass::plain>(s, begin, end, out, list);
-  if (s.pass == Pass::repeated) return stream<Pass::repeated>(s, begin, end, out, list);
+template <bool kHalves>
+bool stream_gradient(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
+                     OwnList& list) {
+  if (s.pass == Pass::repeated) return stream<kHalves, Pass::repeated>(s, begin, end, out, list);
   switch (s.precondition.kind) {
     case Kind::rate:
-      return stream<Pass::first, Kind::rate>(s, begin, end, out, list);
+      return stream<kHalves, Pass::first, Kind::rate>(s, begin, end, out, list);
     case Kind::second_moment:
-      return stream<Pass::first, Kind::second_moment>(s, begin, end, out, list);
+      return stream<kHalves, Pass::first, Kind::second_moment>(s, begin, end, out, list);
     case Kind::momentum:
-      return stream<Pass::first, Kind::momentum>(s, begin, end, out, list);
+      return stream<kHalves, Pass::first, Kind::momentum>(s, begin, end, out, list);
     case Kind::none:
       break;
   }
-  return stream<Pass::first>(s, begin, end, out, list);
+  return stream<kHalves, Pass::first>(s, begin, end, out, list);
+}
+
+bool stream_any(const Stream& s, std::size_t begin, std::size_t end, Candidates& out,
+                OwnList& list) {
+  if (s.pass == Pass::plain) return stream<false, Pass::plain>(s, begin, end, out, list);
+  return s.gradient.type() == ElementType::float32
+             ? stream_gradient<false>(s, begin, end, out, list)
+             : stream_gradient<true>(s, begin, end, out, list);
 }
 
 }  // namespace winnow::kernels::cpu::HWY_NAMESPACE

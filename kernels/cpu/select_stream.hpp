@@ -19,7 +19,7 @@ enum class Pass {
 
 /// The input of a pass.
 struct Stream {
-  float* gradient;
+  Elements gradient;
   float* residual;
   float decay;
   float bound;

@@ -11,9 +11,10 @@ void feedback_add(const Exec& exec, std::span<float> elements, std::span<const f
   launch_piece(exec, FeedbackAdd{elements.data(), residual.data(), elements.size(), decay});
 }
 
-void feedback_keep(const Exec& exec, std::span<float> residual, std::span<const float> gradient,
-                   float decay) {
-  launch_piece(exec, FeedbackKeep{residual.data(), gradient.data(), residual.size(), decay});
+void feedback_keep(const Exec& exec, std::span<float> residual, const ConstElements& gradient,
+                   float decay, const Precondition& precondition) {
+  launch_piece(exec, FeedbackKeep{residual.data(), device_elements(gradient), residual.size(),
+                                  decay, precondition});
 }
 
 }  // namespace winnow::kernels::cuda

@@ -41,7 +41,7 @@ struct ClearMarks {
       if (!task.zero_gradient || task.control->not_finite == 0) continue;
       const std::uint32_t begin = (drawn - task.first_tile) * kSelectTile;
       for (std::uint32_t i = simt::thread(); i < kSelectTile; i += simt::kThreads) {
-        if (begin + i < task.count) task.gradient[begin + i] = 0;
+        if (begin + i < task.count) task.gradient.set(begin + i, 0);
       }
     }
   }

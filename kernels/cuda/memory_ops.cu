@@ -32,13 +32,13 @@ void launch_store(const Exec& exec, std::byte* to, std::span<const std::byte> fr
 
 }  // namespace
 
-void fill(const Exec& exec, std::span<float> elements, float value) {
+void fill(const Exec& exec, const Elements& elements, float value) {
   const bool alone = exec.condition.words == nullptr && !is_collected(exec);
-  if (std::bit_cast<std::uint32_t>(value) == 0 && alone && !elements.empty()) {  // not -0
-    clear(exec, elements.data(), elements.size());
+  if (std::bit_cast<std::uint32_t>(value) == 0 && alone && elements.size() > 0) {  // not -0
+    clear(exec, elements.bytes().data(), elements.bytes().size());
     return;
   }
-  launch_piece(exec, Fill{elements.data(), elements.size(), value});
+  launch_piece(exec, Fill{device_elements(elements), elements.size(), value});
 }
 
 void copy(const Exec& exec, std::span<std::byte> to, std::span<const std::byte> from) {

@@ -5,19 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 
 namespace winnow::kernels::cuda {
 
 struct Fill {
-  float* elements;
+  DeviceElements elements;
   std::uint64_t count;
   float value;
 
   WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
     const float four[4] = {value, value, value, value};
-    store_vector(elements + first, here, four);
+    elements.store(first, here, four);
   }
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/placed_spans.cuh"
 #include "kernels/cuda/search.cuh"
 #include "kernels/cuda/simt.hpp"
@@ -202,16 +203,17 @@ struct OrderedSum {
     bool finite = true;
     task.sums.for_each(
         begin_of(tile), end_of(tile),
-        [&](float* elements, std::uint32_t first, std::uint32_t size) {
+        [&](const DeviceElements& elements, std::uint32_t first, std::uint32_t size) {
+          const std::uint32_t overflow = magnitude(overflow_of(elements.type));
           for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
             const unsigned here = elements_below(size, i);
             float four[4];
             simt::load4_here(shared.sum + first + i, four);  // spans begin at vectors
             for (unsigned e = 0; e < 4; ++e) {
               if (task.factor != 1) four[e] *= task.factor;
-              finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
+              finite = finite && (magnitude(four[e]) < overflow || (here >> e & 1) == 0);
             }
-            store_vector(elements + i, here, four);
+            elements.store(i, here, four);
           }
         });
     if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);

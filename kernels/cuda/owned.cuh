@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/placed_spans.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/terms.hpp"
@@ -47,15 +48,16 @@ struct OwnedTask {
   WINNOW_DEVICE const ListRun& run(std::uint32_t i) const {
     return run_count == 1 ? only_run : runs[i];
   }
-  /// The element for value j; null if its position is of no piece.
-  WINNOW_DEVICE float* element_of(std::uint64_t j) const {
+  /// The element for value j; no data if its position is of no piece.
+  WINNOW_DEVICE DeviceElements element_of(std::uint64_t j) const {
     const std::uint64_t local = values.is_list ? values.index[j] : j;
     const std::uint64_t position =
         partition.owners() == 1 ? local : partition.position(owner, local);
     const PlacedSpan piece = piece_count == 1 ? only : piece_of(position);
     const std::uint64_t offset = position - piece.base;
-    return position >= piece.base && offset < piece.elements.size() ? piece.elements.data() + offset
-                                                                    : nullptr;
+    const bool is_there = position >= piece.base && offset < piece.elements.size();
+    return is_there ? device_elements(piece.elements).from(offset)
+                    : DeviceElements{nullptr, ElementType::float32};
   }
   /// The last of several pieces that begins at a position or before it; else an empty one.
   WINNOW_DEVICE PlacedSpan piece_of(std::uint64_t position) const {
@@ -77,8 +79,8 @@ struct OwnedTask {
     with_coding(values.values, [&](auto coding) {
       for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
         if (run_count > 0 && !is_in_run(j)) continue;
-        float* const element = element_of(j);
-        if (element != nullptr) body(*element, value_at<decltype(coding)>(values.values, j));
+        const DeviceElements element = element_of(j);
+        if (element.data != nullptr) body(element, value_at<decltype(coding)>(values.values, j));
       }
     });
   }
@@ -88,7 +90,7 @@ struct AddOwned {
   OwnedTask task;
 
   WINNOW_DEVICE void run() const {
-    task.for_each([](float& element, float value) { element += value; });
+    task.for_each([](const DeviceElements& element, float value) { *element.floats() += value; });
   }
 };
 
@@ -96,8 +98,8 @@ struct StoreOwned {
   OwnedTask task;
 
   WINNOW_DEVICE void run() const {
-    task.for_each([](float& element, float value) {
-      if (is_finite(value)) element = value;
+    task.for_each([](const DeviceElements& element, float value) {
+      if (is_finite(value)) *element.floats() = value;
     });
   }
 };
@@ -107,9 +109,10 @@ struct WriteOwned {
 
   WINNOW_DEVICE void run() const {
     bool finite = true;
-    task.for_each([&](float& element, float value) {
-      element = value * task.factor;
-      finite = finite && is_finite(element);
+    task.for_each([&](const DeviceElements& element, float value) {
+      const float sum = value * task.factor;
+      element.set(0, sum);
+      finite = finite && magnitude(sum) < magnitude(overflow_of(element.type));
     });
     if (!finite) simt::atomic_or(task.not_finite, 1);
   }
@@ -122,7 +125,7 @@ struct TakeOwned {
   WINNOW_DEVICE void run() const {
     const std::uint64_t end = task.count();
     for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
-      float* const element = task.element_of(j);
+      float* const element = task.element_of(j).floats();
       taken[j] = element != nullptr ? *element : 0;
       if (element != nullptr) *element = 0;
     }
@@ -141,11 +144,12 @@ struct FillPieces {
     for (std::uint64_t tile = begin + std::uint64_t{simt::block()} * kTile; tile < end;
          tile += std::uint64_t{simt::blocks()} * kTile) {
       const std::uint64_t tile_end = tile + kTile < end ? tile + kTile : end;
-      pieces.for_each(tile, tile_end, [&](float* elements, std::uint32_t, std::uint32_t size) {
-        for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
-          store_vector(elements + i, elements_below(size, i), four);
-        }
-      });
+      pieces.for_each(
+          tile, tile_end, [&](const DeviceElements& elements, std::uint32_t, std::uint32_t size) {
+            for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
+              elements.store(i, elements_below(size, i), four);
+            }
+          });
     }
   }
 };

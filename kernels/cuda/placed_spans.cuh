@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <winnow/error.hpp>
 
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/terms.hpp"
@@ -26,8 +27,8 @@ struct DeviceSpans {
       const PlacedSpan& span = at(s);
       const std::uint64_t from = begin > span.base ? begin : span.base;
       const std::uint64_t to = end < span.end() ? end : span.end();
-      each(span.elements.data() + (from - span.base), static_cast<std::uint32_t>(from - begin),
-           static_cast<std::uint32_t>(to - from));
+      each(device_elements(span.elements).from(from - span.base),
+           static_cast<std::uint32_t>(from - begin), static_cast<std::uint32_t>(to - from));
     }
   }
 

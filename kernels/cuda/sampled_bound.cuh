@@ -24,7 +24,7 @@ WINNOW_DEVICE std::uint32_t sampled_bound(DigitRoom& room, const SelectTask& tas
     for (std::uint32_t s = simt::thread(); s < task.sample_runs * kSampleRun; s += simt::kThreads) {
       const std::uint32_t i = s / kSampleRun * (task.count / task.sample_runs) + s % kSampleRun;
       const float update = task.precondition
-                               .of(task.gradient[i], task.precondition.moment_of(i),
+                               .of(task.gradient.at(i), task.precondition.moment_of(i),
                                    task.residual[i], [](float x) { return simt::root(x); })
                                .update;
       const float acc = feedback(update, task.decay, task.residual[i]);

@@ -284,7 +284,10 @@ struct StreamPass {
   Tasks tasks;
   bool prefetches;
   using Pass = TaskPass<kOwn, kMakes, kKeeps, kOneSide>;
-  static constexpr unsigned kResident = kMakes || (kOwn && kKeeps) ? 3 : 4;  // without spills
+  /// Without spills.
+  static constexpr unsigned kResident = kMakes && kOwn && !kKeeps    ? 2
+                                        : kMakes || (kOwn && kKeeps) ? 3
+                                                                     : 4;
   struct Shared {
     typename Pass::Shared pass;
     typename Tasks::Room room;

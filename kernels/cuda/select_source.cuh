@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/select_tile.cuh"
 #include "kernels/cuda/simt.hpp"
@@ -27,7 +28,7 @@ WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {
 /// the side and not own.
 struct Source {
   const float* value;
-  const float* marks;    // not finite where the value does not count; null: all count
+  DeviceElements marks;  // not finite where the value does not count; no data: all count
   const SelectOwn* own;  // of these none competes; null: all do
   SideKey side;
   std::uint32_t count;
@@ -36,7 +37,8 @@ struct Source {
     const SelectControl& control = *task.control;
     const bool whole = control.whole != 0;
     value = whole ? task.residual : task.candidate_value;
-    marks = whole && control.not_finite != 0 ? task.gradient : nullptr;
+    marks = task.gradient;
+    if (!whole || control.not_finite == 0) marks.data = nullptr;
     own = whole && task.has_own ? &task.own : nullptr;
     count = whole ? task.count : control.candidates;
   }
@@ -57,7 +59,7 @@ struct Source {
   WINNOW_DEVICE bool competes(std::uint32_t i) const { return own == nullptr || !own->has(i); }
   /// Whether the acc of element i, with this value, was finite and on the side.
   WINNOW_DEVICE bool counts(std::uint32_t i, float x) const {
-    return (marks == nullptr || is_finite(marks[i])) && side.has(x);
+    return (marks.data == nullptr || is_finite(marks.at(i))) && side.has(x);
   }
 };
 

@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "kernels/cuda/digits.cuh"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/feedback_select.hpp"
 
@@ -71,7 +72,7 @@ struct SelectOwn {
 };
 
 struct SelectTask {
-  float* gradient;
+  DeviceElements gradient;
   float* residual;
   float decay;
   Precondition precondition;  ///< of the gradient, by the pass
@@ -215,7 +216,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
   const auto at = [&]<class T>(std::size_t offset, T*) {
     return reinterpret_cast<T*>(memory.at(offset, layout.zeroed));
   };
-  return {.gradient = job.spans.gradient.data(),
+  return {.gradient = device_elements(job.spans.gradient),
           .residual = job.spans.residual.data(),
           .decay = job.spans.decay,
           .precondition = job.spans.precondition,

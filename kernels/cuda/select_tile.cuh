@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
@@ -53,8 +54,8 @@ struct SelectTile {
   WINNOW_DEVICE SelectTile(const SelectTask& of, std::uint32_t number)
       : task(of),
         tile(number),
-        whole(of.count / kSelectTile > number && is_vector(of.gradient) && is_vector(of.residual)) {
-  }
+        whole(of.count / kSelectTile > number && of.gradient.are_vectors() &&
+              is_vector(of.residual)) {}
 
   /// Bits of this thread's elements that are there.
   WINNOW_DEVICE std::uint32_t elements() const {
@@ -68,17 +69,21 @@ struct SelectTile {
   /// Gradient and residual of the elements in `here`.
   WINNOW_DEVICE void load(std::uint32_t here, float (&gradient)[kSelectVectors][4],
                           float (&residual)[kSelectVectors][4]) const {
-    if (whole) {
+    if (whole && task.gradient.are_floats()) {
       for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
-        simt::load4(task.gradient + first_of(tile, j), gradient[j]);
+        simt::load4(task.gradient.floats() + first_of(tile, j), gradient[j]);
       }
       for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
         simt::load4(task.residual + first_of(tile, j), residual[j]);
       }
       return;
     }
+    if (whole) {
+      load_whole_halves(gradient, residual);
+      return;
+    }
     for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
-      load_vector(task.gradient + first_of(tile, j), vector_of(here, j), gradient[j]);
+      task.gradient.load(first_of(tile, j), vector_of(here, j), gradient[j]);
       load_vector(task.residual + first_of(tile, j), vector_of(here, j), residual[j]);
     }
   }
@@ -86,10 +91,18 @@ struct SelectTile {
   /// Has caches bring the tile nearer, if it is one of this task and whole.
   WINNOW_DEVICE void prefetch() const {
     if (!whole) return;
-    constexpr std::uint32_t kLine = 128 / sizeof(float), kLines = kSelectTile / kLine;
-    for (std::uint32_t line = simt::thread(); line < 2 * kLines; line += simt::kThreads) {
-      const float* const from = line < kLines ? task.gradient : task.residual;
-      simt::prefetch(from + tile * kSelectTile + line % kLines * kLine);
+    constexpr std::uint32_t kLine = 128, kElements = kLine / sizeof(float);
+    constexpr std::uint32_t kLines = kSelectTile / kElements;
+    const std::uint32_t lines = task.gradient.are_floats() ? kLines : kLines / 2;
+    const std::byte* const gradient =
+        static_cast<const std::byte*>(task.gradient.from(tile * kSelectTile).data);
+    const float* const residual = task.residual + tile * kSelectTile;
+    for (std::uint32_t line = simt::thread(); line < kLines + lines; line += simt::kThreads) {
+      if (line < kLines) {
+        simt::prefetch(residual + line * kElements);
+      } else {
+        simt::prefetch(gradient + (line - kLines) * kLine);
+      }
     }
   }
 
@@ -140,7 +153,7 @@ struct SelectTile {
         float left[4];
         left_of(j, left);
         simt::store4(task.residual + first_of(tile, j), left);
-        if (task.zero_gradient) simt::store4(task.gradient + first_of(tile, j), kZero);
+        if (task.zero_gradient) task.gradient.store(first_of(tile, j), 0xf, kZero);
       }
       return;
     }
@@ -158,7 +171,25 @@ struct SelectTile {
     const auto mark = std::bit_cast<float>(0x7fc00000U);  // NaN
     float left[4];
     for (unsigned e = 0; e < 4; ++e) left[e] = (finite >> e & 1) != 0 ? 0 : mark;
-    store_vector(task.gradient + first, task.zero_gradient ? here : here & ~finite, left);
+    task.gradient.store(first, task.zero_gradient ? here : here & ~finite, left);
+  }
+
+  /// The same loads for elements of 16 bits: all are on their way before one is widened.
+  WINNOW_DEVICE void load_whole_halves(float (&gradient)[kSelectVectors][4],
+                                       float (&residual)[kSelectVectors][4]) const {
+    std::uint64_t word[kSelectVectors];
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      word[j] = simt::load_word<std::uint64_t>(
+          reinterpret_cast<const std::byte*>(task.gradient.halves() + first_of(tile, j)));
+    }
+    for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
+      simt::load4(task.residual + first_of(tile, j), residual[j]);
+    }
+    if (task.gradient.type == ElementType::bf16) {
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) widen_word<BFloat16>(word[j], gradient[j]);
+    } else {
+      for (std::uint32_t j = 0; j < kSelectVectors; ++j) widen_word<Float16>(word[j], gradient[j]);
+    }
   }
 };
 

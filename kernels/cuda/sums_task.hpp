@@ -94,7 +94,7 @@ SumsTask make_adding_task(const Job& job, const DeviceTerm* terms, const SelectM
   const SelectTask select{
       // If no sum is finite, marks and what is selected from are the same memory of NaN. What
       // is put back lands in memory that nobody reads.
-      .gradient = sums,
+      .gradient = {sums, ElementType::float32},
       .residual = sums,
       .decay = 1,
       .precondition = {},

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
@@ -31,6 +32,7 @@ std::size_t check(const FeedbackSpans& spans) {
                  "a parameter must have fewer than 2^32 elements; cut it into pieces");
   WINNOW_EXPECTS(spans.residual.size() == count,
                  "gradient and residual must have as many elements");
+  expect_gradient(spans.gradient.type());
   check(spans.own);
   return count - spans.own.size(count);
 }

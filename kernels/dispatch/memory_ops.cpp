@@ -4,11 +4,13 @@
 
 #include <cstdint>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
 
-void fill(const Exec& exec, std::span<float> elements, float value) {
+void fill(const Exec& exec, const Elements& elements, float value) {
+  expect_gradient(elements.type());
   dispatch(exec, &Bodies::fill, elements, value);
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/partition.hpp"
 #include "kernels/dispatch/bodies.hpp"
 
@@ -15,6 +16,7 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
     WINNOW_EXPECTS(sum.base >= end, "sums must be disjoint, and ascend by position");
     WINNOW_EXPECTS(job.sums.host.size() == 1 || sum.base % Partition::kUnit == 0,
                    "several sums begin at multiples of " + std::to_string(Partition::kUnit));
+    expect_gradient(sum.elements.type());
     end = sum.end();
   }
   for (const Term& term : job.terms.host) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/owned.hpp"
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/dispatch/bodies.hpp"
 
 namespace winnow::kernels {
@@ -20,6 +21,13 @@ void check(const OwnedJob& job) {
                  "how many values there are may be open of a list alone");
 }
 
+void check_floats(const OwnedJob& job) {
+  for (const PlacedSpan& piece : job.pieces.host) {
+    WINNOW_EXPECTS(piece.elements.type() == ElementType::float32,
+                   "values are added to float32 elements, and taken out of them, alone");
+  }
+}
+
 void check_no_runs(const OwnedJob& job) {
   check(job);
   WINNOW_EXPECTS(job.runs.host.empty(), "only store_owned takes a list of runs");
@@ -29,11 +37,13 @@ void check_no_runs(const OwnedJob& job) {
 
 void add_owned(const Exec& exec, const OwnedJob& job) {
   check_no_runs(job);
+  check_floats(job);
   dispatch(exec, &Bodies::add_owned, job);
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
   check(job);
+  check_floats(job);
   WINNOW_EXPECTS(job.runs.host.empty() || (job.count == nullptr && !job.values.is_coded()),
                  "a list of runs has no other count and no coded values");
   dispatch(exec, &Bodies::store_owned, job);
@@ -41,17 +51,20 @@ void store_owned(const Exec& exec, const OwnedJob& job) {
 
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
   check_no_runs(job);
+  for (const PlacedSpan& piece : job.pieces.host) expect_gradient(piece.elements.type());
   WINNOW_EXPECTS(not_finite != nullptr, "write_owned needs a word for not_finite");
   dispatch(exec, &Bodies::write_owned, job, factor, not_finite);
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
   check_no_runs(job);
+  check_floats(job);
   WINNOW_EXPECTS(taken.size() == job.most(), "what is taken must be as many as the values");
   dispatch(exec, &Bodies::take_owned, job, taken);
 }
 
 void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value) {
+  for (const PlacedSpan& piece : pieces.host) expect_gradient(piece.elements.type());
   dispatch(exec, &Bodies::fill_pieces, pieces, value);
 }
 

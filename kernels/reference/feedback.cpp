@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/feedback.hpp"
 
 namespace winnow::kernels::reference {
@@ -15,10 +16,14 @@ void feedback_add(const Exec&, std::span<float> elements, std::span<const float>
   }
 }
 
-void feedback_keep(const Exec&, std::span<float> residual, std::span<const float> gradient,
-                   float decay) {
+void feedback_keep(const Exec&, std::span<float> residual, const ConstElements& gradient,
+                   float decay, const Precondition& precondition) {
   for (std::size_t i = 0; i < residual.size(); ++i) {
-    const float acc = feedback(gradient[i], decay, residual[i]);
+    const auto root = [](float x) { return std::sqrt(x); };
+    const auto [moment, update] =
+        precondition.of(read_element(gradient, i), precondition.moment_of(i), residual[i], root);
+    if (precondition.has_moment()) precondition.moment[i] = moment;
+    const float acc = feedback(update, decay, residual[i]);
     if (std::isfinite(acc)) residual[i] = acc;
   }
 }

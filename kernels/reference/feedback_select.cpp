@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/reference/select.hpp"
@@ -54,11 +55,11 @@ Feedback feed_back(Workspace& workspace, const FeedbackSpans& spans) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto root = [](float x) { return std::sqrt(x); };
     const auto [moment, update] = spans.precondition.of(
-        spans.gradient[i], spans.precondition.moment_of(i), spans.residual[i], root);
+        read_element(spans.gradient, i), spans.precondition.moment_of(i), spans.residual[i], root);
     if (spans.precondition.has_moment()) spans.precondition.moment[i] = moment;
     const float acc = feedback(update, spans.decay, spans.residual[i]);
     result.acc[i] = acc;
-    spans.gradient[i] = 0;
+    write_element(spans.gradient, i, 0);
     result.finite = result.finite && std::isfinite(acc);
     const std::uint64_t position = spans.own.base + i;
     if (std::isfinite(acc)) spans.residual[i] = acc;

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/memory_ops.hpp"
 
+#include "kernels/arithmetic/element.hpp"
+
 namespace winnow::kernels::reference {
 
-void fill(const Exec&, std::span<float> elements, float value) {
-  for (float& element : elements) element = value;
+void fill(const Exec&, const Elements& elements, float value) {
+  for (std::size_t i = 0; i < elements.size(); ++i) (void)write_element(elements, i, value);
 }
 
 void copy(const Exec&, std::span<std::byte> to, std::span<const std::byte> from) {

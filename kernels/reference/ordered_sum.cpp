@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/arithmetic/element.hpp"
+
 namespace winnow::kernels::reference {
 
 namespace {
@@ -20,23 +22,21 @@ std::vector<float> values_of(const Exec& exec, const Term& term) {
 }  // namespace
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  std::vector<std::vector<float>> values;
+  for (const Term& term : job.terms.host) values.push_back(values_of(exec, term));
   for (const PlacedSpan& sum : job.sums.host) {
-    for (float& element : sum.elements) element = 0;
-  }
-  for (const Term& term : job.terms.host) {
-    const std::vector<float> value = values_of(exec, term);
-    for (const PlacedSpan& sum : job.sums.host) {
-      for (std::uint64_t j = 0; j < value.size(); ++j) {
+    std::vector<float> all(sum.elements.size());
+    for (std::size_t p = 0; p < values.size(); ++p) {
+      const Term& term = job.terms.host[p];
+      for (std::uint64_t j = 0; j < values[p].size(); ++j) {
         const std::uint64_t position = term.is_list() ? term.index[j] : j;
-        if (position >= sum.base && position < sum.end())
-          sum.elements[position - sum.base] += value[j];
+        if (position >= sum.base && position < sum.end()) all[position - sum.base] += values[p][j];
       }
     }
-  }
-  for (const PlacedSpan& sum : job.sums.host) {
-    for (float& element : sum.elements) {
-      if (job.factor != 1) element *= job.factor;
-      if (!std::isfinite(element) && job.not_finite != nullptr) *job.not_finite = 1;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const float element = job.factor == 1 ? all[i] : all[i] * job.factor;
+      const bool finite = std::isfinite(write_element(sum.elements, i, element));
+      if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
     }
   }
 }

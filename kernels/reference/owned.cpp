@@ -3,21 +3,24 @@
 #include "kernels/owned.hpp"
 
 #include <cmath>
+#include <utility>
 #include <vector>
+
+#include "kernels/arithmetic/element.hpp"
 
 namespace winnow::kernels::reference {
 
 namespace {
 
-/// The element for value j; null if its position is of no piece.
-float* element_of(const OwnedJob& job, std::uint64_t j) {
+/// The element for value j; none if its position is of no piece.
+Elements element_of(const OwnedJob& job, std::uint64_t j) {
   const std::uint64_t local = job.values.index.empty() ? j : job.values.index[j];
   const std::uint64_t position = job.partition.position(job.owner, local);
   for (const PlacedSpan& piece : job.pieces.host) {
     if (position < piece.base || position - piece.base >= piece.elements.size()) continue;
-    return &piece.elements[position - piece.base];
+    return piece.elements.subspan(position - piece.base, 1);
   }
-  return nullptr;
+  return {};
 }
 
 /// Calls each(element, value) for all values that go somewhere.
@@ -29,43 +32,41 @@ void for_each(const Exec& exec, const OwnedJob& job, const Each& each) {
     dequantize(exec, job.values.format, job.values.count, job.values.coded, 0, value);
   }
   for (std::uint64_t j = 0; j < job.size(); ++j) {
-    float* const element = element_of(job, j);
-    if (element != nullptr) each(*element, value[j]);
+    const Elements element = element_of(job, j);
+    if (element.size() > 0) each(element, value[j]);
   }
 }
 
 }  // namespace
 
 void add_owned(const Exec& exec, const OwnedJob& job) {
-  for_each(exec, job, [](float& element, float value) { element += value; });
+  for_each(exec, job, [](const Elements& element, float value) { element.floats()[0] += value; });
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
   for (std::size_t i = 0; i < job.runs.host.size(); ++i) reference::store_owned(exec, job.run(i));
   if (!job.runs.host.empty()) return;
-  for_each(exec, job, [](float& element, float value) {
-    if (std::isfinite(value)) element = value;
+  for_each(exec, job, [](const Elements& element, float value) {
+    if (std::isfinite(value)) element.floats()[0] = value;
   });
 }
 
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
-  for_each(exec, job, [&](float& element, float value) {
-    element = value * factor;
-    if (!std::isfinite(element)) *not_finite = 1;
+  for_each(exec, job, [&](const Elements& element, float value) {
+    if (!std::isfinite(write_element(element, 0, value * factor))) *not_finite = 1;
   });
 }
 
 void take_owned(const Exec&, const OwnedJob& job, std::span<float> taken) {
   for (std::uint64_t j = 0; j < job.size(); ++j) {
-    float* const element = element_of(job, j);
-    taken[j] = element != nullptr ? *element : 0;
-    if (element != nullptr) *element = 0;
+    const std::span<float> element = element_of(job, j).floats();
+    taken[j] = element.empty() ? 0 : std::exchange(element[0], 0.0F);
   }
 }
 
 void fill_pieces(const Exec&, const Placed<PlacedSpan>& pieces, float value) {
   for (const PlacedSpan& piece : pieces.host) {
-    for (float& element : piece.elements) element = value;
+    for (std::size_t i = 0; i < piece.elements.size(); ++i) write_element(piece.elements, i, value);
   }
 }
 

@@ -14,7 +14,8 @@ inline constexpr std::size_t kAround = 8;
 inline std::span<float> around(std::span<float> elements) {
   return {elements.data() - kAround, elements.size() + 2 * kAround};
 }
-inline std::span<float> inside(std::span<float> elements) {
+template <class T>
+std::span<T> inside(std::span<T> elements) {
   return elements.subspan(kAround, elements.size() - 2 * kAround);
 }
 

@@ -35,6 +35,7 @@ struct Placed {
   Placed(const Exec& exec, const SelectStep& step, const SelectBound& bound)
       : host(step),
         gradient(exec, step.gradient),
+        halves(exec, halves_of(step.type, step.gradient)),
         residual(exec, step.residual),
         moment(exec, step.moment),
         value(exec, step.k),
@@ -45,8 +46,8 @@ struct Placed {
         result(exec, 1) {}
 
   FeedbackSelectJob job() {
-    return {.spans = {gradient.span(), residual.span(), host.decay,
-                      host.own_units(own_index.span(), own_value.span()),
+    return {.spans = {gradient_of(host.type, gradient.span(), halves.span()), residual.span(),
+                      host.decay, host.own_units(own_index.span(), own_value.span()),
                       host.precondition_by(moment.span())},
             .index = index.span(),
             .value = value.span(),
@@ -57,6 +58,7 @@ struct Placed {
   SelectOutcome download(SelectBound& bound) {
     SelectOutcome out(host);
     out.gradient = gradient.download();
+    out.halves = halves.download();
     out.residual = residual.download();
     out.moment = moment.download();
     out.index = index.download();
@@ -69,7 +71,9 @@ struct Placed {
   }
 
   const SelectStep& host;
-  OnPlace<float> gradient, residual, moment, value, own_value;
+  OnPlace<float> gradient;
+  OnPlace<std::uint16_t> halves;
+  OnPlace<float> residual, moment, value, own_value;
   OnPlace<std::uint32_t> index, own_index;
   OnPlace<SelectBound> state;
   OnPlace<SelectResult> result;
@@ -404,6 +408,34 @@ TEST(FeedbackSelectPasses, APreconditionIsOfThePass) {
             expect_as_good(run(exec, step, bound), expected);
           });
         }
+      }
+    }
+  }
+}
+
+/// Bounds that are sampled, carried, too high and too low; own units, sides and preconditions.
+TEST(FeedbackSelectHalves, EqualReference) {
+  for (const ElementType type : kHalves) {
+    for (const Input input : {Input::normal, Input::not_finite, Input::denormal, Input::cauchy}) {
+      std::vector<SelectStep> steps;
+      for (const std::size_t count : {1U, 63U, 64U, 4097U, 13'001U}) {
+        steps.push_back(as_halves(type, first_step(input, count, (count + 99) / 100)));
+        steps.push_back(on_side(kernels::Side::negative, steps.back()));
+      }
+      steps.push_back(as_halves(type, first_step(input, many(300'001), 3000)));
+      for (SelectStep& step : preconditioned_steps(input, 9001)) {
+        steps.push_back(as_halves(type, std::move(step)));
+      }
+      for (const SelectStep& step : steps) {
+        const SelectOutcome expected = select_by_reference(step);
+        for_each_body([&](const Exec& exec) {
+          SCOPED_TRACE(testing::Message() << input << ", " << step.gradient.size() << " elements");
+          for (const float bound : {0.0F, 0.5F, 1e9F}) {
+            SelectBound carried{.bound = bound, .margin = 0, .k = static_cast<unsigned>(step.k)};
+            if (bound == 0) carried = {};
+            expect_as_good(run(exec, step, carried), expected);
+          }
+        });
       }
     }
   }

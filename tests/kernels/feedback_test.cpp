@@ -32,6 +32,10 @@ TEST(Feedback, EqualsReferenceOnEveryTarget) {
   });
 }
 
+TEST(Feedback, KeepOfAnyGradientEqualsReference) {
+  for (const int threads : {1, 3}) expect_keep_equals_reference(keep_at({.threads = threads}));
+}
+
 TEST(Feedback, AddIsTwoRoundings) {
   // decay * residual is 1 + 2^-22 and a bit, which is lost before the addition meets its tie;
   // fused, the bit would raise the sum.
@@ -50,7 +54,7 @@ TEST(Feedback, KeepLeavesTheOldResidualWhereTheSumIsNotFinite) {
         std::vector<float> residual(35, 2), gradient(35, -1), expected(35, 1);
         gradient[at] = wrong;
         residual[at] = expected[at] = kLargest;
-        kernels::feedback_keep({.place = place}, residual, gradient, 1);
+        kernels::feedback_keep({.place = place}, residual, gradient, 1, {});
         EXPECT_EQ(residual, expected) << wrong << " at " << at;
       }
     }
@@ -60,7 +64,7 @@ TEST(Feedback, KeepLeavesTheOldResidualWhereTheSumIsNotFinite) {
 TEST(Feedback, RefusesUnequalSizes) {
   std::vector<float> three(3), four(4);
   EXPECT_THROW(kernels::feedback_add({}, three, four, 1), UsageError);
-  EXPECT_THROW(kernels::feedback_keep({}, three, four, 1), UsageError);
+  EXPECT_THROW(kernels::feedback_keep({}, three, four, 1, {}), UsageError);
 }
 
 }  // namespace

@@ -27,6 +27,22 @@ TEST(MemoryOps, FillLeavesTheValueAndNothingElse) {
   });
 }
 
+TEST(MemoryOps, FillRoundsHalves) {
+  for_each_body([](const Exec& exec) {
+    for (const auto& [type, bits] :
+         {std::pair{ElementType::bf16, 0x3eab}, {ElementType::fp16, 0x3555}}) {
+      for (const std::size_t size : {std::size_t{0}, std::size_t{7}, many(9001)}) {
+        std::vector<std::uint16_t> expected(size + 2 * kAround, 7);
+        OnPlace<std::uint16_t> there(exec, expected);
+        const auto halves = inside(there.span());
+        kernels::fill(exec, {halves.data(), halves.size(), type}, 1.0F / 3);
+        std::ranges::fill(inside(std::span(expected)), static_cast<std::uint16_t>(bits));
+        EXPECT_EQ(there.download(), expected);
+      }
+    }
+  });
+}
+
 TEST(MemoryOps, CopyMovesTheBitsAndNothingElse) {
   for_each_body([](const Exec& exec) {
     expect_copy_equals_reference([&](std::span<float> to, std::span<const float> from) {

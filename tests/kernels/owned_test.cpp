@@ -38,6 +38,32 @@ TEST(Owned, EqualsTheDefinition) {
   for_each_body([](const Exec& exec) { expect_moves(owned_on(exec)); });
 }
 
+TEST(Owned, HalvesAreRounded) {
+  for_each_body([](const Exec& exec) {
+    expect_halves_written([&](const OwnedCase& c, HalfPieces& pieces) {
+      const Workspace::Scope scope(kernels::scratch_of(exec));
+      OwnedOnPlace there(exec, c, pieces);
+      there.move(c);
+      for (std::size_t p = 0; p < pieces.halves.size(); ++p) {
+        pieces.halves[p] = there.halves[p].download();
+      }
+      return there.not_finite.download()[0] == 0;
+    });
+  });
+}
+
+/// What adds to elements, or takes them, has residuals before it.
+TEST(Owned, OnlyTheSumIsWrittenToHalves) {
+  const OwnedCase c{OwnedOp::add, Partition(1, 70), 0, {.index = {}, .value = {1, 2}}, 2};
+  for_each_body([&](const Exec& exec) {
+    const Workspace::Scope scope(kernels::scratch_of(exec));
+    OwnedOnPlace there(exec, c, HalfPieces(ElementType::bf16, make_pieces(70)));
+    EXPECT_THROW(kernels::add_owned(exec, there.job), UsageError);
+    EXPECT_THROW(kernels::store_owned(exec, there.job), UsageError);
+    EXPECT_THROW(kernels::take_owned(exec, there.job, there.value.span()), UsageError);
+  });
+}
+
 TEST(Owned, WhatIsNotFinite) {
   for_each_body([](const Exec& exec) { expect_moves_of_infinities(owned_on(exec)); });
 }

@@ -285,8 +285,12 @@ TEST(FaultInjectionOfCollectives, LeavesNobodyWaitingNorReading) {
   }
 }
 
-// Buckets of 16 bits are widened into scratch before anything else.
-TEST(FaultInjectionOfHalves, LosesNothingAndLeavesNobodyWaiting) {
+// Selected from as they are, or widened into scratch first.
+class FaultInjectionOfHalves : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Laws, FaultInjectionOfHalves, testing::Values("topk:0.1", "int8"),
+                         [](const auto& test) { return "case" + std::to_string(test.index); });
+
+TEST_P(FaultInjectionOfHalves, LosesNothingAndLeavesNobodyWaiting) {
   const float one = 1;
   std::uint16_t one_in_bits = 0;
   kernels::narrow({}, ElementType::bf16, {&one, 1}, {&one_in_bits, 1});
@@ -294,7 +298,7 @@ TEST(FaultInjectionOfHalves, LosesNothingAndLeavesNobodyWaiting) {
   std::uint64_t n = 0;
   for (bool more = true; more; ++n) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& world) {
-      AllReducer reducer(world, {.compressor = "topk:0.1",
+      AllReducer reducer(world, {.compressor = GetParam(),
                                  .schedule = "gather",
                                  .op = ReduceOp::sum,
                                  .min_bytes = 0,

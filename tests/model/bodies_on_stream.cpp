@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/cuda/device_exec.hpp"
 #include "kernels/cuda/try.hpp"
 #include "kernels/dispatch/bodies.hpp"
@@ -241,16 +242,20 @@ void keep_terms(const Exec&, PlacedTerms&, std::uint64_t) {}
 template <class Job, class Body>
 void feed_back(const Job& job, const Body& body) {
   const auto& [gradient, residual, decay, own, by] = job.spans;
-  const std::vector<float> before(gradient.begin(), gradient.end());
-  std::vector<float> acc = before;
+  const auto bytes = gradient.bytes();
+  const std::vector<std::byte> before(bytes.begin(), bytes.end());
+  std::vector<float> acc(gradient.size());
   for (std::size_t i = 0; i < acc.size(); ++i) {
     const auto root = [](float x) { return std::sqrt(x); };
-    acc[i] = by.of(before[i], by.moment_of(i), residual[i], root).update + decay * residual[i];
+    const float given = read_element(gradient, i);
+    acc[i] = by.of(given, by.moment_of(i), residual[i], root).update + decay * residual[i];
   }
   body(job);
   if (job.gradient_after == GradientAfter::zero) return;
+  std::ranges::copy(before, bytes.begin());
   for (std::size_t i = 0; i < acc.size(); ++i) {
-    gradient[i] = std::isfinite(acc[i]) ? before[i] : std::numeric_limits<float>::quiet_NaN();
+    if (std::isfinite(acc[i])) continue;
+    (void)write_element(gradient, i, std::numeric_limits<float>::quiet_NaN());
   }
 }
 

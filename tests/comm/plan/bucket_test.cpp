@@ -36,7 +36,7 @@ TEST(Bucket, MoreThanTwoToThe32Elements) {
     const compress::Piece& piece = part.part.pieces.front();
     EXPECT_EQ(piece.offset, offset);
     EXPECT_EQ(piece.base, 0U);
-    EXPECT_EQ(piece.elements.data() - segments[0].elements.floats().data(),
+    EXPECT_EQ(piece.elements.floats().data() - segments[0].elements.floats().data(),
               static_cast<std::ptrdiff_t>(offset));
     offset += piece.elements.size();
   }

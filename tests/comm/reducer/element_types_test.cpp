@@ -28,13 +28,18 @@ class Halves : public testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(GatherTypes, Halves,
                          testing::Values(Case{ElementType::bf16, "topk:0.02", "gather"},
                                          Case{ElementType::bf16, "none", "dense"},
-                                         Case{ElementType::fp16, "int4", "gather"}));
+                                         Case{ElementType::fp16, "int4", "gather"},
+                                         Case{ElementType::fp16, "threshold:2", "gather"}));
 INSTANTIATE_TEST_SUITE_P(Types, Halves,
                          testing::Values(Case{ElementType::fp16, "topk:0.02,int8", "balanced"},
                                          Case{ElementType::bf16, "topk:0.02", "doubling"},
                                          Case{ElementType::bf16, "none", "least_bytes"},
                                          Case{ElementType::fp16, "int4", "least_bytes"},
                                          Case{ElementType::fp16, "none", "balanced"},
+                                         Case{ElementType::bf16, "randomk:0.02", "balanced"},
+                                         Case{ElementType::fp16, "topk:0.02,sign", "balanced"},
+                                         Case{ElementType::fp16, "topk:0.02", "shared"},
+                                         Case{ElementType::bf16, "blocktopk:8/256", "gather"},
                                          Case{ElementType::bf16, "topk:0.02", "two_level"}),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
 

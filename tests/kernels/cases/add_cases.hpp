@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/half.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/value_coding.hpp"
 #include "tests/kernels/inputs.hpp"
@@ -102,7 +103,7 @@ struct ManySums {
   std::vector<kernels::PlacedSpan> in(std::span<float> other) const {
     std::vector<kernels::PlacedSpan> there = spans;
     for (kernels::PlacedSpan& span : there) {
-      const auto at = static_cast<std::size_t>(span.elements.data() - memory.data());
+      const auto at = static_cast<std::size_t>(span.elements.floats().data() - memory.data());
       span.elements = other.subspan(at, span.elements.size());
     }
     return there;
@@ -139,6 +140,42 @@ inline void expect_sums_equal_reference(std::span<const SumList> lists, std::uin
                                                        .not_finite = &not_finite});
     EXPECT_EQ(body(lists, begin, got, factor), not_finite == 0);
     EXPECT_TRUE(same_bits_or_nan(got, expected));
+  }
+}
+
+/// The same of elements of 16 bits.
+using HalfSumBody = std::function<bool(std::span<const SumList>, std::uint64_t begin,
+                                       const Elements& sum, float factor)>;
+
+/// Sums are float32's, rounded once; what is too large for that is not finite.
+inline void expect_half_sums_equal_rounded_ones(const HalfSumBody& body) {
+  for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
+    for (const Input input : {Input::normal, Input::cauchy, Input::denormal}) {
+      for (const std::uint32_t count : {1U, 33U, 4097U, 13'001U}) {
+        for (const bool whole : {false, true}) {
+          std::vector<SumList> lists = make_lists(7, count, input);
+          if (whole) lists.push_back({.index = {}, .value = make_input(input, count, 9)});
+          std::vector<kernels::Term> terms;
+          for (const SumList& list : lists) terms.push_back(list.term());
+          for (const std::uint64_t begin : {0U, 1U, 67U}) {
+            if (begin > count) continue;
+            SCOPED_TRACE(testing::Message() << input << ", " << count << ", " << whole);
+            std::vector<float> wide(count - begin);
+            const float factor = input == Input::cauchy ? 100.0F : 1.0F / 3;
+            const Exec reference{.place = Place::reference};
+            std::uint32_t too_large = 0;
+            kernels::ordered_sum(
+                reference,
+                {.terms = {terms}, .sums = kernels::alone({wide, begin}), .factor = factor});
+            kernels::fits(reference, type, wide, 1, &too_large);
+            std::vector<std::uint16_t> expected(wide.size()), got(wide.size());
+            kernels::narrow(reference, type, wide, expected);
+            EXPECT_EQ(body(lists, begin, {got.data(), got.size(), type}, factor), too_large == 0);
+            EXPECT_EQ(got, expected);
+          }
+        }
+      }
+    }
   }
 }
 

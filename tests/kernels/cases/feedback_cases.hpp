@@ -12,6 +12,7 @@
 
 #include "kernels/feedback.hpp"
 #include "tests/kernels/around.hpp"
+#include "tests/kernels/cases/select_cases.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {
@@ -24,8 +25,11 @@ enum class FeedbackKind { add, keep };
 
 inline FeedbackBody feedback_at(const Exec& exec, FeedbackKind kind) {
   return [exec, kind](std::span<float> into, std::span<const float> from, float decay) {
-    (kind == FeedbackKind::add ? kernels::feedback_add : kernels::feedback_keep)(exec, into, from,
-                                                                                 decay);
+    if (kind == FeedbackKind::add) {
+      kernels::feedback_add(exec, into, from, decay);
+    } else {
+      kernels::feedback_keep(exec, into, from, decay, {});
+    }
   };
 }
 
@@ -53,6 +57,35 @@ inline void expect_feedback_equals_reference(const FeedbackCase& c, FeedbackKind
   feedback_at({.place = Place::reference}, kind)(span_of(expected),
                                                  std::span(from).subspan(c.from_offset), c.decay);
   EXPECT_TRUE(same_bits_or_nan(got, expected));
+}
+
+using KeepBody = std::function<void(std::span<float> residual, const ConstElements& gradient,
+                                    float decay, const kernels::Precondition&)>;
+
+inline KeepBody keep_at(const Exec& exec) {
+  return [exec](std::span<float> residual, const ConstElements& gradient, float decay,
+                const kernels::Precondition& precondition) {
+    kernels::feedback_keep(exec, residual, gradient, decay, precondition);
+  };
+}
+
+/// Of gradients of each type, with each precondition.
+inline void expect_keep_equals_reference(const KeepBody& body) {
+  for (const Input input : {Input::normal, Input::not_finite}) {
+    for (const SelectStep& wide : preconditioned_steps(input, 5001)) {
+      for (const ElementType type : {ElementType::float32, ElementType::bf16, ElementType::fp16}) {
+        const auto keep = [&](const KeepBody& by) {
+          SelectOutcome kept(type == ElementType::float32 ? wide : as_halves(type, wide));
+          by(kept.residual, gradient_of(type, kept.gradient, kept.halves), 0.9F,
+             wide.precondition_by(kept.moment));
+          return kept;
+        };
+        const SelectOutcome got = keep(body), expected = keep(keep_at({.place = Place::reference}));
+        EXPECT_TRUE(same_bits_or_nan(got.residual, expected.residual));
+        EXPECT_TRUE(same_bits_or_nan(got.moment, expected.moment));
+      }
+    }
+  }
 }
 
 inline void expect_feedback_equals_reference(FeedbackKind kind, const FeedbackBody& body) {

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "kernels/arithmetic/partition.hpp"
+#include "kernels/half.hpp"
+#include "kernels/terms.hpp"
 #include "tests/kernels/cases/add_cases.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/supports.hpp"
@@ -123,6 +125,59 @@ inline void expect_moves(const OwnedBody& body) {
               expect_moved({op, partition, owner, list, k / 2}, pieces, body);
             }
           }
+        }
+      }
+    }
+  }
+}
+
+/// Pieces of 16 bits with the numbers that are in others.
+struct HalfPieces {
+  std::vector<std::vector<std::uint16_t>> halves;
+  std::vector<kernels::PlacedSpan> spans;
+
+  HalfPieces(ElementType type, const std::vector<OwnedPiece>& pieces) {
+    for (const OwnedPiece& piece : pieces) {
+      auto& half = halves.emplace_back(piece.elements.size());
+      kernels::narrow({.place = Place::reference}, type, piece.elements, half);
+    }
+    for (std::size_t p = 0; p < pieces.size(); ++p) {
+      spans.push_back({{halves[p].data(), halves[p].size(), type}, pieces[p].base});
+    }
+  }
+};
+
+/// Writes values to pieces of 16 bits; whether all are finite there.
+using HalfWriteBody = std::function<bool(const OwnedCase&, HalfPieces&)>;
+
+inline void expect_halves_written(const HalfWriteBody& body) {
+  for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
+    for (const std::uint32_t owners : {1U, 3U}) {
+      for (const bool is_list : {true, false}) {
+        for (const float factor : {0.3F, 1e5F}) {
+          constexpr std::uint32_t kCount = 4097;
+          const kernels::Partition partition(owners, kCount);
+          const auto locals = static_cast<std::uint32_t>(partition.local_count(owners - 1));
+          SumList list =
+              make_list(is_list ? Support::random : Support::dense, locals, 3, Input::normal);
+          if (!is_list) list.index.clear();
+          const OwnedCase c{OwnedOp::write, partition, owners - 1, list, list.value.size(), factor};
+          const auto pieces = make_pieces(kCount);
+          HalfPieces got(type, pieces);
+          std::vector<OwnedPiece> wide = pieces;
+          for (std::size_t p = 0; p < pieces.size(); ++p) {
+            kernels::widen({.place = Place::reference}, type, got.halves[p], wide[p].elements);
+          }
+          (void)move_by_definition(c, wide);
+          const HalfPieces expected(type, wide);
+          bool fits = true;
+          for (const OwnedPiece& piece : wide) {
+            std::uint32_t too_large = 0;
+            kernels::fits({.place = Place::reference}, type, piece.elements, 1, &too_large);
+            fits = fits && too_large == 0;
+          }
+          EXPECT_EQ(body(c, got), fits);
+          EXPECT_EQ(got.halves, expected.halves);
         }
       }
     }

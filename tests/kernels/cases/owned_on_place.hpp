@@ -20,34 +20,48 @@ struct OwnedOnPlace {
   OnPlace<std::uint64_t> coded, count;
   OnPlace<std::uint32_t> not_finite;
   std::deque<OnPlace<float>> elements;
+  std::deque<OnPlace<std::uint16_t>> halves;
   std::vector<kernels::PlacedSpan> spans;
   kernels::OwnedJob job;
 
   OwnedOnPlace(const Exec& on, const OwnedCase& c, const std::vector<OwnedPiece>& pieces)
-      : exec(on),
-        index(on, c.values.index),
-        value(on, c.values.value),
-        coded(on, c.values.coded),
-        count(on, std::vector<std::uint64_t>{c.count}),
-        not_finite(on, 1) {
+      : OwnedOnPlace(on, c) {
     for (const OwnedPiece& piece : pieces) {
       spans.push_back({elements.emplace_back(on, piece.elements).span(), piece.base});
     }
-    kernels::Term term = c.values.term();
-    term.index = index.span();
-    if (c.values.coded.empty()) term.value = value.span();
-    term.coded = std::as_bytes(coded.span());
-    job = {.partition = c.partition,
-           .owner = c.owner,
-           .pieces = kernels::place(on, std::span<const kernels::PlacedSpan>(spans)),
-           .values = term,
-           .count = c.count == c.values.value.size() ? nullptr : count.data()};
+    job.pieces = kernels::place(on, std::span<const kernels::PlacedSpan>(spans));
+  }
+  OwnedOnPlace(const Exec& on, const OwnedCase& c, const HalfPieces& pieces) : OwnedOnPlace(on, c) {
+    for (std::size_t p = 0; p < pieces.spans.size(); ++p) {
+      const auto there = halves.emplace_back(on, pieces.halves[p]).span();
+      const auto& [given, base] = pieces.spans[p];
+      spans.push_back({{there.data(), there.size(), given.type()}, base});
+    }
+    job.pieces = kernels::place(on, std::span<const kernels::PlacedSpan>(spans));
   }
 
   void move(const OwnedCase& c) {
     if (c.op == OwnedOp::add) kernels::add_owned(exec, job);
     if (c.op == OwnedOp::store) kernels::store_owned(exec, job);
     if (c.op == OwnedOp::write) kernels::write_owned(exec, job, c.factor, not_finite.data());
+  }
+
+ private:
+  OwnedOnPlace(const Exec& on, const OwnedCase& c)
+      : exec(on),
+        index(on, c.values.index),
+        value(on, c.values.value),
+        coded(on, c.values.coded),
+        count(on, std::vector<std::uint64_t>{c.count}),
+        not_finite(on, 1) {
+    kernels::Term term = c.values.term();
+    term.index = index.span();
+    if (c.values.coded.empty()) term.value = value.span();
+    term.coded = std::as_bytes(coded.span());
+    job = {.partition = c.partition,
+           .owner = c.owner,
+           .values = term,
+           .count = c.count == c.values.value.size() ? nullptr : count.data()};
   }
 };
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/feedback_select.hpp"
+#include "kernels/half.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {
@@ -41,6 +42,7 @@ struct SelectStep {
   kernels::Precondition precondition = {};
   std::vector<float> moment = {};  ///< of the precondition, if it has one
   kernels::Side side = kernels::Side::both;
+  ElementType type = ElementType::float32;  ///< as which the gradient, of such numbers, is given
   /// Elements in front of each span, to move it off the alignment of vectors.
   struct Offsets {
     std::size_t gradient = 0, residual = 0, moment = 0;
@@ -62,8 +64,22 @@ struct SelectStep {
   }
 };
 
+/// None where the type is float32.
+inline std::vector<std::uint16_t> halves_of(ElementType type, std::span<const float> values) {
+  std::vector<std::uint16_t> halves(type == ElementType::float32 ? 0 : values.size());
+  if (!halves.empty()) kernels::narrow({.place = Place::reference}, type, values, halves);
+  return halves;
+}
+
+inline Elements gradient_of(ElementType type, std::span<float> values,
+                            std::span<std::uint16_t> halves) {
+  if (type == ElementType::float32) return values;
+  return {halves.data(), halves.size(), type};
+}
+
 struct SelectOutcome {
   std::vector<float> gradient, residual, moment;
+  std::vector<std::uint16_t> halves;  ///< the gradient where it has 16 bits; then `gradient` stays
   std::vector<std::uint32_t> index;
   std::vector<float> value;
   std::vector<std::uint32_t> own_index;
@@ -74,6 +90,7 @@ struct SelectOutcome {
       : gradient(behind(step.offset.gradient, step.gradient)),
         residual(behind(step.offset.residual, step.residual)),
         moment(behind(step.offset.moment, step.moment)),
+        halves(halves_of(step.type, gradient)),
         index(step.k),
         value(step.k),
         own_index(step.own ? step.own->room : 0),
@@ -81,8 +98,9 @@ struct SelectOutcome {
 
   kernels::FeedbackSpans spans(const SelectStep& step) {
     const SelectStep::Offsets& at = step.offset;
-    return {std::span(gradient).subspan(at.gradient), std::span(residual).subspan(at.residual),
-            step.decay, step.own_units(own_index, own_value),
+    return {gradient_of(step.type, gradient, halves).subspan(at.gradient, step.gradient.size()),
+            std::span(residual).subspan(at.residual), step.decay,
+            step.own_units(own_index, own_value),
             step.precondition_by(std::span(moment).subspan(at.moment))};
   }
 
@@ -97,8 +115,9 @@ struct SelectOutcome {
 inline kernels::FeedbackSelectJob job_of(std::size_t count, std::size_t k, std::size_t listed = 0) {
   float* const nowhere = nullptr;
   std::uint32_t* const no_index = nullptr;
-  kernels::FeedbackSelectJob job{
-      .spans = {{nowhere, count}, {nowhere, count}}, .index = {no_index, k}, .value = {nowhere, k}};
+  kernels::FeedbackSelectJob job{.spans = {std::span(nowhere, count), {nowhere, count}},
+                                 .index = {no_index, k},
+                                 .value = {nowhere, k}};
   job.spans.own.index = {no_index, listed};
   job.spans.own.value = {nowhere, listed};
   return job;
@@ -125,6 +144,7 @@ inline void expect_equal(const SelectOutcome& got, const SelectOutcome& expected
   EXPECT_TRUE(got.index == expected.index);
   EXPECT_TRUE(same_bits(got.value, expected.value));
   EXPECT_TRUE(same_bits(got.gradient, expected.gradient));
+  EXPECT_TRUE(got.halves == expected.halves);
   EXPECT_TRUE(same_bits(got.residual, expected.residual));
   EXPECT_TRUE(same_bits(got.moment, expected.moment));
   EXPECT_EQ(got.result.finite, expected.result.finite);
@@ -213,6 +233,15 @@ inline std::vector<std::vector<SelectCase>> own_steps(Input input, std::size_t c
   }
   return shares;
 }
+
+/// The step with a gradient of 16 bits.
+inline SelectStep as_halves(ElementType type, SelectStep step) {
+  kernels::widen({.place = Place::reference}, type, halves_of(type, step.gradient), step.gradient);
+  step.type = type;
+  return step;
+}
+
+inline constexpr ElementType kHalves[] = {ElementType::bf16, ElementType::fp16};
 
 inline constexpr kernels::Side kSides[] = {kernels::Side::positive, kernels::Side::negative};
 

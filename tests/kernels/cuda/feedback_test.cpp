@@ -38,7 +38,7 @@ TEST_F(FeedbackOnDevice, AGraphReplays) {
   const DeviceArray<float> gradient(kCount), residual(kCount);
   const Exec exec = stream.exec();
   const Graph graph(stream, [&] {
-    kernels::feedback_keep(exec, residual.span(), gradient.span(), 0.9F);
+    kernels::feedback_keep(exec, residual.span(), gradient.span(), 0.9F, {});
     kernels::feedback_add(exec, gradient.span(), residual.span(), 0.9F);
   });
   std::vector<float> left(kCount, 1);
@@ -47,7 +47,7 @@ TEST_F(FeedbackOnDevice, AGraphReplays) {
     std::vector<float> host = make_input(Input::normal, kCount, seed);
     gradient.upload(host, stream);
     graph.launch(stream);
-    kernels::feedback_keep({.place = Place::reference}, left, host, 0.9F);
+    kernels::feedback_keep({.place = Place::reference}, left, host, 0.9F, {});
     kernels::feedback_add({.place = Place::reference}, host, left, 0.9F);
     EXPECT_TRUE(same_bits(residual.download(stream), left));
     EXPECT_TRUE(same_bits(gradient.download(stream), host));

@@ -79,20 +79,17 @@ TEST_P(ElementwiseOnModel, HalvesEqualReference) {
   using namespace kernels::cuda;
   const HalfBody body{
       [this](ElementType type, std::span<const std::uint16_t> in, std::span<float> out) {
-        visit_half(type, [&](auto half) {
-          launch<Widen<decltype(half)>>({in.data(), out.data(), in.size()});
-        });
+        const ConstElements halves(in.data(), in.size(), type);
+        launch<Widen>({device_elements(halves), out.data(), in.size()});
       },
       [this](ElementType type, std::span<const float> in, std::span<std::uint16_t> out) {
-        visit_half(type, [&](auto half) {
-          launch<Narrow<decltype(half)>>({in.data(), out.data(), in.size()});
-        });
+        const Elements halves(out.data(), out.size(), type);
+        launch<Narrow>({in.data(), device_elements(halves), in.size()});
       },
       [this](ElementType type, std::span<const float> in, float factor) {
         std::uint32_t too_large = 0;
-        visit_half(type, [&](auto half) {
-          launch<Fits<decltype(half)>>({in.data(), in.size(), factor, &too_large});
-        });
+        const auto overflow = std::bit_cast<std::uint32_t>(kernels::overflow_of(type));
+        launch<Fits>({in.data(), in.size(), factor, overflow, &too_large});
         return too_large == 0;
       }};
   expect_widen_equals_reference(body);
@@ -142,11 +139,6 @@ TEST_P(ElementwiseOnModel, TakeAndPutEqualReference) {
          machine_.launch<kernels::cuda::Put>(kBlocks, {elements.data(), base, list.index.data(),
                                                        list.value.data(), list.index.size()});
        }});
-}
-
-TEST(ElementwiseModel, OnlyHalvesAreHalves) {
-  EXPECT_THROW(kernels::cuda::visit_half(ElementType::float32, [](auto) {}), UsageError);
-  EXPECT_THROW(kernels::cuda::visit_half(ElementType::int8, [](auto) {}), UsageError);
 }
 
 }  // namespace

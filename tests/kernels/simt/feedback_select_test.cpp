@@ -174,6 +174,31 @@ TEST(FeedbackSelectModel, MisalignedMemoryEqualsReference) {
   }
 }
 
+/// Tiles that are whole and not, in words of 4 elements and off their alignment, by candidates and
+/// from the whole residual.
+TEST(FeedbackSelectModel, HalvesEqualReference) {
+  Machines machines;
+  for (const ElementType type : kHalves) {
+    for (const Input input : {Input::normal, Input::not_finite, Input::denormal}) {
+      std::vector<SelectStep> steps = preconditioned_steps(input, 9001);
+      steps.push_back(first_step(input, 9001, 90));
+      steps.push_back(on_side(kernels::Side::negative, steps.back()));
+      steps.push_back(first_step(input, 67, 3));
+      for (SelectStep& step : steps) {
+        step = as_halves(type, std::move(step));
+        const SelectOutcome expected = select_by_reference(step);
+        for (const float carried : {0.0F, 1e9F}) {
+          SelectBound bound{.bound = carried,
+                            .k = carried > 0 ? static_cast<std::uint32_t>(step.k) : 0};
+          expect_equal(OnModel{machines.next(), 3}(step, bound), expected);
+        }
+        step.offset.gradient = 3;
+        expect_equals_reference(step, OnModel{machines.next(), 3});
+      }
+    }
+  }
+}
+
 /// More tiles than a warp looks back over at once.
 TEST_P(FeedbackSelectOnModel, ManyTilesEqualReference) {
   if (kSanitized) GTEST_SKIP() << "minutes under a sanitizer; shorter inputs pass the same code";

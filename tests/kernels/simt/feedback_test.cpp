@@ -21,6 +21,14 @@ class FeedbackOnModel : public testing::TestWithParam<SimtOrder> {
     };
   }
 
+  void keep(std::span<float> residual, const ConstElements& gradient, float decay,
+            const kernels::Precondition& precondition) {
+    launch_one_piece<kernels::cuda::FeedbackKeep>(
+        machine_, 2,
+        {residual.data(), kernels::cuda::device_elements(gradient), residual.size(), decay,
+         precondition});
+  }
+
  private:
   Machine machine_{GetParam()};
 };
@@ -31,7 +39,14 @@ TEST_P(FeedbackOnModel, AddEqualsReference) {
 }
 
 TEST_P(FeedbackOnModel, KeepEqualsReference) {
-  expect_feedback_equals_reference(FeedbackKind::keep, body<kernels::cuda::FeedbackKeep>());
+  expect_feedback_equals_reference(
+      FeedbackKind::keep, [this](std::span<float> into, std::span<const float> from, float decay) {
+        keep(into, from, decay, {});
+      });
+  expect_keep_equals_reference([this](std::span<float> residual, const ConstElements& gradient,
+                                      float decay, const kernels::Precondition& precondition) {
+    keep(residual, gradient, decay, precondition);
+  });
 }
 
 }  // namespace

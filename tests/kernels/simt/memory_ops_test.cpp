@@ -22,7 +22,8 @@ INSTANTIATE_TEST_SUITE_P(Orders, MemoryOpsOnModel, testing::ValuesIn(simt_orders
 TEST_P(MemoryOpsOnModel, FillEqualsReference) {
   Machine machine(GetParam());
   expect_fill_equals_reference([&](std::span<float> elements, float value) {
-    launch_one_piece<kernels::cuda::Fill>(machine, 2, {elements.data(), elements.size(), value});
+    launch_one_piece<kernels::cuda::Fill>(
+        machine, 2, {{elements.data(), ElementType::float32}, elements.size(), value});
   });
 }
 
@@ -39,7 +40,7 @@ TEST_P(MemoryOpsOnModel, PiecesOfAnyLengthShareALaunch) {
     std::size_t at = 1;
     for (std::size_t p = 0; p < count; ++p) {
       const auto value = static_cast<float>(p + 1);
-      tasks.push_back({elements.data() + at, lengths[p], value});
+      tasks.push_back({{elements.data() + at, ElementType::float32}, lengths[p], value});
       std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(at), lengths[p], value);
       at += lengths[p] + 1;
     }

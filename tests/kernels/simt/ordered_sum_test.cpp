@@ -56,6 +56,13 @@ TEST_P(SumsOnModel, OrderedSumsEqualReference) {
   expect_all_sums_equal_reference(sum_on(machine_, 3));
 }
 
+TEST_P(SumsOnModel, SumsOfHalvesAreRoundedOnce) {
+  expect_half_sums_equal_rounded_ones([this](std::span<const SumList> lists, std::uint64_t begin,
+                                             const Elements& sum, float factor) {
+    return sum_on(machine_, 3, lists, kernels::alone({sum, begin}), factor);
+  });
+}
+
 TEST_P(SumsOnModel, CodedSumsEqualReference) {
   expect_coded_sums_equal_reference(sum_on(machine_, 1));
   expect_coded_sums_equal_reference(sum_on(machine_, 2));

@@ -15,24 +15,28 @@ namespace {
 
 using kernels::PlacedSpan;
 
+bool move_on(Machine& machine, const OwnedCase& c, std::span<const PlacedSpan> pieces) {
+  const std::uint64_t count = c.count;
+  kernels::cuda::OwnedTask task =
+      kernels::cuda::make_owned_task({.partition = c.partition,
+                                      .owner = c.owner,
+                                      .pieces = {pieces, pieces.data()},
+                                      .values = c.values.term(),
+                                      .count = count == c.values.value.size() ? nullptr : &count});
+  std::uint32_t not_finite = 0;
+  task.factor = c.factor;
+  task.not_finite = &not_finite;
+  if (c.op == OwnedOp::add) machine.launch<kernels::cuda::AddOwned>(2, {task});
+  if (c.op == OwnedOp::store) machine.launch<kernels::cuda::StoreOwned>(2, {task});
+  if (c.op == OwnedOp::write) machine.launch<kernels::cuda::WriteOwned>(2, {task});
+  return not_finite == 0;
+}
+
 OwnedBody owned_on(Machine& machine) {
   return [&machine](const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
     std::vector<PlacedSpan> spans;
     for (OwnedPiece& piece : pieces) spans.push_back({piece.elements, piece.base});
-    const std::uint64_t count = c.count;
-    kernels::cuda::OwnedTask task = kernels::cuda::make_owned_task(
-        {.partition = c.partition,
-         .owner = c.owner,
-         .pieces = {spans, spans.data()},
-         .values = c.values.term(),
-         .count = count == c.values.value.size() ? nullptr : &count});
-    std::uint32_t not_finite = 0;
-    task.factor = c.factor;
-    task.not_finite = &not_finite;
-    if (c.op == OwnedOp::add) machine.launch<kernels::cuda::AddOwned>(2, {task});
-    if (c.op == OwnedOp::store) machine.launch<kernels::cuda::StoreOwned>(2, {task});
-    if (c.op == OwnedOp::write) machine.launch<kernels::cuda::WriteOwned>(2, {task});
-    return not_finite == 0;
+    return move_on(machine, c, spans);
   };
 }
 
@@ -46,6 +50,12 @@ TEST_P(OwnedOnModel, EqualsTheDefinition) {
   expect_moves(owned_on(machine_));
 }
 
+TEST_P(OwnedOnModel, HalvesAreRounded) {
+  expect_halves_written([this](const OwnedCase& c, HalfPieces& pieces) {
+    return move_on(machine_, c, pieces.spans);
+  });
+}
+
 TEST_P(OwnedOnModel, PiecesAreFilled) {
   for (const std::uint32_t count : {1U, 65U, 9001U}) {
     std::vector<OwnedPiece> pieces = make_pieces(count);
@@ -54,6 +64,11 @@ TEST_P(OwnedOnModel, PiecesAreFilled) {
     machine_.launch(2, kernels::cuda::make_fill({spans, spans.data()}, -0.0F));
     for (const OwnedPiece& piece : pieces) {
       EXPECT_TRUE(same_bits(piece.elements, std::vector<float>(piece.elements.size(), -0.0F)));
+    }
+    HalfPieces halves(ElementType::fp16, pieces);
+    machine_.launch(2, kernels::cuda::make_fill({halves.spans, halves.spans.data()}, 1.0F));
+    for (const auto& half : halves.halves) {
+      EXPECT_EQ(half, std::vector<std::uint16_t>(half.size(), 0x3c00));
     }
   }
 }
