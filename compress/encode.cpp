@@ -249,7 +249,7 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
   const kernels::ScratchScope scope(exec);
   const auto pieces = exec.workspace->take<kernels::FeedbackPiece>(part.pieces.size());
   std::ranges::transform(part.pieces, pieces.begin(), [](const Piece& piece) {
-    return kernels::FeedbackPiece{piece.elements.floats(), piece.residual(), piece.base};
+    return kernels::FeedbackPiece{piece.elements, piece.residual(), piece.base};
   });
   const std::uint32_t owners = part.partition.owners();
   const auto values = exec.workspace->take<std::span<std::byte>>(owners);

@@ -85,7 +85,7 @@ void Preconditioner::begin(ParameterState& parameter) const {
 }
 
 kernels::Precondition Preconditioner::of(const Piece& piece, float rate, bool has_residual) const {
-  if (!has_moments()) return {.kind = rate == 1 ? Kind::none : Kind::rate, .rate = rate};
+  if (!has_moments()) return {.kind = leaves(rate) ? Kind::none : Kind::rate, .rate = rate};
   ParameterState& parameter = *piece.parameter;
   kernels::Precondition by{.kind = kind_, .moment = parameter.moment.span().data() + piece.offset};
   if (kind_ == Kind::second_moment) {

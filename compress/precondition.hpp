@@ -21,6 +21,8 @@ class Preconditioner {
   std::string name() const;
   /// Whether parameters have moments.
   bool has_moments() const { return kind_ != Kind::none; }
+  /// Whether gradients that come with this rate stay as they are.
+  bool leaves(float rate) const { return !has_moments() && rate == 1; }
 
   /// Allocates a parameter's moment, if it takes one and has none.
   void make_state(const Exec& exec, ParameterState& parameter) const;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
 
 #include "kernels/arithmetic/partition.hpp"
@@ -19,7 +20,7 @@ enum class Rounding : std::uint8_t { nearest, stochastic };
 /// One parameter's stretch of a part: equal sizes, no overlap. `base` is the position of the first
 /// element, a multiple of 64.
 struct FeedbackPiece {
-  std::span<const float> gradient;
+  ConstElements gradient;  ///< float32, bf16 or fp16; acc is that of the widened elements
   std::span<float> residual;
   std::uint64_t base = 0;
 };
@@ -60,7 +61,7 @@ void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
 
 /// The input and output of feedback_quantize. Spans and words lie in the memory of exec.place.
 struct FeedbackQuantizeJob {
-  /// Ascend by base; positions between them are gaps, whose acc is 0.
+  /// Ascend by base; positions between them are gaps, whose acc is 0. Gradients of one type.
   Placed<FeedbackPiece> pieces = {};
   float decay = 1;
   Partition partition{1, 0};

@@ -282,9 +282,11 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
       const std::uint64_t longest = longest_part(schedule, world, compressor, bucket.count);
       parts = cut_compressed(parameters, automatic ? std::min(longest, most) : most);
     }
+    if (!parts.empty() && schedule.inner == nullptr) {
+      bucket.as_given = compressor.keeps_all() ? AsGiven::pass : AsGiven::selection;
+    }
     for (BucketPart& part : parts) {
       part.schedule = &schedule;
-      part.as_given = schedule.inner == nullptr && !compressor.keeps_all();
       if (schedule.inner != nullptr) {
         part.shards = cut_shards(part.part, topology, world.rank, *schedule.inner, compressor);
       }

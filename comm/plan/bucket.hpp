@@ -28,11 +28,13 @@ struct BucketPart {
   compress::Part part;
   const Schedule* schedule = nullptr;
   std::vector<std::size_t> segments;  ///< the segment of each piece
-  /// What touches its elements is the pass of error feedback, which reads them, and the sum, which
-  /// is written over them: they may have 16 bits.
-  bool as_given = false;
-  Shards shards = {};  ///< if the schedule has two levels
+  Shards shards = {};                 ///< if the schedule has two levels
 };
+
+/// Who takes the elements of compressed parts as they are given, of 16 bits, too: nobody; any pass
+/// of error feedback, of elements of one type that no precondition changes; or, where it selects,
+/// of any. Nothing else reads them then but put-back, and the final sum is written over them.
+enum class AsGiven : std::uint8_t { nobody, pass, selection };
 
 /// An AllReducer's record of a bucket: its parts, their schedules and the reasons.
 struct Bucket {
@@ -42,7 +44,8 @@ struct Bucket {
   std::vector<BucketPart> parts;  ///< compressed parts, then dense ones
   const compress::Compressor* compressor = nullptr;  ///< of its messages; null if native_only
   std::size_t compressed = 0;                        ///< number of compressed parts
-  std::string schedule;                              ///< of its parts, joined by '+'
+  AsGiven as_given = AsGiven::nobody;
+  std::string schedule;  ///< of its parts, joined by '+'
   std::string reason;
   std::string_view note;         ///< ring_note of its dense part, included in the reason
   std::string coding;            ///< of the first compressed part's messages
@@ -98,8 +101,7 @@ Bucket plan_bucket(std::uint64_t id, std::span<const Segment> segments, const Op
 /// travels compressed or in part so, what lies beside them, and moments.
 void make_states(const Exec& exec, Bucket& bucket, const compress::Preconditioner& preconditioner);
 
-/// Points the bucket's pieces at this call's segments: of float32 unless their part takes them as
-/// given.
+/// Points the bucket's pieces at this call's segments, of float32 but as AsGiven says.
 void view(Bucket& bucket, std::span<const Segment> segments);
 
 }  // namespace winnow::comm

@@ -117,19 +117,19 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     fail(std::move(why));
   }
   {
-    const StreamClock::Stage stage(&StreamClock::kUncounted);
-    if (by_status && (trial != trials.end() || options.stats >= 2)) await_messages();
-    if (options.stats >= 2 && output == nullptr) {
-      comm::measure(exec, widened.segments(), bucket, book.call());
-    } else if (options.stats >= 2) {
-      const Segment own{.elements = own_shard(widened.segments())};
-      comm::measure(exec, {&own, 1}, bucket, book.call());
-    }
-  }
-  {
     const Stopwatch watch(book.call().add_seconds);
     widened.narrow(exec);
     deliver(segments);
+  }
+  {
+    const StreamClock::Stage stage(&StreamClock::kUncounted);
+    if (by_status && (trial != trials.end() || options.stats >= 2)) await_messages();
+    if (options.stats >= 2 && output == nullptr) {
+      comm::measure(exec, segments, bucket, book.call());
+    } else if (options.stats >= 2) {
+      const Segment own{.elements = own_shard(segments)};
+      comm::measure(exec, {&own, 1}, bucket, book.call());
+    }
   }
   timed.end({.number = book.number(), .bucket = bucket.number});
   if (trial != trials.end()) {
@@ -193,9 +193,10 @@ void AllReducer::Impl::precondition(Bucket& bucket) const {
       const float rate = widened.segments()[part.segments[i]].rate;
       piece.precondition = preconditioner.of(piece, rate, has_residual);
     }
-    if (has_pass) continue;
+    if (has_pass || !unmet.empty()) continue;  // or it is kept, in a pass of its own
     kernels::together(exec, [&] {
       for (compress::Piece& piece : part.part.pieces) {
+        if (piece.precondition.kind == kernels::Precondition::Kind::none) continue;
         kernels::precondition(exec, piece.elements.floats(), piece.residual(), piece.precondition);
         piece.precondition = {};
       }

@@ -53,7 +53,8 @@ comm::World AllReducer::Impl::world() const {
   return all;
 }
 
-/// The bucket of the current call, with scratch for what its parts do not take as given.
+/// The bucket of the current call, with scratch for what its parts do not take as given. Where
+/// there is no memory for that the call goes on, to fail with the bucket in its residuals.
 Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   const std::uint64_t id = id_of_call(segments);
   if (const auto last = seen.find(id); last != seen.end()) {
@@ -69,9 +70,10 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
     return register_bucket(id, segments);
   }
   try {
-    widened.view(exec, segments, *bucket);
+    widened.view(exec, segments, *bucket, preconditioner);
   } catch (const std::exception& error) {
-    fail(comm::text_of(error));
+    unmet = comm::text_of(error);
+    widened.view_given(segments);
   }
   return *bucket;
 }
@@ -120,7 +122,7 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     }
     if (refusal.empty()) {
       known = &plan(id, segments, std::move(native));
-      widened.view(exec, segments, *known);
+      widened.view(exec, segments, *known, preconditioner);
       mine.bucket = known->plan;
       mine.count = known->count;
       for (const BucketPart& part : known->parts) mine.k += part.part.most_k;

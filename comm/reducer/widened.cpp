@@ -27,15 +27,31 @@ bool is_in_place(const Segment& segment) {
          segment.input.bytes().data() == segment.elements.bytes().data();
 }
 
+/// Whether the compressed parts of this call take what lies in their segments.
+bool takes_as_given(const Bucket& bucket, std::span<const Segment> segments,
+                    const compress::Preconditioner& preconditioner) {
+  if (bucket.as_given != AsGiven::pass) return bucket.as_given == AsGiven::selection;
+  const ElementType type = segments[bucket.parts.front().segments.front()].elements.type();
+  const auto is_plain = [&](std::size_t segment) {
+    const Segment& one = segments[segment];
+    return one.elements.type() == type && preconditioner.leaves(one.rate);
+  };
+  return std::ranges::all_of(
+      std::span(bucket.parts).first(bucket.compressed),
+      [&](const BucketPart& part) { return std::ranges::all_of(part.segments, is_plain); });
+}
+
 }  // namespace
 
-void Widened::view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket) {
+void Widened::view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
+                   const compress::Preconditioner& preconditioner) {
   given_ = wide_ = segments;
   if (std::ranges::none_of(segments, is_half)) return;
   stays_.assign(segments.size(), false);
-  for (const BucketPart& part : bucket.parts) {
-    if (!part.as_given) continue;
-    for (const std::size_t segment : part.segments) stays_[segment] = true;
+  if (takes_as_given(bucket, segments, preconditioner)) {
+    for (const BucketPart& part : std::span(bucket.parts).first(bucket.compressed)) {
+      for (const std::size_t segment : part.segments) stays_[segment] = true;
+    }
   }
   scratch_.assign(segments.begin(), segments.end());
   const auto place_of = [&](std::size_t segment) {

@@ -9,16 +9,20 @@
 
 #include "comm/plan/bucket.hpp"
 #include "comm/schedule/exchange.hpp"
+#include "compress/precondition.hpp"
 
 namespace winnow::comm {
 
-/// The segments of a call as its parts take them: views of float32 scratch, from exec.workspace for
-/// the duration of the call, replace 16-bit elements, but for those of parts that take them as
-/// given. The others stay views of the caller's elements.
+/// The segments of a call as its parts take them. Where they do not take 16-bit elements as given,
+/// views of float32 scratch, from exec.workspace for the duration of the call, stand for these; all
+/// others are views of the caller's elements.
 class Widened {
  public:
   /// Starts a call. Does not touch elements yet, and leaves scratch uninitialised.
-  void view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket);
+  void view(const Exec& exec, std::span<const Segment> segments, const Bucket& bucket,
+            const compress::Preconditioner& preconditioner);
+  /// Instead: all as given, for a call that only keeps its gradients.
+  void view_given(std::span<const Segment> segments) { given_ = wide_ = segments; }
   /// In the order given.
   std::span<const Segment> segments() const { return wide_; }
   /// Brings the gradients to segments(): widens 16-bit elements, and copies inputs to outputs.

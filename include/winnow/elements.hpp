@@ -107,21 +107,21 @@ class ConstElements {
  public:
   ConstElements() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): what may be written may be read
-  ConstElements(const Elements& elements) : view_(elements) {}
+  constexpr ConstElements(const Elements& elements) : view_(elements) {}
   template <class T, std::size_t N>
     requires Element<std::remove_const_t<T>>
   // NOLINTNEXTLINE(google-explicit-constructor)
-  ConstElements(std::span<T, N> elements)
+  constexpr ConstElements(std::span<T, N> elements)
       : ConstElements(elements.data(), elements.size(), element_type<std::remove_const_t<T>>()) {}
   template <Element T>
   // NOLINTNEXTLINE(google-explicit-constructor)
   ConstElements(const std::vector<T>& elements) : ConstElements(std::span<const T>(elements)) {}
-  ConstElements(const void* data, std::size_t size, ElementType type)
+  constexpr ConstElements(const void* data, std::size_t size, ElementType type)
       : view_(const_cast<void*>(data), size, type) {}
 
-  const void* data() const { return view_.data(); }
-  std::size_t size() const { return view_.size(); }  ///< elements
-  ElementType type() const { return view_.type(); }
+  constexpr const void* data() const { return view_.data(); }
+  constexpr std::size_t size() const { return view_.size(); }  ///< elements
+  constexpr ElementType type() const { return view_.type(); }
   std::span<const std::byte> bytes() const { return view_.bytes(); }
   /// The elements, if type() is that of T.
   template <Element T>

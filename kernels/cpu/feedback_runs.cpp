@@ -13,7 +13,9 @@
 #include <limits>
 #include <memory>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/feedback.hpp"
+#include "kernels/cpu/halves-inl.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 // Error feedback and coding, chunk by chunk.
@@ -34,10 +36,10 @@
 #define WINNOW_KERNELS_CPU_FEEDBACK_RUNS_ONCE
 namespace winnow::kernels::cpu {
 
-/// Values of one owner that lie together in a piece, or in a gap: then gradient is null. Starts at
-/// a unit.
+/// Values of one owner that lie together in a piece, or in a gap: then there is no residual. Starts
+/// at a unit.
 struct Run {
-  const float* gradient;
+  ConstElements gradient;
   float* residual;
   std::size_t offset;  ///< of its first value in the chunk
   std::size_t size;
@@ -45,10 +47,13 @@ struct Run {
 
 constexpr std::size_t kLine = 64 / sizeof(float);  // of a cache
 
-/// The part of `ahead` to prefetch with a run; null: none.
-inline const float* gradient_ahead(const Run& ahead, const Run& run) {
-  const bool covers = ahead.gradient != nullptr && run.offset + run.size <= ahead.size;
-  return covers ? ahead.gradient + run.offset : nullptr;
+/// Whether a part of `ahead` is to be prefetched with a run.
+inline bool covers(const Run& ahead, const Run& run) {
+  return ahead.residual != nullptr && run.offset + run.size <= ahead.size;
+}
+/// The gradients of that part; null: none.
+inline const void* gradient_ahead(const Run& ahead, const Run& run) {
+  return covers(ahead, run) ? ahead.gradient.subspan(run.offset, run.size).data() : nullptr;
 }
 
 }  // namespace winnow::kernels::cpu
@@ -58,10 +63,13 @@ HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Prefetches gradients [ahead, ahead + run.size), unless null, and writes acc of a run, 0 where it
-/// is not finite unless kKeep; false where one was not.
-template <bool kKeep>
-HWY_INLINE bool gather(const Run& run, float decay, const float* ahead, float* HWY_RESTRICT acc) {
+/// Prefetches run.size gradients from `ahead` on, unless null, and writes acc of a run, 0 where it
+/// is not finite unless kKeep; false where one was not. `load` makes a vector of gradients.
+template <bool kKeep, class T, class Load>
+HWY_INLINE bool gather_by(const Load& load, const Run& run, float decay, const void* ahead,
+                          float* HWY_RESTRICT acc) {
+  const T* const gradient = static_cast<const T*>(run.gradient.data());
+  const T* const next = static_cast<const T*>(ahead);
   using D = hn::CappedTag<float, kUnit>;
   const D d;
   const std::size_t lanes = hn::Lanes(d);
@@ -70,8 +78,8 @@ HWY_INLINE bool gather(const Run& run, float decay, const float* ahead, float* H
   auto all = hn::Ge(largest, largest);
   std::size_t i = 0;
   for (; i + lanes <= run.size; i += lanes) {
-    if (ahead != nullptr && i % kLine == 0) __builtin_prefetch(ahead + i);
-    const auto g = hn::LoadU(d, run.gradient + i);
+    if (next != nullptr && i % kLine == 0) __builtin_prefetch(next + i);
+    const auto g = load(d, gradient + i);
     const auto r = hn::LoadU(d, run.residual + i);
     const auto a = hn::Add(g, hn::Mul(decays, r));
     const auto finite = hn::Le(hn::Abs(a), largest);
@@ -80,7 +88,7 @@ HWY_INLINE bool gather(const Run& run, float decay, const float* ahead, float* H
   }
   bool finite = hn::AllTrue(d, all);
   for (; i < run.size; ++i) {
-    const float a = feedback(run.gradient[i], decay, run.residual[i]);
+    const float a = feedback(read_element(run.gradient, i), decay, run.residual[i]);
     const bool is_finite = std::isfinite(a);
     finite = finite && is_finite;
     acc[i] = kKeep || is_finite ? a : 0;
@@ -88,11 +96,29 @@ HWY_INLINE bool gather(const Run& run, float decay, const float* ahead, float* H
   return finite;
 }
 
+template <bool kKeep>
+HWY_INLINE bool gather(const Run& run, float decay, const void* ahead, float* HWY_RESTRICT acc) {
+  switch (run.gradient.type()) {
+    case ElementType::bf16:
+      return gather_by<kKeep, std::uint16_t>([](auto d, const std::uint16_t* from)
+                                                 HWY_ATTR { return load_bf16(d, from); },
+                                             run, decay, ahead, acc);
+    case ElementType::fp16:
+      return gather_by<kKeep, std::uint16_t>([](auto d, const std::uint16_t* from)
+                                                 HWY_ATTR { return load_fp16(d, from); },
+                                             run, decay, ahead, acc);
+    default:
+      return gather_by<kKeep, float>([](auto d, const float* from)
+                                         HWY_ATTR { return hn::LoadU(d, from); },
+                                     run, decay, ahead, acc);
+  }
+}
+
 bool gather_runs(std::span<const Run> runs, float decay, const Run& ahead,
                  float* HWY_RESTRICT acc) {
   bool finite = true;
   for (const Run& run : runs) {
-    if (run.gradient == nullptr) {
+    if (run.residual == nullptr) {
       std::fill_n(acc + run.offset, run.size, 0.0f);
       continue;
     }
@@ -104,7 +130,7 @@ bool gather_runs(std::span<const Run> runs, float decay, const Run& ahead,
 bool gather_own(std::span<const Run> runs, float decay, const Run& ahead, float* HWY_RESTRICT own) {
   bool finite = true;
   for (const Run& run : runs) {
-    if (run.gradient == nullptr) {
+    if (run.residual == nullptr) {
       std::fill_n(own + run.offset, run.size, 0.0f);
       continue;
     }
@@ -137,13 +163,13 @@ class PieceCursor {
   /// back.
   Run run_from(std::uint64_t position, std::size_t most) {
     while (piece_ != end_ && piece_->base + piece_->gradient.size() <= position) ++piece_;
-    if (piece_ == end_) return {nullptr, nullptr, 0, most};
+    if (piece_ == end_) return {{}, nullptr, 0, most};
     if (position < piece_->base) {
-      return {nullptr, nullptr, 0, std::min<std::uint64_t>(most, piece_->base - position)};
+      return {{}, nullptr, 0, std::min<std::uint64_t>(most, piece_->base - position)};
     }
     const std::size_t i = position - piece_->base;
-    return {piece_->gradient.data() + i, piece_->residual.data() + i, 0,
-            std::min(most, piece_->gradient.size() - i)};
+    const std::size_t size = std::min(most, piece_->residual.size() - i);
+    return {piece_->gradient.subspan(i, size), piece_->residual.data() + i, 0, size};
   }
 
  private:
@@ -207,7 +233,7 @@ struct Walk {
     }
     writer.write_codes(first, acc, n, acc);
     for (const Run& run : runs) {
-      if (run.gradient == nullptr) continue;
+      if (run.residual == nullptr) continue;
       if (finite) {
         store(run, ahead);
       } else {
@@ -218,7 +244,7 @@ struct Walk {
   }
 
   void write_run(const Run& run, const MessageWriter& writer, std::uint64_t first) const {
-    if (run.gradient != nullptr) {
+    if (run.residual != nullptr) {
       writer.write_codes(first + run.offset, acc + run.offset, run.size, run.residual);
       return;
     }
@@ -229,7 +255,7 @@ struct Walk {
   }
 
   void store(const Run& run, const Run& ahead) const {
-    if (gradient_ahead(ahead, run) != nullptr) {
+    if (covers(ahead, run)) {
       for (std::size_t i = 0; i < run.size; i += kLine) {
         __builtin_prefetch(ahead.residual + run.offset + i);
       }
@@ -241,7 +267,8 @@ struct Walk {
     for (std::size_t i = 0; i < run.size; ++i) {
       float& residual = run.residual[i];
       const float missed = acc[run.offset + i];
-      const bool was_finite = std::isfinite(feedback(run.gradient[i], job.decay, residual));
+      const float gradient = read_element(run.gradient, i);
+      const bool was_finite = std::isfinite(feedback(gradient, job.decay, residual));
       residual = was_finite ? missed : residual + missed;
     }
   }

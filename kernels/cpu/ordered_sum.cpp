@@ -159,8 +159,8 @@ class Cursors {
 };
 
 /// Sums lists, whose values are not coded, where all elements are zeros: writes only what they
-/// name. Sums that may have 16 bits wait in a tile until their last term is there. Returns whether
-/// every sum is finite.
+/// name. Sums are made in a tile, since 16 bits would round each addition. Returns whether every
+/// sum is finite.
 bool add_to_zeros(const Exec& exec, std::span<const Term> lists, std::span<const PlacedSpan> sums,
                   float factor) {
   if (sums.empty()) return true;

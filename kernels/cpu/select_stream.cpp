@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "kernels/arithmetic/element.hpp"
+#include "kernels/cpu/halves-inl.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/cpu/precondition-inl.hpp"
 
@@ -67,20 +68,6 @@ using D = hn::CappedTag<float, Ranges::kBlock>;
 
 using Kind = Precondition::Kind;
 
-/// kernels::widen_fp16, in lanes.
-template <class V32>
-HWY_INLINE hn::Vec<D> widen_fp16_lanes(V32 half) {
-  const D d;
-  const hn::RebindToUnsigned<D> d32;
-  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d32, 0x8000u)));
-  const auto size = hn::ShiftLeft<13>(hn::And(half, hn::Set(d32, 0x7fffu)));
-  const auto finite = hn::BitCast(d32, hn::Mul(hn::BitCast(d, size), hn::Set(d, 0x1p112f)));
-  constexpr std::uint32_t kSpecial = 0x7c00u << 13;  // exponent 31: infinite or NaN
-  const auto special = hn::Add(size, hn::Set(d32, 0x7f800000u - kSpecial));
-  const auto is_special = hn::Gt(size, hn::Set(d32, kSpecial - 1));
-  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_special, special, finite)));
-}
-
 /// What the first pass makes of the vector of gradients at `lane` of a block with these moments, if
 /// there are any.
 template <Kind kKind>
@@ -115,15 +102,12 @@ HWY_INLINE Block block_at(const Stream& s, std::size_t at) {
 /// A copy of a block's gradient in float32, zeros behind it.
 HWY_INLINE void read_gradient(const Elements& from, float* to) {
   const D d;
-  const hn::Rebind<std::uint16_t, D> d16;
-  const hn::RebindToUnsigned<D> d32;
   std::uint16_t copies[Ranges::kBlock];
   std::fill(std::ranges::copy(from.halves(), copies).out, copies + Ranges::kBlock, 0);
   const bool is_bf16 = from.type() == ElementType::bf16;
   for (std::size_t lane = 0; lane < Ranges::kBlock; lane += hn::Lanes(d)) {
-    const auto half = hn::PromoteTo(d32, hn::LoadU(d16, copies + lane));
-    hn::StoreU(is_bf16 ? hn::BitCast(d, hn::ShiftLeft<16>(half)) : widen_fp16_lanes(half), d,
-               to + lane);
+    const std::uint16_t* const half = copies + lane;
+    hn::StoreU(is_bf16 ? load_bf16(d, half) : load_fp16(d, half), d, to + lane);
   }
 }
 

@@ -115,7 +115,7 @@ WINNOW_DEVICE constexpr DeviceElements device_elements(const Elements& elements)
   return {elements.data(), elements.type()};
 }
 /// For a kernel that only reads them.
-inline DeviceElements device_elements(const ConstElements& elements) {
+WINNOW_DEVICE constexpr DeviceElements device_elements(const ConstElements& elements) {
   return {const_cast<void*>(elements.data()), elements.type()};
 }
 

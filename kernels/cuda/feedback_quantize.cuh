@@ -10,6 +10,7 @@
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/arithmetic/philox.hpp"
 #include "kernels/arithmetic/value.hpp"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 #include "kernels/value_coding.hpp"
@@ -33,6 +34,7 @@ struct QuantizeTask {
   FeedbackPiece only;           ///< where there is one piece; without gradient acc is the residual
   const FeedbackPiece* pieces;  ///< in device memory, where there are several
   std::uint32_t piece_count;
+  ElementType type;  ///< of all gradients
   float decay;
   Partition partition;
   std::uint32_t owner;
@@ -64,12 +66,13 @@ struct RandomWords {
 
 /// Where four values lie, all of one unit.
 struct VectorAt {
-  const float* gradient;  // of the first; null: acc is the residual
+  void* gradient;  // of the first, of QuantizeTask::type; null: acc is the residual
   float* residual;
   unsigned here;  // bits of those that are not in a gap
 
-  WINNOW_DEVICE bool is_whole() const {
-    return here == 0xf && gradient != nullptr && is_vector(gradient) && is_vector(residual);
+  WINNOW_DEVICE bool is_whole(ElementType type) const {
+    return here == 0xf && gradient != nullptr && DeviceElements{gradient, type}.are_vectors() &&
+           is_vector(residual);
   }
 };
 
@@ -96,28 +99,33 @@ WINNOW_DEVICE VectorAt find_vector(const QuantizeTask& task, std::uint64_t first
   const std::uint64_t offset = position - piece.base, size = piece.residual.size();
   const unsigned here = position < piece.base ? 0 : elements_below(size, offset);
   const std::uint64_t at = here != 0 ? offset : 0;
-  const float* const gradient = piece.gradient.data();
-  return {gradient != nullptr ? gradient + at : nullptr, piece.residual.data() + at, here};
+  const DeviceElements gradient{device_elements(piece.gradient).data, task.type};
+  return {gradient.data != nullptr ? gradient.from(at).data : nullptr, piece.residual.data() + at,
+          here};
 }
 
 /// acc, 0 in gaps; of whole vectors all accesses are under way before the first ends.
 template <std::uint32_t kCount>
-WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], float decay, float (&acc)[kCount][4]) {
+WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], const QuantizeTask& task,
+                            float (&acc)[kCount][4]) {
   bool whole = true;
-  for (std::uint32_t j = 0; j < kCount; ++j) whole = whole && at[j].is_whole();
+  for (std::uint32_t j = 0; j < kCount; ++j) whole = whole && at[j].is_whole(task.type);
   float gradient[kCount][4] = {};
-  if (whole) {
-    for (std::uint32_t j = 0; j < kCount; ++j) simt::load4(at[j].gradient, gradient[j]);
+  if (whole && task.type == ElementType::float32) {
+    for (std::uint32_t j = 0; j < kCount; ++j) {
+      simt::load4(static_cast<const float*>(at[j].gradient), gradient[j]);
+    }
     for (std::uint32_t j = 0; j < kCount; ++j) simt::load4(at[j].residual, acc[j]);
   } else {
     for (std::uint32_t j = 0; j < kCount; ++j) {
       load_vector(at[j].residual, at[j].here, acc[j]);
-      if (at[j].gradient != nullptr) load_vector(at[j].gradient, at[j].here, gradient[j]);
+      if (at[j].gradient == nullptr) continue;
+      DeviceElements{at[j].gradient, task.type}.load(0, at[j].here, gradient[j]);
     }
   }
   for (std::uint32_t j = 0; j < kCount; ++j) {
     if (at[j].gradient == nullptr) continue;
-    for (unsigned e = 0; e < 4; ++e) acc[j][e] = feedback(gradient[j][e], decay, acc[j][e]);
+    for (unsigned e = 0; e < 4; ++e) acc[j][e] = feedback(gradient[j][e], task.decay, acc[j][e]);
   }
 }
 
@@ -186,7 +194,7 @@ struct FeedbackQuantize {
       values.residual[j] = at[j].residual;
       values.stored[j] = at[j].here;
     }
-    load_acc(at, task.decay, values.acc);
+    load_acc(at, task, values.acc);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       values.added[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
@@ -409,7 +417,7 @@ struct FeedbackOwn {
     for (std::uint64_t v = 4 * simt::grid_thread(); v < task.count; v += 4 * simt::grid_threads()) {
       const VectorAt at[1] = {find_vector(task, v)};
       float acc[1][4];
-      load_acc(at, task.decay, acc);
+      load_acc(at, task, acc);
       for (unsigned e = 0; e < 4; ++e) finite = finite && is_finite(acc[0][e]);
       store_vector(own + v, elements_below(task.count, v), acc[0]);
     }

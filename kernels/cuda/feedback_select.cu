@@ -50,7 +50,8 @@ std::size_t feedback_select_scratch(const Exec&, SelectJobs jobs) {
 }
 
 // If the carried bound was good it reads gradient and residual once and writes the residual
-// once, by 16 bytes where they are aligned to them; else it reads the residual up to 4 times more.
+// once, by 16 bytes, or 8 of a gradient of 16 bits, where they are aligned to them; else it reads
+// the residual up to 4 times more.
 void feedback_select(const Exec& exec, SelectJobs jobs) {
   for_each_together(jobs, [&](SelectJobs together) {
     const SelectShape shape = shape_of(together);

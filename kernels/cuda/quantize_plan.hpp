@@ -19,6 +19,7 @@ inline QuantizeTask make_quantize_task(const FeedbackQuantizeJob& job, std::uint
   QuantizeTask task{.only = pieces.size() == 1 ? pieces[0] : FeedbackPiece{},
                     .pieces = job.pieces.there,
                     .piece_count = static_cast<std::uint32_t>(pieces.size()),
+                    .type = pieces.empty() ? ElementType::float32 : pieces[0].gradient.type(),
                     .decay = job.decay,
                     .partition = job.partition,
                     .owner = owner,

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
 #include "kernels/dispatch/bodies.hpp"
@@ -39,6 +40,9 @@ void expect_pieces(const Exec& exec, const FeedbackQuantizeJob& job) {
   for (const FeedbackPiece& piece : job.pieces.host) {
     WINNOW_EXPECTS(piece.gradient.size() == piece.residual.size(),
                    "gradient and residual must have as many elements");
+    expect_gradient(piece.gradient.type());
+    WINNOW_EXPECTS(piece.gradient.type() == job.pieces.host.front().gradient.type(),
+                   "gradients that are coded in one pass must be of one type");
     WINNOW_EXPECTS(piece.base % Partition::kUnit == 0 && piece.base >= end,
                    "pieces must start at multiples of 64, ascend and not overlap");
     end = piece.base + piece.gradient.size();

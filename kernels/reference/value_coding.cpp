@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/feedback.hpp"
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/arithmetic/value_layout.hpp"
@@ -48,9 +49,9 @@ void code_message(const ValueFormat& format, const RandomKey& key, std::span<flo
   }
 }
 
-/// The element at a position; null in a gap.
+/// The element at a position; no residual in a gap.
 struct Element {
-  const float* gradient = nullptr;
+  float gradient = 0;
   float* residual = nullptr;
   bool adds = false;  // what the code misses to the residual, which else becomes that
 };
@@ -59,7 +60,7 @@ Element find(std::span<const FeedbackPiece> pieces, std::uint64_t position) {
   for (const FeedbackPiece& piece : pieces) {
     if (position < piece.base || position - piece.base >= piece.gradient.size()) continue;
     const std::size_t i = position - piece.base;
-    return {&piece.gradient[i], &piece.residual[i]};
+    return {read_element(piece.gradient, i), &piece.residual[i]};
   }
   return {};
 }
@@ -113,8 +114,8 @@ void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
     for (std::uint64_t v = 0; v < count; ++v) {
       elements[v] = find(job.pieces.host, job.partition.position(owner, v));
       values[v] = 0;
-      if (elements[v].gradient == nullptr) continue;
-      values[v] = feedback(*elements[v].gradient, job.decay, *elements[v].residual);
+      if (elements[v].residual == nullptr) continue;
+      values[v] = feedback(elements[v].gradient, job.decay, *elements[v].residual);
       if (std::isfinite(values[v])) continue;
       *job.not_finite = 1;
       if (owner == job.self) continue;

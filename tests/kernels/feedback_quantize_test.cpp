@@ -35,13 +35,16 @@ void run_on(const Exec& exec, const Step& step, QuantizeState& state,
   const QuantizeCase& c = step.c;
   const Workspace::Scope scope(kernels::scratch_of(exec));
   std::vector<OnPlace<float>> gradient, residual;
+  std::vector<OnPlace<std::uint16_t>> halves;
   std::vector<OnPlace<std::byte>> out;
   std::vector<FeedbackPiece> pieces;
   std::vector<std::span<std::byte>> messages;
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     gradient.emplace_back(exec, state.gradient[p]);
     residual.emplace_back(exec, state.residual[p]);
-    pieces.push_back({gradient[p].span().subspan(c.offset), residual[p].span(), c.at[p].first});
+    halves.emplace_back(exec, state.halves[p]);
+    const Elements given = gradient_of(c.type, gradient[p].span(), halves[p].span());
+    pieces.push_back({given.subspan(c.offset, c.at[p].second), residual[p].span(), c.at[p].first});
   }
   for (const std::span<std::byte> message : state.messages()) {
     messages.push_back(out.emplace_back(exec, message).span());
@@ -59,6 +62,7 @@ void run_on(const Exec& exec, const Step& step, QuantizeState& state,
                                     .not_finite = not_finite.data()});
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     state.gradient[p] = gradient[p].download();
+    state.halves[p] = halves[p].download();
     state.residual[p] = residual[p].download();
   }
   for (std::size_t owner = 0; owner < out.size(); ++owner) {
@@ -149,6 +153,28 @@ TEST(FeedbackQuantize, EveryFormatIsAsSpecifiedAtAwkwardSizes) {
       c.owners = 3;
       c.self = 1;
       steps.push_back({c, format, 0.75F});
+    }
+  }
+  expect_specified(steps);
+}
+
+TEST(FeedbackQuantize, HalvesAreAsSpecified) {
+  std::vector<Step> steps;
+  for (const ValueFormat& format : default_formats()) {
+    for (const ElementType type : kHalves) {
+      for (QuantizeCase c : awkward_sizes()) {
+        c.type = type;
+        for (const std::size_t offset : {0U, 3U}) {
+          c.offset = offset;
+          c.input = offset == 0 ? Input::not_finite : Input::denormal;
+          c.owners = 1;
+          c.self = 0xffffffff;
+          steps.push_back({c, format});
+          c.owners = 3;
+          c.self = 1;
+          steps.push_back({c, format});
+        }
+      }
     }
   }
   expect_specified(steps);
@@ -322,6 +348,11 @@ TEST(FeedbackQuantize, RefusesWrongUse) {
   EXPECT_THROW(attempt({{g.first(9), r.first(9), 32}}, 1, kNobody, {coded.span()}, {}), UsageError);
   EXPECT_THROW(attempt({{g, r, 64}}, 1, kNobody, {coded.span()}, {}), UsageError);
   EXPECT_THROW(attempt({{g.first(65), r.first(65), 0}, {g.last(9), r.last(9), 64}}, 1, kNobody,
+                       {coded.span()}, {}),
+               UsageError);
+  std::vector<std::uint16_t> halves(8);
+  const ConstElements other(halves.data(), halves.size(), ElementType::bf16);
+  EXPECT_THROW(attempt({{g.first(8), r.first(8), 0}, {other, r.last(8), 192}}, 1, kNobody,
                        {coded.span()}, {}),
                UsageError);
   EXPECT_THROW(attempt({{g, r, 0}}, 1, kNobody, {}, {}), UsageError);

@@ -286,11 +286,11 @@ TEST(FaultInjectionOfCollectives, LeavesNobodyWaitingNorReading) {
 }
 
 // Selected from as they are, or widened into scratch first.
-class FaultInjectionOfHalves : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Laws, FaultInjectionOfHalves, testing::Values("topk:0.1", "int8"),
+class FaultInjectionOfHalvesBy : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Laws, FaultInjectionOfHalvesBy, testing::Values("topk:0.1", "int8"),
                          [](const auto& test) { return "case" + std::to_string(test.index); });
 
-TEST_P(FaultInjectionOfHalves, LosesNothingAndLeavesNobodyWaiting) {
+TEST_P(FaultInjectionOfHalvesBy, LosesNothingAndLeavesNobodyWaiting) {
   const float one = 1;
   std::uint16_t one_in_bits = 0;
   kernels::narrow({}, ElementType::bf16, {&one, 1}, {&one_in_bits, 1});
@@ -324,6 +324,38 @@ TEST_P(FaultInjectionOfHalves, LosesNothingAndLeavesNobodyWaiting) {
     });
   }
   EXPECT_GT(n, 1U);  // the last one met no allocation
+}
+
+/// A rate in the second call has what int8 took as given before widened, for the first time.
+TEST(FaultInjectionOfHalves, OfALaterCallLosesNothing) {
+  Kept<std::vector<std::uint16_t>> buckets;
+  run_ranks(2, [&](const std::shared_ptr<Transport>& world) {
+    AllReducer reducer(world, {.compressor = "int8",
+                               .schedule = "gather",
+                               .op = ReduceOp::sum,
+                               .min_bytes = 0,
+                               .deadline = 20});
+    constexpr std::uint16_t kOne = 0x3f80;  // of bf16
+    auto& bucket = buckets.make(1 << 20, kOne);
+    Segment segment{.elements = {bucket.data(), bucket.size(), ElementType::bf16}, .id = 1};
+    reducer.all_reduce({&segment, 1});
+    const auto sent = reducer.residual(1);
+    const std::vector<float> before(sent.begin(), sent.end());
+    std::ranges::fill(bucket, kOne);
+    segment.rate = 0.5F;
+    tell_rank_0(*world);
+    if (world->rank() == 0) fail_allocation(0);
+    EXPECT_THROW(reducer.all_reduce({&segment, 1}), CommError);
+    if (world->rank() == 0) {
+      EXPECT_TRUE(stop_failing());
+    }
+    EXPECT_EQ(bucket, std::vector<std::uint16_t>(bucket.size()));
+    const auto residual = reducer.residual(1);
+    ASSERT_EQ(residual.size(), bucket.size());
+    for (std::size_t i = 0; i < residual.size(); ++i) {
+      ASSERT_NEAR(residual[i], 0.5F + before[i], 1e-6F) << i;
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -36,6 +36,8 @@ INSTANTIATE_TEST_SUITE_P(Types, Halves,
                                          Case{ElementType::bf16, "none", "least_bytes"},
                                          Case{ElementType::fp16, "int4", "least_bytes"},
                                          Case{ElementType::fp16, "none", "balanced"},
+                                         Case{ElementType::bf16, "int8", "balanced"},
+                                         Case{ElementType::bf16, "sign", "shared"},
                                          Case{ElementType::bf16, "randomk:0.02", "balanced"},
                                          Case{ElementType::fp16, "topk:0.02,sign", "balanced"},
                                          Case{ElementType::fp16, "topk:0.02", "shared"},
@@ -55,7 +57,8 @@ std::vector<float> widened(ElementType type, const std::vector<std::uint16_t>& h
   return values;
 }
 
-// A bucket of 16-bit elements with one float32 bias, against the same bucket in float32.
+// A bucket of 16-bit elements with one float32 bias, against the same bucket in float32; in one
+// step a rate applies to some of it.
 TEST_P(Halves, EqualFloatsRoundedOnce) {
   const Case c = GetParam();
   const ElementType type = c.type;
@@ -73,12 +76,14 @@ TEST_P(Halves, EqualFloatsRoundedOnce) {
           wide.push_back(widened(type, half.back()));
         }
         std::vector<float> bias = wide[1];
-        const Segment of_halves[] = {{.elements = {half[0].data(), half[0].size(), type}, .id = 0},
-                                     {.elements = bias, .id = 1, .dimensions = 1},
-                                     {.elements = {half[2].data(), half[2].size(), type}, .id = 2}};
+        const float rate = step == 1 ? 0.5F : 1;
+        const Segment of_halves[] = {
+            {.elements = {half[0].data(), half[0].size(), type}, .id = 0},
+            {.elements = bias, .id = 1, .dimensions = 1},
+            {.elements = {half[2].data(), half[2].size(), type}, .id = 2, .rate = rate}};
         const Segment of_floats[] = {{.elements = wide[0], .id = 0},
                                      {.elements = wide[1], .id = 1, .dimensions = 1},
-                                     {.elements = wide[2], .id = 2}};
+                                     {.elements = wide[2], .id = 2, .rate = rate}};
         halves.all_reduce(of_halves);
         floats.all_reduce(of_floats);
         EXPECT_EQ(half[0], rounded(type, wide[0]));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/value_coding.hpp"
+#include "tests/kernels/halves.hpp"
 #include "tests/kernels/inputs.hpp"
 #include "tests/kernels/value_formats.hpp"
 
@@ -28,6 +29,7 @@ struct QuantizeCase {
   std::size_t offset = 0;  ///< gradients begin so many floats past a multiple of 16 bytes
   std::uint32_t owners = 1;
   std::uint32_t self = 0xffffffff;
+  ElementType type = ElementType::float32;  ///< of gradients
 
   kernels::Partition partition() const { return {owners, count}; }
 };
@@ -35,6 +37,7 @@ struct QuantizeCase {
 /// The inputs and outputs of a step.
 struct QuantizeState {
   std::vector<std::vector<float>> gradient, residual;  ///< by piece; gradients from `offset` on
+  std::vector<std::vector<std::uint16_t>> halves;      ///< the gradients where they have 16 bits
   std::vector<Coded> out;                              ///< by owner; empty for self
   std::vector<float> own;
   bool finite = true;
@@ -42,7 +45,8 @@ struct QuantizeState {
   std::vector<kernels::FeedbackPiece> pieces(const QuantizeCase& c) {
     std::vector<kernels::FeedbackPiece> all;
     for (std::size_t p = 0; p < c.at.size(); ++p) {
-      all.push_back({std::span(gradient[p]).subspan(c.offset), residual[p], c.at[p].first});
+      const Elements given = gradient_of(c.type, gradient[p], halves[p]);
+      all.push_back({given.subspan(c.offset, c.at[p].second), residual[p], c.at[p].first});
     }
     return all;
   }
@@ -54,7 +58,7 @@ struct QuantizeState {
 };
 
 inline QuantizeState begin(const QuantizeCase& c, const kernels::ValueFormat& format) {
-  QuantizeState state{.gradient = {}, .residual = {}, .out = {}, .own = {}};
+  QuantizeState state{.gradient = {}, .residual = {}, .halves = {}, .out = {}, .own = {}};
   for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
     const std::uint64_t count = c.partition().local_count(owner);
     state.out.emplace_back(format, owner == c.self ? 0 : count);
@@ -64,6 +68,8 @@ inline QuantizeState begin(const QuantizeCase& c, const kernels::ValueFormat& fo
     const auto seed = static_cast<std::uint32_t>(2 * p);
     std::vector<float> gradient = make_input(c.input, c.at[p].second, seed);
     gradient.insert(gradient.begin(), c.offset, 0.0F);
+    round_to(c.type, gradient);
+    state.halves.push_back(halves_of(c.type, gradient));
     state.gradient.push_back(std::move(gradient));
     state.residual.push_back(make_input(Input::normal, c.at[p].second, seed + 1));
   }
@@ -116,6 +122,7 @@ inline void expect_equals_reference(const QuantizeCase& c, const kernels::ValueF
   EXPECT_TRUE(same_bits_or_nan(got.own, expected.own));
   for (std::size_t p = 0; p < c.at.size(); ++p) {
     EXPECT_TRUE(same_bits(got.gradient[p], expected.gradient[p])) << "piece " << p;
+    EXPECT_TRUE(got.halves[p] == expected.halves[p]) << "piece " << p;
     EXPECT_TRUE(same_bits(got.residual[p], expected.residual[p])) << "piece " << p;
   }
 }

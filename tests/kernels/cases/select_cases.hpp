@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/feedback_select.hpp"
-#include "kernels/half.hpp"
+#include "tests/kernels/halves.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {
@@ -63,19 +63,6 @@ struct SelectStep {
     return by;
   }
 };
-
-/// None where the type is float32.
-inline std::vector<std::uint16_t> halves_of(ElementType type, std::span<const float> values) {
-  std::vector<std::uint16_t> halves(type == ElementType::float32 ? 0 : values.size());
-  if (!halves.empty()) kernels::narrow({.place = Place::reference}, type, values, halves);
-  return halves;
-}
-
-inline Elements gradient_of(ElementType type, std::span<float> values,
-                            std::span<std::uint16_t> halves) {
-  if (type == ElementType::float32) return values;
-  return {halves.data(), halves.size(), type};
-}
 
 struct SelectOutcome {
   std::vector<float> gradient, residual, moment;
@@ -236,12 +223,10 @@ inline std::vector<std::vector<SelectCase>> own_steps(Input input, std::size_t c
 
 /// The step with a gradient of 16 bits.
 inline SelectStep as_halves(ElementType type, SelectStep step) {
-  kernels::widen({.place = Place::reference}, type, halves_of(type, step.gradient), step.gradient);
+  round_to(type, step.gradient);
   step.type = type;
   return step;
 }
-
-inline constexpr ElementType kHalves[] = {ElementType::bf16, ElementType::fp16};
 
 inline constexpr kernels::Side kSides[] = {kernels::Side::positive, kernels::Side::negative};
 

@@ -70,6 +70,19 @@ TEST_P(FeedbackQuantizeOnModel, EveryListOfPiecesEqualsReference) {
   }
 }
 
+TEST_P(FeedbackQuantizeOnModel, HalvesEqualReference) {
+  for (const ValueFormat& format : default_formats()) {
+    for (QuantizeCase c : shared_pieces()) {
+      c.type = kHalves[c.owners % 2];
+      c.input = Input::not_finite;
+      for (const std::size_t offset : {0U, 3U}) {
+        c.offset = offset;
+        expect_equals_reference(c, format, on(machine_));
+      }
+    }
+  }
+}
+
 TEST_P(FeedbackQuantizeOnModel, SeveralOwnersEqualReference) {
   for (const ValueFormat& format : default_formats()) {
     for (QuantizeCase c : shared_pieces()) {
@@ -188,6 +201,7 @@ TEST_P(FeedbackQuantizeOnModel, SumsThatOverflowEqualReference) {
     const auto largest = [&](const QuantizeBody& body) {
       QuantizeState state{.gradient = {make_values(Values::largest, 3000, 1)},
                           .residual = {std::vector<float>(3000)},
+                          .halves = std::vector<std::vector<std::uint16_t>>(1),
                           .out = {Coded(format, 3000)},
                           .own = {}};
       body({.at = {{0, 3000}}, .count = 3000}, format, 1, state);
