@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/arithmetic/divisor.hpp"
 #include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/ones.cuh"
 #include "kernels/cuda/simt.hpp"
@@ -52,6 +53,7 @@ struct EliasFanoTask {
 /// The index part of a message, by words.
 struct EliasFanoIndices {
   EliasFanoTask task;
+  Divisor low_divisor;  ///< low_bits
 
   std::uint64_t words() const { return task.words(); }
   WINNOW_DEVICE std::uint64_t word(std::uint64_t w) const {
@@ -61,8 +63,9 @@ struct EliasFanoIndices {
  private:
   WINNOW_DEVICE std::uint64_t low_word(std::uint64_t w) const {
     const std::uint32_t l = task.low_bits, mask = (1U << l) - 1;
-    std::uint64_t i = 64 * w / l;
-    const auto past = static_cast<std::uint32_t>(64 * w - i * l);  // bits in the word before
+    const Divisor::Divided first = low_divisor.of(64 * w);
+    std::uint64_t i = first.quotient;
+    const std::uint32_t past = first.remainder;  // bits in the word before
     std::uint64_t word = (task.index[i] & mask) >> past;
     for (std::uint32_t filled = l - past; filled < 64 && ++i < task.k; filled += l) {
       word |= std::uint64_t{task.index[i] & mask} << filled;
@@ -127,7 +130,7 @@ inline EliasFanoIndices make_eliasfano_indices(std::uint64_t count,
                                                std::span<const std::uint32_t> index) {
   EliasFanoTask task = make_eliasfano_task(count, index.size());
   task.index = const_cast<std::uint32_t*>(index.data());
-  return {task};
+  return {task, Divisor(task.low_bits)};
 }
 
 /// With ones_scratch(high_words) zeros of scratch.

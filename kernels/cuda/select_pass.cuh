@@ -25,18 +25,23 @@ template <bool kOwn, bool kMakes, bool kKeeps, bool kOneSide>
 struct TaskPass {
   const SelectTask& task;
   bool prefetches;  ///< the next tile
+  /// One side would need more registers than there are.
+  static constexpr bool kCountsFar = !kKeeps && !kOneSide;
   /// The place of a candidate: in scratch, or in a list of several parameters.
   using Place = std::conditional_t<kKeeps, std::uint64_t, std::uint32_t>;
 
-  /// The magnitude that competing elements must reach, and where candidates begin.
+  /// The magnitude that competing elements must reach, the one of those far above it, and where
+  /// candidates begin.
   struct Bounds {
-    std::uint32_t competing;
+    std::uint32_t competing, far;
     Place begin;
   };
 
   /// What a warp has met of the task. Its first thread's own, to save all of them registers.
   struct Met {
-    std::uint32_t tiles, highest, other_side;
+    std::uint32_t tiles, highest;
+    std::uint32_t
+        counted;  ///< candidates that are far above the bound, or what is of the other side
   };
   struct Shared {
     simt::ScanRoom scan, own_scan;
@@ -54,10 +59,10 @@ struct TaskPass {
   WINNOW_DEVICE std::uint32_t run(Shared& shared, std::uint32_t drawn,
                                   std::uint32_t* tickets) const {
     const std::uint32_t bound = kKeeps ? task.bound : find_bound(shared, drawn == task.first_tile);
-    if (simt::thread() == 0) shared.bounds = {bound, kKeeps ? *task.kept : 0};
+    if (simt::thread() == 0) shared.bounds = {bound, bound + kNear, kKeeps ? *task.kept : 0};
     if constexpr (!kOwn) simt::barrier();  // else find_own has one
     Met& met = shared.met[simt::thread() / simt::kLanes];
-    if (simt::lane() == 0) met = {0, 0, 0};
+    if (simt::lane() == 0) met = {};
     while (true) {
       drawn = stream(shared, drawn - task.first_tile, tickets);
       if (simt::lane() == 0) ++met.tiles;
@@ -69,7 +74,9 @@ struct TaskPass {
     if (simt::lane() == 0) {
       mine = met.tiles;
       simt::atomic_max(&control->highest, met.highest);
-      if (met.other_side > 0) simt::atomic_add(&control->other_side, met.other_side);
+      if (met.counted > 0) {
+        simt::atomic_add(kOneSide ? &control->other_side : &control->far, met.counted);
+      }
     }
     if (is_last_thread(&control->stream_done, mine, pass_tiles(task.count))) {
       if constexpr (kKeeps) {
@@ -82,23 +89,26 @@ struct TaskPass {
   }
 
  private:
-  /// The bound that competing elements must reach. If it must come from a sample, the block of the
-  /// first tile takes it and the others wait, for from here on they write what it reads.
+  /// The bound that competing elements must reach. If it must come from a sample, all wait until
+  /// that is taken, for from here on they write what it reads.
   WINNOW_DEVICE std::uint32_t find_bound(Shared& shared, bool is_first) const {
     SelectControl& control = *task.control;
     const SelectBound state = *task.state;
     std::uint32_t bound = 0;
+    bool tells = is_first;
     if (task.k == 0) {
       bound = kInfinity;  // nothing reaches it
     } else if (state.k == task.k) {
       bound = magnitude(state.bound);
-    } else if (task.sample_runs > 0 && !is_first) {
-      wait_for(&control.bound_is_there);
-      return simt::published(&control.bound);
     } else if (task.sample_runs > 0) {
+      tells = take_sample(shared.turn, task);
+      if (!tells) {
+        wait_for(&control.bound_is_there);
+        return simt::published(&control.bound);
+      }
       bound = sampled_bound(shared.digits, task);
     }
-    if (is_first && simt::thread() == 0) {
+    if (tells && simt::thread() == 0) {
       simt::publish(&control.bound, bound);
       simt::fence();
       simt::publish(&control.bound_is_there, 1U);
@@ -139,7 +149,7 @@ struct TaskPass {
       memory.load(here, gradient, acc);
       if constexpr (kOwn) find_own(shared, tile);
       if constexpr (kMakes) memory.make_updates(here, acc, gradient);
-      std::uint32_t highest = 0, aside = 0;  // magnitude; elements of the other side
+      std::uint32_t highest = 0, counted = 0;  // magnitude; elements that Met counts
       WINNOW_UNROLLED
       for (std::uint32_t j = 0; j < kSelectVectors; ++j) {
         const bool own = is_own(shared, j);
@@ -152,8 +162,9 @@ struct TaskPass {
           const bool on_side = !kOneSide || SideKey(task.side).has(acc[j][e]);
           const bool competes = is_there && !own && on_side && (here & bit) != 0;
           if (is_there) finite |= bit;
-          if (is_there && !on_side) aside |= bit;
+          if (is_there && !on_side && (here & bit) != 0) ++counted;
           if (competes && size > highest) highest = size;
+          if (kCountsFar && competes && size >= shared.bounds.far) ++counted;
           if (own ? is_there && !(std::bit_cast<float>(size) < shared.own_bound)
                   : competes && size >= shared.bounds.competing) {
             reaching |= bit;
@@ -163,7 +174,7 @@ struct TaskPass {
         reaches |= reaching;
       }
       count_not_finite(shared, here & ~finite);
-      meet(shared, highest, here & aside);
+      meet(shared, highest, counted);
       finite &= here;
     }
     if (simt::thread() == 0) shared.turn.tile = drawn;
@@ -203,14 +214,13 @@ struct TaskPass {
   static constexpr auto kUnit = static_cast<std::uint32_t>(Partition::kUnit);
 
   /// Adds to what this thread's warp has met.
-  WINNOW_DEVICE static void meet(Shared& shared, std::uint32_t highest, std::uint32_t aside) {
+  WINNOW_DEVICE static void meet(Shared& shared, std::uint32_t highest, std::uint32_t counted) {
     highest = simt::warp_max(highest);
-    std::uint32_t other_side = 0;
-    if constexpr (kOneSide) other_side = simt::warp_sum(simt::ones_of(aside));
+    if constexpr (kCountsFar || kOneSide) counted = simt::warp_sum(counted);
     if (simt::lane() != 0) return;
     Met& met = shared.met[simt::thread() / simt::kLanes];
     if (highest > met.highest) met.highest = highest;
-    met.other_side += other_side;
+    met.counted += counted;
   }
 
   /// Adds up elements that are not finite: rarely are there any.
@@ -271,10 +281,10 @@ struct TaskPass {
     control.back = !whole ? 0 : candidates < task.capacity ? candidates : task.capacity;
     control.finite = task.competing - not_finite - simt::published(&control.other_side);
     control.scarce = control.finite < task.k ? 1 : 0;
-    control.base[0] = whole ? 0 : simt::published(&control.bound);
-    control.rank[0] = task.k;
-    const std::uint32_t span = simt::published(&control.highest) - control.base[0];
-    while (control.scarce == 0 && span >> control.shift != 0) ++control.shift;
+    if (control.scarce != 0) return;
+    const std::uint32_t far = kCountsFar ? simt::published(&control.far) : candidates;
+    expect_kth(control, task.k, simt::published(&control.bound), far,
+               simt::published(&control.highest));
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/digits.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/select_task.hpp"
 #include "kernels/cuda/select_tile.cuh"
@@ -11,6 +12,21 @@
 #include "kernels/cuda/vectors.cuh"
 
 namespace winnow::kernels::cuda {
+
+/// Candidates that lie less than this above the bound, a quarter of it or more, are told apart by
+/// two digits. The k-th is nearly always one of them, however far above them the largest is.
+inline constexpr std::uint32_t kNear = 1U << 2 * kDigitBits;
+
+/// By one thread: between which magnitudes Cut looks for the k-th. None is above `highest`. Where
+/// candidates serve, all reach `bound`, and `far` of them kNear more.
+WINNOW_DEVICE void expect_kth(SelectControl& control, std::uint32_t k, std::uint32_t bound,
+                              std::uint32_t far, std::uint32_t highest) {
+  const bool is_near = control.whole == 0 && far < k && highest - bound >= kNear;
+  control.base[0] = control.whole != 0 ? 0 : bound;
+  control.rank[0] = is_near ? k - far : k;
+  const std::uint32_t span = is_near ? kNear - 1 : highest - control.base[0];
+  while (span >> control.shift != 0) ++control.shift;
+}
 
 /// By one thread, when a pass is over that keeps all that reaches a bound, which it tells of.
 WINNOW_DEVICE void report_kept(const SelectTask& task, std::uint32_t kept) {

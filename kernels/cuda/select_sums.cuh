@@ -94,16 +94,20 @@ struct TaskSums {
     const std::uint32_t tiles = pass_tiles(task.select.count);
     const std::uint32_t bound = magnitude(task.fed->listed_by);
     const std::uint64_t begin = kKeeps ? *task.select.kept : 0;
-    std::uint32_t highest = 0, mine = 0;
+    Met met = {};
+    std::uint32_t mine = 0;
     for (std::uint32_t tile = drawn - task.select.first_tile; tile < tiles;
          tile = drawn - task.select.first_tile) {
       add(shared, tile);
-      emit(shared, tile, {bound, begin}, highest);
+      emit(shared, tile, {bound, begin}, met);
       ++mine;
       drawn = next_tile(shared.turn, tickets);
     }
-    highest = simt::warp_max(highest);
-    if (simt::lane() == 0) simt::atomic_max(&control.highest, highest);
+    met = {simt::warp_max(met.highest), simt::warp_sum(met.far)};
+    if (simt::lane() == 0) {
+      simt::atomic_max(&control.highest, met.highest);
+      simt::atomic_add(&control.far, met.far);
+    }
     if (is_last_thread(&control.stream_done, mine, tiles)) {
       if constexpr (kKeeps) {
         const bool refused = simt::published(&control.not_finite) != 0;
@@ -120,6 +124,11 @@ struct TaskSums {
   struct Candidates {
     std::uint32_t bound;
     std::uint64_t begin;
+  };
+
+  /// The largest magnitude that a thread has met, and how many candidates far above the bound.
+  struct Met {
+    std::uint32_t highest, far;
   };
 
   /// Calls each(entry, i) for the entries of a list, the own one behind the terms, in a tile.
@@ -179,7 +188,7 @@ struct TaskSums {
 
   /// Writes the tile's sums and candidates. A thread has kMine elements that follow each other.
   WINNOW_DEVICE void emit(Shared& shared, std::uint32_t tile, const Candidates& candidates,
-                          std::uint32_t& highest) const {
+                          Met& met) const {
     SelectControl& control = *task.select.control;
     const std::uint32_t first = simt::thread() * kMine, shift = first % kWordBits;
     constexpr std::uint32_t kMask = (1U << kMine) - 1;
@@ -190,9 +199,11 @@ struct TaskSums {
     for (std::uint32_t left = touched | listed; left != 0; left &= left - 1) {
       const std::uint32_t e = simt::lowest_one(left);
       const std::uint32_t size = magnitude(shared.sum[first + e]);
-      highest = size > highest ? size : highest;
+      met.highest = size > met.highest ? size : met.highest;
       finite = finite && size < kInfinity;
-      reaching |= (size >= candidates.bound ? 1U : 0U) << e;
+      const bool reaches = size >= candidates.bound;
+      reaching |= (reaches ? 1U : 0U) << e;
+      met.far += reaches && size - candidates.bound >= kNear ? 1 : 0;
     }
     if (!finite) simt::atomic_or(&control.not_finite, 1);
     const simt::Scanned scanned =
@@ -236,10 +247,9 @@ struct TaskSums {
     control.scarce = refused ? 1 : 0;
     control.keeps_bound = refused || overflow ? 1 : 0;
     control.finite = refused ? 0 : task.select.count;
-    control.base[0] = whole ? 0 : bound;
-    control.rank[0] = k;
-    const std::uint32_t span = whole ? kInfinity : simt::published(&control.highest) - bound;
-    while (!refused && span >> control.shift != 0) ++control.shift;
+    if (refused) return;
+    expect_kth(control, k, bound, simt::published(&control.far),
+               whole ? kInfinity : simt::published(&control.highest));
   }
 };
 

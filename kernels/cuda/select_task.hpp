@@ -30,6 +30,7 @@ struct SelectControl {
   std::uint32_t finite;          ///< all others, which compete
   std::uint32_t listed;          ///< own elements that reach their bound
   std::uint32_t highest;         ///< magnitude of all finite ones that compete
+  std::uint32_t far;             ///< candidates that are kNear above the bound, or more
   std::uint32_t whole;           ///< 1: the candidates do not serve; select from the whole residual
   std::uint32_t back;            ///< candidates that go back into the residual before that
   std::uint32_t scarce;          ///< 1: these are fewer than k
@@ -38,6 +39,7 @@ struct SelectControl {
   /// The k-th magnitude lies in [base[0], base[0] + 2^shift) and is the rank[0]-th there, from 1;
   /// and so for what is left of the shift behind each digit.
   std::uint32_t base[kLevels + 1], rank[kLevels + 1], shift;
+  std::uint32_t sample_ticket, sample_done;
   std::uint32_t stream_ticket, stream_done;
   std::uint32_t cut_ticket, cut_done[kLevels + 1], cut_over[kLevels + 1];  ///< of each phase
 };
@@ -47,6 +49,10 @@ struct SelectLimits {
   std::uint32_t spare = 4096;            ///< candidates beside 2k
   std::uint32_t sample_from = 1U << 18;  ///< smaller counts start at bound 0
   std::uint32_t sample_runs = 2048;      ///< of 16 elements each, spread over the whole
+
+  std::uint32_t sample_runs_of(std::size_t count, std::size_t k) const {
+    return count < sample_from || k == 0 ? 0 : sample_runs;
+  }
 };
 
 /// Units that do not compete, and room for those of their elements that reach a bound.
@@ -99,6 +105,9 @@ struct SelectTask {
   // If a bound alone decides, the candidates are kept, by position:
   std::uint32_t bound;  ///< a magnitude
   std::uint64_t* kept;  ///< those of passes before, behind which they go
+
+  /// Room for the magnitudes of the sample, until candidates come there.
+  WINNOW_DEVICE std::uint32_t* sample() const { return candidate_index; }
 };
 
 /// The selection that a task is, or has.
@@ -134,7 +143,7 @@ struct SelectScratch {
   std::size_t zeroed;  ///< bytes from the start on that must be zero
   std::size_t candidate_index, candidate_value, bytes;
 
-  SelectScratch(std::size_t count, std::uint32_t capacity) {
+  SelectScratch(std::size_t count, std::uint32_t capacity, std::uint32_t sampled = 0) {
     const std::size_t tiles = pass_tiles(static_cast<std::uint32_t>(count));
     std::size_t end = 0;
     const auto take = [&end](std::size_t size) {
@@ -147,7 +156,7 @@ struct SelectScratch {
     stream_tiles = take(tiles * sizeof(std::uint64_t));
     compact_tiles = take(tiles * sizeof(std::uint64_t));
     zeroed = end;
-    candidate_index = take(capacity * sizeof(std::uint32_t));
+    candidate_index = take(std::max(capacity, sampled) * sizeof(std::uint32_t));
     candidate_value = take(capacity * sizeof(float));
     bytes = end;
   }
@@ -209,10 +218,10 @@ inline SelectOwn make_select_own(const OwnUnits& own, const float* bound_at) {
 
 /// The input of the pass over memory, as if it were alone: for a selection that knows no k yet.
 inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t capacity,
-                                 const SelectMemory& memory) {
+                                 const SelectMemory& memory, std::uint32_t sample_runs = 0) {
   const std::size_t count = job.spans.gradient.size();
   expect_selectable(count);
-  const SelectScratch layout(count, capacity);
+  const SelectScratch layout(count, capacity, sample_runs * kSampleRun);
   const auto at = [&]<class T>(std::size_t offset, T*) {
     return reinterpret_cast<T*>(memory.at(offset, layout.zeroed));
   };
@@ -230,7 +239,7 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
           .own = make_select_own(job.spans.own, job.own_bound),
           .base = job.base,
           .capacity = capacity,
-          .sample_runs = 0,
+          .sample_runs = sample_runs,
           .sample_rank = 0,
           .index = job.index.data(),
           .value = job.value.data(),
@@ -247,20 +256,21 @@ inline SelectTask make_pass_task(const FeedbackSelectJob& job, std::uint32_t cap
 }
 
 inline SelectScratch select_scratch(const FeedbackSelectJob& job, const SelectLimits& limits = {}) {
-  const std::size_t count = job.spans.gradient.size();
+  const std::size_t count = job.spans.gradient.size(), k = job.index.size();
   expect_selectable(count);
-  return {count, select_capacity(count, job.index.size(), limits)};
+  return {count, select_capacity(count, k, limits), limits.sample_runs_of(count, k) * kSampleRun};
 }
 
 /// `memory`: as select_scratch lays it out.
 inline SelectTask make_select_task(const FeedbackSelectJob& job, const SelectMemory& memory,
                                    const SelectLimits& limits = {}) {
   const std::size_t count = job.spans.gradient.size(), k = job.index.size();
-  SelectTask task = make_pass_task(job, select_capacity(count, k, limits), memory);
+  const std::uint32_t runs = limits.sample_runs_of(count, k);
+  SelectTask task = make_pass_task(job, select_capacity(count, k, limits), memory, runs);
   task.k = static_cast<std::uint32_t>(k);
-  if (count < limits.sample_from || k == 0) return task;
-  task.sample_runs = limits.sample_runs;
-  task.sample_rank = sample_rank(std::size_t{limits.sample_runs} * kSampleRun, task.competing, k);
+  if (runs > 0) {
+    task.sample_rank = sample_rank(std::size_t{runs} * kSampleRun, task.competing, k);
+  }
   return task;
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -35,6 +36,15 @@ using kernels::cuda::SelectTask;
 /// Little room, and samples of few elements, so that small counts meet every path.
 constexpr SelectLimits kSmall{.spare = 64, .sample_from = 4000, .sample_runs = 32};
 
+kernels::FeedbackSelectJob job_of(const SelectStep& step, SelectOutcome& out, SelectBound& bound) {
+  return {.spans = out.spans(step),
+          .index = out.index,
+          .value = out.value,
+          .state = &bound,
+          .result = &out.result,
+          .side = step.side};
+}
+
 struct OnModel {
   Machine& machine;
   unsigned blocks = 2;
@@ -46,17 +56,11 @@ struct OnModel {
 
   SelectOutcome operator()(const SelectStep& step, SelectBound& bound) {
     SelectOutcome out(step);
-    const std::size_t count = step.gradient.size();
-    const SelectScratch layout(count, kernels::cuda::select_capacity(count, step.k, limits));
+    const kernels::FeedbackSelectJob job = job_of(step, out, bound);
+    const SelectScratch layout = kernels::cuda::select_scratch(job, limits);
     Scratch scratch(layout.bytes);
-    const SelectTask task =
-        kernels::cuda::make_select_task({.spans = out.spans(step),
-                                         .index = out.index,
-                                         .value = out.value,
-                                         .state = &bound,
-                                         .result = &out.result,
-                                         .side = step.side},
-                                        SelectMemory::in(scratch.span().data(), layout), limits);
+    const SelectTask task = kernels::cuda::make_select_task(
+        job, SelectMemory::in(scratch.span().data(), layout), limits);
     std::memset(scratch.span().data(), 0, layout.zeroed);
     kernels = 0;
     kernels::cuda::for_each_select_kernel(OneSelect{task}, SelectShape::of(task),
@@ -247,6 +251,37 @@ TEST(FeedbackSelectModel, TheSampleChoosesABoundThatServes) {
   }
 }
 
+/// Whatever the candidates far above the bound are, fewer than k or not, and whatever their sizes.
+/// Where they are fewer, one digit less tells which is the k-th.
+TEST(FeedbackSelectModel, TheKthIsFoundNearTheBoundAndFarAboveIt) {
+  constexpr std::size_t kCount = 9001, kKept = 90;
+  std::map<std::size_t, int> barriers;  // of the cut, where one block does all of it
+  for (const std::size_t far : {0U, 1U, 89U, 90U, 91U, 140U}) {
+    SCOPED_TRACE(far);
+    SelectStep step = first_step(Input::normal, kCount, kKept);
+    std::fill(step.residual.begin(), step.residual.end(), 0.0F);
+    for (std::size_t i = 0; i < kCount; ++i) {  // 150 of them reach the bound
+      const auto part = static_cast<float>(i) / kCount;
+      const std::size_t n = i / 60;
+      step.gradient[i] = i % 60 != 7 ? 0.5F * part : n < far ? 1000 + part : 1 + 0.4F * part;
+    }
+    const SelectOutcome expected = select_by_reference(step);
+    for (const SimtOrder& order : simt_orders(4)) {
+      Machine machine(order);
+      SelectBound bound{.bound = 1, .margin = 0, .k = kKept};
+      OnModel run{machine, 3};
+      run.watched = 1;
+      const SelectOutcome out = run(step, bound);
+      EXPECT_EQ(out.result.passes, 1U);
+      EXPECT_EQ(out.result.candidates, 150U);
+      expect_equal(out, expected);
+      if (order.resident == 1) barriers[far] = run.barriers;
+    }
+  }
+  EXPECT_EQ(barriers[1], barriers[89]);
+  EXPECT_LT(barriers[89], barriers[90]);
+}
+
 /// Large elements of the other side would make it too high.
 TEST(FeedbackSelectModel, TheSampleCountsOnlyTheSide) {
   Machine machine;
@@ -280,15 +315,15 @@ std::vector<SelectStep> steps_together(Input input) {
 std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<SelectStep>& steps,
                                         const SelectShape& shape,
                                         std::vector<SelectBound>& bounds) {
-  std::vector<SelectOutcome> outs;
+  std::vector<SelectOutcome> outs(steps.begin(), steps.end());
+  std::vector<kernels::FeedbackSelectJob> jobs;
   std::vector<SelectScratch> layouts;
   std::size_t zeroed = 0, bytes = 0;
-  for (const SelectStep& step : steps) {
-    outs.emplace_back(step);
-    const std::size_t count = step.gradient.size();
-    layouts.emplace_back(count, kernels::cuda::select_capacity(count, step.k, kSmall));
-    zeroed += layouts.back().zeroed;
-    bytes += layouts.back().bytes;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    jobs.push_back(job_of(steps[i], outs[i], bounds[i]));
+    layouts.push_back(kernels::cuda::select_scratch(jobs[i], kSmall));
+    zeroed += layouts[i].zeroed;
+    bytes += layouts[i].bytes;
   }
   Scratch scratch(bytes);
   std::memset(scratch.span().data(), 0, zeroed);
@@ -296,13 +331,7 @@ std::vector<SelectOutcome> run_together(Machine& machine, const std::vector<Sele
   std::vector<SelectTask> tasks;
   std::uint32_t tiles = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    tasks.push_back(kernels::cuda::make_select_task({.spans = outs[i].spans(steps[i]),
-                                                     .index = outs[i].index,
-                                                     .value = outs[i].value,
-                                                     .state = &bounds[i],
-                                                     .result = &outs[i].result,
-                                                     .side = steps[i].side},
-                                                    memory, kSmall));
+    tasks.push_back(kernels::cuda::make_select_task(jobs[i], memory, kSmall));
     tasks.back().first_tile = tiles;
     tiles += kernels::cuda::pass_tiles(tasks.back().count);
     memory.zeroed += layouts[i].zeroed;
