@@ -172,8 +172,9 @@ class Compressor {
                     const MessageView& second) const;
   /// Writes a sum that is in no message yet, as merge and join_values return them, to the first
   /// bytes of `out`, as long as most_bytes of the most that it may carry, and points its `bytes`
-  /// there. Values that came coded stay as they came.
-  void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const;
+  /// there. Values that came coded stay as they came. `status`: as EncodeJob::status.
+  void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out,
+            kernels::CallStatus* status = nullptr) const;
 
   /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
   /// all are finite; true if a status learns that.

@@ -53,6 +53,18 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
   sum.value = value.first(sum.header.k);
 }
 
+/// The indices of a message, or zeros where the status says that it may not be read: no coding
+/// bears any others than ascending ones below count.
+std::span<const std::uint32_t> readable(const Exec& exec, std::span<const std::uint32_t> index,
+                                        const kernels::CallStatus& status) {
+  const auto copy = kernels::scratch_of(exec).take<std::byte>(index.size_bytes());
+  kernels::copy(exec, copy, std::as_bytes(index));
+  Exec spoiled = exec;
+  spoiled.condition = kernels::spoiled(status);
+  kernels::fill(spoiled, std::span(reinterpret_cast<float*>(copy.data()), index.size()), 0);
+  return {reinterpret_cast<const std::uint32_t*>(copy.data()), index.size()};
+}
+
 }  // namespace
 
 Codings partial_codings(const Codings& codings) {
@@ -111,7 +123,8 @@ MessageView Compressor::merge(const Exec& exec, const Header& header, const Mess
   return sum;
 }
 
-void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> out) const {
+void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> out,
+                      kernels::CallStatus* status) const {
   const Header& header = sum.header;
   const Codings written = codings_of(header.kind);
   const auto message = out.first(message_bytes(header.count, header.k, written));
@@ -119,7 +132,8 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  (void)seal(exec, header, sum.index, message, written);
+  const auto index = status == nullptr ? sum.index : readable(exec, sum.index, *status);
+  (void)seal(exec, header, index, message, written, {}, status);
   sum.bytes = message;
 }
 

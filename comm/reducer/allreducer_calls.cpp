@@ -73,6 +73,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   const bool by_status = completions != nullptr && comm::goes_by_status(bucket);
   const bool waits = trial != trials.end() || !by_status || comm::waits_for_sizes(bucket);
   if (waits) await_calls();
+  if (completions != nullptr && comm::has_two_levels(bucket)) await_last_call(bucket);
   if (trial != trials.end()) {  // which must time neither earlier work nor the other ranks'
     kernels::wait(exec);
     if (trial->second.counts()) meet();

@@ -11,17 +11,42 @@
 
 namespace winnow {
 
+using comm::Bucket;
+
 /// Learns the outcome of earlier calls on a device.
 void AllReducer::Impl::poll() {
   if (completions == nullptr) return;
   if (const std::string why = completions->failure(); !why.empty()) fail(why);
   for (std::size_t bucket = 0; bucket < completions->buckets(); ++bucket) {
-    book.poison(bucket, completions->refused(bucket));
+    const std::uint64_t refused = completions->refused(bucket);
+    book.poison(bucket, refused);
+    if (refused > 0) expect_strays();
   }
   if (call_clock() == nullptr) return;
   clock->read([this](const kernels::StreamClock::Name& call, const double* stage, double seconds) {
     book.add_time(call, stage, seconds);
   });
+}
+
+/// After a call that put its gradients back, wherever they belong.
+void AllReducer::Impl::expect_strays() {
+  for (auto& [id, parameter] : parameters) {
+    for (compress::PieceState& piece : parameter.pieces) {
+      if (piece.dirty) piece.mark_dirty();
+    }
+  }
+}
+
+/// Before a call in two levels: its first round depends on whether residuals hold anything outside
+/// of this rank's shards, as they do behind a call that put its gradients back. The last call of
+/// the bucket ended long ago where others came between.
+void AllReducer::Impl::await_last_call(const Bucket& bucket) {
+  try {
+    completions->wait(completions->ended(bucket.number));
+  } catch (const Error& error) {
+    fail(comm::text_of(error));
+  }
+  poll();
 }
 
 /// Call this before the host waits for the device: the device may still wait for messages of
@@ -102,7 +127,7 @@ void AllReducer::Impl::expect_capturable(std::span<const Segment> segments) cons
       "this call cannot be captured into a CUDA graph: each replay would keep as much as "
       "the warm-up does now");
   const auto known = buckets.find(id_of(segments, op));
-  const comm::Bucket* const bucket = known == buckets.end() ? nullptr : &known->second;
+  const Bucket* const bucket = known == buckets.end() ? nullptr : &known->second;
   const std::string refusal = comm::refuse_capture(bucket, options, *compressor, *transport);
   WINNOW_EXPECTS(refusal.empty(), refusal);
 }

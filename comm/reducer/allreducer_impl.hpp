@@ -88,6 +88,8 @@ struct AllReducer::Impl {
   void poll();
   void synchronize();
   void start_watchdog();
+  void expect_strays();
+  void await_last_call(const comm::Bucket& bucket);
   void await_calls();
   void await_messages();
   void end_calls() noexcept;

@@ -33,7 +33,9 @@ void CompletionTracker::make_room(std::size_t buckets) {
   while (refused_.size() * kBlock < buckets) {
     refused_.emplace_back(Exec{}, kBlock, &kernels::pinned_memory());
   }
-  if (polled_.size() < buckets) polled_.resize(buckets);
+  if (polled_.size() >= buckets) return;
+  polled_.resize(buckets);
+  last_.resize(buckets);
 }
 
 void CompletionTracker::end(std::size_t bucket) {
@@ -49,6 +51,7 @@ void CompletionTracker::end(std::size_t bucket) {
   } else {
     ++ended_;
   }
+  last_[bucket] = ended_;
 }
 
 void CompletionTracker::set_next(std::uint64_t number) {

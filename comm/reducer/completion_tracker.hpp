@@ -37,8 +37,9 @@ class CompletionTracker {
   /// counts as the call before.
   void end(std::size_t bucket);
 
-  /// Calls whose ends are enqueued.
+  /// Calls whose ends are enqueued, and those up to the last one of a bucket.
   std::uint64_t ended() const { return ended_; }
+  std::uint64_t ended(std::size_t bucket) const { return last_[bucket]; }
   /// How many of them are known to be done, without asking the device.
   std::uint64_t done() const;
   /// Numbers the calls from here on: the next one, if no graph is replayed before it, is `number`.
@@ -84,6 +85,7 @@ class CompletionTracker {
   mutable kernels::PlaceArray<kernels::CallReport> report_;
   std::vector<kernels::PlaceArray<std::uint64_t>> refused_;
   std::vector<std::uint64_t> polled_;  // of refused, by bucket
+  std::vector<std::uint64_t> last_;    // ended() then, by bucket
   std::atomic<std::uint64_t> ended_ = 0;
   std::atomic<bool> captured_ = false, closed_ = false;
   mutable std::mutex mutex_;  // guards failure_

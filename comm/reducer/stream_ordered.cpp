@@ -41,8 +41,7 @@ bool goes_by_status(const Bucket& bucket) {
     });
   };
   return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return part.schedule->host_waits != HostWaits::always && !part.part.variable_k &&
-           decides_nothing(part);
+    return !part.schedule->always_waits() && !part.part.variable_k && decides_nothing(part);
   });
 }
 
@@ -50,6 +49,11 @@ bool waits_for_sizes(const Bucket& bucket) {
   return std::ranges::any_of(bucket.parts, [&](const BucketPart& part) {
     return part.schedule->waits(*bucket.compressor);
   });
+}
+
+bool has_two_levels(const Bucket& bucket) {
+  return std::ranges::any_of(
+      bucket.parts, [](const BucketPart& part) { return part.schedule->inner != nullptr; });
 }
 
 void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& status) {
@@ -113,6 +117,10 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
                           [](const BucketPart& part) { return part.schedule->takes_turns; })) {
     return cannot +
            "in each replay the same rank would pick the support, since the host counts turns";
+  }
+  if (has_two_levels(*bucket)) {
+    return cannot +
+           "in two levels the host must hear whether a replay became NaN before the next one";
   }
   if (transport.size() > 1 && !transport.captures()) {
     return cannot + "its transport is not NCCL's";

@@ -27,6 +27,9 @@ bool goes_by_status(const Bucket& bucket);
 /// Whether the host then waits for sizes.
 bool waits_for_sizes(const Bucket& bucket);
 
+/// Whether residuals may be confined to shards.
+bool has_two_levels(const Bucket& bucket);
+
 /// A call and its parts, in order.
 struct StreamOrderedCall {
   const Exec& exec;

@@ -14,14 +14,6 @@ namespace {
 
 constexpr std::size_t kDepth = 3;  // the most parts under way at once
 
-/// A host that waits for a stream would also wait, without a deadline, for the messages of later
-/// parts on it.
-std::size_t depth_of(const Schedule& schedule, const Exchange& exchange) {
-  const bool waits = kernels::reading_waits(exchange.exec) &&
-                     (exchange.status == nullptr || schedule.waits(exchange.compressor));
-  return waits || exchange.one_by_one ? 1 : kDepth;
-}
-
 /// The parts under way, the longest waiting first.
 class UnderWay {
  public:
@@ -69,8 +61,11 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
       finite = !entry.exchange->poisoned && write(*entry.exchange) && finite;
     }
   };
+  const auto depth_of = [&](std::size_t part) {
+    return goes_alone(*schedules[part], exchanges[part]) ? 1 : kDepth;
+  };
   for (std::size_t next = 0;;) {
-    if (next < exchanges.size() && !under_way.full(depth_of(*schedules[next], exchanges[next]))) {
+    if (next < exchanges.size() && !under_way.full(depth_of(next))) {
       Exchange& exchange = exchanges[next];
       go_on({&exchange, schedules[next]->run(exchange)});
       ++next;

@@ -8,6 +8,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/nearest.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::comm {
 
@@ -44,6 +45,12 @@ std::vector<const Schedule*> find_schedules(std::string_view name) {
   }
   if (found.empty()) found.push_back(&find_schedule(name));
   return found;
+}
+
+bool goes_alone(const Schedule& schedule, const Exchange& exchange) {
+  const bool waits = kernels::reading_waits(exchange.exec) &&
+                     (exchange.status == nullptr || schedule.waits(exchange.compressor));
+  return waits || exchange.one_by_one;
 }
 
 }  // namespace winnow::comm

@@ -73,23 +73,30 @@ struct Schedule {
   /// It selects other elements than the rest, so it is chosen only by name; and it does not take
   /// variable_k compressors. In two levels, the inner schedule says so.
   bool own_support = false;
-  HostWaits host_waits = HostWaits::always;
+  HostWaits host_waits = HostWaits::always;  ///< in two levels, the inner schedule says so
   bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
 
   /// Whether the host waits for the device within a call though Exchange::status is set. If it does
   /// not, it is stream-ordered.
   bool waits(const compress::Compressor& compressor) const {
-    return host_waits == HostWaits::always ||
-           (host_waits == HostWaits::for_sizes && !compressor.knows_support());
+    return always_waits() ||
+           (rounds_between().host_waits == HostWaits::for_sizes && !compressor.knows_support());
   }
+  bool always_waits() const { return rounds_between().host_waits == HostWaits::always; }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;
   std::uint64_t messages(const CostShape& shape) const;
   double pass_bytes(const CostShape& shape) const;
-  bool has_own_support() const { return inner != nullptr ? inner->own_support : own_support; }
+  bool has_own_support() const { return rounds_between().own_support; }
   /// Whether owners code sums, which have both signs.
-  bool codes_sums() const { return inner != nullptr ? inner->partitioned : partitioned; }
+  bool codes_sums() const { return rounds_between().partitioned; }
+  /// The schedule between nodes.
+  const Schedule& rounds_between() const { return inner != nullptr ? *inner : *this; }
 };
+
+/// Whether nothing else may be under way beside what a schedule runs: a host that waits for a
+/// stream would also wait, without a deadline, for later messages on it.
+bool goes_alone(const Schedule& schedule, const Exchange& exchange);
 
 extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;
 extern const Schedule kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared;

@@ -1,7 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <winnow/error.hpp>
 
@@ -10,7 +9,6 @@
 #include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/exec/together.hpp"
-#include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
 
@@ -181,13 +179,11 @@ class Shared {
     taken_[owner] = taken;  // only now: a failed call puts back what has been taken
   }
 
-  /// In a stream-ordered call nobody hears of a message that never comes. One without a header
-  /// must not be taken for an older one, so its buffer holds NaN until it comes.
   void mark_missing() const {
-    if (exchange_.status == nullptr || !codings_.exact()) return;
+    if (!codings_.exact()) return;
     kernels::together(exchange_.exec, [&] {
       for (const std::span<std::byte> message : messages_) {
-        kernels::fill(exchange_.exec, as_floats(message), std::numeric_limits<float>::quiet_NaN());
+        comm::mark_missing(exchange_, as_floats(message));
       }
     });
   }

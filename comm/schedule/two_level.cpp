@@ -10,6 +10,7 @@
 #include "compress/partial.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/terms.hpp"
@@ -83,7 +84,8 @@ class TwoLevel {
                                                      .part = shard.part,
                                                      .header = exchange_.header,
                                                      .random = exchange_.random,
-                                                     .stats = exchange_.stats});
+                                                     .stats = exchange_.stats,
+                                                     .status = exchange_.status});
       inner.header.part = number;
       inner.header.count = shard.part.count;
       inner.header.k = shard.part.k;
@@ -92,11 +94,10 @@ class TwoLevel {
     }
   }
 
-  /// Round 2: resumes the rails up to their next stop, which is the same for all. On a device one
-  /// rail after the other: a host that waits for the stream would also wait, without a deadline,
-  /// for the messages of the other rails on it. False at the end.
+  /// Round 2: resumes the rails up to their next stop, which is the same for all; one rail after
+  /// the other if the host waits for a device within them. False at the end.
   bool go_on() {
-    const bool one_by_one = exchange_.one_by_one || kernels::reading_waits(exchange_.exec);
+    const bool one_by_one = goes_alone(inner_schedule_, exchange_);
     bool stopped = false;
     for (std::size_t rail = rail_; rail < shards_.size(); ++rail) {
       const bool has_stop = serves(rail) && shards_[rail].rounds.resume();
@@ -159,7 +160,8 @@ class TwoLevel {
           !exchange_.compressor.write_outcome(exchange_.exec, part,
                                               {.messages = messages_[rail],
                                                .partitioned = inner_schedule_.partitioned,
-                                               .factor = exchange_.factor});
+                                               .factor = exchange_.factor,
+                                               .status = exchange_.status});
     }
     exchange_.factor = 1;
   }
@@ -223,7 +225,8 @@ class TwoLevel {
     for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
       MessageView& view = messages_[rail][sender];
       if (!view.bytes.empty()) continue;
-      exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender));
+      exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender),
+                                exchange_.status);
     }
   }
   std::span<std::byte> take_outcome_buffer(std::size_t rail, std::uint32_t sender) const {
@@ -244,7 +247,8 @@ class TwoLevel {
       }
     }
     const auto views = workspace_.take<MessageView>(most).first(count);
-    (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views);
+    (void)exchange_.compressor.open_all(exchange_.exec, incoming.first(count), views,
+                                        exchange_.status);
   }
 
   /// Opens what the servers on this node sent of their shards.
@@ -263,8 +267,8 @@ class TwoLevel {
             rails_.server(rail)};
       }
     }
-    const std::uint16_t flags =
-        exchange_.compressor.open_all(exchange_.exec, incoming.first(count), opened.first(count));
+    const std::uint16_t flags = exchange_.compressor.open_all(
+        exchange_.exec, incoming.first(count), opened.first(count), exchange_.status);
     exchange_.poisoned |= (flags & Header::kPoison) != 0;
     auto next = opened.begin();
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
@@ -333,7 +337,7 @@ class TwoLevel {
       if (rails_.server(rail) != server) continue;
       const auto header = take_header();
       (void)compress::seal(exchange_.exec, header_of_gradient(rail), {}, header,
-                           exchange_.compressor.codings());
+                           exchange_.compressor.codings(), {}, exchange_.status);
       send(exchange_, header, server, MessageSize::fixed);
       for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
         send(exchange_, std::as_bytes(outgoing(shards_[rail], i)), server, MessageSize::fixed);
@@ -342,12 +346,16 @@ class TwoLevel {
   }
 
   void receive_gradients(std::size_t sender) {
+    kernels::together(exchange_.exec, [&] { enqueue_receipts(sender); });
+  }
+  void enqueue_receipts(std::size_t sender) {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail)) continue;
       const Gathered& gathered = gathered_[rail];
       receive_whole(gathered.headers[sender], locals_[sender]);
       for (const Piece& piece : shards_[rail].part.pieces) {
         const auto buffer = gathered.gradients[sender].subspan(piece.base, piece.elements.size());
+        mark_missing(exchange_, buffer);
         receive_whole(std::as_writable_bytes(buffer), locals_[sender]);
       }
     }

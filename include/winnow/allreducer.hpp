@@ -130,11 +130,12 @@ class Work {
 ///
 /// Calls of `gather`, `shared` and `dense`, and of `balanced` if all ranks know which positions
 /// travel (randomk, or every element), are stream-ordered over NCCL, unless the compressor is
-/// threshold: they return when they are enqueued. If a message was corrupt or a peer is gone, the
+/// threshold: they return when they are enqueued. So are those of two levels with one of these,
+/// once the bucket's last call has ended. If a message was corrupt or a peer is gone, the
 /// bucket reads NaN, and synchronize, Work::wait or the next call throws a CommError. Stats count a
 /// poisoned call once one of these three has learnt of it. If no call ends for Options::deadline
 /// (600 s if unset), the transport is aborted. From the second call of a bucket on they can be
-/// captured into a CUDA graph, but for `shared`, where ranks take turns.
+/// captured into a CUDA graph, but for `shared`, where ranks take turns, and two levels.
 ///
 /// In `balanced` of topk the host waits once, for the sizes of messages; otherwise several times.
 /// Every schedule and compressor takes device buckets; if a job has buckets in both memories, name

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,16 +26,18 @@ namespace winnow::tests {
 namespace {
 
 class StreamOrderOverNccl : public AllReducerOverNccl, public testing::WithParamInterface<Plan> {};
-INSTANTIATE_TEST_SUITE_P(Plans, StreamOrderOverNccl,
-                         testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"},
-                                         Plan{"randomk:0.05", "balanced"},
-                                         Plan{"topk:0.05", "shared"},
-                                         Plan{"topk:0.05,int8", "shared"}));
+INSTANTIATE_TEST_SUITE_P(
+    Plans, StreamOrderOverNccl,
+    testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"}, Plan{"randomk:0.05", "balanced"},
+                    Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int8", "shared"},
+                    Plan{"topk:0.05", "two_level:gather"}, Plan{"int8", "two_level:balanced"},
+                    Plan{"topk:0.05", "two_level:shared"}));
 
-/// The host enqueues call after call while the peer has not begun one.
+/// The host enqueues call after call while the peer has not begun one: of one bucket, or, in two
+/// levels, each of another, since there the host waits for a bucket's last call.
 TEST_P(StreamOrderOverNccl, CallsReturnWhenTheyAreEnqueued) {
-  const Meeting meeting(2);
-  run_nccl_ranks(2, [&](int rank) {
+  const Meeting meeting(GetParam().ranks(), Plan::kPerNode);
+  run_nccl_ranks(GetParam().ranks(), [&](int rank) {
     const Stream stream;
     const Exec place = stream.exec();
     AllReducer reducer(meeting.join(rank),
@@ -45,17 +48,20 @@ TEST_P(StreamOrderOverNccl, CallsReturnWhenTheyAreEnqueued) {
                        place);
     kernels::PlaceArray<float> bucket(place, 3000);
     const auto gradient = make_gradient(Kind::heavy_tailed, 3000, rank, 0, 7);
-    const auto call = [&] {
+    const auto call = [&](int number) {
       kernels::copy(place, bucket.span(), std::span<const float>(gradient));
-      reducer.all_reduce(bucket.span(), 7);
+      const bool has_own = GetParam().has_two_levels();
+      reducer.all_reduce(bucket.span(), has_own ? static_cast<std::uint64_t>(number) : 7);
     };
-    call();
+    constexpr int kCalls = 3;
+    for (int number = 0; number < kCalls; ++number) call(number);
     reducer.synchronize();
     if (rank == 1) meeting.await_word();
-    for (int more = 0; more < 3; ++more) call();
+    for (int number = 0; number < kCalls; ++number) call(number);
     if (rank == 0) meeting.give_word();
     reducer.synchronize();
-    EXPECT_EQ(reducer.totals().calls, 4U);
+    EXPECT_EQ(reducer.totals().calls, 2U * kCalls);
+    EXPECT_TRUE(reducer.last().schedule == GetParam().schedule) << reducer.last().schedule;
     EXPECT_EQ(reducer.totals().poisoned, 0U);
   });
 }
@@ -65,14 +71,17 @@ INSTANTIATE_TEST_SUITE_P(Plans, PeersOverNccl,
                          testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"},
                                          Plan{"randomk:0.05", "balanced"},
                                          Plan{"topk:0.05", "balanced"}, Plan{"topk:0.05", "shared"},
-                                         Plan{"topk:0.05,int8", "shared"}));
+                                         Plan{"topk:0.05,int8", "shared"},
+                                         Plan{"topk:0.05", "two_level:gather"},
+                                         Plan{"topk:0.05", "two_level:balanced"},
+                                         Plan{"topk:0.05", "two_level:shared"}));
 
 /// A peer makes no more calls. The device stops waiting for it at the deadline, and the residual
 /// holds again what the waiting call took.
 TEST_P(PeersOverNccl, NobodyWaitsForAPeerThatIsGone) {
   constexpr std::size_t kCount = 5000;
-  const Meeting meeting(2);
-  run_nccl_ranks(2, [&](int rank) {
+  const Meeting meeting(GetParam().ranks(), Plan::kPerNode);
+  run_nccl_ranks(GetParam().ranks(), [&](int rank) {
     const Stream stream;
     const Exec place = stream.exec();
     const std::shared_ptr<Transport> transport = meeting.join(rank);
@@ -88,7 +97,7 @@ TEST_P(PeersOverNccl, NobodyWaitsForAPeerThatIsGone) {
     kernels::copy(place, bucket.span(), std::span<const float>(gradient));
     reducer.all_reduce(bucket.span(), 7);
     reducer.synchronize();
-    if (rank == 1) return;
+    if (rank > 0) return;
     const std::vector<float> before = on_host(place, reducer.residual(7));
     const double seconds = reducer.totals().wait_seconds;
     EXPECT_GT(seconds, 0);

@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Graphs that hold calls over NCCL.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -191,6 +192,28 @@ TEST_F(AllReducerOverNccl, AReplayIsWaitedFor) {
     // Nothing is under way any more.
     const std::vector<int> all = {0, 1};
     EXPECT_EQ(transport->subset(all)->size(), 2);
+  });
+}
+
+/// A capture in two levels is refused before it touches anything.
+TEST_F(AllReducerOverNccl, NoGraphHoldsTwoLevels) {
+  const Meeting meeting(2);
+  run_nccl_ranks(2, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(meeting.join(rank),
+                       {.compressor = "topk:0.05", .schedule = "two_level:gather", .min_bytes = 0},
+                       place);
+    kernels::PlaceArray<float> bucket(place, 1000);
+    kernels::fill(place, bucket.span(), 1);
+    const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+    call();
+    const Graph graph(stream, [&] {
+      EXPECT_THAT(call, testing::ThrowsMessage<UsageError>(testing::HasSubstr("in two levels")));
+    });
+    call();
+    reducer.synchronize();
+    EXPECT_EQ(reducer.totals().calls, 2U);
   });
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <winnow/nccl.hpp>
 #include <winnow/transport.hpp>
@@ -32,16 +33,23 @@ class AllReducerOverNccl : public testing::Test {
 /// A folder in which the ranks of a test meet.
 class Meeting {
  public:
-  explicit Meeting(int ranks) : ranks_(ranks) { EXPECT_NE(::mkdtemp(folder_.data()), nullptr); }
+  /// Of ranks on one node, or of so many on each.
+  explicit Meeting(int ranks, int per_node = 0)
+      : ranks_(ranks), per_node_(per_node > 0 ? per_node : ranks) {
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
+  }
   ~Meeting() { EXPECT_EQ(::rmdir(folder_.c_str()), 0); }
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
   /// A transport of all ranks; another one for each job.
   std::shared_ptr<Transport> join(int rank, std::uint64_t job = 7) const {
-    return nccl_transport(
-        {.path = folder_ + "/id" + std::to_string(job), .job = job, .rank = rank, .size = ranks_},
-        Deadline::after(std::chrono::seconds(60)));
+    return nccl_transport({.path = folder_ + "/id" + std::to_string(job),
+                           .job = job,
+                           .rank = rank,
+                           .size = ranks_,
+                           .node = rank / per_node_},
+                          Deadline::after(std::chrono::seconds(60)));
   }
 
   /// One rank may give its word, for which another one waits.
@@ -54,12 +62,17 @@ class Meeting {
 
  private:
   std::string folder_ = testing::TempDir() + "winnow_nccl_XXXXXX";
-  int ranks_;
+  int ranks_, per_node_;
 };
 
 /// How calls are made that return when they are enqueued.
 struct Plan {
   const char *compressor, *schedule = "gather";
+
+  bool has_two_levels() const { return std::string_view(schedule).starts_with("two_level:"); }
+  /// Two ranks, or as many nodes of two.
+  int ranks() const { return has_two_levels() ? 4 : 2; }
+  static constexpr int kPerNode = 2;
 };
 inline std::ostream& operator<<(std::ostream& to, const Plan& plan) {
   return to << plan.compressor << " by " << plan.schedule;
