@@ -53,15 +53,15 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
   sum.value = value.first(sum.header.k);
 }
 
-/// The indices of a message, or zeros where the status says that it may not be read: no coding
-/// bears any others than ascending ones below count.
-std::span<const std::uint32_t> readable(const Exec& exec, std::span<const std::uint32_t> index,
-                                        const kernels::CallStatus& status) {
+/// The indices of a message, or zeros if it may not have been sound: an index that is not below
+/// count would be written out of bounds. Whoever gets the zeros refuses them.
+std::span<const std::uint32_t> within_bounds(const Exec& exec, std::span<const std::uint32_t> index,
+                                             const kernels::CallStatus& status) {
   const auto copy = kernels::scratch_of(exec).take<std::byte>(index.size_bytes());
   kernels::copy(exec, copy, std::as_bytes(index));
-  Exec spoiled = exec;
-  spoiled.condition = kernels::spoiled(status);
-  kernels::fill(spoiled, std::span(reinterpret_cast<float*>(copy.data()), index.size()), 0);
+  Exec unsound = exec;
+  unsound.condition = kernels::unsound(status);
+  kernels::fill(unsound, std::span(reinterpret_cast<float*>(copy.data()), index.size()), 0);
   return {reinterpret_cast<const std::uint32_t*>(copy.data()), index.size()};
 }
 
@@ -132,7 +132,7 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  const auto index = status == nullptr ? sum.index : readable(exec, sum.index, *status);
+  const auto index = status == nullptr ? sum.index : within_bounds(exec, sum.index, *status);
   (void)seal(exec, header, index, message, written, {}, status);
   sum.bytes = message;
 }

@@ -17,13 +17,16 @@ struct CallStatus {
   std::uint32_t unsound = 0;  ///< ~ of the lowest number of a message that is not sound, or 0
 };
 
-/// Conditions on a status: that messages may be read, that they may not, and that the bucket must
-/// become NaN.
+/// Conditions on a status: that messages may be read, that they may not, that one was not sound, so
+/// that its indices may be anything, and that the bucket must become NaN.
 inline Condition sound(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 1, .any = false};
 }
 inline Condition spoiled(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 1, .any = true};
+}
+inline Condition unsound(const CallStatus& status) {
+  return {.words = &status.unsound, .count = 1, .any = true};
 }
 inline Condition refused(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 2, .any = true};

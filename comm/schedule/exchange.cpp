@@ -3,11 +3,9 @@
 #include "comm/schedule/exchange.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "comm/schedule/shards.hpp"
 #include "kernels/exec/stopwatch.hpp"
-#include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
 
@@ -44,11 +42,6 @@ void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uin
   } else {
     exchange.world.recv(buffer, peer, bytes);
   }
-}
-
-void mark_missing(const Exchange& exchange, std::span<float> buffer) {
-  if (exchange.status == nullptr) return;
-  kernels::fill(exchange.exec, buffer, std::numeric_limits<float>::quiet_NaN());
 }
 
 namespace {

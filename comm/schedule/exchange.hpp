@@ -83,10 +83,6 @@ void send(Exchange& exchange, std::span<const std::byte> message, int peer, Mess
 void receive(Exchange& exchange, std::span<std::byte> buffer, int peer, std::uint64_t* bytes,
              MessageSize size);
 
-/// For the buffer of a message without a header. In a stream-ordered call nobody hears of one that
-/// never comes, and it must not be taken for an older one: so the buffer holds NaN until it comes.
-void mark_missing(const Exchange& exchange, std::span<float> buffer);
-
 /// One entry per rank of Exchange::world: a message, or a receive buffer.
 using Messages = std::span<const std::span<std::byte>>;
 

@@ -1,6 +1,7 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <winnow/error.hpp>
 
@@ -9,6 +10,7 @@
 #include "compress/support.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/exec/together.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
 
@@ -179,11 +181,13 @@ class Shared {
     taken_[owner] = taken;  // only now: a failed call puts back what has been taken
   }
 
+  /// In a stream-ordered call nobody hears of a message that never comes. One without a header
+  /// must not be taken for an older one, so its buffer holds NaN until it comes.
   void mark_missing() const {
-    if (!codings_.exact()) return;
+    if (exchange_.status == nullptr || !codings_.exact()) return;
     kernels::together(exchange_.exec, [&] {
       for (const std::span<std::byte> message : messages_) {
-        comm::mark_missing(exchange_, as_floats(message));
+        kernels::fill(exchange_.exec, as_floats(message), std::numeric_limits<float>::quiet_NaN());
       }
     });
   }

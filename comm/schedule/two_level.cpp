@@ -10,7 +10,6 @@
 #include "compress/partial.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
-#include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/terms.hpp"
@@ -346,16 +345,12 @@ class TwoLevel {
   }
 
   void receive_gradients(std::size_t sender) {
-    kernels::together(exchange_.exec, [&] { enqueue_receipts(sender); });
-  }
-  void enqueue_receipts(std::size_t sender) {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail)) continue;
       const Gathered& gathered = gathered_[rail];
       receive_whole(gathered.headers[sender], locals_[sender]);
       for (const Piece& piece : shards_[rail].part.pieces) {
         const auto buffer = gathered.gradients[sender].subspan(piece.base, piece.elements.size());
-        mark_missing(exchange_, buffer);
         receive_whole(std::as_writable_bytes(buffer), locals_[sender]);
       }
     }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -118,6 +119,38 @@ TEST_P(PeersOverNccl, NobodyWaitsForAPeerThatIsGone) {
     const std::vector<float> after = on_host(place, reducer.residual(7));
     for (std::size_t i = 0; i < kCount; ++i) EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
   });
+}
+
+/// Call after call, without a look at what became of the one before.
+TEST_F(AllReducerOverNccl, TwoLevelsSendOnWhatTheLastCallPutBack) {
+  constexpr int kRanks = 4, kPerNode = 2;
+  constexpr std::size_t kCount = 1000;
+  for (const char* schedule : {"two_level:gather", "two_level:balanced", "two_level:shared"}) {
+    SCOPED_TRACE(schedule);
+    const Meeting meeting(kRanks, kPerNode);
+    run_nccl_ranks(kRanks, [&](int rank) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      AllReducer reducer(
+          meeting.join(rank),
+          {.compressor = "topk:1", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0},
+          place);
+      kernels::PlaceArray<float> bucket(place, kCount);
+      const auto call = [&](float value) {
+        kernels::fill(place, bucket.span(), value);
+        if (rank == 1 && value == 2) {
+          kernels::fill(place, bucket.span().first(1), std::numeric_limits<float>::infinity());
+        }
+        reducer.all_reduce(bucket.span(), 7);
+      };
+      for (const float value : {1.0F, 2.0F, 4.0F}) call(value);
+      std::vector<float> expected(kCount, kRanks * (2 + 4));
+      expected[0] -= 2;
+      EXPECT_EQ(on_host(place, bucket.span()), expected);
+      reducer.synchronize();
+      EXPECT_EQ(reducer.totals().poisoned, 1U);
+    });
+  }
 }
 
 /// A dense sum has no header that could tell the device that it never came.
