@@ -5,6 +5,7 @@
 
 #include "compress/compressor.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/ordered_sum.hpp"
 #include "kernels/split.hpp"
 
@@ -47,29 +48,35 @@ void write_sums(const Exec& exec, const Target& target) {
   const Exec sound = reading(exec, target.outcome);
   const auto lists = exec.workspace->take<Term>(messages.size());
   std::size_t count = 0;
-  for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
-    Term list = term(messages[owner]);
-    // If k is variable, takes the same scratch whatever was kept.
-    const std::uint64_t most = part.variable_k  ? part.partition.local_count(owner)
-                               : list.is_list() ? list.size()
-                                                : 0;
-    const auto position = kernels::scratch_of(exec).take<std::uint32_t>(most);
-    if (!list.is_list()) continue;
-    const auto positions = position.first(list.index.size());
-    kernels::positions_of(sound, part.partition, owner, list.index, positions);
-    list.index = positions;
-    lists[count++] = list;
-  }
+  kernels::together(sound, [&] {
+    for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
+      Term list = term(messages[owner]);
+      // If k is variable, takes the same scratch whatever was kept.
+      const std::uint64_t most = part.variable_k  ? part.partition.local_count(owner)
+                                 : list.is_list() ? list.size()
+                                                  : 0;
+      const auto position = kernels::scratch_of(exec).take<std::uint32_t>(most);
+      if (!list.is_list()) continue;
+      const auto positions = position.first(list.index.size());
+      kernels::positions_of(sound, part.partition, owner, list.index, positions);
+      list.index = positions;
+      lists[count++] = list;
+    }
+  });
   // Lists first: their sum may also write where they name nothing.
   if (count > 0) write_terms(exec, target, lists.first(count));
-  for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
-    const Term values = term(messages[owner]);
-    if (values.is_list()) continue;
-    kernels::write_owned(
-        sound,
-        {.partition = part.partition, .owner = owner, .pieces = target.elements, .values = values},
-        factor, target.not_finite);
-  }
+  kernels::together(sound, [&] {
+    for (std::uint32_t owner = 0; owner < messages.size(); ++owner) {
+      const Term values = term(messages[owner]);
+      if (values.is_list()) continue;
+      kernels::write_owned(sound,
+                           {.partition = part.partition,
+                            .owner = owner,
+                            .pieces = target.elements,
+                            .values = values},
+                           factor, target.not_finite);
+    }
+  });
 }
 
 }  // namespace

@@ -13,17 +13,22 @@ namespace {
 
 using compress::Header;
 
-/// Calls use(owner, message) with each of this rank's own messages, opened.
+/// Calls use(owner, message) with each of this rank's own messages, opened. Those that are open
+/// already share launches.
 template <class Use>
 void open_own(const Exchange& exchange, const Exec& exec, const Use& use) {
   const compress::Part& part = exchange.part;
   const bool partitioned = part.self != compress::Part::kNobody;
+  if (!exchange.opened.empty()) {
+    kernels::together(exec, [&] {
+      for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
+        if (owner != part.self) use(owner, exchange.opened[owner]);
+      }
+    });
+    return;
+  }
   for (std::uint32_t owner = 0; owner < exchange.own.size(); ++owner) {
     if (owner == part.self) continue;
-    if (!exchange.opened.empty()) {
-      use(owner, exchange.opened[owner]);
-      continue;
-    }
     const kernels::ScratchScope scope(exec);
     Header header = exchange.header;
     if (partitioned) {

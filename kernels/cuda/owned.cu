@@ -1,39 +1,25 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/cuda/owned.cuh"
 #include "kernels/owned.hpp"
 
 namespace winnow::kernels::cuda {
 
-namespace {
-
-template <class Kernel>
-void launch_owned(const Exec& exec, const OwnedTask& task) {
-  if (task.values.count == 0 || task.piece_count == 0) return;
-  launch<Kernel>(exec, blocks_of(task.values.count), {task});
-}
-
-}  // namespace
-
 void add_owned(const Exec& exec, const OwnedJob& job) {
-  launch_owned<AddOwned>(exec, make_owned_task(job));
+  launch_piece(exec, AddOwned{make_owned_task(job), moved(job)});
 }
 
 void store_owned(const Exec& exec, const OwnedJob& job) {
-  launch_owned<StoreOwned>(exec, make_owned_task(job));
+  launch_piece(exec, StoreOwned{make_owned_task(job), moved(job)});
 }
 
 void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
-  OwnedTask task = make_owned_task(job);
-  task.factor = factor;
-  task.not_finite = not_finite;
-  launch_owned<WriteOwned>(exec, task);
+  launch_piece(exec, WriteOwned{make_owned_task(job), moved(job), factor, not_finite});
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {
-  if (taken.empty()) return;
-  launch<TakeOwned>(exec, blocks_of(taken.size()), {make_owned_task(job), taken.data()});
+  launch_piece(exec, TakeOwned{make_owned_task(job), taken.size(), taken.data()});
 }
 
 void fill_pieces(const Exec& exec, const Placed<PlacedSpan>& pieces, float value) {

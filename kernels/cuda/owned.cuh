@@ -16,7 +16,7 @@
 namespace winnow::kernels::cuda {
 
 struct OwnedTask {
-  Partition partition;
+  Partition partition{1, 0};
   std::uint32_t owner;
   PlacedSpan only;  ///< if there is a single piece
   const PlacedSpan* pieces;
@@ -26,8 +26,6 @@ struct OwnedTask {
   ListRun only_run;  ///< if there is a single one
   const ListRun* runs;
   std::uint32_t run_count;
-  float factor = 1;
-  std::uint32_t* not_finite = nullptr;  ///< of WriteOwned
 
   WINNOW_DEVICE std::uint64_t count() const {
     return count_at != nullptr && *count_at < values.count ? *count_at : values.count;
@@ -72,33 +70,36 @@ struct OwnedTask {
     }
     return low == 0 ? PlacedSpan{} : pieces[low - 1];
   }
-  /// Calls body(element, value) for this thread's share of them. No position is named twice.
+  /// Calls body(element, value) for value j, if there is one that goes somewhere. No position is
+  /// named twice.
   template <class Body>
-  WINNOW_DEVICE void for_each(const Body& body) const {
-    const std::uint64_t end = count();
-    with_coding(values.values, [&](auto coding) {
-      for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
-        if (run_count > 0 && !is_in_run(j)) continue;
-        const DeviceElements element = element_of(j);
-        if (element.data != nullptr) body(element, value_at<decltype(coding)>(values.values, j));
-      }
-    });
+  WINNOW_DEVICE void with_value(std::uint64_t j, const Body& body) const {
+    if (j >= count() || (run_count > 0 && !is_in_run(j))) return;
+    const DeviceElements element = element_of(j);
+    if (element.data == nullptr) return;
+    with_coding(values.values,
+                [&](auto coding) { body(element, value_at<decltype(coding)>(values.values, j)); });
   }
 };
 
+// Tasks of Pieces.
+
 struct AddOwned {
   OwnedTask task;
+  std::uint64_t count;
 
-  WINNOW_DEVICE void run() const {
-    task.for_each([](const DeviceElements& element, float value) { *element.floats() += value; });
+  WINNOW_DEVICE void run(std::uint64_t j) const {
+    task.with_value(j,
+                    [](const DeviceElements& element, float value) { *element.floats() += value; });
   }
 };
 
 struct StoreOwned {
   OwnedTask task;
+  std::uint64_t count;
 
-  WINNOW_DEVICE void run() const {
-    task.for_each([](const DeviceElements& element, float value) {
+  WINNOW_DEVICE void run(std::uint64_t j) const {
+    task.with_value(j, [](const DeviceElements& element, float value) {
       if (is_finite(value)) *element.floats() = value;
     });
   }
@@ -106,29 +107,29 @@ struct StoreOwned {
 
 struct WriteOwned {
   OwnedTask task;
+  std::uint64_t count;
+  float factor;
+  std::uint32_t* not_finite;
 
-  WINNOW_DEVICE void run() const {
-    bool finite = true;
-    task.for_each([&](const DeviceElements& element, float value) {
-      const float sum = value * task.factor;
+  WINNOW_DEVICE void run(std::uint64_t j) const {
+    task.with_value(j, [&](const DeviceElements& element, float value) {
+      const float sum = value * factor;
       element.set(0, sum);
-      finite = finite && magnitude(sum) < magnitude(overflow_of(element.type));
+      if (magnitude(sum) >= magnitude(overflow_of(element.type))) simt::atomic_or(not_finite, 1);
     });
-    if (!finite) simt::atomic_or(task.not_finite, 1);
   }
 };
 
 struct TakeOwned {
   OwnedTask task;
+  std::uint64_t count;
   float* taken;
 
-  WINNOW_DEVICE void run() const {
-    const std::uint64_t end = task.count();
-    for (std::uint64_t j = simt::grid_thread(); j < end; j += simt::grid_threads()) {
-      float* const element = task.element_of(j).floats();
-      taken[j] = element != nullptr ? *element : 0;
-      if (element != nullptr) *element = 0;
-    }
+  WINNOW_DEVICE void run(std::uint64_t j) const {
+    if (j >= task.count()) return;
+    float* const element = task.element_of(j).floats();
+    taken[j] = element != nullptr ? *element : 0;
+    if (element != nullptr) *element = 0;
   }
 };
 
@@ -158,6 +159,11 @@ inline FillPieces make_fill(const Placed<PlacedSpan>& pieces, float value) {
   const std::span<const PlacedSpan> host = pieces.host;
   return {device_spans(pieces), host.empty() ? 0 : host.front().base,
           host.empty() ? 0 : host.back().end(), value};
+}
+
+/// How many values may go somewhere.
+inline std::uint64_t moved(const OwnedJob& job) {
+  return job.pieces.host.empty() ? 0 : job.most();
 }
 
 inline OwnedTask make_owned_task(const OwnedJob& job) {

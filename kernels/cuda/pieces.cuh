@@ -11,8 +11,8 @@
 namespace winnow::kernels::cuda {
 
 /// The same work on several pieces of memory, which travel with the launch. A task has a count of
-/// elements, and does one vector of them at a time: run(first, here). The tiles of all pieces are
-/// numbered through, and a block takes every simt::blocks()-th.
+/// elements, and does one vector of them at a time: run(first, here); or one of them: run(i). The
+/// tiles of all pieces are numbered through, and a block takes every simt::blocks()-th.
 template <class Task, unsigned kMost>
 struct Pieces {
   static constexpr std::uint32_t kTile = simt::kThreads * 4;  // elements: a vector a thread
@@ -37,9 +37,17 @@ struct Pieces {
     for (std::uint32_t tile = simt::block(); tile < tiles(); tile += simt::blocks()) {
       const unsigned p = piece_of(tile);
       const std::uint32_t begin = p == 0 ? 0 : end[p - 1];
-      const std::uint64_t first = std::uint64_t{tile - begin} * kTile + 4 * simt::thread();
-      const unsigned here = elements_below(task[p].count, first);
-      if (here != 0) task[p].run(first, here);
+      const std::uint64_t tile_begin = std::uint64_t{tile - begin} * kTile;
+      if constexpr (requires { task[p].run(tile_begin); }) {
+        for (std::uint64_t i = tile_begin + simt::thread(); i < tile_begin + kTile;
+             i += simt::kThreads) {
+          if (i < task[p].count) task[p].run(i);
+        }
+      } else {
+        const std::uint64_t first = tile_begin + 4 * simt::thread();
+        const unsigned here = elements_below(task[p].count, first);
+        if (here != 0) task[p].run(first, here);
+      }
     }
   }
 

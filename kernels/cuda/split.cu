@@ -1,6 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/cuda/split.cuh"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/split.hpp"
@@ -24,9 +24,7 @@ void split_by_owner(const Exec& exec, const SplitJob& job) {
 
 void positions_of(const Exec& exec, const Partition& partition, std::uint32_t owner,
                   std::span<const std::uint32_t> local, std::span<std::uint32_t> index) {
-  if (index.empty()) return;
-  launch<PositionsOf>(exec, blocks_of(index.size()),
-                      {partition, owner, local.data(), index.data(), index.size()});
+  launch_piece(exec, PositionsOf{partition, owner, local.data(), index.data(), index.size()});
 }
 
 }  // namespace winnow::kernels::cuda

@@ -121,17 +121,16 @@ struct PlaceEntries {
   }
 };
 
+/// A task of Pieces.
 struct PositionsOf {
-  Partition partition;
+  Partition partition{1, 0};
   std::uint32_t owner;
   const std::uint32_t* local;
   std::uint32_t* index;
-  std::uint64_t k;
+  std::uint64_t count;
 
-  WINNOW_DEVICE void run() const {
-    for (std::uint64_t j = simt::grid_thread(); j < k; j += simt::grid_threads()) {
-      index[j] = static_cast<std::uint32_t>(partition.position(owner, local[j]));
-    }
+  WINNOW_DEVICE void run(std::uint64_t j) const {
+    index[j] = static_cast<std::uint32_t>(partition.position(owner, local[j]));
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "kernels/cuda/pieces.cuh"
 #include "tests/kernels/cases/owned_cases.hpp"
 #include "tests/model/machine.hpp"
 #include "tests/model/orders.hpp"
@@ -15,20 +16,26 @@ namespace {
 
 using kernels::PlacedSpan;
 
+template <class Task>
+void launch(Machine& machine, const Task& task) {
+  if (task.count > 0) machine.launch(2, kernels::cuda::Pieces<Task, 1>::of({&task, 1}));
+}
+
 bool move_on(Machine& machine, const OwnedCase& c, std::span<const PlacedSpan> pieces) {
   const std::uint64_t count = c.count;
-  kernels::cuda::OwnedTask task =
-      kernels::cuda::make_owned_task({.partition = c.partition,
-                                      .owner = c.owner,
-                                      .pieces = {pieces, pieces.data()},
-                                      .values = c.values.term(),
-                                      .count = count == c.values.value.size() ? nullptr : &count});
+  const kernels::OwnedJob job{.partition = c.partition,
+                              .owner = c.owner,
+                              .pieces = {pieces, pieces.data()},
+                              .values = c.values.term(),
+                              .count = count == c.values.value.size() ? nullptr : &count};
+  const kernels::cuda::OwnedTask task = kernels::cuda::make_owned_task(job);
+  const std::uint64_t moved = kernels::cuda::moved(job);
   std::uint32_t not_finite = 0;
-  task.factor = c.factor;
-  task.not_finite = &not_finite;
-  if (c.op == OwnedOp::add) machine.launch<kernels::cuda::AddOwned>(2, {task});
-  if (c.op == OwnedOp::store) machine.launch<kernels::cuda::StoreOwned>(2, {task});
-  if (c.op == OwnedOp::write) machine.launch<kernels::cuda::WriteOwned>(2, {task});
+  if (c.op == OwnedOp::add) launch(machine, kernels::cuda::AddOwned{task, moved});
+  if (c.op == OwnedOp::store) launch(machine, kernels::cuda::StoreOwned{task, moved});
+  if (c.op == OwnedOp::write) {
+    launch(machine, kernels::cuda::WriteOwned{task, moved, c.factor, &not_finite});
+  }
   return not_finite == 0;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/pieces.cuh"
 #include "tests/harness/sanitized.hpp"
 #include "tests/kernels/cases/split_cases.hpp"
 #include "tests/model/in_a_child.hpp"
@@ -54,8 +55,11 @@ class SplitOnModel : public testing::TestWithParam<SimtOrder> {
     return [this](const Partition& partition, std::uint32_t owner,
                   std::span<const std::uint32_t> local) {
       std::vector<std::uint32_t> index(local.size());
-      machine_.launch<kernels::cuda::PositionsOf>(
-          2, {partition, owner, local.data(), index.data(), index.size()});
+      const kernels::cuda::PositionsOf task{partition, owner, local.data(), index.data(),
+                                            index.size()};
+      if (task.count > 0) {
+        machine_.launch(2, kernels::cuda::Pieces<kernels::cuda::PositionsOf, 1>::of({&task, 1}));
+      }
       return index;
     };
   }
