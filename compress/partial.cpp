@@ -53,8 +53,9 @@ void merge_lists(const Exec& exec, const MessageView& first, const MessageView& 
   sum.value = value.first(sum.header.k);
 }
 
-/// The indices of a message, or zeros if it may not have been sound: an index that is not below
-/// count would be written out of bounds. Whoever gets the zeros refuses them.
+/// The indices of a message, or zeros if some message was not sound, so that they may be anything:
+/// on the host an index that is not below count is written out of bounds. The message with the
+/// zeros has poison, since the call is spoiled.
 std::span<const std::uint32_t> within_bounds(const Exec& exec, std::span<const std::uint32_t> index,
                                              const kernels::CallStatus& status) {
   const auto copy = kernels::scratch_of(exec).take<std::byte>(index.size_bytes());

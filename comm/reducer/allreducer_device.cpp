@@ -38,8 +38,9 @@ void AllReducer::Impl::expect_strays() {
 }
 
 /// Before a call in two levels: its first round depends on whether residuals hold anything outside
-/// of this rank's shards, as they do behind a call that put its gradients back. The last call of
-/// the bucket ended long ago where others came between.
+/// of this rank's shards, as they do behind a call that put its gradients back. Those of other
+/// buckets need no wait: what they leave is confined to their own shards, or not at all. The
+/// bucket's last call ended long ago where others came between.
 void AllReducer::Impl::await_last_call(const Bucket& bucket) {
   try {
     completions->wait(completions->ended(bucket.number));
@@ -47,6 +48,7 @@ void AllReducer::Impl::await_last_call(const Bucket& bucket) {
     fail(comm::text_of(error));
   }
   poll();
+  if (completions->has_captured()) expect_strays();  // of replays, which the host does not see
 }
 
 /// Call this before the host waits for the device: the device may still wait for messages of

@@ -17,8 +17,8 @@
 namespace winnow::comm {
 
 // Stream-ordered calls: the host enqueues everything, and a status in device memory decides which
-// of it takes effect. Where sizes depend on the support, the host waits for them, and for nothing
-// else.
+// of it takes effect. Within them the host waits for sizes, where these depend on the support, and
+// for nothing else.
 
 /// Whether a bucket in device memory may be reduced so: no part needs more of the device than
 /// sizes (HostWaits), none has Part::variable_k, and no dense part has a residual to clear that

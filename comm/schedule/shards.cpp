@@ -57,6 +57,7 @@ Shards cut_shards(const compress::Part& part, const Topology& topology, int rank
   std::uint64_t count = 0;
   for (const Piece& piece : part.pieces) count += piece.elements.size();
   Shards shards{.of_rail = {}, .inner = &inner};
+  shards.folded.resize(part.pieces.size());
   for (int rail = 0; rail < topology.rails(); ++rail) {
     const Chunk range = ring_chunk(count, rail, topology.rails());
     Shard& shard = shards.of_rail.emplace_back(cut_shard(part, range.begin, range.end));

@@ -32,6 +32,7 @@ class TwoLevel {
         workspace_(*exchange.exec.workspace),
         rails_(*exchange.rails),
         shards_(exchange.shards->of_rail),
+        folded_(exchange.shards->folded),
         inner_schedule_(*exchange.shards->inner),
         locals_(rails_.locals()),
         self_(exchange.world.rank()),
@@ -132,6 +133,10 @@ class TwoLevel {
       }
       const Exchange& inner = inner_[rail];
       shards_[rail].owned = inner.owned;
+      // Also where the call becomes NaN: a rank on a device does not know that yet.
+      for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
+        whole(shards_[rail].places[i]).state->turn = shards_[rail].states[i].turn;
+      }
       exchange_.poisoned |= inner.poisoned;
       std::ranges::copy(inner_schedule_.partitioned ? inner.sums : inner.messages, views.begin());
       if (locals_.size() > 1) pack(rail);
@@ -323,7 +328,9 @@ class TwoLevel {
     for (std::size_t i = 0; i < outgoing_.size(); ++i) {
       const Piece& piece = exchange_.part.pieces[i];
       outgoing_[i] = piece.elements.floats();
-      if (!piece.state->dirty || piece.state->confined_to == exchange_.header.bucket) continue;
+      const bool is_confined = piece.state->confined_to == exchange_.header.bucket;
+      folded_[i] = piece.state->dirty && !is_confined ? 1 : 0;
+      if (folded_[i] == 0) continue;
       const auto folded = buffer.subspan(piece.base, piece.elements.size());
       kernels::copy(exchange_.exec, std::as_writable_bytes(folded), piece.elements.bytes());
       kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
@@ -420,6 +427,7 @@ class TwoLevel {
   Workspace& workspace_;
   const Rails& rails_;
   std::span<Shard> shards_;
+  std::span<std::uint8_t> folded_;  // Shards::folded
   const Schedule& inner_schedule_;
   std::span<const int> locals_;
   int self_;
@@ -461,8 +469,7 @@ Rounds run(Exchange& exchange) {
 }
 
 /// Writes the sum, which includes the factor, to the elements. Clears the residual that travelled
-/// in round 1, keeps what balanced or shared leaves, and notes in the state of whole pieces, which
-/// is saved, whose turn it is in their shards.
+/// in round 1, and keeps what balanced or shared leaves.
 void write(Exchange& exchange, const Exec& exec) {
   for (const Piece& piece : exchange.part.pieces) {
     const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
@@ -472,14 +479,10 @@ void write(Exchange& exchange, const Exec& exec) {
     const Shard& shard = exchange.shards->of_rail[rail];
     if (exchange.rails->transport(rail) != nullptr) {
       compress::keep_left(exec, shard.part, shard.owned);
-      for (std::size_t i = 0; i < shard.places.size(); ++i) {
-        exchange.part.pieces[shard.places[i].piece].state->turn = shard.states[i].turn;
-      }
       continue;
     }
     for (std::size_t i = 0; i < shard.places.size(); ++i) {
-      const compress::PieceState& state = *exchange.part.pieces[shard.places[i].piece].state;
-      if (!state.dirty || state.confined_to == exchange.header.bucket) continue;
+      if (exchange.shards->folded[shard.places[i].piece] == 0) continue;
       kernels::fill(exec, shard.part.pieces[i].residual(), 0);
     }
   }

@@ -52,10 +52,8 @@ void StepUndo::restore(const Exec& exec) {
     }
     for (std::size_t i = 0; i < kept.pieces.size(); ++i) {
       PieceState& piece = parameter->pieces[i];
-      piece = {.bounds = piece.bounds,
-               .turn = kept.pieces[i].turn,
-               .dirty = kept.pieces[i].dirty,
-               .confined_to = kept.pieces[i].confined_to};
+      // Not confined: of a call on a device, whether it put anything back is known only later.
+      piece = {.bounds = piece.bounds, .turn = kept.pieces[i].turn, .dirty = kept.pieces[i].dirty};
     }
   }
 }

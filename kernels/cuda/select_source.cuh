@@ -18,7 +18,8 @@ namespace winnow::kernels::cuda {
 inline constexpr std::uint32_t kNear = 1U << 2 * kDigitBits;
 
 /// By one thread: between which magnitudes Cut looks for the k-th. None is above `highest`. Where
-/// candidates serve, all reach `bound`, and `far` of them kNear more.
+/// candidates serve, all reach `bound`, and `far` of them kNear more; or all of them, if nobody has
+/// counted these.
 WINNOW_DEVICE void expect_kth(SelectControl& control, std::uint32_t k, std::uint32_t bound,
                               std::uint32_t far, std::uint32_t highest) {
   const bool is_near = control.whole == 0 && far < k && highest - bound >= kNear;

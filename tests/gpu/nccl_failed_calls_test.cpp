@@ -153,6 +153,55 @@ TEST_F(AllReducerOverNccl, TwoLevelsSendOnWhatTheLastCallPutBack) {
   }
 }
 
+/// Parameter 1 is put back in a bucket of two, of which the host has not heard when a step begins
+/// that calls it alone. The step is discarded, and the next call of both sends everything on.
+TEST_F(AllReducerOverNccl, ADiscardedStepLeavesWhatWasPutBack) {
+  constexpr int kRanks = 4, kPerNode = 2;
+  constexpr std::size_t kCount = 1000;
+  const Meeting meeting(kRanks, kPerNode);
+  run_nccl_ranks(kRanks, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(meeting.join(rank),
+                       {.compressor = "topk:1",
+                        .schedule = "two_level:gather",
+                        .op = ReduceOp::sum,
+                        .min_bytes = 0},
+                       place);
+    kernels::PlaceArray<float> first(place, kCount), second(place, kCount);
+    const Segment both[] = {{.elements = first.span(), .id = 1},
+                            {.elements = second.span(), .id = 2}};
+    const auto fill = [&](float value) {
+      kernels::fill(place, first.span(), value);
+      kernels::fill(place, second.span(), value);
+    };
+    fill(1);
+    reducer.all_reduce(both);
+    fill(0);
+    reducer.all_reduce(first.span(), 1);
+    fill(2);
+    if (rank == 1) {
+      kernels::fill(place, second.span().first(1), std::numeric_limits<float>::infinity());
+    }
+    reducer.all_reduce(both);
+    reducer.begin_step();
+    fill(0);
+    reducer.all_reduce(first.span(), 1);
+    reducer.discard_step();
+    fill(0);
+    reducer.all_reduce(both);
+    std::vector<float> expected(kCount, 2 * kRanks);
+    EXPECT_EQ(on_host(place, first.span()), expected);
+    expected[0] -= 2;
+    EXPECT_EQ(on_host(place, second.span()), expected);
+    fill(0);
+    reducer.all_reduce(both);
+    EXPECT_EQ(on_host(place, first.span()), std::vector<float>(kCount, 0));
+    reducer.synchronize();
+    EXPECT_EQ(reducer.totals().poisoned, 1U);
+  });
+}
+
 /// A dense sum has no header that could tell the device that it never came.
 TEST_F(AllReducerOverNccl, ADenseCallWithoutAPeerFails) {
   const Meeting meeting(2);

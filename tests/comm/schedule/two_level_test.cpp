@@ -126,7 +126,7 @@ TEST_P(BetweenNodes, ElementsMayBeFewerThanRails) {
 }
 
 /// Gradients that are put back lie in residuals outside of a rank's shards, too. They take part in
-/// the next call, once, although on a device the host hears late that they are there.
+/// the next call, once.
 TEST_P(BetweenNodes, WhatIsPutBackComesOutInTheNextCall) {
   constexpr std::size_t kCount = 1000, kBad = 5;
   const std::string schedule = std::string("two_level:") + GetParam();
