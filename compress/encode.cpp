@@ -9,6 +9,8 @@
 #include "compress/support.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
+#include "kernels/index_coding.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/split.hpp"
 #include "kernels/take.hpp"
@@ -139,26 +141,72 @@ Chosen choose_elements(const Exec& exec, const Choice& choice, const Codings& co
   return chosen;
 }
 
+void keep_sealed(EncodeResult& out, std::uint32_t owner, const MessageView& sealed) {
+  out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
+  if (!out.opened.empty()) out.opened[owner] = sealed;
+}
+
+/// Messages to owners whose headers know their k: lists[owner], but for that of this rank.
+void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& job,
+                   std::span<const SealList> lists, EncodeResult& out) {
+  const auto for_each_owner = [&](const auto& each) {
+    for (std::uint32_t owner = 0; owner < lists.size(); ++owner) {
+      if (owner != job.part.self) each(owner);
+    }
+  };
+  kernels::together(exec, [&] {
+    for_each_owner([&](std::uint32_t owner) {
+      const SealList& list = lists[owner];
+      if (!codings.exact()) {
+        code_values(exec, codings, list, out.messages[owner]);
+        return;
+      }
+      const std::uint64_t count = list.header.count, k = list.header.k;
+      const auto message = out.messages[owner].first(message_bytes(count, k, codings));
+      const auto place = lay_out(count, k, message, codings).floats(k);
+      if (place.data() != list.value.data()) kernels::copy(exec, place, list.value);
+    });
+  });
+  kernels::together(exec, [&] {
+    for_each_owner([&](std::uint32_t owner) {
+      keep_sealed(out, owner, seal_coded(exec, codings, lists[owner], out.messages[owner]));
+      if (codings.exact()) return;
+      // The residuals, zero at these positions, keep what the coding misses.
+      kernels::add_owned(
+          exec, taken_job(job.part, out.owned, {owner, lists[owner].index, lists[owner].value}));
+    });
+  });
+}
+
 void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
                  const Chosen& chosen, EncodeResult& out) {
   const Part& part = job.part;
   const auto results = out.owned.results.first(part.pieces.size());
   const kernels::Stopwatch watch(job.encode_seconds);
-  for (std::uint32_t owner = 0; owner < part.partition.owners(); ++owner) {
+  const std::uint32_t owners = part.partition.owners();
+  const auto lists = exec.workspace->take<SealList>(owners);
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    lists[owner] = {};
     if (owner == part.self) continue;
-    const Header header = part.of_owner(job.header, owner);
     const std::size_t begin = chosen.begin[owner], size = chosen.begin[owner + 1] - begin;
-    const auto local = chosen.local.subspan(begin, size);
-    const auto value = chosen.value.subspan(begin, size);
-    const MessageView sealed =
-        seal_list(exec, codings, part.variable_k,
-                  {header, key_of(job, owner), local, value, {.results = results}, job.status},
-                  out.messages[owner]);
-    out.messages[owner] = out.messages[owner].first(sealed.bytes.size());
-    if (!out.opened.empty()) out.opened[owner] = sealed;
+    lists[owner] = {.header = part.of_owner(job.header, owner),
+                    .random = key_of(job, owner),
+                    .index = chosen.local.subspan(begin, size),
+                    .value = chosen.value.subspan(begin, size),
+                    .poison = {.results = results},
+                    .status = job.status};
+    lists[owner].header.k = size;
+  }
+  if (!part.variable_k) {
+    seal_together(exec, codings, job, lists, out);
+    return;
+  }
+  for (std::uint32_t owner = 0; owner < owners; ++owner) {
+    if (owner == part.self) continue;
+    const SealList& list = lists[owner];
+    keep_sealed(out, owner, seal_list(exec, codings, true, list, out.messages[owner]));
     if (codings.exact()) continue;
-    // The residuals, zero at these positions, keep what the coding misses.
-    kernels::add_owned(exec, taken_job(part, out.owned, {owner, local, value}));
+    kernels::add_owned(exec, taken_job(part, out.owned, {owner, list.index, list.value}));
   }
 }
 
@@ -183,7 +231,6 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   const auto k_of = [&](std::uint32_t owner) {
     return part.owner_k.empty() ? part.k : part.owner_k[owner];
   };
-  const std::uint64_t most = part.owner_k.empty() ? part.k : std::ranges::max(part.owner_k);
   std::uint64_t sent = 0;
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     if (owner != part.self) sent += k_of(owner);
@@ -196,46 +243,51 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   owned.acc = scratch.take<float>(own_k);
   owned.not_finite = kernels::take_zeros<std::uint32_t>(exec, 2);
   std::optional<kernels::ScratchScope> scope;
-  if (out.opened.empty()) scope.emplace(exec);
-  // What is opened views positions of all owners to the end.
-  auto room = scratch.take<std::uint32_t>(out.opened.empty() ? most : sent);
-  const auto missed = scratch.take<float>(codings.exact() ? 0 : most);
+  if (out.opened.empty()) scope.emplace(exec);  // else what is opened views positions to the end
+  auto room = scratch.take<std::uint32_t>(sent);
+  auto missed = scratch.take<float>(codings.exact() ? 0 : sent);
   feed_back(exec, job, {}, owned.results);
 
   const kernels::Stopwatch watch(job.encode_seconds);
+  const auto lists = exec.workspace->take<SealList>(owners);
+  const auto draws = exec.workspace->take<kernels::DecodeJob>(owners);
+  std::size_t drawn = 0;
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     const bool own = owner == part.self;
-    Header header = part.of_owner(job.header, owner);
-    header.k = k_of(owner);
-    Taken taken{.owner = owner,
-                .index = draw(exec, codings, header, job.status, own ? own_room : room)};
-    if (own) {
-      owned.drawn = taken.index;
-      taken.value = owned.acc;
-      kernels::take_owned(exec, taken_job(part, owned, taken), taken.value);
-      continue;
+    const std::uint64_t k = k_of(owner);
+    SealList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
+                                     .random = key_of(job, owner),
+                                     .index = {},
+                                     .value = owned.acc,
+                                     .poison = {.results = owned.results},
+                                     .status = job.status};
+    list.header.k = k;
+    if (k != list.header.count) {
+      draws[drawn] = drawing(codings, list.header, job.status, own ? own_room : room.first(k));
+      list.index = draws[drawn++].index;
     }
+    if (own) continue;
+    room = room.subspan(k);
     auto& message = out.messages[owner];
-    message = message.first(message_bytes(header.count, header.k, codings));
-    const MessageLayout layout = lay_out(header.count, header.k, message, codings);
-    taken.value = codings.exact() ? layout.floats(header.k) : missed.first(header.k);
-    kernels::take_owned(exec, taken_job(part, owned, taken), taken.value);
-    const MessageView sealed = seal_values(exec, codings,
-                                           {header,
-                                            key_of(job, owner),
-                                            taken.index,
-                                            taken.value,
-                                            {.results = owned.results},
-                                            job.status},
-                                           message);
-    // What the coding misses goes back.
-    if (!codings.exact()) kernels::add_owned(exec, taken_job(part, owned, taken));
-    if (!out.opened.empty()) {
-      out.opened[owner] = sealed;
-      room = room.subspan(taken.index.size());
+    message = message.first(message_bytes(list.header.count, k, codings));
+    if (codings.exact()) {
+      list.value = lay_out(list.header.count, k, message, codings).floats(k);
+    } else {
+      list.value = missed.first(k);
+      missed = missed.subspan(k);
     }
-    out.kept += header.k;
+    out.kept += k;
   }
+  if (part.self != Part::kNobody) owned.drawn = lists[part.self].index;
+  if (drawn > 0) codings.index->decode(exec, draws.first(drawn));
+  kernels::together(exec, [&] {
+    for (std::uint32_t owner = 0; owner < owners; ++owner) {
+      const SealList& list = lists[owner];
+      kernels::take_owned(exec, taken_job(part, owned, {owner, list.index, list.value}),
+                          list.value);
+    }
+  });
+  seal_together(exec, codings, job, lists, out);
 }
 
 void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob& job,
@@ -273,14 +325,16 @@ void encode_everything(const Exec& exec, const Codings& codings, const EncodeJob
                                     .not_finite = acc_not_finite.data()});
   out.kept = part.k;
   const kernels::Stopwatch watch(job.encode_seconds);
-  for (std::uint32_t owner = 0; owner < owners; ++owner) {
-    if (owner == part.self) continue;
-    Header header = part.of_owner(job.header, owner);
-    header.k = header.count;
-    const MessageView sealed =
-        seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite}, job.status);
-    if (!out.opened.empty()) out.opened[owner] = sealed;
-  }
+  kernels::together(exec, [&] {
+    for (std::uint32_t owner = 0; owner < owners; ++owner) {
+      if (owner == part.self) continue;
+      Header header = part.of_owner(job.header, owner);
+      header.k = header.count;
+      keep_sealed(out, owner,
+                  seal(exec, header, {}, out.messages[owner], codings, {.words = acc_not_finite},
+                       job.status));
+    }
+  });
 }
 
 }  // namespace

@@ -43,14 +43,17 @@ kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece
           .most = std::min(most, piece.own_count)};
 }
 
+kernels::DecodeJob drawing(const Codings& codings, const Header& header,
+                           const kernels::CallStatus* status, std::span<std::uint32_t> room) {
+  return {
+      .count = header.count, .in = {}, .index = room, .key = codings.drawing_key(header, status)};
+}
+
 std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
                                     const kernels::CallStatus* status,
                                     std::span<std::uint32_t> room) {
   if (header.k == header.count) return {};
-  const kernels::DecodeJob job{.count = header.count,
-                               .in = {},
-                               .index = room.first(header.k),
-                               .key = codings.drawing_key(header, status)};
+  const kernels::DecodeJob job = drawing(codings, header, status, room.first(header.k));
   codings.index->decode(exec, {&job, 1});
   return job.index;
 }
@@ -67,14 +70,35 @@ void clear_poisoned(const Exec& exec, const Header& header, std::span<const std:
   kernels::fill(conditional, values, 0);
 }
 
-MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
-                        std::span<std::byte> out) {
+namespace {
+
+/// The message in a buffer.
+std::span<std::byte> message_in(std::span<std::byte> out, const Header& header,
+                                const Codings& codings) {
+  return out.first(message_bytes(header.count, header.k, codings));
+}
+
+}  // namespace
+
+void code_values(const Exec& exec, const Codings& codings, const SealList& list,
+                 std::span<std::byte> out) {
   const Header& header = list.header;
-  const auto message = out.first(message_bytes(header.count, header.k, codings));
+  const auto message = message_in(out, header, codings);
   const auto value_part = lay_out(header.count, header.k, message, codings).value_part;
   const bool in_place = std::as_bytes(list.value).data() == value_part.data();
   if (!in_place) kernels::quantize(exec, codings.value, list.random, list.value, value_part);
-  return seal(exec, header, list.index, message, codings, list.poison, list.status);
+}
+
+MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
+                       std::span<std::byte> out) {
+  return seal(exec, list.header, list.index, message_in(out, list.header, codings), codings,
+              list.poison, list.status);
+}
+
+MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
+                        std::span<std::byte> out) {
+  code_values(exec, codings, list, out);
+  return seal_coded(exec, codings, list, out);
 }
 
 MessageView seal_list(const Exec& exec, const Codings& codings, bool variable_k, SealList list,

@@ -9,6 +9,7 @@
 
 #include "compress/message.hpp"
 #include "compress/part.hpp"
+#include "kernels/index_coding.hpp"
 #include "kernels/select_sums.hpp"
 
 namespace winnow::compress {
@@ -35,8 +36,11 @@ std::size_t list_room(std::size_t count, std::size_t k);
 kernels::OwnedSums take_own_list(const Exec& exec, const Part& part, const Piece& piece,
                                  std::size_t listed, std::uint64_t most);
 
-/// The positions of a message with this header, which all ranks draw, in `room`; none where it
-/// carries all. `status` is as in Codings::drawing_key.
+/// The job that draws the positions of a message with this header, in `room`. `status` is as in
+/// Codings::drawing_key.
+kernels::DecodeJob drawing(const Codings& codings, const Header& header,
+                           const kernels::CallStatus* status, std::span<std::uint32_t> room);
+/// The positions; none where it carries all.
 std::span<const std::uint32_t> draw(const Exec& exec, const Codings& codings, const Header& header,
                                     const kernels::CallStatus* status,
                                     std::span<std::uint32_t> room);
@@ -60,6 +64,11 @@ struct SealList {
 /// `out`. Its k is that of its header. Returns the message as seal does.
 MessageView seal_values(const Exec& exec, const Codings& codings, const SealList& list,
                         std::span<std::byte> out);
+/// The two halves of it, for messages that are sealed together.
+void code_values(const Exec& exec, const Codings& codings, const SealList& list,
+                 std::span<std::byte> out);
+MessageView seal_coded(const Exec& exec, const Codings& codings, const SealList& list,
+                       std::span<std::byte> out);
 
 /// Likewise, but its k is how many values there are; if variable_k it carries every position where
 /// that is no longer, with 0 where nothing was chosen.

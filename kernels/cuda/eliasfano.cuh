@@ -53,7 +53,7 @@ struct EliasFanoTask {
 /// The index part of a message, by words.
 struct EliasFanoIndices {
   EliasFanoTask task;
-  Divisor low_divisor;  ///< low_bits
+  Divisor low_divisor{1};  ///< low_bits
 
   std::uint64_t words() const { return task.words(); }
   WINNOW_DEVICE std::uint64_t word(std::uint64_t w) const {

@@ -9,17 +9,19 @@
 namespace winnow::kernels::cuda {
 
 /// What a kernel does for several messages, as many blocks for each: block b is of message
-/// b % count, and a grid has a multiple of count blocks.
-template <class Task>
+/// b % count, and a grid has a multiple of count blocks. Every device has room for 4 KB of
+/// arguments.
+template <class Task, unsigned kRoom = 32>
 struct MessageTasks {
-  /// As many as arguments of a kernel have room for on every device.
-  static constexpr unsigned kMost = 32;
+  static constexpr unsigned kMost = kRoom;
   static_assert(kMost * sizeof(Task) < 4000);
 
   Task tasks[kMost];
   unsigned count;
 
   WINNOW_DEVICE const Task& of_block() const { return tasks[simt::block() % count]; }
+  /// Whether this block is the first one of its message.
+  WINNOW_DEVICE bool is_first_block() const { return simt::block() < count; }
   /// This thread's number among those of its message, and how many these are.
   WINNOW_DEVICE std::uint64_t thread() const {
     return std::uint64_t{simt::block() / count} * simt::kThreads + simt::thread();

@@ -3,6 +3,8 @@
 #include "kernels/cuda/eliasfano.cuh"
 #include "kernels/cuda/indices.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/launch_messages.cuh"
+#include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/cuda/seal.cuh"
 #include "kernels/seal.hpp"
 
@@ -11,10 +13,48 @@ namespace winnow::kernels::cuda {
 namespace {
 
 template <class Indices>
+std::uint64_t* checksum_of(const SealTask<Indices>& task) {
+  return reinterpret_cast<std::uint64_t*>(task.at(task.fields.checksum_word));
+}
+
+void clear_checksums(const Exec& exec, ClearChecksums& some) {
+  if (some.count > 0) launch(exec, 1, some);
+  some.count = 0;
+}
+
+/// Launches tasks that lie behind each other: one, or several, that share kernels.
+template <class Indices>
+void launch_seals(const Exec& exec, std::span<const std::byte> bytes) {
+  using Task = SealTask<Indices>;
+  constexpr unsigned kTogether = 3900 / sizeof(Task);
+  const std::span<const Task> tasks(reinterpret_cast<const Task*>(bytes.data()),
+                                    bytes.size() / sizeof(Task));
+  const auto itself = [](const Task& task) { return task; };
+  const auto blocks_of_task = [](const Task& task) { return blocks_with(task.message.pairs); };
+  if (tasks.size() == 1) {
+    clear(exec, checksum_of(tasks.front()));
+    launch_messages<Seal<Indices, 1>>(exec, tasks, itself, blocks_of_task);
+    return;
+  }
+  ClearChecksums checksums = {};
+  for (const Task& task : tasks) {
+    if (checksums.count == ClearChecksums::kMost) clear_checksums(exec, checksums);
+    checksums.word[checksums.count++] = checksum_of(task);
+  }
+  clear_checksums(exec, checksums);
+  launch_messages<Seal<Indices, kTogether>>(exec, tasks, itself, blocks_of_task);
+}
+
+/// Now, or together with others of its kind.
+template <class Indices>
 void enqueue(const Exec& exec, const SealJob& job, const Indices& indices) {
   const SealTask<Indices> task = make_seal_task(job, indices);
-  clear(exec, reinterpret_cast<std::uint64_t*>(job.message.data() + job.layout.checksum_at));
-  launch<Seal<Indices>>(exec, blocks_of(task.message.pairs), {task});
+  const auto bytes = std::as_bytes(std::span(&task, 1));
+  if (is_collected(exec)) {
+    exec.batch->add(&launch_seals<Indices>, bytes);
+  } else {
+    launch_seals<Indices>(exec, bytes);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/message_header.cuh"
+#include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/seal.hpp"
 
@@ -30,23 +31,24 @@ struct SealTask {
   std::uint64_t index_words;
   std::uint64_t padding;  ///< bits at the end of the last pair
 
-  WINNOW_DEVICE std::byte* at(std::uint64_t word) const {
+  WINNOW_DEVICE constexpr std::byte* at(std::uint64_t word) const {
     return const_cast<std::byte*>(message.bytes) + sizeof word * word;
   }
 };
 
 /// Each thread makes or reads whole words of the message, and adds what they add to the checksum,
 /// which is 0 at first. Padding is of values. indices.word(w) is word w of the index part.
-template <class Indices>
+template <class Indices, unsigned kMost>
 struct Seal {
-  SealTask<Indices> task;
+  MessageTasks<SealTask<Indices>, kMost> messages;
   using Shared = ChecksumRoom;
 
   WINNOW_DEVICE void run(Shared& shared) const {
+    const SealTask<Indices>& task = messages.of_block();
     std::uint64_t sum = 0;
-    if (simt::block() == 0) sum = put_header();
-    for (std::uint64_t w = kHeaderWords + simt::grid_thread(); w < task.message.pairs;
-         w += simt::grid_threads()) {
+    if (messages.is_first_block()) sum = put_header(task);
+    for (std::uint64_t w = kHeaderWords + messages.thread(); w < task.message.pairs;
+         w += messages.threads()) {
       const std::uint64_t i = w - kHeaderWords;
       std::uint64_t word = 0;
       if (i < task.index_words) {
@@ -61,18 +63,18 @@ struct Seal {
       }
       sum += sum_of_pair(w, word);
     }
-    if (simt::grid_thread() == 0) sum += sum_of_last(task.message);
+    if (messages.thread() == 0) sum += sum_of_last(task.message);
     add_of_block(shared, sum, reinterpret_cast<std::uint64_t*>(task.at(task.fields.checksum_word)));
   }
 
  private:
   /// By one block. What the words of this thread add.
-  WINNOW_DEVICE std::uint64_t put_header() const {
+  WINNOW_DEVICE static std::uint64_t put_header(const SealTask<Indices>& task) {
     CallStatus* const status = task.status;
-    const bool was_spoiled = status != nullptr && status->spoiled != 0;
+    const bool was_spoiled = status != nullptr && simt::published(&status->spoiled) != 0;
     const bool poisoned = simt::barrier_or(was_spoiled || task.poison.any_of_thread());
     const unsigned w = simt::thread();
-    if (w == 0 && poisoned && status != nullptr) status->spoiled = 1;
+    if (w == 0 && poisoned && status != nullptr) simt::publish(&status->spoiled, 1U);
     if (w >= kHeaderWords || w == task.fields.checksum_word) return 0;
     const bool names_call = w == task.fields.call_word && status != nullptr;
     std::uint64_t word = names_call ? status->call : task.header.word[w];
@@ -81,6 +83,19 @@ struct Seal {
     return sum_of_pair(w, word);
   }
 };
+
+/// Before messages that share a launch are sealed: their checksums become 0.
+struct ClearChecksums {
+  static constexpr unsigned kMost = 256;
+
+  std::uint64_t* word[kMost];
+  unsigned count;
+
+  WINNOW_DEVICE void run() const {
+    if (simt::thread() < count) *word[simt::thread()] = 0;
+  }
+};
+static_assert(ClearChecksums::kMost <= simt::kThreads);
 
 template <class Indices>
 SealTask<Indices> make_seal_task(const SealJob& job, const Indices& indices) {

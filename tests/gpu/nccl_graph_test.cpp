@@ -137,6 +137,46 @@ TEST_P(KernelsOverNccl, RanksShareTheKernelsOfACall) {
   }
 }
 
+struct KernelsOfBalanced {
+  const char* compressor;
+  std::size_t kernels, of_a_rank, clears;  ///< at most
+};
+std::ostream& operator<<(std::ostream& to, const KernelsOfBalanced& of) {
+  return to << of.compressor;
+}
+class BalancedOverNccl : public AllReducerOverNccl,
+                         public testing::WithParamInterface<KernelsOfBalanced> {};
+INSTANTIATE_TEST_SUITE_P(Compressors, BalancedOverNccl,
+                         testing::Values(KernelsOfBalanced{"randomk:0.05", 27, 0, 6},
+                                         KernelsOfBalanced{"int8", 20, 1, 5}));
+
+/// Likewise of messages to all owners and from all of them. Where every element is coded, the pass
+/// over those of an owner is a kernel.
+TEST_P(BalancedOverNccl, OwnersShareTheKernelsOfACall) {
+  const auto [compressor, kernels, of_a_rank, clears] = GetParam();
+  for (const int ranks : {2, 4, 8}) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    const Meeting meeting(ranks);
+    run_nccl_ranks(ranks, [&](int rank) {
+      const Stream stream;
+      const Exec place = stream.exec();
+      AllReducer reducer(
+          meeting.join(rank),
+          {.compressor = compressor, .schedule = "balanced", .min_bytes = 0, .exempt_1d = false},
+          place);
+      kernels::PlaceArray<float> bucket(place, 3000);
+      kernels::zero(place, std::as_writable_bytes(bucket.span()));
+      const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+      for (int first = 0; first < 2; ++first) call();
+      reducer.synchronize();
+      const Graph graph(stream, call);
+      EXPECT_LE(graph.count(cudaGraphNodeTypeKernel),
+                kernels + of_a_rank * static_cast<std::size_t>(ranks));
+      EXPECT_LE(graph.count(cudaGraphNodeTypeMemset), clears);
+    });
+  }
+}
+
 /// NCCL keeps a communicator until the graphs with its work are gone. Nobody waits for that:
 /// neither a rank that gives up a dead peer, nor one that destroys its transport first.
 TEST_F(AllReducerOverNccl, NobodyWaitsForAGraph) {

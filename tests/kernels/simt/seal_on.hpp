@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <span>
+#include <vector>
 
 #include "kernels/cuda/seal.cuh"
 #include "tests/kernels/cases/seal_cases.hpp"
@@ -26,7 +30,14 @@ void seal_on(Machine& machine, std::span<std::byte> message, const HeaderBytes& 
   // the library clears the checksum before its launch
   std::ranges::fill(message.subspan(kHeaderLayout.checksum_at, sizeof(std::uint64_t)),
                     std::byte{0});
-  machine.launch<kernels::cuda::Seal<Indices>>(2, {task});
+  // Another message shares the launch, and neither takes the other's words.
+  std::vector<std::byte> more(message.begin(), message.end());
+  auto other = task;
+  other.message.bytes = more.data();
+  kernels::cuda::Seal<Indices, 3> kernel = {};
+  kernel.messages = {{task, other}, 2};
+  machine.launch(4, kernel);
+  EXPECT_TRUE(std::ranges::equal(message, more));
 }
 
 }  // namespace winnow::tests
