@@ -178,13 +178,13 @@ void seal_together(const Exec& exec, const Codings& codings, const EncodeJob& jo
   });
 }
 
+/// `lists`: room for one to each owner.
 void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
-                 const Chosen& chosen, EncodeResult& out) {
+                 const Chosen& chosen, std::span<SealList> lists, EncodeResult& out) {
   const Part& part = job.part;
   const auto results = out.owned.results.first(part.pieces.size());
   const kernels::Stopwatch watch(job.encode_seconds);
   const std::uint32_t owners = part.partition.owners();
-  const auto lists = exec.workspace->take<SealList>(owners);
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     lists[owner] = {};
     if (owner == part.self) continue;
@@ -215,12 +215,13 @@ void encode_selected(const Exec& exec, const Choice& choice, const Codings& codi
   take_owned_lists(exec, choice, job.part, out.owned);
   std::optional<kernels::ScratchScope> scope;
   if (out.opened.empty()) scope.emplace(exec);  // else out.opened views the lists to the end
+  const auto lists = exec.workspace->take<SealList>(job.part.partition.owners());
   const Chosen chosen = choose_elements(exec, choice, codings, job, out);
   if (job.part.partition.owners() > 1) {
     const kernels::Stopwatch watch(job.encode_seconds);
     kernels::read(exec, std::as_writable_bytes(chosen.begin), std::as_bytes(chosen.begin_there));
   }
-  seal_chosen(exec, codings, job, chosen, out);
+  seal_chosen(exec, codings, job, chosen, lists, out);
 }
 
 /// At positions that all ranks draw.
@@ -246,11 +247,11 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
   if (out.opened.empty()) scope.emplace(exec);  // else what is opened views positions to the end
   auto room = scratch.take<std::uint32_t>(sent);
   auto missed = scratch.take<float>(codings.exact() ? 0 : sent);
+  const auto lists = exec.workspace->take<SealList>(owners);
+  const auto draws = exec.workspace->take<kernels::DecodeJob>(owners);
   feed_back(exec, job, {}, owned.results);
 
   const kernels::Stopwatch watch(job.encode_seconds);
-  const auto lists = exec.workspace->take<SealList>(owners);
-  const auto draws = exec.workspace->take<kernels::DecodeJob>(owners);
   std::size_t drawn = 0;
   for (std::uint32_t owner = 0; owner < owners; ++owner) {
     const bool own = owner == part.self;
@@ -361,7 +362,8 @@ Chosen Compressor::choose(const Exec& exec, const EncodeJob& job, EncodeResult& 
 
 void Compressor::encode_chosen(const Exec& exec, const EncodeJob& job, const Chosen& chosen,
                                EncodeResult& out) const {
-  seal_chosen(exec, codings_, job, chosen, out);
+  const auto lists = exec.workspace->take<SealList>(job.part.partition.owners());
+  seal_chosen(exec, codings_, job, chosen, lists, out);
 }
 
 }  // namespace winnow::compress

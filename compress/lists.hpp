@@ -55,7 +55,7 @@ struct SealList {
   Header header;
   kernels::RandomKey random;
   std::span<const std::uint32_t> index;
-  std::span<float> value;                 ///< what the coding misses is left here
+  std::span<float> value;                 ///< a lossy coding leaves here what it misses
   kernels::PoisonSources poison = {};     ///< as in seal
   kernels::CallStatus* status = nullptr;  ///< as in seal
 };

@@ -28,6 +28,12 @@ void AllReducer::Impl::poll() {
   });
 }
 
+/// Likewise, of calls that have ended. What replays left, the host does not see.
+void AllReducer::Impl::hear() {
+  poll();
+  if (completions->has_captured()) expect_strays();
+}
+
 /// After a call that put its gradients back, wherever they belong.
 void AllReducer::Impl::expect_strays() {
   for (auto& [id, parameter] : parameters) {
@@ -47,8 +53,7 @@ void AllReducer::Impl::await_last_call(const Bucket& bucket) {
   } catch (const Error& error) {
     fail(comm::text_of(error));
   }
-  poll();
-  if (completions->has_captured()) expect_strays();  // of replays, which the host does not see
+  hear();
 }
 
 /// Call this before the host waits for the device: the device may still wait for messages of
@@ -106,7 +111,7 @@ void AllReducer::Impl::synchronize() {
   if (!broken.empty()) errors.comm_error(broken);
   if (completions == nullptr) return;
   await_calls();
-  poll();
+  hear();
 }
 
 /// Null during capture: marks in a graph cannot be read, and marks of another stream must not be

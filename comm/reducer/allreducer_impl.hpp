@@ -88,6 +88,7 @@ struct AllReducer::Impl {
   void poll();
   void synchronize();
   void start_watchdog();
+  void hear();
   void expect_strays();
   void await_last_call(const comm::Bucket& bucket);
   void await_calls();

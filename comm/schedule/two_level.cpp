@@ -71,6 +71,9 @@ class TwoLevel {
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       if (!serves(rail)) continue;
       Shard& shard = shards_[rail];
+      for (std::size_t i = 0; i < shard.places.size(); ++i) {  // a discarded step gave it back
+        shard.states[i].turn = whole(shard.places[i]).state->turn;
+      }
       add_gradients(rail);
       const std::uint16_t number = number_of(rail);
       Exchange& inner =

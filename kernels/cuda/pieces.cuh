@@ -10,12 +10,16 @@
 
 namespace winnow::kernels::cuda {
 
+/// A task that does one element at a time: run(i). Others do a vector of them: run(first, here).
+template <class Task>
+concept ByElement = requires(const Task& task, std::uint64_t i) { task.run(i); };
+
 /// The same work on several pieces of memory, which travel with the launch. A task has a count of
-/// elements, and does one vector of them at a time: run(first, here); or one of them: run(i). The
-/// tiles of all pieces are numbered through, and a block takes every simt::blocks()-th.
+/// elements. The tiles of all pieces are numbered through, and a block takes every
+/// simt::blocks()-th: an element or a vector a thread.
 template <class Task, unsigned kMost>
 struct Pieces {
-  static constexpr std::uint32_t kTile = simt::kThreads * 4;  // elements: a vector a thread
+  static constexpr std::uint32_t kTile = simt::kThreads * (ByElement<Task> ? 1 : 4);  // elements
 
   Task task[kMost];
   std::uint32_t end[kMost];  // of the tiles of each piece
@@ -38,11 +42,9 @@ struct Pieces {
       const unsigned p = piece_of(tile);
       const std::uint32_t begin = p == 0 ? 0 : end[p - 1];
       const std::uint64_t tile_begin = std::uint64_t{tile - begin} * kTile;
-      if constexpr (requires { task[p].run(tile_begin); }) {
-        for (std::uint64_t i = tile_begin + simt::thread(); i < tile_begin + kTile;
-             i += simt::kThreads) {
-          if (i < task[p].count) task[p].run(i);
-        }
+      if constexpr (ByElement<Task>) {
+        const std::uint64_t i = tile_begin + simt::thread();
+        if (i < task[p].count) task[p].run(i);
       } else {
         const std::uint64_t first = tile_begin + 4 * simt::thread();
         const unsigned here = elements_below(task[p].count, first);

@@ -14,12 +14,18 @@ void Batch::add(Launch launch, std::span<const std::byte> task) {
 
 void Batch::close(const Exec& exec, bool dropped) {
   is_open_ = false;
-  if (!dropped) {
+  const auto drop = [this] {
+    for (Kind& kind : kinds_) kind.tasks.clear();
+  };
+  try {
     for (const Kind& kind : kinds_) {
-      if (!kind.tasks.empty()) kind.launch(exec, kind.tasks);
+      if (!dropped && !kind.tasks.empty()) kind.launch(exec, kind.tasks);
     }
+  } catch (...) {
+    drop();  // else the next batch would launch them once more
+    throw;
   }
-  for (Kind& kind : kinds_) kind.tasks.clear();
+  drop();
 }
 
 }  // namespace winnow::kernels
