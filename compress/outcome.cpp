@@ -44,7 +44,7 @@ void write_terms(const Exec& exec, const Target& target, std::span<const Term> t
 /// Elements = what each owner sent of its sums.
 void write_sums(const Exec& exec, const Target& target) {
   const Part& part = target.part;
-  const auto& [messages, partitioned, factor, fed, elements, status] = target.outcome;
+  const std::span<const MessageView> messages = target.outcome.messages;
   const Exec sound = reading(exec, target.outcome);
   const auto lists = exec.workspace->take<Term>(messages.size());
   std::size_t count = 0;
@@ -74,7 +74,7 @@ void write_sums(const Exec& exec, const Target& target) {
                             .owner = owner,
                             .pieces = target.elements,
                             .values = values},
-                           factor, target.not_finite);
+                           target.outcome.factor, target.not_finite);
     }
   });
 }
