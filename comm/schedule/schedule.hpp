@@ -90,7 +90,7 @@ struct Schedule {
   bool has_own_support() const { return rounds_between().own_support; }
   /// Whether owners code sums, which have both signs.
   bool codes_sums() const { return rounds_between().partitioned; }
-  /// The schedule between nodes.
+  /// The schedule between nodes; in one level, this one.
   const Schedule& rounds_between() const { return inner != nullptr ? *inner : *this; }
 };
 

@@ -97,82 +97,71 @@ TEST_P(GraphsOverNccl, ReplayCalls) {
   expect_replays_equal_calls(GetParam());
 }
 
+/// Calls check(kernels, clears) on each rank with those of a call. A group of NCCL is a kernel.
+template <class Check>
+void count_kernels(const Plan& plan, int ranks, const Check& check) {
+  SCOPED_TRACE(testing::Message() << ranks << " ranks");
+  const Meeting meeting(ranks);
+  run_nccl_ranks(ranks, [&](int rank) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    AllReducer reducer(meeting.join(rank),
+                       {.compressor = plan.compressor,
+                        .schedule = plan.schedule,
+                        .min_bytes = 0,
+                        .exempt_1d = false},
+                       place);
+    kernels::PlaceArray<float> bucket(place, 3000);
+    kernels::zero(place, std::as_writable_bytes(bucket.span()));
+    const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+    for (int first = 0; first < 2; ++first) call();
+    reducer.synchronize();
+    const Graph graph(stream, call);
+    check(graph.count(cudaGraphNodeTypeKernel), graph.count(cudaGraphNodeTypeMemset));
+  });
+}
+
 struct KernelsOfCall {
-  const char* compressor;
+  Plan plan;
   std::size_t kernels, clears;
+  std::size_t of_a_rank = 0;  ///< kernels that each rank adds
 };
 std::ostream& operator<<(std::ostream& to, const KernelsOfCall& of) {
-  return to << of.compressor;
+  return to << of.plan;
 }
 class KernelsOverNccl : public AllReducerOverNccl,
                         public testing::WithParamInterface<KernelsOfCall> {};
-INSTANTIATE_TEST_SUITE_P(Compressors, KernelsOverNccl,
-                         testing::Values(KernelsOfCall{"topk:0.05", 11, 4},
-                                         KernelsOfCall{"topk:0.05,int8", 14, 4},
-                                         KernelsOfCall{"int8", 10, 3}));
+
+class KernelsOfGather : public KernelsOverNccl {};
+INSTANTIATE_TEST_SUITE_P(Plans, KernelsOfGather,
+                         testing::Values(KernelsOfCall{{"topk:0.05"}, 11, 4},
+                                         KernelsOfCall{{"topk:0.05,int8"}, 14, 4},
+                                         KernelsOfCall{{"int8"}, 10, 3}));
 
 /// Messages of all other ranks share kernels, so a call's kernels and clears do not grow with their
-/// number. A group of NCCL is one of them.
-TEST_P(KernelsOverNccl, RanksShareTheKernelsOfACall) {
-  const auto [compressor, kernels, clears] = GetParam();
+/// number.
+TEST_P(KernelsOfGather, RanksShareTheKernelsOfACall) {
   for (const int ranks : {2, 4, 8}) {
-    SCOPED_TRACE(testing::Message() << ranks << " ranks");
-    const Meeting meeting(ranks);
-    run_nccl_ranks(ranks, [&](int rank) {
-      const Stream stream;
-      const Exec place = stream.exec();
-      AllReducer reducer(
-          meeting.join(rank),
-          {.compressor = compressor, .schedule = "gather", .min_bytes = 0, .exempt_1d = false},
-          place);
-      kernels::PlaceArray<float> bucket(place, 3000);
-      kernels::zero(place, std::as_writable_bytes(bucket.span()));
-      const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
-      for (int first = 0; first < 2; ++first) call();
-      reducer.synchronize();
-      const Graph graph(stream, call);
-      EXPECT_EQ(graph.count(cudaGraphNodeTypeKernel), kernels);
-      EXPECT_EQ(graph.count(cudaGraphNodeTypeMemset), clears);
+    count_kernels(GetParam().plan, ranks, [](std::size_t kernels, std::size_t clears) {
+      EXPECT_EQ(kernels, GetParam().kernels);
+      EXPECT_EQ(clears, GetParam().clears);
     });
   }
 }
 
-struct KernelsOfBalanced {
-  const char* compressor;
-  std::size_t kernels, of_a_rank, clears;  ///< at most
-};
-std::ostream& operator<<(std::ostream& to, const KernelsOfBalanced& of) {
-  return to << of.compressor;
-}
-class BalancedOverNccl : public AllReducerOverNccl,
-                         public testing::WithParamInterface<KernelsOfBalanced> {};
-INSTANTIATE_TEST_SUITE_P(Compressors, BalancedOverNccl,
-                         testing::Values(KernelsOfBalanced{"randomk:0.05", 27, 0, 6},
-                                         KernelsOfBalanced{"int8", 20, 1, 5}));
+class KernelsOfBalanced : public KernelsOverNccl {};
+INSTANTIATE_TEST_SUITE_P(Plans, KernelsOfBalanced,
+                         testing::Values(KernelsOfCall{{"randomk:0.05", "balanced"}, 27, 6},
+                                         KernelsOfCall{{"int8", "balanced"}, 20, 5, 1}));
 
 /// Likewise of messages to all owners and from all of them. Where every element is coded, the pass
 /// over those of an owner is a kernel.
-TEST_P(BalancedOverNccl, OwnersShareTheKernelsOfACall) {
-  const auto [compressor, kernels, of_a_rank, clears] = GetParam();
+TEST_P(KernelsOfBalanced, OwnersShareTheKernelsOfACall) {
   for (const int ranks : {2, 4, 8}) {
-    SCOPED_TRACE(testing::Message() << ranks << " ranks");
-    const Meeting meeting(ranks);
-    run_nccl_ranks(ranks, [&](int rank) {
-      const Stream stream;
-      const Exec place = stream.exec();
-      AllReducer reducer(
-          meeting.join(rank),
-          {.compressor = compressor, .schedule = "balanced", .min_bytes = 0, .exempt_1d = false},
-          place);
-      kernels::PlaceArray<float> bucket(place, 3000);
-      kernels::zero(place, std::as_writable_bytes(bucket.span()));
-      const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
-      for (int first = 0; first < 2; ++first) call();
-      reducer.synchronize();
-      const Graph graph(stream, call);
-      EXPECT_LE(graph.count(cudaGraphNodeTypeKernel),
-                kernels + of_a_rank * static_cast<std::size_t>(ranks));
-      EXPECT_LE(graph.count(cudaGraphNodeTypeMemset), clears);
+    count_kernels(GetParam().plan, ranks, [&](std::size_t kernels, std::size_t clears) {
+      const auto& [plan, most, most_clears, of_a_rank] = GetParam();
+      EXPECT_LE(kernels, most + of_a_rank * static_cast<std::size_t>(ranks));
+      EXPECT_LE(clears, most_clears);
     });
   }
 }
