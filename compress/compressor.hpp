@@ -30,6 +30,13 @@ struct EncodeJob {
   /// If not null, that of the call: messages name its number, whatever `header` and `random` say,
   /// and it learns of their poison.
   kernels::CallStatus* status = nullptr;
+
+  /// The key of the message to an owner.
+  kernels::RandomKey key_of(std::uint32_t owner) const {
+    kernels::RandomKey key = random;
+    key.stage += owner;
+    return key;
+  }
 };
 
 /// The result of encode. messages[o], for owner o, is a buffer of
@@ -41,6 +48,13 @@ struct EncodeResult {
   std::uint64_t kept = 0;  ///< elements chosen for messages
   /// If not empty, by owner, becomes the messages as if they had been opened.
   std::span<MessageView> opened = {};
+};
+
+/// What was taken at one support on its way into a message.
+struct TakenMessage {
+  Taken taken;
+  std::span<float> missed;       ///< room for as many values
+  std::span<std::byte> message;  ///< message_bytes(k, k, codings()) bytes for k values
 };
 
 /// The output of Compressor::add. `message`, if not empty, has message_bytes(k, k, codings()) bytes
@@ -143,13 +157,14 @@ class Compressor {
   /// Header::kPoison if job.header has it or an acc is not finite. Takes the same scratch in each
   /// turn. Throws UsageError if variable_k: ranks could not know how many values follow.
   void select(const Exec& exec, const EncodeJob& job, std::span<std::byte> out) const;
-  /// Moves acc at taken.index out of the residuals into taken.value; if job.status says that no
+  /// Moves acc at each `index` out of the residuals into its `value`; if job.status says that no
   /// message may be read, so that no index may either, moves nothing, and the values are NaN, which
-  /// put() ignores. If `out` is not empty
-  /// (message_bytes(k, k, codings()) for k values), it becomes a message of them, and what the
-  /// coding misses goes back into the residuals.
-  void take(const Exec& exec, const EncodeJob& job, const Owned& owned, const Taken& taken,
-            std::span<std::byte> out) const;
+  /// put() ignores. No position is taken twice. Takes no memory.
+  void take(const Exec& exec, const EncodeJob& job, const Owned& owned,
+            std::span<const Taken> taken) const;
+  /// Makes messages of what take() has taken; what the coding misses goes back into the residuals.
+  void code_taken(const Exec& exec, const EncodeJob& job, const Owned& owned,
+                  std::span<const TakenMessage> messages) const;
   /// Sums terms of equally many values in their order: out.sum[i] = ((0 + terms[0][i]) +
   /// terms[1][i]) + ...; codes the sums if there is a message to write, with Header::kPoison if one
   /// is not finite, and leaves in out.sum what the coding misses.

@@ -22,13 +22,6 @@ namespace {
 
 using kernels::SelectResult;
 
-/// The key of the message to an owner.
-kernels::RandomKey key_of(const EncodeJob& job, std::uint32_t owner) {
-  kernels::RandomKey key = job.random;
-  key.stage += owner;
-  return key;
-}
-
 /// Takes scratch for as much as can be chosen, but for the list.
 Chosen take_chosen(const Exec& exec, const Part& part) {
   Workspace& scratch = kernels::scratch_of(exec);
@@ -190,7 +183,7 @@ void seal_chosen(const Exec& exec, const Codings& codings, const EncodeJob& job,
     if (owner == part.self) continue;
     const std::size_t begin = chosen.begin[owner], size = chosen.begin[owner + 1] - begin;
     lists[owner] = {.header = part.of_owner(job.header, owner),
-                    .random = key_of(job, owner),
+                    .random = job.key_of(owner),
                     .index = chosen.local.subspan(begin, size),
                     .value = chosen.value.subspan(begin, size),
                     .poison = {.results = results},
@@ -257,7 +250,7 @@ void encode_drawn(const Exec& exec, const Codings& codings, const EncodeJob& job
     const bool own = owner == part.self;
     const std::uint64_t k = k_of(owner);
     SealList& list = lists[owner] = {.header = part.of_owner(job.header, owner),
-                                     .random = key_of(job, owner),
+                                     .random = job.key_of(owner),
                                      .index = {},
                                      .value = owned.acc,
                                      .poison = {.results = owned.results},

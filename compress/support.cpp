@@ -10,6 +10,7 @@
 #include "compress/lists.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/ordered_sum.hpp"
 
@@ -137,28 +138,61 @@ void Compressor::select(const Exec& exec, const EncodeJob& job, std::span<std::b
 }
 
 void Compressor::take(const Exec& exec, const EncodeJob& job, const Owned& owned,
-                      const Taken& taken, std::span<std::byte> out) const {
-  Workspace& scratch = kernels::scratch_of(exec);
-  const Workspace::Scope scope(scratch);
-  kernels::OwnedJob residuals = taken_job(job.part, owned, taken);
-  const auto missed = scratch.take<float>(out.empty() ? 0 : taken.value.size());
+                      std::span<const Taken> taken) const {
   Exec sound = exec;
   if (job.status != nullptr) {
     sound.condition = kernels::sound(*job.status);
-    kernels::fill(exec, taken.value, std::numeric_limits<float>::quiet_NaN());
+    kernels::together(exec, [&] {
+      for (const Taken& one : taken) {
+        kernels::fill(exec, one.value, std::numeric_limits<float>::quiet_NaN());
+      }
+    });
   }
-  kernels::take_owned(sound, residuals, taken.value);  // now all memory has been taken
-  if (out.empty()) return;
-  kernels::copy(exec, missed, taken.value);
+  kernels::together(sound, [&] {
+    for (const Taken& one : taken) {
+      kernels::take_owned(sound, taken_job(job.part, owned, one), one.value);
+    }
+  });
+}
+
+void Compressor::code_taken(const Exec& exec, const EncodeJob& job, const Owned& owned,
+                            std::span<const TakenMessage> messages) const {
+  kernels::together(exec, [&] {
+    for (const auto& [taken, missed, message] : messages) kernels::copy(exec, missed, taken.value);
+  });
+  Exec sound = exec;
   if (job.status != nullptr) {  // what is coded must be finite
+    sound.condition = kernels::sound(*job.status);
     Exec spoiled = exec;
     spoiled.condition = kernels::spoiled(*job.status);
-    kernels::fill(spoiled, missed, 0);
+    kernels::together(spoiled, [&] {
+      for (const TakenMessage& one : messages) kernels::fill(spoiled, one.missed, 0);
+    });
   }
-  const Header header = whole(job.header, taken.owner, missed.size());
-  seal_values(exec, codings_, {header, job.random, {}, missed, {}, job.status}, out);
-  residuals.values.value = missed;
-  kernels::store_owned(sound, residuals);
+  const auto list_of = [&](const TakenMessage& one) {
+    const std::uint32_t owner = one.taken.owner;
+    return SealList{.header = whole(job.header, owner, one.missed.size()),
+                    .random = job.key_of(owner),
+                    .index = {},
+                    .value = one.missed,
+                    .poison = {},
+                    .status = job.status};
+  };
+  kernels::together(exec, [&] {
+    for (const TakenMessage& one : messages) {
+      code_values(exec, codings_, list_of(one), one.message);
+    }
+  });
+  kernels::together(exec, [&] {
+    for (const TakenMessage& one : messages) {
+      (void)seal_coded(exec, codings_, list_of(one), one.message);
+    }
+  });
+  kernels::together(sound, [&] {
+    for (const auto& [taken, missed, message] : messages) {
+      put(sound, job.part, owned, {taken.owner, taken.index, missed});
+    }
+  });
 }
 
 void Compressor::add(const Exec& exec, const EncodeJob& job, std::span<const MessageView> terms,

@@ -55,7 +55,7 @@ std::uint64_t value_bytes(const ValueFormat& format, std::uint64_t k);
 
 /// Codes `values` (finite) into value_bytes(format, values.size()) bytes of `out`, 8-byte aligned,
 /// and leaves in each value what the code misses: fl(value - decoded), 0 for float32. That may be
-/// infinite where a coding for one sign meets both.
+/// infinite where a coding for one sign meets both. Work of `together` shares launches.
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out);
 
@@ -80,8 +80,8 @@ struct FeedbackQuantizeJob {
 /// gradient is only read. Of owner `self` acc itself goes to own[local], and the residual stays as
 /// it is. Where acc is not finite, 0 is coded (own: acc itself), and residual = fl(residual -
 /// decoded): what travels is missing from it there too. Value number v of owner o takes random
-/// number v of stage key.stage + o. On the host exec.workspace is required; on a device each
-/// message is a launch.
+/// number v of stage key.stage + o. On the host exec.workspace is required; on a device
+/// messages share launches, 32 of them each.
 void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job);
 
 /// Coded values that came.

@@ -60,9 +60,11 @@ void put_back(const Exchange& exchange, const Exec& exec, float fill) {
     }
   });
   if (exchange.in_residuals) {
-    for (const compress::Taken& taken : exchange.taken) {
-      compress::put(exec, exchange.part, exchange.owned, taken);
-    }
+    kernels::together(exec, [&] {
+      for (const compress::Taken& taken : exchange.taken) {
+        compress::put(exec, exchange.part, exchange.owned, taken);
+      }
+    });
   } else if (!exchange.chosen.begin.empty()) {
     compress::put_back(exec, exchange.part, exchange.owned, exchange.chosen);
   } else if (!exchange.own.empty()) {

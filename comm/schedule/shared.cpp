@@ -47,8 +47,7 @@ class Shared {
         most_k_(std::ranges::max(exchange.part.owner_k)),
         turn_(part_.pieces.empty() ? 0 : exchange.part.pieces.front().state->turn % ranks_),
         received_(workspace_.take<std::uint64_t>(ranks_)),
-        supports_(workspace_.take<MessageView>(ranks_)),
-        taken_(workspace_.take<Taken>(ranks_)) {
+        supports_(workspace_.take<MessageView>(ranks_)) {
     for (const compress::Piece& piece : part_.pieces) ++piece.state->turn;
     compress::become_owner(part_, compressor_, owner_of(self_));
     compress::place_pieces(exchange_.exec, part_, exchange_.owned);
@@ -74,10 +73,7 @@ class Shared {
     open_supports();
     {
       const Stopwatch watch(exchange_.stats.encode_seconds);
-      outgoing_ = workspace_.take<std::span<std::byte>>(ranks_);
-      std::ranges::fill(taken_, Taken{});
-      exchange_.taken = taken_;
-      for (std::uint32_t owner = 0; owner < ranks_; ++owner) take(owner);
+      take_values();
     }
     messages_ =
         take_buffers(exchange_, [&](std::uint32_t) { return values_bytes(most_k_, codings_); });
@@ -98,7 +94,7 @@ class Shared {
       if ((flags & Header::kPoison) != 0) exchange_.header.flags |= Header::kPoison;
       terms[self_] = view_of(taken_[own].value);
     }
-    const auto sums = as_floats(take_buffer(exchange_, most_k_ * sizeof(float))).first(k);
+    const auto sums = take_floats(most_k_).first(k);
     auto message = std::as_writable_bytes(sums);
     if (!codings_.exact()) {
       message =
@@ -150,6 +146,10 @@ class Shared {
     return job;
   }
 
+  std::span<float> take_floats(std::uint64_t count) const {
+    return as_floats(take_buffer(exchange_, count * sizeof(float)));
+  }
+
   void open_supports() {
     const Stopwatch watch(exchange_.stats.add_seconds);
     Header expected = exchange_.header;
@@ -166,19 +166,27 @@ class Shared {
     exchange_.poisoned |= (flags & Header::kPoison) != 0;
   }
 
-  void take(std::uint32_t owner) {
-    const std::uint64_t k = part_.owner_k[owner];
-    Taken taken{.owner = owner,
-                .index = supports_[owner].index,
-                .value = as_floats(take_buffer(exchange_, k * sizeof(float)))};
-    auto& message = outgoing_[rank_of(owner)];
-    message = std::as_writable_bytes(taken.value);
-    std::span<std::byte> coded;
-    if (!codings_.exact()) message = take_buffer(exchange_, values_bytes(k, codings_));
-    if (!codings_.exact() && rank_of(owner) != self_) coded = message;
-    compressor_.take(exchange_.exec, job_of(Header::Kind::contribution, owner), exchange_.owned,
-                     taken, coded);
-    taken_[owner] = taken;  // only now: a failed call puts back what has been taken
+  /// Takes this rank's values at all supports, and makes messages of them.
+  void take_values() {
+    const auto taken = workspace_.take<Taken>(ranks_);
+    const auto coded = workspace_.take<compress::TakenMessage>(codings_.exact() ? 0 : ranks_ - 1);
+    outgoing_ = workspace_.take<std::span<std::byte>>(ranks_);
+    std::size_t others = 0;
+    for (std::uint32_t owner = 0; owner < ranks_; ++owner) {
+      const std::uint64_t k = part_.owner_k[owner];
+      taken[owner] = {.owner = owner, .index = supports_[owner].index, .value = take_floats(k)};
+      auto& message = outgoing_[rank_of(owner)];
+      message = std::as_writable_bytes(taken[owner].value);
+      if (codings_.exact()) continue;
+      message = take_buffer(exchange_, values_bytes(k, codings_));
+      const std::span<float> missed = take_floats(k);
+      if (rank_of(owner) == self_) continue;  // its terms are not coded
+      coded[others++] = {.taken = taken[owner], .missed = missed, .message = message};
+    }
+    const compress::EncodeJob job = job_of(Header::Kind::contribution, 0);
+    compressor_.take(exchange_.exec, job, exchange_.owned, taken);
+    taken_ = exchange_.taken = taken;  // only now: a failed call puts back what has been taken
+    compressor_.code_taken(exchange_.exec, job, exchange_.owned, coded);
   }
 
   /// In a stream-ordered call nobody hears of a message that never comes. One without a header
@@ -253,7 +261,7 @@ class Shared {
   std::size_t turn_;
   std::span<std::uint64_t> received_;
   std::span<MessageView> supports_;                      // by owner
-  std::span<Taken> taken_;                               // likewise
+  std::span<const Taken> taken_;                         // likewise
   std::span<std::span<std::byte>> outgoing_, messages_;  // by rank
 };
 

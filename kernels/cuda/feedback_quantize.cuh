@@ -11,12 +11,13 @@
 #include "kernels/arithmetic/philox.hpp"
 #include "kernels/arithmetic/value.hpp"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/message_tasks.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
 #include "kernels/value_coding.hpp"
 
-// Error feedback and coding of one message, to one owner, in one pass. A block takes a span of
-// values: a tile of 2048, or one whole scale block where that is longer.
+// Error feedback and coding of messages, each to one owner, in one pass. A block takes a span of a
+// message's values: a tile of 2048, or one whole scale block where that is longer.
 //
 // 1. Measure: acc = gradient + decay * residual, 8 values a thread in registers, and of each scale
 //    block what its scale is made of. The largest magnitude may be found in any order: by each warp
@@ -30,23 +31,27 @@
 
 namespace winnow::kernels::cuda {
 
-struct QuantizeTask {
-  FeedbackPiece only;           ///< where there is one piece; without gradient acc is the residual
+/// What all messages of a launch share.
+struct QuantizeCall {
   const FeedbackPiece* pieces;  ///< in device memory, where there are several
   std::uint32_t piece_count;
   ElementType type;  ///< of all gradients
   float decay;
   Partition partition;
-  std::uint32_t owner;
-  std::uint64_t count;        ///< values of the message
   std::uint32_t block;        ///< values that share a scale, a power of two; 0: there are no scales
   std::uint32_t block_shift;  ///< log2 of them
   std::uint32_t span;         ///< values that a block of threads takes
-  std::uint64_t padded;       ///< values that the codes have room for
-  RandomKey key;
+  std::uint32_t* not_finite;  ///< becomes 1 where an acc is not finite; may be null
+};
+
+struct QuantizeMessage {
+  FeedbackPiece only;  ///< where there is one piece; without gradient acc is the residual
+  RandomKey key;       ///< of the first owner
+  std::uint32_t owner;
+  std::uint64_t count;   ///< values
+  std::uint64_t padded;  ///< values that the codes have room for
   float* scales;
   std::byte* codes;
-  std::uint32_t* not_finite;  ///< becomes 1 where an acc is not finite; may be null
 };
 
 /// The random words of a message.
@@ -54,9 +59,9 @@ struct RandomWords {
   RandomKey name;
   Philox::Key key;
 
-  WINNOW_DEVICE explicit RandomWords(const QuantizeTask& task)
-      : name(task.key), key(Philox::key(name)) {
-    name.stage += task.owner;
+  WINNOW_DEVICE explicit RandomWords(const QuantizeMessage& message)
+      : name(message.key), key(Philox::key(name)) {
+    name.stage += message.owner;
   }
   /// The random words of values 4 * quarter to 4 * quarter + 3.
   WINNOW_DEVICE Philox::Words of(std::uint64_t quarter) const {
@@ -66,7 +71,7 @@ struct RandomWords {
 
 /// Where four values lie, all of one unit.
 struct VectorAt {
-  void* gradient;  // of the first, of QuantizeTask::type; null: acc is the residual
+  void* gradient;  // of the first, of QuantizeCall::type; null: acc is the residual
   float* residual;
   unsigned here;  // bits of those that are not in a gap
 
@@ -77,41 +82,43 @@ struct VectorAt {
 };
 
 /// The last piece that begins at or before a position, if there is one.
-WINNOW_DEVICE FeedbackPiece find_piece(const QuantizeTask& task, std::uint64_t position) {
-  if (task.piece_count == 1) return task.only;
-  std::uint32_t low = 0, high = task.piece_count;  // the first that begins behind it
+WINNOW_DEVICE FeedbackPiece find_piece(const QuantizeCall& call, const QuantizeMessage& message,
+                                       std::uint64_t position) {
+  if (call.piece_count == 1) return message.only;
+  std::uint32_t low = 0, high = call.piece_count;  // the first that begins behind it
   while (low < high) {
     const std::uint32_t middle = low + (high - low) / 2;
-    if (task.pieces[middle].base <= position) {
+    if (call.pieces[middle].base <= position) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return low == 0 ? FeedbackPiece{} : task.pieces[low - 1];
+  return low == 0 ? FeedbackPiece{} : call.pieces[low - 1];
 }
 
 /// Where values from number `first` on lie. No unit lies in two pieces.
-WINNOW_DEVICE VectorAt find_vector(const QuantizeTask& task, std::uint64_t first) {
+WINNOW_DEVICE VectorAt find_vector(const QuantizeCall& call, const QuantizeMessage& message,
+                                   std::uint64_t first) {
   const std::uint64_t position =
-      task.partition.owners() == 1 ? first : task.partition.position(task.owner, first);
-  const FeedbackPiece piece = find_piece(task, position);
+      call.partition.owners() == 1 ? first : call.partition.position(message.owner, first);
+  const FeedbackPiece piece = find_piece(call, message, position);
   const std::uint64_t offset = position - piece.base, size = piece.residual.size();
   const unsigned here = position < piece.base ? 0 : elements_below(size, offset);
   const std::uint64_t at = here != 0 ? offset : 0;
-  const DeviceElements gradient{device_elements(piece.gradient).data, task.type};
+  const DeviceElements gradient{device_elements(piece.gradient).data, call.type};
   return {gradient.data != nullptr ? gradient.from(at).data : nullptr, piece.residual.data() + at,
           here};
 }
 
 /// acc, 0 in gaps; of whole vectors all accesses are under way before the first ends.
 template <std::uint32_t kCount>
-WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], const QuantizeTask& task,
+WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], const QuantizeCall& call,
                             float (&acc)[kCount][4]) {
   bool whole = true;
-  for (std::uint32_t j = 0; j < kCount; ++j) whole = whole && at[j].is_whole(task.type);
+  for (std::uint32_t j = 0; j < kCount; ++j) whole = whole && at[j].is_whole(call.type);
   float gradient[kCount][4] = {};
-  if (whole && task.type == ElementType::float32) {
+  if (whole && call.type == ElementType::float32) {
     for (std::uint32_t j = 0; j < kCount; ++j) {
       simt::load4(static_cast<const float*>(at[j].gradient), gradient[j]);
     }
@@ -120,12 +127,12 @@ WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], const QuantizeTask& ta
     for (std::uint32_t j = 0; j < kCount; ++j) {
       load_vector(at[j].residual, at[j].here, acc[j]);
       if (at[j].gradient == nullptr) continue;
-      DeviceElements{at[j].gradient, task.type}.load(0, at[j].here, gradient[j]);
+      DeviceElements{at[j].gradient, call.type}.load(0, at[j].here, gradient[j]);
     }
   }
   for (std::uint32_t j = 0; j < kCount; ++j) {
     if (at[j].gradient == nullptr) continue;
-    for (unsigned e = 0; e < 4; ++e) acc[j][e] = feedback(gradient[j][e], task.decay, acc[j][e]);
+    for (unsigned e = 0; e < 4; ++e) acc[j][e] = feedback(gradient[j][e], call.decay, acc[j][e]);
   }
 }
 
@@ -133,11 +140,13 @@ WINNOW_DEVICE void load_acc(const VectorAt (&at)[kCount], const QuantizeTask& ta
 inline constexpr std::uint32_t kQuantizeVectors = 2;
 inline constexpr std::uint32_t kQuantizeTile = simt::kThreads * 4 * kQuantizeVectors;
 
-template <class Coding, Rounding kRounding>
+template <class Coding, Rounding kRounding, unsigned kMessages>
 struct FeedbackQuantize {
-  QuantizeTask task;
+  QuantizeCall call;
+  MessageTasks<QuantizeMessage, kMessages> messages;
 
-  static constexpr unsigned kResident = kRounding == Rounding::stochastic ? 4 : 6;
+  static constexpr unsigned kResident =
+      kRounding == Rounding::stochastic ? 4 : (kMessages == 1 ? 6 : 5);
   static constexpr std::uint32_t kBits = Coding::kLine.bits;
   static constexpr bool kHasScales = Coding::kLine.default_block != 0;
   static constexpr bool kSums = requires(float mean) { Coding::scale_of_mean(mean); };
@@ -165,19 +174,21 @@ struct FeedbackQuantize {
   };
 
   WINNOW_DEVICE void run(Shared& shared) const {
-    const std::uint64_t begin = std::uint64_t{simt::block()} * task.span;
-    const std::uint64_t end = begin + task.span < task.count ? begin + task.span : task.count;
+    const QuantizeMessage& message = messages.of_block();
+    const std::uint64_t begin = std::uint64_t{messages.block()} * call.span;
+    if (begin >= message.count) return;
+    const std::uint64_t end = begin + call.span < message.count ? begin + call.span : message.count;
     Values values;
     if constexpr (!kHasScales) {
-      load(begin, values);
+      load(message, begin, values);
     } else if constexpr (kSums) {
-      measure_sums(shared, begin, end, values);
+      measure_sums(shared, message, begin, end, values);
     } else {
-      measure_largest(shared, begin, end, values);
+      measure_largest(shared, message, begin, end, values);
     }
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
-      if (task.span > kQuantizeTile) load(tile, values);
-      code(tile, values);
+      if (call.span > kQuantizeTile) load(message, tile, values);
+      code(message, tile, values);
     }
   }
 
@@ -187,14 +198,15 @@ struct FeedbackQuantize {
     return tile + simt::thread() / simt::kLanes * kOfWarp + j * kOfVectors + simt::lane() * 4;
   }
 
-  WINNOW_DEVICE void load(std::uint64_t tile, Values& values) const {
+  WINNOW_DEVICE void load(const QuantizeMessage& message, std::uint64_t tile,
+                          Values& values) const {
     VectorAt at[kQuantizeVectors];
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
-      at[j] = find_vector(task, first_of(tile, j));
+      at[j] = find_vector(call, message, first_of(tile, j));
       values.residual[j] = at[j].residual;
       values.stored[j] = at[j].here;
     }
-    load_acc(at, task, values.acc);
+    load_acc(at, call, values.acc);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       values.added[j] = 0;
       for (unsigned e = 0; e < 4; ++e) {
@@ -207,36 +219,36 @@ struct FeedbackQuantize {
   }
 
   /// Scale blocks of a span, counted to its end even where the values end before.
-  WINNOW_DEVICE std::uint32_t scales_of() const { return task.span >> task.block_shift; }
+  WINNOW_DEVICE std::uint32_t scales_of() const { return call.span >> call.block_shift; }
 
   /// Values of scale block s of the span.
   WINNOW_DEVICE std::uint32_t values_of(std::uint64_t begin, std::uint64_t end,
                                         std::uint32_t s) const {
-    const std::uint64_t first = begin + std::uint64_t{s} * task.block;
+    const std::uint64_t first = begin + std::uint64_t{s} * call.block;
     if (first >= end) return 0;
-    return end - first < task.block ? static_cast<std::uint32_t>(end - first) : task.block;
+    return end - first < call.block ? static_cast<std::uint32_t>(end - first) : call.block;
   }
 
   /// The scale block, of the span, of this thread's vector j.
   WINNOW_DEVICE std::uint32_t scale_of_vector(std::uint32_t j) const {
-    return static_cast<std::uint32_t>(first_of(0, j)) >> task.block_shift;
+    return static_cast<std::uint32_t>(first_of(0, j)) >> call.block_shift;
   }
 
   /// The scale of block s of the span, to the message.
-  WINNOW_DEVICE void write_scale(std::uint64_t begin, std::uint64_t end, std::uint32_t s,
-                                 float scale) const {
+  WINNOW_DEVICE void write_scale(const QuantizeMessage& message, std::uint64_t begin,
+                                 std::uint64_t end, std::uint32_t s, float scale) const {
     if (values_of(begin, end, s) == 0) return;
-    const std::uint64_t at = (begin >> task.block_shift) + s;
-    task.scales[at] = scale;
-    const std::uint64_t scales = (task.count + task.block - 1) >> task.block_shift;
-    if (at + 1 == scales && scales % 2 != 0) task.scales[scales] = 0;  // padding
+    const std::uint64_t at = (begin >> call.block_shift) + s;
+    message.scales[at] = scale;
+    const std::uint64_t scales = (message.count + call.block - 1) >> call.block_shift;
+    if (at + 1 == scales && scales % 2 != 0) message.scales[scales] = 0;  // padding
   }
 
-  WINNOW_DEVICE void measure_largest(Shared& shared, std::uint64_t begin, std::uint64_t end,
-                                     Values& values) const {
+  WINNOW_DEVICE void measure_largest(Shared& shared, const QuantizeMessage& message,
+                                     std::uint64_t begin, std::uint64_t end, Values& values) const {
     std::uint32_t largest[kQuantizeVectors] = {};
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
-      load(tile, values);
+      load(message, tile, values);
       for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
         for (unsigned e = 0; e < 4; ++e) {
           const std::uint32_t size = magnitude(values.acc[j][e]);
@@ -244,9 +256,9 @@ struct FeedbackQuantize {
         }
       }
     }
-    if (task.block <= kUnit) {
+    if (call.block <= kUnit) {
       for (std::uint32_t& one : largest) one = simt::half_warp_max(one);
-    } else if (task.block <= kOfVectors) {
+    } else if (call.block <= kOfVectors) {
       for (std::uint32_t& one : largest) one = simt::warp_max(one);
     } else {
       const std::uint32_t all = largest_of_warps(shared, largest[0], largest[1]);
@@ -256,7 +268,7 @@ struct FeedbackQuantize {
       values.scale[j] = Coding::scale_of(std::bit_cast<float>(largest[j]));
       const auto first = static_cast<std::uint32_t>(first_of(0, j));
       const std::uint32_t s = scale_of_vector(j);
-      if (first == s << task.block_shift) write_scale(begin, end, s, values.scale[j]);
+      if (first == s << call.block_shift) write_scale(message, begin, end, s, values.scale[j]);
     }
   }
 
@@ -265,11 +277,11 @@ struct FeedbackQuantize {
                                                std::uint32_t b) const {
     static_assert(kQuantizeVectors == 2);
     std::uint32_t largest = simt::warp_max(a > b ? a : b);
-    if (task.block == kOfWarp) return largest;
+    if (call.block == kOfWarp) return largest;
     const std::uint32_t warp = simt::thread() / simt::kLanes;
     if (simt::lane() == 0) shared.largest[warp] = largest;
     simt::barrier();
-    const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
+    const std::uint32_t block = call.block < kQuantizeTile ? call.block : kQuantizeTile;
     const std::uint32_t warps = block / kOfWarp, first = warp & ~(warps - 1);
     for (std::uint32_t w = first; w < first + warps; ++w) {
       largest = shared.largest[w] > largest ? shared.largest[w] : largest;
@@ -278,13 +290,13 @@ struct FeedbackQuantize {
   }
 
   /// Sums the addends of each scale block; thread s returns that of block s.
-  WINNOW_DEVICE float sum(Shared& shared, std::uint64_t begin, std::uint64_t end, Values& values,
-                          float factor) const {
+  WINNOW_DEVICE float sum(Shared& shared, const QuantizeMessage& message, std::uint64_t begin,
+                          std::uint64_t end, Values& values, float factor) const {
     const std::uint32_t chains = scales_of() * kChains;
-    const std::uint32_t block = task.block < kQuantizeTile ? task.block : kQuantizeTile;
+    const std::uint32_t block = call.block < kQuantizeTile ? call.block : kQuantizeTile;
     float chain[kChainsOfThread] = {};
     for (std::uint64_t tile = begin; tile < end; tile += kQuantizeTile) {
-      load(tile, values);
+      load(message, tile, values);
       for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
         const auto at = static_cast<std::uint32_t>(first_of(0, j));
         for (unsigned e = 0; e < 4; ++e) {
@@ -324,12 +336,12 @@ struct FeedbackQuantize {
     return partial[0];
   }
 
-  WINNOW_DEVICE void measure_sums(Shared& shared, std::uint64_t begin, std::uint64_t end,
-                                  Values& values) const {
-    const float total = sum(shared, begin, end, values, 1);
+  WINNOW_DEVICE void measure_sums(Shared& shared, const QuantizeMessage& message,
+                                  std::uint64_t begin, std::uint64_t end, Values& values) const {
+    const float total = sum(shared, message, begin, end, values, 1);
     float seventeenth = 0;  // values::mean_of asks for it where the total overflows
     if (simt::barrier_or(!values::is_sum(total))) {
-      seventeenth = sum(shared, begin, end, values, 0x1p-17F);
+      seventeenth = sum(shared, message, begin, end, values, 0x1p-17F);
     }
     const std::uint32_t s = simt::thread();
     if (s < scales_of()) {
@@ -337,7 +349,7 @@ struct FeedbackQuantize {
         return factor == 1 ? total : seventeenth;
       });
       shared.scale[s] = Coding::scale_of_mean(mean);
-      write_scale(begin, end, s, shared.scale[s]);
+      write_scale(message, begin, end, s, shared.scale[s]);
     }
     simt::barrier();
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
@@ -345,8 +357,9 @@ struct FeedbackQuantize {
     }
   }
 
-  WINNOW_DEVICE void code(std::uint64_t tile, const Values& values) const {
-    const RandomWords random(task);
+  WINNOW_DEVICE void code(const QuantizeMessage& message, std::uint64_t tile,
+                          const Values& values) const {
+    const RandomWords random(message);
     for (std::uint32_t j = 0; j < kQuantizeVectors; ++j) {
       const std::uint64_t first = first_of(tile, j);
       float scale = 0, inverse = 0;
@@ -370,24 +383,25 @@ struct FeedbackQuantize {
       for (unsigned e = 0; e < 4; ++e) {
         if ((values.added[j] >> e & 1) != 0) values.residual[j][e] += missed[e];
       }
-      write_codes(first, codes);
+      write_codes(message, first, codes);
     }
     unsigned added = 0;
     for (const unsigned bits : values.added) added |= bits;
     const bool finite = simt::ballot(added != 0) == 0;
-    if (!finite && simt::lane() == 0 && task.not_finite != nullptr) {
-      simt::atomic_or(task.not_finite, 1);
+    if (!finite && simt::lane() == 0 && call.not_finite != nullptr) {
+      simt::atomic_or(call.not_finite, 1);
     }
   }
 
   /// 4 codes of values from `first` on, those beyond the count being 0.
-  WINNOW_DEVICE void write_codes(std::uint64_t first, const std::uint32_t (&codes)[4]) const {
+  WINNOW_DEVICE void write_codes(const QuantizeMessage& message, std::uint64_t first,
+                                 const std::uint32_t (&codes)[4]) const {
     if constexpr (kBits == 0) return;
-    std::byte* const at = task.codes + first * kBits / 8;
-    const bool is_there = first < task.padded;
+    std::byte* const at = message.codes + first * kBits / 8;
+    const bool is_there = first < message.padded;
     if constexpr (kBits == 32) {
-      if (first < task.padded) simt::store_word(at, codes[0] | std::uint64_t{codes[1]} << 32);
-      if (first + 2 < task.padded) {
+      if (first < message.padded) simt::store_word(at, codes[0] | std::uint64_t{codes[1]} << 32);
+      if (first + 2 < message.padded) {
         simt::store_word(at + 8, codes[2] | std::uint64_t{codes[3]} << 32);
       }
     } else if constexpr (kBits == 1) {
@@ -407,21 +421,23 @@ struct FeedbackQuantize {
   }
 };
 
-/// acc of the owner that this rank is, whole; residuals stay. Its task has no message.
+/// acc of the owner that this rank is, whole; residuals stay. It codes nothing.
 struct FeedbackOwn {
-  QuantizeTask task;
+  QuantizeCall call;
+  QuantizeMessage message;
   float* own;
 
   WINNOW_DEVICE void run() const {
     bool finite = true;
-    for (std::uint64_t v = 4 * simt::grid_thread(); v < task.count; v += 4 * simt::grid_threads()) {
-      const VectorAt at[1] = {find_vector(task, v)};
+    for (std::uint64_t v = 4 * simt::grid_thread(); v < message.count;
+         v += 4 * simt::grid_threads()) {
+      const VectorAt at[1] = {find_vector(call, message, v)};
       float acc[1][4];
-      load_acc(at, task, acc);
+      load_acc(at, call, acc);
       for (unsigned e = 0; e < 4; ++e) finite = finite && is_finite(acc[0][e]);
-      store_vector(own + v, elements_below(task.count, v), acc[0]);
+      store_vector(own + v, elements_below(message.count, v), acc[0]);
     }
-    if (!finite) simt::atomic_or(task.not_finite, 1);
+    if (!finite) simt::atomic_or(call.not_finite, 1);
   }
 };
 

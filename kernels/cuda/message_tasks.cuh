@@ -19,12 +19,18 @@ struct MessageTasks {
   Task tasks[kMost];
   unsigned count;
 
-  WINNOW_DEVICE const Task& of_block() const { return tasks[simt::block() % count]; }
+  WINNOW_DEVICE const Task& of_block() const {
+    return tasks[kMost == 1 ? 0 : simt::block() % count];
+  }
   /// Whether this block is the first one of its message.
   WINNOW_DEVICE bool is_first_block() const { return simt::block() < count; }
+  /// This block's number among those of its message.
+  WINNOW_DEVICE unsigned block() const {
+    return kMost == 1 ? simt::block() : simt::block() / count;
+  }
   /// This thread's number among those of its message, and how many these are.
   WINNOW_DEVICE std::uint64_t thread() const {
-    return std::uint64_t{simt::block() / count} * simt::kThreads + simt::thread();
+    return std::uint64_t{block()} * simt::kThreads + simt::thread();
   }
   WINNOW_DEVICE std::uint64_t threads() const {
     return std::uint64_t{simt::blocks() / count} * simt::kThreads;

@@ -4,6 +4,7 @@
 #include "kernels/cuda/dequantize.cuh"
 #include "kernels/cuda/feedback_quantize.cuh"
 #include "kernels/cuda/launch_messages.cuh"
+#include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/cuda/quantize_plan.hpp"
 #include "kernels/value_coding.hpp"
 
@@ -11,34 +12,66 @@ namespace winnow::kernels::cuda {
 
 namespace {
 
-/// The messages, and nothing of owner self.
-void enqueue(const Exec& exec, const FeedbackQuantizeJob& job) {
-  for (std::uint32_t owner = 0; owner < job.partition.owners(); ++owner) {
-    if (owner == job.self) continue;
-    const QuantizeTask task = make_quantize_task(job, owner);
-    if (task.count == 0) continue;
-    visit_quantize_kernel(job.format, task,
-                          [&](const auto& kernel) { launch(exec, quantize_blocks(task), kernel); });
+/// A list on its way into the value part of a message, as a task of a Batch.
+struct QuantizedList {
+  ValueFormat format;
+  RandomKey key;
+  std::span<float> values;
+  std::byte* out;
+};
+
+bool equal(const ValueFormat& a, const ValueFormat& b) {
+  return a.coding == b.coding && a.block == b.block && a.rounding == b.rounding;
+}
+
+/// Launches tasks that lie behind each other, those of one format together.
+void launch_lists(const Exec& exec, std::span<const std::byte> bytes) {
+  std::span<const QuantizedList> lists(reinterpret_cast<const QuantizedList*>(bytes.data()),
+                                       bytes.size() / sizeof(QuantizedList));
+  while (!lists.empty()) {
+    const ValueFormat& format = lists.front().format;
+    std::size_t alike = 1;
+    while (alike < lists.size() && equal(lists[alike].format, format)) ++alike;
+    launch_quantize(
+        format, make_quantize_call(format), alike,
+        [&](std::size_t i) {
+          const auto& [of, key, values, out] = lists[i];
+          const std::uint64_t size = values.size();
+          QuantizeMessage message =
+              make_quantize_message(of, key, size, {out, ValueLayout(of, size).bytes});
+          message.only.residual = values;
+          return message;
+        },
+        [&](unsigned blocks, const auto& kernel) { launch(exec, blocks, kernel); });
+    lists = lists.subspan(alike);
   }
 }
 
 }  // namespace
 
 void feedback_quantize(const Exec& exec, const FeedbackQuantizeJob& job) {
-  enqueue(exec, job);
+  launch_quantize(
+      job.format, make_quantize_call(job), job.partition.owners(),
+      [&](std::size_t owner) {
+        return make_quantize_message(job, static_cast<std::uint32_t>(owner));
+      },
+      [&](unsigned blocks, const auto& kernel) { launch(exec, blocks, kernel); });
   if (job.self >= job.partition.owners()) return;
   const FeedbackOwn own = make_own_kernel(job);
-  if (own.task.count > 0) launch<FeedbackOwn>(exec, blocks_of((own.task.count + 3) / 4), own);
+  if (own.message.count > 0) {
+    launch<FeedbackOwn>(exec, blocks_of((own.message.count + 3) / 4), own);
+  }
 }
 
 void quantize(const Exec& exec, const ValueFormat& format, const RandomKey& key,
               std::span<float> values, std::span<std::byte> out) {
-  const FeedbackPiece piece{.gradient = {}, .residual = values, .base = 0};
-  enqueue(exec, {.pieces = {{&piece, 1}, nullptr},
-                 .partition = Partition(1, values.size()),
-                 .format = format,
-                 .key = key,
-                 .out = {&out, 1}});
+  const QuantizedList list{format, key, values, out.data()};
+  const auto bytes = std::as_bytes(std::span(&list, 1));
+  if (is_collected(exec)) {
+    exec.batch->add(&launch_lists, bytes);
+  } else {
+    launch_lists(exec, bytes);
+  }
 }
 
 void dequantize(const Exec& exec, const ValueFormat& format, std::uint64_t k,

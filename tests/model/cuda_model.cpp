@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ std::condition_variable model_changed;
 namespace {
 
 thread_local std::uint64_t waits_for_streams = 0;
+thread_local std::map<cudaGraphNodeType, std::uint64_t> enqueued_by_type;
 constexpr std::size_t kMostQueued = 1024;  // per stream, before the host waits
 constexpr int kHighestPriority = -5, kLowestPriority = 0;
 
@@ -160,6 +162,10 @@ std::uint64_t stream_waits() {
   return waits_for_streams;
 }
 
+std::uint64_t enqueued(cudaGraphNodeType type) {
+  return enqueued_by_type[type];
+}
+
 const std::string& launch_problem(const Lock&) {
   return problem_of_launch;
 }
@@ -177,6 +183,7 @@ cudaError_t enqueue_or_capture(CUstream_st* stream, cudaGraphNodeType type,
 cudaError_t enqueue_or_capture(const Lock& lock, CUstream_st* stream, const Node& node) {
   if (!exists(lock, stream)) return said(cudaErrorInvalidResourceHandle);
   if (!problem_of_launch.empty()) return said(cudaErrorLaunchFailure);
+  ++enqueued_by_type[node.type];
   if (stream->capture == nullptr) {
     node.work(lock, stream);
   } else if (stream->capture->broken) {

@@ -94,6 +94,8 @@ bool breaks_captures(const Lock& lock);
 cudaError_t wait_for_device(Lock& lock);
 /// How often this thread has waited for a stream (cudaStreamSynchronize).
 std::uint64_t stream_waits();
+/// How much work of a type this thread has put on streams or into graphs.
+std::uint64_t enqueued(cudaGraphNodeType type);
 /// Returns why a kernel failed, or an empty text.
 const std::string& launch_problem(const Lock& lock);
 /// Enqueues work, or records it for a graph.

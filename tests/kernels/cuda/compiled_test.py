@@ -43,10 +43,12 @@ TABLE = [
             in_flight=8, divisions=0 if keeps == "true" else 1))
       for tasks, keeps in ((ONE, "false"), (MANY, "false"), (ONE, "true")) for own in ("false", "true")),
     ("Dequantize", dict(registers=32, stores=9)),
-    # 6 blocks share a multiprocessor, and 4 where numbers are drawn.
-    *((f"FeedbackQuantize<{coding}, {stochastic}>",
-       dict(registers=64 if stochastic else 40, loads=16, stores=2, in_flight=4, divisions=0))
-      for stochastic, codings in (
+    # 6 blocks share a multiprocessor, and 4 where numbers are drawn. Where messages share a launch
+    # a block finds its own by a division, and 5 share one.
+    *((f"FeedbackQuantize<{coding}, {stochastic}, {messages}u>",
+       dict(registers=64 if stochastic else 40 if messages == 1 else 48, loads=16, stores=2, in_flight=4,
+            divisions=0 if messages == 1 else 1))
+      for messages in (1, 32) for stochastic, codings in (
           (0, ("Bf16", "Float32", "Fp16", "Fp8", "Int2", "Int4", "Int8", "Mean", "Sign")),
           (1, ("Bf16", "Fp16", "Fp8", "Int4", "Int8")))
       for coding in codings),

@@ -37,16 +37,14 @@ QuantizeBody on(Machine& machine, const kernels::RandomKey& key = kQuantizeKey) 
                                            .out = messages,
                                            .own = state.own,
                                            .not_finite = &not_finite};
-    for (std::uint32_t owner = 0; owner < c.owners; ++owner) {
-      if (owner == c.self) {
-        machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_kernel(job));
-        continue;
-      }
-      const auto task = kernels::cuda::make_quantize_task(job, owner);
-      if (task.count == 0) continue;
-      kernels::cuda::visit_quantize_kernel(format, task, [&](const auto& kernel) {
-        machine.launch(kernels::cuda::quantize_blocks(task), kernel);
-      });
+    kernels::cuda::launch_quantize(
+        format, kernels::cuda::make_quantize_call(job), c.owners,
+        [&](std::size_t owner) {
+          return kernels::cuda::make_quantize_message(job, static_cast<std::uint32_t>(owner));
+        },
+        [&](unsigned blocks, const auto& kernel) { machine.launch(blocks, kernel); });
+    if (c.self < c.owners) {
+      machine.launch<kernels::cuda::FeedbackOwn>(2, kernels::cuda::make_own_kernel(job));
     }
     state.finite = not_finite == 0;
   };
@@ -89,6 +87,17 @@ TEST_P(FeedbackQuantizeOnModel, SeveralOwnersEqualReference) {
       c.input = c.owners == 3 ? Input::not_finite : Input::cauchy;
       expect_equals_reference(c, format, on(machine_));
     }
+  }
+}
+
+/// Full launches and one that is not.
+TEST_P(FeedbackQuantizeOnModel, MoreOwnersThanALaunchTakesEqualReference) {
+  constexpr std::uint32_t kOwners = 2 * kernels::cuda::kQuantizedTogether + 3;
+  for (const ValueFormat& format : default_formats()) {
+    QuantizeCase c = piece_lists().back();
+    c.owners = kOwners;
+    c.self = 5;
+    expect_equals_reference(c, format, on(machine_));
   }
 }
 
