@@ -57,6 +57,15 @@ struct TakenMessage {
   std::span<std::byte> message;  ///< message_bytes(k, k, codings()) bytes for k values
 };
 
+/// The sum of two messages, of which only the device may know how long it is: scratch.
+struct Union {
+  MessageView sum;                      ///< without its elements if `size` is not null
+  std::uint64_t* size = nullptr;        ///< in the memory of exec.place: elements of the list
+  std::span<std::uint32_t> index = {};  ///< room for it
+  std::span<float> value = {};          ///< likewise
+  std::span<float> all = {};            ///< room for every position, where that may be shorter
+};
+
 /// The output of Compressor::add. `message`, if not empty, has message_bytes(k, k, codings()) bytes
 /// for k = sum.size().
 struct Addition {
@@ -85,7 +94,7 @@ struct Outcome {
 /// Parts and messages lie in the memory of exec.place. On a device, work is enqueued on
 /// exec.stream; the host waits for it only to read an answer: once in open_all and write_outcome
 /// (not if they are given a CallStatus), once more in open_all if a k is unknown, in encode to
-/// several owners, in merge of two lists and, if variable_k, in encode and encode_sums. Scratch is
+/// several owners and, if variable_k, in encode and encode_sums. Scratch is
 /// of the workspaces of `exec`, and lives until the caller's Scopes end.
 class Compressor {
  public:
@@ -179,13 +188,17 @@ class Compressor {
   MessageView open(const Exec& exec, std::span<const std::byte> message, const Expected& expected,
                    int sender) const;
   /// The sum of two messages, each a gradient or a partial sum: first + second where both name a
-  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both. It
-  /// carries the union, or every position if that travels in no more bytes; its `bytes` are empty
-  /// until it is packed. Takes the same scratch whatever the messages carry. A lossy coding is
-  /// applied once, by the sender whose residual keeps what it misses.
-  MessageView merge(const Exec& exec, const Header& header, const MessageView& first,
-                    const MessageView& second) const;
-  /// Writes a sum that is in no message yet, as merge and join_values return them, to the first
+  /// position. It gets `header`, whose k is the most that it may carry, with the flags of both.
+  /// Takes the same scratch whatever the messages carry. A lossy coding is applied once, by the
+  /// sender whose residual keeps what it misses. If `status` says that no message may be read, it
+  /// is empty.
+  Union unite(const Exec& exec, const Header& header, const MessageView& first,
+              const MessageView& second, const kernels::CallStatus* status = nullptr) const;
+  /// The sum, whose list has k elements: it carries these, or every position if that travels in no
+  /// more bytes. Its `bytes` are empty until it is packed.
+  MessageView settle(const Exec& exec, const Union& both, std::uint64_t k,
+                     const kernels::CallStatus* status = nullptr) const;
+  /// Writes a sum that is in no message yet, as settle and join_values return them, to the first
   /// bytes of `out`, as long as most_bytes of the most that it may carry, and points its `bytes`
   /// there. Values that came coded stay as they came. `status`: as EncodeJob::status.
   void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out,

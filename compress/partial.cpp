@@ -35,22 +35,29 @@ void add_values(const Exec& exec, const MessageView& first, const MessageView& s
   sum.value = out;
 }
 
-/// Makes `sum` the union of two lists; the spans have room for both.
+/// The union of two lists; the spans have room for both.
 void merge_lists(const Exec& exec, const MessageView& first, const MessageView& second,
-                 std::span<std::uint32_t> index, std::span<float> value, MessageView& sum) {
+                 const Union& both) {
   Workspace& scratch = kernels::scratch_of(exec);
   const Workspace::Scope scope(scratch);
-  const auto decoded = scratch.take<float>(value.size());
-  const auto size = scratch.take<std::uint64_t>(1);
+  const auto decoded = scratch.take<float>(both.value.size());
   kernels::merge(exec, {.first = list_of(exec, first, decoded),
                         .second = list_of(exec, second, decoded.subspan(first.index.size())),
-                        .index = index,
-                        .value = value,
-                        .size = size.data(),
-                        .count = sum.header.count});
-  sum.header.k = kernels::read(exec, size.data());
-  sum.index = index.first(sum.header.k);
-  sum.value = value.first(sum.header.k);
+                        .index = both.index,
+                        .value = both.value,
+                        .size = both.size,
+                        .count = both.sum.header.count});
+}
+
+/// `all` = the sum of messages, of which some carry every position.
+void add_all(const Exec& exec, std::span<const kernels::Term> terms, std::span<float> all) {
+  kernels::ordered_sum(exec, {.terms = {terms}, .sums = kernels::alone({all})});
+}
+
+/// For work that reads messages, which may be no messages.
+Exec reading(Exec exec, const kernels::CallStatus* status) {
+  if (status != nullptr) exec.condition = kernels::sound(*status);
+  return exec;
 }
 
 /// The indices of a message, or zeros if some message was not sound, so that they may be anything:
@@ -92,35 +99,53 @@ std::size_t most_bytes(const Header& header, const Codings& codings) {
                                               : message_bytes(header.count, header.k, codings);
 }
 
-MessageView Compressor::merge(const Exec& exec, const Header& header, const MessageView& first,
-                              const MessageView& second) const {
+Union Compressor::unite(const Exec& exec, const Header& header, const MessageView& first,
+                        const MessageView& second, const kernels::CallStatus* status) const {
   Workspace& scratch = kernels::scratch_of(exec);
-  const Codings exact = partial_codings(codings_);
+  const Exec sound = reading(exec, status);
   const std::uint64_t count = header.count;
-  MessageView sum{.header = header, .index = {}, .value = {}, .format = exact.value, .coded = {}};
-  sum.header.flags |= first.header.flags | second.header.flags;
+  Union both{.sum = {.header = header,
+                     .index = {},
+                     .value = {},
+                     .format = partial_codings(codings_).value,
+                     .coded = {}}};
+  both.sum.header.flags |= first.header.flags | second.header.flags;
   if (draws()) {
-    add_values(exec, first, second, scratch.take<float>(header.k), sum);
-    return sum;
+    add_values(sound, first, second, scratch.take<float>(header.k), both.sum);
+    return both;
   }
   // Two lists are merged before it is known how long their union is.
   const std::uint64_t room = header.k < count ? header.k : 2 * count;
-  const auto index = scratch.take<std::uint32_t>(room);
-  const auto value = scratch.take<float>(room);
-  const auto all = scratch.take<float>(header.k < count ? 0 : count);
-  std::array terms{term(first), term(second)};
-  std::span<const kernels::Term> added(terms);
-  if (!first.carries_all() && !second.carries_all()) {
-    merge_lists(exec, first, second, index, value, sum);
-    if (shortest_k(count, sum.header.k, exact) != count) return sum;
-    terms[0] = term(sum);
-    added = added.first(1);
+  both.index = scratch.take<std::uint32_t>(room);
+  both.value = scratch.take<float>(room);
+  both.all = scratch.take<float>(header.k < count ? 0 : count);
+  const auto size = kernels::take_zeros<std::uint64_t>(exec, 1);
+  if (first.carries_all() || second.carries_all()) {
+    // A sum that is not finite is found in the result.
+    add_all(sound, std::array{term(first), term(second)}, both.all);
+    both.sum.header.k = count;
+    both.sum.value = both.all;
+  } else {
+    both.size = size.data();
+    merge_lists(sound, first, second, both);
   }
-  // A sum that is not finite is found in the result.
-  kernels::ordered_sum(exec, {.terms = {added}, .sums = kernels::alone({all})});
-  sum.header.k = count;
-  sum.index = {};
-  sum.value = all;
+  return both;
+}
+
+MessageView Compressor::settle(const Exec& exec, const Union& both, std::uint64_t k,
+                               const kernels::CallStatus* status) const {
+  MessageView sum = both.sum;
+  if (both.size == nullptr) return sum;
+  const std::uint64_t count = sum.header.count;
+  sum.header.k = shortest_k(count, k, partial_codings(codings_));
+  if (sum.header.k == count) {
+    const kernels::Term list{.index = both.index.first(k), .value = both.value.first(k)};
+    add_all(reading(exec, status), {&list, 1}, both.all);
+    sum.value = both.all;
+  } else {
+    sum.index = both.index.first(k);
+    sum.value = both.value.first(k);
+  }
   return sum;
 }
 

@@ -58,7 +58,10 @@ MessageView unite(const comm::Exchange& exchange) {
   for (const MessageView& next : exchange.messages.subspan(1)) {
     const auto header =
         compress::partial_header(exchange.header, ++ranks, exchange.compressor.codings());
-    sum = exchange.compressor.merge(exchange.exec, header, sum, next);
+    const compress::Union both = exchange.compressor.unite(exchange.exec, header, sum, next);
+    sum = both.size == nullptr
+              ? both.sum
+              : exchange.compressor.settle(exchange.exec, both, *both.size);  // of the host
   }
   return sum;
 }
@@ -106,7 +109,8 @@ ListExchange::Spent ListExchange::run_once(std::size_t lists,
                           .part = part,
                           .header = {.count = part.count, .k = part.k},
                           .random = {},
-                          .stats = spent.stats};
+                          .stats = spent.stats,
+                          .one_outcome = true};
   barrier(*rank_.control);
   {
     const kernels::Stopwatch watch(spent.seconds);

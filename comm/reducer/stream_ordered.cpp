@@ -109,9 +109,9 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
   }
   if (waits_for_sizes(*bucket)) {
     return cannot + "within the schedule " + bucket->schedule +
-           " the host waits to hear how many elements " + compressor.name() +
-           " keeps for each owner; it does not if all ranks know which travel, as with randomk or "
-           "int8, nor in gather";
+           " the host waits to hear how many elements of " + compressor.name() +
+           " messages carry; it does not if all ranks know which travel, as with randomk or int8, "
+           "nor in gather";
   }
   if (std::ranges::any_of(bucket->parts,
                           [](const BucketPart& part) { return part.schedule->takes_turns; })) {

@@ -3,11 +3,18 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <winnow/error.hpp>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
+#include "comm/transport/bridge/size_words.hpp"
 #include "compress/partial.hpp"
+#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/memory_ops.hpp"
 
 namespace winnow::comm {
 
@@ -38,6 +45,13 @@ struct Places {
   int size, guests;
 };
 
+/// What a rank does in a round.
+struct Round {
+  int peer;
+  bool sends;    ///< the sum so far
+  int receives;  ///< the sum of as many ranks; 0: nothing
+};
+
 /// The rounds of one part; one member function per stage.
 class Doubling {
  public:
@@ -46,7 +60,9 @@ class Doubling {
         compressor_(exchange.compressor),
         workspace_(*exchange.exec.workspace),
         places_(exchange.world.size()),
-        self_(exchange.world.rank()) {}
+        self_(exchange.world.rank()),
+        tells_sizes_(message_size(exchange, Header::Kind::partial) == MessageSize::open &&
+                     !exchange.part.variable_k && !exchange.world.sizes_travel()) {}
 
   const Places& places() const { return places_; }
 
@@ -56,26 +72,61 @@ class Doubling {
     own[0] = take_buffer_for(1);
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.stats.add_seconds);
-    sum_ = compressor_.open(exchange_.exec, own[0], expected(1), self_);
+    sum_ = exchange_.opened.empty() ? compressor_.open(exchange_.exec, own[0], expected(1), self_)
+                                    : exchange_.opened[0];
     ranks_in_sum_ = 1;
     compress::name_codings(sum_.header, exchange_.stats.coding);
   }
 
-  /// Sends the sum so far.
-  void send(int peer) {
-    if (sum_.bytes.empty()) {
-      const Stopwatch watch(exchange_.stats.encode_seconds);
-      compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_));
-    }
+  /// Whether a round begins with one in which ranks tell each other how long their unions are.
+  bool tells(const Round& round) const {
+    return tells_sizes_ && (sends_union(round) || round.receives > 1);
+  }
+  /// Enqueues that round.
+  void tell(const Round& round) {
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    comm::send(exchange_, sum_.bytes, peer, size_of(ranks_in_sum_));
+    const Exec& exec = exchange_.exec;
+    const auto words = kernels::scratch_of(exec).take<std::uint64_t>(2);
+    mine_ = words.first(sends_union(round) ? 1 : 0);
+    theirs_ = words.subspan(1, round.receives > 1 ? 1 : 0);
+    if (!mine_.empty()) {
+      if (union_.size != nullptr) {
+        mine_ = {union_.size, 1};
+      } else {
+        kernels::store(exec, std::as_writable_bytes(words.first(1)),
+                       std::as_bytes(std::span(&sum_.header.k, 1)));
+      }
+      exchange_.world.send(std::as_bytes(mine_), round.peer);
+      count_sent(exchange_, round.peer, mine_.size_bytes());
+    }
+    if (theirs_.empty()) return;
+    exchange_.world.recv(std::as_writable_bytes(theirs_), round.peer, nullptr);
+  }
+  /// Ends it. Waits for a device.
+  void hear(const Round& round) {
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    std::span<const std::uint64_t> mine = mine_, theirs = theirs_;
+    if (kernels::reading_waits(exchange_.exec)) {
+      mine = copy_to_host(exchange_.exec, mine);
+      theirs = copy_to_host(exchange_.exec, theirs);
+      await_size_words(exchange_.exec, exchange_.world, exchange_.deadline);
+    }
+    if (!mine.empty() && union_.size != nullptr) settle(mine[0]);
+    if (theirs.empty()) return;
+    const Header header = header_of(round.receives);
+    if (theirs[0] > header.k) {
+      throw CommError("rank " + std::to_string(round.peer) + " says that its sum has " +
+                      std::to_string(theirs[0]) + " elements, where " + std::to_string(header.k) +
+                      " are the most");
+    }
+    told_k_ = compress::shortest_k(header.count, theirs[0],
+                                   compress::partial_codings(compressor_.codings()));
   }
 
-  /// Receives the sum of `ranks` ranks.
-  void receive(int peer, int ranks) {
-    receipt_ = {.buffer = take_buffer_for(ranks), .peer = peer, .ranks = ranks};
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    comm::receive(exchange_, receipt_.buffer, peer, &receipt_.bytes, size_of(ranks));
+  /// Enqueues a round: sends the sum so far, and receives that of others.
+  void exchange(const Round& round) {
+    if (round.sends) send(round.peer);
+    if (round.receives > 0) receive(round.peer, round.receives);
   }
 
   /// Replaces the sum by the received one.
@@ -84,46 +135,111 @@ class Doubling {
     sum_ = open();
   }
 
-  /// Adds the received sum, which is of higher ranks unless `peer` is lower.
+  /// Adds the received sum, which is of higher ranks unless its sender is lower.
   void add() {
     const Stopwatch watch(exchange_.stats.add_seconds);
-    const MessageView other = open();
+    const auto [first, second] = both_sums();
     ranks_in_sum_ += receipt_.ranks;
-    const bool lower = receipt_.peer < self_;
-    sum_ = compressor_.merge(exchange_.exec, header_of(ranks_in_sum_), lower ? other : sum_,
-                             lower ? sum_ : other);
+    union_ = compressor_.unite(exchange_.exec, header_of(ranks_in_sum_), first, second,
+                               exchange_.status);
+    sum_ = union_.sum;
+    if (!tells_sizes_) read_length();
   }
 
+  /// Ends with the sum.
   void finish() {
+    read_length();
     const auto outcome = workspace_.take<MessageView>(1);
     outcome[0] = sum_;
-    exchange_.messages = outcome;
-    exchange_.poisoned |= (sum_.header.flags & Header::kPoison) != 0;
+    finish(outcome);
+  }
+  /// Ends with the sum so far and the received one: nobody here sends their sum on, so that nobody
+  /// has to make a list of it.
+  void finish_apart() {
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    const auto outcome = workspace_.take<MessageView>(2);
+    std::tie(outcome[0], outcome[1]) = both_sums();
+    finish(outcome);
   }
 
  private:
   struct Receipt {
     std::span<std::byte> buffer;
+    Expected expected;
     int peer, ranks;
     std::uint64_t bytes = 0;
   };
+
+  void finish(std::span<const MessageView> outcome) {
+    exchange_.messages = outcome;
+    for (const MessageView& message : outcome) {
+      exchange_.poisoned |= (message.header.flags & Header::kPoison) != 0;
+    }
+  }
+
+  bool sends_union(const Round& round) const { return round.sends && ranks_in_sum_ > 1; }
+
+  void send(int peer) {
+    if (sum_.bytes.empty()) {
+      const Stopwatch watch(exchange_.stats.encode_seconds);
+      compressor_.pack(exchange_.exec, sum_, take_buffer_for(ranks_in_sum_), exchange_.status);
+    }
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    comm::send(exchange_, sum_.bytes, peer, size_of(ranks_in_sum_));
+  }
+
+  void receive(int peer, int ranks) {
+    receipt_ = {.buffer = take_buffer_for(ranks),
+                .expected = expected(ranks),
+                .peer = peer,
+                .ranks = ranks};
+    if (tells_sizes_ && ranks > 1) {
+      receipt_.buffer = receipt_.buffer.first(
+          compress::most_bytes(receipt_.expected.header, compressor_.codings()));
+    }
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    comm::receive(exchange_, receipt_.buffer, peer, &receipt_.bytes, size_of(ranks));
+  }
+
+  void settle(std::uint64_t k) {
+    sum_ = compressor_.settle(exchange_.exec, union_, k, exchange_.status);
+    union_.size = nullptr;
+  }
+  /// Waits for a device, if only that knows how long the sum is.
+  void read_length() {
+    if (union_.size != nullptr) settle(kernels::read(exchange_.exec, union_.size));
+  }
+
+  /// The sum so far and the received one, in rank order.
+  std::pair<MessageView, MessageView> both_sums() const {
+    const MessageView other = open();
+    return receipt_.peer < self_ ? std::pair(other, sum_) : std::pair(sum_, other);
+  }
 
   /// Header of the sum of `ranks` ranks; k is the most that it may carry.
   Header header_of(int ranks) const {
     return compress::partial_header(exchange_.header, ranks, compressor_.codings());
   }
-  MessageSize size_of(int ranks) const { return message_size(exchange_, header_of(ranks).kind); }
+  MessageSize size_of(int ranks) const {
+    return tells_sizes_ ? MessageSize::fixed : message_size(exchange_, header_of(ranks).kind);
+  }
   Expected expected(int ranks) const {
-    const Header header = header_of(ranks);
-    const bool k_is_known = ranks == 1 || compressor_.draws();
-    return k_is_known ? exchange_.part.expect(header) : Expected::at_most(header);
+    Header header = header_of(ranks);
+    const bool k_is_known = ranks == 1 || compressor_.knows_support();
+    if (k_is_known) return exchange_.part.expect(header);
+    if (!tells_sizes_) return Expected::at_most(header);
+    header.k = told_k_;
+    return header;
   }
   std::span<std::byte> take_buffer_for(int ranks) const {
     return take_buffer(exchange_, compress::most_bytes(header_of(ranks), compressor_.codings()));
   }
   MessageView open() const {
-    return compressor_.open(exchange_.exec, receipt_.buffer.first(receipt_.bytes),
-                            expected(receipt_.ranks), receipt_.peer);
+    const compress::Incoming incoming{receipt_.buffer.first(receipt_.bytes), receipt_.expected,
+                                      receipt_.peer};
+    MessageView view;
+    (void)compressor_.open_all(exchange_.exec, {&incoming, 1}, {&view, 1}, exchange_.status);
+    return view;
   }
 
   Exchange& exchange_;
@@ -131,9 +247,14 @@ class Doubling {
   Workspace& workspace_;
   Places places_;
   int self_;
+  bool tells_sizes_;  ///< ranks tell each other how long unions are before they send them
   MessageView sum_ = {};
+  compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
-  Receipt receipt_ = {};
+  std::span<const std::uint64_t> mine_ = {};  ///< the length of the sum, where it goes from
+  std::span<std::uint64_t> theirs_ = {};      ///< that of the peer's, where it comes
+  std::uint64_t told_k_ = 0;                  ///< what the next sum that comes carries
+  Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0, .ranks = 0};
 };
 
 /// Bytes of the message with the sum of `ranks` ranks.
@@ -213,15 +334,19 @@ std::uint64_t messages(const CostShape& shape) {
 }
 
 double pass_bytes(const CostShape& shape) {
-  // Every list is read, merged and coded again; the last one is written into the elements.
+  // Lists are read, merged and coded again. The sum of all is, too, if someone has a guest; else
+  // the two lists that it is made of are written into the elements.
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
+  const bool sends_sum = Places(shape.ranks).guests > 0;
+  const std::uint64_t lists = ranks > 1 && !sends_sum ? 2 : 1;
   double bytes = encode_pass(shape.count, shape.k, shape.parameters);
-  for (std::uint64_t in_sum = 2; in_sum < 2 * ranks; in_sum *= 2) {
+  for (std::uint64_t in_sum = 2; in_sum < (sends_sum ? 2 * ranks : ranks); in_sum *= 2) {
     const std::uint64_t merged = std::min(in_sum * shape.k, shape.count);
     bytes += merged == shape.count ? kReducePass * static_cast<double>(merged)
                                    : 3 * kCoded * static_cast<double>(merged);
   }
-  return bytes + add_pass(shape.count, std::min(ranks * shape.k, shape.count), 1);
+  return bytes + add_pass(shape.count, std::min(ranks / lists * shape.k, shape.count),
+                          static_cast<double>(lists));
 }
 
 /// Bytes of the sum of all ranks.
@@ -239,7 +364,8 @@ std::uint64_t outcome_bytes(const CostShape& shape) {
 /// the messages as they travel, place p begins with m[2 p] + m[2 p + 1] or with its single message,
 /// and the sum of places [p, p + 2 n) is that of [p, p + n) + that of [p + n, p + 2 n). Places
 /// exchange unions with float32 values (compress/partial.hpp), which carry every position if that
-/// is no longer.
+/// is no longer. Where sizes do not travel with messages, ranks tell each other first how many
+/// elements unions have. Who sends the sum to nobody does not make a list of it.
 Rounds run(Exchange& exchange) {
   Transport& world = exchange.world;
   Doubling part(exchange);
@@ -248,29 +374,53 @@ Rounds run(Exchange& exchange) {
   part.encode();
   if (places.is_guest(self)) {
     // Two starts: a host answers only after it has heard from the guests of other parts, too.
-    part.send(self - 1);
+    part.exchange({.peer = self - 1, .sends = true, .receives = 0});
     co_await world.start(exchange.exec);
-    part.receive(self - 1, world.size());
+    const Round last{.peer = self - 1, .sends = false, .receives = world.size()};
+    if (part.tells(last)) {
+      part.tell(last);
+      co_await world.start(exchange.exec);
+      part.hear(last);
+    }
+    part.exchange(last);
     co_await world.start(exchange.exec);
     part.replace();
     part.finish();
     co_return;
   }
   if (places.is_host(self)) {
-    part.receive(self + 1, 1);
+    part.exchange({.peer = self + 1, .sends = false, .receives = 1});
     co_await world.start(exchange.exec);
     part.add();
   }
   const int place = places.of(self);
+  const bool sends_sum = places.is_host(self) || exchange.one_outcome;
   for (int step = 1; step < places.size; step *= 2) {
     const int other = place ^ step;
-    part.send(places.rank_at(other));
-    part.receive(places.rank_at(other), places.ranks_at(other / step * step, step));
+    const Round round{.peer = places.rank_at(other),
+                      .sends = true,
+                      .receives = places.ranks_at(other / step * step, step)};
+    if (part.tells(round)) {
+      part.tell(round);
+      co_await world.start(exchange.exec);
+      part.hear(round);
+    }
+    part.exchange(round);
     co_await world.start(exchange.exec);
+    if (2 * step == places.size && !sends_sum) {
+      part.finish_apart();
+      co_return;
+    }
     part.add();
   }
   if (places.is_host(self)) {
-    part.send(self + 1);
+    const Round last{.peer = self + 1, .sends = true, .receives = 0};
+    if (part.tells(last)) {
+      part.tell(last);
+      co_await world.start(exchange.exec);
+      part.hear(last);
+    }
+    part.exchange(last);
     co_await world.start(exchange.exec);
   }
   part.finish();
@@ -289,6 +439,7 @@ constinit const Schedule kDoubling{
               .outcome_bytes = outcome_bytes,
               .rank_bytes = rank_bytes},
     .outcome = Header::Kind::partial,
+    .host_waits = HostWaits::for_sizes,
 };
 
 }  // namespace winnow::comm

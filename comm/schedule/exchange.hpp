@@ -47,8 +47,9 @@ struct Exchange {
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
   /// Set for a call in device memory that goes by its status: see HostWaits.
   kernels::CallStatus* status = nullptr;
-  bool one_by_one = false;  ///< parts and rails go one after the other, not overlapped
-  bool undoable = false;    ///< a dense sum leaves the elements alone until it is written
+  bool one_by_one = false;   ///< parts and rails go one after the other, not overlapped
+  bool undoable = false;     ///< a dense sum leaves the elements alone until it is written
+  bool one_outcome = false;  ///< a sum of all ranks is to be one message, for it will travel on
 
   // What this rank took from its gradient, to put back: its messages by owner, and its own
   // positions.

@@ -68,7 +68,7 @@ struct Schedule {
   void (*write)(Exchange&, const Exec&) = nullptr;
   const Schedule* inner = nullptr;  ///< for two levels: the schedule between nodes
   /// The kind of the messages it ends with: `gradient`, one from each rank; `sum`, one from each
-  /// owner; `partial`, a single one (still a gradient if there is one rank).
+  /// owner; `partial`, one or two whose sum it is (a gradient if there is one rank).
   compress::Header::Kind outcome = compress::Header::Kind::gradient;
   /// It selects other elements than the rest, so it is chosen only by name; and it does not take
   /// variable_k compressors. In two levels, the inner schedule says so.
@@ -82,7 +82,12 @@ struct Schedule {
     return always_waits() ||
            (rounds_between().host_waits == HostWaits::for_sizes && !compressor.knows_support());
   }
-  bool always_waits() const { return rounds_between().host_waits == HostWaits::always; }
+  /// In two levels, the sum of all, whose length only its server's device knows, goes on to the
+  /// node.
+  bool always_waits() const {
+    return rounds_between().host_waits == HostWaits::always ||
+           (inner != nullptr && inner->outcome == compress::Header::Kind::partial);
+  }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;
   std::uint64_t messages(const CostShape& shape) const;

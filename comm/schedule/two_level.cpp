@@ -88,7 +88,8 @@ class TwoLevel {
                                                      .header = exchange_.header,
                                                      .random = exchange_.random,
                                                      .stats = exchange_.stats,
-                                                     .status = exchange_.status});
+                                                     .status = exchange_.status,
+                                                     .one_outcome = true});
       inner.header.part = number;
       inner.header.count = shard.part.count;
       inner.header.k = shard.part.k;

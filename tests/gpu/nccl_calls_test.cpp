@@ -144,7 +144,9 @@ TEST(NcclCalls, TheHostWaitsForNoStream) {
   EXPECT_EQ(waits_in(by("topk:0.01,int8", "shared")), 0U);
   EXPECT_EQ(waits_in(by("int8", "balanced")), 0U);
   EXPECT_EQ(waits_in(by("topk:0.01", "balanced")), 0U);
-  EXPECT_GT(waits_in(by("topk:0.01", "doubling")), 0U);
+  EXPECT_EQ(waits_in(by("topk:0.01", "doubling")), 0U);
+  EXPECT_EQ(waits_in(by("int8", "doubling")), 0U);
+  EXPECT_GT(waits_in(by("threshold:2", "gather")), 0U);
 }
 
 /// Counts first, then messages, then sums.

@@ -31,6 +31,7 @@ INSTANTIATE_TEST_SUITE_P(
     Plans, StreamOrderOverNccl,
     testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"}, Plan{"randomk:0.05", "balanced"},
                     Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int8", "shared"},
+                    Plan{"randomk:0.05", "doubling"}, Plan{"int8", "doubling"},
                     Plan{"topk:0.05", "two_level:gather"}, Plan{"int8", "two_level:balanced"},
                     Plan{"topk:0.05", "two_level:shared"}));
 
@@ -68,14 +69,14 @@ TEST_P(StreamOrderOverNccl, CallsReturnWhenTheyAreEnqueued) {
 }
 
 class PeersOverNccl : public AllReducerOverNccl, public testing::WithParamInterface<Plan> {};
-INSTANTIATE_TEST_SUITE_P(Plans, PeersOverNccl,
-                         testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"},
-                                         Plan{"randomk:0.05", "balanced"},
-                                         Plan{"topk:0.05", "balanced"}, Plan{"topk:0.05", "shared"},
-                                         Plan{"topk:0.05,int8", "shared"},
-                                         Plan{"topk:0.05", "two_level:gather"},
-                                         Plan{"topk:0.05", "two_level:balanced"},
-                                         Plan{"topk:0.05", "two_level:shared"}));
+INSTANTIATE_TEST_SUITE_P(
+    Plans, PeersOverNccl,
+    testing::Values(Plan{"topk:0.05"}, Plan{"int8", "balanced"}, Plan{"randomk:0.05", "balanced"},
+                    Plan{"topk:0.05", "balanced"}, Plan{"topk:0.05", "shared"},
+                    Plan{"topk:0.05,int8", "shared"}, Plan{"randomk:0.05", "doubling"},
+                    Plan{"topk:0.05", "doubling"}, Plan{"topk:0.05", "two_level:gather"},
+                    Plan{"topk:0.05", "two_level:balanced"},
+                    Plan{"topk:0.05", "two_level:shared"}));
 
 /// A peer makes no more calls. The device stops waiting for it at the deadline, and the residual
 /// holds again what the waiting call took.

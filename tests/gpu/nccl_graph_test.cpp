@@ -91,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, GraphsOverNccl,
                                          Plan{"randomk:0.05,int8:stochastic"},
                                          Plan{"int8:stochastic"},
                                          Plan{"randomk:0.05,int8:stochastic", "balanced"},
-                                         Plan{"int8:stochastic", "balanced"}));
+                                         Plan{"int8:stochastic", "balanced"},
+                                         Plan{"randomk:0.05,int8:stochastic", "doubling"}));
 
 TEST_P(GraphsOverNccl, ReplayCalls) {
   expect_replays_equal_calls(GetParam());

@@ -70,8 +70,10 @@ struct Plan {
   const char *compressor, *schedule = "gather";
 
   bool has_two_levels() const { return std::string_view(schedule).starts_with("two_level:"); }
-  /// Two ranks, or as many nodes of two.
-  int ranks() const { return has_two_levels() ? 4 : 2; }
+  /// Two ranks, or as many nodes of two; for doubling three, of whom one is a guest.
+  int ranks() const {
+    return has_two_levels() ? 4 : std::string_view(schedule) == "doubling" ? 3 : 2;
+  }
   static constexpr int kPerNode = 2;
 };
 inline std::ostream& operator<<(std::ostream& to, const Plan& plan) {

@@ -39,10 +39,9 @@ void copy_to_host(const Exec& exec, const SizeWord& word) {
   kernels::cuda::enqueue_copy(bytes_of(word), word.travels, stream_of(exec));
 }
 
-std::span<const std::uint32_t> copy_to_host(const Exec& exec,
-                                            std::span<const std::uint32_t> words) {
-  const auto host = exec.pinned_workspace->take<std::uint32_t>(words.size());
-  kernels::cuda::enqueue_copy(std::as_writable_bytes(host), std::as_bytes(words), stream_of(exec));
+std::span<const std::byte> copy_to_host(const Exec& exec, std::span<const std::byte> bytes) {
+  const auto host = exec.pinned_workspace->take<std::byte>(bytes.size());
+  if (!bytes.empty()) kernels::cuda::enqueue_copy(host, bytes, stream_of(exec));
   return host;
 }
 

@@ -27,7 +27,12 @@ SizeWord take_size_word(const Exec& exec);
 void copy_to_device(const Exec& exec, const SizeWord& word);
 void copy_to_host(const Exec& exec, const SizeWord& word);
 /// Likewise of other words, to a copy there, which it returns.
-std::span<const std::uint32_t> copy_to_host(const Exec& exec, std::span<const std::uint32_t> words);
+std::span<const std::byte> copy_to_host(const Exec& exec, std::span<const std::byte> bytes);
+template <class Word>
+std::span<const Word> copy_to_host(const Exec& exec, std::span<const Word> words) {
+  const auto copy = copy_to_host(exec, std::as_bytes(words));
+  return {reinterpret_cast<const Word*>(copy.data()), words.size()};
+}
 /// Returns when exec.stream has passed all copies; moves `transport` on meanwhile. CommError at the
 /// deadline.
 void await_size_words(const Exec& exec, Transport& transport, Deadline deadline);

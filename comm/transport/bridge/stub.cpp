@@ -35,7 +35,7 @@ void copy_to_host(const Exec&, const SizeWord&) {
   refuse();
 }
 
-std::span<const std::uint32_t> copy_to_host(const Exec&, std::span<const std::uint32_t>) {
+std::span<const std::byte> copy_to_host(const Exec&, std::span<const std::byte>) {
   refuse();
 }
 

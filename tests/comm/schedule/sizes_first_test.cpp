@@ -128,11 +128,12 @@ class LyingTransport final : public ForwardingTransport {
   std::uint64_t lie_;
 };
 
-void expect_lie_is_an_error(const char* compressor, std::uint64_t lie, const char* why) {
+void expect_lie_is_an_error(const char* compressor, const char* schedule, std::uint64_t lie,
+                            const char* why) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
     if (inner->size() == 1) return;
     const auto transport = std::make_shared<LyingTransport>(inner, lie);
-    AllReducer reducer(transport, {.compressor = compressor, .schedule = "balanced"});
+    AllReducer reducer(transport, {.compressor = compressor, .schedule = schedule});
     auto gradient = make_gradient(Kind::normal, 20000, inner->rank(), 0, 1);
     reducer.all_reduce(gradient, 0);
     const std::vector<float> before(reducer.residual(0).begin(), reducer.residual(0).end());
@@ -155,17 +156,23 @@ void expect_lie_is_an_error(const char* compressor, std::uint64_t lie, const cha
 }
 
 TEST(SizesFirst, ASizeBeyondTheBufferIsAnErrorAndNothingIsLost) {
-  expect_lie_is_an_error("threshold:2", std::uint64_t{1} << 40,
+  expect_lie_is_an_error("threshold:2", "balanced", std::uint64_t{1} << 40,
                          "rank 0 has a message of 1099511627776 bytes");
 }
 
 /// Ranks tell each other where elements begin and end, 32 bits each, that they keep for an owner.
 TEST(SizesFirst, ACountBeyondTheMostIsAnErrorAndNothingIsLost) {
   constexpr std::uint64_t kFrom7 = 7;
-  expect_lie_is_an_error("topk:0.02", std::uint64_t{4000000007} << 32 | kFrom7,
+  expect_lie_is_an_error("topk:0.02", "balanced", std::uint64_t{4000000007} << 32 | kFrom7,
                          "rank 0 says that it keeps the elements from 7 to 4000000007");
-  expect_lie_is_an_error("topk:0.02", std::uint64_t{6} << 32 | kFrom7,
+  expect_lie_is_an_error("topk:0.02", "balanced", std::uint64_t{6} << 32 | kFrom7,
                          "rank 0 says that it keeps the elements from 7 to 6");
+}
+
+/// And how many elements unions have.
+TEST(SizesFirst, AUnionBeyondTheMostIsAnErrorAndNothingIsLost) {
+  expect_lie_is_an_error("topk:0.02", "doubling", std::uint64_t{1} << 40,
+                         "rank 0 says that its sum has 1099511627776 elements");
 }
 
 }  // namespace
