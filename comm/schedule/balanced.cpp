@@ -76,10 +76,10 @@ class Balanced {
       if (rank == self_) continue;
       const std::uint64_t from = theirs[2 * rank], to = theirs[2 * rank + 1];
       if (to < from || to - from > part_.most_for(self())) {
-        throw CommError("rank " + std::to_string(rank) + " says that it keeps the elements from " +
-                        std::to_string(from) + " to " + std::to_string(to) +
-                        " for this rank, where " + std::to_string(part_.most_for(self())) +
-                        " are the most");
+        throw CommError("rank " + std::to_string(exchange_.name_of(rank)) +
+                        " says that it keeps the elements from " + std::to_string(from) + " to " +
+                        std::to_string(to) + " for this rank, where " +
+                        std::to_string(part_.most_for(self())) + " are the most");
       }
       counts_[rank] = to - from;
       contributions_[rank] = contributions_[rank].first(
@@ -120,7 +120,7 @@ class Balanced {
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
       incoming[owner] = {sums_[owner].first(received_[owner]), part_.expect(expected),
-                         static_cast<int>(owner)};
+                         exchange_.name_of(owner)};
     }
     const std::uint16_t flags =
         exchange_.compressor.open_all(exchange_.exec, incoming, views_, exchange_.status);
@@ -156,7 +156,7 @@ class Balanced {
       if (!counts_.empty()) expected.k = counts_[sender];
       incoming[i] = {contributions_[sender].first(received_[sender]),
                      is_open ? compress::Expected::at_most(expected) : compress::Expected(expected),
-                     static_cast<int>(sender)};
+                     exchange_.name_of(sender)};
     }
     const auto views = views_.first(incoming.size());
     const std::uint16_t flags =

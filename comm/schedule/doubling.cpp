@@ -72,8 +72,9 @@ class Doubling {
     own[0] = take_buffer_for(1);
     encode_gradient(exchange_, Header::Kind::gradient, own);
     const Stopwatch watch(exchange_.stats.add_seconds);
-    sum_ = exchange_.opened.empty() ? compressor_.open(exchange_.exec, own[0], expected(1), self_)
-                                    : exchange_.opened[0];
+    sum_ = exchange_.opened.empty()
+               ? compressor_.open(exchange_.exec, own[0], expected(1), name_of(self_))
+               : exchange_.opened[0];
     ranks_in_sum_ = 1;
     compress::name_codings(sum_.header, exchange_.stats.coding);
   }
@@ -115,7 +116,7 @@ class Doubling {
     if (theirs.empty()) return;
     const Header header = header_of(round.receives);
     if (theirs[0] > header.k) {
-      throw CommError("rank " + std::to_string(round.peer) + " says that its sum has " +
+      throw CommError("rank " + std::to_string(name_of(round.peer)) + " says that its sum has " +
                       std::to_string(theirs[0]) + " elements, where " + std::to_string(header.k) +
                       " are the most");
     }
@@ -177,6 +178,7 @@ class Doubling {
     }
   }
 
+  int name_of(int rank) const { return exchange_.name_of(static_cast<std::size_t>(rank)); }
   bool sends_union(const Round& round) const { return round.sends && ranks_in_sum_ > 1; }
 
   void send(int peer) {
@@ -236,7 +238,7 @@ class Doubling {
   }
   MessageView open() const {
     const compress::Incoming incoming{receipt_.buffer.first(receipt_.bytes), receipt_.expected,
-                                      receipt_.peer};
+                                      name_of(receipt_.peer)};
     MessageView view;
     (void)compressor_.open_all(exchange_.exec, {&incoming, 1}, {&view, 1}, exchange_.status);
     return view;

@@ -47,8 +47,9 @@ struct Exchange {
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
   /// Set for a call in device memory that goes by its status: see HostWaits.
   kernels::CallStatus* status = nullptr;
-  bool one_by_one = false;   ///< parts and rails go one after the other, not overlapped
-  bool undoable = false;     ///< a dense sum leaves the elements alone until it is written
+  bool one_by_one = false;          ///< parts and rails go one after the other, not overlapped
+  bool undoable = false;            ///< a dense sum leaves the elements alone until it is written
+  std::span<const int> names = {};  ///< of the ranks of `world`, in errors; empty: their numbers
   bool one_outcome = false;  ///< a sum of all ranks is to be one message, for it will travel on
 
   // What this rank took from its gradient, to put back: its messages by owner, and its own
@@ -69,6 +70,11 @@ struct Exchange {
   std::span<float> sum = {};
   bool in_place = false;  ///< a collective works, or has worked, on the elements themselves
   bool poisoned = false;  ///< some rank's gradient was not finite
+
+  /// What errors call a rank of `world`.
+  int name_of(std::size_t rank) const {
+    return names.empty() ? static_cast<int>(rank) : names[rank];
+  }
 };
 
 /// Adds a message to `peer` of Exchange::world to the bytes that Stats counts.

@@ -64,7 +64,7 @@ Rounds run(Exchange& exchange) {
   const auto incoming = workspace.take<compress::Incoming>(ranks);
   for (std::size_t sender = 0; sender < ranks; ++sender) {
     incoming[sender] = {messages[sender].first(received[sender]), part.expect(exchange.header),
-                        static_cast<int>(sender)};
+                        exchange.name_of(sender)};
   }
   if (stream_ordered) {
     views[self] = exchange.opened.front();

@@ -45,8 +45,8 @@ Rails::Rails(Transport& world, Topology topology)
       node_(topology_.node_of(world.rank())),
       rails_(static_cast<std::size_t>(topology_.rails())) {
   for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-    if (server(rail) != world.rank()) continue;
-    rails_[rail] = make_subset(world, topology_.rail(static_cast<int>(rail)));
+    ranks_.push_back(topology_.rail(static_cast<int>(rail)));
+    if (server(rail) == world.rank()) rails_[rail] = make_subset(world, ranks_.back());
   }
 }
 

@@ -33,11 +33,14 @@ class Rails {
   int server(std::size_t rail) const { return locals()[rail % locals().size()]; }
   /// The transport of a rail, whose rank n is on node n; null if this rank does not serve the rail.
   Transport* transport(std::size_t rail) const { return rails_[rail].get(); }
+  /// The ranks of the world that these are.
+  std::span<const int> ranks(std::size_t rail) const { return ranks_[rail]; }
 
  private:
   Topology topology_;
   int node_;
   std::vector<std::unique_ptr<Transport>> rails_;
+  std::vector<std::vector<int>> ranks_;
 };
 
 /// What one rail reduces of a part; a part itself.

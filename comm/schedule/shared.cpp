@@ -159,7 +159,7 @@ class Shared {
       const std::size_t rank = rank_of(owner);
       expected = part_.of_owner(expected, owner);
       expected.k = part_.owner_k[owner];
-      incoming[owner] = {messages_[rank].first(received_[rank]), expected, static_cast<int>(rank)};
+      incoming[owner] = {messages_[rank].first(received_[rank]), expected, exchange_.name_of(rank)};
     }
     const std::uint16_t flags =
         compressor_.open_all(exchange_.exec, incoming, supports_, exchange_.status);
@@ -214,6 +214,7 @@ class Shared {
   std::uint16_t open_values(Header::Kind kind, std::span<MessageView> views) const {
     const auto incoming = workspace_.take<Incoming>(ranks_);
     const auto opened = workspace_.take<MessageView>(ranks_);
+    const auto senders = workspace_.take<std::size_t>(ranks_);
     const bool of_sums = kind == Header::Kind::sum;
     Header expected = exchange_.header;
     expected.kind = kind;
@@ -224,21 +225,20 @@ class Shared {
       expected.owner = owner_of(of_sums ? rank : self_);
       expected.count = expected.k = part_.owner_k[expected.owner];
       if (!codings_.exact()) {
-        incoming[count++] = {bytes, expected, static_cast<int>(rank)};
+        incoming[count] = {bytes, expected, exchange_.name_of(rank)};
+        senders[count++] = rank;
         continue;
       }
       if (bytes.size() != expected.k * sizeof(float)) {
-        throw CommError("rank " + std::to_string(rank) + " sent " + std::to_string(bytes.size()) +
-                        " bytes of values at a support that takes " +
+        throw CommError("rank " + std::to_string(exchange_.name_of(rank)) + " sent " +
+                        std::to_string(bytes.size()) + " bytes of values at a support that takes " +
                         std::to_string(expected.k * sizeof(float)));
       }
       views[rank] = view_of(as_floats(bytes));
     }
     const std::uint16_t flags = compressor_.open_all(exchange_.exec, incoming.first(count),
                                                      opened.first(count), exchange_.status);
-    for (std::size_t i = 0; i < count; ++i) {
-      views[static_cast<std::size_t>(incoming[i].sender)] = opened[i];
-    }
+    for (std::size_t i = 0; i < count; ++i) views[senders[i]] = opened[i];
     return flags;
   }
 

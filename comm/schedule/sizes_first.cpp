@@ -72,9 +72,12 @@ Ticket SizesFirst::follow(Exchange& exchange) {
     }
     const std::uint64_t size = *message->word.size;
     if (size > message->buffer.size()) {
-      throw CommError("rank " + std::to_string(message->peer) + " has a message of " +
-                      std::to_string(size) + " bytes for rank " + std::to_string(world.rank()) +
-                      ", longer than its buffer of " + std::to_string(message->buffer.size()));
+      const auto name = [&](int rank) {
+        return "rank " + std::to_string(exchange.name_of(static_cast<std::size_t>(rank)));
+      };
+      throw CommError(name(message->peer) + " has a message of " + std::to_string(size) +
+                      " bytes for " + name(world.rank()) + ", longer than its buffer of " +
+                      std::to_string(message->buffer.size()));
     }
     *message->bytes = size;
     world.recv(message->buffer.first(size), message->peer, message->bytes);

@@ -69,11 +69,11 @@ class TwoLevel {
     save_residuals();
     open_headers();
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      if (!serves(rail)) continue;
       Shard& shard = shards_[rail];
       for (std::size_t i = 0; i < shard.places.size(); ++i) {  // a discarded step gave it back
         shard.states[i].turn = whole(shard.places[i]).state->turn;
       }
+      if (!serves(rail)) continue;
       add_gradients(rail);
       const std::uint16_t number = number_of(rail);
       Exchange& inner =
@@ -89,6 +89,7 @@ class TwoLevel {
                                                      .random = exchange_.random,
                                                      .stats = exchange_.stats,
                                                      .status = exchange_.status,
+                                                     .names = rails_.ranks(rail),
                                                      .one_outcome = true});
       inner.header.part = number;
       inner.header.count = shard.part.count;
@@ -122,6 +123,7 @@ class TwoLevel {
     const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       const MessageSize size = message_size(exchange_, header_of_outcome(rail, 0).kind);
+      count_turn(rail);
       const auto views = workspace_.take<MessageView>(outcomes());
       messages_[rail] = views;
       received_[rail] = workspace_.take<std::uint64_t>(outcomes());
@@ -137,10 +139,6 @@ class TwoLevel {
       }
       const Exchange& inner = inner_[rail];
       shards_[rail].owned = inner.owned;
-      // Also where the call becomes NaN: a rank on a device does not know that yet.
-      for (std::size_t i = 0; i < shards_[rail].places.size(); ++i) {
-        whole(shards_[rail].places[i]).state->turn = shards_[rail].states[i].turn;
-      }
       exchange_.poisoned |= inner.poisoned;
       std::ranges::copy(inner_schedule_.partitioned ? inner.sums : inner.messages, views.begin());
       if (locals_.size() > 1) pack(rail);
@@ -197,6 +195,16 @@ class TwoLevel {
   std::span<const float> outgoing(const Shard& shard, std::size_t i) const {
     const Shard::Place& place = shard.places[i];
     return outgoing_[place.piece].subspan(place.begin, shard.part.pieces[i].elements.size());
+  }
+
+  /// All ranks count the turns of all pieces alike, whoever serves them; also where the call
+  /// becomes NaN, which a rank on a device does not know yet.
+  void count_turn(std::size_t rail) const {
+    const Shard& shard = shards_[rail];
+    const std::uint32_t taken = !serves(rail) && inner_schedule_.takes_turns ? 1 : 0;
+    for (std::size_t i = 0; i < shard.places.size(); ++i) {
+      whole(shard.places[i]).state->turn = shard.states[i].turn + taken;
+    }
   }
 
   /// Header of the message that announces a gradient.

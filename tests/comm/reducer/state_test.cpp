@@ -107,6 +107,22 @@ TEST_P(StateOf, ContinuesWithTheSameBits) {
   });
 }
 
+/// In two levels few ranks take a parameter's turn, and all count it: one level picks by that.
+TEST(State, TurnsOfTwoLevelsCarryOverToOne) {
+  constexpr const char* kTwoLevels = "two_level:shared";
+  run_worlds(kTwoLevels, [&](const std::shared_ptr<Transport>& transport) {
+    Bytes saved;
+    {
+      AllReducer reducer(transport, options_of("topk:0.02", kTwoLevels));
+      run_steps(reducer, 0, 3);
+      saved = reducer.save();
+    }
+    AllReducer other(transport, options_of("topk:0.02", "shared"));
+    other.load(saved);
+    EXPECT_NO_THROW(run_steps(other, 3, 5));
+  });
+}
+
 /// The sum over ranks of everything held, in double, and each rank's state.
 struct Job {
   double mass = 0;

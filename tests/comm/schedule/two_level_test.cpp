@@ -6,22 +6,79 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <deque>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
+#include <winnow/error.hpp>
+#include <winnow/topology.hpp>
 
 #include "comm/schedule/schedule.hpp"
 #include "comm/transport/simulated/simulated.hpp"
 #include "compress/compressor.hpp"
+#include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/reducer.hpp"
+#include "tests/laws/kept.hpp"
 #include "tests/laws/reference.hpp"
 
 namespace winnow::tests {
 namespace {
 
 const std::vector<Parameter> kParameters = {{1, 5000}, {3, 2001}};
+
+/// Flips a bit of each message to another node, once it knows the nodes.
+class DamagingBetweenNodes final : public ForwardingTransport {
+ public:
+  using ForwardingTransport::ForwardingTransport;
+  void send(std::span<const std::byte> message, int peer) override {
+    if (topology == nullptr || topology->node_of(peer) == node() || message.size() < 64) {
+      ForwardingTransport::send(message, peer);
+      return;
+    }
+    auto& copy = copies_.emplace_back(message.begin(), message.end());
+    copy[message.size() / 2] ^= std::byte{1};
+    ForwardingTransport::send(copy, peer);
+  }
+
+  const Topology* topology = nullptr;
+
+ private:
+  std::deque<std::vector<std::byte>> copies_;  // the messages that travel
+};
+
+// Between nodes a rank's number is its node's, which is not what errors say.
+TEST(TwoLevel, ErrorsNameRanksOfTheWorld) {
+  for (const char* schedule : {"gather", "doubling", "balanced", "shared"}) {
+    SCOPED_TRACE(schedule);
+    Kept<std::shared_ptr<DamagingBetweenNodes>> transports;  // peers may read their copies
+    run_worlds("two_level", [&](const std::shared_ptr<Transport>& world) {
+      const auto transport = transports.make(std::make_shared<DamagingBetweenNodes>(world));
+      Reducer reducer(transport, {.compressor = "topk:0.01",
+                                  .schedule = "two_level:" + std::string(schedule),
+                                  .min_bytes = 0,
+                                  .deadline = 60});
+      if (reducer.topology().nodes() == 1) return;
+      TestBucket bucket(kParameters);
+      bucket.fill(Kind::normal, world->rank(), 0);
+      const int last = world->size() - 1;
+      std::string said;
+      try {
+        for (int call = 0; call < 3; ++call) {  // the last one hears of what others found
+          reducer.all_reduce(bucket.segments());
+          if (world->rank() == last) transport->topology = &reducer.topology();
+        }
+      } catch (const CommError& error) {
+        said = error.what();
+      }
+      const std::string name = "message from rank " + std::to_string(last);
+      EXPECT_NE(said.find(name), std::string::npos) << said;
+    });
+  }
+}
 
 // A poisoned call leaves each gradient with its own rank, even if another rank serves it. The next
 // call sends the gradient, and no rank keeps anything of what it does not serve.
