@@ -132,6 +132,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     // Those on a device cannot overlap what those on hosts can, and messages must match.
     const auto elsewhere = [&](const Seat& seat) { return seat.place != seats.front().place; };
     places_differ = std::ranges::any_of(seats, elsewhere);
+    // Messages of hosts are staged in memory that is not registered.
+    if (!places_differ) context.register_scratch();
     rails = std::make_unique<comm::Rails>(*transport, topology);
     context.set_threads(options.threads > 0
                             ? options.threads

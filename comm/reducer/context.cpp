@@ -47,6 +47,14 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
   }
 }
 
+Context::~Context() {
+  if (device_workspace_) device_workspace_->set_registrar({});
+}
+
+void Context::register_scratch() {
+  if (device_workspace_) device_workspace_->set_registrar(world().registrar());
+}
+
 void Context::check_all() {
   checked_ = checked(*transport_);
   world_ = std::make_unique<Carrier>(*checked_, exec_.place, exec_.stream);

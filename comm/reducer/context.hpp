@@ -22,6 +22,8 @@ class Context {
   /// For buckets in the memory of where.place, in the order of where.stream. UsageError if `where`
   /// sets more than these, or is not possible; see refusal().
   Context(std::shared_ptr<Transport> transport, const Exec& where);
+  /// Ends registrations while the transport is there.
+  ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -37,6 +39,10 @@ class Context {
 
   /// Checks every byte from here on; see checked(). All ranks do so at the same place.
   void check_all();
+
+  /// Registers device scratch with world(), if that registers any. All ranks do so at the same
+  /// place, and all have buckets on a device, or all on the host.
+  void register_scratch();
 
   /// How to work on buckets, and on what only the host sees. Valid as long as this object.
   const Exec& exec() const { return exec_; }

@@ -71,10 +71,11 @@ void reduce_natively(const Collective& collective, std::span<const Segment> segm
   const ElementType type = segments.front().elements.type();
   stats.wire_bytes = dense_bytes(count, bytes_of(type), collective.world.size());
   Elements all = contiguous(segments, count);
-  const bool packed = all.size() == 0;
+  Workspace& scratch = kernels::scratch_of(exec);
+  const bool packed = all.size() == 0 || scratch.is_foreign(all.bytes().data());
   if (packed) {
     const Stopwatch watch(stats.select_seconds);
-    all = {kernels::scratch_of(exec).take<std::byte>(count * bytes_of(type)).data(), count, type};
+    all = {scratch.take<std::byte>(count * bytes_of(type)).data(), count, type};
     std::span<std::byte> rest = all.bytes();
     for (const Segment& segment : segments) {
       const std::span<const std::byte> from = segment.elements.bytes();

@@ -91,16 +91,17 @@ double pass_bytes(const CostShape& shape) {
   return kReducePass * static_cast<double>(shape.count - own);
 }
 
-/// One all_reduce of the transport over all pieces: in place if they are adjacent in memory,
-/// otherwise through scratch of the same size (each rank for itself). What compressed calls have
-/// left in the residual travels with the first dense call. Leaves the result in Exchange::sum;
-/// unless in place, elements and residual keep their content.
+/// One all_reduce of the transport over all pieces: in place if they are adjacent in memory, and
+/// scratch is not registered, otherwise through scratch of the same size (each rank for itself).
+/// What compressed calls have left in the residual travels with the first dense call. Leaves the
+/// result in Exchange::sum; unless in place, elements and residual keep their content.
 Rounds run(Exchange& exchange) {
   const Part& part = exchange.part;
   const std::span<float> in_place = contiguous(part);
-  const bool packed = in_place.empty() || exchange.undoable;
-  const std::span<float> all =
-      packed ? kernels::scratch_of(exchange.exec).take<float>(part.count) : in_place;
+  Workspace& scratch = kernels::scratch_of(exchange.exec);
+  const bool packed =
+      in_place.empty() || exchange.undoable || scratch.is_foreign(std::as_bytes(in_place).data());
+  const std::span<float> all = packed ? scratch.take<float>(part.count) : in_place;
   fill_in(exchange, packed, all);
   if (exchange.status != nullptr && exchange.undoable) {
     // Other ranks may have read what this one could not: they hear of it by this sum.

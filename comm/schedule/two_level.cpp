@@ -333,19 +333,23 @@ class TwoLevel {
 
   /// If the residual may hold something outside of the shards that this rank serves, sends
   /// feedback(gradient, residual) as its gradient. The residual stays until the sum is written.
+  /// Sends a copy of the gradient if its memory may not be sent from.
   void fold_in_strays() {
     const Stopwatch watch(exchange_.stats.select_seconds);
     // Taken in any case, so that no later call allocates; touched only if needed.
     const auto buffer = take_floats(exchange_.part.count);
+    const Workspace& scratch = kernels::scratch_of(exchange_.exec);
     for (std::size_t i = 0; i < outgoing_.size(); ++i) {
       const Piece& piece = exchange_.part.pieces[i];
       outgoing_[i] = piece.elements.floats();
       const bool is_confined = piece.state->confined_to == exchange_.header.bucket;
       folded_[i] = piece.state->dirty && !is_confined ? 1 : 0;
-      if (folded_[i] == 0) continue;
+      if (folded_[i] == 0 && !scratch.is_foreign(piece.elements.bytes().data())) continue;
       const auto folded = buffer.subspan(piece.base, piece.elements.size());
       kernels::copy(exchange_.exec, std::as_writable_bytes(folded), piece.elements.bytes());
-      kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
+      if (folded_[i] != 0) {
+        kernels::feedback_add(exchange_.exec, folded, piece.residual(), exchange_.decay);
+      }
       outgoing_[i] = folded;
     }
   }

@@ -12,6 +12,7 @@
 #include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
 #include <winnow/reduce_op.hpp>
+#include <winnow/workspace.hpp>
 
 #pragma GCC visibility push(default)
 
@@ -108,6 +109,14 @@ class Transport {
   /// Whether Winnow's own thread may call this transport while the program uses the library below
   /// it (MPI_THREAD_MULTIPLE); still one thread at a time.
   virtual bool allows_threads() const { return false; }
+
+  /// Registers memory in which messages will lie, so that they need fewer copies; empty if this
+  /// transport registers none, on all ranks alike. Both ends of a message, and all ranks' buffers
+  /// of a collective, then lie in registered memory, or none of them. It and its results end before
+  /// this transport. Ending a result may wait some seconds for messages, and aborts the transport
+  /// if they do not finish. UsageError for memory that the transport does not take; if registering
+  /// fails, the next start or wait throws CommError.
+  virtual MemoryRegistrar registrar() { return {}; }
 
   /// A transport over `ranks` of this one, in that order; the list must include this rank. All of
   /// them call it, and over NCCL all ranks at once, each with its own group. The parent must

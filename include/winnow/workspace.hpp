@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -22,6 +23,10 @@ struct MemorySource {
   std::size_t alignment = 64;  ///< of blocks and of taken memory: a power of two, at least 64
   bool is_device = false;      ///< device memory, for Place::cuda only
 };
+
+/// Registers memory with what moves messages (Transport::registrar). The registration lasts as long
+/// as the result, which must end before the memory does; its end does not throw.
+using MemoryRegistrar = std::function<std::shared_ptr<void>(std::span<std::byte> memory)>;
 
 /// Scratch memory for kernels and schedules, so that nothing is allocated after the first step. A
 /// stack: a Scope gives back what was taken in it. Memory is uninitialised and aligned to
@@ -79,6 +84,14 @@ class Workspace {
   /// UsageError within a Scope.
   void compact();
 
+  /// Registers each block, present and future, until the block is freed or another registrar is
+  /// set; an empty one registers nothing. Throws what the registrar throws, as taking memory then
+  /// does, too.
+  void set_registrar(MemoryRegistrar registrar);
+  /// Whether blocks are registered and this memory lies in none of them. What a transport is to
+  /// move is then copied here first: see Transport::registrar.
+  bool is_foreign(const std::byte* memory) const noexcept;
+
   /// Never frees memory again, not even in the destructor: for scratch that a transport may still
   /// access after a failure.
   void abandon() noexcept { abandoned_ = true; }
@@ -96,6 +109,7 @@ class Workspace {
     std::byte* memory;
     std::size_t bytes;
     std::size_t used;
+    std::shared_ptr<void> registration = {};
   };
   std::byte* take_bytes(std::size_t bytes);
   std::pair<std::size_t, std::size_t> enter();
@@ -105,6 +119,7 @@ class Workspace {
   void release() noexcept;
 
   MemorySource source_;
+  MemoryRegistrar registrar_;
   std::vector<Block> blocks_;
   std::size_t current_ = 0;  // the block that memory is taken from
   int depth_ = 0;            // Scopes open now

@@ -3,7 +3,10 @@
 #include "winnow/workspace.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <new>
+#include <utility>
 #include <winnow/error.hpp>
 
 #include "kernels/exec/host_memory.hpp"
@@ -30,7 +33,10 @@ void Workspace::release() noexcept {
     for (const Block& block : blocks_) kernels::keep_for_ever(block.memory);
     return;
   }
-  for (Block& block : blocks_) source_.release(block.memory);
+  for (Block& block : blocks_) {
+    block.registration.reset();
+    source_.release(block.memory);
+  }
   blocks_.clear();
 }
 
@@ -42,8 +48,27 @@ std::size_t Workspace::capacity() const noexcept {
 
 void Workspace::add_block(std::size_t bytes) {
   blocks_.reserve(blocks_.size() + 1);
-  blocks_.push_back({source_.allocate(bytes), bytes, 0});
+  std::unique_ptr<std::byte, void (*)(std::byte*) noexcept> memory(source_.allocate(bytes),
+                                                                   source_.release);
+  std::shared_ptr<void> registration;
+  if (registrar_) registration = registrar_({memory.get(), bytes});
+  blocks_.push_back({memory.release(), bytes, 0, std::move(registration)});
   ++allocations_;
+}
+
+void Workspace::set_registrar(MemoryRegistrar registrar) {
+  for (Block& block : blocks_) block.registration.reset();
+  registrar_ = std::move(registrar);
+  if (!registrar_) return;
+  for (Block& block : blocks_) block.registration = registrar_({block.memory, block.bytes});
+}
+
+bool Workspace::is_foreign(const std::byte* memory) const noexcept {
+  const auto holds = [memory](const Block& block) {
+    const std::less<> before;  // a total order of pointers
+    return !before(memory, block.memory) && before(memory, block.memory + block.bytes);
+  };
+  return registrar_ && std::ranges::none_of(blocks_, holds);
 }
 
 std::byte* Workspace::take_bytes(std::size_t bytes) {

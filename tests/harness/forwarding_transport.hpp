@@ -34,6 +34,7 @@ class ForwardingTransport : public Transport {
   bool test(Ticket ticket, Deadline deadline) override { return inner_->test(ticket, deadline); }
   void progress() override { inner_->progress(); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+  MemoryRegistrar registrar() override { return inner_->registrar(); }
 
  protected:
   const std::shared_ptr<Transport>& inner() const { return inner_; }

@@ -47,6 +47,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
   bool test(Ticket ticket, Deadline deadline) override;
   void progress() override;
   void abort(std::string_view reason) noexcept override;
+  MemoryRegistrar registrar() override { return node_->registrar(); }
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
  private:

@@ -7,7 +7,11 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <map>
+#include <memory>
 #include <new>
+#include <span>
+#include <string>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -113,6 +117,99 @@ TEST(WorkspaceSource, ThatHasNoMoreLeavesWhatThereWas) {
   }
   EXPECT_EQ(workspace.allocations(), 1U);
   EXPECT_EQ(Counted::held, 1);
+}
+
+/// Notes which ranges are registered. Blocks are freed with an 'f' in `log`, after a 'd' where
+/// their registration ends.
+struct Registered {
+  static inline std::string log;
+  static void release(std::byte* memory) noexcept {
+    log += 'f';
+    Counted::release(memory);
+  }
+  static constexpr MemorySource kSource{Counted::allocate, release, 256, true};
+
+  MemoryRegistrar registrar() {
+    return [this](std::span<std::byte> memory) -> std::shared_ptr<void> {
+      if (fails) throw CommError("no");
+      bytes.emplace(memory.data(), memory.size());
+      return {memory.data(), [this](std::byte* begin) {
+                log += 'd';
+                bytes.erase(begin);
+              }};
+    };
+  }
+  std::size_t total() const {
+    std::size_t sum = 0;
+    for (const auto& [memory, size] : bytes) sum += size;
+    return sum;
+  }
+
+  Registered() { log.clear(); }
+  std::map<std::byte*, std::size_t> bytes;
+  bool fails = false;
+};
+
+TEST(WorkspaceRegistrar, IsToldOfEachBlockUntilThatIsFreed) {
+  const Counted counted(100);
+  Registered registered;
+  {
+    Workspace workspace(Registered::kSource);
+    workspace.reserve(1);
+    workspace.set_registrar(registered.registrar());
+    EXPECT_EQ(registered.total(), workspace.capacity());
+    for (int step = 0; step < 2; ++step) pass(workspace);
+    EXPECT_EQ(registered.bytes.size(), 3U);
+    EXPECT_EQ(registered.total(), workspace.capacity());
+    workspace.compact();
+    EXPECT_EQ(Registered::log, "dfdfdf");
+    EXPECT_EQ(registered.bytes.size(), 1U);
+    EXPECT_EQ(registered.total(), workspace.capacity());
+  }
+  EXPECT_EQ(Registered::log, "dfdfdfdf");
+}
+
+TEST(WorkspaceRegistrar, ThatIsTakenAwayEndsWhatItRegistered) {
+  const Counted counted(100);
+  Registered registered;
+  Workspace workspace(Registered::kSource);
+  workspace.set_registrar(registered.registrar());
+  pass(workspace);
+  EXPECT_EQ(registered.bytes.size(), 3U);
+  workspace.set_registrar({});
+  EXPECT_EQ(Registered::log, "ddd");
+  workspace.reserve(3'000'000);
+  EXPECT_TRUE(registered.bytes.empty());
+}
+
+TEST(WorkspaceRegistrar, ThatThrowsLeavesNoBlock) {
+  const Counted counted(100);
+  Registered registered;
+  Workspace workspace(Registered::kSource);
+  workspace.set_registrar(registered.registrar());
+  registered.fails = true;
+  EXPECT_THROW(workspace.reserve(1), CommError);
+  EXPECT_EQ(workspace.capacity(), 0U);
+  EXPECT_EQ(Counted::held, 0);
+  registered.fails = false;
+  workspace.reserve(1);
+  EXPECT_EQ(registered.total(), workspace.capacity());
+}
+
+TEST(WorkspaceRegistrar, MakesOtherMemoryForeign) {
+  const Counted counted(100);
+  Registered registered;
+  const std::byte other{};
+  Workspace workspace(Registered::kSource);
+  EXPECT_FALSE(workspace.is_foreign(&other));
+  workspace.set_registrar(registered.registrar());
+  EXPECT_TRUE(workspace.is_foreign(&other));
+  const Workspace::Scope scope(workspace);
+  const auto taken = workspace.take<std::byte>(100);
+  (void)workspace.take<std::byte>(1'000'000);
+  EXPECT_FALSE(workspace.is_foreign(taken.data()));
+  EXPECT_FALSE(workspace.is_foreign(taken.data() + 99));
+  EXPECT_TRUE(workspace.is_foreign(&other));
 }
 
 TEST(WorkspaceLent, IsPartOfAnotherAndDoesNotGrow) {
