@@ -37,6 +37,9 @@ struct NcclOptions {
   /// Thread blocks of a cluster, on GPUs that have clusters: up to 8, and 1 means none. 0: NCCL
   /// chooses.
   int cga_cluster_size = 0;
+  /// Registers the device scratch of an AllReducer with NCCL (ncclCommRegister), so that it can
+  /// move messages without copies of its own; see Registration below. Needs NCCL 2.19 (UsageError).
+  bool register_memory = false;
 
   bool operator==(const NcclOptions&) const = default;
 };
@@ -84,6 +87,16 @@ struct NcclOptions {
 // communicator that the caller made with splitShare = 1 still shares its resources with them, and
 // an abort of one then ends all.
 //
+// Registration. With NcclOptions::register_memory, an AllReducer over the transport, a duplicate or
+// a subset registers each block of its device scratch with that communicator (ncclCommRegister)
+// before the first messages that use it, until the AllReducer ends. That end waits up to 5 s for
+// messages and then aborts. NCCL wants all ranks' buffers of one call registered, or none: so what
+// would else travel from or to a bucket's own memory goes through scratch too (dense calls, a copy
+// each way; the first round of two-level schedules, one copy), and nothing is registered if some
+// ranks' buckets lie in host memory. Buckets themselves, other buffers of callers and host messages
+// are not registered. A rank that cannot register gets a CommError. NCCL may decline to register,
+// or to use what is registered.
+//
 // Streams. NCCL's kernels run on the caller's stream, so its priority is theirs.
 
 /// Whether Winnow was built with NCCL, and the process has a new enough one or can load it.
@@ -92,7 +105,8 @@ bool nccl_available();
 /// Over the caller's communicator, which the caller must not use meanwhile. If it was made with
 /// blocking = 0 in its ncclConfig_t, it may still be connecting: waits until it is done, a
 /// CommError at the deadline, and deadlines also hold while NCCL connects ranks later. The options
-/// are those of subsets and duplicates.
+/// are those of subsets and duplicates; register_memory, which is to be equal on all ranks, also
+/// holds for this communicator.
 std::unique_ptr<Transport> nccl_transport(
     ncclComm* communicator, int node, const NcclOptions& options = {},
     Deadline deadline = Deadline::after(std::chrono::seconds(600)));

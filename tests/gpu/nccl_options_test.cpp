@@ -145,8 +145,8 @@ TEST(NcclOptions, DifferencesAreAnErrorOnAllRanks) {
     const NcclOptions options{.max_ctas = other.rank() == 2 ? 8 : 4};
     EXPECT_THAT([&] { (void)nccl_transport(other, soon(), options); },
                 ThrowsMessage<UsageError>(HasSubstr(
-                    "rank 0 has min_ctas=0 max_ctas=4 cga_cluster_size=0, rank 2 has min_ctas=0 "
-                    "max_ctas=8 cga_cluster_size=0")));
+                    "rank 0 has min_ctas=0 max_ctas=4 cga_cluster_size=0 register_memory=0, rank 2 "
+                    "has min_ctas=0 max_ctas=8 cga_cluster_size=0 register_memory=0")));
   });
 }
 

@@ -44,6 +44,7 @@ cudaError_t release(void* memory, cudaMemoryType type) {
   }
   if (breaks_captures(lock)) return said(cudaErrorStreamCaptureUnsupported);
   const cudaError_t status = wait_for_device(lock);
+  if (watch_of_frees()) watch_of_frees()(lock, found->first, found->second.bytes);
   allocations.erase(static_cast<std::byte*>(memory));
   std::free(memory);
   return status;
@@ -60,6 +61,11 @@ cudaPointerAttributes look_up(const Lock&, const void* memory) {
   found.type = ours ? block->second.type : cudaMemoryTypeUnregistered;
   found.device = ours ? block->second.device : -1;
   return found;
+}
+
+WatchOfFrees& watch_of_frees() {
+  static WatchOfFrees watch;
+  return watch;
 }
 
 cudaError_t said(cudaError_t status) {

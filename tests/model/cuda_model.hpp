@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -80,6 +81,10 @@ Lock lock_context();
 
 /// The memory's attributes, as from cudaPointerGetAttributes.
 cudaPointerAttributes look_up(const Lock& lock, const void* memory);
+
+/// Called when memory of so many bytes is freed; empty at first.
+using WatchOfFrees = std::function<void(const Lock&, const std::byte* memory, std::size_t bytes)>;
+WatchOfFrees& watch_of_frees();
 
 /// Records an error for cudaGetLastError.
 cudaError_t said(cudaError_t status);

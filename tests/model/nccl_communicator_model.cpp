@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/model/nccl_communicator_model.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
@@ -66,6 +68,14 @@ std::size_t nccl_bytes_of(ncclDataType_t type) {
   }
 }
 
+bool NcclCommunicator::is_registered(const void* memory, std::size_t bytes) const {
+  const std::span at(static_cast<const std::byte*>(memory), bytes);
+  return std::ranges::any_of(registered, [&](const auto& entry) {
+    const std::span<const std::byte> range = entry.second;
+    return at.data() >= range.data() && at.data() + at.size() <= range.data() + range.size();
+  });
+}
+
 void NcclCommunicator::run() {
   Lock lock(model_mutex);
   for (;;) {
@@ -88,12 +98,13 @@ void NcclCommunicator::run() {
 
 void NcclCommunicator::run_group(Lock& lock, const std::vector<NcclOperation>& group) {
   std::vector<std::pair<int, NcclOffer>> sends;
-  std::vector<NcclOperation> receipts;
+  std::vector<Receipt> receipts;
   for (const NcclOperation& operation : group) {
-    if (operation.kind == NcclOperation::Kind::send) {
-      sends.push_back({operation.peer, {operation.from, operation.bytes}});
-    } else if (operation.kind == NcclOperation::Kind::receive) {
-      receipts.push_back(operation);
+    const auto& [kind, from, to, bytes, type, op, peer] = operation;
+    if (kind == NcclOperation::Kind::send) {
+      sends.push_back({peer, {from, bytes, is_registered(from, bytes)}});
+    } else if (kind == NcclOperation::Kind::receive) {
+      receipts.push_back({operation, is_registered(to, bytes)});
     }
   }
   exchange(lock, sends, receipts);
@@ -108,7 +119,7 @@ void NcclCommunicator::run_group(Lock& lock, const std::vector<NcclOperation>& g
 
 /// Offers all outgoing messages, takes all incoming ones, and waits until all of them are taken.
 void NcclCommunicator::exchange(Lock& lock, std::vector<std::pair<int, NcclOffer>>& sends,
-                                const std::vector<NcclOperation>& receipts) {
+                                const std::vector<Receipt>& receipts) {
   const auto withdraw = [&] {
     for (auto& [peer, offer] : sends) std::erase(world->offers[{rank, peer}], &offer);
   };
@@ -120,11 +131,14 @@ void NcclCommunicator::exchange(Lock& lock, std::vector<std::pair<int, NcclOffer
   };
   for (auto& [peer, offer] : sends) world->offers[{rank, peer}].push_back(&offer);
   model_changed.notify_all();
-  for (const NcclOperation& receipt : receipts) {
+  for (const auto& [receipt, registered_here] : receipts) {
     auto& queue = world->offers[{receipt.peer, rank}];
     wait([&] { return !queue.empty(); });
     NcclOffer& offer = *queue.front();
     if (offer.bytes != receipt.bytes) error = ncclInvalidUsage;  // NCCL would hang, or worse
+    EXPECT_EQ(offer.registered, registered_here)
+        << "what rank " << receipt.peer << " passed to NCCL is " << (offer.registered ? "" : "not ")
+        << "registered there, and that of rank " << rank << (registered_here ? " is" : " is not");
     std::memcpy(receipt.to, offer.from, std::min(offer.bytes, receipt.bytes));
     offer.taken = true;
     queue.pop_front();
@@ -144,18 +158,24 @@ void NcclCommunicator::run_collective(Lock& lock, const NcclOperation& operation
   const auto* const own = static_cast<const std::byte*>(operation.from);
   std::vector<std::vector<std::byte>> all(ranks, std::vector<std::byte>(own, own + bytes));
   std::vector<std::pair<int, NcclOffer>> sends;
-  std::vector<NcclOperation> receipts;
+  std::vector<Receipt> receipts;
+  const std::size_t arriving =
+      operation.bytes * (operation.kind == Kind::all_gather ? ranks : std::size_t{1});
+  const bool registered_from = is_registered(operation.from, bytes);
+  EXPECT_EQ(registered_from, is_registered(operation.to, arriving))
+      << "rank " << rank << " has registered one buffer of a collective alone";
   const std::vector<std::byte> sent(own, own + bytes);  // `to` may overlap what others read
   for (int peer = 0; peer < world->size; ++peer) {
     if (peer == rank) continue;
-    sends.push_back({peer, {sent.data(), bytes}});
-    receipts.push_back({.kind = Kind::receive,
-                        .from = nullptr,
-                        .to = all[static_cast<std::size_t>(peer)].data(),
-                        .bytes = bytes,
-                        .type = ncclUint8,
-                        .op = ncclSum,
-                        .peer = peer});
+    sends.push_back({peer, {sent.data(), bytes, registered_from}});
+    receipts.push_back({{.kind = Kind::receive,
+                         .from = nullptr,
+                         .to = all[static_cast<std::size_t>(peer)].data(),
+                         .bytes = bytes,
+                         .type = ncclUint8,
+                         .op = ncclSum,
+                         .peer = peer},
+                        registered_from});
   }
   exchange(lock, sends, receipts);
   auto* const to = static_cast<std::byte*>(operation.to);

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ struct NcclOperation {
 struct NcclOffer {
   const void* from;
   std::size_t bytes;
+  bool registered = false;  // of a collective: this rank's buffers
   bool taken = false;
 };
 
@@ -65,17 +67,25 @@ struct NcclCommunicator {
   ncclComm** part = nullptr;  // of a split that not all ranks have joined
   std::uint64_t splits = 0;
   bool aborted = false, finalizing = false, ending = false;
-  std::shared_ptr<int> held = std::make_shared<int>();  // by work in graphs; each holds a copy
+  std::map<void*, std::span<const std::byte>> registered;  // by handle
+  std::shared_ptr<int> held = std::make_shared<int>();     // by work in graphs; each holds a copy
   ncclResult_t error = ncclSuccess;
   std::deque<std::pair<std::vector<NcclOperation>, std::shared_ptr<StreamWork>>> groups;
   std::thread runner;
 
   void run();
+  /// Whether memory lies in a registered range.
+  bool is_registered(const void* memory, std::size_t bytes) const;
 
  private:
   void run_group(Lock& lock, const std::vector<NcclOperation>& group);
+  /// One rank's receipt.
+  struct Receipt {
+    NcclOperation operation;
+    bool registered;
+  };
   void exchange(Lock& lock, std::vector<std::pair<int, NcclOffer>>& sends,
-                const std::vector<NcclOperation>& receipts);
+                const std::vector<Receipt>& receipts);
   void run_collective(Lock& lock, const NcclOperation& operation);
 };
 

@@ -13,6 +13,10 @@
 //   - A communicator is not split with groups under way. It does not end, by an abort or otherwise,
 //     before the graphs with its work are gone; ending it makes its device current, and then the
 //     previous one.
+//   - Memory is registered while no other call is in progress. In a message and in a collective all
+//     ranks' buffers are registered with their communicators or none is. A range is deregistered
+//     once, before the memory is freed and the communicator destroyed; an abort ends it, too. These
+//     rules are NCCL's, which checks few of them; the model fails the test.
 //   - The minimum and maximum of floats are fmin and fmax.
 #include "tests/model/nccl_model.hpp"
 
@@ -58,6 +62,9 @@ std::size_t ending = 0;  // communicators that a call ends at present
 std::set<std::pair<winnow::tests::NcclJob, int>> failing;  // with its rank
 std::map<std::string, std::uint64_t> calls;
 std::vector<winnow::tests::NcclConfig> configs;
+int version_told = NCCL_VERSION_CODE;
+bool registers = true;
+std::uintptr_t handles = 0;
 
 thread_local int depth = 0;
 thread_local std::map<std::pair<ncclComm*, CUstream_st*>, std::vector<NcclOperation>> enqueued;
@@ -88,6 +95,16 @@ ncclResult_t enqueue(const char* call, ncclComm* comm, CUstream_st* stream,
   return ncclSuccess;
 }
 
+/// Memory must not be freed while a communicator knows it.
+void expect_not_registered(const Lock&, const std::byte* memory, std::size_t bytes) {
+  for (const ncclComm* const comm : living) {
+    for (const auto& [handle, range] : comm->registered) {
+      const bool apart = memory + bytes <= range.data() || range.data() + range.size() <= memory;
+      EXPECT_TRUE(apart) << "rank " << comm->rank << " frees memory that is registered";
+    }
+  }
+}
+
 /// Notes a configuration, which may be null; returns whether NCCL takes it.
 bool note(const char* call, const ncclConfig_t* config) {
   if (config == nullptr) return true;
@@ -101,6 +118,7 @@ bool note(const char* call, const ncclConfig_t* config) {
 }
 
 void start_runner(ncclComm& comm) {
+  winnow::tests::watch_of_frees() = expect_not_registered;
   living.insert(&comm);
   comm.runner = std::thread([&comm] { comm.run(); });
 }
@@ -139,6 +157,9 @@ void end(ncclComm* comm, bool abort) {
   {
     const Lock lock(mutex);
     (abort ? comm->aborted : comm->ending) = true;
+    EXPECT_TRUE(abort || comm->registered.empty())
+        << "rank " << comm->rank << " destroys a communicator with registered memory";
+    comm->registered.clear();
     ending += living.erase(comm);
     if (comm->part != nullptr) *comm->part = nullptr;
     changed.notify_all();
@@ -163,7 +184,8 @@ const char* ncclGetLastError(ncclComm_t) {
 }
 
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  const Lock lock(mutex);
+  *version = version_told;
   return ncclSuccess;
 }
 
@@ -268,6 +290,31 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
   return ncclSuccess;
 }
 
+// Also where nccl.h is that of NCCL 2.18.
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, void** handle) {
+  const Lock lock(mutex);
+  ++calls[__func__];
+  const ncclResult_t result = begin_call(*comm);
+  EXPECT_NE(result, ncclInvalidUsage) << "memory is registered during another call";
+  EXPECT_EQ(winnow::tests::look_up(lock, memory).type, cudaMemoryTypeDevice);
+  if (failing.erase({winnow::tests::NcclJob::registration, comm->rank}) != 0)
+    return ncclSystemError;
+  *handle = registers ? reinterpret_cast<void*>(++handles) : nullptr;
+  if (registers) comm->registered[*handle] = {static_cast<std::byte*>(memory), bytes};
+  return result;
+}
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  const Lock lock(mutex);
+  ++calls[__func__];
+  const ncclResult_t result = begin_call(*comm);
+  EXPECT_NE(result, ncclInvalidUsage) << "memory is deregistered during another call";
+  EXPECT_TRUE(comm->groups.empty()) << "memory is deregistered with groups under way";
+  if (handle == nullptr) return result;
+  const bool known = comm->registered.erase(handle) == 1;
+  EXPECT_TRUE(known) << "memory is deregistered that is not registered";
+  return known ? result : ncclInvalidUsage;
+}
+
 ncclResult_t ncclGroupStart() {
   ++depth;
   return ncclSuccess;
@@ -350,6 +397,23 @@ std::vector<NcclConfig> take_configs() {
   std::vector<NcclConfig> taken = std::exchange(configs, {});
   std::ranges::sort(taken, {}, &NcclConfig::call);
   return taken;
+}
+
+std::size_t registrations() {
+  const Lock lock(mutex);
+  std::size_t count = 0;
+  for (const ncclComm* const comm : living) count += comm->registered.size();
+  return count;
+}
+
+void let_register(bool works) {
+  const Lock lock(mutex);
+  registers = works;
+}
+
+void set_nccl_version(int version) {
+  const Lock lock(mutex);
+  version_told = version == 0 ? NCCL_VERSION_CODE : version;
 }
 
 std::size_t living_communicators() {

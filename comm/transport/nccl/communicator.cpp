@@ -21,6 +21,12 @@
 #include "comm/transport/poll.hpp"
 #include "kernels/exec/device_scope.hpp"
 
+// Not in the nccl.h of NCCL 2.18.
+extern "C" {
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+}
+
 namespace winnow::comm {
 namespace {
 
@@ -45,9 +51,9 @@ void expect_device() {
 }
 
 /// Checked before ranks wait for each other.
-void expect_nccl() {
+void expect_nccl(const NcclOptions& options) {
   expect_device();
-  expect_library();
+  expect_library(options);
 }
 
 ncclUniqueId make_id() {
@@ -59,7 +65,7 @@ ncclUniqueId make_id() {
 
 void expect_sound(const NcclOptions& options) {
   constexpr int kLargestCluster = 8;
-  const auto& [min_ctas, max_ctas, cga_cluster_size] = options;
+  const auto& [min_ctas, max_ctas, cga_cluster_size, register_memory] = options;
   const auto expect_not_below_0 = [](int ctas, const char* name) {
     WINNOW_EXPECTS(ctas >= 0, "NcclOptions::" + std::string(name) + " is " + std::to_string(ctas) +
                                   ": must be a number of thread blocks, or 0 for NCCL's choice");
@@ -79,7 +85,8 @@ void expect_equal(const NcclOptions& first, int rank, const NcclOptions& its) {
   const auto text = [](const NcclOptions& options) {
     return "min_ctas=" + std::to_string(options.min_ctas) +
            " max_ctas=" + std::to_string(options.max_ctas) +
-           " cga_cluster_size=" + std::to_string(options.cga_cluster_size);
+           " cga_cluster_size=" + std::to_string(options.cga_cluster_size) +
+           " register_memory=" + std::to_string(options.register_memory ? 1 : 0);
   };
   WINNOW_EXPECTS(its == first, "NcclOptions must be equal on all ranks: rank 0 has " + text(first) +
                                    ", rank " + std::to_string(rank) + " has " + text(its));
@@ -180,13 +187,15 @@ class Endings {
 
 }  // namespace
 
-void expect_library() {
-  constexpr int kOldest = NCCL_VERSION(2, 18, 0);
+void expect_library(const NcclOptions& options) {
+  const int oldest = options.register_memory ? NCCL_VERSION(2, 19, 0) : NCCL_VERSION(2, 18, 0);
+  const char* const what = options.register_memory ? "NcclOptions::register_memory" : "Winnow";
   int version = 0;
   const ncclResult_t result = ncclGetVersion(&version);
   if (result != ncclSuccess) fail(result, "ncclGetVersion", nullptr);
-  WINNOW_EXPECTS(version >= kOldest, "this NCCL has version code " + std::to_string(version) +
-                                         "; must be at least " + std::to_string(kOldest));
+  WINNOW_EXPECTS(version >= oldest, "this NCCL has version code " + std::to_string(version) +
+                                        "; for " + what + " must be at least " +
+                                        std::to_string(oldest));
 }
 
 NcclCommunicator::NcclCommunicator(ncclComm_t borrowed, const NcclOptions& options,
@@ -194,7 +203,7 @@ NcclCommunicator::NcclCommunicator(ncclComm_t borrowed, const NcclOptions& optio
     : comm_(borrowed), options_(options), owned_(false) {
   expect_sound(options);
   WINNOW_EXPECTS(borrowed != nullptr, "nccl_transport of no communicator");
-  expect_library();
+  expect_library(options);
   settle(deadline);
   look_up();
 }
@@ -239,7 +248,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(Transport& other,
   std::exception_ptr error;
   try {
     expect_sound(options);
-    expect_nccl();
+    expect_nccl(options);
     if (other.rank() == 0) invitation.id = make_id();
   } catch (const std::exception&) {
     error = std::current_exception();
@@ -271,13 +280,13 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::meet(const NcclMeeting& meet
   const IdFile file(path, job);
   NcclInvitation invitation{.id = {}, .options = options};
   if (rank != 0) {
-    expect_nccl();
+    expect_nccl(options);
     file.read(std::as_writable_bytes(std::span(&invitation, 1)), deadline);
     expect_equal(invitation.options, rank, options);
     return join(invitation, rank, size, deadline);
   }
   try {
-    expect_nccl();
+    expect_nccl(options);
     invitation.id = make_id();
   } catch (const std::exception& error) {
     file.refuse(error.what());
@@ -304,6 +313,20 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, De
   part->settle(deadline);
   part->look_up();
   return part;
+}
+
+void* NcclCommunicator::register_memory(std::span<std::byte> memory) const {
+  void* handle = nullptr;
+  use([&](ncclComm_t comm) {
+    check(ncclCommRegister(comm, memory.data(), memory.size(), &handle), "ncclCommRegister");
+  });
+  settle(Deadline::after(kPatience));
+  return handle;
+}
+
+void NcclCommunicator::deregister(void* handle) const {
+  use([&](ncclComm_t comm) { check(ncclCommDeregister(comm, handle), "ncclCommDeregister"); });
+  settle(Deadline::after(kPatience));
 }
 
 void NcclCommunicator::look_up() {

@@ -5,8 +5,10 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <winnow/error.hpp>
 #include <winnow/nccl.hpp>
@@ -17,9 +19,9 @@
 
 namespace winnow::comm {
 
-/// The NCCL that runs may be older than the one that Winnow was built with (UsageError), or there
-/// is none.
-void expect_library();
+/// The NCCL that runs may be older than the one that Winnow was built with, or than these options
+/// (UsageError), or there is none.
+void expect_library(const NcclOptions& options = {});
 
 /// What a rank needs to join a communicator, as rank 0 gives it.
 struct NcclInvitation {
@@ -52,6 +54,7 @@ class NcclCommunicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int device() const { return device_; }
+  bool registers_memory() const { return options_.register_memory; }
 
   /// Runs calls(comm), unless it has been aborted, and holds off an abort meanwhile.
   template <class Calls>
@@ -66,6 +69,11 @@ class NcclCommunicator {
   bool idle() const;
   /// Waits until idle().
   void settle(Deadline deadline) const;
+
+  /// Registers memory of its device, while the communicator is idle, which it is afterwards. The
+  /// handle, which may be null, is for deregister(), unless the communicator ends first.
+  void* register_memory(std::span<std::byte> memory) const;
+  void deregister(void* handle) const;
 
   /// Notes that later work may become part of a graph; NCCL ends the communicator only after that
   /// graph.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/nccl/groups.hpp"
 
+#include <vector>
+
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/reduce.hpp"
@@ -87,6 +89,10 @@ void NcclGroups::finish(const Group& group) {
   }
 }
 
+void NcclGroups::drop(const NcclMemory& memory) {
+  if (std::erase(added_, &memory) == 0) communicator_.deregister(memory.handle);
+}
+
 /// Issues groups as far as NCCL takes them.
 void NcclGroups::issue_all() {
   if (issued_ == groups_.last()) return;
@@ -95,6 +101,9 @@ void NcclGroups::issue_all() {
     Group& group = groups_[issued_ + 1];
     if (group.empty) continue;
     if (!issuing_) {
+      for (; !added_.empty(); added_.pop_back()) {
+        added_.back()->handle = communicator_.register_memory(added_.back()->bytes);
+      }
       if (group.event == nullptr) group.event = std::make_unique<Event>();
       issue(group);
       issuing_ = true;

@@ -5,8 +5,11 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 #include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
 
@@ -30,13 +33,19 @@ struct NcclOperation {
   Elements floats = {};  // replaced by integers during an ncclMin or ncclMax
 };
 
+/// Memory that is registered with a communicator, or is about to be.
+struct NcclMemory {
+  std::span<std::byte> bytes;
+  void* handle = nullptr;
+};
+
 /// A rank's work for NCCL: a list of operations, which close() makes a group. A group is issued,
 /// between ncclGroupStart and ncclGroupEnd, once NCCL has finished issuing the previous one; that
 /// may take until all its peers have come. So groups wait here in order, and every move_on() takes
 /// them further. For the minimum and maximum of floats, a kernel before the group maps them to
 /// integers (kernels/reduce.hpp) and one behind it maps them back. An event behind all this on
 /// its stream tells when a group is done. A captured group belongs to its graph, and is dropped
-/// once issued.
+/// once issued. Memory is registered ahead of a group, when NCCL is not issuing another.
 class NcclGroups {
  public:
   /// For a communicator that outlives it.
@@ -48,6 +57,11 @@ class NcclGroups {
   /// Issues groups as far as NCCL takes them, and drops those that are done. Throws if NCCL has
   /// failed.
   void move_on();
+
+  /// Registers memory before the next group is issued; `memory` stays until drop().
+  void add(NcclMemory& memory) { added_.push_back(&memory); }
+  /// Ends the registration. Nothing is under way.
+  void drop(const NcclMemory& memory);
 
   bool empty() const { return groups_.empty(); }
   void expect_started(Ticket ticket) const { groups_.expect_started(ticket); }
@@ -73,6 +87,7 @@ class NcclGroups {
   void retire();
 
   NcclCommunicator& communicator_;
+  std::vector<NcclMemory*> added_;  // not registered yet
   Fifo<NcclOperation> operations_;  // not issued yet, or only in part
   TicketQueue<Group> groups_;
   std::uint64_t issued_ = 0;  // ticket of the last group issued

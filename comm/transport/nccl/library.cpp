@@ -10,6 +10,12 @@
 #include <string>
 #include <winnow/error.hpp>
 
+// Not in the nccl.h of NCCL 2.18.
+extern "C" {
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+}
+
 namespace {
 
 constexpr const char* kName = "libnccl.so.2";
@@ -65,6 +71,11 @@ ncclResult_t ncclCommCuDevice(ncclComm_t comm, int* device) {
   return function(comm, device);
 }
 
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
+  static auto* const function = find<decltype(ncclCommDeregister)>(__func__);
+  return function(comm, handle);
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   static auto* const function = find<decltype(ncclCommDestroy)>(__func__);
   return function(comm);
@@ -84,6 +95,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
                                     ncclConfig_t* config) {
   static auto* const function = find<decltype(ncclCommInitRankConfig)>(__func__);
   return function(comm, size, id, rank, config);
+}
+
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle) {
+  static auto* const function = find<decltype(ncclCommRegister)>(__func__);
+  return function(comm, memory, bytes, handle);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,

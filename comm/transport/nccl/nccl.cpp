@@ -8,6 +8,7 @@
 #include <array>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -30,6 +31,7 @@ using Operation = comm::NcclOperation;
 using kernels::DeviceScope;
 
 constexpr std::chrono::seconds kConnect{600};  // for a subset, which has no deadline
+constexpr std::chrono::seconds kDrop{5};       // for messages, before memory is not registered
 
 class NcclTransport final : public Transport {
  public:
@@ -60,6 +62,7 @@ class NcclTransport final : public Transport {
   bool captures() const override { return true; }
   void progress() override;
   void abort(std::string_view reason) noexcept override;
+  MemoryRegistrar registrar() override;
   std::unique_ptr<Transport> subset(std::span<const int> ranks) override;
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
 
@@ -70,6 +73,23 @@ class NcclTransport final : public Transport {
                   Deadline deadline) override;
 
  private:
+  /// Memory of a caller's, registered while this lives.
+  class Registration {
+   public:
+    Registration(NcclTransport& transport, std::span<std::byte> bytes)
+        : transport_(transport), memory_{.bytes = bytes} {
+      transport_.groups_.add(memory_);
+    }
+    ~Registration() { transport_.drop(memory_); }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+
+   private:
+    NcclTransport& transport_;
+    comm::NcclMemory memory_;
+  };
+
+  void drop(const comm::NcclMemory& memory) noexcept;
   void expect_usable() const { communicator_->failure().expect_usable(); }
   static void expect_stream(const Exec& exec);
   void expect_on_device(std::span<const std::byte> memory) const;
@@ -242,6 +262,34 @@ std::unique_ptr<NcclCommunicator> NcclTransport::split(int color, int key, Deadl
     const DeviceScope scope(device_);
     return communicator_->split(color, key, deadline);
   });
+}
+
+MemoryRegistrar NcclTransport::registrar() {
+  if (!communicator_->registers_memory()) return {};
+  return [this](std::span<std::byte> memory) -> std::shared_ptr<void> {
+    expect_on_device(memory);
+    return std::make_shared<Registration>(*this, memory);
+  };
+}
+
+/// NCCL may access the memory until its messages have ended. A communicator that has been aborted
+/// keeps no registration.
+void NcclTransport::drop(const comm::NcclMemory& memory) noexcept {
+  const auto all_done = [this] {
+    groups_.move_on();
+    return groups_.empty();
+  };
+  try {
+    if (communicator_->failure().failed()) return;
+    guarded([&] {
+      if (!comm::spin_until(all_done, Deadline::after(kDrop))) {
+        throw CommError("messages did not end before memory that they may use");
+      }
+      groups_.drop(memory);
+    });
+  } catch (const std::exception&) {
+    // It is aborted.
+  }
 }
 
 std::unique_ptr<Transport> NcclTransport::duplicate(Deadline deadline) {
