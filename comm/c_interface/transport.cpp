@@ -70,12 +70,16 @@ int winnow_nccl_transport_with(winnow_transport* other, const winnow_nccl_option
   return guarded([&] {
     winnow::Transport& meeting = *expect_given(other, "other").transport;
     const winnow_nccl_options known = winnow::comm::read(options, "options");
+    WINNOW_EXPECTS(known.register_memory == 0 || known.register_memory == 1,
+                   "register_memory is " + std::to_string(known.register_memory) +
+                       ": must be 1, to register memory with NCCL, or 0");
     auto& made = expect_given(transport, "transport");
-    made =
-        new winnow_transport{winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds),
-                                                    {.min_ctas = known.min_ctas,
-                                                     .max_ctas = known.max_ctas,
-                                                     .cga_cluster_size = known.cga_cluster_size})};
+    made = new winnow_transport{
+        winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds),
+                               {.min_ctas = known.min_ctas,
+                                .max_ctas = known.max_ctas,
+                                .cga_cluster_size = known.cga_cluster_size,
+                                .register_memory = known.register_memory == 1})};
   });
 }
 

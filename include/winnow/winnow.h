@@ -110,6 +110,7 @@ typedef struct winnow_nccl_options {
   uint32_t struct_bytes;
   int32_t min_ctas, max_ctas; /* thread blocks that one of NCCL's kernels takes */
   int32_t cga_cluster_size;   /* thread blocks of a cluster: from 1, for none, to 8 */
+  int32_t register_memory;    /* 1: registers a reducer's device scratch with NCCL; 0: does not */
 } winnow_nccl_options;
 
 /* The same with options, which also hold for duplicates. */

@@ -43,7 +43,7 @@ class TcpMeeting(Struct):
 
 class NcclOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("min_ctas", c_int32), ("max_ctas", c_int32),
-                ("cga_cluster_size", c_int32)]
+                ("cga_cluster_size", c_int32), ("register_memory", c_int32)]
 
 
 class ReducerSettings(Struct):

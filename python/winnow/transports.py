@@ -59,17 +59,20 @@ def nccl_available() -> bool:
 
 
 def nccl_transport(other: Transport, timeout: float = 300, *, min_ctas: int = 0, max_ctas: int = 0,
-                   cga_cluster_size: int = 0) -> Transport:
+                   cga_cluster_size: int = 0, register_memory: bool = False) -> Transport:
     """Over a new NCCL communicator of the ranks of `other`, which serves this call alone. Each rank
     has the GPU that is current. For Reducers with a stream.
 
     `min_ctas`, `max_ctas`: thread blocks that one of NCCL's kernels takes; few of them leave the GPU
     to a backward pass. `cga_cluster_size`: thread blocks of a cluster, from 1, for none, to 8. Equal
-    on all ranks; 0: NCCL chooses.
+    on all ranks; 0: NCCL chooses. `register_memory`: registers the device scratch of a Reducer with
+    NCCL, which then moves messages without copies of its own where the hardware allows; on all ranks
+    or on none.
 
     Collective. Raises UsageError where there is no NCCL, CommError if the ranks have not met after
     `timeout` seconds."""
-    options = NcclOptions(min_ctas=min_ctas, max_ctas=max_ctas, cga_cluster_size=cga_cluster_size)
+    options = NcclOptions(min_ctas=min_ctas, max_ctas=max_ctas, cga_cluster_size=cga_cluster_size,
+                          register_memory=register_memory)
     handle = ctypes.c_void_p()
     library.winnow_nccl_transport_with(other._handle, ctypes.byref(options), timeout,
                                        ctypes.byref(handle))

@@ -103,5 +103,6 @@ int main(void) {
   MEMBER(winnow_nccl_options, min_ctas);
   MEMBER(winnow_nccl_options, max_ctas);
   MEMBER(winnow_nccl_options, cga_cluster_size);
+  MEMBER(winnow_nccl_options, register_memory);
   return 0;
 }

@@ -536,6 +536,9 @@ static void reject(void) {
   CHECK(winnow_nccl_transport_with(alone, &limits, 1, &transport) == WINNOW_USAGE_ERROR);
   CHECK(strstr(winnow_last_error(), "min_ctas is 8 and max_ctas 4") != NULL ||
         strstr(winnow_last_error(), "without NCCL") != NULL);
+  winnow_nccl_options registered = {.struct_bytes = sizeof registered, .register_memory = 2};
+  CHECK(winnow_nccl_transport_with(alone, &registered, 1, &transport) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "register_memory is 2: must be 1") != NULL);
   winnow_transport_destroy(alone);
   (void)winnow_nccl_available(); /* depends on the machine */
   CHECK(transport == NULL);
