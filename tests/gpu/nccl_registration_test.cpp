@@ -104,7 +104,8 @@ std::vector<std::vector<float>> steps(const NcclOptions& options, const Options&
       AllReducer reducer(self.transport, how, self.stream.exec());
       // The second size grows the workspace, and the last steps repeat what was.
       for (int step = 0; step < 6; ++step) {
-        auto result = reduce(reducer, self, step < 2 ? 5000 : 300'000 + step % 2, step);
+        auto result = reduce(reducer, self,
+                             step < 2 ? 5000U : 300'000U + static_cast<unsigned>(step % 2), step);
         reducer.synchronize();
         self.meet();
         if (self.rank() == 0) {

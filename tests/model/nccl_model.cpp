@@ -299,6 +299,7 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, std::size_t bytes, 
   EXPECT_EQ(winnow::tests::look_up(lock, memory).type, cudaMemoryTypeDevice);
   if (failing.erase({winnow::tests::NcclJob::registration, comm->rank}) != 0)
     return ncclSystemError;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a name
   *handle = registers ? reinterpret_cast<void*>(++handles) : nullptr;
   if (registers) comm->registered[*handle] = {static_cast<std::byte*>(memory), bytes};
   return result;

@@ -18,19 +18,15 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/nccl/id_file.hpp"
+#include "comm/transport/nccl/registration.hpp"
 #include "comm/transport/poll.hpp"
 #include "kernels/exec/device_scope.hpp"
-
-// Not in the nccl.h of NCCL 2.18.
-extern "C" {
-ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle);
-ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
-}
 
 namespace winnow::comm {
 namespace {
 
-constexpr std::chrono::seconds kPatience{5};  // at the end, for what peers have not fetched
+constexpr std::chrono::seconds kPatience{5};     // at the end, for what peers have not fetched
+constexpr std::chrono::seconds kRegistering{5};  // which waits for no peer
 
 /// `comm` may be null.
 [[noreturn]] void fail(ncclResult_t result, const std::string& what, ncclComm_t comm) {
@@ -320,13 +316,13 @@ void* NcclCommunicator::register_memory(std::span<std::byte> memory) const {
   use([&](ncclComm_t comm) {
     check(ncclCommRegister(comm, memory.data(), memory.size(), &handle), "ncclCommRegister");
   });
-  settle(Deadline::after(kPatience));
+  settle(Deadline::after(kRegistering), "registered memory");
   return handle;
 }
 
 void NcclCommunicator::deregister(void* handle) const {
   use([&](ncclComm_t comm) { check(ncclCommDeregister(comm, handle), "ncclCommDeregister"); });
-  settle(Deadline::after(kPatience));
+  settle(Deadline::after(kRegistering), "registered memory");
 }
 
 void NcclCommunicator::look_up() {
@@ -350,9 +346,9 @@ bool NcclCommunicator::idle() const {
   return state == ncclSuccess;
 }
 
-void NcclCommunicator::settle(Deadline deadline) const {
+void NcclCommunicator::settle(Deadline deadline, const char* what) const {
   if (!sleep_until([this] { return idle(); }, deadline)) {
-    throw CommError("the deadline passed while NCCL connected ranks");
+    throw CommError("the deadline passed while NCCL " + std::string(what));
   }
 }
 

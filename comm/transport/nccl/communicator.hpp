@@ -67,8 +67,8 @@ class NcclCommunicator {
   void check(ncclResult_t result, const char* call) const;
   /// Whether the last call is done; throws if anything has failed since.
   bool idle() const;
-  /// Waits until idle().
-  void settle(Deadline deadline) const;
+  /// Waits until idle(); the error says what NCCL did meanwhile.
+  void settle(Deadline deadline, const char* what = "connected ranks") const;
 
   /// Registers memory of its device, while the communicator is idle, which it is afterwards. The
   /// handle, which may be null, is for deregister(), unless the communicator ends first.

@@ -10,11 +10,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
-// Not in the nccl.h of NCCL 2.18.
-extern "C" {
-ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle);
-ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
-}
+#include "comm/transport/nccl/registration.hpp"
 
 namespace {
 
