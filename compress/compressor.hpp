@@ -200,7 +200,8 @@ class Compressor {
                      const kernels::CallStatus* status = nullptr) const;
   /// Writes a sum that is in no message yet, as settle and join_values return them, to the first
   /// bytes of `out`, as long as most_bytes of the most that it may carry, and points its `bytes`
-  /// there. Values that came coded stay as they came. `status`: as EncodeJob::status.
+  /// there. Its indices must be of places below its count (see bound_index). Values that came coded
+  /// stay as they came. `status`: as EncodeJob::status.
   void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out,
             kernels::CallStatus* status = nullptr) const;
 

@@ -60,19 +60,6 @@ Exec reading(Exec exec, const kernels::CallStatus* status) {
   return exec;
 }
 
-/// The indices of a message, or zeros if some message was not sound, so that they may be anything:
-/// on the host an index that is not below count is written out of bounds. The message with the
-/// zeros has poison, since the call is spoiled.
-std::span<const std::uint32_t> within_bounds(const Exec& exec, std::span<const std::uint32_t> index,
-                                             const kernels::CallStatus& status) {
-  const auto copy = kernels::scratch_of(exec).take<std::byte>(index.size_bytes());
-  kernels::copy(exec, copy, std::as_bytes(index));
-  Exec unsound = exec;
-  unsound.condition = kernels::unsound(status);
-  kernels::fill(unsound, std::span(reinterpret_cast<float*>(copy.data()), index.size()), 0);
-  return {reinterpret_cast<const std::uint32_t*>(copy.data()), index.size()};
-}
-
 }  // namespace
 
 Codings partial_codings(const Codings& codings) {
@@ -158,9 +145,17 @@ void Compressor::pack(const Exec& exec, MessageView& sum, std::span<std::byte> o
   const auto values = sum.coded.empty() ? std::as_bytes(sum.value) : sum.coded;
   kernels::copy(exec, value_part.first(values.size()), values);
   kernels::zero(exec, value_part.subspan(values.size()));
-  const auto index = status == nullptr ? sum.index : within_bounds(exec, sum.index, *status);
-  (void)seal(exec, header, index, message, written, {}, status);
+  (void)seal(exec, header, sum.index, message, written, {}, status);
   sum.bytes = message;
+}
+
+void bound_index(const Exec& exec, MessageView& view, const kernels::CallStatus& status) {
+  const auto copy = kernels::scratch_of(exec).take<std::byte>(view.index.size_bytes());
+  kernels::copy(exec, copy, std::as_bytes(view.index));
+  Exec unsound = exec;
+  unsound.condition = kernels::unsound(status);
+  kernels::fill(unsound, std::span(reinterpret_cast<float*>(copy.data()), view.index.size()), 0);
+  view.index = {reinterpret_cast<const std::uint32_t*>(copy.data()), view.index.size()};
 }
 
 }  // namespace winnow::compress

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <winnow/exec.hpp>
 
 #include "compress/message.hpp"
+#include "kernels/call_status.hpp"
 
 namespace winnow::compress {
 
@@ -22,5 +24,10 @@ std::size_t most_bytes(const Header& header, const Codings& codings);
 /// Bytes of the longest partial message for up to k of count elements; never more than all of them
 /// would take.
 std::size_t partial_bytes(std::uint64_t count, std::uint64_t k, const Codings& codings);
+
+/// Replaces the indices of a message by zeros, in scratch, if some message was not sound, so that
+/// these may be anything: on the host an index that is not below count is written out of bounds.
+/// The message that will have the zeros has poison, since the call is spoiled.
+void bound_index(const Exec& exec, MessageView& view, const kernels::CallStatus& status);
 
 }  // namespace winnow::compress

@@ -71,7 +71,8 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
   Bucket& bucket = find(segments);
   const auto trial = trials.find(bucket.id);
   const bool by_status = completions != nullptr && comm::goes_by_status(bucket);
-  const bool waits = trial != trials.end() || !by_status || comm::waits_for_sizes(bucket);
+  const bool waits =
+      trial != trials.end() || !by_status || comm::waits_for_sizes(bucket, transport->size());
   if (waits) await_calls();
   if (completions != nullptr && comm::has_two_levels(bucket)) await_last_call(bucket);
   if (trial != trials.end()) {  // which must time neither earlier work nor the other ranks'

@@ -45,9 +45,9 @@ bool goes_by_status(const Bucket& bucket) {
   });
 }
 
-bool waits_for_sizes(const Bucket& bucket) {
+bool waits_for_sizes(const Bucket& bucket, int ranks) {
   return std::ranges::any_of(bucket.parts, [&](const BucketPart& part) {
-    return part.schedule->waits(*bucket.compressor);
+    return part.schedule->waits(*bucket.compressor, ranks);
   });
 }
 
@@ -107,7 +107,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "within the schedule " + bucket->schedule +
            " the host waits for the device; in gather and dense it does not";
   }
-  if (waits_for_sizes(*bucket)) {
+  if (waits_for_sizes(*bucket, transport.size())) {
     return cannot + "within the schedule " + bucket->schedule +
            " the host waits to hear how many elements of " + compressor.name() +
            " messages carry; it does not if all ranks know which travel, as with randomk or int8, "

@@ -25,7 +25,7 @@ namespace winnow::comm {
 /// depends on the sum.
 bool goes_by_status(const Bucket& bucket);
 /// Whether the host then waits for sizes.
-bool waits_for_sizes(const Bucket& bucket);
+bool waits_for_sizes(const Bucket& bucket, int ranks);
 
 /// Whether residuals may be confined to shards.
 bool has_two_levels(const Bucket& bucket);

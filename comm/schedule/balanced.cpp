@@ -153,9 +153,10 @@ class Balanced {
     const auto incoming = workspace_.take<compress::Incoming>(ranks_ - 1);
     for (std::size_t i = 0; i < incoming.size(); ++i) {
       const std::size_t sender = i < self_ ? i : i + 1;
-      if (!counts_.empty()) expected.k = counts_[sender];
       incoming[i] = {contributions_[sender].first(received_[sender]),
-                     is_open ? compress::Expected::at_most(expected) : compress::Expected(expected),
+                     !counts_.empty() ? compress::Expected::told(expected, counts_[sender])
+                     : is_open        ? compress::Expected::at_most(expected)
+                                      : compress::Expected(expected),
                      exchange_.name_of(sender)};
     }
     const auto views = views_.first(incoming.size());

@@ -101,6 +101,7 @@ std::uint64_t Schedule::messages(const CostShape& shape) const {
 double Schedule::pass_bytes(const CostShape& shape) const {
   if (inner == nullptr) return costs.pass_bytes(shape);
   CostShape between = shape;
+  between.one_outcome = true;
   if (shape.topology != nullptr) between.ranks = shape.topology->nodes();
   return kReducePass * static_cast<double>(shape.count) + inner->pass_bytes(between);
 }

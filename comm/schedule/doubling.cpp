@@ -1,11 +1,11 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <winnow/error.hpp>
 
 #include "comm/schedule/pass_bytes.hpp"
@@ -61,10 +61,34 @@ class Doubling {
         workspace_(*exchange.exec.workspace),
         places_(exchange.world.size()),
         self_(exchange.world.rank()),
+        sends_sum_(places_.is_host(self_) || exchange.one_outcome),
         tells_sizes_(message_size(exchange, Header::Kind::partial) == MessageSize::open &&
                      !exchange.part.variable_k && !exchange.world.sizes_travel()) {}
 
-  const Places& places() const { return places_; }
+  /// This rank's rounds.
+  std::span<const Round> rounds() const {
+    constexpr std::size_t kMost = 2 + std::numeric_limits<int>::digits;
+    const auto rounds = workspace_.take<Round>(kMost);
+    std::size_t count = 0;
+    const auto add = [&](int peer, bool sends, int receives) {
+      rounds[count++] = {.peer = peer, .sends = sends, .receives = receives};
+    };
+    if (places_.is_guest(self_)) {
+      // Two starts: a host answers only after it has heard from the guests of other parts, too.
+      add(self_ - 1, true, 0);
+      add(self_ - 1, false, exchange_.world.size());
+      return rounds.first(count);
+    }
+    const bool is_host = places_.is_host(self_);
+    if (is_host) add(self_ + 1, false, 1);
+    const int place = places_.of(self_);
+    for (int step = 1; step < places_.size; step *= 2) {
+      const int other = place ^ step;
+      add(places_.rank_at(other), true, places_.ranks_at(other / step * step, step));
+    }
+    if (is_host) add(self_ + 1, true, 0);
+    return rounds.first(count);
+  }
 
   /// Encodes what this rank keeps of its gradient: the sum so far.
   void encode() {
@@ -88,31 +112,34 @@ class Doubling {
     const Stopwatch watch(exchange_.stats.exchange_seconds);
     const Exec& exec = exchange_.exec;
     const auto words = kernels::scratch_of(exec).take<std::uint64_t>(2);
-    mine_ = words.first(sends_union(round) ? 1 : 0);
     theirs_ = words.subspan(1, round.receives > 1 ? 1 : 0);
-    if (!mine_.empty()) {
-      if (union_.size != nullptr) {
-        mine_ = {union_.size, 1};
-      } else {
+    if (sends_union(round)) {
+      std::span<const std::uint64_t> mine(union_.size, 1);
+      if (union_.size == nullptr) {
         kernels::store(exec, std::as_writable_bytes(words.first(1)),
                        std::as_bytes(std::span(&sum_.header.k, 1)));
+        mine = words.first(1);
       }
-      exchange_.world.send(std::as_bytes(mine_), round.peer);
-      count_sent(exchange_, round.peer, mine_.size_bytes());
+      exchange_.world.send(std::as_bytes(mine), round.peer);
+      count_sent(exchange_, round.peer, mine.size_bytes());
     }
     if (theirs_.empty()) return;
     exchange_.world.recv(std::as_writable_bytes(theirs_), round.peer, nullptr);
   }
   /// Ends it. Waits for a device.
   void hear(const Round& round) {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    std::span<const std::uint64_t> mine = mine_, theirs = theirs_;
+    std::span<const std::uint64_t> mine(union_.size, union_.size == nullptr ? 0 : 1);
+    std::span<const std::uint64_t> theirs = theirs_;
     if (kernels::reading_waits(exchange_.exec)) {
+      const Stopwatch watch(exchange_.stats.exchange_seconds);
       mine = copy_to_host(exchange_.exec, mine);
       theirs = copy_to_host(exchange_.exec, theirs);
       await_size_words(exchange_.exec, exchange_.world, exchange_.deadline);
     }
-    if (!mine.empty() && union_.size != nullptr) settle(mine[0]);
+    if (!mine.empty()) {
+      const Stopwatch watch(exchange_.stats.add_seconds);
+      settle(mine[0]);
+    }
     if (theirs.empty()) return;
     const Header header = header_of(round.receives);
     if (theirs[0] > header.k) {
@@ -130,48 +157,47 @@ class Doubling {
     if (round.receives > 0) receive(round.peer, round.receives);
   }
 
-  /// Replaces the sum by the received one.
-  void replace() {
+  /// Ends it: takes in what came, if anything did.
+  void take_in(const Round& round) {
+    if (round.receives == 0) return;
     const Stopwatch watch(exchange_.stats.add_seconds);
-    sum_ = open();
-  }
-
-  /// Adds the received sum, which is of higher ranks unless its sender is lower.
-  void add() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
-    const auto [first, second] = both_sums();
-    ranks_in_sum_ += receipt_.ranks;
+    const MessageView other = open();
+    if (round.receives == exchange_.world.size()) {
+      sum_ = other;
+      return;
+    }
+    const bool is_lower = round.peer < self_;
+    const MessageView &first = is_lower ? other : sum_, &second = is_lower ? sum_ : other;
+    ranks_in_sum_ += round.receives;
+    if (ranks_in_sum_ == exchange_.world.size() && !sends_sum_) {
+      end_with(first, second);
+      return;
+    }
     union_ = compressor_.unite(exchange_.exec, header_of(ranks_in_sum_), first, second,
                                exchange_.status);
     sum_ = union_.sum;
     if (!tells_sizes_) read_length();
   }
 
-  /// Ends with the sum.
+  /// Ends with the sum, unless it ended with the last two before.
   void finish() {
-    read_length();
-    const auto outcome = workspace_.take<MessageView>(1);
-    outcome[0] = sum_;
-    finish(outcome);
-  }
-  /// Ends with the sum so far and the received one: nobody here sends their sum on, so that nobody
-  /// has to make a list of it.
-  void finish_apart() {
     const Stopwatch watch(exchange_.stats.add_seconds);
-    const auto outcome = workspace_.take<MessageView>(2);
-    std::tie(outcome[0], outcome[1]) = both_sums();
-    finish(outcome);
+    read_length();
+    if (exchange_.messages.empty()) end_with(sum_);
   }
 
  private:
   struct Receipt {
     std::span<std::byte> buffer;
     Expected expected;
-    int peer, ranks;
+    int peer;
     std::uint64_t bytes = 0;
   };
 
-  void finish(std::span<const MessageView> outcome) {
+  template <class... Messages>
+  void end_with(const Messages&... messages) {
+    const auto outcome = workspace_.take<MessageView>(sizeof...(messages));
+    std::ranges::copy(std::array{messages...}, outcome.begin());
     exchange_.messages = outcome;
     for (const MessageView& message : outcome) {
       exchange_.poisoned |= (message.header.flags & Header::kPoison) != 0;
@@ -191,10 +217,7 @@ class Doubling {
   }
 
   void receive(int peer, int ranks) {
-    receipt_ = {.buffer = take_buffer_for(ranks),
-                .expected = expected(ranks),
-                .peer = peer,
-                .ranks = ranks};
+    receipt_ = {.buffer = take_buffer_for(ranks), .expected = expected(ranks), .peer = peer};
     if (tells_sizes_ && ranks > 1) {
       receipt_.buffer = receipt_.buffer.first(
           compress::most_bytes(receipt_.expected.header, compressor_.codings()));
@@ -212,12 +235,6 @@ class Doubling {
     if (union_.size != nullptr) settle(kernels::read(exchange_.exec, union_.size));
   }
 
-  /// The sum so far and the received one, in rank order.
-  std::pair<MessageView, MessageView> both_sums() const {
-    const MessageView other = open();
-    return receipt_.peer < self_ ? std::pair(other, sum_) : std::pair(sum_, other);
-  }
-
   /// Header of the sum of `ranks` ranks; k is the most that it may carry.
   Header header_of(int ranks) const {
     return compress::partial_header(exchange_.header, ranks, compressor_.codings());
@@ -226,12 +243,10 @@ class Doubling {
     return tells_sizes_ ? MessageSize::fixed : message_size(exchange_, header_of(ranks).kind);
   }
   Expected expected(int ranks) const {
-    Header header = header_of(ranks);
+    const Header header = header_of(ranks);
     const bool k_is_known = ranks == 1 || compressor_.knows_support();
     if (k_is_known) return exchange_.part.expect(header);
-    if (!tells_sizes_) return Expected::at_most(header);
-    header.k = told_k_;
-    return header;
+    return tells_sizes_ ? Expected::told(header, told_k_) : Expected::at_most(header);
   }
   std::span<std::byte> take_buffer_for(int ranks) const {
     return take_buffer(exchange_, compress::most_bytes(header_of(ranks), compressor_.codings()));
@@ -249,14 +264,14 @@ class Doubling {
   Workspace& workspace_;
   Places places_;
   int self_;
+  bool sends_sum_;    ///< the sum of all is to be one message
   bool tells_sizes_;  ///< ranks tell each other how long unions are before they send them
   MessageView sum_ = {};
   compress::Union union_ = {};  ///< what the sum will be when its length is known
   int ranks_in_sum_ = 0;
-  std::span<const std::uint64_t> mine_ = {};  ///< the length of the sum, where it goes from
-  std::span<std::uint64_t> theirs_ = {};      ///< that of the peer's, where it comes
-  std::uint64_t told_k_ = 0;                  ///< what the next sum that comes carries
-  Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0, .ranks = 0};
+  std::span<std::uint64_t> theirs_ = {};  ///< the length of the peer's sum, where it comes
+  std::uint64_t told_k_ = 0;              ///< what the next sum that comes carries
+  Receipt receipt_{.buffer = {}, .expected = Header(), .peer = 0};
 };
 
 /// Bytes of the message with the sum of `ranks` ranks.
@@ -339,7 +354,7 @@ double pass_bytes(const CostShape& shape) {
   // Lists are read, merged and coded again. The sum of all is, too, if someone has a guest; else
   // the two lists that it is made of are written into the elements.
   const auto ranks = static_cast<std::uint64_t>(shape.ranks);
-  const bool sends_sum = Places(shape.ranks).guests > 0;
+  const bool sends_sum = Places(shape.ranks).guests > 0 || shape.one_outcome;
   const std::uint64_t lists = ranks > 1 && !sends_sum ? 2 : 1;
   double bytes = encode_pass(shape.count, shape.k, shape.parameters);
   for (std::uint64_t in_sum = 2; in_sum < (sends_sum ? 2 * ranks : ranks); in_sum *= 2) {
@@ -367,41 +382,13 @@ std::uint64_t outcome_bytes(const CostShape& shape) {
 /// and the sum of places [p, p + 2 n) is that of [p, p + n) + that of [p + n, p + 2 n). Places
 /// exchange unions with float32 values (compress/partial.hpp), which carry every position if that
 /// is no longer. Where sizes do not travel with messages, ranks tell each other first how many
-/// elements unions have. Who sends the sum to nobody does not make a list of it.
+/// elements unions have. A rank that does not send the sum of all makes no list of it: it ends with
+/// the last two sums.
 Rounds run(Exchange& exchange) {
   Transport& world = exchange.world;
   Doubling part(exchange);
-  const Places& places = part.places();
-  const int self = world.rank();
   part.encode();
-  if (places.is_guest(self)) {
-    // Two starts: a host answers only after it has heard from the guests of other parts, too.
-    part.exchange({.peer = self - 1, .sends = true, .receives = 0});
-    co_await world.start(exchange.exec);
-    const Round last{.peer = self - 1, .sends = false, .receives = world.size()};
-    if (part.tells(last)) {
-      part.tell(last);
-      co_await world.start(exchange.exec);
-      part.hear(last);
-    }
-    part.exchange(last);
-    co_await world.start(exchange.exec);
-    part.replace();
-    part.finish();
-    co_return;
-  }
-  if (places.is_host(self)) {
-    part.exchange({.peer = self + 1, .sends = false, .receives = 1});
-    co_await world.start(exchange.exec);
-    part.add();
-  }
-  const int place = places.of(self);
-  const bool sends_sum = places.is_host(self) || exchange.one_outcome;
-  for (int step = 1; step < places.size; step *= 2) {
-    const int other = place ^ step;
-    const Round round{.peer = places.rank_at(other),
-                      .sends = true,
-                      .receives = places.ranks_at(other / step * step, step)};
+  for (const Round& round : part.rounds()) {
     if (part.tells(round)) {
       part.tell(round);
       co_await world.start(exchange.exec);
@@ -409,21 +396,7 @@ Rounds run(Exchange& exchange) {
     }
     part.exchange(round);
     co_await world.start(exchange.exec);
-    if (2 * step == places.size && !sends_sum) {
-      part.finish_apart();
-      co_return;
-    }
-    part.add();
-  }
-  if (places.is_host(self)) {
-    const Round last{.peer = self + 1, .sends = true, .receives = 0};
-    if (part.tells(last)) {
-      part.tell(last);
-      co_await world.start(exchange.exec);
-      part.hear(last);
-    }
-    part.exchange(last);
-    co_await world.start(exchange.exec);
+    part.take_in(round);
   }
   part.finish();
 }
@@ -442,6 +415,7 @@ constinit const Schedule kDoubling{
               .rank_bytes = rank_bytes},
     .outcome = Header::Kind::partial,
     .host_waits = HostWaits::for_sizes,
+    .sizes_from = 3,
 };
 
 }  // namespace winnow::comm

@@ -48,8 +48,9 @@ std::vector<const Schedule*> find_schedules(std::string_view name) {
 }
 
 bool goes_alone(const Schedule& schedule, const Exchange& exchange) {
-  const bool waits = kernels::reading_waits(exchange.exec) &&
-                     (exchange.status == nullptr || schedule.waits(exchange.compressor));
+  const bool waits =
+      kernels::reading_waits(exchange.exec) &&
+      (exchange.status == nullptr || schedule.waits(exchange.compressor, exchange.world.size()));
   return waits || exchange.one_by_one;
 }
 

@@ -27,6 +27,7 @@ struct CostShape {
   std::optional<double> overlap = {};
   std::uint64_t sums_k = k;      ///< kept of the sums, where owners choose among them
   std::uint64_t parameters = 1;  ///< that the positions belong to, or their pieces
+  bool one_outcome = false;      ///< as Exchange::one_outcome
 };
 
 /// What a schedule costs, for the planner.
@@ -76,11 +77,15 @@ struct Schedule {
   HostWaits host_waits = HostWaits::always;  ///< in two levels, the inner schedule says so
   bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
 
-  /// Whether the host waits for the device within a call though Exchange::status is set. If it does
-  /// not, it is stream-ordered.
-  bool waits(const compress::Compressor& compressor) const {
-    return always_waits() ||
-           (rounds_between().host_waits == HostWaits::for_sizes && !compressor.knows_support());
+  int sizes_from = 1;  ///< with fewer ranks it waits for no sizes (HostWaits::for_sizes)
+
+  /// Whether the host waits for the device within a call of so many ranks though Exchange::status
+  /// is set. If it does not, it is stream-ordered.
+  bool waits(const compress::Compressor& compressor, int ranks) const {
+    const Schedule& rounds = rounds_between();
+    const bool for_sizes =
+        rounds.host_waits == HostWaits::for_sizes && (inner != nullptr || ranks >= sizes_from);
+    return always_waits() || (for_sizes && !compressor.knows_support());
   }
   /// In two levels, the sum of all, whose length only its server's device knows, goes on to the
   /// node.

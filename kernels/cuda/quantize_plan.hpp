@@ -55,7 +55,7 @@ inline QuantizeMessage make_quantize_message(const ValueFormat& format, const Ra
           .codes = out.data() + layout.scale_bytes};
 }
 
-/// That to an owner; none, without values, to owner self.
+/// The message to an owner. That to owner self has no values: it is not made.
 inline QuantizeMessage make_quantize_message(const FeedbackQuantizeJob& job, std::uint32_t owner) {
   if (owner == job.self) return {};
   QuantizeMessage message =
@@ -105,7 +105,7 @@ void launch_quantize(const ValueFormat& format, const QuantizeCall& call, std::s
     for (std::size_t i = 0; i < count; ++i) {
       const QuantizeMessage message = make(i);
       if (message.count == 0) continue;
-      if (messages.count == messages.kMost) flush();
+      if (messages.count == kQuantizedTogether) flush();
       messages.tasks[messages.count++] = message;
       longest = std::max(longest, message.count);
     }

@@ -269,8 +269,9 @@ TEST_F(DeviceTest, WhatItCannotDoIsSaidOnEveryRank) {
 /// Changes bits of the next messages that it sends.
 class Corrupting final : public ForwardingTransport {
  public:
-  Corrupting(std::shared_ptr<Transport> inner, const Exec& place)
-      : ForwardingTransport(std::move(inner)), place_(place) {}
+  Corrupting(std::shared_ptr<Transport> inner, const Exec& place, bool sizes_travel = true)
+      : ForwardingTransport(std::move(inner)), place_(place), sizes_travel_(sizes_travel) {}
+  bool sizes_travel() const override { return sizes_travel_; }
   void send(std::span<const std::byte> message, int peer) override {
     if (armed > 0) {
       --armed;
@@ -284,6 +285,7 @@ class Corrupting final : public ForwardingTransport {
 
  private:
   Exec place_;
+  bool sizes_travel_;
   std::vector<std::vector<std::byte>> copies_;  // the messages that travel
 };
 
@@ -349,14 +351,18 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
   }
 }
 
-/// A rank that cannot read what it got has nothing to add, and its sums carry poison: of three ranks
-/// by doubling, rank 0 adds what its guest sent and tells rank 2 and the guest.
-TEST_F(DeviceTest, NoUnionHoldsACorruptMessage) {
+/// Sums of a rank that cannot read what it got carry poison: of three ranks by doubling, rank 0
+/// adds what its guest sent and tells rank 2 and the guest, also where it first tells how long its
+/// sum is.
+class UnionsOnDevice : public DeviceTest, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, UnionsOnDevice, testing::Bool());
+
+TEST_P(UnionsOnDevice, CarryPoisonAfterACorruptMessage) {
   std::latch over(2);  // the calls of those that hear of it by poison alone
   run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
     const Stream stream;
     const Exec place = stream.exec();
-    const auto transport = std::make_shared<Corrupting>(inner, place);
+    const auto transport = std::make_shared<Corrupting>(inner, place, GetParam());
     AllReducer reducer(transport,
                        {.compressor = "topk:0.01", .schedule = "doubling", .min_bytes = 0}, place);
     kernels::PlaceArray<float> bucket(place, 3000);

@@ -149,6 +149,33 @@ TEST(NcclCalls, TheHostWaitsForNoStream) {
   EXPECT_GT(waits_in(by("threshold:2", "gather")), 0U);
 }
 
+/// Scratch is that of any union from the first call on: all ranks keep the same elements, then each
+/// others, and what is longer than before does not fit into what a block has left.
+TEST(NcclCalls, NoLongerMessageAllocates) {
+  constexpr std::size_t kElements = 1 << 18, kStep = 10;
+  for (const char* const schedule : {"doubling", "balanced"}) {
+    SCOPED_TRACE(schedule);
+    Options options = gather("topk:0.1");
+    options.schedule = schedule;
+    (void)calls_in(4, options, [&](Rank& self) {
+      const Exec place = self.stream.exec();
+      kernels::PlaceArray<float> bucket(place, kElements);
+      float large = 1;
+      const auto call = [&](std::size_t first) {
+        std::vector<float> gradient(kElements, 0.0F);
+        large *= 10;  // than what waits
+        for (std::size_t i = first; i < kElements; i += kStep) gradient[i] = large;
+        kernels::copy(place, bucket.span(), std::span<const float>(gradient));
+        self.reducer.all_reduce(bucket.span(), 8);
+        self.reducer.synchronize();
+        return self.reducer.last().allocations;
+      };
+      for (int alike = 0; alike < 3; ++alike) (void)call(0);
+      EXPECT_EQ(call(static_cast<std::size_t>(self.transport->rank())), 0U);
+    });
+  }
+}
+
 /// Counts first, then messages, then sums.
 TEST(NcclCalls, OwnersHearWhatTheyWillGet) {
   Options options = gather("topk:0.01");

@@ -31,11 +31,11 @@ namespace {
 /// call waits for the device, which would end the capture. A poisoned replay poisons all ranks.
 /// Later calls go on with the random numbers that follow, whether or not the host has waited for
 /// the replays.
-void expect_replays_equal_calls(const Plan& plan) {
-  constexpr int kRanks = 3;
+void expect_replays_equal_calls(const Plan& plan, int ranks) {
   constexpr std::size_t kCount = 5000;
-  const Meeting meeting(kRanks);
-  run_nccl_ranks(kRanks, [&](int rank) {
+  const auto parts = static_cast<std::size_t>(ranks);
+  const Meeting meeting(ranks);
+  run_nccl_ranks(ranks, [&](int rank) {
     const Stream stream;
     const Exec place = stream.exec();
     const std::shared_ptr<Transport> transport = meeting.join(rank);
@@ -66,14 +66,14 @@ void expect_replays_equal_calls(const Plan& plan) {
     const Graph graph(stream, call);
     for (int number = 2; number < 6; ++number) step(number, [&] { graph.launch(stream); });
     if (rank == 0) captured.synchronize();  // the others have not waited when they meet
-    const std::span<float> shard = there.span().first(kCount / kRanks),
-                           expected = here.span().first(kCount / kRanks);
+    const std::span<float> shard = there.span().first(kCount / parts),
+                           expected = here.span().first(kCount / parts);
     plain.all_reduce(expected, 8);
     captured.all_reduce(shard, 8);
     EXPECT_TRUE(same_bits(on_host(place, shard), on_host(place, expected))) << "a new bucket";
     step(6, call);
     step(7, [&] { graph.launch(stream); });
-    const std::span<float> input = there.span().first(kRanks * shard.size());
+    const std::span<float> input = there.span().first(parts * shard.size());
     kernels::PlaceArray<float> out(place, shard.size()), expected_out(place, shard.size());
     plain.reduce_scatter(here.span().first(input.size()), expected_out.span(), 9);
     captured.reduce_scatter(input, out.span(), 9);  // within it the host reads headers
@@ -95,7 +95,12 @@ INSTANTIATE_TEST_SUITE_P(Plans, GraphsOverNccl,
                                          Plan{"randomk:0.05,int8:stochastic", "doubling"}));
 
 TEST_P(GraphsOverNccl, ReplayCalls) {
-  expect_replays_equal_calls(GetParam());
+  expect_replays_equal_calls(GetParam(), 3);
+}
+
+/// By doubling two ranks exchange no union, so nobody waits for the length of one.
+TEST_F(AllReducerOverNccl, TwoRanksReplayDoubling) {
+  expect_replays_equal_calls({"topk:0.05,int8", "doubling"}, 2);
 }
 
 /// NCCL keeps a communicator until the graphs with its work are gone. Nobody waits for that:

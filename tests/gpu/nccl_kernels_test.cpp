@@ -21,7 +21,8 @@ namespace {
 
 struct Enqueued {
   std::uint64_t kernels = enqueued(cudaGraphNodeTypeKernel),
-                clears = enqueued(cudaGraphNodeTypeMemset);
+                clears = enqueued(cudaGraphNodeTypeMemset),
+                copies = copies_to_host();
 };
 
 /// Calls check(enqueued) on each rank with what its third call has enqueued. A group of NCCL is a
@@ -50,6 +51,7 @@ void count_kernels(const Plan& plan, int ranks, const Check& check) {
       Enqueued call;
       call.kernels -= before.kernels;
       call.clears -= before.clears;
+      call.copies -= before.copies;
       if (step == 2) check(call);
     }
   });
@@ -101,6 +103,24 @@ TEST_P(KernelsOfOwners, OwnersShareThem) {
       EXPECT_LE(call.clears, GetParam().clears);
     });
   }
+}
+
+/// What the host waits for within a call it copies: a word for each union, this rank's and the one
+/// that comes, or all owners' counts. Two ranks exchange no union, four one each, and eight two.
+TEST_F(AllReducerOverNccl, HostsHearOfUnionsThatTravel) {
+  const auto expect_copies = [](const Plan& plan, int ranks, std::uint64_t copies) {
+    SCOPED_TRACE(testing::Message() << plan);
+    count_kernels(plan, ranks, [&](const Enqueued& call) { EXPECT_EQ(call.copies, copies); });
+  };
+  expect_copies({"topk:0.05", "doubling"}, 2, 0);
+  expect_copies({"topk:0.05", "doubling"}, 4, 2);
+  expect_copies({"topk:0.05", "doubling"}, 8, 4);
+  expect_copies({"randomk:0.05", "doubling"}, 4, 0);
+  expect_copies({"int8", "doubling"}, 3, 0);
+  expect_copies({"topk:0.05", "balanced"}, 4, 2);
+  expect_copies({"int8", "balanced"}, 4, 0);
+  expect_copies({"topk:0.05", "gather"}, 4, 0);
+  expect_copies({"topk:0.05,int8", "shared"}, 4, 0);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ namespace {
 
 thread_local std::uint64_t waits_for_streams = 0;
 thread_local std::map<cudaGraphNodeType, std::uint64_t> enqueued_by_type;
+thread_local std::uint64_t to_host = 0;
 constexpr std::size_t kMostQueued = 1024;  // per stream, before the host waits
 constexpr int kHighestPriority = -5, kLowestPriority = 0;
 
@@ -164,6 +165,9 @@ std::uint64_t stream_waits() {
 
 std::uint64_t enqueued(cudaGraphNodeType type) {
   return enqueued_by_type[type];
+}
+std::uint64_t copies_to_host() {
+  return to_host;
 }
 
 const std::string& launch_problem(const Lock&) {
@@ -316,8 +320,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
       enqueue_or_capture(stream, cudaGraphNodeTypeMemcpy, [=] { std::memcpy(to, from, bytes); });
   if (status != cudaSuccess) return status;
   Lock lock = lock_context();
-  const bool may_go_on = look_up(lock, from).type != cudaMemoryTypeDevice ||
-                         look_up(lock, to).type != cudaMemoryTypeUnregistered;
+  const cudaMemoryType there = look_up(lock, to).type;
+  const bool from_device = look_up(lock, from).type == cudaMemoryTypeDevice;
+  if (from_device && there == cudaMemoryTypeHost) ++to_host;
+  const bool may_go_on = !from_device || there != cudaMemoryTypeUnregistered;
   return may_go_on || stream->capture != nullptr ? status : wait(lock, last_of(*stream));
 }
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {

@@ -101,6 +101,8 @@ cudaError_t wait_for_device(Lock& lock);
 std::uint64_t stream_waits();
 /// How much work of a type this thread has put on streams or into graphs.
 std::uint64_t enqueued(cudaGraphNodeType type);
+/// How often this thread has copied from the device to page-locked memory.
+std::uint64_t copies_to_host();
 /// Returns why a kernel failed, or an empty text.
 const std::string& launch_problem(const Lock& lock);
 /// Enqueues work, or records it for a graph.

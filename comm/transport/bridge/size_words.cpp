@@ -54,8 +54,7 @@ void await_size_words(const Exec& exec, Transport& transport, Deadline deadline)
     return false;
   };
   if (!spin_until(done, deadline)) {
-    throw CommError("rank " + std::to_string(transport.rank()) +
-                    ": the deadline passed while it waited for the sizes of messages");
+    throw CommError("the deadline passed while the host waited for the sizes of messages");
   }
 }
 
