@@ -93,9 +93,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   return function(comm, size, id, rank, config);
 }
 
-ncclResult_t ncclCommRegister(ncclComm_t comm, void* memory, size_t bytes, void** handle) {
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* buff, size_t size, void** handle) {
   static auto* const function = find<decltype(ncclCommRegister)>(__func__);
-  return function(comm, memory, bytes, handle);
+  return function(comm, buff, size, handle);
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,
