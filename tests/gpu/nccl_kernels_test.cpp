@@ -21,8 +21,7 @@ namespace {
 
 struct Enqueued {
   std::uint64_t kernels = enqueued(cudaGraphNodeTypeKernel),
-                clears = enqueued(cudaGraphNodeTypeMemset),
-                copies = copies_to_host();
+                clears = enqueued(cudaGraphNodeTypeMemset), copies = copies_to_host();
 };
 
 /// Calls check(enqueued) on each rank with what its third call has enqueued. A group of NCCL is a
