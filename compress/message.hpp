@@ -73,23 +73,25 @@ struct Codings {
 struct Expected {
   /// Exactly header.k elements.
   // NOLINTNEXTLINE(google-explicit-constructor): a header is enough if k is known
-  Expected(const Header& expected) : Expected(expected, expected.k, expected.k) {}
+  Expected(const Header& expected) : header(expected), least_k(expected.k), room_k(expected.k) {}
   /// Any number from 0 to header.k.
-  static Expected at_most(const Header& header) { return {header, 0, header.k}; }
+  static Expected at_most(const Header& header) { return told(header, header.k, 0); }
   /// Exactly k elements, of which the sender has told; in other calls it may be up to header.k.
-  static Expected told(Header header, std::uint64_t k) {
-    const std::uint64_t most = header.k;
-    header.k = k;
-    return {header, k, most};
-  }
+  static Expected told(const Header& header, std::uint64_t k) { return told(header, k, k); }
 
   Header header;
   std::uint64_t least_k;  ///< header.k is the most
   std::uint64_t room_k;   ///< the most in any call, for which scratch is taken
+  bool varies = false;    ///< from call to call
 
  private:
-  Expected(const Header& expected, std::uint64_t least, std::uint64_t room)
-      : header(expected), least_k(least), room_k(room) {}
+  static Expected told(const Header& header, std::uint64_t most, std::uint64_t least) {
+    Expected expected = header;
+    expected.header.k = most;
+    expected.least_k = least;
+    expected.varies = true;
+    return expected;
+  }
 };
 
 /// A message that was found sound, opened: views of its bytes, and of indices decoded in scratch.

@@ -234,9 +234,8 @@ std::span<const kernels::ReceivedMessage> look_into(
     const Header& header = headers[i];
     const std::uint64_t listed = header.k == header.count ? 0 : header.k;
     const Expected& expected = incoming[i].expected;
-    const bool varies = expected.least_k != expected.room_k;
-    const std::uint64_t room = varies ? expected.room_k : listed;
-    if (varies) decoding += kernels::decode_scratch(exec, header.count);
+    const std::uint64_t room = expected.varies ? expected.room_k : listed;
+    if (expected.varies) decoding += kernels::decode_scratch(exec, header.count);
     const auto index = scratch.take<std::uint32_t>(room).first(listed);
     views[i] = view_of(header, index, bytes[i], codings);
     std::uint32_t* const refusals = refused + 2 * i;

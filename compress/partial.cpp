@@ -107,6 +107,9 @@ Union Compressor::unite(const Exec& exec, const Header& header, const MessageVie
   both.value = scratch.take<float>(room);
   both.all = scratch.take<float>(header.k < count ? 0 : count);
   const auto size = kernels::take_zeros<std::uint64_t>(exec, 1);
+  // A later call may merge: that takes decoded values, and 8 bytes for each 2048 places.
+  constexpr std::uint64_t kFew = 1024;
+  scratch.reserve(room * sizeof(float) + room / 256 + kFew);
   if (first.carries_all() || second.carries_all()) {
     // A sum that is not finite is found in the result.
     add_all(sound, std::array{term(first), term(second)}, both.all);

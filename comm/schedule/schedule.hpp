@@ -77,7 +77,7 @@ struct Schedule {
   HostWaits host_waits = HostWaits::always;  ///< in two levels, the inner schedule says so
   bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
 
-  int sizes_from = 1;  ///< with fewer ranks it waits for no sizes (HostWaits::for_sizes)
+  int sizes_from = 1;  ///< in one level of fewer ranks it waits for no sizes (HostWaits::for_sizes)
 
   /// Whether the host waits for the device within a call of so many ranks though Exchange::status
   /// is set. If it does not, it is stream-ordered.

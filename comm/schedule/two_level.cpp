@@ -241,7 +241,7 @@ class TwoLevel {
     for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
       MessageView& view = messages_[rail][sender];
       if (!view.bytes.empty()) continue;
-      if (exchange_.status != nullptr) {
+      if (exchange_.status != nullptr && !view.index.empty()) {
         compress::bound_index(exchange_.exec, view, *exchange_.status);
       }
       exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender),

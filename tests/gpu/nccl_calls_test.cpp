@@ -14,6 +14,7 @@
 
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
+#include "kernels/arithmetic/partition.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
@@ -149,29 +150,53 @@ TEST(NcclCalls, TheHostWaitsForNoStream) {
   EXPECT_GT(waits_in(by("threshold:2", "gather")), 0U);
 }
 
-/// Scratch is that of any union from the first call on: all ranks keep the same elements, then each
-/// others, and what is longer than before does not fit into what a block has left.
-TEST(NcclCalls, NoLongerMessageAllocates) {
-  constexpr std::size_t kElements = 1 << 18, kStep = 10;
-  for (const char* const schedule : {"doubling", "balanced"}) {
-    SCOPED_TRACE(schedule);
-    Options options = gather("topk:0.1");
+constexpr std::size_t kElements = 1 << 18;
+
+/// The elements that are large on a rank in a call, by number.
+using LargeOn = std::size_t (*)(std::size_t rank, std::size_t number);
+
+std::size_t alike(std::size_t, std::size_t number) {
+  return number;
+}
+std::size_t apart(std::size_t rank, std::size_t number) {
+  return (rank * kElements / 2 + number) % kElements;
+}
+std::size_t of_owner_0(std::size_t, std::size_t number) {
+  return kernels::Partition(4, kElements).position(0, number);
+}
+
+/// Scratch is that of any message from the first call on, and what does not fit into it does not
+/// fit into what a block has left.
+TEST(NcclCalls, NoLaterMessageAllocates) {
+  struct Case {
+    const char *compressor, *schedule;
+    std::size_t kept;
+    LargeOn first, later;
+  };
+  for (const auto& [compressor, schedule, kept, first, later] :
+       {Case{"topk:0.1", "doubling", kElements / 10, alike, apart},  // a longer union
+        Case{"topk:0.6", "doubling", kElements * 3 / 5, apart,
+             alike},  // the first carry everything
+        Case{"topk:0.1", "balanced", kElements / 10, alike, of_owner_0}}) {
+    SCOPED_TRACE(testing::Message() << compressor << " by " << schedule);
+    Options options = gather(compressor);
     options.schedule = schedule;
     (void)calls_in(4, options, [&](Rank& self) {
       const Exec place = self.stream.exec();
       kernels::PlaceArray<float> bucket(place, kElements);
+      const auto rank = static_cast<std::size_t>(self.transport->rank());
       float large = 1;
-      const auto call = [&](std::size_t first) {
+      const auto call = [&](LargeOn large_on) {
         std::vector<float> gradient(kElements, 0.0F);
         large *= 10;  // than what waits
-        for (std::size_t i = first; i < kElements; i += kStep) gradient[i] = large;
+        for (std::size_t n = 0; n < kept; ++n) gradient[large_on(rank, n)] = large;
         kernels::copy(place, bucket.span(), std::span<const float>(gradient));
         self.reducer.all_reduce(bucket.span(), 8);
         self.reducer.synchronize();
         return self.reducer.last().allocations;
       };
-      for (int alike = 0; alike < 3; ++alike) (void)call(0);
-      EXPECT_EQ(call(static_cast<std::size_t>(self.transport->rank())), 0U);
+      for (int calls = 0; calls < 3; ++calls) (void)call(first);
+      EXPECT_EQ(call(later), 0U);
     });
   }
 }

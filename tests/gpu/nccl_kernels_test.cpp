@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <ostream>
 #include <span>
+#include <vector>
 #include <winnow/winnow.hpp>
 
 #include "kernels/exec/place_memory.hpp"
@@ -24,8 +25,8 @@ struct Enqueued {
                 clears = enqueued(cudaGraphNodeTypeMemset), copies = copies_to_host();
 };
 
-/// Calls check(enqueued) on each rank with what its third call has enqueued. A group of NCCL is a
-/// kernel.
+/// Calls check(enqueued, rank) on each rank with what its third call has enqueued. A group of NCCL
+/// is a kernel.
 template <class Check>
 void count_kernels(const Plan& plan, int ranks, const Check& check) {
   SCOPED_TRACE(testing::Message() << ranks << " ranks");
@@ -51,7 +52,7 @@ void count_kernels(const Plan& plan, int ranks, const Check& check) {
       call.kernels -= before.kernels;
       call.clears -= before.clears;
       call.copies -= before.copies;
-      if (step == 2) check(call);
+      if (step == 2) check(call, rank);
     }
   });
 }
@@ -76,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, KernelsOfGather,
 /// number.
 TEST_P(KernelsOfGather, RanksShareThem) {
   for (const int ranks : {2, 4, 8}) {
-    count_kernels(GetParam().plan, ranks, [](const Enqueued& call) {
+    count_kernels(GetParam().plan, ranks, [](const Enqueued& call, int) {
       EXPECT_EQ(call.kernels, GetParam().kernels);
       EXPECT_EQ(call.clears, GetParam().clears);
     });
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, KernelsOfOwners,
 /// fewer.
 TEST_P(KernelsOfOwners, OwnersShareThem) {
   for (const int ranks : {2, 4, 8}) {
-    count_kernels(GetParam().plan, ranks, [](const Enqueued& call) {
+    count_kernels(GetParam().plan, ranks, [](const Enqueued& call, int) {
       EXPECT_LE(call.kernels, GetParam().kernels);
       EXPECT_LE(call.clears, GetParam().clears);
     });
@@ -107,19 +108,23 @@ TEST_P(KernelsOfOwners, OwnersShareThem) {
 /// What the host waits for within a call it copies: a word for each union, this rank's and the one
 /// that comes, or all owners' counts. Two ranks exchange no union, four one each, and eight two.
 TEST_F(AllReducerOverNccl, HostsHearOfUnionsThatTravel) {
-  const auto expect_copies = [](const Plan& plan, int ranks, std::uint64_t copies) {
+  const auto expect_copies = [](const Plan& plan, int ranks, std::vector<std::uint64_t> copies) {
     SCOPED_TRACE(testing::Message() << plan);
-    count_kernels(plan, ranks, [&](const Enqueued& call) { EXPECT_EQ(call.copies, copies); });
+    copies.resize(static_cast<std::size_t>(ranks), copies.front());
+    count_kernels(plan, ranks, [&](const Enqueued& call, int rank) {
+      EXPECT_EQ(call.copies, copies[static_cast<std::size_t>(rank)]) << "rank " << rank;
+    });
   };
-  expect_copies({"topk:0.05", "doubling"}, 2, 0);
-  expect_copies({"topk:0.05", "doubling"}, 4, 2);
-  expect_copies({"topk:0.05", "doubling"}, 8, 4);
-  expect_copies({"randomk:0.05", "doubling"}, 4, 0);
-  expect_copies({"int8", "doubling"}, 3, 0);
-  expect_copies({"topk:0.05", "balanced"}, 4, 2);
-  expect_copies({"int8", "balanced"}, 4, 0);
-  expect_copies({"topk:0.05", "gather"}, 4, 0);
-  expect_copies({"topk:0.05,int8", "shared"}, 4, 0);
+  expect_copies({"topk:0.05", "doubling"}, 2, {0});
+  expect_copies({"topk:0.05", "doubling"}, 4, {2});
+  expect_copies({"topk:0.05", "doubling"}, 8, {4});
+  expect_copies({"topk:0.05", "doubling"}, 3, {2, 1, 1});  // host, guest, and one that has neither
+  expect_copies({"randomk:0.05", "doubling"}, 4, {0});
+  expect_copies({"int8", "doubling"}, 3, {0});
+  expect_copies({"topk:0.05", "balanced"}, 4, {2});
+  expect_copies({"int8", "balanced"}, 4, {0});
+  expect_copies({"topk:0.05", "gather"}, 4, {0});
+  expect_copies({"topk:0.05,int8", "shared"}, 4, {0});
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/graph.hpp"
 #include "tests/model/nccl_model.hpp"
 
 namespace winnow::tests {
@@ -166,6 +167,31 @@ TEST(NcclRegistration, DenseCallsTakeScratchWhereverTensorsLie) {
       self.meet();
     });
   }
+}
+
+/// One plain call plans; what it has taken after its last message is registered in the capture.
+TEST(NcclRegistration, GoesOnInAGraph) {
+  std::vector<std::vector<float>> results;
+  for (const bool registers : {false, true}) {
+    run(2, {.register_memory = registers}, [&](Rank& self) {
+      AllReducer reducer(self.transport, options_of("gather"), self.stream.exec());
+      const DeviceArray<float> bucket(5000);
+      const auto call = [&] { reducer.all_reduce(bucket.span(), 7); };
+      bucket.upload(gradient_of(5000, self.rank(), 0), self.stream);
+      call();
+      reducer.synchronize();
+      const Graph graph(self.stream, call);
+      for (int step = 1; step < 3; ++step) {
+        bucket.upload(gradient_of(5000, self.rank(), step), self.stream);
+        graph.launch(self.stream);
+        reducer.synchronize();
+        if (self.rank() == 0) results.push_back(bucket.download(self.stream));
+      }
+    });
+  }
+  ASSERT_EQ(results.size(), 4U);
+  EXPECT_EQ(results[2], results[0]);
+  EXPECT_EQ(results[3], results[1]);
 }
 
 TEST(NcclRegistration, OfAReduceScatter) {

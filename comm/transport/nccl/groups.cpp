@@ -101,7 +101,7 @@ void NcclGroups::issue_all() {
     Group& group = groups_[issued_ + 1];
     if (group.empty) continue;
     if (!issuing_) {
-      for (; !added_.empty() && !group.captured; added_.pop_back()) {
+      for (; !added_.empty(); added_.pop_back()) {
         added_.back()->handle = communicator_.register_memory(added_.back()->bytes);
       }
       if (group.event == nullptr) group.event = std::make_unique<Event>();

@@ -8,6 +8,7 @@
 
 #include "comm/plan/bucket.hpp"
 #include "comm/predict/prediction.hpp"
+#include "comm/schedule/schedule.hpp"
 
 namespace winnow::tests {
 namespace {
@@ -74,6 +75,22 @@ TEST(Planner, LatencyDecidesWhereBytesAreFew) {
   const char* const far = "inter=1ms,10GB/s intra=1us,10GB/s pass=10GB/s";
   const Choice choice = choose(Topology::uniform(64, 1), far, "topk:0.01", "auto", 20'000);
   EXPECT_EQ(chosen(choice), "doubling") << choice.reason;
+}
+
+// In two levels the sum of all nodes is a list, which one level of as many ranks does not make.
+TEST(Planner, WhoSendsASumOnMakesAListOfIt) {
+  const comm::CostShape four{.ranks = 4, .count = kCount, .k = kCount / 100};
+  comm::CostShape nodes = four;
+  nodes.one_outcome = true;
+  const double merge = comm::kDoubling.pass_bytes(nodes) - comm::kDoubling.pass_bytes(four);
+  const Topology topology = Topology::uniform(4, 2);
+  comm::CostShape two_levels = four;
+  two_levels.ranks = 8;
+  two_levels.topology = &topology;
+  const double in_nodes = 12.0 * static_cast<double>(kCount);  // the sums of nodes
+  EXPECT_GT(merge, 0);
+  EXPECT_EQ(comm::kTwoLevelDoubling.pass_bytes(two_levels),
+            in_nodes + comm::kDoubling.pass_bytes(four) + merge);
 }
 
 TEST(Planner, ParametersCostMoreThanTheirElements) {
