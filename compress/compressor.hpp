@@ -94,8 +94,8 @@ struct Outcome {
 /// Parts and messages lie in the memory of exec.place. On a device, work is enqueued on
 /// exec.stream; the host waits for it only to read an answer: once in open_all and write_outcome
 /// (not if they are given a CallStatus), once more in open_all if a k is unknown, in encode to
-/// several owners and, if variable_k, in encode and encode_sums. Scratch is
-/// of the workspaces of `exec`, and lives until the caller's Scopes end.
+/// several owners and, if variable_k, in encode and encode_sums. Scratch is of the workspaces of
+/// `exec`, and lives until the caller's Scopes end.
 class Compressor {
  public:
   Compressor(Choice choice, const Codings& codings)
