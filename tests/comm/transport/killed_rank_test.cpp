@@ -90,20 +90,22 @@ int main(int argc, char** argv) {
     expect(std::strstr(error.what(), "deadline") != nullptr, error.what());
   }
 
-  const std::shared_ptr<Transport> rest =
-      listener.connect(rank, std::span(addresses).first(addresses.size() - 1),
-                       Deadline::after(std::chrono::minutes(1)));
-  // All of them have finished the first call, and none the second.
-  const auto finished = reducer.finished_calls(*rest, Deadline::after(std::chrono::minutes(1)));
-  expect(finished == std::vector<std::uint64_t>(static_cast<std::size_t>(size - 1), 1),
-         "each survivor has finished one call");
-  AllReducer survivors(rest, {.compressor = "none", .op = ReduceOp::sum, .deadline = 60});
-  gradient.assign(residual.begin(), residual.end());
-  survivors.all_reduce(gradient, 0);
-  for (std::size_t i = 0; i < kCount; ++i) {
-    const auto ranks = static_cast<float>(size - 1);
-    expect(gradient[i] == residual[i] * ranks, "the survivors' sum is that of their residuals");
-  }
+  {
+    const std::shared_ptr<Transport> rest =
+        listener.connect(rank, std::span(addresses).first(addresses.size() - 1),
+                         Deadline::after(std::chrono::minutes(1)));
+    // All of them have finished the first call, and none the second.
+    const auto finished = reducer.finished_calls(*rest, Deadline::after(std::chrono::minutes(1)));
+    expect(finished == std::vector<std::uint64_t>(static_cast<std::size_t>(size - 1), 1),
+           "each survivor has finished one call");
+    AllReducer survivors(rest, {.compressor = "none", .op = ReduceOp::sum, .deadline = 60});
+    gradient.assign(residual.begin(), residual.end());
+    survivors.all_reduce(gradient, 0);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const auto ranks = static_cast<float>(size - 1);
+      expect(gradient[i] == residual[i] * ranks, "the survivors' sum is that of their residuals");
+    }
+  }  // destroys the transport: who exits without counts as dead where others still receive
   std::printf("rank %d finished\n", rank);
   std::fflush(stdout);
   ::_exit(0);  // MPI_Finalize would wait for the killed rank
