@@ -41,7 +41,7 @@ bool goes_by_status(const Bucket& bucket) {
     });
   };
   return !bucket.parts.empty() && std::ranges::all_of(bucket.parts, [&](const BucketPart& part) {
-    return !part.schedule->always_waits() && !part.part.variable_k && decides_nothing(part);
+    return !part.part.variable_k && decides_nothing(part);
   });
 }
 
@@ -104,8 +104,8 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
            " keeps; topk keeps as many in each call";
   }
   if (!goes_by_status(*bucket)) {
-    return cannot + "within the schedule " + bucket->schedule +
-           " the host waits for the device; in gather and dense it does not";
+    return cannot +
+           "what an earlier call left in a residual travels in it; make a call before the capture";
   }
   if (waits_for_sizes(*bucket, transport.size())) {
     return cannot + "within the schedule " + bucket->schedule +

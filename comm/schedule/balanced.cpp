@@ -6,7 +6,6 @@
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/bridge/size_words.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
@@ -37,12 +36,6 @@ class Balanced {
         take_buffers(exchange_, [this](std::uint32_t) { return most_bytes_for(self()); });
   }
 
-  /// Whether ranks tell each other how much contributions carry before they send them.
-  bool tells_counts() const {
-    return message_size(exchange_, Header::Kind::contribution) == MessageSize::open &&
-           !part_.variable_k && !exchange_.world.sizes_travel();
-  }
-
   /// Starts the round before the first: tells each owner how many elements this rank keeps of its
   /// positions, by where they begin and end among all.
   void count() {
@@ -63,13 +56,8 @@ class Balanced {
   /// Ends it: hears what others keep of this rank's positions. The one wait for a device.
   void hear_counts() {
     const Stopwatch watch(exchange_.stats.exchange_seconds);
-    const Exec& exec = exchange_.exec;
     std::span<const std::uint32_t> begin = exchange_.chosen.begin_there, theirs = counts_there_;
-    if (kernels::reading_waits(exec)) {
-      begin = copy_to_host(exec, begin);
-      theirs = copy_to_host(exec, theirs);
-      await_size_words(exec, exchange_.world, exchange_.deadline);
-    }
+    hear(exchange_, begin, theirs);
     std::ranges::copy(begin, exchange_.chosen.begin.begin());
     counts_ = workspace_.take<std::uint64_t>(ranks_);
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -232,7 +220,7 @@ double pass_bytes(const CostShape& shape) {
 /// first tell each owner how many elements it will get.
 Rounds run(Exchange& exchange) {
   Balanced part(exchange);
-  if (part.tells_counts()) {
+  if (tells_counts(exchange, Header::Kind::contribution)) {
     part.count();
     co_await exchange.world.start(exchange.exec);
     part.hear_counts();
@@ -256,7 +244,7 @@ constinit const Schedule kBalanced{
               .pass_bytes = pass_bytes,
               .outcome_bytes = one_from_each_owner},
     .outcome = Header::Kind::sum,
-    .host_waits = HostWaits::for_sizes,
+    .waits_from = 1,
 };
 
 }  // namespace winnow::comm

@@ -169,7 +169,6 @@ constinit const Schedule kDense{
               .pass_bytes = pass_bytes,
               .network_bytes = network_bytes},
     .write = write,
-    .host_waits = HostWaits::never,
 };
 
 }  // namespace winnow::comm

@@ -10,7 +10,6 @@
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "comm/transport/bridge/size_words.hpp"
 #include "compress/partial.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -62,8 +61,7 @@ class Doubling {
         places_(exchange.world.size()),
         self_(exchange.world.rank()),
         sends_sum_(places_.is_host(self_) || exchange.one_outcome),
-        tells_sizes_(message_size(exchange, Header::Kind::partial) == MessageSize::open &&
-                     !exchange.part.variable_k && !exchange.world.sizes_travel()) {}
+        tells_sizes_(tells_counts(exchange, Header::Kind::partial)) {}
 
   /// This rank's rounds.
   std::span<const Round> rounds() const {
@@ -130,25 +128,16 @@ class Doubling {
   void hear(const Round& round) {
     std::span<const std::uint64_t> mine(union_.size, union_.size == nullptr ? 0 : 1);
     std::span<const std::uint64_t> theirs = theirs_;
-    if (kernels::reading_waits(exchange_.exec)) {
+    {
       const Stopwatch watch(exchange_.stats.exchange_seconds);
-      mine = copy_to_host(exchange_.exec, mine);
-      theirs = copy_to_host(exchange_.exec, theirs);
-      await_size_words(exchange_.exec, exchange_.world, exchange_.deadline);
+      comm::hear(exchange_, mine, theirs);
     }
     if (!mine.empty()) {
       const Stopwatch watch(exchange_.stats.add_seconds);
       settle(mine[0]);
     }
     if (theirs.empty()) return;
-    const Header header = header_of(round.receives);
-    if (theirs[0] > header.k) {
-      throw CommError("rank " + std::to_string(name_of(round.peer)) + " says that its sum has " +
-                      std::to_string(theirs[0]) + " elements, where " + std::to_string(header.k) +
-                      " are the most");
-    }
-    told_k_ = compress::shortest_k(header.count, theirs[0],
-                                   compress::partial_codings(compressor_.codings()));
+    told_k_ = k_of_told(exchange_, header_of(round.receives), theirs[0], name_of(round.peer));
   }
 
   /// Enqueues a round: sends the sum so far, and receives that of others.
@@ -232,7 +221,10 @@ class Doubling {
   }
   /// Waits for a device, if only that knows how long the sum is.
   void read_length() {
-    if (union_.size != nullptr) settle(kernels::read(exchange_.exec, union_.size));
+    if (union_.size == nullptr) return;
+    std::span<const std::uint64_t> length(union_.size, 1);
+    comm::hear(exchange_, length);
+    settle(length[0]);
   }
 
   /// Header of the sum of `ranks` ranks; k is the most that it may carry.
@@ -414,8 +406,7 @@ constinit const Schedule kDoubling{
               .outcome_bytes = outcome_bytes,
               .rank_bytes = rank_bytes},
     .outcome = Header::Kind::partial,
-    .host_waits = HostWaits::for_sizes,
-    .sizes_from = 3,
+    .waits_from = 3,
 };
 
 }  // namespace winnow::comm

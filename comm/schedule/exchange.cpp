@@ -3,8 +3,11 @@
 #include "comm/schedule/exchange.hpp"
 
 #include <algorithm>
+#include <string>
+#include <winnow/error.hpp>
 
 #include "comm/schedule/shards.hpp"
+#include "compress/partial.hpp"
 #include "kernels/exec/stopwatch.hpp"
 
 namespace winnow::comm {
@@ -24,6 +27,22 @@ MessageSize message_size(const Exchange& exchange, Header::Kind kind) {
   const bool by_support = kind == Header::Kind::contribution || kind == Header::Kind::partial;
   return by_support && !exchange.compressor.knows_support() ? MessageSize::open
                                                             : MessageSize::fixed;
+}
+
+bool tells_counts(const Exchange& exchange, Header::Kind kind) {
+  return message_size(exchange, kind) == MessageSize::open && !exchange.part.variable_k &&
+         !exchange.world.sizes_travel();
+}
+
+std::uint64_t k_of_told(const Exchange& exchange, const Header& most, std::uint64_t elements,
+                        int sender) {
+  if (elements > most.k) {
+    throw CommError("rank " + std::to_string(sender) + " says that its sum has " +
+                    std::to_string(elements) + " elements, where " + std::to_string(most.k) +
+                    " are the most");
+  }
+  return compress::shortest_k(most.count, elements,
+                              compress::partial_codings(exchange.compressor.codings()));
 }
 
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size) {

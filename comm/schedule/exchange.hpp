@@ -10,6 +10,7 @@
 #include <winnow/transport.hpp>
 
 #include "comm/schedule/sizes_first.hpp"
+#include "comm/transport/bridge/size_words.hpp"
 #include "compress/compressor.hpp"
 #include "compress/message.hpp"
 #include "compress/part.hpp"
@@ -45,7 +46,7 @@ struct Exchange {
   const Rails* rails = nullptr;  ///< of world; null if each of its ranks is on a node of its own
   Shards* shards = nullptr;      ///< of the part, if its schedule has two levels
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
-  /// Set for a call in device memory that goes by its status: see HostWaits.
+  /// Set for a call in device memory that goes by its status: see Schedule::waits.
   kernels::CallStatus* status = nullptr;
   bool one_by_one = false;          ///< parts and rails go one after the other, not overlapped
   bool undoable = false;            ///< a dense sum leaves the elements alone until it is written
@@ -82,6 +83,22 @@ void count_sent(Exchange& exchange, int peer, std::uint64_t bytes);
 
 /// Whether ranks know the sizes of messages of this kind, which carry what the compressor selects.
 MessageSize message_size(const Exchange& exchange, compress::Header::Kind kind);
+
+/// Whether a round before messages of this kind tells receivers how many elements they carry, since
+/// the support decides that and sizes do not travel.
+bool tells_counts(const Exchange& exchange, compress::Header::Kind kind);
+/// Words that a round has told, which become copies on the host: waits for a device once, up to the
+/// deadline.
+template <class... Word>
+void hear(const Exchange& exchange, std::span<const Word>&... words) {
+  if (!kernels::reading_waits(exchange.exec)) return;
+  ((words = copy_to_host(exchange.exec, words)), ...);
+  await_size_words(exchange.exec, exchange.world, exchange.deadline);
+}
+/// The k of a sum whose list has as many elements as its sender has told. CommError if these are
+/// more than `most` may carry.
+std::uint64_t k_of_told(const Exchange& exchange, const compress::Header& most,
+                        std::uint64_t elements, int sender);
 
 /// Enqueues a message to `peer` of Exchange::world, and counts it.
 void send(Exchange& exchange, std::span<const std::byte> message, int peer, MessageSize size);

@@ -88,7 +88,6 @@ constinit const Schedule kGather{
               .messages = one_to_each_other,
               .pass_bytes = pass_bytes,
               .outcome_bytes = outcome_bytes},
-    .host_waits = HostWaits::never,
 };
 
 }  // namespace winnow::comm

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -47,11 +48,6 @@ struct ScheduleCosts {
   std::uint64_t (*rank_bytes)(const CostShape&, int rank) = nullptr;
 };
 
-/// What a host waits for a device for within a call if Exchange::status is set: nothing; sizes of
-/// messages, if they depend on the support, and not all ranks know that; or whatever the device
-/// finds, so that the status would tell nothing new.
-enum class HostWaits : std::uint8_t { never, for_sizes, always };
-
 /// A line of the table of schedules: who sends what to whom, in which order, so that every rank
 /// ends with the same sum. To add one, write its file and put its row into the table in
 /// schedule.cpp.
@@ -74,24 +70,16 @@ struct Schedule {
   /// It selects other elements than the rest, so it is chosen only by name; and it does not take
   /// variable_k compressors. In two levels, the inner schedule says so.
   bool own_support = false;
-  HostWaits host_waits = HostWaits::always;  ///< in two levels, the inner schedule says so
   bool takes_turns = false;  ///< ranks act by PieceState::turn, which the host counts
 
-  int sizes_from = 1;  ///< in one level of fewer ranks it waits for no sizes (HostWaits::for_sizes)
+  static constexpr int kNever = std::numeric_limits<int>::max();
+  int waits_from = kNever;  ///< ranks of one level from which on hosts hear what messages carry
 
   /// Whether the host waits for the device within a call of so many ranks though Exchange::status
-  /// is set. If it does not, it is stream-ordered.
+  /// is set: to hear what messages carry, if the support decides that. Else it is stream-ordered.
   bool waits(const compress::Compressor& compressor, int ranks) const {
-    const Schedule& rounds = rounds_between();
-    const bool for_sizes =
-        rounds.host_waits == HostWaits::for_sizes && (inner != nullptr || ranks >= sizes_from);
-    return always_waits() || (for_sizes && !compressor.knows_support());
-  }
-  /// In two levels, the sum of all, whose length only its server's device knows, goes on to the
-  /// node.
-  bool always_waits() const {
-    return rounds_between().host_waits == HostWaits::always ||
-           (inner != nullptr && inner->outcome == compress::Header::Kind::partial);
+    const int from = rounds_between().waits_from;
+    return (inner != nullptr ? from != kNever : ranks >= from) && !compressor.knows_support();
   }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;

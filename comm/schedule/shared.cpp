@@ -320,7 +320,6 @@ constinit const Schedule kShared{
               .outcome_bytes = one_from_each_owner},
     .outcome = Header::Kind::sum,
     .own_support = true,
-    .host_waits = HostWaits::never,
     .takes_turns = true,
 };
 

@@ -117,12 +117,39 @@ class TwoLevel {
   /// Ticket of the last rail resumed, which covers all: rails share the world's tickets.
   Ticket ticket() const { return ticket_; }
 
+  /// Whether a round before the third tells the node how long the rails' sums are.
+  bool tells() const { return tells_counts(exchange_, header_of_outcome(0, 0).kind); }
+  /// Starts it.
+  void tell() {
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    const Exec& exec = exchange_.exec;
+    const auto words = kernels::scratch_of(exec).take<std::uint64_t>(shards_.size());
+    lengths_ = words;
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      const auto word = std::as_writable_bytes(words.subspan(rail, 1));
+      if (!serves(rail)) {
+        exchange_.world.recv(word, rails_.server(rail), nullptr);
+        continue;
+      }
+      const std::uint64_t& k = inner_[rail].messages[0].header.k;
+      kernels::store(exec, word, std::as_bytes(std::span(&k, 1)));
+      send_to_node(word, MessageSize::fixed);
+    }
+  }
+  /// Ends it. Waits for a device.
+  void hear() {
+    const Stopwatch watch(exchange_.stats.exchange_seconds);
+    comm::hear(exchange_, lengths_);
+  }
+
   /// Starts round 3: sends the rails' outcomes to this node.
   void share() {
     Stats& stats = exchange_.stats;
     const Stopwatch watch(&stats.exchange_seconds, &stats.encode_seconds);
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
-      const MessageSize size = message_size(exchange_, header_of_outcome(rail, 0).kind);
+      const MessageSize size = lengths_.empty()
+                                   ? message_size(exchange_, header_of_outcome(rail, 0).kind)
+                                   : MessageSize::fixed;
       count_turn(rail);
       const auto views = workspace_.take<MessageView>(outcomes());
       messages_[rail] = views;
@@ -130,10 +157,12 @@ class TwoLevel {
       if (!serves(rail)) {
         const int server = rails_.server(rail);
         for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-          const auto buffer = take_outcome_buffer(rail, sender);
+          const auto room = take_outcome_buffer(rail, sender);
           views[sender] = {};
-          views[sender].bytes = buffer;
-          receive(exchange_, buffer, server, &received_[rail][sender], size);
+          views[sender].bytes = room.first(
+              compress::most_bytes(expected(rail, sender).header, exchange_.compressor.codings()));
+          receive(exchange_, room.first(views[sender].bytes.size()), server,
+                  &received_[rail][sender], size);
         }
         continue;
       }
@@ -142,10 +171,7 @@ class TwoLevel {
       exchange_.poisoned |= inner.poisoned;
       std::ranges::copy(inner_schedule_.partitioned ? inner.sums : inner.messages, views.begin());
       if (locals_.size() > 1) pack(rail);
-      for (const int local : locals_) {
-        if (local == self_) continue;
-        for (const MessageView& view : views) comm::send(exchange_, view.bytes, local, size);
-      }
+      for (const MessageView& view : views) send_to_node(view.bytes, size);
     }
   }
 
@@ -235,13 +261,29 @@ class TwoLevel {
     return compress::partial_header(header, rails_.topology().nodes(),
                                     exchange_.compressor.codings());
   }
+  /// What this rank expects of it.
+  Expected expected(std::size_t rail, std::uint32_t sender) const {
+    const Header header = header_of_outcome(rail, sender);
+    if (header.kind != Header::Kind::partial || exchange_.compressor.knows_support()) {
+      return shards_[rail].part.expect(header);
+    }
+    if (lengths_.empty()) return Expected::at_most(header);
+    return Expected::told(header,
+                          k_of_told(exchange_, header, lengths_[rail], rails_.server(rail)));
+  }
+  void send_to_node(std::span<const std::byte> message, MessageSize size) {
+    for (const int local : locals_) {
+      if (local != self_) comm::send(exchange_, message, local, size);
+    }
+  }
   /// Encodes as messages what a rail has ended with in another form.
   void pack(std::size_t rail) const {
     const Stopwatch watch(exchange_.stats.encode_seconds);
     for (std::uint32_t sender = 0; sender < messages_[rail].size(); ++sender) {
       MessageView& view = messages_[rail][sender];
       if (!view.bytes.empty()) continue;
-      if (exchange_.status != nullptr && !view.index.empty()) {
+      const bool is_union = view.header.kind == Header::Kind::partial;  // of sound messages alone
+      if (exchange_.status != nullptr && !view.index.empty() && !is_union) {
         compress::bound_index(exchange_.exec, view, *exchange_.status);
       }
       exchange_.compressor.pack(exchange_.exec, view, take_outcome_buffer(rail, sender),
@@ -278,12 +320,8 @@ class TwoLevel {
     std::size_t count = 0;
     for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
       for (std::uint32_t sender = 0; !serves(rail) && sender < outcomes(); ++sender) {
-        const Header header = header_of_outcome(rail, sender);
-        const bool partial = header.kind == Header::Kind::partial;
-        incoming[count++] = {
-            messages_[rail][sender].bytes.first(received_[rail][sender]),
-            partial ? Expected::at_most(header) : shards_[rail].part.expect(header),
-            rails_.server(rail)};
+        incoming[count++] = {messages_[rail][sender].bytes.first(received_[rail][sender]),
+                             expected(rail, sender), rails_.server(rail)};
       }
     }
     const std::uint16_t flags = exchange_.compressor.open_all(
@@ -456,6 +494,7 @@ class TwoLevel {
   std::span<std::span<MessageView>> messages_;
   std::span<std::span<std::uint64_t>> received_;  // their bytes
   std::span<std::span<const float>> outgoing_;    // by piece
+  std::span<const std::uint64_t> lengths_ = {};   // of sums, if they were told
   std::span<float> scratch_;
   std::span<Receipt> all_receipts_;
   Receipt* receipts_ = nullptr;  // the next of them
@@ -473,7 +512,8 @@ class TwoLevel {
 ///      schedule, goes into round 1 once.
 ///   3. Each server sends the inner schedule's final messages to its node unchanged. An outcome
 ///      that is not a message (doubling's sum; shared's values, whose support came before) becomes
-///      one, with uncoded values.
+///      one, with uncoded values. Where the support decides how long doubling's sum is, and sizes
+///      do not travel with messages, the server first tells its node.
 /// So position i sums over nodes in the inner schedule's order, and each node's term over its ranks
 /// in rank order. Leaves Exchange::sum; the elements keep the gradient.
 Rounds run(Exchange& exchange) {
@@ -482,6 +522,11 @@ Rounds run(Exchange& exchange) {
   co_await exchange.world.start(exchange.exec);
   part.sum();
   while (part.go_on()) co_await part.ticket();
+  if (part.tells()) {
+    part.tell();
+    co_await exchange.world.start(exchange.exec);
+    part.hear();
+  }
   part.share();
   co_await exchange.world.start(exchange.exec);
   part.finish();

@@ -131,18 +131,17 @@ class Work {
 /// Calls of `gather`, `shared` and `dense`, and of `balanced` and `doubling` if all ranks know
 /// which positions travel (randomk, or every element), are stream-ordered over NCCL, unless the
 /// compressor is threshold: they return when they are enqueued. So are those of two levels with one
-/// of these but `doubling`, once the bucket's last call has ended. If a message was corrupt or a
-/// peer is gone, the bucket reads NaN, and synchronize, Work::wait or the next call throws a
-/// CommError. Stats count a poisoned call once one of these three has learnt of it. If no call ends
-/// for Options::deadline (600 s if unset), the transport is aborted. From the second call of a
-/// bucket on they can be captured into a CUDA graph, but for `shared`, where ranks take turns, and
-/// two levels.
+/// of these, once the bucket's last call has ended. If a message was corrupt or a peer is gone, the
+/// bucket reads NaN, and synchronize, Work::wait or the next call throws a CommError. Stats count a
+/// poisoned call once one of these three has learnt of it. If no call ends for Options::deadline
+/// (600 s if unset), the transport is aborted. From the second call of a bucket on they can be
+/// captured into a CUDA graph, but for `shared`, where ranks take turns, and two levels.
 ///
 /// With topk the host waits for the sizes of messages: in `balanced` once for each part of a
 /// bucket, in `doubling` for each round in which sums of several ranks travel (of 2 ranks there is
-/// none). Otherwise it waits several times. Every schedule and compressor takes device buckets; if
-/// a job has buckets in both memories, name a schedule. MPI gets messages through pinned memory,
-/// unless it is CUDA-aware.
+/// none; in two levels there are two more). With threshold, and in reduce_scatter, it waits several
+/// times. Every schedule and compressor takes device buckets; if a job has buckets in both
+/// memories, name a schedule. MPI gets messages through pinned memory, unless it is CUDA-aware.
 ///
 /// In a child of a fork calls throw UsageError, and destroying an AllReducer or a Work does
 /// nothing: it ends no connection and frees no memory of theirs.

@@ -3,9 +3,11 @@
 // What calls an AllReducer makes of NCCL, which the model counts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/graph.hpp"
+#include "tests/harness/nodes_transport.hpp"
 #include "tests/model/cuda_model.hpp"
 #include "tests/model/nccl_model.hpp"
 
@@ -38,10 +41,16 @@ struct Calls {
                 all_gathers = calls_of("ncclAllGather");
 };
 
+std::shared_ptr<Transport> connect(const std::shared_ptr<Transport>& other,
+                                   const Options& options) {
+  NodesTransport placed(other, per_node(options.schedule));
+  return nccl_transport(placed, soon());
+}
+
 /// One rank's AllReducer and bucket.
 struct Rank {
-  Rank(Transport& other, const Options& options)
-      : transport(nccl_transport(other, soon())),
+  Rank(const std::shared_ptr<Transport>& other, const Options& options)
+      : transport(connect(other, options)),
         reducer(transport, options, stream.exec()),
         bucket(stream.exec(), kCount) {}
 
@@ -60,7 +69,8 @@ struct Rank {
 /// Runs `body` on `ranks` ranks after two calls, which plan, and returns the calls of NCCL that it
 /// makes.
 Calls calls_in(int ranks, const Options& options, const std::function<void(Rank&)>& body) {
-  const auto others = local_transports(ranks);
+  std::vector<std::shared_ptr<Transport>> others;
+  std::ranges::move(local_transports(ranks), std::back_inserter(others));
   const auto meet = [&](int rank) {
     std::byte word{};
     std::vector<std::byte> words(others.size());
@@ -68,7 +78,7 @@ Calls calls_in(int ranks, const Options& options, const std::function<void(Rank&
   };
   Calls before, after;
   run_nccl_ranks(ranks, [&](int rank) {
-    Rank self(*others[static_cast<std::size_t>(rank)], options);
+    Rank self(others[static_cast<std::size_t>(rank)], options);
     self.call();
     self.call();
     meet(rank);
@@ -122,7 +132,7 @@ TEST(NcclCalls, MessagesOfOpenSizesAreSent) {
 /// How often the host waits for its stream within a call.
 std::uint64_t waits_in(const Options& options) {
   std::uint64_t waits = 0;
-  (void)calls_in(3, options, [&](Rank& self) {
+  (void)calls_in(per_node(options.schedule) == 0 ? 3 : 4, options, [&](Rank& self) {
     kernels::fill(self.stream.exec(), self.bucket.span(), 1.0F);
     const std::uint64_t before = stream_waits();
     self.reducer.all_reduce(self.bucket.span(), 7);
@@ -147,6 +157,10 @@ TEST(NcclCalls, TheHostWaitsForNoStream) {
   EXPECT_EQ(waits_in(by("topk:0.01", "balanced")), 0U);
   EXPECT_EQ(waits_in(by("topk:0.01", "doubling")), 0U);
   EXPECT_EQ(waits_in(by("int8", "doubling")), 0U);
+  for (const char* const schedule :
+       {"two_level:gather", "two_level:shared", "two_level:balanced", "two_level:doubling"}) {
+    EXPECT_EQ(waits_in(by("topk:0.01", schedule)), 0U) << schedule;
+  }
   EXPECT_GT(waits_in(by("threshold:2", "gather")), 0U);
 }
 

@@ -33,6 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Plan{"topk:0.05", "shared"}, Plan{"topk:0.05,int8", "shared"},
                     Plan{"randomk:0.05", "doubling"}, Plan{"int8", "doubling"},
                     Plan{"topk:0.05", "two_level:gather"}, Plan{"int8", "two_level:balanced"},
+                    Plan{"randomk:0.05", "two_level:doubling"},
                     Plan{"topk:0.05", "two_level:shared"}));
 
 /// The host enqueues call after call while the peer has not begun one: of one bucket, or, in two
@@ -75,6 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Plan{"topk:0.05", "balanced"}, Plan{"topk:0.05", "shared"},
                     Plan{"topk:0.05,int8", "shared"}, Plan{"randomk:0.05", "doubling"},
                     Plan{"topk:0.05", "doubling"}, Plan{"topk:0.05", "two_level:gather"},
+                    Plan{"topk:0.05", "two_level:doubling"},
                     Plan{"topk:0.05", "two_level:balanced"},
                     Plan{"topk:0.05", "two_level:shared"}));
 
@@ -126,7 +128,8 @@ TEST_P(PeersOverNccl, NobodyWaitsForAPeerThatIsGone) {
 TEST_F(AllReducerOverNccl, TwoLevelsSendOnWhatTheLastCallPutBack) {
   constexpr int kRanks = 4, kPerNode = 2;
   constexpr std::size_t kCount = 1000;
-  for (const char* schedule : {"two_level:gather", "two_level:balanced", "two_level:shared"}) {
+  for (const char* schedule :
+       {"two_level:gather", "two_level:doubling", "two_level:balanced", "two_level:shared"}) {
     SCOPED_TRACE(schedule);
     const Meeting meeting(kRanks, kPerNode);
     run_nccl_ranks(kRanks, [&](int rank) {

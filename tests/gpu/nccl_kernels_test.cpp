@@ -26,11 +26,11 @@ struct Enqueued {
 };
 
 /// Calls check(enqueued, rank) on each rank with what its third call has enqueued. A group of NCCL
-/// is a kernel.
+/// is a kernel. In two levels nodes have two ranks.
 template <class Check>
 void count_kernels(const Plan& plan, int ranks, const Check& check) {
   SCOPED_TRACE(testing::Message() << ranks << " ranks");
-  const Meeting meeting(ranks);
+  const Meeting meeting(ranks, plan.has_two_levels() ? Plan::kPerNode : 0);
   run_nccl_ranks(ranks, [&](int rank) {
     const Stream stream;
     const Exec place = stream.exec();
@@ -106,7 +106,8 @@ TEST_P(KernelsOfOwners, OwnersShareThem) {
 }
 
 /// What the host waits for within a call it copies: a word for each union, this rank's and the one
-/// that comes, or all owners' counts. Two ranks exchange no union, four one each, and eight two.
+/// that comes, or all owners' counts. Two ranks exchange no union, four one each, and eight two. In
+/// two levels the sum of all goes on to each node, so another word is its length.
 TEST_F(AllReducerOverNccl, HostsHearOfUnionsThatTravel) {
   const auto expect_copies = [](const Plan& plan, int ranks, std::vector<std::uint64_t> copies) {
     SCOPED_TRACE(testing::Message() << plan);
@@ -125,6 +126,12 @@ TEST_F(AllReducerOverNccl, HostsHearOfUnionsThatTravel) {
   expect_copies({"int8", "balanced"}, 4, {0});
   expect_copies({"topk:0.05", "gather"}, 4, {0});
   expect_copies({"topk:0.05,int8", "shared"}, 4, {0});
+  expect_copies({"topk:0.05", "two_level:doubling"}, 4, {2});
+  expect_copies({"topk:0.05", "two_level:doubling"}, 8, {4});
+  expect_copies({"randomk:0.05", "two_level:doubling"}, 4, {0});
+  expect_copies({"topk:0.05", "two_level:balanced"}, 4, {2});
+  expect_copies({"topk:0.05", "two_level:gather"}, 4, {0});
+  expect_copies({"topk:0.05,int8", "two_level:shared"}, 4, {0});
 }
 
 }  // namespace
