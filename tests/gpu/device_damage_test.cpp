@@ -19,6 +19,7 @@
 #include "tests/harness/device.hpp"
 #include "tests/harness/device_buckets.hpp"
 #include "tests/harness/forwarding_transport.hpp"
+#include "tests/harness/nodes_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/laws/reference.hpp"
 
@@ -36,7 +37,7 @@ class Corrupting final : public ForwardingTransport {
       : ForwardingTransport(std::move(inner)), place_(place), sizes_travel_(sizes_travel) {}
   bool sizes_travel() const override { return sizes_travel_; }
   void send(std::span<const std::byte> message, int peer) override {
-    if (armed > 0) {
+    if (armed > 0 && sound-- <= 0) {
       --armed;
       kernels::read(place_, copies_.emplace_back(message.size()), message);
       copies_.back()[message.size() - 9] ^= std::byte{1};
@@ -45,6 +46,7 @@ class Corrupting final : public ForwardingTransport {
     ForwardingTransport::send(message, peer);
   }
   int armed = 0;  ///< messages
+  int sound = 0;  ///< messages before them
 
  private:
   Exec place_;
@@ -151,6 +153,46 @@ TEST_P(UnionsOnDevice, CarryPoisonAfterACorruptMessage) {
       EXPECT_EQ(reducer.totals().poisoned, 1U);
       over.count_down();
     }
+  });
+}
+
+/// In two levels the sum of all nodes is damaged on its way to the ranks of a node, which alone
+/// refuse it.
+TEST_P(UnionsOnDevice, ThatGoRoundANodeAreRefusedThere) {
+  std::latch over(3);  // the calls of those that have the sum
+  run_ranks(4, [&](const std::shared_ptr<Transport>& inner) {
+    const Stream stream;
+    const Exec place = stream.exec();
+    const auto transport =
+        std::make_shared<Corrupting>(std::make_shared<NodesTransport>(inner, 2), place, GetParam());
+    AllReducer reducer(
+        transport, {.compressor = "topk:0.01", .schedule = "two_level:doubling", .min_bytes = 0},
+        place);
+    kernels::PlaceArray<float> bucket(place, 3000);
+    const auto gradient = make_gradient(Kind::normal, 3000, inner->rank(), 0, 1);
+    bring(place, bucket.span(), gradient);
+    reducer.all_reduce(bucket.span(), 1);
+    reducer.synchronize();
+    const std::vector<float> before = on_host(place, reducer.residual(1));
+    bring(place, bucket.span(), gradient);
+    const bool tells = !GetParam();
+    transport->sound = tells ? 4 : 3;  // a header, a gradient, its message to the other node
+    transport->armed = inner->rank() == 0 ? 1 : 0;
+    reducer.all_reduce(bucket.span(), 1);
+    if (inner->rank() != 1) {
+      reducer.synchronize();
+      for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isfinite(element));
+      over.count_down();
+      return;
+    }
+    for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
+    const std::vector<float> after = on_host(place, reducer.residual(1));
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
+    }
+    over.wait();
+    EXPECT_THAT([&] { reducer.synchronize(); },
+                ThrowsMessage<CommError>(HasSubstr("message from rank 0: the device found it")));
   });
 }
 
