@@ -70,7 +70,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
       pinned_scope(exec.pinned_workspace != nullptr ? *exec.pinned_workspace : *exec.workspace);
   Bucket& bucket = find(segments);
   const auto trial = trials.find(bucket.id);
-  const bool is_scatter = output != nullptr;  // whose rounds read headers on the host
+  const bool is_scatter = output != nullptr;  // within which the host waits
   const bool by_status = completions != nullptr && !is_scatter && comm::goes_by_status(bucket);
   const bool waits =
       trial != trials.end() || !by_status || comm::waits_for_sizes(bucket, transport->size());

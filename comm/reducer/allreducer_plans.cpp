@@ -186,9 +186,7 @@ Bucket& AllReducer::Impl::plan(std::uint64_t id, std::span<const Segment> segmen
     seen.emplace(id, Seen{.call = calls, .segments = segments.size(), .captured = false});
     std::uint64_t bytes = 0;
     for (const Segment& segment : segments) {
-      const ElementType type = segment.elements.type();
-      bytes +=
-          segment.elements.size() * (kernels::is_gradient(type) ? sizeof(float) : bytes_of(type));
+      bytes += segment.elements.size() * kernels::travelling_bytes(segment.elements.type());
     }
     const bool by_ring = output == nullptr && races_ring(bucket, bytes);
     const std::optional<double> enough = bucket.enough;

@@ -51,8 +51,7 @@ Bucket plan_native_only(std::uint64_t id, std::span<const Segment> segments, std
     return bucket;
   }
   bucket.schedule = "dense";
-  const ElementType type = segments.front().elements.type();
-  const std::size_t unit = kernels::is_gradient(type) ? sizeof(float) : bytes_of(type);
+  const std::size_t unit = kernels::travelling_bytes(segments.front().elements.type());
   bucket.dense_wire_bytes = ring_bytes(bucket.count, unit, world.ranks);
   bucket.wire_bytes = dense_bytes(bucket.count, unit, world.ranks);
   bucket.ring = world.links.ring;

@@ -103,6 +103,7 @@ std::string refuse_capture(const Bucket* bucket, const Options& options,
     return cannot + "the host waits for the device to hear how many elements " + compressor.name() +
            " keeps; topk keeps as many in each call";
   }
+  if (bucket->parts.empty()) return cannot + "only sums and averages of gradients can be";
   if (!goes_by_status(*bucket)) {
     return cannot +
            "what an earlier call left in a residual travels in it; make a call before the capture";

@@ -5,8 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <string>
-#include <winnow/error.hpp>
 
 #include "comm/schedule/pass_bytes.hpp"
 #include "comm/schedule/schedule.hpp"
@@ -165,13 +163,13 @@ class Doubling {
     union_ = compressor_.unite(exchange_.exec, header_of(ranks_in_sum_), first, second,
                                exchange_.status);
     sum_ = union_.sum;
-    if (!tells_sizes_) read_length();
+    const bool waits = !tells_sizes_ && union_.size != nullptr;
+    if (waits) settle(kernels::read(exchange_.exec, union_.size));
   }
 
-  /// Ends with the sum, unless it ended with the last two before.
+  /// Ends with the sum, or the union that it will be, unless it ended with the last two before.
   void finish() {
-    const Stopwatch watch(exchange_.stats.add_seconds);
-    read_length();
+    exchange_.united = union_;
     if (exchange_.messages.empty()) end_with(sum_);
   }
 
@@ -218,13 +216,6 @@ class Doubling {
   void settle(std::uint64_t k) {
     sum_ = compressor_.settle(exchange_.exec, union_, k, exchange_.status);
     union_.size = nullptr;
-  }
-  /// Waits for a device, if only that knows how long the sum is.
-  void read_length() {
-    if (union_.size == nullptr) return;
-    std::span<const std::uint64_t> length(union_.size, 1);
-    comm::hear(exchange_, length);
-    settle(length[0]);
   }
 
   /// Header of the sum of `ranks` ranks; k is the most that it may carry.

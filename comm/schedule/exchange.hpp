@@ -69,8 +69,9 @@ struct Exchange {
   std::span<const compress::MessageView> messages = {};
   std::span<const compress::MessageView> sums = {};
   std::span<float> sum = {};
-  bool in_place = false;  ///< a collective works, or has worked, on the elements themselves
-  bool poisoned = false;  ///< some rank's gradient was not finite
+  compress::Union united = {};  ///< or one message, if its `size` is not null: to be settled
+  bool in_place = false;        ///< a collective works, or has worked, on the elements themselves
+  bool poisoned = false;        ///< some rank's gradient was not finite
 
   /// What errors call a rank of `world`.
   int name_of(std::size_t rank) const {
@@ -87,7 +88,7 @@ MessageSize message_size(const Exchange& exchange, compress::Header::Kind kind);
 /// Whether a round before messages of this kind tells receivers how many elements they carry, since
 /// the support decides that and sizes do not travel.
 bool tells_counts(const Exchange& exchange, compress::Header::Kind kind);
-/// Words that a round has told, which become copies on the host: waits for a device once, up to the
+/// Copies the words that a round has brought to the host: waits for a device once, up to the
 /// deadline.
 template <class... Word>
 void hear(const Exchange& exchange, std::span<const Word>&... words) {
@@ -95,8 +96,8 @@ void hear(const Exchange& exchange, std::span<const Word>&... words) {
   ((words = copy_to_host(exchange.exec, words)), ...);
   await_size_words(exchange.exec, exchange.world, exchange.deadline);
 }
-/// The k of a sum whose list has as many elements as its sender has told. CommError if these are
-/// more than `most` may carry.
+/// The k of a sum whose list, its sender says, has so many elements. CommError if these are more
+/// than `most` may carry.
 std::uint64_t k_of_told(const Exchange& exchange, const compress::Header& most,
                         std::uint64_t elements, int sender);
 

@@ -62,7 +62,8 @@ bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> e
     }
   };
   const auto depth_of = [&](std::size_t part) {
-    return goes_alone(*schedules[part], exchanges[part]) ? 1 : kDepth;
+    const int ranks = exchanges[part].world.size();
+    return goes_alone(*schedules[part], exchanges[part], ranks) ? 1 : kDepth;
   };
   for (std::size_t next = 0;;) {
     if (next < exchanges.size() && !under_way.full(depth_of(next))) {

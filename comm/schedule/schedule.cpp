@@ -47,10 +47,9 @@ std::vector<const Schedule*> find_schedules(std::string_view name) {
   return found;
 }
 
-bool goes_alone(const Schedule& schedule, const Exchange& exchange) {
-  const bool waits =
-      kernels::reading_waits(exchange.exec) &&
-      (exchange.status == nullptr || schedule.waits(exchange.compressor, exchange.world.size()));
+bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks) {
+  const bool waits = kernels::reading_waits(exchange.exec) &&
+                     (exchange.status == nullptr || schedule.waits(exchange.compressor, ranks));
   return waits || exchange.one_by_one;
 }
 

@@ -78,8 +78,9 @@ struct Schedule {
   /// Whether the host waits for the device within a call of so many ranks though Exchange::status
   /// is set: to hear what messages carry, if the support decides that. Else it is stream-ordered.
   bool waits(const compress::Compressor& compressor, int ranks) const {
-    const int from = rounds_between().waits_from;
-    return (inner != nullptr ? from != kNever : ranks >= from) && !compressor.knows_support();
+    // In two levels a sum of all goes on to the ranks of a node, of however many nodes it is.
+    const bool sum_travels = inner != nullptr && inner->outcome == compress::Header::Kind::partial;
+    return (sum_travels || ranks >= rounds_between().waits_from) && !compressor.knows_support();
   }
   std::uint64_t wire_bytes(const CostShape& shape) const;
   std::uint64_t network_bytes(const CostShape& shape) const;
@@ -92,9 +93,9 @@ struct Schedule {
   const Schedule& rounds_between() const { return inner != nullptr ? *inner : *this; }
 };
 
-/// Whether nothing else may be under way beside what a schedule runs: a host that waits for a
-/// stream would also wait, without a deadline, for later messages on it.
-bool goes_alone(const Schedule& schedule, const Exchange& exchange);
+/// Whether nothing else may be under way beside what a schedule runs on so many ranks: a host that
+/// waits for a stream would also wait, without a deadline, for later messages on it.
+bool goes_alone(const Schedule& schedule, const Exchange& exchange, int ranks);
 
 extern const Schedule kDense, kGather, kDoubling, kBalanced, kShared;
 extern const Schedule kTwoLevelGather, kTwoLevelDoubling, kTwoLevelBalanced, kTwoLevelShared;

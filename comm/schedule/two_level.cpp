@@ -102,7 +102,7 @@ class TwoLevel {
   /// Round 2: resumes the rails up to their next stop, which is the same for all; one rail after
   /// the other if the host waits for a device within them. False at the end.
   bool go_on() {
-    const bool one_by_one = goes_alone(inner_schedule_, exchange_);
+    const bool one_by_one = goes_alone(inner_schedule_, exchange_, rails_.topology().nodes());
     bool stopped = false;
     for (std::size_t rail = rail_; rail < shards_.size(); ++rail) {
       const bool has_stop = serves(rail) && shards_[rail].rounds.resume();
@@ -131,15 +131,29 @@ class TwoLevel {
         exchange_.world.recv(word, rails_.server(rail), nullptr);
         continue;
       }
-      const std::uint64_t& k = inner_[rail].messages[0].header.k;
-      kernels::store(exec, word, std::as_bytes(std::span(&k, 1)));
+      const Exchange& inner = inner_[rail];
+      if (inner.united.size != nullptr) {
+        kernels::copy(exec, word, std::as_bytes(std::span(inner.united.size, 1)));
+      } else {
+        kernels::store(exec, word, std::as_bytes(std::span(&inner.messages[0].header.k, 1)));
+      }
       send_to_node(word, MessageSize::fixed);
     }
   }
   /// Ends it. Waits for a device.
   void hear() {
-    const Stopwatch watch(exchange_.stats.exchange_seconds);
-    comm::hear(exchange_, lengths_);
+    {
+      const Stopwatch watch(exchange_.stats.exchange_seconds);
+      comm::hear(exchange_, lengths_);
+    }
+    const Stopwatch watch(exchange_.stats.add_seconds);
+    for (std::size_t rail = 0; rail < shards_.size(); ++rail) {
+      if (!serves(rail) || inner_[rail].united.size == nullptr) continue;
+      const auto sum = workspace_.take<MessageView>(1);
+      sum[0] = exchange_.compressor.settle(exchange_.exec, inner_[rail].united, lengths_[rail],
+                                           exchange_.status);
+      inner_[rail].messages = sum;
+    }
   }
 
   /// Starts round 3: sends the rails' outcomes to this node.

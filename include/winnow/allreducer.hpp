@@ -139,7 +139,7 @@ class Work {
 ///
 /// With topk the host waits for the sizes of messages: in `balanced` once for each part of a
 /// bucket, in `doubling` for each round in which sums of several ranks travel (of 2 ranks there is
-/// none; in two levels there are two more). With threshold, and in reduce_scatter, it waits several
+/// none; in two levels there is one more). With threshold, and in reduce_scatter, it waits several
 /// times. Every schedule and compressor takes device buckets; if a job has buckets in both
 /// memories, name a schedule. MPI gets messages through pinned memory, unless it is CUDA-aware.
 ///

@@ -15,6 +15,11 @@ constexpr bool is_gradient(ElementType type) {
   return type <= ElementType::fp16;
 }
 
+/// Bytes of an element as it travels dense: 16-bit gradients are widened.
+constexpr std::size_t travelling_bytes(ElementType type) {
+  return is_gradient(type) ? sizeof(float) : bytes_of(type);
+}
+
 inline void expect_gradient(ElementType type) {
   WINNOW_EXPECTS(is_gradient(type), "elements of a gradient are float32, bf16 or fp16");
 }

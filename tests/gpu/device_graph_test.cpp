@@ -173,6 +173,7 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                   .precondition = "second_moment:0.9",
                   .min_bytes = 0},
                  "the bias of second moments");
+  expect_refused({.op = ReduceOp::maximum}, "only sums and averages of gradients");
   AllReducer reducer(std::move(local_transports(1).front()), {}, place);
   reducer.all_reduce(bucket.span(), 1);
   reducer.begin_step();
@@ -180,6 +181,36 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
     EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
                 ThrowsMessage<UsageError>(HasSubstr("may be discarded")));
   });
+}
+
+/// A parameter that travelled compressed in a larger bucket: what waits of it travels once.
+TEST_F(DeviceTest, AGraphRefusesToRepeatAResidual) {
+  const Stream stream;
+  const Exec place = stream.exec();
+  kernels::PlaceArray<float> first(place, 1000), second(place, 1000);
+  const Segment both[] = {{.elements = first.span(), .id = 1},
+                          {.elements = second.span(), .id = 2}};
+  AllReducer reducer(std::move(local_transports(1).front()),
+                     {.compressor = "topk:0.1",
+                      .schedule = "gather",
+                      .min_bytes = both[0].elements.bytes().size() + 1,
+                      .exempt_1d = false},
+                     place);
+  const auto call = [&] { reducer.all_reduce(first.span(), 1); };
+  kernels::fill(place, first.span(), 1);
+  kernels::fill(place, second.span(), 1);
+  call();
+  reducer.all_reduce(both);
+  {
+    const Graph graph(stream, [&] {
+      EXPECT_THAT(call, ThrowsMessage<UsageError>(HasSubstr("left in a residual")));
+    });
+  }
+  call();
+  reducer.synchronize();
+  const Graph graph(stream, call);
+  graph.launch(stream);
+  reducer.synchronize();
 }
 
 }  // namespace
