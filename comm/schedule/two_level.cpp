@@ -171,12 +171,13 @@ class TwoLevel {
       if (!serves(rail)) {
         const int server = rails_.server(rail);
         for (std::uint32_t sender = 0; sender < views.size(); ++sender) {
-          const auto room = take_outcome_buffer(rail, sender);
+          const Header most = expected(rail, sender).header;
+          const auto buffer =
+              take_outcome_buffer(rail, sender)
+                  .first(compress::most_bytes(most, exchange_.compressor.codings()));
           views[sender] = {};
-          views[sender].bytes = room.first(
-              compress::most_bytes(expected(rail, sender).header, exchange_.compressor.codings()));
-          receive(exchange_, room.first(views[sender].bytes.size()), server,
-                  &received_[rail][sender], size);
+          views[sender].bytes = buffer;
+          receive(exchange_, buffer, server, &received_[rail][sender], size);
         }
         continue;
       }

@@ -281,16 +281,21 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sign", 1, Kind::normal, kAverage, 1, 1, "two_level:balanced"},
         Case{"topk:0.01:sums=0.1", 0.01, Kind::normal, kSum, 1, 1, "two_level:balanced",
              std::nullopt, 0.1},
-        Case{"topk:0.01", 0.01, Kind::normal, kSum, 0.9F, 1, "two_level:doubling"},
-        Case{"topk:0.3,int4:stochastic", 0.3, Kind::heavy_tailed, kAverage, 1, 1,
-             "two_level:doubling"},
-        Case{"none", 1, Kind::normal, kAverage, 1, 1, "two_level:doubling"},
         Case{"none", 1, Kind::normal, kAverage, 1, 1, "two_level:shared"},
         Case{"topk:0.01", 0.01, Kind::normal, kSum, 0.9F, 1, "two_level:shared"},
         Case{"topk:0.1,raw32", 0.1, Kind::mostly_zero, kAverage, 1, 3, "two_level:shared"},
         Case{"topk:0.2,int4:stochastic", 0.2, Kind::heavy_tailed, kSum, 1, 1, "two_level:shared"},
         Case{"topk:0.01,sign", 0.01, Kind::normal, kAverage, 1, 1, "two_level:shared"},
         Case{"int8:stochastic", 1, Kind::normal, kAverage, 0.5F, 1, "two_level:shared"}),
+    [](const auto& test) { return "case" + std::to_string(test.index); });
+
+INSTANTIATE_TEST_SUITE_P(
+    LawsDoublingOfNodes, Sum,
+    testing::Values(Case{"topk:0.01", 0.01, Kind::normal, kSum, 0.9F, 1, "two_level:doubling"},
+                    Case{"topk:0.02", 0.02, Kind::mostly_zero, kSum, 1, 1, "two_level:doubling"},
+                    Case{"topk:0.3,int4:stochastic", 0.3, Kind::heavy_tailed, kAverage, 1, 1,
+                         "two_level:doubling"},
+                    Case{"none", 1, Kind::normal, kAverage, 1, 1, "two_level:doubling"}),
     [](const auto& test) { return "case" + std::to_string(test.index); });
 
 // A parameter longer than a part travels in pieces, more than are under way at once; each piece is
