@@ -69,7 +69,7 @@ struct Exchange {
   std::span<const compress::MessageView> messages = {};
   std::span<const compress::MessageView> sums = {};
   std::span<float> sum = {};
-  compress::Union united = {};  ///< or one message, if its `size` is not null: to be settled
+  compress::Union united = {};  ///< if its `size` is set: what the one message is, once settled
   bool in_place = false;        ///< a collective works, or has worked, on the elements themselves
   bool poisoned = false;        ///< some rank's gradient was not finite
 

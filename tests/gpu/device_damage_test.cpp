@@ -54,6 +54,17 @@ class Corrupting final : public ForwardingTransport {
   std::vector<std::vector<std::byte>> copies_;  // the messages that travel
 };
 
+/// The residual of bucket 1 holds what waited and the gradient that did not go through.
+void expect_put_back(const Exec& place, const AllReducer& reducer,
+                     const std::vector<float>& gradient, const std::vector<float>& before) {
+  const std::vector<float> after = on_host(place, reducer.residual(1));
+  ASSERT_EQ(after.size(), gradient.size());
+  for (std::size_t i = 0; i < after.size(); ++i) EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
+}
+void expect_nan(const Exec& place, std::span<const float> bucket) {
+  for (const float element : on_host(place, bucket)) EXPECT_TRUE(std::isnan(element));
+}
+
 /// The device detects bits that changed on the way, and the host learns of it: within the call if
 /// the schedule waits for the device, otherwise when it asks. The gradient is put back.
 TEST_F(DeviceTest, ACorruptMessageIsNamed) {
@@ -90,18 +101,12 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       } catch (const CommError& error) {
         said = error.what();
       }
-      const auto expect_put_back = [&] {
-        const std::vector<float> after = on_host(place, reducer.residual(1));
-        for (std::size_t i = 0; i < after.size(); ++i) {
-          EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
-        }
-      };
       if (inner->rank() == 0) {
         over.count_down();
         if (schedule == "gather"sv || schedule == "doubling"sv) return;  // what it got is sound
         EXPECT_EQ(said, "");
         EXPECT_EQ(reducer.totals().poisoned, 1U);
-        expect_put_back();
+        expect_put_back(place, reducer, gradient, before);
         return;
       }
       EXPECT_THAT(said, HasSubstr(waits ? "message from rank 0: its checksum"
@@ -111,7 +116,7 @@ TEST_F(DeviceTest, ACorruptMessageIsNamed) {
       for (const float element : on_host(place, bucket.span())) {
         EXPECT_TRUE(waits ? element == 0 : std::isnan(element));
       }
-      expect_put_back();
+      expect_put_back(place, reducer, gradient, before);
     });
   }
 }
@@ -139,11 +144,8 @@ TEST_P(UnionsOnDevice, CarryPoisonAfterACorruptMessage) {
     bring(place, bucket.span(), gradient);
     transport->armed = inner->rank() == 1 ? 1 : 0;
     reducer.all_reduce(bucket.span(), 1);
-    for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
-    const std::vector<float> after = on_host(place, reducer.residual(1));
-    for (std::size_t i = 0; i < after.size(); ++i) {
-      EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
-    }
+    expect_nan(place, bucket.span());
+    expect_put_back(place, reducer, gradient, before);
     if (inner->rank() == 0) {
       over.wait();
       EXPECT_THAT([&] { reducer.synchronize(); },
@@ -185,11 +187,8 @@ TEST_P(UnionsOnDevice, ThatGoRoundANodeAreRefusedThere) {
       over.count_down();
       return;
     }
-    for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
-    const std::vector<float> after = on_host(place, reducer.residual(1));
-    for (std::size_t i = 0; i < after.size(); ++i) {
-      EXPECT_FLOAT_EQ(after[i], gradient[i] + before[i]);
-    }
+    expect_nan(place, bucket.span());
+    expect_put_back(place, reducer, gradient, before);
     over.wait();
     EXPECT_THAT([&] { reducer.synchronize(); },
                 ThrowsMessage<CommError>(HasSubstr("message from rank 0: the device found it")));
@@ -229,7 +228,7 @@ TEST_F(DeviceTest, ExemptParametersTellOfACorruptMessage) {
       over.wait();
     }
     EXPECT_EQ(reducer.totals().poisoned, inner->rank() == 0 ? 1U : 0U);  // rank 1 has not asked
-    for (const float element : on_host(place, bias.span())) EXPECT_TRUE(std::isnan(element));
+    expect_nan(place, bias.span());
     const std::vector<float> residual = on_host(place, reducer.residual(2));
     for (std::size_t i = 0; i < residual.size(); ++i) EXPECT_EQ(residual[i], gradient[i]);
   });
@@ -277,7 +276,7 @@ TEST_F(DeviceTest, ValuesThatNeverComeAreMissed) {
       const bool hears = inner->rank() == 1 || round == 2;  // sums of missing values travel
       EXPECT_EQ(reducer.totals().poisoned, hears ? 1U : 0U);
       if (!hears) return;
-      for (const float element : on_host(place, bucket.span())) EXPECT_TRUE(std::isnan(element));
+      expect_nan(place, bucket.span());
       const std::vector<float> after = on_host(place, reducer.residual(1));
       for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], gradient[i] + before[i]);
     });

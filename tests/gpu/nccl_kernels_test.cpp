@@ -14,6 +14,7 @@
 #include "tests/gpu/nccl_meeting.hpp"
 #include "tests/gpu/nccl_ranks.hpp"
 #include "tests/harness/device.hpp"
+#include "tests/harness/nodes_transport.hpp"
 #include "tests/laws/reference.hpp"
 #include "tests/model/cuda_model.hpp"
 
@@ -30,7 +31,7 @@ struct Enqueued {
 template <class Check>
 void count_kernels(const Plan& plan, int ranks, const Check& check) {
   SCOPED_TRACE(testing::Message() << ranks << " ranks");
-  const Meeting meeting(ranks, plan.has_two_levels() ? Plan::kPerNode : 0);
+  const Meeting meeting(ranks, per_node(plan.schedule));
   run_nccl_ranks(ranks, [&](int rank) {
     const Stream stream;
     const Exec place = stream.exec();

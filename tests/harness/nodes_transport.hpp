@@ -23,8 +23,7 @@ class NodesTransport : public ForwardingTransport {
   int per_node_;
 };
 
-/// The ranks of a node where a test has a schedule run, for NodesTransport: two if it has two
-/// levels.
+/// The ranks of a node in tests of a schedule, for NodesTransport: two if it has two levels.
 inline int per_node(std::string_view schedule) {
   return schedule.starts_with("two_level:") ? 2 : 0;
 }
