@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way) {
         comm::Socket bell = comm::make_bell();
         if (way != TcpWay::sockets) comm::share_memory(links, bell, soon());
         made[rank] = comm::tcp_transport_over(number, nodes, std::move(links), std::move(bell),
-                                              {.interfaces = "lo"});
+                                              {.options = {.interfaces = "lo"}});
       } catch (const std::exception&) {
         errors[rank] = std::current_exception();
       }

@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/tcp/address.hpp"
 
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <winnow/error.hpp>
 
+#include "comm/transport/crypto.hpp"
+
 namespace winnow::comm {
 namespace {
 
-constexpr std::string_view kPrefix = "winnow-tcp-1";
+constexpr std::string_view kPrefix = "winnow-tcp-2";
 constexpr std::size_t kMostShown = 100;  // characters of a wrong text in an error
 
 class Fnv {
@@ -88,8 +88,7 @@ TcpAddress TcpAddress::parse(std::string_view text) {
 
 TcpAddress::Nonce TcpAddress::new_nonce() {
   Nonce nonce;
-  if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<::ssize_t>(nonce.size()))
-    fail_system("getrandom", errno);
+  random_bytes(std::as_writable_bytes(std::span(nonce)));
   return nonce;
 }
 

@@ -23,7 +23,7 @@ struct TcpAddress {
   std::uint64_t machine = 0;  ///< equal on ranks that share a kernel and its network namespace
   std::vector<Endpoint> endpoints;
 
-  /// One line: "winnow-tcp-1;NONCE;MACHINE;ENDPOINT,ENDPOINT...".
+  /// One line: "winnow-tcp-2;NONCE;MACHINE;ENDPOINT,ENDPOINT...".
   std::string text() const;
   /// Throws UsageError.
   static TcpAddress parse(std::string_view text);

@@ -8,6 +8,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 
 #include <array>
@@ -95,6 +96,16 @@ Endpoint Endpoint::of(const Socket& socket) {
   return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
+Endpoint Endpoint::at_port(int port) const {
+  Endpoint other = *this;
+  const std::uint16_t number = htons(static_cast<std::uint16_t>(port));
+  if (family() == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(other.storage_).sin6_port = number;
+  else
+    reinterpret_cast<sockaddr_in&>(other.storage_).sin_port = number;
+  return other;
+}
+
 std::string Endpoint::text() const {
   if (family() == AF_UNIX) {
     const auto& name = reinterpret_cast<const sockaddr_un&>(storage_).sun_path;
@@ -124,7 +135,7 @@ bool Endpoint::is_local() const {
   return ntohl(address.sin_addr.s_addr) >> 24 == 127;
 }
 
-std::vector<Endpoint> local_endpoints(std::string_view interfaces) {
+std::vector<Endpoint> local_endpoints(std::string_view interfaces, Reach reach) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) fail_system("getifaddrs", errno);
   const std::unique_ptr<ifaddrs, FreeInterfaces> owner(first);
@@ -142,13 +153,22 @@ std::vector<Endpoint> local_endpoints(std::string_view interfaces) {
     if (family == AF_INET6 &&
         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr))
       continue;
-    found.emplace_back(entry->ifa_addr, bytes_of_address(family));
+    const Endpoint endpoint(entry->ifa_addr, bytes_of_address(family));
+    if (reach == Reach::hosts || endpoint.is_local()) found.push_back(endpoint);
   }
   const sockaddr unnamed{.sa_family = AF_UNIX, .sa_data = {}};
   found.insert(found.begin(), Endpoint(&unnamed, sizeof unnamed.sa_family));  // bind() names it
-  WINNOW_EXPECTS(found.size() > 1, "no network interface '" + std::string(interfaces) +
-                                       "' with an address is up; there are " + names);
+  WINNOW_EXPECTS(found.size() > 1,
+                 "no network interface '" + std::string(interfaces) + "' with " +
+                     (reach == Reach::machine ? "a loopback address" : "an address") +
+                     " is up; there are " + names);
   return found;
+}
+
+Reach reach_of(const std::string& host) {
+  const auto number = Endpoint::parse((host.find(':') == std::string::npos ? host : '[' + host + ']') +
+                                      ":1");
+  return host == "localhost" || (number && number->is_local()) ? Reach::machine : Reach::hosts;
 }
 
 std::vector<Endpoint> resolve(const std::string& host, int port) {
@@ -166,12 +186,11 @@ std::vector<Endpoint> resolve(const std::string& host, int port) {
   return found;
 }
 
-Socket listen_at(const Endpoint& endpoint, bool any_family) noexcept {
+Socket listen_at(const Endpoint& endpoint) noexcept {
   Socket socket(::socket(endpoint.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) return socket;
   set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (endpoint.family() == AF_INET6)
-    set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, any_family ? 0 : 1);
+  if (endpoint.family() == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (::bind(socket.get(), endpoint.address(), endpoint.bytes()) == 0 &&
       ::listen(socket.get(), SOMAXCONN) == 0)
     return socket;
@@ -204,6 +223,16 @@ Socket accept_from(const Socket& listening) noexcept {
   Socket socket(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.is_open()) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
+}
+
+bool has_too_many_files(int code) noexcept {
+  return code == EMFILE || code == ENFILE;
+}
+
+void fail_for_files(const std::string& what, int code) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  fail_system(what + " (ulimit -n is " + std::to_string(limit.rlim_cur) + ")", code);
 }
 
 }  // namespace winnow::comm

@@ -1,7 +1,9 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,27 +12,50 @@
 #include <winnow/tcp.hpp>
 
 #include "comm/transport/tcp/mesh.hpp"
-#include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 
 namespace winnow {
 namespace {
 
-constexpr double kMostSeconds = 1e6;
+/// A file's content but for the ends of lines behind it.
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(file), {}};
+  const int code = errno;
+  WINNOW_EXPECTS(file.good() || file.eof(),
+                 "WINNOW_TCP_SECRET_FILE='" + path + "': " + comm::errno_text(code));
+  while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
+  return content;
+}
+
+// A variable that is set to nothing would leave a job open that is meant to be closed.
+std::string secret_of_environment() {
+  const char* const secret = std::getenv("WINNOW_TCP_SECRET");
+  const char* const path = std::getenv("WINNOW_TCP_SECRET_FILE");
+  WINNOW_EXPECTS(secret == nullptr || path == nullptr,
+                 "WINNOW_TCP_SECRET and WINNOW_TCP_SECRET_FILE are both set: set one of them");
+  if (secret == nullptr && path == nullptr) return "";
+  std::string found = secret != nullptr ? secret : content_of(path);
+  WINNOW_EXPECTS(!found.empty(), secret != nullptr
+                                     ? std::string("WINNOW_TCP_SECRET is empty: unset it, or set it")
+                                     : "WINNOW_TCP_SECRET_FILE='" + std::string(path) +
+                                           "' is empty: it must hold a secret");
+  return found;
+}
 
 }  // namespace
 
 TcpOptions TcpOptions::from_environment() {
   TcpOptions options;
   if (const char* const names = std::getenv("WINNOW_SOCKET_IFNAME")) options.interfaces = names;
+  options.secret = secret_of_environment();
   return options;
 }
 
-TcpListener::TcpListener(const TcpOptions& options) : options_(options) {
-  WINNOW_EXPECTS(options.host_timeout >= 1 && options.host_timeout <= kMostSeconds,
-                 "TcpOptions::host_timeout of " + std::to_string(options.host_timeout) +
-                     " s: must be from 1 to 1000000");
-  ports_ = std::make_unique<comm::TcpPorts>(comm::open_ports(options.interfaces));
+TcpListener::TcpListener(const TcpOptions& options)
+    : options_(options),
+      ports_(std::make_unique<comm::TcpPorts>(
+          comm::open_ports(comm::TcpSettings{.options = options}))) {
   address_ = ports_->address.text();
 }
 
@@ -42,36 +67,7 @@ std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::s
                                                 Deadline deadline) {
   WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
   const auto ports = std::exchange(ports_, nullptr);
-  std::vector<comm::TcpLink> links = comm::connect_mesh(*ports, rank, addresses, deadline);
-  comm::Socket bell = comm::make_bell();
-  comm::share_memory(links, bell, deadline);
-  std::vector<std::uint64_t> machines;
-  std::vector<int> nodes;
-  for (const std::string& text : addresses) {
-    machines.push_back(comm::TcpAddress::parse(text).machine);
-    const auto first = std::ranges::find(machines, machines.back());
-    nodes.push_back(static_cast<int>(first - machines.begin()));
-  }
-  return comm::tcp_transport_over(rank, nodes, std::move(links), std::move(bell), options_);
-}
-
-std::unique_ptr<Transport> comm::tcp_transport_of(Transport& other, const TcpOptions& options,
-                                                  Deadline deadline) {
-  TcpListener listener(options);
-  std::string mine = listener.address();
-  const std::uint64_t length = mine.size();
-  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(other.size()));
-  other.all_gather({}, std::as_bytes(std::span(&length, 1)),
-                   std::as_writable_bytes(std::span(lengths)), deadline);
-  const std::uint64_t longest = std::ranges::max(lengths);
-  mine.resize(longest);
-  std::string all(longest * lengths.size(), ' ');
-  other.all_gather({}, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
-                   deadline);
-  std::vector<std::string> addresses;
-  for (std::size_t rank = 0; rank < lengths.size(); ++rank)
-    addresses.push_back(all.substr(rank * longest, lengths[rank]));
-  return listener.connect(other.rank(), addresses, deadline);
+  return comm::tcp_transport_at(*ports, rank, addresses, {.options = options_}, deadline);
 }
 
 }  // namespace winnow

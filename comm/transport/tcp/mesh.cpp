@@ -14,7 +14,7 @@
 
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/poll.hpp"
-#include "comm/transport/tcp/note.hpp"
+#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -27,30 +27,34 @@ constexpr std::chrono::seconds kStrangersPatience{5};       // for a greeting
 constexpr std::chrono::milliseconds kPartingPatience{500};  // to tell others of a failure
 constexpr std::size_t kMostIncoming = 256;                  // besides those of all ranks
 constexpr std::size_t kMostText = 1024;                     // of a greeting or a refusal
-constexpr std::uint32_t kVersion = 1;
 
 /// What a connection is for.
 enum class Purpose : std::uint32_t { control, data };
 
-/// The text of a greeting, as it lies in memory. The nonce is the receiver's.
+/// The text of a greeting, as it lies in memory. Refusals carry the reason behind it.
 struct Greeting {
-  TcpAddress::Nonce nonce{};
-  std::uint32_t version = kVersion;
   Purpose purpose = Purpose::control;
   std::int32_t rank = 0, size = 0;  // the sender's
-  std::uint64_t digest = 0;         // of the sender's list
+  std::uint32_t reserved = 0;
+  std::uint64_t digest = 0;  // of the sender's list
 };
-static_assert(sizeof(Greeting) == 40);
+static_assert(sizeof(Greeting) == 24);
 
 std::string_view as_text(const Greeting& greeting) {
   return {reinterpret_cast<const char*>(&greeting), sizeof greeting};
 }
 
-/// Whether `text` begins with a greeting for `nonce`. Refusals carry the reason behind it.
-bool is_for(const TcpAddress::Nonce& nonce, std::string_view text, Greeting& greeting) {
+bool read_greeting(std::string_view text, Greeting& greeting) {
   if (text.size() < sizeof greeting) return false;
   std::memcpy(&greeting, text.data(), sizeof greeting);
-  return greeting.nonce == nonce;
+  return true;
+}
+
+/// Those of a rank's listener: whoever has its address has them, and has the secret if there is one.
+Credentials credentials_of(const TcpPorts& ports, const TcpAddress& address) {
+  std::string purpose = "the listener ";
+  purpose.append(reinterpret_cast<const char*>(address.nonce.data()), address.nonce.size());
+  return ports.credentials.derive(purpose);
 }
 
 class Mesh {
@@ -60,20 +64,22 @@ class Mesh {
         rank_(rank),
         size_(static_cast<int>(addresses.size())),
         digest_(digest_of(addresses)),
-        links_(addresses.size()) {
-    for (const std::string& text : addresses) peers_.push_back(TcpAddress::parse(text));
-  }
+        mine_(credentials_of(ports, ports.address)),
+        peers_(addresses.size()),
+        links_(addresses.size()) {}
 
+  /// Throws UsageError if the list is not of addresses or not this rank's.
+  void read(std::span<const std::string> addresses);
   std::vector<TcpLink> run(Deadline deadline);
   void tell_all(std::string_view why) noexcept;
 
  private:
   /// A connection that has not led to anything yet.
   struct Attempt {
-    Socket socket;
-    NoteReader reader{kMostText};
+    NoteChannel channel;
     Endpoint endpoint{};
     Clock::time_point since = Clock::now();
+    bool connected = false;
     bool greeted = false;  // this rank has greeted on an outgoing one, the peer on an incoming one
     int rank = -1;         // of an incoming one that has greeted
     Purpose purpose = Purpose::control;
@@ -91,16 +97,19 @@ class Mesh {
   };
 
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
-  Socket& link(int peer, Purpose purpose) {
-    TcpLink& link = links_[at(peer)];
-    return purpose == Purpose::control ? link.control : link.data;
+  bool has_link(int peer, Purpose purpose) const {
+    const TcpLink& link = links_[at(peer)];
+    return purpose == Purpose::control ? link.control.is_open() : link.data.is_open();
   }
-  Greeting greeting_for(int peer, Purpose purpose) const {
-    return {.nonce = peers_[at(peer)].nonce,
-            .purpose = purpose,
-            .rank = rank_,
-            .size = size_,
-            .digest = digest_};
+  void keep_link(int peer, Purpose purpose, NoteChannel channel) {
+    TcpLink& link = links_[at(peer)];
+    if (purpose == Purpose::control)
+      link.control = std::move(channel);
+    else
+      link.data = channel.release();
+  }
+  Greeting greeting_of(Purpose purpose) const {
+    return {.purpose = purpose, .rank = rank_, .size = size_, .digest = digest_};
   }
   bool complete() const;
   void expect_one_job(const Greeting& greeting) const;
@@ -111,6 +120,7 @@ class Mesh {
   void begin_attempt(Outgoing& outgoing);
   bool advance(Outgoing& outgoing, Attempt& attempt);
   void accept_all();
+  bool drop_stranger();
   bool advance_incoming(Attempt& attempt);
   void sleep(Deadline deadline);
   std::string missing() const;
@@ -118,12 +128,32 @@ class Mesh {
   const TcpPorts& ports_;
   int rank_, size_;
   std::uint64_t digest_;
-  std::vector<TcpAddress> peers_;
+  Credentials mine_;               // of this rank's listener
+  std::vector<TcpAddress> peers_;  // without endpoints if the text is no address
   std::vector<TcpLink> links_;
   std::list<Outgoing> outgoing_;
   std::list<Attempt> incoming_;
   std::vector<pollfd> polled_;
 };
+
+void Mesh::read(std::span<const std::string> addresses) {
+  std::string wrong;
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    try {
+      peers_[rank] = TcpAddress::parse(addresses[rank]);
+    } catch (const UsageError& error) {  // the others are to learn of it
+      if (wrong.empty()) wrong = "address " + std::to_string(rank) + ": " + error.what();
+    }
+  }
+  WINNOW_EXPECTS(wrong.empty(), wrong);
+  WINNOW_EXPECTS(rank_ >= 0 && rank_ < size_, "rank " + std::to_string(rank_) + " of " +
+                                                  std::to_string(size_) +
+                                                  " addresses: must be from 0 to one less");
+  WINNOW_EXPECTS(addresses[at(rank_)] == ports_.address.text(),
+                 "address " + std::to_string(rank_) + " of " + std::to_string(size_) +
+                     " is not that of the listener which connects as rank " +
+                     std::to_string(rank_));
+}
 
 std::vector<TcpLink> Mesh::run(Deadline deadline) {
   plan_outgoing();
@@ -156,12 +186,9 @@ bool Mesh::complete() const {
   return true;
 }
 
-/// A peer that knows this rank's nonce, but differs in what else it was given.
+/// A peer that has this rank's address, but differs in what else it was given.
 void Mesh::expect_one_job(const Greeting& greeting) const {
   const std::string peer = "rank " + std::to_string(greeting.rank);
-  WINNOW_EXPECTS(greeting.version == kVersion,
-                 peer + " speaks version " + std::to_string(greeting.version) +
-                     " of Winnow's TCP transport, this rank version " + std::to_string(kVersion));
   WINNOW_EXPECTS(greeting.size == size_,
                  peer + " was given addresses of " + std::to_string(greeting.size) +
                      " ranks, rank " + std::to_string(rank_) + " of " + std::to_string(size_));
@@ -173,18 +200,17 @@ void Mesh::expect_one_job(const Greeting& greeting) const {
 /// No peer that is connected already has aborted or died.
 void Mesh::expect_alive() {
   for (int peer = 0; peer < size_; ++peer) {
-    const Socket& control = links_[at(peer)].control;
+    NoteChannel& control = links_[at(peer)].control;
     if (!control.is_open()) continue;
-    const NoteAhead ahead = look_ahead(control);
+    const NoteAhead ahead = look_ahead(control.socket());
     if (ahead == NoteAhead::ended) fail_for(peer, "gone while the ranks were connecting");
-    NoteReader reader(kMostText);
-    if (ahead == NoteAhead::abort && reader.read(control) == NoteReader::Outcome::complete)
-      fail_for(peer, reader.text());
+    if (ahead == NoteAhead::abort && control.read() == NoteReader::Outcome::complete)
+      fail_for(peer, control.text());
   }
 }
 
 void Mesh::fail_for(int peer, std::string_view why) {
-  throw CommError("rank " + std::to_string(peer) + ": " + std::string(why));
+  throw CommError("rank " + std::to_string(peer) + ": " + printable(why));
 }
 
 void Mesh::advance(Outgoing& outgoing) {
@@ -212,9 +238,14 @@ void Mesh::begin_attempt(Outgoing& outgoing) {
   if (std::ranges::any_of(outgoing.attempts, is_tried)) return;
   Socket socket = connect_to(endpoint);
   if (socket.is_open()) {
-    outgoing.attempts.push_back({.socket = std::move(socket), .endpoint = endpoint});
+    outgoing.attempts.push_back(
+        {.channel = NoteChannel(std::move(socket), NoteChannel::End::connected,
+                                credentials_of(ports_, peers_[at(outgoing.peer)]), kMostText),
+         .endpoint = endpoint});
     return;
   }
+  if (has_too_many_files(errno))
+    fail_for_files("connecting to rank " + std::to_string(outgoing.peer), errno);
   outgoing.problem = endpoint.text() + ": " + errno_text(errno);
   if (outgoing.next < outgoing.endpoints.size()) outgoing.next_at = Clock::now();
 }
@@ -225,33 +256,37 @@ bool Mesh::advance(Outgoing& outgoing, Attempt& attempt) {
     outgoing.problem = attempt.endpoint.text() + ": " + why;
     return false;
   };
-  if (!attempt.greeted) {
-    if (is_connecting(attempt.socket, attempt.endpoint))
+  if (!attempt.connected) {
+    if (is_connecting(attempt.channel.socket(), attempt.endpoint))
       return attempt.since + kStrangersPatience > Clock::now() || lose("no connection");
     if (errno != 0) return lose(errno_text(errno));
-    const Greeting greeting = greeting_for(outgoing.peer, outgoing.purpose);
-    if (!send_note(attempt.socket, NoteKind::hello, as_text(greeting)))
-      return lose("takes no greeting");
-    attempt.greeted = true;
+    attempt.connected = true;
+    if (!attempt.channel.greet()) return lose("takes no greeting");
   }
-  switch (attempt.reader.read(attempt.socket)) {
+  const NoteReader::Outcome outcome = attempt.channel.read();
+  if (attempt.channel.has_met() && !attempt.greeted) {
+    attempt.greeted = true;
+    if (!attempt.channel.send(NoteKind::greeting, as_text(greeting_of(outgoing.purpose))))
+      return lose("takes no greeting");
+  }
+  switch (outcome) {
     case NoteReader::Outcome::pending:
       return true;  // its process may not have come to it yet
     case NoteReader::Outcome::ended:
-      return lose(attempt.reader.problem());
+      return lose(attempt.channel.problem());
     case NoteReader::Outcome::complete:
       break;
   }
   Greeting answer;
-  const std::string_view text = attempt.reader.text();
-  if (!is_for(ports_.address.nonce, text, answer)) return lose("somebody else answers there");
-  if (attempt.reader.kind() == NoteKind::refusal)
+  const std::string_view text = attempt.channel.text();
+  if (!read_greeting(text, answer)) return lose("somebody else answers there");
+  if (attempt.channel.kind() == NoteKind::refusal)
     fail_for(outgoing.peer, text.substr(sizeof answer));
   expect_one_job(answer);
-  if (attempt.reader.kind() != NoteKind::welcome || answer.rank != outgoing.peer)
+  if (attempt.channel.kind() != NoteKind::welcome || answer.rank != outgoing.peer)
     return lose("somebody else answers there");
-  if (!send_note(attempt.socket, NoteKind::chosen, "")) return lose("the connection was closed");
-  link(outgoing.peer, outgoing.purpose) = std::move(attempt.socket);
+  if (!attempt.channel.send(NoteKind::chosen, "")) return lose("the connection was closed");
+  keep_link(outgoing.peer, outgoing.purpose, std::move(attempt.channel));
   outgoing.done = true;
   return false;
 }
@@ -260,18 +295,31 @@ void Mesh::accept_all() {
   for (const Socket& listening : ports_.sockets) {
     for (;;) {
       Socket socket = accept_from(listening);
+      if (!socket.is_open() && has_too_many_files(errno)) {
+        const int code = errno;
+        if (!drop_stranger()) fail_for_files("accepting the connection of a rank", code);
+        continue;
+      }
       if (!socket.is_open()) break;
-      incoming_.push_back({.socket = std::move(socket)});
-      const auto is_stranger = [](const Attempt& attempt) { return !attempt.greeted; };
-      if (incoming_.size() > kMostIncoming + 2 * links_.size())
-        incoming_.erase(std::ranges::find_if(incoming_, is_stranger));
+      if (incoming_.size() >= kMostIncoming + 2 * links_.size()) drop_stranger();
+      incoming_.push_back({.channel = NoteChannel(std::move(socket), NoteChannel::End::accepted,
+                                                  mine_, kMostText)});
     }
   }
 }
 
+/// The one that has waited longest; it comes again if it is a rank's. False if there is none.
+bool Mesh::drop_stranger() {
+  const auto first = std::ranges::find_if(
+      incoming_, [](const Attempt& attempt) { return !attempt.greeted; });
+  if (first == incoming_.end()) return false;
+  incoming_.erase(first);
+  return true;
+}
+
 // False if it has ended: it became a link, or is a stranger's.
 bool Mesh::advance_incoming(Attempt& attempt) {
-  switch (attempt.reader.read(attempt.socket)) {
+  switch (attempt.channel.read()) {
     case NoteReader::Outcome::pending:
       return attempt.greeted || attempt.since + kStrangersPatience > Clock::now();
     case NoteReader::Outcome::ended:
@@ -279,25 +327,24 @@ bool Mesh::advance_incoming(Attempt& attempt) {
     case NoteReader::Outcome::complete:
       break;
   }
+  const NoteKind kind = attempt.channel.kind();
   if (attempt.greeted) {
-    if (attempt.reader.kind() == NoteKind::chosen && !link(attempt.rank, attempt.purpose).is_open())
-      link(attempt.rank, attempt.purpose) = std::move(attempt.socket);
+    if (kind == NoteKind::chosen && !has_link(attempt.rank, attempt.purpose))
+      keep_link(attempt.rank, attempt.purpose, std::move(attempt.channel));
     return false;
   }
   Greeting greeting;
-  const std::string_view text = attempt.reader.text();
-  if (!is_for(ports_.address.nonce, text, greeting)) return false;
-  if (attempt.reader.kind() == NoteKind::refusal)
-    fail_for(greeting.rank, text.substr(sizeof greeting));
-  if (attempt.reader.kind() != NoteKind::hello) return false;
+  const std::string_view text = attempt.channel.text();
+  if (!read_greeting(text, greeting)) return false;
+  if (kind == NoteKind::refusal) fail_for(greeting.rank, text.substr(sizeof greeting));
+  if (kind != NoteKind::greeting) return false;
   expect_one_job(greeting);
   const bool is_purpose = greeting.purpose == Purpose::control || greeting.purpose == Purpose::data;
   if (greeting.rank <= rank_ || !is_purpose) return false;
   attempt.greeted = true;
   attempt.rank = greeting.rank;
   attempt.purpose = greeting.purpose;
-  return send_note(attempt.socket, NoteKind::welcome,
-                   as_text(greeting_for(greeting.rank, greeting.purpose))) &&
+  return attempt.channel.send(NoteKind::welcome, as_text(greeting_of(greeting.purpose))) &&
          advance_incoming(attempt);
 }
 
@@ -306,14 +353,14 @@ void Mesh::sleep(Deadline deadline) {
   for (const Socket& listening : ports_.sockets)
     polled_.push_back({.fd = listening.get(), .events = POLLIN, .revents = 0});
   for (const Attempt& attempt : incoming_)
-    polled_.push_back({.fd = attempt.socket.get(), .events = POLLIN, .revents = 0});
+    polled_.push_back({.fd = attempt.channel.socket().get(), .events = POLLIN, .revents = 0});
   auto until = std::min(deadline.at(), Clock::now() + kLongestSleep);
   for (const Outgoing& outgoing : outgoing_) {
     if (outgoing.done) continue;
     until = std::min(until, outgoing.next_at);
     for (const Attempt& attempt : outgoing.attempts)
-      polled_.push_back({.fd = attempt.socket.get(),
-                         .events = static_cast<short>(attempt.greeted ? POLLIN : POLLOUT),
+      polled_.push_back({.fd = attempt.channel.socket().get(),
+                         .events = static_cast<short>(attempt.connected ? POLLIN : POLLOUT),
                          .revents = 0});
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
@@ -344,22 +391,21 @@ void Mesh::tell_all(std::string_view why) noexcept {
       const TcpAddress& address = peers_[at(peer)];
       if (address.nonce == ports_.address.nonce) continue;
       if (links_[at(peer)].control.is_open()) {
-        (void)send_note(links_[at(peer)].control, NoteKind::abort, why.substr(0, kMostText));
+        (void)links_[at(peer)].control.send(NoteKind::abort, why.substr(0, kMostText));
         continue;
       }
       for (const Endpoint& endpoint : reachable(address, ports_.address.machine)) {
-        Socket socket = connect_to(endpoint);
-        if (!socket.is_open()) continue;
-        partings.push_back({.peer = peer, .purpose = Purpose::control, .endpoints = {}});
-        partings.back().attempts.push_back({.socket = std::move(socket), .endpoint = endpoint});
+        partings.push_back({.peer = peer, .purpose = Purpose::control, .endpoints = {endpoint}});
+        begin_attempt(partings.back());
       }
     }
-    const auto is_over = [&](const Outgoing& parting) {
-      const Attempt& attempt = parting.attempts.front();
-      if (is_connecting(attempt.socket, attempt.endpoint)) return false;
-      std::string text(as_text(greeting_for(parting.peer, Purpose::control)));
-      text += why.substr(0, kMostText - text.size());
-      (void)send_note(attempt.socket, NoteKind::refusal, text);
+    std::string text(as_text(greeting_of(Purpose::control)));
+    text += why.substr(0, kMostText - text.size());
+    const auto is_over = [&](Outgoing& parting) {
+      if (parting.attempts.empty()) return true;
+      Attempt& attempt = parting.attempts.front();
+      if (is_connecting(attempt.channel.socket(), attempt.endpoint)) return false;
+      attempt.channel.refuse(text);
       return true;
     };
     const auto all_over = [&] {
@@ -374,16 +420,18 @@ void Mesh::tell_all(std::string_view why) noexcept {
 
 }  // namespace
 
-TcpPorts open_ports(std::string_view interfaces) {
+TcpPorts open_ports(std::string_view interfaces, Reach reach) {
   TcpPorts ports{.address = {.nonce = TcpAddress::new_nonce(),
                              .machine = TcpAddress::this_machine(),
                              .endpoints = {}},
-                 .sockets = {}};
+                 .sockets = {},
+                 .credentials = Credentials()};
   int code = 0;
-  for (const Endpoint& endpoint : local_endpoints(interfaces)) {
+  for (const Endpoint& endpoint : local_endpoints(interfaces, reach)) {
     Socket socket = listen_at(endpoint);
     if (!socket.is_open()) {
       code = errno;
+      if (has_too_many_files(code)) fail_for_files("listening for ranks", code);
       continue;
     }
     ports.address.endpoints.push_back(Endpoint::of(socket));
@@ -397,14 +445,7 @@ std::vector<TcpLink> connect_mesh(const TcpPorts& ports, int rank,
                                   std::span<const std::string> addresses, Deadline deadline) {
   Mesh mesh(ports, rank, addresses);
   try {
-    const auto size = static_cast<int>(addresses.size());
-    WINNOW_EXPECTS(rank >= 0 && rank < size, "rank " + std::to_string(rank) + " of " +
-                                                 std::to_string(size) +
-                                                 " addresses: must be from 0 to one less");
-    WINNOW_EXPECTS(addresses[static_cast<std::size_t>(rank)] == ports.address.text(),
-                   "address " + std::to_string(rank) + " of " + std::to_string(size) +
-                       " is not that of the listener which connects as rank " +
-                       std::to_string(rank));
+    mesh.read(addresses);
     return mesh.run(deadline);
   } catch (const Error& error) {
     mesh.tell_all(reason_of(error));

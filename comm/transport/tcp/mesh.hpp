@@ -7,36 +7,43 @@
 #include <vector>
 #include <winnow/transport.hpp>
 
+#include "comm/transport/credentials.hpp"
 #include "comm/transport/tcp/address.hpp"
+#include "comm/transport/tcp/note_channel.hpp"
 #include "comm/transport/tcp/shared_ring.hpp"
 
 namespace winnow::comm {
 
-/// The listening sockets of a rank and what it tells the others about them.
+/// The listening sockets of a rank, what it tells the others about them, and by what ranks of the job
+/// know each other beside these addresses.
 struct TcpPorts {
   TcpAddress address;
   std::vector<Socket> sockets;
+  Credentials credentials;
 };
 
-/// Listens at a free port of every address of these interfaces (as local_endpoints names them).
-TcpPorts open_ports(std::string_view interfaces);
+/// Listens at a free port of every address of these interfaces (as local_endpoints names them). The
+/// credentials are open.
+TcpPorts open_ports(std::string_view interfaces, Reach reach = Reach::hosts);
 
 /// The connections to one peer: messages go over `data`, notes over `control`, so that an abort
 /// overtakes messages and each peer's death is seen whether or not a message is expected.
 struct TcpLink {
-  Socket data, control;
+  Socket data;
+  NoteChannel control;
   SharedRing in, out;  ///< if open, messages go through these instead of `data`
 };
 
 /// Connects this rank with all others; element i of the result is rank i's link, its own closed.
 ///
-/// A rank connects to every lower one, twice, and greets with that rank's nonce, its own number and
-/// a digest of the list. It tries a peer's endpoints in turn, a few hundred milliseconds apart or
-/// when one fails, and keeps the first that answers with its own nonce; that the choice is final it
-/// says in a last note. A connection that greets otherwise is a stranger's and is closed.
+/// A rank connects to every lower one, twice, by that rank's credentials (NoteChannel), which are
+/// derived from those of the job and the random number in its address, and greets with its own number
+/// and a digest of the list. It tries a peer's endpoints in turn, a few hundred milliseconds apart or
+/// when one fails, and keeps the first that answers; that the choice is final it says in a last note.
+/// A connection whose notes are not proved is a stranger's and is closed.
 ///
-/// Throws UsageError if the list does not hold this rank's address at `rank` or peers were given
-/// another list; CommError at the deadline, naming the ranks that are missing. Tells the others
+/// Throws UsageError if the list is not of addresses, or does not hold this rank's at `rank`, or peers
+/// were given another list; CommError at the deadline, naming the ranks that are missing. Tells the others
 /// why, so that they need not wait for their deadline.
 std::vector<TcpLink> connect_mesh(const TcpPorts& ports, int rank,
                                   std::span<const std::string> addresses, Deadline deadline);

@@ -15,8 +15,9 @@ namespace winnow::comm {
 
 /// What ranks tell each other beside messages: a kind and a short text.
 enum class NoteKind : std::uint32_t {
-  hello = 1,  ///< who connects, and what for
-  welcome,    ///< the answer to a hello: who was connected to; and to a join
+  hello = 1,  ///< a random number (NoteChannel)
+  greeting,   ///< who connects, and what for
+  welcome,    ///< the answer to a greeting: who was connected to; and to a join
   chosen,     ///< this connection is the one to use
   join,       ///< a rank's address, for the rank that collects them
   list,       ///< all addresses, a line each

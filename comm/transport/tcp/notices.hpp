@@ -7,8 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/transport/tcp/note.hpp"
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/tcp/note_channel.hpp"
 
 namespace winnow::comm {
 
@@ -17,7 +16,7 @@ namespace winnow::comm {
 class TcpNotices {
  public:
   /// `controls`: by rank; this rank's own is closed.
-  explicit TcpNotices(std::vector<Socket> controls);
+  explicit TcpNotices(std::vector<NoteChannel> controls);
 
   /// Tells all peers, once: later calls do nothing. Any thread may call it. Never blocks.
   void tell(NoteKind kind, std::string_view text) noexcept;
@@ -26,12 +25,13 @@ class TcpNotices {
   const std::string& listen(int peer);
   /// Whether `peer` has said that it leaves.
   bool has_left(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
-  const Socket& control(int peer) const { return peers_[static_cast<std::size_t>(peer)].control; }
+  const Socket& control(int peer) const {
+    return peers_[static_cast<std::size_t>(peer)].control.socket();
+  }
 
  private:
   struct Peer {
-    Socket control;
-    NoteReader reader;
+    NoteChannel control;
     bool left = false;
     bool ended = false;
     std::string why{};

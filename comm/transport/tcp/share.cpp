@@ -13,6 +13,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/poll.hpp"
+#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -55,6 +56,8 @@ class Parcel {
   }
   /// The ring that came, or none, and its sender's bell.
   SharedRing ring(Socket& bell) {
+    // The system drops descriptors for which the process has no room.
+    if ((header_.msg_flags & MSG_CTRUNC) != 0) fail_for_files("sharing memory", EMFILE);
     cmsghdr* const rights = CMSG_FIRSTHDR(&header_);
     if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
         rights->cmsg_len != CMSG_LEN(kDescriptors * sizeof(int)))
@@ -91,8 +94,12 @@ void share_memory(std::span<TcpLink> links, const Socket& bell, Deadline deadlin
     Parcel parcel;
     const auto has_come = [&] {
       if (parcel.receive(link.data)) return true;
-      if (errno != EAGAIN && errno != EINTR) fail_system(who + " shares no memory", errno);
-      return false;
+      if (errno == EAGAIN || errno == EINTR) return false;
+      const int code = errno;
+      const bool has_aborted = link.control.read() == NoteReader::Outcome::complete &&
+                               link.control.kind() == NoteKind::abort;
+      if (has_aborted) throw CommError(who + ": " + printable(link.control.text()));
+      fail_system(who + " shares no memory", code);
     };
     if (!sleep_until(has_come, deadline))
       throw CommError("the deadline passed while it waited for the memory of " + who);

@@ -74,7 +74,7 @@ int timeout_of(Deadline deadline) {
 class TcpTransport final : public Transport, public GrowingMessages {
  public:
   TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links, Socket bell,
-               const TcpOptions& options);
+               const TcpSettings& settings);
   ~TcpTransport() override;
 
   int rank() const override { return rank_; }
@@ -124,7 +124,7 @@ class TcpTransport final : public Transport, public GrowingMessages {
   [[noreturn]] void fail(const std::string& why);
 
   int rank_, node_;
-  TcpOptions options_;
+  TcpSettings settings_;
   std::vector<TcpPeer> peers_;  // by rank; this rank's own is unused
   TcpNotices notices_;
   Socket epoll_;
@@ -150,17 +150,17 @@ class TcpTransport final : public Transport, public GrowingMessages {
   std::string abort_why_;  // guarded by abort_mutex_
 };
 
-std::vector<Socket> take_controls(std::vector<TcpLink>& links) {
-  std::vector<Socket> controls;
+std::vector<NoteChannel> take_controls(std::vector<TcpLink>& links) {
+  std::vector<NoteChannel> controls;
   for (TcpLink& link : links) controls.push_back(std::move(link.control));
   return controls;
 }
 
 TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links,
-                           Socket bell, const TcpOptions& options)
+                           Socket bell, const TcpSettings& settings)
     : rank_(rank),
       node_(nodes[static_cast<std::size_t>(rank)]),
-      options_(options),
+      settings_(settings),
       peers_(links.size()),
       notices_(take_controls(links)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -174,7 +174,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
     peer(other).open(link);
     if (peer(other).has_rings()) ring_peers_.push_back(other);
     if (Endpoint::of(notices_.control(other)).family() != AF_UNIX)
-      watch_host(notices_.control(other), options_.host_timeout);
+      watch_host(notices_.control(other), settings_.options.host_timeout);
     if (Endpoint::of(peer(other).data()).family() != AF_UNIX)
       set_socket_option(peer(other).data(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, kMostUnsent);
     watch(peer(other).data(), name, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
@@ -382,7 +382,7 @@ void TcpTransport::abort(std::string_view reason) noexcept {
 std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
   expect_usable();
   try {
-    return tcp_transport_of(*this, options_, deadline);
+    return tcp_transport_of(*this, settings_, deadline);
   } catch (const std::exception& error) {  // on this rank alone, perhaps: others would wait
     abort(text_of(error));
     throw;
@@ -421,8 +421,8 @@ void TcpTransport::find_out_about_lost_link() {
 
 std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
                                               std::vector<TcpLink> links, Socket bell,
-                                              const TcpOptions& options) {
-  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), std::move(bell), options);
+                                              const TcpSettings& settings) {
+  return std::make_unique<TcpTransport>(rank, nodes, std::move(links), std::move(bell), settings);
 }
 
 Socket make_bell() {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 #include <winnow/tcp.hpp>
 #include <winnow/transport.hpp>
@@ -11,15 +13,27 @@
 
 namespace winnow::comm {
 
-/// The transport of rank `rank` over its connections; `nodes[r]` is the node of rank r. `bell` is
-/// that of its shared memory. Duplicates listen as `options` say.
-std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
-                                              std::vector<TcpLink> links, Socket bell,
-                                              const TcpOptions& options);
+/// What a transport's duplicates have in common with it.
+struct TcpSettings {
+  TcpOptions options = {};
+  Reach reach = Reach::hosts;
+};
+
+/// Listens as the settings say; throws UsageError if they are wrong.
+TcpPorts open_ports(const TcpSettings& settings);
+/// Connects with the ranks at `addresses`, which are those of a TcpListener::connect. Collective.
+std::unique_ptr<Transport> tcp_transport_at(const TcpPorts& ports, int rank,
+                                            std::span<const std::string> addresses,
+                                            const TcpSettings& settings, Deadline deadline);
 /// A new TCP transport of the ranks of `other`, which passes their addresses and takes host memory.
 /// Collective.
-std::unique_ptr<Transport> tcp_transport_of(Transport& other, const TcpOptions& options,
+std::unique_ptr<Transport> tcp_transport_of(Transport& other, const TcpSettings& settings,
                                             Deadline deadline);
+/// The transport of rank `rank` over its connections; `nodes[r]` is the node of rank r. `bell` is
+/// that of its shared memory.
+std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& nodes,
+                                              std::vector<TcpLink> links, Socket bell,
+                                              const TcpSettings& settings);
 /// A bell for share_memory and then for tcp_transport_over. Throws CommError.
 Socket make_bell();
 

@@ -8,19 +8,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/tcp.hpp>
 
 #include "comm/transport/tcp/endpoint.hpp"
-#include "comm/transport/tcp/note.hpp"
+#include "comm/transport/tcp/meeting_host.hpp"
+#include "comm/transport/tcp/note_channel.hpp"
 #include "tests/harness/tcp_ranks.hpp"
 
 namespace winnow {
@@ -88,15 +96,263 @@ TEST(TcpMeeting, OneRankNeedsNoPort) {
   EXPECT_EQ(tcp_transport({.host = "nowhere.invalid"}, soon())->size(), 1);
 }
 
-// An error on all that come, at once: none of them has a deadline.
-TEST(TcpMeeting, RanksThatDifferAreAnErrorOnAll) {
-  const auto meeting = [port = free_port()](int rank, int size) {
-    return TcpMeeting{.host = "localhost", .port = port, .rank = rank, .size = size, .job = {}};
+/// The sum of what all ranks add.
+int sum_over(Transport& transport, int summand) {
+  std::vector<int> all(static_cast<std::size_t>(transport.size()));
+  transport.all_gather({}, std::as_bytes(std::span(&summand, 1)),
+                       std::as_writable_bytes(std::span(all)), soon());
+  return std::accumulate(all.begin(), all.end(), 0);
+}
+
+/// The sum of what the ranks of a meeting add, or what was thrown.
+std::string sum_of_meeting(const TcpMeeting& meeting, int summand, const TcpOptions& options = {}) {
+  try {
+    return std::to_string(sum_over(*tcp_transport(meeting, soon(), options), summand));
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+/// Of a job of `ranks` ranks, by rank.
+std::vector<std::string> sums_of_job(const TcpMeeting& job, int summand,
+                                     const std::vector<TcpOptions>& options) {
+  std::vector<std::string> sums(options.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < options.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      TcpMeeting meeting = job;
+      meeting.rank = static_cast<int>(rank);
+      meeting.size = static_cast<int>(options.size());
+      sums[rank] = sum_of_meeting(meeting, summand, options[rank]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return sums;
+}
+
+// At the ports that all jobs have by default, and at one port in turn.
+TEST(TcpMeeting, JobsOfOneHostStayApart) {
+  struct Jobs {
+    TcpMeeting first, second;
+    std::size_t first_ranks, second_ranks;
+    std::string first_secret, second_secret;
   };
-  EXPECT_THAT(thrown_by_meeting({meeting(0, 3), meeting(1, 3), meeting(2, 4)}, Deadline::never()),
-              Each(HasSubstr("rank 2 says that there are 4 ranks, rank 0 3")));
-  EXPECT_THAT(thrown_by_meeting({meeting(0, 3), meeting(1, 3), meeting(1, 3)}, Deadline::never()),
-              Each(HasSubstr("two processes say that they are rank 1")));
+  const auto job = [](int port, const char* name) {
+    return TcpMeeting{.host = "localhost", .port = port, .job = name};
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (const int port : {0, free_port()}) {
+      for (const Jobs& jobs : {Jobs{job(port, "a"), job(port, "b"), 2, 2, "", ""},
+                               Jobs{job(port, "a"), job(port, "a"), 2, 3, "", ""},
+                               Jobs{job(port, "a"), job(port, "a"), 2, 2, "", "secret"},
+                               Jobs{job(port, "a"), job(port, "a"), 3, 2, "one", "another"}}) {
+        std::vector<std::string> first, second;
+        std::thread other([&] {
+          second = sums_of_job(jobs.second, 100,
+                               std::vector<TcpOptions>(jobs.second_ranks,
+                                                       {.secret = jobs.second_secret}));
+        });
+        first = sums_of_job(jobs.first, 1, std::vector<TcpOptions>(jobs.first_ranks,
+                                                                   {.secret = jobs.first_secret}));
+        other.join();
+        EXPECT_THAT(first, Each(std::to_string(jobs.first_ranks)));
+        EXPECT_THAT(second, Each(std::to_string(100 * jobs.second_ranks)));
+      }
+    }
+  }
+}
+
+// Of another size, or with another secret or none: the job goes on without it, and it goes on looking
+// for its own.
+TEST(TcpMeeting, WhoDiffersIsSentAway) {
+  struct Stranger {
+    int rank, size;
+    const char* secret;
+    const char* job;
+  };
+  for (const Stranger& stranger :
+       {Stranger{1, 3, "right", "j"}, Stranger{1, 2, "wrong", "j"}, Stranger{1, 2, "", "j"},
+        Stranger{1, 2, "right", "k"}}) {
+    const TcpMeeting job{.host = "127.0.0.1", .port = free_port(), .job = "j"};
+    std::string thrown;
+    std::thread visits([&] {
+      TcpMeeting visitor = job;
+      visitor.rank = stranger.rank;
+      visitor.size = stranger.size;
+      visitor.job = stranger.job;
+      try {
+        (void)tcp_transport(visitor, Deadline::after(std::chrono::milliseconds(700)),
+                            {.secret = stranger.secret});
+      } catch (const CommError& error) {
+        thrown = error.what();
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // most likely it visits first
+    EXPECT_THAT(sums_of_job(job, 1, std::vector<TcpOptions>(2, {.secret = "right"})), Each("2"));
+    visits.join();
+    EXPECT_THAT(thrown, HasSubstr("deadline"));
+  }
+}
+
+// The first of two goes on, and the second learns of it at once: it has no deadline.
+TEST(TcpMeeting, ASecondProcessOfARankIsRefused) {
+  for (const char* secret : {"", "of the job"}) {
+    const TcpOptions options{.secret = secret};
+    const TcpMeeting job{.host = "localhost", .port = free_port(), .size = 3, .job = "j"};
+    TcpMeeting one = job, two = job;
+    one.rank = 1;
+    two.rank = 2;
+    std::vector<std::string> said(4);
+    std::thread host([&] { said[0] = sum_of_meeting(job, 1, options); });
+    std::vector<std::thread> both;
+    std::atomic<int> refused = 0;
+    for (int i = 0; i < 2; ++i) {
+      both.emplace_back([&, i] {
+        try {
+          const auto transport = tcp_transport(one, Deadline::never(), options);
+          said[static_cast<std::size_t>(1 + i)] = std::to_string(sum_over(*transport, 1));
+        } catch (const CommError& error) {
+          said[static_cast<std::size_t>(1 + i)] = error.what();
+          ++refused;
+        }
+      });
+    }
+    while (refused == 0) std::this_thread::yield();
+    said[3] = sum_of_meeting(two, 1, options);
+    host.join();
+    for (std::thread& thread : both) thread.join();
+    EXPECT_EQ(said[0], "3");
+    EXPECT_EQ(said[3], "3");
+    if (said[1] != "3") std::swap(said[1], said[2]);
+    EXPECT_EQ(said[1], "3");
+    EXPECT_THAT(said[2], HasSubstr("two processes say that they are rank 1"));
+  }
+}
+
+/// What a stranger may send to a meeting: joins as a rank would, but for the proof.
+std::vector<std::pair<comm::NoteKind, std::string>> notes_of_strangers() {
+  using comm::NoteKind;
+  const std::string proof(32, '\1');
+  const std::string address = TcpListener({.interfaces = "lo"}).address();
+  std::vector<std::pair<NoteKind, std::string>> notes;
+  for (const std::string& join :
+       {std::string(), std::string(16, '\0'), std::string("j\n1\n2\n") + address,
+        std::string("1\n") + address + "\n", "-1\n" + address, "99\n" + address, "0\n" + address,
+        std::string("1\n"), std::string("1\nnowhere\n"), std::string(70000, 'x')}) {
+    for (const NoteKind kind : {NoteKind::join, NoteKind::list, NoteKind::refusal,
+                                NoteKind::welcome, NoteKind::abort, NoteKind::hello}) {
+      notes.emplace_back(kind, join);
+      notes.emplace_back(kind, proof + join);
+    }
+  }
+  return notes;
+}
+
+// They neither learn the job's name, nor join, nor end it.
+TEST(TcpMeeting, StrangersAreDropped) {
+  for (const char* secret : {"", "of the job"}) {
+    const TcpMeeting first{.host = "127.0.0.1", .port = free_port(), .size = 2, .job = "the job's"};
+    TcpMeeting second = first;
+    second.rank = 1;
+    std::string sum;
+    std::thread hosts([&] { sum = sum_of_meeting(first, 1, {.secret = secret}); });
+    const comm::Endpoint there = comm::resolve(first.host, first.port).front();
+    std::string heard;
+    for (const auto& [kind, text] : notes_of_strangers()) {
+      for (const bool greets : {false, true}) {
+        comm::Socket stranger;
+        do {
+          stranger = comm::connect_to(there);
+          while (comm::is_connecting(stranger, there)) std::this_thread::yield();
+        } while (errno != 0);
+        std::string hello(20, 'n');
+        hello.replace(0, 4, std::string("\2\0\0\0", 4));
+        if (greets) (void)comm::send_note(stranger, comm::NoteKind::hello, hello);
+        (void)comm::send_note(stranger, kind, text, briefly());
+        ::shutdown(stranger.get(), SHUT_WR);
+        std::array<char, 4096> bytes{};
+        ::ssize_t got = 0;
+        for (;;) {
+          got = ::recv(stranger.get(), bytes.data(), bytes.size(), 0);
+          if (got < 0 && errno == EAGAIN) {
+            std::this_thread::yield();
+            continue;
+          }
+          if (got <= 0) break;
+          heard.append(bytes.data(), static_cast<std::size_t>(got));
+        }
+      }
+    }
+    EXPECT_THAT(heard, testing::Not(HasSubstr("the job")));
+    EXPECT_EQ(sum_of_meeting(second, 1, {.secret = secret}), "2");
+    hosts.join();
+    EXPECT_EQ(sum, "2");
+  }
+}
+
+// Programs listen at all of the ports of loopback where rank 0 would but one, and say nothing, or a
+// note that no rank sends.
+TEST(TcpMeeting, SquattersDoNotHoldTheJob) {
+  std::vector<comm::Socket> squatters, kept;
+  for (int i = 0; i + 1 < TcpMeeting::kPorts; ++i)
+    squatters.push_back(listen_at_port(TcpMeeting::kDefaultPort + i));
+  std::atomic<bool> done = false;
+  std::thread answers([&] {
+    while (!done) {
+      for (const comm::Socket& squatter : squatters) {
+        comm::Socket visitor = squatter.is_open() ? comm::accept_from(squatter) : comm::Socket();
+        if (!visitor.is_open()) continue;
+        if (kept.size() % 2 == 1) (void)comm::send_note(visitor, comm::NoteKind::list, "x\ny\n");
+        kept.push_back(std::move(visitor));
+      }
+      std::this_thread::yield();
+    }
+  });
+  const TcpMeeting job{.host = "127.0.0.1", .job = "squatted"};
+  EXPECT_THAT(sums_of_job(job, 1, std::vector<TcpOptions>(2)), Each("2"));
+  done = true;
+  answers.join();
+}
+
+/// Whether something listens at a port of `host`.
+bool listens_at(const char* host, int port) {
+  const comm::Endpoint there = comm::resolve(host, port).front();
+  const comm::Socket socket = comm::connect_to(there);
+  if (!socket.is_open()) return false;
+  while (comm::is_connecting(socket, there)) std::this_thread::yield();
+  return errno == 0;
+}
+
+/// An address of this machine that is not loopback's, or "" if there is none.
+std::string address_of_network() {
+  for (const comm::Endpoint& endpoint : comm::local_endpoints(""))
+    if (!endpoint.is_local() && endpoint.family() == AF_INET)
+      return endpoint.text().substr(0, endpoint.text().rfind(':'));
+  return "";
+}
+
+TEST(TcpMeeting, ListensWhereItMayAlone) {
+  const std::string network = address_of_network();
+  if (network.empty()) GTEST_SKIP() << "this machine has no network";
+  struct Case {
+    std::string host;
+    const char* interfaces;
+    bool beyond;
+  };
+  for (const Case& c : {Case{"localhost", "", false}, Case{"127.0.0.1", "", false},
+                        Case{network, "", true}, Case{network, "lo", false}}) {
+    const TcpMeeting meeting{.host = c.host, .port = free_port(), .size = 2, .job = "j"};
+    std::thread hosts([&] {
+      try {
+        (void)tcp_transport(meeting, Deadline::after(std::chrono::milliseconds(500)),
+                            {.interfaces = c.interfaces, .secret = "of the job"});
+      } catch (const CommError&) {  // nobody comes
+      }
+    });
+    while (!listens_at("127.0.0.1", meeting.port)) std::this_thread::yield();
+    EXPECT_EQ(listens_at(network.c_str(), meeting.port), c.beyond) << c.host << c.interfaces;
+    hosts.join();
+  }
 }
 
 TEST(TcpMeeting, MissingRanksAreNamedAtTheDeadline) {
@@ -111,26 +367,8 @@ TEST(TcpMeeting, MissingRanksAreNamedAtTheDeadline) {
       [&] {
         (void)tcp_transport({.host = "localhost", .port = port, .rank = 1, .size = 3}, briefly());
       },
-      ThrowsMessage<CommError>(AllOf(HasSubstr("deadline"), HasSubstr("rank 0 at localhost"))));
-}
-
-// The other job's rank 1 does not take this one's place, and goes on looking for its own.
-TEST(TcpMeeting, AnotherJobIsSentAway) {
-  const int port = free_port();
-  std::thread other([&] {
-    EXPECT_THAT(
-        [&] {
-          (void)tcp_transport(
-              {.host = "localhost", .port = port, .rank = 1, .size = 2, .job = "other"},
-              Deadline::after(std::chrono::seconds(1)));
-        },
-        ThrowsMessage<CommError>(HasSubstr("deadline")));
-  });
-  std::vector<TcpMeeting> meetings;
-  for (const int rank : {0, 1})
-    meetings.push_back({.host = "localhost", .port = port, .rank = rank, .size = 2, .job = "this"});
-  EXPECT_THAT(thrown_by_meeting(meetings, soon()), Each(""));
-  other.join();
+      ThrowsMessage<CommError>(AllOf(HasSubstr("deadline"), HasSubstr("rank 0 at localhost"),
+                                     HasSubstr("refused"))));
 }
 
 // Another program listened at the port, and keeps the connection that it accepted.
@@ -148,19 +386,25 @@ TEST(TcpMeeting, AStrangerThatSaysNothingIsLeft) {
 
 // It comes again, as one does that rank 0 has kept waiting.
 TEST(TcpMeeting, ARankThatJoinedAndLeftIsWaitedFor) {
-  const TcpMeeting first{.host = "127.0.0.1", .port = free_port(), .rank = 0, .size = 2, .job = {}};
+  const TcpMeeting first{.host = "127.0.0.1", .port = free_port(), .size = 2, .job = "j"};
   TcpMeeting second = first;
   second.rank = 1;
   std::thread hosts([&] { EXPECT_THAT(thrown_by_meeting({first}, soon()), Each("")); });
   const comm::Endpoint there = comm::resolve(first.host, first.port).front();
   for (bool joined = false; !joined; std::this_thread::yield()) {
-    const comm::Socket leaves = comm::connect_to(there);
-    while (comm::is_connecting(leaves, there)) std::this_thread::yield();
+    comm::Socket socket = comm::connect_to(there);
+    while (comm::is_connecting(socket, there)) std::this_thread::yield();
+    if (errno != 0) continue;
+    comm::NoteChannel leaves(std::move(socket), comm::NoteChannel::End::connected,
+                             comm::credentials_of(first, {}), 1024);
+    (void)leaves.greet();
+    while (!leaves.has_met()) (void)leaves.read();
+    const std::string join = "1\n" + TcpListener({.interfaces = "lo"}).address() + "\n";
     const int on = 1;  // the join and the end arrive together
-    ::setsockopt(leaves.get(), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
-    joined = comm::send_note(leaves, comm::NoteKind::join, "\n1\n2\nnowhere");
-    ::shutdown(leaves.get(), SHUT_WR);
-    while (comm::look_ahead(leaves) == comm::NoteAhead::none) std::this_thread::yield();
+    ::setsockopt(leaves.socket().get(), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+    joined = leaves.send(comm::NoteKind::join, join);
+    ::shutdown(leaves.socket().get(), SHUT_WR);
+    while (leaves.read() == comm::NoteReader::Outcome::pending) std::this_thread::yield();
   }
   EXPECT_THAT(thrown_by_meeting({second}, soon()), Each(""));
   hosts.join();
@@ -174,25 +418,47 @@ TEST(TcpMeeting, ChecksItsArguments) {
   refuses({.host = "localhost", .rank = 2, .size = 2}, "rank 2 of 2");
   refuses({.host = "localhost", .rank = -1, .size = 2}, "rank -1 of 2");
   refuses({.host = "localhost", .rank = 0, .size = 0}, "rank 0 of 0");
-  refuses({.host = "localhost", .port = 0, .size = 2}, "port 0");
+  refuses({.host = "localhost", .port = -1, .size = 2}, "port -1");
   refuses({.host = "localhost", .port = 65536, .size = 2}, "port 65536");
   refuses({.host = "localhost", .size = 2, .job = "a\nb"}, "one line");
 }
 
+using Variables = std::vector<std::pair<const char*, const char*>>;
+
+/// Sets variables of the environment as long as it lives.
+class Environment {
+ public:
+  explicit Environment(Variables variables) : variables_(std::move(variables)) {
+    for (const auto& [name, value] : variables_) ::setenv(name, value, 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : variables_) ::unsetenv(name);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  Variables variables_;
+};
+
 TEST(TcpMeeting, ReadsTheEnvironmentOfTorchrun) {
-  ::setenv("MASTER_ADDR", "node-3", 1);
-  ::setenv("RANK", "5", 1);
-  ::setenv("WORLD_SIZE", "8", 1);
-  ::setenv("WINNOW_TCP_PORT", "4711", 1);
-  ::setenv("TORCHELASTIC_RUN_ID", "run", 1);
+  const Environment torchrun({{"MASTER_ADDR", "node-3"},
+                              {"RANK", "5"},
+                              {"WORLD_SIZE", "8"},
+                              {"WINNOW_TCP_PORT", "4711"},
+                              {"TORCHELASTIC_RUN_ID", "run"}});
   const TcpMeeting meeting = TcpMeeting::from_environment();
   EXPECT_EQ(meeting.host, "node-3");
   EXPECT_EQ(meeting.rank, 5);
   EXPECT_EQ(meeting.size, 8);
   EXPECT_EQ(meeting.port, 4711);
-  EXPECT_EQ(meeting.job, "run");
+  EXPECT_THAT(meeting.job, HasSubstr("run"));
+  {
+    const Environment named(Variables{{"WINNOW_TCP_JOB", "mine"}});
+    EXPECT_EQ(TcpMeeting::from_environment().job, "mine");
+  }
   ::unsetenv("WINNOW_TCP_PORT");
-  EXPECT_EQ(TcpMeeting::from_environment().port, TcpMeeting::kDefaultPort);
+  EXPECT_EQ(TcpMeeting::from_environment().port, 0);
   ::setenv("RANK", "5x", 1);
   EXPECT_THAT([] { (void)TcpMeeting::from_environment(); },
               ThrowsMessage<UsageError>(HasSubstr("RANK='5x'")));
@@ -202,8 +468,60 @@ TEST(TcpMeeting, ReadsTheEnvironmentOfTorchrun) {
   ::unsetenv("MASTER_ADDR");
   EXPECT_THAT([] { (void)TcpMeeting::from_environment(); },
               ThrowsMessage<UsageError>(HasSubstr("MASTER_ADDR")));
-  ::unsetenv("WORLD_SIZE");
-  ::unsetenv("TORCHELASTIC_RUN_ID");
+}
+
+// What launchers say tells two jobs of a host apart.
+TEST(TcpMeeting, JobsOfDifferentLaunchesHaveDifferentNames) {
+  const Environment rank(Variables{{"MASTER_ADDR", "node-3"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}});
+  const auto name = [](const Variables& variables) {
+    const Environment launcher(variables);
+    return TcpMeeting::from_environment().job;
+  };
+  const Variables torchrun{{"TORCHELASTIC_RUN_ID", "none"},
+                           {"MASTER_PORT", "1"},
+                           {"TORCHELASTIC_RESTART_COUNT", "0"},
+                           {"SLURM_JOB_ID", "1"},
+                           {"SLURM_STEP_ID", "0"}};
+  const auto but = [](Variables variables, const char* changed, const char* value) {
+    std::erase_if(variables,
+                  [&](const auto& v) { return std::string_view(v.first) == changed; });
+    variables.emplace_back(changed, value);
+    return variables;
+  };
+  for (const char* variable : {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+                               "SLURM_JOB_ID"})
+    EXPECT_NE(name(torchrun), name(but(torchrun, variable, "7"))) << variable;
+  // Of agents on several nodes, which may have restarted differently often, each in its own step.
+  const Variables several = but(torchrun, "GROUP_WORLD_SIZE", "2");
+  EXPECT_EQ(name(several), name(but(several, "TORCHELASTIC_RESTART_COUNT", "1")));
+  EXPECT_EQ(name(several), name(but(several, "SLURM_STEP_ID", "1")));
+  for (const char* variable : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE"}) {
+    EXPECT_NE(name({{variable, "1"}}), name({{variable, "2"}})) << variable;
+    EXPECT_NE(name({{variable, "1"}}), name({}));
+  }
+}
+
+TEST(TcpOptions, SecretsComeFromTheEnvironment) {
+  EXPECT_EQ(TcpOptions::from_environment().secret, "");
+  const std::string path = testing::TempDir() + "winnow_secret";
+  std::ofstream(path) << "from a file \r\n\n";
+  {
+    const Environment set(Variables{{"WINNOW_TCP_SECRET_FILE", path.c_str()}});
+    EXPECT_EQ(TcpOptions::from_environment().secret, "from a file ");
+  }
+  const Environment set(Variables{{"WINNOW_TCP_SECRET", "from a variable"}});
+  EXPECT_EQ(TcpOptions::from_environment().secret, "from a variable");
+  const auto refuses = [](const char* name, const char* value, const char* why) {
+    const Environment wrong(Variables{{name, value}});
+    EXPECT_THAT([] { (void)TcpOptions::from_environment(); },
+                ThrowsMessage<UsageError>(HasSubstr(why)));
+  };
+  refuses("WINNOW_TCP_SECRET_FILE", path.c_str(), "both set");
+  refuses("WINNOW_TCP_SECRET", "", "WINNOW_TCP_SECRET is empty");
+  refuses("WINNOW_TCP_SECRET_FILE", "/nowhere/at/all", "No such file");
+  std::ofstream(path, std::ios::trunc) << "\n";
+  refuses("WINNOW_TCP_SECRET_FILE", path.c_str(), "is empty");
+  std::remove(path.c_str());
 }
 
 using Body = std::function<bool(Transport& transport)>;

@@ -1,0 +1,105 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Winnow does not link OpenSSL: it would not load where there is none, and most jobs need none. The
+// first job that has a secret finds libcrypto in the process, or loads it. The few functions that
+// are used have been the same since OpenSSL 1.1, so its headers are not needed to build.
+#include "comm/transport/crypto.hpp"
+
+#include <dlfcn.h>
+#include <sys/random.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <winnow/error.hpp>
+
+namespace winnow::comm {
+namespace {
+
+// As openssl/evp.h and openssl/hmac.h declare them.
+struct EvpMd;
+using Sha256 = const EvpMd*();
+using EvpDigest = int(const void* data, std::size_t count, unsigned char* digest, unsigned* bytes,
+                      const EvpMd* type, void* engine);
+using Hmac = unsigned char*(const EvpMd* type, const void* key, int key_bytes,
+                            const unsigned char* data, std::size_t count, unsigned char* digest,
+                            unsigned* bytes);
+
+struct Crypto {
+  Sha256* sha256 = nullptr;
+  EvpDigest* digest = nullptr;
+  Hmac* hmac = nullptr;
+  std::string problem;  // empty if all are found
+};
+
+template <class Function>
+void find(void* library, const char* name, Function*& function, std::string& problem) {
+  function = reinterpret_cast<Function*>(::dlsym(library, name));
+  if (function == nullptr) problem = std::string("libcrypto has no ") + name;
+}
+
+/// Never closed: OpenSSL registers functions that run when the process ends.
+const Crypto& crypto() {
+  static const Crypto found = [] {
+    Crypto made;
+    void* library = nullptr;
+    for (const char* const name : {"libcrypto.so.3", "libcrypto.so.1.1"}) {
+      library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (library != nullptr) break;
+      if (made.problem.empty()) made.problem = ::dlerror();
+    }
+    if (library == nullptr) return made;
+    made.problem.clear();
+    find(library, "EVP_sha256", made.sha256, made.problem);
+    find(library, "EVP_Digest", made.digest, made.problem);
+    find(library, "HMAC", made.hmac, made.problem);
+    return made;
+  }();
+  return found;
+}
+
+}  // namespace
+
+void random_bytes(std::span<std::byte> bytes) {
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<::ssize_t>(bytes.size()))
+    throw CommError("getrandom: " + std::generic_category().message(errno), errno);
+}
+
+bool has_crypto() noexcept {
+  try {
+    return crypto().problem.empty();
+  } catch (...) {
+    return false;
+  }
+}
+
+void expect_crypto() {
+  WINNOW_EXPECTS(crypto().problem.empty(),
+                 "a secret needs OpenSSL's libcrypto, which cannot be loaded: " + crypto().problem);
+}
+
+Digest sha256(std::span<const std::byte> bytes) {
+  expect_crypto();
+  Digest digest;
+  unsigned written = 0;
+  if (crypto().digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(digest.data()),
+                      &written, crypto().sha256(), nullptr) != 1 ||
+      written != digest.size())
+    throw CommError("OpenSSL computes no SHA-256");
+  return digest;
+}
+
+Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> bytes) {
+  expect_crypto();
+  Digest digest;
+  unsigned written = 0;
+  const auto* const done =
+      crypto().hmac(crypto().sha256(), key.data(), static_cast<int>(key.size()),
+                    reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                    reinterpret_cast<unsigned char*>(digest.data()), &written);
+  if (done == nullptr || written != digest.size()) throw CommError("OpenSSL computes no HMAC");
+  return digest;
+}
+
+}  // namespace winnow::comm

@@ -1,0 +1,214 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport/tcp/meeting_host.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/transport/failure_latch.hpp"
+#include "comm/transport/poll.hpp"
+#include "comm/transport/tcp/address.hpp"
+#include "comm/transport/tcp/lines.hpp"
+
+namespace winnow::comm {
+namespace {
+
+constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
+constexpr std::size_t kMostVisitors = 256;                // besides one for each rank
+constexpr std::chrono::seconds kVisitorsPatience{5};
+constexpr std::chrono::seconds kRefusalPatience{1};  // to tell the others why it cannot begin
+constexpr std::chrono::milliseconds kPause{2};       // between two polls
+constexpr std::chrono::milliseconds kRetryPause{50};
+
+}  // namespace
+
+Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options) {
+  return Credentials(options.secret)
+      .derive("a meeting of " + std::to_string(meeting.size) + " ranks of job " + meeting.job);
+}
+
+std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials) {
+  if (meeting.port != 0) return {meeting.port};
+  std::vector<int> ports;
+  const auto first = std::to_integer<int>(credentials.derive("the first port").prove({}).front());
+  for (int i = 0; i < TcpMeeting::kPorts; ++i)
+    ports.push_back(TcpMeeting::kDefaultPort + (first + i) % TcpMeeting::kPorts);
+  return ports;
+}
+
+MeetingHost::MeetingHost(const TcpMeeting& meeting, const TcpOptions& options,
+                         const std::string& address)
+    : credentials_(credentials_of(meeting, options)),
+      ports_(ports_of(meeting, credentials_)),
+      endpoints_(local_endpoints(options.interfaces, reach_of(meeting.host))),
+      guests_(static_cast<std::size_t>(meeting.size)) {
+  std::erase_if(endpoints_, [](const Endpoint& at) { return at.family() == AF_UNIX; });
+  guests_.front().address = address;
+}
+
+std::vector<std::string> MeetingHost::collect(Deadline deadline) {
+  listen(deadline);
+  try {
+    const auto all_came = [this] {
+      admit_all();
+      return all_here();
+    };
+    if (!sleep_until(all_came, deadline, kPause))
+      throw CommError("the deadline passed while it waited at port " + std::to_string(port_) +
+                      " for " + missing());
+  } catch (const Error& error) {
+    refuse_all(reason_of(error));
+    throw;
+  }
+  std::vector<std::string> addresses;
+  std::string list;
+  for (const Guest& guest : guests_) {
+    addresses.push_back(guest.address);
+    list += guest.address + '\n';
+  }
+  for (Guest& guest : guests_)
+    if (guest.channel.is_open()) (void)guest.channel.send(NoteKind::list, list, deadline);
+  return addresses;
+}
+
+// Another meeting that has all ports now may be over soon, as may the last attempt of this job.
+void MeetingHost::listen(Deadline deadline) {
+  if (sleep_until([this] { return try_to_listen(); }, deadline, kRetryPause)) return;
+  std::string ports = std::to_string(std::ranges::min(ports_));
+  if (ports_.size() > 1) ports += " to " + std::to_string(std::ranges::max(ports_));
+  fail_system("rank 0 cannot listen at port " + ports, error_);
+}
+
+bool MeetingHost::try_to_listen() {
+  return std::ranges::any_of(ports_, [this](int port) { return try_to_listen_at(port); });
+}
+
+// At all addresses or, if another process has one of them, at none: ranks would meet there, too.
+bool MeetingHost::try_to_listen_at(int port) {
+  listening_.clear();
+  for (const Endpoint& endpoint : endpoints_) {
+    Socket socket = listen_at(endpoint.at_port(port));
+    if (!socket.is_open()) {
+      error_ = errno;
+      if (has_too_many_files(error_)) fail_for_files("a meeting cannot listen", error_);
+      if (error_ != EADDRINUSE) continue;
+      listening_.clear();
+      return false;
+    }
+    listening_.push_back(std::move(socket));
+  }
+  port_ = port;
+  return !listening_.empty();
+}
+
+void MeetingHost::accept_all() {
+  for (const Socket& listening : listening_) {
+    for (;;) {
+      Socket socket = accept_from(listening);
+      if (!socket.is_open() && has_too_many_files(errno)) {
+        if (visitors_.empty()) fail_for_files("a meeting cannot accept a connection", errno);
+        visitors_.pop_front();  // they come again, if they are ranks
+        continue;
+      }
+      if (!socket.is_open()) break;
+      if (visitors_.size() == kMostVisitors + guests_.size()) visitors_.pop_front();
+      visitors_.push_back({.channel = NoteChannel(std::move(socket), NoteChannel::End::accepted,
+                                                  credentials_, kMostJoin),
+                           .patience = Deadline::after(kVisitorsPatience)});
+    }
+  }
+}
+
+void MeetingHost::admit_all() {
+  accept_all();
+  std::erase_if(visitors_, [this](Visitor& visitor) { return !admit(visitor); });
+}
+
+// False if the visitor is a guest now, or sent away.
+bool MeetingHost::admit(Visitor& visitor) {
+  switch (visitor.channel.read()) {
+    case NoteReader::Outcome::pending:
+      return !visitor.patience.passed();
+    case NoteReader::Outcome::ended:
+      if (visitor.channel.has_met()) visitor.channel.dismiss();
+      return false;
+    case NoteReader::Outcome::complete:
+      break;
+  }
+  if (visitor.channel.kind() != NoteKind::join) return false;
+  int rank = 0;
+  std::string address;
+  const std::string why = refusal_of(visitor.channel.text(), rank, address);
+  if (!why.empty()) {
+    (void)visitor.channel.send(NoteKind::refusal, why);
+    return false;
+  }
+  Guest& guest = guests_[static_cast<std::size_t>(rank)];
+  guest = {.channel = std::move(visitor.channel), .address = std::move(address)};
+  (void)guest.channel.send(NoteKind::welcome, {});
+  return false;
+}
+
+/// Why a rank cannot join, or nothing and who it is. Only that rank hears of it.
+std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::string& address) {
+  const std::string word = cut_line(join);
+  const auto size = static_cast<int>(guests_.size());
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), rank);
+  if (error != std::errc() || end != word.data() + word.size() || rank <= 0 || rank >= size)
+    return usage_reason("a rank must be from 1 to " + std::to_string(size - 1));
+  try {
+    address = cut_line(join);
+    (void)TcpAddress::parse(address);
+  } catch (const UsageError& wrong) {
+    return usage_reason(wrong.what());
+  }
+  Guest& guest = guests_[static_cast<std::size_t>(rank)];
+  // One whose connection has ended may have been started again.
+  if (guest.address.empty() || guest.channel.read() == NoteReader::Outcome::ended) return "";
+  return usage_reason("two processes say that they are rank " + word);
+}
+
+// One that has gone since will come again, if it lives.
+bool MeetingHost::all_here() {
+  bool all = true;
+  for (Guest& guest : guests_) {
+    if (guest.channel.is_open() && guest.channel.read() == NoteReader::Outcome::ended) guest = {};
+    all = all && !guest.address.empty();
+  }
+  return all;
+}
+
+std::string MeetingHost::missing() const {
+  std::string text;
+  for (std::size_t rank = 0; rank < guests_.size(); ++rank) {
+    if (guests_[rank].address.empty())
+      text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  return text;
+}
+
+// Those that have not come yet, too: it answers the port for a moment longer.
+void MeetingHost::refuse_all(const std::string& why) noexcept {
+  try {
+    for (Guest& guest : guests_)
+      if (guest.channel.is_open()) (void)guest.channel.send(NoteKind::refusal, why);
+    const auto refuse_visitors = [&] {
+      accept_all();
+      std::erase_if(visitors_, [&](Visitor& visitor) {
+        const NoteReader::Outcome outcome = visitor.channel.read();
+        if (outcome == NoteReader::Outcome::complete)
+          (void)visitor.channel.send(NoteKind::refusal, why);
+        return outcome != NoteReader::Outcome::pending;
+      });
+      return false;
+    };
+    sleep_until(refuse_visitors, Deadline::after(kRefusalPatience), kPause);
+  } catch (...) {
+    // They wait until their deadline.
+  }
+}
+
+}  // namespace winnow::comm
