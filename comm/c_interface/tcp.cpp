@@ -6,6 +6,7 @@
 
 #include "comm/c_interface/status.hpp"
 #include "comm/c_interface/transport.hpp"
+#include "comm/transport/crypto.hpp"
 
 using winnow::comm::deadline_of;
 using winnow::comm::expect_given;
@@ -27,16 +28,37 @@ winnow::TcpMeeting meeting_of(const winnow_tcp_meeting* given) {
   return meeting;
 }
 
+winnow::TcpOptions options_of(const winnow_tcp_options* given) {
+  auto options = winnow::TcpOptions::from_environment();
+  if (given == nullptr) return options;
+  const winnow_tcp_options known = winnow::comm::read(given, "options");
+  if (known.interfaces != nullptr) options.interfaces = known.interfaces;
+  if (known.secret != nullptr) {
+    options.secret = known.secret;
+    WINNOW_EXPECTS(!options.secret.empty(), "the secret is empty: pass NULL for none");
+  }
+  if (known.host_timeout != 0) options.host_timeout = known.host_timeout;
+  return options;
+}
+
 }  // namespace
 
 extern "C" {
 
 int winnow_tcp_listen(const char* interfaces, winnow_tcp_listener** listener) {
+  const winnow_tcp_options options{.struct_bytes = sizeof options, .interfaces = interfaces};
+  return winnow_tcp_listen_with(&options, listener);
+}
+
+int winnow_tcp_listen_with(const winnow_tcp_options* options, winnow_tcp_listener** listener) {
   return guarded([&] {
-    auto options = winnow::TcpOptions::from_environment();
-    if (interfaces != nullptr) options.interfaces = interfaces;
-    expect_given(listener, "listener") = new winnow_tcp_listener{winnow::TcpListener(options)};
+    auto& made = expect_given(listener, "listener");
+    made = new winnow_tcp_listener{winnow::TcpListener(options_of(options))};
   });
+}
+
+int winnow_tcp_can_have_secret(void) {
+  return winnow::comm::has_crypto() ? 1 : 0;
 }
 
 const char* winnow_tcp_address(const winnow_tcp_listener* listener) {
@@ -63,9 +85,15 @@ void winnow_tcp_listener_destroy(winnow_tcp_listener* listener) {
 
 int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
                          winnow_transport** transport) {
+  return winnow_tcp_transport_with(meeting, nullptr, seconds, transport);
+}
+
+int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tcp_options* options,
+                              double seconds, winnow_transport** transport) {
   return guarded([&] {
     auto& made = expect_given(transport, "transport");
-    made = new winnow_transport{winnow::tcp_transport(meeting_of(meeting), deadline_of(seconds))};
+    made = new winnow_transport{
+        winnow::tcp_transport(meeting_of(meeting), deadline_of(seconds), options_of(options))};
   });
 }
 

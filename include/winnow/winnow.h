@@ -75,6 +75,20 @@ typedef struct winnow_tcp_listener winnow_tcp_listener;
 /* `interfaces`: names of network interfaces, comma-separated; NULL: those of WINNOW_SOCKET_IFNAME,
    or all that are up. */
 int winnow_tcp_listen(const char* interfaces, winnow_tcp_listener** listener);
+
+/* How a rank listens, and by what ranks know each other (TcpOptions in tcp.hpp). */
+typedef struct winnow_tcp_options {
+  uint32_t struct_bytes;
+  const char* interfaces; /* as in winnow_tcp_listen */
+  const char* secret;     /* of the job, equal on all ranks, not empty; NULL: that of WINNOW_TCP_SECRET
+                             or of the file that WINNOW_TCP_SECRET_FILE names, or none */
+  double host_timeout;    /* seconds; 0: 20 */
+} winnow_tcp_options;
+
+/* The same with options; NULL: those of the environment. */
+int winnow_tcp_listen_with(const winnow_tcp_options* options, winnow_tcp_listener** listener);
+/* 1 if this process has OpenSSL's libcrypto or can load it, as a secret needs, otherwise 0. */
+int winnow_tcp_can_have_secret(void);
 /* One line of text without blanks; lives as long as the listener. */
 const char* winnow_tcp_address(const winnow_tcp_listener* listener);
 /* The transport of rank `rank` of `size`, where addresses[r] is that of rank r. Collective, and
@@ -87,15 +101,18 @@ void winnow_tcp_listener_destroy(winnow_tcp_listener* listener);
 typedef struct winnow_tcp_meeting {
   uint32_t struct_bytes;
   int32_t rank, size;
-  int32_t port;     /* 0: 29555 */
+  int32_t port;     /* 0: a free one of the 16 from 29555 on */
   const char* host; /* name or number of rank 0's host */
-  const char* job;  /* equal on the ranks of one job; or NULL */
+  const char* job;  /* equal on the ranks of one job, and no other's; NULL: what launchers say */
 } winnow_tcp_meeting;
 
-/* NULL: RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them, and WINNOW_TCP_PORT. Collective.
-   Fails if the ranks have not come after that many seconds. */
+/* NULL: RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them, WINNOW_TCP_PORT and WINNOW_TCP_JOB
+   (TcpMeeting in tcp.hpp). Collective. Fails if the ranks have not come after that many seconds. */
 int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
                          winnow_transport** transport);
+/* The same with options; NULL: those of the environment. */
+int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tcp_options* options,
+                              double seconds, winnow_transport** transport);
 
 /* Over a communicator: `communicator` points to an MPI_Comm. Collective. Fails if the ranks have
    not met after that many seconds. In libwinnow_mpi. */

@@ -22,11 +22,13 @@ Deadline soon() {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way) {
+std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way,
+                                                       const std::string& secret) {
+  const comm::TcpSettings settings{.options = {.interfaces = "lo", .secret = secret}};
   std::vector<comm::TcpPorts> ports;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    ports.push_back(comm::open_ports("lo"));
+    ports.push_back(comm::open_ports(settings));
     comm::TcpAddress& address = ports.back().address;
     const auto is_unix = [](const comm::Endpoint& at) { return at.family() == AF_UNIX; };
     if (way == TcpWay::inet) std::erase_if(address.endpoints, is_unix);
@@ -44,7 +46,7 @@ std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way) {
         comm::Socket bell = comm::make_bell();
         if (way != TcpWay::sockets) comm::share_memory(links, bell, soon());
         made[rank] = comm::tcp_transport_over(number, nodes, std::move(links), std::move(bell),
-                                              {.options = {.interfaces = "lo"}});
+                                              settings);
       } catch (const std::exception&) {
         errors[rank] = std::current_exception();
       }

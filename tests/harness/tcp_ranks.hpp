@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 #include <winnow/tcp.hpp>
 
@@ -16,8 +17,9 @@ enum class TcpWay : std::uint8_t {
   inet,     ///< TCP, as between machines
 };
 
-/// TCP transports of `ranks` ranks, all in this process; element i is rank i's.
-std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way = TcpWay::shared);
+/// TCP transports of `ranks` ranks, all in this process, by this secret or none; element i is rank i's.
+std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way = TcpWay::shared,
+                                                       const std::string& secret = {});
 
 /// The TCP job of which this process is a rank, by the environment that processes.sh sets.
 class TcpJob {

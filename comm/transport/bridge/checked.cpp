@@ -11,6 +11,7 @@
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
+#include "comm/transport/message_keys.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/arithmetic/checksum.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
@@ -35,20 +36,67 @@ std::uint64_t checksum_of(std::span<const std::byte> message, std::uint64_t numb
   return sum + kernels::sum_of_pair(whole, word);
 }
 
-/// A message under way, and its checksum. The transport below reads and writes them.
+/// What follows a message.
+struct Seal {
+  Digest bytes{};
+  std::size_t size = 0;
+
+  std::span<const std::byte> view() const { return std::span(bytes).first(size); }
+};
+
+/// Makes the seals of messages between two ranks.
+class Sealer {
+ public:
+  explicit Sealer(const Credentials& key) : key_(key) {}
+
+  std::size_t seal_bytes() const { return key_.are_secret() ? sizeof(Digest) : sizeof(std::uint64_t); }
+  /// Of message `number` from rank `from` to the other.
+  Seal seal_of(std::span<const std::byte> message, std::uint64_t number, int from) const {
+    Seal seal{.size = seal_bytes()};
+    if (!key_.are_secret()) {
+      const std::uint64_t sum = checksum_of(message, number);
+      std::memcpy(seal.bytes.data(), &sum, sizeof sum);
+      return seal;
+    }
+    struct {
+      Digest message;
+      std::uint64_t number, from;
+    } const proved{sha256(message), number, static_cast<std::uint64_t>(from)};
+    seal.bytes = key_.prove(std::as_bytes(std::span(&proved, 1)));
+    return seal;
+  }
+
+ private:
+  Credentials key_;
+};
+
+/// One for each rank of a transport.
+std::vector<Sealer> sealers_of(Transport& transport) {
+  const auto* const keys = dynamic_cast<const MessageKeys*>(&transport);
+  std::vector<Sealer> sealers;
+  for (int peer = 0; peer < transport.size(); ++peer) {
+    const bool has_key = keys != nullptr && peer != transport.rank();
+    sealers.emplace_back(has_key ? keys->message_key(peer) : Credentials());
+  }
+  return sealers;
+}
+
+/// A message under way, and its seal. The transport below reads and writes them.
 struct Checked {
   std::span<const std::byte> message = {};  // or the receive buffer
   std::uint64_t* message_bytes = nullptr;   // where to store the received size, or null
   std::uint64_t number = 0;                 // of the messages between the two ranks
   int peer = 0;
   bool is_send = false;
-  std::uint64_t bytes = 0, sum = 0, sum_bytes = 0;
+  Seal seal = {};
+  std::uint64_t bytes = 0, seal_bytes = 0;  // as received
 };
 
 class CheckedTransport final : public Transport {
  public:
   explicit CheckedTransport(Transport& inner)
       : inner_(inner),
+        sealers_(sealers_of(inner)),
         sent_(static_cast<std::size_t>(inner.size())),
         received_(static_cast<std::size_t>(inner.size())) {}
   ~CheckedTransport() override {
@@ -71,7 +119,7 @@ class CheckedTransport final : public Transport {
                             .peer = peer,
                             .is_send = true});
     inner_.send(message, peer);
-    inner_.send(std::as_bytes(std::span(&checked.sum, 1)), peer);
+    inner_.send(checked.seal.view(), peer);
     bytes_sent_ += message.size();
   }
   void recv(std::span<std::byte> buffer, int peer, std::uint64_t* message_bytes) override {
@@ -82,13 +130,14 @@ class CheckedTransport final : public Transport {
                             .number = received_[static_cast<std::size_t>(peer)]++,
                             .peer = peer});
     inner_.recv(buffer, peer, &checked.bytes);
-    inner_.recv(std::as_writable_bytes(std::span(&checked.sum, 1)), peer, &checked.sum_bytes);
+    inner_.recv(std::span(checked.seal.bytes).first(checked.seal.size), peer, &checked.seal_bytes);
   }
   Ticket start(const Exec& exec) override {
     failure_.expect_usable();
     for (; started_ != under_way_.end(); ++started_) {
       Checked& checked = *under_way_[started_];
-      if (checked.is_send) checked.sum = checksum_of(checked.message, checked.number);
+      if (checked.is_send)
+        checked.seal = sealer(checked).seal_of(checked.message, checked.number, rank());
     }
     const Ticket ticket = inner_.start(exec);
     starts_.push({.end = started_, .inner = ticket});
@@ -150,6 +199,10 @@ class CheckedTransport final : public Transport {
     }
   }
 
+  const Sealer& sealer(const Checked& checked) const {
+    return sealers_[static_cast<std::size_t>(checked.peer)];
+  }
+
   Checked& add(const Checked& checked) {
     std::unique_ptr<Checked> slot;
     if (idle_.empty()) {
@@ -159,6 +212,7 @@ class CheckedTransport final : public Transport {
       idle_.pop_back();
     }
     *slot = checked;
+    slot->seal.size = sealer(checked).seal_bytes();
     under_way_.extend();
     return *(under_way_[under_way_.end() - 1] = std::move(slot));
   }
@@ -175,11 +229,13 @@ class CheckedTransport final : public Transport {
   }
   void check(const Checked& checked) {
     const std::string from = "message from rank " + std::to_string(checked.peer);
-    if (checked.sum_bytes != sizeof(checked.sum)) {
+    if (checked.seal_bytes != checked.seal.size) {
       fail(usage_reason(from + ": no checksum follows it; all ranks must set the same options"));
     }
-    if (checked.bytes > checked.message.size() ||
-        checksum_of(checked.message.first(checked.bytes), checked.number) != checked.sum) {
+    if (checked.bytes > checked.message.size()) fail(from + " is longer than its buffer");
+    const Seal right = sealer(checked).seal_of(checked.message.first(checked.bytes), checked.number,
+                                               checked.peer);
+    if (!std::ranges::equal(right.view(), checked.seal.view())) {
       fail(from + ": its checksum is not that of its " + std::to_string(checked.bytes) + " bytes");
     }
     if (checked.message_bytes != nullptr) *checked.message_bytes = checked.bytes;
@@ -191,6 +247,7 @@ class CheckedTransport final : public Transport {
   }
 
   Transport& inner_;
+  std::vector<Sealer> sealers_;  // by rank
   FailureLatch failure_;
   std::vector<std::uint64_t> sent_, received_;  // messages, by peer
   Fifo<std::unique_ptr<Checked>> under_way_;

@@ -3,6 +3,7 @@
 #include "comm/transport/mpi/notices.hpp"
 
 #include "comm/transport/mpi/calls.hpp"
+#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 
@@ -35,7 +36,7 @@ int MpiNotices::probe(MPI_Comm communicator, std::string& found) {
            communicator, MPI_STATUS_IGNORE);
   text.back() = '\0';
   given_ = true;  // the aborting rank tells the others
-  found = "rank " + std::to_string(status.MPI_SOURCE) + " aborted: " + text.data();
+  found = "rank " + std::to_string(status.MPI_SOURCE) + " aborted: " + printable(text.data());
   return MPI_SUCCESS;
 }
 

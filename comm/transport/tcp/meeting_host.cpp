@@ -109,8 +109,10 @@ void MeetingHost::accept_all() {
     for (;;) {
       Socket socket = accept_from(listening);
       if (!socket.is_open() && has_too_many_files(errno)) {
-        if (visitors_.empty()) fail_for_files("a meeting cannot accept a connection", errno);
-        visitors_.pop_front();  // they come again, if they are ranks
+        // Not more than there are ranks: these may be theirs.
+        if (visitors_.size() <= guests_.size())
+          fail_for_files("a meeting cannot accept a connection", errno);
+        visitors_.pop_front();
         continue;
       }
       if (!socket.is_open()) break;

@@ -111,6 +111,11 @@ class Mesh {
   Greeting greeting_of(Purpose purpose) const {
     return {.purpose = purpose, .rank = rank_, .size = size_, .digest = digest_};
   }
+  Attempt attempt_at(const Endpoint& endpoint, Socket socket, int peer) const {
+    return {.channel = NoteChannel(std::move(socket), NoteChannel::End::connected,
+                                   credentials_of(ports_, peers_[at(peer)]), kMostText),
+            .endpoint = endpoint};
+  }
   bool complete() const;
   void expect_one_job(const Greeting& greeting) const;
   void expect_alive();
@@ -238,10 +243,7 @@ void Mesh::begin_attempt(Outgoing& outgoing) {
   if (std::ranges::any_of(outgoing.attempts, is_tried)) return;
   Socket socket = connect_to(endpoint);
   if (socket.is_open()) {
-    outgoing.attempts.push_back(
-        {.channel = NoteChannel(std::move(socket), NoteChannel::End::connected,
-                                credentials_of(ports_, peers_[at(outgoing.peer)]), kMostText),
-         .endpoint = endpoint});
+    outgoing.attempts.push_back(attempt_at(endpoint, std::move(socket), outgoing.peer));
     return;
   }
   if (has_too_many_files(errno))
@@ -297,7 +299,9 @@ void Mesh::accept_all() {
       Socket socket = accept_from(listening);
       if (!socket.is_open() && has_too_many_files(errno)) {
         const int code = errno;
-        if (!drop_stranger()) fail_for_files("accepting the connection of a rank", code);
+        // Ranks alone do not make more than two each at a time: these may be theirs.
+        if (incoming_.size() <= 2 * links_.size() || !drop_stranger())
+          fail_for_files("accepting the connection of a rank", code);
         continue;
       }
       if (!socket.is_open()) break;
@@ -386,7 +390,9 @@ std::string Mesh::missing() const {
 // also passes on what it was told: who began may have another list and not know everyone.
 void Mesh::tell_all(std::string_view why) noexcept {
   try {
-    std::list<Outgoing> partings;
+    outgoing_.clear();  // so that there are files for what follows
+    incoming_.clear();
+    std::list<Attempt> partings;
     for (int peer = 0; peer < size_; ++peer) {
       const TcpAddress& address = peers_[at(peer)];
       if (address.nonce == ports_.address.nonce) continue;
@@ -395,15 +401,13 @@ void Mesh::tell_all(std::string_view why) noexcept {
         continue;
       }
       for (const Endpoint& endpoint : reachable(address, ports_.address.machine)) {
-        partings.push_back({.peer = peer, .purpose = Purpose::control, .endpoints = {endpoint}});
-        begin_attempt(partings.back());
+        if (Socket socket = connect_to(endpoint); socket.is_open())
+          partings.push_back(attempt_at(endpoint, std::move(socket), peer));
       }
     }
     std::string text(as_text(greeting_of(Purpose::control)));
     text += why.substr(0, kMostText - text.size());
-    const auto is_over = [&](Outgoing& parting) {
-      if (parting.attempts.empty()) return true;
-      Attempt& attempt = parting.attempts.front();
+    const auto is_over = [&](Attempt& attempt) {
       if (is_connecting(attempt.channel.socket(), attempt.endpoint)) return false;
       attempt.channel.refuse(text);
       return true;

@@ -74,6 +74,13 @@ void NoteChannel::dismiss() noexcept {
   (void)send_note(socket_, NoteKind::refusal, {});
 }
 
+Credentials NoteChannel::derive(std::string_view purpose) const {
+  const Proved numbers = next_of(end_, {});
+  return credentials_.derive(std::string(purpose)
+                                 .append(as_text(numbers.connected))
+                                 .append(as_text(numbers.accepted)));
+}
+
 NoteReader::Outcome NoteChannel::read() {
   if (is_strangers()) return NoteReader::Outcome::ended;
   if (!has_met_) {

@@ -50,6 +50,9 @@ class NoteChannel {
   /// Tells the other end that its proof is none, and nothing else.
   void dismiss() noexcept;
 
+  /// Credentials that both ends of this connection have for another purpose, once they have met.
+  Credentials derive(std::string_view purpose) const;
+
   /// Reads what has come. `complete` is a note with a good proof: kind() and text() hold until the
   /// next read.
   NoteReader::Outcome read();

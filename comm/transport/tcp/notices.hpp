@@ -25,6 +25,10 @@ class TcpNotices {
   const std::string& listen(int peer);
   /// Whether `peer` has said that it leaves.
   bool has_left(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
+  /// Credentials for messages, which only this rank and `peer` have.
+  Credentials message_key(int peer) const {
+    return peers_[static_cast<std::size_t>(peer)].control.derive("messages");
+  }
   const Socket& control(int peer) const {
     return peers_[static_cast<std::size_t>(peer)].control.socket();
   }

@@ -76,30 +76,37 @@ class Parcel {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> control_{};
 };
 
+/// Throws why a peer shares no memory: what it said of it, or the system's `code`.
+[[noreturn]] void fail_for(const std::string& who, TcpLink& link, int code) {
+  const bool has_aborted = link.control.read() == NoteReader::Outcome::complete &&
+                           link.control.kind() == NoteKind::abort;
+  if (has_aborted) throw CommError(who + ": " + printable(link.control.text()));
+  fail_system(who + " shares no memory", code);
+}
+
 }  // namespace
 
 void share_memory(std::span<TcpLink> links, const Socket& bell, Deadline deadline) {
   const auto is_shared = [](const TcpLink& link) {
     return link.data.is_open() && Endpoint::of(link.data).family() == AF_UNIX;
   };
-  for (TcpLink& link : links) {
+  const auto name_of = [](std::size_t peer) { return "rank " + std::to_string(peer); };
+  for (std::size_t peer = 0; peer < links.size(); ++peer) {
+    TcpLink& link = links[peer];
     if (!is_shared(link)) continue;
     link.out = SharedRing::make();
-    if (!Parcel().send(link.data, link.out, bell)) fail_system("sendmsg", errno);
+    if (!link.out.is_open() && has_too_many_files(errno)) fail_for_files("sharing memory", errno);
+    if (!Parcel().send(link.data, link.out, bell)) fail_for(name_of(peer), link, errno);
   }
   for (std::size_t peer = 0; peer < links.size(); ++peer) {
     TcpLink& link = links[peer];
     if (!is_shared(link)) continue;
-    const std::string who = "rank " + std::to_string(peer);
+    const std::string who = name_of(peer);
     Parcel parcel;
     const auto has_come = [&] {
       if (parcel.receive(link.data)) return true;
       if (errno == EAGAIN || errno == EINTR) return false;
-      const int code = errno;
-      const bool has_aborted = link.control.read() == NoteReader::Outcome::complete &&
-                               link.control.kind() == NoteKind::abort;
-      if (has_aborted) throw CommError(who + ": " + printable(link.control.text()));
-      fail_system(who + " shares no memory", code);
+      fail_for(who, link, errno);
     };
     if (!sleep_until(has_come, deadline))
       throw CommError("the deadline passed while it waited for the memory of " + who);

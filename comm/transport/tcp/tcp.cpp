@@ -23,6 +23,7 @@
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
+#include "comm/transport/message_keys.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/tcp/notices.hpp"
 #include "comm/transport/tcp/peer.hpp"
@@ -71,7 +72,7 @@ int timeout_of(Deadline deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
 }
 
-class TcpTransport final : public Transport, public GrowingMessages {
+class TcpTransport final : public Transport, public GrowingMessages, public MessageKeys {
  public:
   TcpTransport(int rank, const std::vector<int>& nodes, std::vector<TcpLink> links, Socket bell,
                const TcpSettings& settings);
@@ -98,8 +99,10 @@ class TcpTransport final : public Transport, public GrowingMessages {
   void progress() override;
   void abort(std::string_view reason) noexcept override;
   std::unique_ptr<Transport> duplicate(Deadline deadline) override;
+  Credentials message_key(int peer) const override { return notices_.message_key(peer); }
 
  private:
+  void open(std::vector<TcpLink>& links);
   TcpPeer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void enqueue(const TcpMessage& message);
   void watch(const Socket& socket, std::uint64_t name, std::uint32_t events);
@@ -165,7 +168,17 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
       notices_(take_controls(links)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       doorbell_(std::move(bell)) {
-  if (!epoll_.is_open()) fail_system("epoll_create1", errno);
+  const int code = errno;
+  try {
+    if (!epoll_.is_open()) fail_system("epoll_create1", code);
+    open(links);
+  } catch (const Error& error) {
+    notices_.tell(NoteKind::abort, reason_of(error));
+    throw;
+  }
+}
+
+void TcpTransport::open(std::vector<TcpLink>& links) {
   watch(doorbell_, kDoorbell, EPOLLIN);
   for (int other = 0; other < size(); ++other) {
     if (other == rank_) continue;

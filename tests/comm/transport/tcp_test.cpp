@@ -8,7 +8,10 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +24,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/growing.hpp"
+#include "comm/transport/printable.hpp"
 #include "comm/transport/tcp/frames.hpp"
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/note.hpp"
@@ -476,6 +480,78 @@ TEST(Tcp, AbortFromAnotherThreadWakesItsRankAndThePeers) {
   EXPECT_EQ(texts[1], "this rank aborted: the loss is not finite");
   for (const std::size_t rank : {0U, 2U})
     EXPECT_THAT(texts[rank], HasSubstr("rank 1 aborted: the loss is not finite"));
+}
+
+// A peer's words reach logs and terminals.
+TEST(Tcp, TheReasonOfAnAbortIsTextAlone) {
+  auto transports = tests::tcp_transports(2);
+  transports[0]->abort("caf\xc3\xa9\x1b[2J\nrank 1: all is well\xff\xc3");
+  Bytes buffer(1);
+  transports[1]->recv(buffer, 0, nullptr);
+  EXPECT_THAT([&] { transports[1]->wait(transports[1]->start({}), Deadline::never()); },
+              ThrowsMessage<CommError>(
+                  HasSubstr("rank 0 aborted: caf\xc3\xa9?[2J?rank 1: all is well??")));
+}
+
+TEST(Printable, KeepsTextAndNothingElse) {
+  for (const char* kept : {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8c\xbe"})
+    EXPECT_EQ(printable(kept), kept);
+  const std::vector<std::pair<std::string, std::string>> changed = {
+      {"a\tb\r\n", "a?b??"},        {"\x7f", "?"},
+      {"\xc2\x9b" "31m", "?31m"},     {"\xc0\xaf", "??"},
+      {"\xed\xa0\x80", "???"},       {"\xf4\x90\x80\x80", "????"},
+      {"\xe2\x82", "??"},            {std::string("\0x", 2), "?x"}};
+  for (const auto& [given, clean] : changed) EXPECT_EQ(printable(given), clean);
+}
+
+/// Runs `body` in a child process that may have `files` files open; returns what it threw.
+std::string thrown_with_files(rlim_t files, const std::function<void()>& body) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const rlimit few{.rlim_cur = files, .rlim_max = files};
+    std::string said = "nothing";
+    try {
+      if (::setrlimit(RLIMIT_NOFILE, &few) == 0) body();
+    } catch (const std::exception& error) {
+      said = error.what();
+    }
+    (void)!::write(ends[1], said.data(), said.size());
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said(4096, '\0');
+  const auto got = ::read(ends[0], said.data(), said.size());
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return said.substr(0, static_cast<std::size_t>(std::max<::ssize_t>(got, 0)));
+}
+
+// Wherever the last file is used up: while it listens, connects, accepts or shares memory. It ends at
+// once, since a wait has no deadline, and says why.
+TEST(TcpFiles, TooManyAreNamed) {
+  bool worked = false;
+  for (rlim_t files = 5; !worked; ++files) {
+    ASSERT_LT(files, 200U);
+    const std::string said = thrown_with_files(files, [] {
+      std::vector<TcpListener> listeners;
+      for (int rank = 0; rank < 3; ++rank) listeners.emplace_back(TcpOptions{.interfaces = "lo"});
+      const auto addresses = addresses_of(listeners);
+      std::vector<std::unique_ptr<Transport>> made(3);
+      const auto texts = thrown_on(3, [&](int rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        made[r] = listeners[r].connect(rank, addresses, Deadline::never());
+      });
+      for (const std::string& text : texts)
+        if (!text.empty()) throw CommError(text);
+    });
+    worked = said == "nothing";
+    if (worked) break;
+    EXPECT_THAT(said, HasSubstr("Too many open files")) << files;
+  }
 }
 
 // Not even if messages fill what lies between the two.
