@@ -59,7 +59,7 @@ TcpPorts open_ports(const TcpSettings& settings) {
   return ports;
 }
 
-std::unique_ptr<Transport> tcp_transport_at(const TcpPorts& ports, int rank,
+std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
                                             std::span<const std::string> addresses,
                                             const TcpSettings& settings, Deadline deadline) {
   warn_of_strangers(ports, rank, addresses.size());
@@ -77,7 +77,7 @@ std::unique_ptr<Transport> tcp_transport_at(const TcpPorts& ports, int rank,
 
 std::unique_ptr<Transport> tcp_transport_of(Transport& other, const TcpSettings& settings,
                                             Deadline deadline) {
-  const TcpPorts ports = open_ports(settings);
+  TcpPorts ports = open_ports(settings);
   std::string mine = ports.address.text();
   const std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(static_cast<std::size_t>(other.size()));
@@ -91,7 +91,7 @@ std::unique_ptr<Transport> tcp_transport_of(Transport& other, const TcpSettings&
   std::vector<std::string> addresses;
   for (std::size_t rank = 0; rank < lengths.size(); ++rank)
     addresses.push_back(all.substr(rank * longest, lengths[rank]));
-  return tcp_transport_at(ports, other.rank(), addresses, settings, deadline);
+  return tcp_transport_at(std::move(ports), other.rank(), addresses, settings, deadline);
 }
 
 }  // namespace winnow::comm

@@ -67,7 +67,7 @@ std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::s
                                                 Deadline deadline) {
   WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
   const auto ports = std::exchange(ports_, nullptr);
-  return comm::tcp_transport_at(*ports, rank, addresses, {.options = options_}, deadline);
+  return comm::tcp_transport_at(std::move(*ports), rank, addresses, {.options = options_}, deadline);
 }
 
 }  // namespace winnow

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 #include <winnow/tcp.hpp>
@@ -58,14 +59,14 @@ std::unique_ptr<Transport> tcp_transport(const TcpMeeting& given, Deadline deadl
   WINNOW_EXPECTS(meeting.job.find('\n') == std::string::npos, "a job's name must be one line");
   if (meeting.job.empty()) meeting.job = comm::job_of_launcher();
   const comm::TcpSettings settings{.options = options, .reach = comm::reach_of(meeting.host)};
-  const comm::TcpPorts ports = comm::open_ports(settings);
+  comm::TcpPorts ports = comm::open_ports(settings);
   std::vector<std::string> addresses{ports.address.text()};
   if (meeting.size > 1) {
     addresses = meeting.rank == 0
                     ? comm::MeetingHost(meeting, options, addresses.front()).collect(deadline)
                     : comm::MeetingGuest(meeting, options, addresses.front()).collect(deadline);
   }
-  return comm::tcp_transport_at(ports, meeting.rank, addresses, settings, deadline);
+  return comm::tcp_transport_at(std::move(ports), meeting.rank, addresses, settings, deadline);
 }
 
 }  // namespace winnow

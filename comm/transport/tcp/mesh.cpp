@@ -59,7 +59,7 @@ Credentials credentials_of(const TcpPorts& ports, const TcpAddress& address) {
 
 class Mesh {
  public:
-  Mesh(const TcpPorts& ports, int rank, std::span<const std::string> addresses)
+  Mesh(TcpPorts& ports, int rank, std::span<const std::string> addresses)
       : ports_(ports),
         rank_(rank),
         size_(static_cast<int>(addresses.size())),
@@ -81,7 +81,7 @@ class Mesh {
     Clock::time_point since = Clock::now();
     bool connected = false;
     bool greeted = false;  // this rank has greeted on an outgoing one, the peer on an incoming one
-    int rank = -1;         // of an incoming one that has greeted
+    int rank = -1;         // of an incoming one that has greeted, or who is to be told of a failure
     Purpose purpose = Purpose::control;
   };
   /// A connection to make.
@@ -130,7 +130,7 @@ class Mesh {
   void sleep(Deadline deadline);
   std::string missing() const;
 
-  const TcpPorts& ports_;
+  TcpPorts& ports_;
   int rank_, size_;
   std::uint64_t digest_;
   Credentials mine_;               // of this rank's listener
@@ -387,12 +387,14 @@ std::string Mesh::missing() const {
 }
 
 // Over the control connection of those that have one, else over a connection for this alone. A rank
-// also passes on what it was told: who began may have another list and not know everyone.
+// also passes on what it was told: who began may have another list and not know everyone. It gives up
+// its other files first, which may be all that it can have.
 void Mesh::tell_all(std::string_view why) noexcept {
   try {
-    outgoing_.clear();  // so that there are files for what follows
+    outgoing_.clear();
     incoming_.clear();
-    std::list<Attempt> partings;
+    ports_.sockets.clear();
+    std::list<std::pair<int, Endpoint>> ways;  // to those that have no connection
     for (int peer = 0; peer < size_; ++peer) {
       const TcpAddress& address = peers_[at(peer)];
       if (address.nonce == ports_.address.nonce) continue;
@@ -400,20 +402,31 @@ void Mesh::tell_all(std::string_view why) noexcept {
         (void)links_[at(peer)].control.send(NoteKind::abort, why.substr(0, kMostText));
         continue;
       }
-      for (const Endpoint& endpoint : reachable(address, ports_.address.machine)) {
-        if (Socket socket = connect_to(endpoint); socket.is_open())
-          partings.push_back(attempt_at(endpoint, std::move(socket), peer));
-      }
+      for (const Endpoint& endpoint : reachable(address, ports_.address.machine))
+        ways.emplace_back(peer, endpoint);
     }
     std::string text(as_text(greeting_of(Purpose::control)));
     text += why.substr(0, kMostText - text.size());
+    std::list<Attempt> partings;
     const auto is_over = [&](Attempt& attempt) {
       if (is_connecting(attempt.channel.socket(), attempt.endpoint)) return false;
+      if (errno != 0) return true;
       attempt.channel.refuse(text);
+      std::erase_if(ways, [&](const auto& way) { return way.first == attempt.rank; });
       return true;
     };
     const auto all_over = [&] {
       std::erase_if(partings, is_over);
+      while (!ways.empty()) {
+        const auto& [peer, endpoint] = ways.front();
+        Socket socket = connect_to(endpoint);
+        if (!socket.is_open() && has_too_many_files(errno)) break;  // until one of them is over
+        if (socket.is_open()) {
+          partings.push_back(attempt_at(endpoint, std::move(socket), peer));
+          partings.back().rank = peer;
+        }
+        ways.pop_front();
+      }
       return partings.empty();
     };
     sleep_until(all_over, Deadline::after(kPartingPatience));
@@ -445,7 +458,7 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach) {
   return ports;
 }
 
-std::vector<TcpLink> connect_mesh(const TcpPorts& ports, int rank,
+std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank,
                                   std::span<const std::string> addresses, Deadline deadline) {
   Mesh mesh(ports, rank, addresses);
   try {

@@ -44,8 +44,8 @@ struct TcpLink {
 ///
 /// Throws UsageError if the list is not of addresses, or does not hold this rank's at `rank`, or peers
 /// were given another list; CommError at the deadline, naming the ranks that are missing. Tells the others
-/// why, so that they need not wait for their deadline.
-std::vector<TcpLink> connect_mesh(const TcpPorts& ports, int rank,
+/// why, so that they need not wait for their deadline; for that it closes the sockets of `ports`.
+std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank,
                                   std::span<const std::string> addresses, Deadline deadline);
 
 }  // namespace winnow::comm

@@ -22,7 +22,7 @@ struct TcpSettings {
 /// Listens as the settings say; throws UsageError if they are wrong.
 TcpPorts open_ports(const TcpSettings& settings);
 /// Connects with the ranks at `addresses`, which are those of a TcpListener::connect. Collective.
-std::unique_ptr<Transport> tcp_transport_at(const TcpPorts& ports, int rank,
+std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
                                             std::span<const std::string> addresses,
                                             const TcpSettings& settings, Deadline deadline);
 /// A new TCP transport of the ranks of `other`, which passes their addresses and takes host memory.
