@@ -18,7 +18,8 @@ Digest open_digest(std::span<const std::byte> key, std::span<const std::byte> te
   for (std::size_t word = 0; word < digest.size() / 8; ++word) {
     std::uint64_t value = kBasis + word;
     for (const auto& part : {key, text})
-      for (const std::byte byte : part) value = (value ^ std::to_integer<std::uint64_t>(byte)) * kPrime;
+      for (const std::byte byte : part)
+        value = (value ^ std::to_integer<std::uint64_t>(byte)) * kPrime;
     std::memcpy(&digest[8 * word], &value, 8);
   }
   return digest;

@@ -26,11 +26,11 @@ namespace winnow {
 // Threads. One at a time may call a transport, but any may call abort(), during another's call too.
 // A wait polls for some microseconds, then sleeps.
 //
-// Trust. Ranks know each other by a secret that all of them have (TcpOptions::secret) and that never
-// travels: HMAC-SHA-256, by OpenSSL's libcrypto, proves each note by which ranks meet, connect, abort and
-// leave. What is not proved is dropped and is no error of the job. Without a secret, whoever reaches a
-// meeting can join it; who only knows a TcpListener's port cannot. Messages are not encrypted;
-// checksum=all proves each of them, too, if there is a secret.
+// Trust. Ranks know each other by a secret that all of them have (TcpOptions::secret) and that
+// never travels: HMAC-SHA-256, by OpenSSL's libcrypto, proves each note by which ranks meet,
+// connect, abort and leave. What is not proved is dropped and is no error of the job. Without a
+// secret, whoever reaches a meeting can join it; who only knows a TcpListener's port cannot.
+// Messages are not encrypted; checksum=all proves each of them, too, if there is a secret.
 //
 // Forks. A child keeps no connection, and must not use the transport.
 //
@@ -43,13 +43,14 @@ struct TcpOptions {
   std::string interfaces;
   /// Seconds without any answer from a peer's host after which the peer counts as gone; from 1 on.
   double host_timeout = 20;
-  /// Of the job; any bytes, best 32 random ones. Empty: none, and rank 0 warns on stderr if it listens
-  /// beyond its own machine. Needs OpenSSL's libcrypto at run time: UsageError where it is missing.
+  /// Of the job; any bytes, best 32 random ones. Empty: none, and rank 0 warns on stderr if it
+  /// listens beyond its own machine. Needs OpenSSL's libcrypto at run time: UsageError where it is
+  /// missing.
   std::string secret = {};
 
   /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME if that is set, and `secret` from
-  /// WINNOW_TCP_SECRET or from the file that WINNOW_TCP_SECRET_FILE names, less the ends of lines behind
-  /// it. Throws UsageError if both are set, or one is set to nothing.
+  /// WINNOW_TCP_SECRET or from the file that WINNOW_TCP_SECRET_FILE names, less the ends of lines
+  /// behind it. Throws UsageError if both are set, or one is set to nothing.
   static TcpOptions from_environment();
 };
 
@@ -61,8 +62,8 @@ struct TcpOptions {
 ///   for (int r = 0; r < size; ++r) addresses.push_back(store.get("winnow/" + std::to_string(r)));
 ///   auto transport = listener.connect(rank, addresses, Deadline::after(60s));
 ///
-/// An address has a random number by which ranks know each other: whoever has read neither the store
-/// nor what ranks send cannot join.
+/// An address has a random number by which ranks know each other: whoever has read neither the
+/// store nor what ranks send cannot join.
 class TcpListener {
  public:
   /// Listens at a free port of every address of the interfaces. Throws UsageError for an interface
@@ -90,30 +91,32 @@ class TcpListener {
   std::unique_ptr<comm::TcpPorts> ports_;  // null once connected
 };
 
-/// A meeting point for ranks without a store: rank 0 listens where all look for it. It listens on the
-/// interfaces of TcpOptions; on loopback alone if `host` is "localhost" or a number of loopback.
+/// A meeting point for ranks without a store: rank 0 listens where all look for it. It listens on
+/// the interfaces of TcpOptions; on loopback alone if `host` is "localhost" or a number of
+/// loopback.
 struct TcpMeeting {
   std::string host;  ///< name or number of rank 0's host
-  /// 0: the first free one of the kPorts ports from kDefaultPort on, from a place in this range that the
-  /// job decides. Any other number is that port alone.
+  /// 0: the first free one of the kPorts ports from kDefaultPort on, from a place in this range
+  /// that the job decides. Any other number is that port alone.
   int port = 0;
   int rank = 0, size = 1;
-  /// Equal on the ranks of one job, and no other's. Ranks of another job, or size, that come to the same
-  /// port are sent away, and neither job is disturbed. Empty: what from_environment() reads.
+  /// Equal on the ranks of one job, and no other's. Ranks of another job, or size, that come to the
+  /// same port are sent away, and neither job is disturbed. Empty: what from_environment() reads.
   std::string job;
 
   static constexpr int kDefaultPort = 29555, kPorts = 16;
-  /// torchrun's RANK, WORLD_SIZE and MASTER_ADDR, and WINNOW_TCP_PORT. Its MASTER_PORT is taken by its
-  /// own store. The job is WINNOW_TCP_JOB or, if that is not set, what launchers say of it: torchrun's
-  /// TORCHELASTIC_RUN_ID, MASTER_PORT and, of a single agent, TORCHELASTIC_RESTART_COUNT;
-  /// SLURM_JOB_ID, PBS_JOBID, LSB_JOBID and FLUX_JOB_ID; without torchrun also SLURM_STEP_ID and PMIx's
-  /// PMIX_NAMESPACE. Throws UsageError if one of the first three is missing or is no number.
+  /// torchrun's RANK, WORLD_SIZE and MASTER_ADDR, and WINNOW_TCP_PORT. Its MASTER_PORT is taken by
+  /// its own store. The job is WINNOW_TCP_JOB or, if that is not set, what launchers say of it:
+  /// torchrun's TORCHELASTIC_RUN_ID, MASTER_PORT and, of a single agent,
+  /// TORCHELASTIC_RESTART_COUNT; SLURM_JOB_ID, PBS_JOBID, LSB_JOBID and FLUX_JOB_ID; without
+  /// torchrun also SLURM_STEP_ID and PMIx's PMIX_NAMESPACE. Throws UsageError if one of the first
+  /// three is missing or is no number.
   static TcpMeeting from_environment();
 };
 
-/// Meets, then connects as a TcpListener. Collective. Ranks may come in any order. Throws UsageError for
-/// wrong arguments, and CommError on a rank whose number another process has already, while the others
-/// go on; otherwise as TcpListener.
+/// Meets, then connects as a TcpListener. Collective. Ranks may come in any order. Throws
+/// UsageError for wrong arguments, and CommError on a rank whose number another process has
+/// already, while the others go on; otherwise as TcpListener.
 std::unique_ptr<Transport> tcp_transport(
     const TcpMeeting& meeting, Deadline deadline,
     const TcpOptions& options = TcpOptions::from_environment());

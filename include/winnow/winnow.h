@@ -80,9 +80,9 @@ int winnow_tcp_listen(const char* interfaces, winnow_tcp_listener** listener);
 typedef struct winnow_tcp_options {
   uint32_t struct_bytes;
   const char* interfaces; /* as in winnow_tcp_listen */
-  const char* secret;     /* of the job, equal on all ranks, not empty; NULL: that of WINNOW_TCP_SECRET
-                             or of the file that WINNOW_TCP_SECRET_FILE names, or none */
-  double host_timeout;    /* seconds; 0: 20 */
+  const char* secret;  /* of the job, equal on all ranks, not empty; NULL: that of WINNOW_TCP_SECRET
+                          or of the file that WINNOW_TCP_SECRET_FILE names, or none */
+  double host_timeout; /* seconds; 0: 20 */
 } winnow_tcp_options;
 
 /* The same with options; NULL: those of the environment. */

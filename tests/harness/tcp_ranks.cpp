@@ -45,8 +45,8 @@ std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way,
         auto links = comm::connect_mesh(ports[rank], number, addresses, soon());
         comm::Socket bell = comm::make_bell();
         if (way != TcpWay::sockets) comm::share_memory(links, bell, soon());
-        made[rank] = comm::tcp_transport_over(number, nodes, std::move(links), std::move(bell),
-                                              settings);
+        made[rank] =
+            comm::tcp_transport_over(number, nodes, std::move(links), std::move(bell), settings);
       } catch (const std::exception&) {
         errors[rank] = std::current_exception();
       }

@@ -17,7 +17,8 @@ enum class TcpWay : std::uint8_t {
   inet,     ///< TCP, as between machines
 };
 
-/// TCP transports of `ranks` ranks, all in this process, by this secret or none; element i is rank i's.
+/// TCP transports of `ranks` ranks, all in this process, by this secret or none; element i is rank
+/// i's.
 std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way = TcpWay::shared,
                                                        const std::string& secret = {});
 

@@ -49,7 +49,9 @@ class Sealer {
  public:
   explicit Sealer(const Credentials& key) : key_(key) {}
 
-  std::size_t seal_bytes() const { return key_.are_secret() ? sizeof(Digest) : sizeof(std::uint64_t); }
+  std::size_t seal_bytes() const {
+    return key_.are_secret() ? sizeof(Digest) : sizeof(std::uint64_t);
+  }
   /// Of message `number` from rank `from` to the other.
   Seal seal_of(std::span<const std::byte> message, std::uint64_t number, int from) const {
     Seal seal{.size = seal_bytes()};
@@ -233,8 +235,8 @@ class CheckedTransport final : public Transport {
       fail(usage_reason(from + ": no checksum follows it; all ranks must set the same options"));
     }
     if (checked.bytes > checked.message.size()) fail(from + " is longer than its buffer");
-    const Seal right = sealer(checked).seal_of(checked.message.first(checked.bytes), checked.number,
-                                               checked.peer);
+    const Seal right =
+        sealer(checked).seal_of(checked.message.first(checked.bytes), checked.number, checked.peer);
     if (!std::ranges::equal(right.view(), checked.seal.view())) {
       fail(from + ": its checksum is not that of its " + std::to_string(checked.bytes) + " bytes");
     }

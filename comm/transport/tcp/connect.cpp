@@ -28,8 +28,10 @@ void warn_of_strangers(const TcpPorts& ports, int rank, std::size_t size) {
   if (std::ranges::all_of(ports.address.endpoints, &Endpoint::is_local)) return;
   if (warned.exchange(true)) return;
   std::fputs(
-      "winnow: warning: this job listens without a secret: whoever reaches its ports may join it. Give "
-      "all ranks one by WINNOW_TCP_SECRET_FILE, or let them listen on loopback alone if they share a "
+      "winnow: warning: this job listens without a secret: whoever reaches its ports may join it. "
+      "Give "
+      "all ranks one by WINNOW_TCP_SECRET_FILE, or let them listen on loopback alone if they share "
+      "a "
       "machine: WINNOW_SOCKET_IFNAME=lo\n",
       stderr);
 }
@@ -67,7 +69,8 @@ std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
   try {
     Socket bell = make_bell();
     share_memory(links, bell, deadline);
-    return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell), settings);
+    return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell),
+                              settings);
   } catch (const Error& error) {  // of this rank alone, perhaps: others have no other way to know
     for (TcpLink& link : links)
       if (link.control.is_open()) (void)link.control.send(NoteKind::abort, reason_of(error));

@@ -166,8 +166,8 @@ std::vector<Endpoint> local_endpoints(std::string_view interfaces, Reach reach) 
 }
 
 Reach reach_of(const std::string& host) {
-  const auto number = Endpoint::parse((host.find(':') == std::string::npos ? host : '[' + host + ']') +
-                                      ":1");
+  const auto number =
+      Endpoint::parse((host.find(':') == std::string::npos ? host : '[' + host + ']') + ":1");
   return host == "localhost" || (number && number->is_local()) ? Reach::machine : Reach::hosts;
 }
 

@@ -52,8 +52,8 @@ enum class Reach : std::uint8_t {
 Reach reach_of(const std::string& host);
 
 /// A Unix socket's endpoint without a name yet; and, with port 0, every address of the interfaces
-/// with these names (comma-separated; none: of all that are up) within that reach. Leaves out addresses
-/// that hold on one link only (fe80::). Throws UsageError if there is no such interface.
+/// with these names (comma-separated; none: of all that are up) within that reach. Leaves out
+/// addresses that hold on one link only (fe80::). Throws UsageError if there is no such interface.
 std::vector<Endpoint> local_endpoints(std::string_view interfaces, Reach reach = Reach::hosts);
 
 /// The endpoints of a host's name or number; throws CommError with the resolver's text.
@@ -67,8 +67,8 @@ Socket connect_to(const Endpoint& endpoint) noexcept;
 /// Whether a socket is still about to connect to `endpoint`. Otherwise errno says how that ended;
 /// 0: well.
 bool is_connecting(const Socket& socket, const Endpoint& endpoint) noexcept;
-/// The next connection of a listening socket, which does not block; not open, and errno set, if there
-/// is none.
+/// The next connection of a listening socket, which does not block; not open, and errno set, if
+/// there is none.
 Socket accept_from(const Socket& listening) noexcept;
 /// Whether a call failed with `code` since this process, or this host, can have no more files open.
 bool has_too_many_files(int code) noexcept;

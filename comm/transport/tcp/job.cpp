@@ -15,14 +15,14 @@ std::string_view value_of(const char* name) {
 
 // Equal on all ranks of a job, whatever launches them within it.
 constexpr const char* kOfJobs[] = {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID",
-                                   "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"};
-// Of one launch within such a job. Where each node has a torchrun of its own, these may differ between
-// nodes; torchrun's own variables tell its jobs apart.
+                                   "PBS_JOBID",           "LSB_JOBID",   "FLUX_JOB_ID"};
+// Of one launch within such a job. Where each node has a torchrun of its own, these may differ
+// between nodes; torchrun's own variables tell its jobs apart.
 constexpr const char* kOfLaunches[] = {"SLURM_STEP_ID", "PMIX_NAMESPACE", "PMI_JOBID",
                                        "OMPI_MCA_ess_base_jobid"};
 
-/// Whether all ranks have one torchrun. Several count their restarts each for itself, and the numbers
-/// may differ; each new attempt then has another MASTER_PORT.
+/// Whether all ranks have one torchrun. Several count their restarts each for itself, and the
+/// numbers may differ; each new attempt then has another MASTER_PORT.
 bool has_one_agent() {
   const std::string_view groups = value_of("GROUP_WORLD_SIZE");
   return groups.empty() || groups == "1";

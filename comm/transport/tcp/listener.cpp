@@ -36,10 +36,10 @@ std::string secret_of_environment() {
                  "WINNOW_TCP_SECRET and WINNOW_TCP_SECRET_FILE are both set: set one of them");
   if (secret == nullptr && path == nullptr) return "";
   std::string found = secret != nullptr ? secret : content_of(path);
-  WINNOW_EXPECTS(!found.empty(), secret != nullptr
-                                     ? std::string("WINNOW_TCP_SECRET is empty: unset it, or set it")
-                                     : "WINNOW_TCP_SECRET_FILE='" + std::string(path) +
-                                           "' is empty: it must hold a secret");
+  WINNOW_EXPECTS(!found.empty(),
+                 secret != nullptr ? std::string("WINNOW_TCP_SECRET is empty: unset it, or set it")
+                                   : "WINNOW_TCP_SECRET_FILE='" + std::string(path) +
+                                         "' is empty: it must hold a secret");
   return found;
 }
 
@@ -67,7 +67,8 @@ std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::s
                                                 Deadline deadline) {
   WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
   const auto ports = std::exchange(ports_, nullptr);
-  return comm::tcp_transport_at(std::move(*ports), rank, addresses, {.options = options_}, deadline);
+  return comm::tcp_transport_at(std::move(*ports), rank, addresses, {.options = options_},
+                                deadline);
 }
 
 }  // namespace winnow

@@ -20,8 +20,8 @@ constexpr std::size_t kMostList = std::size_t{64} << 20;  // bytes
 constexpr std::chrono::seconds kConnectPatience{5};
 constexpr std::chrono::seconds kFirstPatience{2};
 constexpr std::chrono::seconds kMostPatience{60};
-constexpr std::chrono::milliseconds kPause{2};       // between two polls
-constexpr std::chrono::milliseconds kStagger{250};   // from one attempt to the next
+constexpr std::chrono::milliseconds kPause{2};      // between two polls
+constexpr std::chrono::milliseconds kStagger{250};  // from one attempt to the next
 constexpr std::chrono::milliseconds kRoundPause{50};
 
 }  // namespace

@@ -15,9 +15,9 @@
 
 namespace winnow::comm {
 
-/// The end of a rank other than 0 of a meeting (meeting_host.hpp). It tries the ports and addresses of
-/// rank 0's host, one after the other, and waits for answers of all of them at once: some may drop
-/// packets, and at some another job or a stranger may listen.
+/// The end of a rank other than 0 of a meeting (meeting_host.hpp). It tries the ports and addresses
+/// of rank 0's host, one after the other, and waits for answers of all of them at once: some may
+/// drop packets, and at some another job or a stranger may listen.
 class MeetingGuest {
  public:
   /// `address`: this rank's.

@@ -13,12 +13,12 @@
 
 namespace winnow::comm {
 
-// How ranks meet without a store. Rank 0 listens at one of the meeting's ports. Another rank connects to
-// it, and when both ends know each other's random number (NoteChannel), it sends a `join` with its rank
-// and its address, a line each. Rank 0 answers at once with a `welcome`, and when all have come with the
-// `list` of addresses, a line each; or with a `refusal`. All of these are proved by the credentials of
-// the meeting, which the secret, the job and the size make: a visitor of another job or size cannot
-// prove its join, and is dismissed.
+// How ranks meet without a store. Rank 0 listens at one of the meeting's ports. Another rank
+// connects to it, and when both ends know each other's random number (NoteChannel), it sends a
+// `join` with its rank and its address, a line each. Rank 0 answers at once with a `welcome`, and
+// when all have come with the `list` of addresses, a line each; or with a `refusal`. All of these
+// are proved by the credentials of the meeting, which the secret, the job and the size make: a
+// visitor of another job or size cannot prove its join, and is dismissed.
 
 /// The credentials of a meeting.
 Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options);
@@ -31,8 +31,8 @@ class MeetingHost {
   /// Throws UsageError if there is no such interface. `address`: rank 0's.
   MeetingHost(const TcpMeeting& meeting, const TcpOptions& options, const std::string& address);
 
-  /// All ranks' addresses, by rank, which the others then know, too. Throws CommError at the deadline,
-  /// naming the ranks that did not come; the others learn of it.
+  /// All ranks' addresses, by rank, which the others then know, too. Throws CommError at the
+  /// deadline, naming the ranks that did not come; the others learn of it.
   std::vector<std::string> collect(Deadline deadline);
 
  private:
@@ -59,8 +59,8 @@ class MeetingHost {
   std::vector<int> ports_;
   std::vector<Endpoint> endpoints_;  // at which it listens, but for the port
   std::vector<Socket> listening_;
-  int port_ = 0;       // at which it listens
-  int error_ = 0;      // why it does not
+  int port_ = 0;               // at which it listens
+  int error_ = 0;              // why it does not
   std::vector<Guest> guests_;  // by rank
   std::list<Visitor> visitors_;
 };

@@ -50,7 +50,8 @@ bool read_greeting(std::string_view text, Greeting& greeting) {
   return true;
 }
 
-/// Those of a rank's listener: whoever has its address has them, and has the secret if there is one.
+/// Those of a rank's listener: whoever has its address has them, and has the secret if there is
+/// one.
 Credentials credentials_of(const TcpPorts& ports, const TcpAddress& address) {
   std::string purpose = "the listener ";
   purpose.append(reinterpret_cast<const char*>(address.nonce.data()), address.nonce.size());
@@ -314,8 +315,8 @@ void Mesh::accept_all() {
 
 /// The one that has waited longest; it comes again if it is a rank's. False if there is none.
 bool Mesh::drop_stranger() {
-  const auto first = std::ranges::find_if(
-      incoming_, [](const Attempt& attempt) { return !attempt.greeted; });
+  const auto first =
+      std::ranges::find_if(incoming_, [](const Attempt& attempt) { return !attempt.greeted; });
   if (first == incoming_.end()) return false;
   incoming_.erase(first);
   return true;
@@ -387,8 +388,8 @@ std::string Mesh::missing() const {
 }
 
 // Over the control connection of those that have one, else over a connection for this alone. A rank
-// also passes on what it was told: who began may have another list and not know everyone. It gives up
-// its other files first, which may be all that it can have.
+// also passes on what it was told: who began may have another list and not know everyone. It gives
+// up its other files first, which may be all that it can have.
 void Mesh::tell_all(std::string_view why) noexcept {
   try {
     outgoing_.clear();
@@ -458,8 +459,8 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach) {
   return ports;
 }
 
-std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank,
-                                  std::span<const std::string> addresses, Deadline deadline) {
+std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std::string> addresses,
+                                  Deadline deadline) {
   Mesh mesh(ports, rank, addresses);
   try {
     mesh.read(addresses);

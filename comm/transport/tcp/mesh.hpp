@@ -14,8 +14,8 @@
 
 namespace winnow::comm {
 
-/// The listening sockets of a rank, what it tells the others about them, and by what ranks of the job
-/// know each other beside these addresses.
+/// The listening sockets of a rank, what it tells the others about them, and by what ranks of the
+/// job know each other beside these addresses.
 struct TcpPorts {
   TcpAddress address;
   std::vector<Socket> sockets;
@@ -37,15 +37,16 @@ struct TcpLink {
 /// Connects this rank with all others; element i of the result is rank i's link, its own closed.
 ///
 /// A rank connects to every lower one, twice, by that rank's credentials (NoteChannel), which are
-/// derived from those of the job and the random number in its address, and greets with its own number
-/// and a digest of the list. It tries a peer's endpoints in turn, a few hundred milliseconds apart or
-/// when one fails, and keeps the first that answers; that the choice is final it says in a last note.
-/// A connection whose notes are not proved is a stranger's and is closed.
+/// derived from those of the job and the random number in its address, and greets with its own
+/// number and a digest of the list. It tries a peer's endpoints in turn, a few hundred milliseconds
+/// apart or when one fails, and keeps the first that answers; that the choice is final it says in a
+/// last note. A connection whose notes are not proved is a stranger's and is closed.
 ///
-/// Throws UsageError if the list is not of addresses, or does not hold this rank's at `rank`, or peers
-/// were given another list; CommError at the deadline, naming the ranks that are missing. Tells the others
-/// why, so that they need not wait for their deadline; for that it closes the sockets of `ports`.
-std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank,
-                                  std::span<const std::string> addresses, Deadline deadline);
+/// Throws UsageError if the list is not of addresses, or does not hold this rank's at `rank`, or
+/// peers were given another list; CommError at the deadline, naming the ranks that are missing.
+/// Tells the others why, so that they need not wait for their deadline; for that it closes the
+/// sockets of `ports`.
+std::vector<TcpLink> connect_mesh(TcpPorts& ports, int rank, std::span<const std::string> addresses,
+                                  Deadline deadline);
 
 }  // namespace winnow::comm

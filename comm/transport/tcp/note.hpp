@@ -24,6 +24,8 @@ enum class NoteKind : std::uint32_t {
   refusal,    ///< why the job cannot begin
   abort,      ///< why a rank aborted
   leave,      ///< a rank's transport was destroyed
+  question,   ///< at a deadline: for whom does the other rank wait
+  answer,     ///< its number, or -1: for nobody
 };
 
 /// Sends a note on a socket that does not block. False if it has failed, or does not take all of

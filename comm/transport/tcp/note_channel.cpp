@@ -76,9 +76,8 @@ void NoteChannel::dismiss() noexcept {
 
 Credentials NoteChannel::derive(std::string_view purpose) const {
   const Proved numbers = next_of(end_, {});
-  return credentials_.derive(std::string(purpose)
-                                 .append(as_text(numbers.connected))
-                                 .append(as_text(numbers.accepted)));
+  return credentials_.derive(
+      std::string(purpose).append(as_text(numbers.connected)).append(as_text(numbers.accepted)));
 }
 
 NoteReader::Outcome NoteChannel::read() {
@@ -101,8 +100,7 @@ NoteReader::Outcome NoteChannel::read() {
 /// Takes the other end's hello.
 bool NoteChannel::meet() {
   Hello hello;
-  const bool is_hello =
-      reader_.kind() == NoteKind::hello && reader_.text().size() == sizeof hello;
+  const bool is_hello = reader_.kind() == NoteKind::hello && reader_.text().size() == sizeof hello;
   if (is_hello) std::memcpy(&hello, reader_.text().data(), sizeof hello);
   if (!is_hello || hello.version != kVersion) {
     (void)fail(is_hello ? "another version of Winnow is there" : "what is there is not Winnow");

@@ -16,11 +16,11 @@ namespace winnow::comm {
 
 /// Notes over a connection that anyone may have made.
 ///
-/// Each end first sends a `hello` with a random number; who accepted the connection sends its own when
-/// the other's has come. Every later note begins with a proof, by the credentials of the job, of both
-/// numbers, the end that sends, how many notes it has sent, and the note's kind and text. So nobody
-/// without the credentials makes, changes, repeats or returns a note. Notes without a good proof end
-/// the channel; to the caller that is a stranger's connection.
+/// Each end first sends a `hello` with a random number; who accepted the connection sends its own
+/// when the other's has come. Every later note begins with a proof, by the credentials of the job,
+/// of both numbers, the end that sends, how many notes it has sent, and the note's kind and text.
+/// So nobody without the credentials makes, changes, repeats or returns a note. Notes without a
+/// good proof end the channel; to the caller that is a stranger's connection.
 ///
 /// One thread at a time may call send(), and another one the rest.
 class NoteChannel {
@@ -43,9 +43,9 @@ class NoteChannel {
   bool has_met() const { return has_met_; }
   /// As send_note. Not before has_met().
   bool send(NoteKind kind, std::string_view text, Deadline deadline = Deadline::after({})) noexcept;
-  /// Of the end that connected, instead of greet(): a refusal for an end that may not have come to it
-  /// yet, and a last note. Its proof does without the other end's number, so whoever records it can
-  /// repeat it, to an end of the same credentials.
+  /// Of the end that connected, instead of greet(): a refusal for an end that may not have come to
+  /// it yet, and a last note. Its proof does without the other end's number, so whoever records it
+  /// can repeat it, to an end of the same credentials.
   void refuse(std::string_view why) noexcept;
   /// Tells the other end that its proof is none, and nothing else.
   void dismiss() noexcept;

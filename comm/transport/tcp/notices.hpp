@@ -3,6 +3,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,16 @@ class TcpNotices {
 
   /// Tells all peers, once: later calls do nothing. Any thread may call it. Never blocks.
   void tell(NoteKind kind, std::string_view text) noexcept;
+  // At a deadline a rank asks all others for whom they wait, to tell who holds them up.
+  /// Asks all peers, whose answers until now no longer count.
+  void ask() noexcept;
+  /// Answers those that have asked that this rank waits for `waits_for`, or -1: for nobody.
+  void answer(int waits_for) noexcept;
+  /// Whether all peers have answered, aborted, left or gone.
+  bool all_answered() const;
+  /// What answers say of a rank that waits for `peer`: who that waits for, and so on.
+  std::string reason_of_waiting(int peer) const;
+
   /// Reads what has come from `peer`. Returns why nothing more will: it aborted or is gone. Empty
   /// while neither is so, and if it has left.
   const std::string& listen(int peer);
@@ -38,8 +49,12 @@ class TcpNotices {
     NoteChannel control;
     bool left = false;
     bool ended = false;
+    bool asks = false;
+    std::optional<int> waits_for{};  // as answered
     std::string why{};
   };
+  static void take(Peer& from);
+
   std::vector<Peer> peers_;
   std::mutex mutex_;
   bool told_ = false;

@@ -124,7 +124,9 @@ class TcpTransport final : public Transport, public GrowingMessages, public Mess
   void doom(const std::string& why) {
     if (doom_.empty()) doom_ = why;
   }
+  int waits_for();
   [[noreturn]] void fail(const std::string& why);
+  [[noreturn]] void fail_at_deadline();
 
   int rank_, node_;
   TcpSettings settings_;
@@ -324,6 +326,7 @@ void TcpTransport::take_events(int timeout) {
     const auto from = static_cast<int>(data.u64 / 2);
     if (data.u64 % 2 == 1) {
       doom(notices_.listen(from));
+      notices_.answer(waits_for());
       if (peer(from).has_rings()) move(from);
       continue;
     }
@@ -359,12 +362,30 @@ bool TcpTransport::look(Ticket ticket, Deadline deadline, int timeout) {
   expect_usable();
   if (lost_link_.rank >= 0) find_out_about_lost_link();
   if (!doom_.empty()) fail(doom_);
-  if (deadline.passed()) {
-    const TcpMessage& first = messages_.front();
-    fail("the deadline passed while it waited for a message " +
-         std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer));
-  }
+  if (deadline.passed()) fail_at_deadline();
   return false;
+}
+
+/// The rank that this one waits for may itself wait for another one.
+void TcpTransport::fail_at_deadline() {
+  const TcpMessage first = messages_.front();
+  notices_.ask();
+  const auto has_answers = [this] {
+    take_events(0);
+    return notices_.all_answered() || !doom_.empty();
+  };
+  sleep_until(has_answers, Deadline::after(kLastWords));
+  if (!doom_.empty() && !is_deadline_reason(doom_)) fail(doom_);
+  fail("the deadline passed while it waited for a message " +
+       std::string(first.is_send ? "to" : "from") + " rank " + std::to_string(first.peer) +
+       notices_.reason_of_waiting(first.peer));
+}
+
+/// The rank for which this one waits first, or -1.
+int TcpTransport::waits_for() {
+  for (std::uint64_t n = messages_.begin(); n != linked_; ++n)
+    if (!messages_[n].complete) return messages_[n].peer;
+  return -1;
 }
 
 void TcpTransport::wait(Ticket ticket, Deadline deadline) {

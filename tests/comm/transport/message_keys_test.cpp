@@ -1,7 +1,10 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-// What checksum=all proves of messages between ranks that have a secret: who sent them, and that none
-// was changed, left out, repeated or returned. The checks of all transports, over such messages.
+// What checksum=all proves of messages between ranks that have a secret: who sent them, and that
+// none was changed, left out, repeated or returned. The checks of all transports, over such
+// messages.
+#include "comm/transport/message_keys.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +16,6 @@
 #include <winnow/conformance/transport.hpp>
 
 #include "comm/transport/bridge/checked.hpp"
-#include "comm/transport/message_keys.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/tcp_ranks.hpp"
 
@@ -36,16 +38,19 @@ struct Proving {
 };
 
 const bool kRegistered = conformance::register_transport(
-    "ProvingTransport", {.rank_counts = [] { return std::vector{1, 2, 3}; },
-                         .run = conformance::on_threads([](int ranks) {
-                           std::vector<std::shared_ptr<Transport>> made;
-                           for (auto& transport :
-                                tests::tcp_transports(ranks, tests::TcpWay::inet, kSecret)) {
-                             const auto both = std::make_shared<Proving>(std::move(transport));
-                             made.emplace_back(both, both->outer.get());
-                           }
-                           return made;
-                         })});
+    "ProvingTransport",
+    {.rank_counts =
+         [] {
+           return std::vector{1, 2, 3};
+         },
+     .run = conformance::on_threads([](int ranks) {
+       std::vector<std::shared_ptr<Transport>> made;
+       for (auto& transport : tests::tcp_transports(ranks, tests::TcpWay::inet, kSecret)) {
+         const auto both = std::make_shared<Proving>(std::move(transport));
+         made.emplace_back(both, both->outer.get());
+       }
+       return made;
+     })});
 
 /// Passes on what its rank sends, changed; and the keys of the transport below, if it has them.
 class Meddler final : public tests::ForwardingTransport, public MessageKeys {

@@ -148,12 +148,13 @@ TEST(TcpMeeting, JobsOfOneHostStayApart) {
                                Jobs{job(port, "a"), job(port, "a"), 3, 2, "one", "another"}}) {
         std::vector<std::string> first, second;
         std::thread other([&] {
-          second = sums_of_job(jobs.second, 100,
-                               std::vector<TcpOptions>(jobs.second_ranks,
-                                                       {.secret = jobs.second_secret}));
+          second = sums_of_job(
+              jobs.second, 100,
+              std::vector<TcpOptions>(jobs.second_ranks, {.secret = jobs.second_secret}));
         });
-        first = sums_of_job(jobs.first, 1, std::vector<TcpOptions>(jobs.first_ranks,
-                                                                   {.secret = jobs.first_secret}));
+        first =
+            sums_of_job(jobs.first, 1,
+                        std::vector<TcpOptions>(jobs.first_ranks, {.secret = jobs.first_secret}));
         other.join();
         EXPECT_THAT(first, Each(std::to_string(jobs.first_ranks)));
         EXPECT_THAT(second, Each(std::to_string(100 * jobs.second_ranks)));
@@ -162,17 +163,16 @@ TEST(TcpMeeting, JobsOfOneHostStayApart) {
   }
 }
 
-// Of another size, or with another secret or none: the job goes on without it, and it goes on looking
-// for its own.
+// Of another size, or with another secret or none: the job goes on without it, and it goes on
+// looking for its own.
 TEST(TcpMeeting, WhoDiffersIsSentAway) {
   struct Stranger {
     int rank, size;
     const char* secret;
     const char* job;
   };
-  for (const Stranger& stranger :
-       {Stranger{1, 3, "right", "j"}, Stranger{1, 2, "wrong", "j"}, Stranger{1, 2, "", "j"},
-        Stranger{1, 2, "right", "k"}}) {
+  for (const Stranger& stranger : {Stranger{1, 3, "right", "j"}, Stranger{1, 2, "wrong", "j"},
+                                   Stranger{1, 2, "", "j"}, Stranger{1, 2, "right", "k"}}) {
     const TcpMeeting job{.host = "127.0.0.1", .port = free_port(), .job = "j"};
     std::string thrown;
     std::thread visits([&] {
@@ -367,8 +367,8 @@ TEST(TcpMeeting, MissingRanksAreNamedAtTheDeadline) {
       [&] {
         (void)tcp_transport({.host = "localhost", .port = port, .rank = 1, .size = 3}, briefly());
       },
-      ThrowsMessage<CommError>(AllOf(HasSubstr("deadline"), HasSubstr("rank 0 at localhost"),
-                                     HasSubstr("refused"))));
+      ThrowsMessage<CommError>(
+          AllOf(HasSubstr("deadline"), HasSubstr("rank 0 at localhost"), HasSubstr("refused"))));
 }
 
 // Another program listened at the port, and keeps the connection that it accepted.
@@ -483,13 +483,12 @@ TEST(TcpMeeting, JobsOfDifferentLaunchesHaveDifferentNames) {
                            {"SLURM_JOB_ID", "1"},
                            {"SLURM_STEP_ID", "0"}};
   const auto but = [](Variables variables, const char* changed, const char* value) {
-    std::erase_if(variables,
-                  [&](const auto& v) { return std::string_view(v.first) == changed; });
+    std::erase_if(variables, [&](const auto& v) { return std::string_view(v.first) == changed; });
     variables.emplace_back(changed, value);
     return variables;
   };
-  for (const char* variable : {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
-                               "SLURM_JOB_ID"})
+  for (const char* variable :
+       {"TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID"})
     EXPECT_NE(name(torchrun), name(but(torchrun, variable, "7"))) << variable;
   // Of agents on several nodes, which may have restarted differently often, each in its own step.
   const Variables several = but(torchrun, "GROUP_WORLD_SIZE", "2");

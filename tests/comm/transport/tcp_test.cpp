@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -489,24 +490,29 @@ TEST(Tcp, TheReasonOfAnAbortIsTextAlone) {
   transports[0]->abort("caf\xc3\xa9\x1b[2J\nrank 1: all is well\xff\xc3");
   Bytes buffer(1);
   transports[1]->recv(buffer, 0, nullptr);
-  EXPECT_THAT([&] { transports[1]->wait(transports[1]->start({}), Deadline::never()); },
-              ThrowsMessage<CommError>(
-                  HasSubstr("rank 0 aborted: caf\xc3\xa9?[2J?rank 1: all is well??")));
+  EXPECT_THAT(
+      [&] { transports[1]->wait(transports[1]->start({}), Deadline::never()); },
+      ThrowsMessage<CommError>(HasSubstr("rank 0 aborted: caf\xc3\xa9?[2J?rank 1: all is well??")));
 }
 
 TEST(Printable, KeepsTextAndNothingElse) {
   for (const char* kept : {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8c\xbe"})
     EXPECT_EQ(printable(kept), kept);
-  const std::vector<std::pair<std::string, std::string>> changed = {
-      {"a\tb\r\n", "a?b??"},        {"\x7f", "?"},
-      {"\xc2\x9b" "31m", "?31m"},     {"\xc0\xaf", "??"},
-      {"\xed\xa0\x80", "???"},       {"\xf4\x90\x80\x80", "????"},
-      {"\xe2\x82", "??"},            {std::string("\0x", 2), "?x"}};
+  const std::vector<std::pair<std::string, std::string>> changed = {{"a\tb\r\n", "a?b??"},
+                                                                    {"\x7f", "?"},
+                                                                    {"\xc2\x9b"
+                                                                     "31m",
+                                                                     "?31m"},
+                                                                    {"\xc0\xaf", "??"},
+                                                                    {"\xed\xa0\x80", "???"},
+                                                                    {"\xf4\x90\x80\x80", "????"},
+                                                                    {"\xe2\x82", "??"},
+                                                                    {std::string("\0x", 2), "?x"}};
   for (const auto& [given, clean] : changed) EXPECT_EQ(printable(given), clean);
 }
 
-/// What rank 2 of 3 throws, a child process that may open so many files while it connects, and then the
-/// others.
+/// What rank 2 of 3 throws, a child process that may open so many files while it connects, and then
+/// the others.
 std::vector<std::string> thrown_with_files_left(rlim_t files) {
   std::vector<TcpListener> listeners;
   for (int rank = 0; rank < 2; ++rank) listeners.emplace_back(TcpOptions{.interfaces = "lo"});
@@ -555,8 +561,8 @@ std::vector<std::string> thrown_with_files_left(rlim_t files) {
   return texts;
 }
 
-// Wherever a rank uses up its last file: while it connects, accepts or shares memory. It says why, and
-// the others learn of it at once.
+// Wherever a rank uses up its last file: while it connects, accepts or shares memory. It says why,
+// and the others learn of it at once.
 TEST(TcpFiles, TooManyAreNamedOnAllRanks) {
   for (rlim_t files = 0;; ++files) {
     ASSERT_LT(files, 50U);
@@ -581,6 +587,60 @@ TEST(Tcp, AnAbortOvertakesMessages) {
   transports[1]->recv(buffer, 0, nullptr);
   EXPECT_THAT([&] { transports[1]->wait(transports[1]->start({}), Deadline::never()); },
               ThrowsMessage<CommError>(HasSubstr("rank 0 aborted: enough")));
+}
+
+// Each waits for its neighbour, and all for the one that does not come.
+TEST(Tcp, ADeadlineNamesWhoHoldsTheOthersUp) {
+  for (const auto way : {tests::TcpWay::shared, tests::TcpWay::inet}) {
+    auto transports = tests::tcp_transports(4, way);
+    const auto texts = thrown_on(4, [&](int rank) {
+      if (rank == 2) return;
+      Transport& transport = *transports[static_cast<std::size_t>(rank)];
+      const Bytes mine(8);
+      Bytes theirs(8);
+      for (int round = 0; round < 4; ++round) {
+        transport.send(mine, (rank + 1) % 4);
+        transport.recv(theirs, (rank + 3) % 4, nullptr);
+        transport.wait(transport.start({}), Deadline::after(std::chrono::milliseconds(500)));
+      }
+    });
+    EXPECT_EQ(texts[2], "");
+    for (const std::size_t rank : {0U, 1U, 3U})
+      EXPECT_THAT(texts[rank], HasSubstr("rank 2, which does not answer"));
+  }
+}
+
+// It makes progress, and has not come to the call of the others.
+TEST(Tcp, ADeadlineNamesWhoComputes) {
+  auto transports = tests::tcp_transports(2);
+  std::atomic<bool> done = false;
+  const auto texts = thrown_on(2, [&](int rank) {
+    Bytes buffer(8);
+    if (rank == 1) {
+      while (!done) transports[1]->progress();
+      return;
+    }
+    transports[0]->recv(buffer, 1, nullptr);
+    try {
+      transports[0]->wait(transports[0]->start({}), briefly());
+    } catch (const Error&) {
+      done = true;
+      throw;
+    }
+  });
+  EXPECT_THAT(texts[0], HasSubstr("rank 1, which waits for nobody"));
+}
+
+// None has sent what the other waits for.
+TEST(Tcp, ADeadlineNamesRanksThatWaitForEachOther) {
+  auto transports = tests::tcp_transports(3);
+  const auto texts = thrown_on(3, [&](int rank) {
+    Bytes buffer(8);
+    Transport& transport = *transports[static_cast<std::size_t>(rank)];
+    transport.recv(buffer, (rank + 1) % 3, nullptr);
+    transport.wait(transport.start({}), briefly());
+  });
+  EXPECT_THAT(texts, testing::Contains(HasSubstr("a message between two of them is lost")));
 }
 
 TEST(Tcp, WhatALeavingRankHasSentStillArrives) {
