@@ -11,6 +11,8 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/state/crc64.hpp"
+
 namespace winnow::comm {
 namespace {
 
@@ -18,10 +20,13 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint64_t kMagic =
     std::bit_cast<std::uint64_t>(std::array<char, 8>{'W', 'N', 'W', 'S', 'T', 'A', 'T', 'E'});
-constexpr std::uint64_t kVersion = 2;
+constexpr std::uint64_t kVersion = 3;
+constexpr std::uint64_t kVersionOfFnv = 2;  // the same words, but for the last
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
-std::uint64_t digest_of(std::span<const std::byte> words) {
+/// FNV-1a over words. Its product moves bits upwards alone, so it misses flips of two top bits:
+/// what ends with it is read, and no longer written.
+std::uint64_t fnv_of(std::span<const std::byte> words) {
   std::uint64_t digest = 0xcbf29ce484222325;
   for (std::size_t at = 0; at < words.size(); at += kWord) {
     std::uint64_t word = 0;
@@ -40,7 +45,7 @@ class Writer {
     bytes_.resize((bytes_.size() + kWord - 1) / kWord * kWord);
   }
   std::vector<std::byte> end() && {
-    word(digest_of(bytes_));
+    word(crc64(bytes_));
     return std::move(bytes_);
   }
 
@@ -127,16 +132,17 @@ std::vector<std::byte> to_bytes(const SavedState& state) {
 }
 
 SavedState from_bytes(std::span<const std::byte> bytes) {
-  if (bytes.size() < kWord || bytes.size() % kWord != 0) Reader::fail();
+  if (bytes.size() < 3 * kWord || bytes.size() % kWord != 0) Reader::fail();
   const auto body = bytes.first(bytes.size() - kWord);
   Reader reader(body);
-  if (reader.word() != kMagic || Reader(bytes.subspan(body.size())).word() != digest_of(body)) {
-    Reader::fail();
-  }
+  if (reader.word() != kMagic) Reader::fail();
   const std::uint64_t version = reader.word();
-  WINNOW_EXPECTS(version == kVersion, "this state has version " + std::to_string(version) +
-                                          "; this Winnow reads version " +
-                                          std::to_string(kVersion));
+  WINNOW_EXPECTS(version == kVersion || version == kVersionOfFnv,
+                 "this state has version " + std::to_string(version) +
+                     ", and this Winnow reads versions " + std::to_string(kVersionOfFnv) + " and " +
+                     std::to_string(kVersion) + ": a newer Winnow saved it, or it is damaged");
+  const std::uint64_t sum = version == kVersion ? crc64(body) : fnv_of(body);
+  if (Reader(bytes.subspan(body.size())).word() != sum) Reader::fail();
   SavedState state;
   state.ranks = static_cast<std::uint32_t>(reader.word());
   state.rank = static_cast<std::uint32_t>(reader.word());

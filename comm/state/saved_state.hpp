@@ -41,7 +41,8 @@ struct SavedState {
 //     calls, gradients that the moment counts, number of its elements;
 //     of each piece: turn, whether dirty, confined_to; then the residual and the moment, 4 bytes
 //     an element, each filled up with zeros to a word
-//   FNV-1a over all words before this one
+//   CRC-64/NVME of all bytes before this word; in version 2 FNV-1a over the words
+// Version 3 is written; versions 2 and 3 are read.
 
 std::vector<std::byte> to_bytes(const SavedState& state);
 /// UsageError if the bytes are none of to_bytes, or damaged.
