@@ -12,6 +12,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/agreement.hpp"
+#include "comm/plan/checked_options.hpp"
 #include "comm/plan/hash.hpp"
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
@@ -69,15 +70,6 @@ int default_threads(const Processors& mine, std::span<const Seat> seats, int ran
   return mine.threads(sharing(&Seat::cores), sharing(&Seat::quota));
 }
 
-/// Options::to_string joins patterns, so they must not contain its separators.
-void check_patterns(std::span<const std::string> patterns) {
-  for (const std::string& pattern : patterns) {
-    WINNOW_EXPECTS(!pattern.empty() && pattern.find_first_of(" \t\n;,") == std::string::npos,
-                   "option exempt takes shell patterns without blanks, ';' and ',', not '" +
-                       pattern + "'; a '?' stands for any character");
-  }
-}
-
 }  // namespace
 
 AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
@@ -91,8 +83,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   Header mine;
   try {
     if (!context.refusal().empty()) fail_usage(context.refusal());
-    check_patterns(given.exempt);
-    options = Options::parse(given.to_string());
+    options = comm::checked(given);
     preconditioner = compress::Preconditioner(options.precondition);
     compressor = compress::make_compressor(options.compressor, options.seed);
     for (unsigned stage = 0; stage <= compressor->stages(); ++stage) {

@@ -301,7 +301,8 @@ def state(version: int) -> bytes:
 
 
 assert crc64(b"123456789") == 0xAE8B14860A799888
-GOLDEN |= {f"state_{version}": state(version) for version in (2, 3)}
+FILES = {f"{name}.bin": data for name, data in GOLDEN.items()}
+FILES |= {f"version_{version}.state": state(version) for version in (2, 3)}
 
 
 # ---- Partition
@@ -342,8 +343,7 @@ ROWS = [f"{{{owners}, {count}, {position}, {owner}, {local}}},"
 def check() -> int:
     """Whether what is stored and the rows of the partition's test are what the formats say."""
     test = (FOLDER.parent / "kernels/arithmetic/partition_test.cpp").read_text()
-    wrong = [f"{name}.bin" for name, data in GOLDEN.items()
-             if (FOLDER / f"{name}.bin").read_bytes() != data]
+    wrong = [name for name, data in FILES.items() if (FOLDER / name).read_bytes() != data]
     wrong += [row for row in ROWS if row not in test]
     for what in wrong:
         print(f"differs from its format: {what}")
@@ -353,7 +353,7 @@ def check() -> int:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
         sys.exit(check())
-    for name, data in GOLDEN.items():
-        (FOLDER / f"{name}.bin").write_bytes(data)
-        print(f"{name}.bin: {len(data)} bytes")
+    for name, data in FILES.items():
+        (FOLDER / name).write_bytes(data)
+        print(f"{name}: {len(data)} bytes")
     print("\n".join(ROWS))

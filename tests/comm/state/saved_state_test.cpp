@@ -23,7 +23,7 @@ constexpr std::size_t kWord = sizeof(std::uint64_t);
 
 /// What tests/golden/make_golden.py wrote; tests run in the folder tests.
 Bytes golden_state(int version) {
-  std::ifstream file("golden/state_" + std::to_string(version) + ".bin", std::ios::binary);
+  std::ifstream file("golden/version_" + std::to_string(version) + ".state", std::ios::binary);
   EXPECT_TRUE(file.good()) << version;
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto bytes = std::as_bytes(std::span(text));
