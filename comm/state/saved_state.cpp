@@ -12,6 +12,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/state/crc64.hpp"
+#include "compress/part.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -21,7 +22,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::uint64_t kMagic =
     std::bit_cast<std::uint64_t>(std::array<char, 8>{'W', 'N', 'W', 'S', 'T', 'A', 'T', 'E'});
 constexpr std::uint64_t kVersion = 3;
-constexpr std::uint64_t kVersionOfFnv = 2;  // the same words, but for the last
+constexpr std::uint64_t kVersionOfFnv = 2;  // without names
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
 /// FNV-1a over words. Its product moves bits upwards alone, so it misses flips of two top bits:
@@ -39,9 +40,9 @@ std::uint64_t fnv_of(std::span<const std::byte> words) {
 class Writer {
  public:
   void word(std::uint64_t value) { append(&value, kWord); }
-  template <class T>
-  void list(const std::vector<T>& values) {
-    append(values.data(), values.size() * sizeof(T));
+  template <class List>
+  void list(const List& values) {
+    append(values.data(), values.size() * sizeof(typename List::value_type));
     bytes_.resize((bytes_.size() + kWord - 1) / kWord * kWord);
   }
   std::vector<std::byte> end() && {
@@ -124,9 +125,11 @@ std::vector<std::byte> to_bytes(const SavedState& state) {
     writer.word(parameter.calls);
     writer.word(parameter.counted);
     writer.word(parameter.moment.size());
+    writer.word(parameter.name.size());
     writer.list(parameter.pieces);
     writer.list(parameter.residual);
     writer.list(parameter.moment);
+    writer.list(parameter.name);
   }
   return std::move(writer).end();
 }
@@ -154,6 +157,7 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
     parameter.calls = reader.word();
     parameter.counted = reader.word();
     const std::uint64_t moments = reader.word();
+    const std::uint64_t letters = version == kVersion ? reader.word() : 0;
     const auto is_whole = [&](std::uint64_t size) { return size == 0 || size == parameter.count; };
     const bool whole = is_whole(elements) && is_whole(moments);
     const bool cut = parameter.piece_length > 0
@@ -164,6 +168,8 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
     parameter.pieces = reader.list<SavedPiece>(pieces);
     parameter.residual = reader.list<float>(elements);
     parameter.moment = reader.list<float>(moments);
+    const auto name = reader.list<char>(letters);
+    parameter.name.assign(name.begin(), name.end());
     state.parameters.push_back(std::move(parameter));
   }
   if (!reader.at_end() || state.ranks == 0 || state.rank >= state.ranks) Reader::fail();
@@ -202,9 +208,10 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
         known.moment = parameter.moment;
       }
       for (SavedPiece& piece : known.pieces) piece = {.turn = piece.turn};
-      WINNOW_EXPECTS(known.count == parameter.count, "load is given states in which parameter " +
-                                                         std::to_string(parameter.id) +
-                                                         " has different counts");
+      WINNOW_EXPECTS(known.count == parameter.count,
+                     "load is given states in which " +
+                         compress::label_of(parameter.id, parameter.name) +
+                         " has different counts");
     }
   }
   const bool all = std::ranges::find(there, false) == there.end();

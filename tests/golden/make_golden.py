@@ -291,12 +291,16 @@ def crc64(data: bytes) -> int:
 
 
 def state(version: int) -> bytes:
-    """Rank 1 of 2 after 5 calls: parameter 7 of three elements in two pieces, with a moment."""
-    words = [version, 2, 1, 5, 1, 7, 3, 2, 2, 3, 5, 4, 3] + [1, 1, 0] + [2, 0, 9]
+    """Rank 1 of 2 after 5 calls: parameter 7 of three elements in two pieces, with a moment and,
+    from version 3 on, a name."""
+    name = b"layer1.weight" if version > 2 else b""
+    words = [version, 2, 1, 5, 1, 7, 3, 2, 2, 3, 5, 4, 3] + [len(name)][:len(name)]
+    words += [1, 1, 0] + [2, 0, 9]
     elements = [1.5, -2.5, 0.0, 0.25, 4.0, 0.5]
     body = b"WNWSTATE" + struct.pack(f"<{len(words)}Q", *words)
     for at in (0, 3):
         body += padded(struct.pack("<3f", *elements[at:at + 3]))
+    body += padded(name)
     return body + struct.pack("<Q", {2: fnv_words, 3: crc64}[version](body))
 
 

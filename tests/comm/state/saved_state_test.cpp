@@ -44,6 +44,7 @@ bool is_refused(const Bytes& bytes) {
 Bytes small_state() {
   SavedState state{.ranks = 2, .rank = 1, .calls = 5, .parameters = {{.id = 7, .count = 2}}};
   state.parameters[0].residual = {1.5F, -2.5F};
+  state.parameters[0].name = "w";
   return to_bytes(state);
 }
 
@@ -54,12 +55,12 @@ void flip(Bytes& bytes, std::size_t bit) {
 TEST(SavedState, BothVersionsAreRead) {
   for (const int version : {2, 3}) {
     const Bytes bytes = golden_state(version);
-    const SavedState state = from_bytes(bytes);
+    SavedState state = from_bytes(bytes);
     EXPECT_EQ(state.ranks, 2U);
     EXPECT_EQ(state.rank, 1U);
     EXPECT_EQ(state.calls, 5U);
     ASSERT_EQ(state.parameters.size(), 1U);
-    const SavedParameter& parameter = state.parameters[0];
+    SavedParameter& parameter = state.parameters[0];
     EXPECT_EQ(parameter.id, 7U);
     EXPECT_EQ(parameter.count, 3U);
     EXPECT_EQ(parameter.piece_length, 2U);
@@ -71,6 +72,8 @@ TEST(SavedState, BothVersionsAreRead) {
     EXPECT_EQ(parameter.calls, 5U);
     EXPECT_EQ(parameter.counted, 4U);
     EXPECT_EQ(parameter.moment, (std::vector<float>{0.25F, 4, 0.5F}));
+    EXPECT_EQ(parameter.name, version == 2 ? "" : "layer1.weight");
+    parameter.name = "layer1.weight";
     EXPECT_EQ(to_bytes(state), golden_state(3));
   }
 }
