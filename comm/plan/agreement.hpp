@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <winnow/exec.hpp>
@@ -13,9 +14,10 @@ namespace winnow::comm {
 
 /// What a rank says of itself beside its header, for the text of errors.
 struct OwnWords {
-  // NOLINTNEXTLINE(google-explicit-constructor): a refusal is all that some have to say
-  OwnWords(std::string_view why, std::string_view its_options = {},
-           std::string_view its_bucket = {})
+  /// A refusal is all that some have to say.
+  template <std::convertible_to<std::string_view> Text>
+  OwnWords(const Text& why,  // NOLINT(google-explicit-constructor)
+           std::string_view its_options = {}, std::string_view its_bucket = {})
       : refusal(why), options(its_options), bucket(its_bucket) {}
 
   std::string_view refusal;  ///< why it has set Header::kRefused, or empty
