@@ -108,6 +108,7 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   std::string refusal, lines;
   try {
     lines = comm::lines_of(segments, op, options);
+    if (output != nullptr) lines.insert(0, "reduce_scatter: ");
     for (const Segment& segment : segments) {
       if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
     }

@@ -94,6 +94,17 @@ TEST(Names, OfParametersThatDifferInAFirstCall) {
       exempt.dimensions = 1;
       expect(error_of(exempt, ours), text + ", exempt,", text);
       expect(error_of(ours, ours, odd ? ReduceOp::sum : ReduceOp::average), "a sum", "an average");
+      std::vector<float> shard(100);
+      const std::uint64_t all = 100 * static_cast<std::uint64_t>(ranks);
+      std::vector<float> input(all);
+      expect(usage_error([&] {
+               if (odd) {
+                 reducer.reduce_scatter(input, shard, 5);
+               } else {
+                 reducer.all_reduce(input, 5);
+               }
+             }),
+             "reduce_scatter: an average", "an average");
     });
   }
 }
