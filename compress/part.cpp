@@ -3,6 +3,7 @@
 #include "compress/part.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
@@ -23,6 +24,12 @@ OwnedJob own_job(const Part& part, const Owned& owned, const kernels::Term& valu
 }
 
 }  // namespace
+
+std::string label_of(std::uint64_t id, std::string_view name) {
+  const std::string number = std::to_string(id);
+  if (name.empty()) return "parameter " + number;
+  return std::string("parameter '").append(name) + "' (id " + number + ")";
+}
 
 Placed<PlacedSpan> place_elements(const Exec& exec, const Part& part) {
   const auto spans = exec.workspace->take<PlacedSpan>(part.pieces.size());

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 #include <winnow/elements.hpp>
 #include <winnow/exec.hpp>
@@ -60,7 +62,11 @@ struct ParameterState {
   std::uint64_t piece_length = 0;  ///< elements of each piece but the last; the first plan fixes
                                    ///< it, for what is known of a piece outlives a plan
   std::vector<PieceState> pieces;
+  std::string name;  ///< as a first call of a bucket gave it, for the text of errors
 };
+
+/// A parameter in error messages: "parameter 7", or "parameter 'layer1.weight' (id 7)".
+std::string label_of(std::uint64_t id, std::string_view name);
 
 /// A stretch of one parameter inside a part: views.
 struct Piece {

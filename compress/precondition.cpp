@@ -10,6 +10,7 @@
 
 #include "kernels/elementwise.hpp"
 #include "kernels/memory_ops.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::compress {
 
@@ -32,9 +33,7 @@ std::vector<std::string_view> split(std::string_view text) {
 /// A number above 0 and below `limit`, or 0 if the word is none.
 double number(std::string_view word, double limit) {
   double value = 0;
-  const char* const last = word.data() + word.size();
-  const auto [end, error] = std::from_chars(word.data(), last, value);
-  return error == std::errc() && end == last && value > 0 && value < limit ? value : 0;
+  return read_number(word, value) && value > 0 && value < limit ? value : 0;
 }
 
 void append(std::string& text, double number) {
@@ -45,7 +44,8 @@ void append(std::string& text, double number) {
 
 }  // namespace
 
-Preconditioner::Preconditioner(std::string_view text) {
+Preconditioner::Preconditioner(std::string_view given) {
+  const std::string text = lower_case(without_blanks(given, ":"));
   if (text == "none") return;
   const std::vector<std::string_view> words = split(text);
   if (words[0] == kSecondMoment) kind_ = Kind::second_moment;
@@ -61,7 +61,7 @@ Preconditioner::Preconditioner(std::string_view text) {
                  "option precondition takes none, second_moment:B2[:EPSILON] or "
                  "momentum:M[:masked], B2 and M between 0 and 1 and EPSILON above 0, such as "
                  "second_moment:0.999, not '" +
-                     std::string(text) + "'");
+                     std::string(given) + "'");
 }
 
 std::string Preconditioner::name() const {

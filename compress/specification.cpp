@@ -4,14 +4,17 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 
 #include "compress/compressor.hpp"
 #include "compress/nearest.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::compress {
 
@@ -61,11 +64,9 @@ void read_arguments(ValueFormat& format, std::string_view arguments) {
     } else if (word.starts_with(kBlock)) {
       WINNOW_EXPECTS(format.coding->default_block != 0, name + " has no blocks: it has no scales");
       const auto number = word.substr(kBlock.size());
-      const auto [end, error] =
-          std::from_chars(number.data(), number.data() + number.size(), format.block);
       WINNOW_EXPECTS(
-          error == std::errc() && end == number.data() + number.size() &&
-              std::has_single_bit(format.block) && format.block >= 64 && format.block <= 65536,
+          read_number(number, format.block) && std::has_single_bit(format.block) &&
+              format.block >= 64 && format.block <= 65536,
           "block takes a power of two from 64 to 65536, not '" + std::string(number) + "'");
     } else {
       fail_usage(name + " takes block=N or stochastic, not '" + std::string(word) + "'");
@@ -82,15 +83,83 @@ std::string format_text(const ValueFormat& format) {
   return text;
 }
 
-[[noreturn]] void fail_unknown(std::string_view specification, std::string_view word) {
+/// All names of selections and codings.
+std::vector<std::string_view> known_words() {
   std::vector<std::string_view> known;
   for (const Selection* selection : kSelections) known.push_back(selection->name);
   for (const ValueCoding& coding : kernels::value_codings()) known.push_back(coding.name);
   for (const IndexCoding* coding : index_codings()) {
     if (is_chosen(*coding)) known.push_back(coding->name);
   }
+  return known;
+}
+
+/// What other libraries and papers call it, and the name that it has here.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"dense", "none"},    {"off", "none"},         {"no", "none"},          {"false", "none"},
+    {"identity", "none"}, {"top-k", "topk"},       {"top_k", "topk"},       {"sparse", "topk"},
+    {"randk", "randomk"}, {"random-k", "randomk"}, {"random_k", "randomk"}, {"random", "randomk"},
+    {"float", "float32"}, {"fp32", "float32"},     {"f32", "float32"},      {"bfloat16", "bf16"},
+    {"float16", "fp16"},  {"half", "fp16"},        {"f16", "fp16"},         {"e4m3", "fp8"},
+    {"float8", "fp8"},    {"8bit", "int8"},        {"qint8", "int8"},       {"4bit", "int4"},
+    {"2bit", "int2"},     {"1bit", "sign"},        {"signsgd", "sign"},     {"ternary", "int2"},
+    {"terngrad", "int2"}, {"qsgd", "int4"},
+};
+
+[[noreturn]] void fail_unknown(std::string_view specification, std::string_view word) {
+  const auto elsewhere = std::ranges::find(kElsewhere, word, [](const auto& e) { return e.first; });
+  const std::string_view meant =
+      elsewhere != std::end(kElsewhere) ? elsewhere->second : nearest_word(word, known_words());
   fail_usage("unknown compressor '" + std::string(specification) + "'; did you mean '" +
-             std::string(nearest_word(word, known)) + "'?");
+             std::string(meant) + "'?");
+}
+
+bool is_alphanumeric(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+/// With a comma before each coding, where another mark stands.
+std::string with_commas(std::string text) {
+  for (const std::string_view name : known_words()) {
+    for (auto at = text.find(name, 1); at != std::string::npos; at = text.find(name, at + 1)) {
+      const auto end = at + name.size();
+      const bool whole = end == text.size() || !is_alphanumeric(text[end]);
+      if (whole && at > 1 && !is_alphanumeric(text[at - 1])) text[at - 1] = ',';
+    }
+  }
+  return text;
+}
+
+/// With a colon and a point as they belong into "topk=0,01", "topk(0.01)", "topk0.01".
+std::string with_colon(std::string text) {
+  const auto digit = text.find_first_of(".0123456789");
+  if (digit == std::string::npos || digit == 0) return text;
+  const auto name_end = text.find_last_not_of("=@( :-_", digit - 1);
+  if (name_end == std::string::npos) return text;
+  text.replace(name_end + 1, digit - name_end - 1, ":");
+  std::erase(text, ')');
+  const auto comma = text.find(',');
+  const auto is_digit = [&](std::size_t at) {
+    return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0;
+  };
+  if (comma != std::string::npos && is_digit(comma - 1) && is_digit(comma + 1)) text[comma] = '.';
+  return text;
+}
+
+std::unique_ptr<Compressor> parse(std::string_view specification, std::uint64_t seed);
+
+/// The specification that was probably meant by a wrong one, or empty.
+std::string repaired(const std::string& wrong) {
+  for (const std::string& other :
+       {with_commas(wrong), with_colon(wrong), with_commas(with_colon(wrong))}) {
+    if (other == wrong) continue;
+    try {
+      return parse(other, 0)->name();
+    } catch (const UsageError&) {
+      // Not that one.
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -102,20 +171,18 @@ std::span<const Selection* const> selections() {
 Choice choose_density(const Selection& selection, std::string_view argument, bool takes_sums) {
   constexpr std::string_view kSums = "sums=", kWarmUp = "warmup=";
   const std::string given(argument);
-  const auto reads = [](std::string_view text, auto& value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() && value > 0;
+  const auto reads = [](std::string_view text, double& share) {
+    return read_share(text, share) && share > 0 && share <= 1;
   };
   Choice choice{.selection = &selection, .argument = 0, .name = std::string(selection.name)};
-  bool good =
-      reads(cut(argument, ':'), choice.argument) && choice.argument <= 1 && !given.ends_with(':');
+  bool good = reads(cut(argument, ':'), choice.argument) && !given.ends_with(':');
   while (good && !argument.empty()) {
     const std::string_view word = cut(argument, ':');
     if (takes_sums && choice.sums == 0 && word.starts_with(kSums)) {
-      good = reads(word.substr(kSums.size()), choice.sums) && choice.sums <= 1;
+      good = reads(word.substr(kSums.size()), choice.sums);
     } else {
       good = choice.warm_up == 0 && word.starts_with(kWarmUp) &&
-             reads(word.substr(kWarmUp.size()), choice.warm_up);
+             read_number(word.substr(kWarmUp.size()), choice.warm_up) && choice.warm_up > 0;
     }
   }
   const auto append = [&choice](std::string_view word, auto number) {
@@ -125,7 +192,8 @@ Choice choose_density(const Selection& selection, std::string_view argument, boo
   };
   if (!good) {
     const std::string start = choice.name + ":0.01";
-    fail_usage(choice.name + " takes a density above 0 and at most 1, such as " + start +
+    fail_usage(choice.name + " takes a density above 0 and at most 1, such as " + start + " or " +
+               choice.name + ":1%" +
                (takes_sums ? ", perhaps the share that owners keep of their sums, such as " +
                                  start + ":sums=0.03,"
                            : std::string(",")) +
@@ -163,7 +231,9 @@ std::string Compressor::name() const {
   return text;
 }
 
-std::unique_ptr<Compressor> make_compressor(std::string_view specification, std::uint64_t seed) {
+namespace {
+
+std::unique_ptr<Compressor> parse(std::string_view specification, std::uint64_t seed) {
   const Selection* selection = nullptr;
   std::string_view argument;
   Codings codings{.seed = seed};
@@ -213,6 +283,20 @@ std::unique_ptr<Compressor> make_compressor(std::string_view specification, std:
                      " sends every element, which leaves nothing for an "
                      "index coding to say");
   return compressor;
+}
+
+}  // namespace
+
+std::unique_ptr<Compressor> make_compressor(std::string_view specification, std::uint64_t seed) {
+  const std::string text = lower_case(without_blanks(specification, ":,=/"));
+  try {
+    return parse(text, seed);
+  } catch (const UsageError&) {
+    const std::string meant = repaired(text);
+    if (meant.empty()) throw;
+    fail_usage("no compressor is written '" + std::string(specification) + "'; did you mean '" +
+               meant + "'?");
+  }
 }
 
 }  // namespace winnow::compress

@@ -8,6 +8,7 @@
 #include <winnow/error.hpp>
 
 #include "compress/selection.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::compress {
 
@@ -15,10 +16,7 @@ namespace {
 
 Choice parse(std::string_view argument, const Codings& codings) {
   float threshold = 0;
-  const auto [end, error] =
-      std::from_chars(argument.data(), argument.data() + argument.size(), threshold);
-  if (!argument.empty() && (error != std::errc() || end != argument.data() + argument.size() ||
-                            !(threshold >= 0) || !std::isfinite(threshold))) {
+  if (!argument.empty() && !(read_number(argument, threshold) && threshold >= 0)) {
     fail_usage(
         "threshold takes what magnitudes have to exceed, 0 or more, such as "
         "threshold:0.001, not '" +

@@ -1,11 +1,11 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <winnow/error.hpp>
 
 #include "compress/selection.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::compress {
 
@@ -18,13 +18,12 @@ Choice parse(std::string_view argument, const Codings&) {
 /// "64/4096".
 Choice parse_block(std::string_view argument, const Codings&) {
   std::uint64_t kept = 0, block = 0;
-  const char* const last = argument.data() + argument.size();
-  const auto first = std::from_chars(argument.data(), last, kept);
-  const bool parted = first.ec == std::errc() && first.ptr != last && *first.ptr == '/';
-  const auto second = std::from_chars(parted ? first.ptr + 1 : last, last, block);
+  const auto slash = std::min(argument.find('/'), argument.size());
+  const bool good = slash < argument.size() && read_number(argument.substr(0, slash), kept) &&
+                    read_number(argument.substr(slash + 1), block);
   constexpr std::uint64_t kLongest = std::uint64_t{1} << 24;
-  WINNOW_EXPECTS(parted && second.ec == std::errc() && second.ptr == last && kept > 0 &&
-                     kept <= block && block % kernels::Partition::kUnit == 0 && block <= kLongest,
+  WINNOW_EXPECTS(good && kept > 0 && kept <= block && block % kernels::Partition::kUnit == 0 &&
+                     block <= kLongest,
                  "blocktopk takes how many elements of how long a block are kept, such as "
                  "blocktopk:64/4096, the length a multiple of 64 up to 2^24, not '" +
                      std::string(argument) + "'");

@@ -10,6 +10,8 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "topology/words.hpp"
+
 namespace winnow {
 
 namespace {
@@ -57,6 +59,12 @@ std::vector<std::string_view> split(std::string_view text, std::string_view mark
   return words;
 }
 
+[[noreturn]] void fail_unit(std::string_view text, std::string_view word, std::string_view unit,
+                            std::string_view what) {
+  fail_text(text, quoted(word) + " is not a " + std::string(what) + ": " +
+                      (unit.empty() ? "it has no unit" : "it has no such unit as " + quoted(unit)));
+}
+
 /// Parses a number with a unit, in the base unit.
 double parse_quantity(std::string_view text, std::string_view word, std::span<const Unit> units,
                       std::string_view what) {
@@ -66,11 +74,7 @@ double parse_quantity(std::string_view text, std::string_view word, std::span<co
     fail_text(text, quoted(word) + " is not a " + std::string(what));
   const std::string_view name = word.substr(static_cast<std::size_t>(end - word.data()));
   const auto unit = std::ranges::find(units, name, &Unit::name);
-  if (unit == units.end()) {
-    fail_text(text,
-              quoted(word) + " is not a " + std::string(what) + ": " +
-                  (name.empty() ? "it has no unit" : "it has no such unit as " + quoted(name)));
-  }
+  if (unit == units.end()) fail_unit(text, word, name, what);
   return number * unit->numerator / unit->denominator;
 }
 
@@ -82,11 +86,16 @@ double parse_bandwidth(std::string_view text, std::string_view word) {
 }
 
 std::uint64_t parse_size(std::string_view text, std::string_view word) {
-  constexpr double kMost = 9e15;  // whole numbers up to here are doubles
-  const double bytes = parse_quantity(text, word, kSizes, "size");
-  if (bytes != std::floor(bytes) || bytes > kMost)
+  constexpr std::uint64_t kMost = 9'000'000'000'000'000;  // below it whole numbers are doubles
+  const auto digits = std::min(word.find_first_not_of("+0123456789.eE"), word.size());
+  const std::string_view unit = word.substr(digits);
+  if (double number = 0; !read_number(word.substr(0, digits), number))
+    fail_text(text, quoted(word) + " is not a size");
+  if (unit.empty() || !bytes_of_unit(unit)) fail_unit(text, word, unit, "size");
+  const auto bytes = read_bytes(word);
+  if (!bytes || *bytes > kMost)
     fail_text(text, quoted(word) + " is not a whole number of bytes up to 9 PB");
-  return static_cast<std::uint64_t>(bytes);
+  return *bytes;
 }
 
 Link parse_link(std::string_view text, std::string_view value, Link link) {

@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <winnow/nccl.hpp>
 #include <winnow/winnow.hpp>
 
@@ -33,6 +35,15 @@ constexpr std::uint64_t kShifts = std::uint64_t{1} << 16;  // gradients in the p
 constexpr std::uint64_t kStride = 509'203;                 // from one gradient to the next; odd
 constexpr std::uint64_t kElements = 16;                    // by which a shift moves
 constexpr std::chrono::minutes kPatience{2};  // until all ranks have joined a communicator
+
+/// "2025-01-31 23:59:59", UTC.
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  gmtime_r(&now, &fields);
+  std::array<char, 32> text;
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &fields)};
+}
 
 /// One rank's work on one element type and operation.
 class Perf {
@@ -86,8 +97,8 @@ class Perf {
   }
   void enqueue(AllReducer& reducer, const Elements& input, bool in_place);
   void call(AllReducer& reducer, const Elements& input, bool in_place);
-  double seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place);
-  std::uint64_t wrong(AllReducer& reducer, std::uint64_t count, bool in_place);
+  PerfHalf time_calls(AllReducer& reducer, std::uint64_t count, bool in_place);
+  void check(const Found& found, PerfHalf& half);
   void measure_error(AllReducer& reducer, std::uint64_t count, PerfRow& row);
   void sum_over_ranks(const Elements& values);
 
@@ -146,13 +157,32 @@ void Perf::call(AllReducer& reducer, const Elements& input, bool in_place) {
   kernels::wait(where_);
 }
 
-double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in_place) {
+bool is_compressed(const Stats& last) {
+  return last.schedule.find_first_not_of("dense+") != std::string::npos;
+}
+
+/// Counts what is wrong in the result of the last call, whose gradient is in the pool.
+void Perf::check(const Found& found, PerfHalf& half) {
+  auto result = fetch(found.elements.bytes());
+  std::array<std::uint64_t, 1> wrong{winnow::bench::count_wrong(
+      problem(1), {view(result, found.elements.size()), shift_ * kElements + found.first})};
+  sum_over_ranks(std::span(wrong));
+  half.wrong = half.wrong.value_or(0) + wrong[0];
+}
+
+/// Times calls, and checks the results of the last ones: where a call went compressed a difference
+/// is intended, and the dense call behind it adds what the residuals held.
+PerfHalf Perf::time_calls(AllReducer& reducer, std::uint64_t count, bool in_place) {
   const int graphs = settings_.graphs;
   kernels::PlaceArray<std::byte> own(where_,
                                      graphs > 0 && !in_place ? count * bytes_of(type_.type) : 0);
   const Elements fixed = view(in_place ? output_ : own, count);  // as CUDA graphs need it
   std::optional<RankGraph> graph;
   if (graphs > 0) graph.emplace(where_, [&] { enqueue(reducer, fixed, in_place); });
+  // In place each replay but the first sums what the one before has left.
+  const bool is_known = graphs <= 1 || !in_place;
+  bool some_compressed = false;
+  PerfHalf half;
   std::chrono::duration<double> sum{};
   for (int i = 0; i < settings_.iters; ++i) {
     const Elements given = input(count, in_place);
@@ -160,6 +190,7 @@ double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in
       kernels::copy(where_, fixed.bytes(), given.bytes());
       kernels::wait(where_);
     }
+    const bool has_residual = is_compressed(reducer.last());
     barrier(*rank_.control);
     const auto begin = std::chrono::steady_clock::now();
     if (graph) {
@@ -169,30 +200,19 @@ double Perf::seconds_of_a_call(AllReducer& reducer, std::uint64_t count, bool in
       call(reducer, given, in_place);
     }
     sum += std::chrono::steady_clock::now() - begin;
+    const Stats last = reducer.last();
+    half.add_schedule(last.schedule);
+    some_compressed |= is_compressed(last);
+    const bool is_exact = !has_residual && !is_compressed(last);
+    if (i >= settings_.iters - settings_.check && is_known && is_exact) {
+      check({output(count, in_place), first(count)}, half);
+    }
   }
   reducer.synchronize();
+  if (some_compressed) half.wrong.reset();  // the time is also that of calls without
   const int calls = settings_.iters * std::max(graphs, 1);
-  return max_over_ranks(*rank_.control, std::array{sum.count() / calls}).front();
-}
-
-std::uint64_t Perf::wrong(AllReducer& reducer, std::uint64_t count, bool in_place) {
-  std::array<std::uint64_t, 1> wrong{};
-  kernels::PlaceArray<std::byte> gradient(where_, in_place ? 0 : count * bytes_of(type_.type));
-  for (int i = 0; i < settings_.check; ++i) {
-    const Problem checked = problem(++seed_);
-    const Elements input = view(in_place ? output_ : gradient, count);
-    bring(checked, input);
-    call(reducer, input, in_place);
-    const Elements found = output(count, in_place);
-    auto result = fetch(found.bytes());
-    wrong[0] += winnow::bench::count_wrong(checked, {view(result, found.size()), first(count)});
-  }
-  sum_over_ranks(std::span(wrong));
-  return wrong[0];
-}
-
-bool is_compressed(const Stats& last) {
-  return last.schedule.find_first_not_of("dense+") != std::string::npos;
+  half.seconds = max_over_ranks(*rank_.control, std::array{sum.count() / calls}).front();
+  return half;
 }
 
 /// Measures the first call, before any residual: its error, and the part that the residuals do not
@@ -233,18 +253,14 @@ PerfRow Perf::row(std::uint64_t count) {
   while (settings_.warmup_iters > 0 && is_tried_out()) call(reducer, input(count, false), false);
 
   const Stats before = reducer.totals();
-  row.out_of_place.seconds = seconds_of_a_call(reducer, count, false);
+  row.out_of_place = time_calls(reducer, count, false);
   const Stats after = reducer.totals();
   const auto calls = static_cast<double>(after.calls - before.calls);  // for a graph: its capture
   const auto sent = static_cast<double>(after.wire_bytes - before.wire_bytes);
   row.wire_bytes = max_over_ranks(*rank_.control, std::array{sent / calls}).front();
-  row.schedule = after.schedule;
   row.coding = after.coding;
-
-  const bool is_checked = settings_.check > 0 && !is_compressed(after);
-  if (is_checked) row.out_of_place.wrong = wrong(reducer, count, false);
-  row.in_place.seconds = seconds_of_a_call(reducer, count, true);
-  if (is_checked) row.in_place.wrong = wrong(reducer, count, true);
+  row.in_place = time_calls(reducer, count, true);
+  row.timestamp = utc_now();
   return row;
 }
 
@@ -314,14 +330,18 @@ int run(Rank& rank, const PerfSettings& settings) {
   if (leads) print_header(std::cout, settings, under_mpirun(), devices);
   std::vector<PerfRow> rows;
   const std::uint64_t unit = settings.scatters ? devices.size() : 1;  // equal shards
-  for (const NamedType& type : settings.types) {
-    for (const NamedOp& op : settings.ops) {
-      Perf perf(rank, where, settings, type, op);
-      for (std::uint64_t size = settings.min_bytes; size <= settings.max_bytes;) {
-        rows.push_back(perf.row(size / bytes_of(type.type) / unit * unit));
-        if (leads) print_row(std::cout, rows.back(), devices.size());
-        if (size == settings.max_bytes) break;
-        size = settings.step_factor > 1 ? size * settings.step_factor : size + settings.step_bytes;
+  for (int cycle = 0; settings.cycles == 0 || cycle < settings.cycles; ++cycle) {
+    if (settings.cycles == 0) rows.clear();  // it ends with a signal, without a sum of all
+    for (const NamedType& type : settings.types) {
+      for (const NamedOp& op : settings.ops) {
+        Perf perf(rank, where, settings, type, op);
+        for (std::uint64_t size = settings.min_bytes; size <= settings.max_bytes;) {
+          rows.push_back(perf.row(size / bytes_of(type.type) / unit * unit));
+          if (leads) print_row(std::cout, settings, rows.back(), devices.size());
+          if (size == settings.max_bytes) break;
+          size =
+              settings.step_factor > 1 ? size * settings.step_factor : size + settings.step_bytes;
+        }
       }
     }
   }

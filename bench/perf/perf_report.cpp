@@ -73,6 +73,13 @@ std::string json_of(const PerfRow& row, const PerfHalf& half, std::size_t ranks)
          ", \"nwrong\": " + wrong + "}";
 }
 
+/// Of the calls out of place, then of those in place if they took another.
+std::string schedule_of(const PerfRow& row) {
+  PerfHalf both = row.out_of_place;
+  both.add_schedule(row.in_place.schedule);
+  return both.schedule.empty() ? "-" : both.schedule;
+}
+
 std::string json_of(const PerfRow& row, std::size_t ranks) {
   std::string text = "{\"size\": " + std::to_string(row.size);
   text += ", \"count\": " + std::to_string(row.count);
@@ -82,7 +89,8 @@ std::string json_of(const PerfRow& row, std::size_t ranks) {
   text += ",\n     \"wire_bytes\": " + json_number(row.wire_bytes);
   text +=
       ", \"ratio\": " + json_number(ratio(row, ranks)) + ", \"error\": " + json_number(row.error);
-  text += ", \"lost\": " + json_number(row.lost) + ", \"schedule\": " + quoted(row.schedule);
+  text += ", \"lost\": " + json_number(row.lost) + ", \"schedule\": " + quoted(schedule_of(row));
+  text += ", \"timestamp\": " + quoted(row.timestamp);
   return text + ", \"coding\": " + quoted(row.coding) + "}";
 }
 
@@ -98,6 +106,11 @@ std::string joined(const Range& range, const Text& text) {
 }
 
 }  // namespace
+
+void PerfHalf::add_schedule(const std::string& one) {
+  if (one.empty() || ("|" + schedule + "|").find("|" + one + "|") != std::string::npos) return;
+  schedule += (schedule.empty() ? "" : "|") + one;
+}
 
 double algorithm_bandwidth(const PerfRow& row, const PerfHalf& half) {
   return static_cast<double>(row.size) / half.seconds * 1e-9;
@@ -141,28 +154,33 @@ void print_header(std::ostream& out, const PerfSettings& settings, bool is_mpi,
                      device.pid, device.host.c_str(), std::max(device.number, 0),
                      settings.memory.c_str());
   }
+  for (const std::string& note : settings.notes) out << "# " << note << '\n';
   const char* line =
       "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s"
-      "  %10s  %7s  %9s  %9s\n";
+      "  %10s  %7s  %9s  %9s  %s%s\n";
+  const char* const timestamp = settings.timestamps == 1 ? "  timestamp" : "";
   out << "#\n"
       << formatted(
              "# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place\n",
              "", "", "", "", "")
       << formatted(line, "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
-                   "#wrong", "time", "algbw", "busbw", "#wrong", "wire", "ratio", "error", "lost")
+                   "#wrong", "time", "algbw", "busbw", "#wrong", "wire", "ratio", "error", "lost",
+                   "schedule", timestamp)
       << formatted(line, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
-                   "(GB/s)", "(GB/s)", "", "(B)", "", "", "")
+                   "(GB/s)", "(GB/s)", "", "(B)", "", "", "", "", "")
       << std::flush;
 }
 
-void print_row(std::ostream& out, const PerfRow& row, std::size_t ranks) {
+void print_row(std::ostream& out, const PerfSettings& settings, const PerfRow& row,
+               std::size_t ranks) {
   const std::optional<double> saved = ratio(row, ranks);
   out << formatted("%12" PRIu64 "  %12" PRIu64 "  %8s  %6s  %6d", row.size, row.count,
                    row.type.c_str(), row.op.c_str(), -1)
       << text_of(row, row.out_of_place, ranks) << text_of(row, row.in_place, ranks)
       << formatted("  %10.0f", row.wire_bytes)
       << (saved ? "  " + fitted(*saved, 7) : std::string("      N/A")) << "  "
-      << optional_text(row.error) << "  " << optional_text(row.lost) << std::endl;
+      << optional_text(row.error) << "  " << optional_text(row.lost) << "  " << schedule_of(row)
+      << (settings.timestamps == 1 ? "  " + row.timestamp : std::string()) << std::endl;
 }
 
 void print_footer(std::ostream& out, const std::vector<PerfRow>& rows, std::size_t ranks) {

@@ -14,8 +14,11 @@ namespace winnow::bench {
 
 /// Either all out-of-place calls, or all in-place calls.
 struct PerfHalf {
-  double seconds = 0;  ///< per call
-  std::optional<std::uint64_t> wrong;
+  double seconds = 0;                  ///< per call
+  std::optional<std::uint64_t> wrong;  ///< of the last of the timed calls, unless compressed
+  std::string schedule;                ///< of the timed calls; joined by '|' if they differ
+
+  void add_schedule(const std::string& one);
 };
 
 struct PerfRow {
@@ -25,7 +28,8 @@ struct PerfRow {
   PerfHalf out_of_place, in_place;
   double wire_bytes = 0;  ///< per call, by the busiest rank
   std::optional<double> error, lost;
-  std::string schedule, coding;
+  std::string coding;
+  std::string timestamp;  ///< when the row was complete
 };
 
 /// A rank's process and machine, and its GPU's number if buckets lie there, else -1.
@@ -46,7 +50,8 @@ std::uint64_t count_wrong(const std::vector<PerfRow>& rows);
 
 void print_header(std::ostream& out, const PerfSettings& settings, bool is_mpi,
                   const std::vector<PerfDevice>& devices);
-void print_row(std::ostream& out, const PerfRow& row, std::size_t ranks);
+void print_row(std::ostream& out, const PerfSettings& settings, const PerfRow& row,
+               std::size_t ranks);
 void print_footer(std::ostream& out, const std::vector<PerfRow>& rows, std::size_t ranks);
 
 /// Writes the table in the structure of nccl-tests' JSON files.

@@ -4,7 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <exception>
+#include <iterator>
+#include <string_view>
 #include <winnow/error.hpp>
+
+#include "comm/plan/checked_options.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -26,19 +31,42 @@ const char* own_transport(bool under_mpirun) {
   return under_mpirun ? "mpi" : "local";
 }
 
-/// Flags of nccl-tests that would be silently wrong here.
+/// Flags of nccl-tests and of the OSU benchmarks that are not here, but for those of their values
+/// that ask for what is done anyway.
 struct Foreign {
-  const char *brief, *full, *instead;
+  const char *brief, *full;
+  std::string_view same;  // these values, one character each
+  const char* instead;
 };
 constexpr Foreign kForeign[] = {
-    {"-g", "--ngpus",
+    {"-g", "--ngpus", "1",
      "a rank has one GPU, with --memory device; mpirun -n or -t says how many ranks"},
-    {"-m", "--agg_iters", "calls are not aggregated; leave it out"},
-    {"-r", "--root", "an allreduce has no root; leave it out"},
-    {"-a", "--average", "the time is always the maximum over ranks; leave it out"},
-    {"-p", "--parallel_init", "ranks always start in parallel; leave it out"},
-    {"-z", "--blocking", "calls always block; leave it out"},
-    {"-C", "--report_cputime", "the time is always that of the wall clock; leave it out"}};
+    {"-r", "--root", "0", "an allreduce has no root; leave it out"},
+    {"-a", "--average", "3", "the time is always the maximum over ranks; leave it out"},
+    {"-p", "--parallel_init", "1", "ranks always start in parallel; leave it out"},
+    {"-z", "--blocking", "1", "calls always block; leave it out"},
+    {"-y", "--stream_null", "0",
+     "with --memory device calls run on a stream of their own, never on the null stream; leave it "
+     "out"},
+    {"-C", "--report_cputime", "0", "the time is always that of the wall clock; leave it out"},
+    {"-R", "--local_register", "0",
+     "buckets are the caller's memory and are not registered; what Winnow sends from it registers "
+     "with NCCL by itself; leave it out"},
+    {"-D", "--device_implementation", "0",
+     "nccl-tests has kernels of its own for that; there are none here; leave it out"},
+    {"-V", "--device_cta_count", "",
+     "nccl-tests has kernels of its own for that; there are none here; leave it out"},
+    {"-M", "--memory_report", "0",
+     "memory is not measured: Winnow holds 4 bytes for each element that travels compressed; leave "
+     "it out"},
+    {"-M", "--memory", "0", "memory is not measured; leave it out"},
+    {"-x", "--cta_policy", "",
+     "of nccl-tests it is NCCL's own, NCCL_CTA_POLICY; of the OSU benchmarks it is the number of "
+     "warm-up calls: give -w"},
+    {"-x", "--warmup", "", "the number of warm-up calls is -w"},
+    {"", "--iterations", "", "the number of timed calls is -n; -i is a step, as in nccl-tests"},
+    {"", "--full", "", "give -J FILE for all that is measured; -f is a factor, as in nccl-tests"},
+    {"", "--validation", "", "give -c and a number of calls"}};
 
 constexpr const char* kFooter = R"(
 Prints the table of nccl-tests' all_reduce_perf, and after it
@@ -47,8 +75,10 @@ Prints the table of nccl-tests' all_reduce_perf, and after it
   error   of a compressed call: L2 norm of (result - exact result) over that of the exact one, in the
           first call, when no residual has been added yet; later calls send what it left out
   lost    the same once the residuals of all ranks are added to the result: rounding alone
+  schedule  of the timed calls; several are joined by '|'
 A compressed call has no #wrong (N/A); elements of a dense one are wrong if they differ from the exact
-result, of avg by more than 2 units in the last place. Every timed call has a new gradient and begins
+result, of avg by more than 2 units in the last place: those of the last -c of the calls that were
+timed. Every timed call has a new gradient and begins
 at a barrier; time is the mean over the calls, of the slowest rank, with --memory device until its
 stream has nothing left to do. Ranks of a node take its GPUs in turn, and may share them, but not over
 NCCL. With --cudagraph N a timed call is N replays of one graph with one gradient, and counts as N;
@@ -70,15 +100,55 @@ std::string flag_of(const std::string& word) {
   return word.substr(0, 2);
 }
 
+/// What is wrong with the arguments that are none of this program, or empty.
 std::string foreign(const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    for (const Foreign& flag : kForeign) {
-      if (flag_of(word) == flag.brief || flag_of(word) == flag.full) {
-        return std::string(flag.brief) + ", " + flag.full + ": " + flag.instead;
-      }
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string flag = flag_of(words[i]);
+    const auto known = std::ranges::find_if(
+        kForeign, [&](const Foreign& one) { return flag == one.brief || flag == one.full; });
+    if (known == std::end(kForeign) || !flag.starts_with('-')) {
+      return "unknown argument '" + words[i] + "'; --help lists what there is";
+    }
+    std::string value = words[i].substr(flag.size());
+    if (value.starts_with('=')) value.erase(0, 1);
+    if (value.empty() && i + 1 < words.size() && !words[i + 1].starts_with('-')) {
+      value = words[++i];
+    }
+    const bool same = value.size() == 1 && known->same.find(value) != std::string_view::npos;
+    if (!same) {
+      const std::string brief = known->brief;
+      return brief + (brief.empty() ? "" : ", ") + known->full + ": " + known->instead;
     }
   }
-  return "unknown argument '" + words.front() + "'; --help lists what there is";
+  return {};
+}
+
+/// Reads "-m MIN:MAX" of the OSU benchmarks, whose sizes double, or "-m 1" of nccl-tests. Returns
+/// what is wrong, or nothing.
+std::string read_range(const std::string& text, PerfSettings& settings) {
+  const auto colon = text.find(':');
+  if (text.empty() || text == "1") return {};
+  if (colon == std::string::npos) {
+    return "-m " + text +
+           ": calls are not aggregated as by nccl-tests; leave it out. A range of sizes, as of the "
+           "OSU benchmarks, is written -m MIN:MAX, or -b MIN -e MAX -f 2";
+  }
+  const CLI::AsSizeValue as_size(false);
+  const auto read = [&](std::string word, std::uint64_t& bytes) {
+    try {
+      if (word.empty() || !as_size(word).empty()) return false;
+      bytes = std::stoull(word);
+      return true;
+    } catch (const std::exception&) {  // of CLI11, for units
+      return false;
+    }
+  };
+  if (!read(text.substr(0, colon), settings.min_bytes) ||
+      !read(text.substr(colon + 1), settings.max_bytes)) {
+    return "-m takes MIN:MAX, such as 4:1M, not '" + text + "'";
+  }
+  settings.step_factor = 2;
+  return {};
 }
 
 template <class Named>
@@ -127,7 +197,13 @@ std::string contradiction(const PerfSettings& settings, bool under_mpirun) {
   return {};
 }
 
-void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::string& op) {
+/// The texts of arguments that stand for others.
+struct Texts {
+  std::string type = "float", op = "sum", range;
+};
+
+void add_options(CLI::App& app, PerfSettings& settings, Texts& texts) {
+  auto& [type, op, range] = texts;
   const CLI::AsSizeValue size(false);
   app.add_option("-b,--minbytes", settings.min_bytes, "first size; K, M and G are powers of 1024")
       ->transform(size)
@@ -154,6 +230,20 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
       ->capture_default_str();
   app.add_option("-o,--op", op, "what becomes of them")
       ->check(CLI::IsMember(names_of(kOps)))
+      ->capture_default_str();
+  app.add_option("-m,--message-size,--agg_iters", range,
+                 "MIN:MAX, as of the OSU benchmarks: -b MIN -e MAX -f 2");
+  app.add_option("-N,--run_cycles", settings.cycles, "of the whole table; 0: for ever")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option(
+         "-T,--timeout", settings.options.deadline,
+         "seconds that a call waits for other ranks, as in WINNOW_DEADLINE; dense sums then "
+         "go by Winnow's ring, which can end")
+      ->check(CLI::Range(0.0, 1e9));
+  app.add_option("-S,--report_timestamps", settings.timestamps,
+                 "1: each row ends with the time of day, UTC")
+      ->check(CLI::Range(0, 1))
       ->capture_default_str();
   app.add_option("-J,--output_file", settings.output_file, "the rows as JSON; overwritten");
   app.add_option("-t,--nthreads", settings.threads,
@@ -184,6 +274,25 @@ void add_options(CLI::App& app, PerfSettings& settings, std::string& type, std::
       ->check(CLI::Range(std::uint64_t{0}, Options::kMaxPart));
 }
 
+/// What is wrong with arguments that stand beside each other, or empty.
+std::string conflict(const CLI::App& app, const Texts& texts, const PerfSettings& settings,
+                     bool under_mpirun) {
+  const auto given = [&](const char* flag) { return app.count(flag) > 0; };
+  const bool by_range = texts.range.find(':') != std::string::npos;
+  if (by_range && (given("-b") || given("-e") || given("-f"))) {
+    return "-m MIN:MAX stands for -b, -e and -f; give one or the other";
+  }
+  if (by_range && given("-i")) {
+    return "-i is a step from one size to the next, as in nccl-tests; the number of timed calls, "
+           "-i "
+           "of the OSU benchmarks, is -n";
+  }
+  if (under_mpirun && given("--nthreads") && settings.threads != 1) {
+    return "--nthreads is for ranks that are threads; under mpirun, mpirun -n says how many";
+  }
+  return {};
+}
+
 }  // namespace
 
 int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std::string& words) {
@@ -191,25 +300,34 @@ int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std:
   app.name("allreduce_perf");
   app.footer(kFooter);
   app.allow_extras();
-  std::string type = "float", op = "sum", wrong;
+  Texts texts;
+  std::string wrong;
   try {
     settings.options = Options::from_environment();
     settings.arguments.assign(argv, argv + argc);
     settings.transport = own_transport(under_mpirun);
-    add_options(app, settings, type, op);
+    add_options(app, settings, texts);
     app.parse(argc, argv);
-    if (!app.remaining().empty()) {
-      wrong = foreign(app.remaining());
-    } else if (under_mpirun && app.count("--nthreads") > 0 && settings.threads != 1) {
-      wrong = "--nthreads is for ranks that are threads; under mpirun, mpirun -n says how many";
-    } else {
-      wrong = contradiction(settings, under_mpirun);
+    settings.options = comm::checked(settings.options);
+    wrong = foreign(app.remaining());
+    if (wrong.empty()) wrong = read_range(texts.range, settings);
+    if (wrong.empty()) wrong = conflict(app, texts, settings, under_mpirun);
+    if (wrong.empty()) wrong = contradiction(settings, under_mpirun);
+    if (app.count("-i") > 0 && settings.min_bytes == settings.max_bytes) {
+      settings.notes.emplace_back(
+          "-i is the step from one size to the next, as in nccl-tests, and there is one size; the "
+          "number of timed calls, -i of the OSU benchmarks, is -n");
     }
   } catch (const CLI::CallForHelp&) {
     words = app.help();
     return 0;
   } catch (const CLI::ParseError& error) {
     wrong = error.what();
+    if (wrong.find("--stepfactor") != std::string::npos) {
+      wrong +=
+          "; it is a factor from one size to the next, as in nccl-tests, and no -f of the OSU "
+          "benchmarks: give -J FILE for all that is measured";
+    }
   } catch (const Error& error) {
     wrong = error.what();
   }
@@ -217,8 +335,8 @@ int parse(int argc, char** argv, bool under_mpirun, PerfSettings& settings, std:
     words = "allreduce_perf: " + wrong + "\n";
     return 2;
   }
-  settings.types = chosen(kTypes, type);
-  settings.ops = chosen(kOps, op);
+  settings.types = chosen(kTypes, texts.type);
+  settings.ops = chosen(kOps, texts.op);
   return -1;
 }
 

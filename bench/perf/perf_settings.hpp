@@ -27,6 +27,8 @@ struct PerfSettings {
   std::uint64_t step_bytes = std::uint64_t{1} << 20;
   std::uint64_t step_factor = 1;  ///< from 2 on it replaces step_bytes
   int iters = 20, warmup_iters = 5, check = 1;
+  int cycles = 1;      ///< of the whole table; 0: for ever
+  int timestamps = 0;  ///< 1: each row ends with the time of day
   std::vector<NamedType> types;
   std::vector<NamedOp> ops;
   Options options;
@@ -36,6 +38,7 @@ struct PerfSettings {
   int graphs = 0;  ///< replays of a CUDA graph of the call instead of each timed call; 0: none
   std::string output_file;  ///< empty: none
   std::vector<std::string> arguments;
+  std::vector<std::string> notes;  ///< on arguments that mean less than one may think
 };
 
 /// Reads the command line. Returns -1 to go on, else the exit status with a text in `words`.

@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/plan/agreement.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <cstdint>
 #include <new>
 #include <span>
 #include <string>
+#include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/plan/differences.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "kernels/checksum.hpp"
 
@@ -40,22 +43,81 @@ std::string difference(const Header& mine, const Header& other) {
   return {};
 }
 
+/// Whether ranks that have sent these headers differ in what words can explain: all of them find
+/// the same.
+bool needs_words(std::span<const Header> all) {
+  const Header& first = all.front();
+  const auto is_other = [&](const Header& header) { return !difference(first, header).empty(); };
+  const auto has_no_words = [&](const Header& header) {
+    return header.version != first.version || (header.flags & Header::kRefused) != 0;
+  };
+  return std::ranges::any_of(all, is_other) && std::ranges::none_of(all, has_no_words);
+}
+
+/// All ranks' words: of their options if those differ, else of their buckets.
+class EachOnesWords {
+ public:
+  /// An all-gather if `all` needs_words. Without words if that fails: the ranks differ anyway.
+  EachOnesWords(Transport& world, const Exec& exec, std::span<const Header> all,
+                const OwnWords& mine, Deadline deadline)
+      : by_rank_(all.size()) {
+    if (!needs_words(all)) return;
+    const auto has_other_options = [&](const Header& h) { return h.digest != all[0].digest; };
+    of_options_ = std::ranges::any_of(all, has_other_options);
+    const auto self = static_cast<std::size_t>(world.rank());
+    const std::string_view own = (of_options_ ? mine.options : mine.bucket).substr(0, kMostWords);
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      by_rank_[peer].resize(peer == self ? own.size() : kMostWords);
+    }
+    std::ranges::copy(own, by_rank_[self].begin());
+    std::vector<std::uint64_t> received(all.size(), own.size());
+    try {
+      for (std::size_t peer = 0; peer < all.size(); ++peer) {
+        if (peer == self) continue;
+        world.send(std::as_bytes(std::span(by_rank_[self])), static_cast<int>(peer));
+        world.recv(std::as_writable_bytes(std::span(by_rank_[peer])), static_cast<int>(peer),
+                   &received[peer]);
+      }
+      world.wait(world.start(exec), deadline);
+    } catch (const CommError&) {
+      for (std::string& words : by_rank_) words.clear();
+      return;
+    }
+    for (std::size_t peer = 0; peer < all.size(); ++peer) {
+      by_rank_[peer].resize(std::min<std::size_t>(received[peer], kMostWords));
+    }
+  }
+
+  /// More of how `peer` differs from `self`, or empty.
+  std::string more(std::size_t peer, std::size_t self) const {
+    const std::vector<std::string_view> all(by_rank_.begin(), by_rank_.end());
+    return of_options_ ? option_differences(all) : first_difference(all[peer], all[self]);
+  }
+
+ private:
+  std::vector<std::string> by_rank_;
+  bool of_options_ = false;
+};
+
 /// Why ranks that have sent these headers cannot go on, or empty.
-std::string disagreement(std::span<const Header> all, std::size_t self) {
+std::string disagreement(std::span<const Header> all, std::size_t self,
+                         const EachOnesWords& words) {
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
     std::string text = "rank " + std::to_string(peer);
     if ((all[peer].flags & Header::kRefused) != 0)
       return text.append(" refuses this bucket; its own error says why");
     const std::string differs = difference(all[self], all[peer]);
     if (differs.empty()) continue;
-    return text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;
+    text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;
+    const std::string more = words.more(peer, self);
+    return more.empty() ? text : text + ": " + more;
   }
   return {};
 }
 
 }  // namespace
 
-std::string agree(Transport& world, const Exec& exec, Header mine, std::string_view refusal,
+std::string agree(Transport& world, const Exec& exec, Header mine, const OwnWords& words,
                   Deadline deadline) {
   const Workspace::Scope scope(*exec.workspace);
   mine.kind = Header::Kind::agreement;
@@ -84,7 +146,8 @@ std::string agree(Transport& world, const Exec& exec, Header mine, std::string_v
     throw CommError(sound || received[peer] != sizeof(Header) ? usage_reason(text) : text);
   }
   try {
-    return refusal.empty() ? disagreement(all, self) : std::string(refusal);
+    const EachOnesWords each(world, exec, all, words, deadline);
+    return words.refusal.empty() ? disagreement(all, self, each) : std::string(words.refusal);
   } catch (const std::bad_alloc&) {  // the others know that they cannot go on
     return "no memory left";
   }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <winnow/exec.hpp>
@@ -11,12 +12,26 @@
 
 namespace winnow::comm {
 
+/// What a rank says of itself beside its header, for the text of errors.
+struct OwnWords {
+  /// A refusal is all that some have to say.
+  template <std::convertible_to<std::string_view> Text>
+  OwnWords(const Text& why,  // NOLINT(google-explicit-constructor)
+           std::string_view its_options = {}, std::string_view its_bucket = {})
+      : refusal(why), options(its_options), bucket(its_bucket) {}
+
+  std::string_view refusal;  ///< why it has set Header::kRefused, or empty
+  std::string_view options;  ///< abridged_options of those of the digest
+  std::string_view bucket;   ///< lines_of it, if there is one
+};
+
 /// One small all-gather of headers. Returns nothing if every rank has sent the same digest, bucket,
 /// call, count and k as `mine` and none has sent Header::kRefused. Otherwise returns, on every
-/// rank, why they cannot go on: a rank that differs and how, or `refusal`, this rank's own reason
-/// if it set kRefused. Throws CommError if a rank sends something else altogether; see
-/// is_usage_reason.
-std::string agree(Transport& world, const Exec& exec, compress::Header mine,
-                  std::string_view refusal, Deadline deadline);
+/// rank, why they cannot go on: a rank that differs and how, or words.refusal, this rank's own
+/// reason if it set kRefused. If ranks differ, a second all-gather of at most kMostWords bytes each
+/// tells which option it is, or which parameter. Throws CommError if a rank sends something else
+/// altogether; see is_usage_reason.
+std::string agree(Transport& world, const Exec& exec, compress::Header mine, const OwnWords& words,
+                  Deadline deadline);
 
 }  // namespace winnow::comm

@@ -11,6 +11,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "comm/plan/differences.hpp"
 #include "comm/plan/hash.hpp"
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -44,6 +45,7 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
     const std::uint64_t count = segments[s].elements.size();
     auto& parameter = parameters[segments[s].id];
     parameter.count = count;
+    if (!segments[s].name.empty()) parameter.name = segments[s].name;
     if (parameter.piece_length == 0) {
       const std::uint64_t most = std::min(max_count, max_piece);
       parameter.piece_length = most;
@@ -125,6 +127,10 @@ std::string_view input_error(const Segment& segment) {
 
 }  // namespace
 
+std::string label_of(const Segment& segment) {
+  return compress::label_of(segment.id, segment.name);
+}
+
 std::string dense_reason(std::uint64_t count, const Options& options) {
   if (!options.enable) return "switched off (enable=0)";
   const std::uint64_t bytes = count * sizeof(float);
@@ -166,8 +172,7 @@ std::string overlap(std::span<const Segment> segments) {
   for (std::size_t i = 1; i < by_address.size(); ++i) {
     const Segment *const before = by_address[i - 1], *const after = by_address[i];
     if (bytes(after).data() >= bytes(before).data() + bytes(before).size()) continue;
-    return "parameters " + std::to_string(before->id) + " and " + std::to_string(after->id) +
-           " share memory";
+    return label_of(*before) + " and " + label_of(*after) + " share memory";
   }
   return {};
 }
@@ -178,31 +183,59 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
                    bool native_only) {
   std::unordered_set<std::uint64_t> seen;
   for (const Segment& segment : segments) {
-    const std::string id = std::to_string(segment.id);
-    if (!seen.insert(segment.id).second) return "parameter " + id + " is twice in one bucket";
+    const auto before = parameters.find(segment.id);
+    const bool has_name = !segment.name.empty() || before == parameters.end();
+    const std::string_view name = has_name ? segment.name : before->second.name;
+    const auto named = [&](std::string_view what) {
+      return compress::label_of(segment.id, name).append(what);
+    };
+    if (!seen.insert(segment.id).second) return named(" is twice in one bucket");
     const ElementType type = segment.elements.type(), first = segments.front().elements.type();
     if (type > ElementType::uint64) {
-      return "parameter " + id + " has elements of unknown type " +
-             std::to_string(static_cast<int>(type));
+      return named(" has elements of unknown type ") + std::to_string(static_cast<int>(type));
     }
     if (type != first && !(kernels::is_gradient(type) && kernels::is_gradient(first))) {
-      return "parameter " + id + " has " + std::string(name_of(type)) +
-             " elements in a bucket of " + std::string(name_of(first)) +
-             ": reduce it by a call of its own";
+      return named(" has ") + std::string(name_of(type)) + " elements in a bucket of " +
+             std::string(name_of(first)) + ": reduce it by a call of its own";
     }
     if (const auto wrong = input_error(segment); !wrong.empty()) {
-      return "the input of parameter " + id + std::string(wrong);
+      return "the input of " + named(wrong);
     }
     if (native_only && segment.rate != 1) {
-      return "parameter " + id + " has a rate, which only sums and averages of gradients take";
+      return named(" has a rate, which only sums and averages of gradients take");
     }
-    const auto known = native_only ? parameters.end() : parameters.find(segment.id);
+    const auto known = native_only ? parameters.end() : before;
     if (known != parameters.end() && known->second.count != segment.elements.size()) {
-      return "parameter " + id + " had " + std::to_string(known->second.count) +
-             " elements and now has " + std::to_string(segment.elements.size());
+      return named(" had ") + std::to_string(known->second.count) + " elements and now has " +
+             std::to_string(segment.elements.size());
     }
   }
   return overlap(segments);
+}
+
+namespace {
+
+/// "7 (500 float32)", or "'layer1.weight' (id 7, 500 float32)".
+std::string line_of(const Segment& segment) {
+  const std::string id = std::to_string(segment.id);
+  std::string text = segment.name.empty()
+                         ? id + " ("
+                         : std::string("'").append(segment.name) + "' (id " + id + ", ";
+  text += std::to_string(segment.elements.size()) + " ";
+  return text.append(name_of(segment.elements.type())) + ")";
+}
+
+}  // namespace
+
+std::string lines_of(std::span<const Segment> segments, ReduceOp op, const Options& options) {
+  constexpr std::array<std::string_view, 5> kOps = {"a sum", "an average", "a minimum", "a maximum",
+                                                    "a product"};
+  std::string text(kOps.at(static_cast<std::size_t>(op)));
+  for (std::size_t i = 0; i < segments.size() && text.size() < kMostWords; ++i) {
+    text += "\nparameter number " + std::to_string(i + 1) + ", " + line_of(segments[i]);
+    if (is_exempt(segments[i], options)) text += ", exempt,";
+  }
+  return text;
 }
 
 std::string text_of(std::span<const Segment> segments) {
@@ -210,8 +243,7 @@ std::string text_of(std::span<const Segment> segments) {
   std::string text = "parameters";
   for (const Segment& segment : segments.first(std::min(segments.size(), kMost))) {
     text += &segment == segments.data() ? " " : ", ";
-    text += std::to_string(segment.id) + " (" + std::to_string(segment.elements.size()) + " ";
-    text.append(name_of(segment.elements.type())).append(")");
+    text += line_of(segment);
   }
   return segments.size() > kMost ? text + ", ..." : text;
 }
@@ -222,8 +254,7 @@ std::string refuse_memory(std::span<const Segment> segments, Place place) {
   };
   for (const Segment& segment : segments) {
     if (!is_foreign(segment.elements.bytes()) && !is_foreign(segment.input.bytes())) continue;
-    return "parameter " + std::to_string(segment.id) +
-           " does not lie in the memory of this AllReducer's device";
+    return label_of(segment) + " does not lie in the memory of this AllReducer's device";
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 #include <winnow/allreducer.hpp>
@@ -76,8 +77,16 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op);
 std::string refuse(std::span<const Segment> segments, const Parameters& parameters,
                    bool native_only);
 
-/// A bucket's first parameters, for error messages: "parameters 1 (500 float32), 2 (10 bf16)".
+/// compress::label_of it.
+std::string label_of(const Segment& segment);
+
+/// A bucket's first parameters, for error messages: "parameters 1 (500 float32), 2 (10 bf16)", or
+/// "parameters 'layer1.weight' (id 1, 500 float32)".
 std::string text_of(std::span<const Segment> segments);
+
+/// What all ranks must have alike in a bucket, a line each, for OwnWords: the operation and as many
+/// parameters as fit in kMostWords.
+std::string lines_of(std::span<const Segment> segments, ReduceOp op, const Options& options);
 
 /// Why a whole bucket of `count` elements goes dense with any schedule, or empty.
 std::string dense_reason(std::uint64_t count, const Options& options);

@@ -10,13 +10,18 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
+#include <span>
 #include <utility>
 
+#include "comm/plan/checked_options.hpp"
+#include "comm/plan/option_words.hpp"
+#include "comm/plan/presets.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "compress/compressor.hpp"
 #include "compress/nearest.hpp"
 #include "compress/precondition.hpp"
 #include "topology/link_model.hpp"
+#include "topology/words.hpp"
 #include "winnow/error.hpp"
 
 namespace winnow {
@@ -24,43 +29,124 @@ namespace {
 
 /// The links as one word.
 std::string links_text(std::string_view text) {
-  return text.empty() ? std::string() : LinkModel::parse(text).to_string('+');
+  return text.find_first_not_of(kBlanks) == std::string_view::npos
+             ? std::string()
+             : LinkModel::parse(without_blanks(text, "=,+")).to_string('+');
 }
 
-/// Indexed by ReduceOp.
-constexpr std::array<std::string_view, 5> kOps = {"sum", "average", "min", "max", "product"};
-
-/// Indexed by ResidualMemory.
-constexpr std::array<std::string_view, 2> kResidualMemories = {"device", "pinned_host"};
-
-/// Indexed by Checksum.
-constexpr std::array<std::string_view, 2> kChecksums = {"headers", "all"};
-
-/// Options under a name: what a paper does, or a library that people know. docs/options.md has the
-/// sources. Words that follow override them.
-constexpr std::pair<std::string_view, std::string_view> kPresets[] = {
-    {"dgc", "compressor=topk:0.001:warmup=1000 precondition=momentum:0.9:masked schedule=gather"},
-    {"oktopk", "compressor=topk:0.01 schedule=balanced"},
-    {"onebit", "compressor=sign schedule=balanced"},
-    {"qgz", "compressor=int4 schedule=two_level:balanced decay=0"},
-    {"redsync", "compressor=topk:0.001,mean:block=65536 schedule=gather min_bytes=131072"},
-    {"scalecom", "compressor=topk:0.01 schedule=shared"},
-    {"sparcml", "compressor=topk:0.01 schedule=doubling"},
-    {"sparseloco", "compressor=blocktopk:64/4096,int2 schedule=gather decay=0.95"},
-    {"swcaffe", "compressor=none schedule=two_level:balanced"},
-    {"zen", "compressor=threshold,bitmap schedule=balanced"},
+/// Another word for a value of an enumeration, by its index. Not `taken`: what somebody writes who
+/// means that, for the text of an error.
+struct OtherWord {
+  std::string_view word;
+  std::size_t index;
+  bool taken = true;
 };
+
+/// The words of an enumeration's values, in their order, and others.
+struct Words {
+  std::span<const std::string_view> names;
+  std::span<const OtherWord> others = {};
+};
+
+constexpr std::array<std::string_view, 5> kOpNames = {"sum", "average", "min", "max", "product"};
+constexpr OtherWord kOtherOps[] = {{"mean", 1},
+                                   {"avg", 1},
+                                   {"minimum", 2},
+                                   {"maximum", 3},
+                                   {"prod", 4},
+                                   {"add", 0, false},
+                                   {"plus", 0, false},
+                                   {"mpi_sum", 0, false},
+                                   {"ncclsum", 0, false},
+                                   {"ncclavg", 1, false},
+                                   {"mpi_min", 2, false},
+                                   {"ncclmin", 2, false},
+                                   {"mpi_max", 3, false},
+                                   {"ncclmax", 3, false},
+                                   {"mul", 4, false},
+                                   {"multiply", 4, false},
+                                   {"mpi_prod", 4, false},
+                                   {"ncclprod", 4, false}};
+constexpr Words kOps = {kOpNames, kOtherOps};
+
+constexpr std::array<std::string_view, 2> kResidualMemoryNames = {"device", "pinned_host"};
+constexpr OtherWord kOtherResidualMemories[] = {{"gpu", 0, false},
+                                                {"cuda", 0, false},
+                                                {"host", 1, false},
+                                                {"cpu", 1, false},
+                                                {"pinned", 1, false}};
+constexpr Words kResidualMemories = {kResidualMemoryNames, kOtherResidualMemories};
+
+constexpr std::array<std::string_view, 2> kChecksumNames = {"headers", "all"};
+constexpr OtherWord kOtherChecksums[] = {{"on", 1, false},   {"1", 1, false}, {"true", 1, false},
+                                         {"off", 0, false},  {"0", 0, false}, {"none", 0, false},
+                                         {"false", 0, false}};
+constexpr Words kChecksums = {kChecksumNames, kOtherChecksums};
+
+constexpr std::array<std::string_view, 2> kBoolNames = {"0", "1"};
+constexpr OtherWord kOtherBools[] = {{"false", 0},
+                                     {"no", 0},
+                                     {"off", 0},
+                                     {"true", 1},
+                                     {"yes", 1},
+                                     {"on", 1},
+                                     {"disabled", 0, false},
+                                     {"none", 0, false},
+                                     {"enabled", 1, false}};
+constexpr Words kBools = {kBoolNames, kOtherBools};
+
 constexpr std::string_view kPreset = "preset";
 
-void read_preset(Options& options, std::string_view name) {
-  const auto preset = std::ranges::find(kPresets, name, [](const auto& p) { return p.first; });
-  if (preset != std::end(kPresets)) {
-    options = Options::parse(preset->second, options);
-    return;
+void read_preset(Options& options, std::string_view text) {
+  const std::string name = lower_case(without_blanks(text, {}));
+  const std::string_view words = comm::preset_words(name);
+  if (words.empty()) {
+    fail_usage("option preset takes one of " + comm::preset_names() + ", not '" +
+               std::string(text) + "'");
   }
-  std::string text = "option preset takes one of";
-  for (const auto& known : kPresets) (text += ' ') += known.first;
-  fail_usage(text + ", not '" + std::string(name) + "'");
+  options = Options::parse(words, options);
+}
+
+/// A preset is no compressor, though some are known by its name.
+void read_compressor(Options& options, std::string_view text) {
+  const std::string name = lower_case(without_blanks(text, {}));
+  if (const std::string_view words = comm::preset_words(name); !words.empty()) {
+    fail_usage("'" + name + "' is a preset, not a compressor; write preset=" + name +
+               ", which stands for " + std::string(words));
+  }
+  options.compressor = compress::make_compressor(text)->name();
+}
+
+/// Options::to_string joins patterns, so they must not contain its separators; nor a '=', which
+/// stands in options.
+void check_pattern(std::string_view pattern) {
+  const bool good =
+      !pattern.empty() && pattern.find_first_of(" \t\n\r\v\f;,=") == std::string_view::npos;
+  WINNOW_EXPECTS(good,
+                 "option exempt takes shell patterns without blanks, ';', ',' and '=', not '" +
+                     std::string(pattern) + "'; a '?' stands for any character");
+}
+
+void read_patterns(Options& options, std::string_view text) {
+  const std::string patterns = without_blanks(text, ",");
+  options.exempt.clear();
+  for (std::string_view rest = patterns; !rest.empty();) {
+    const auto comma = std::min(rest.find(','), rest.size());
+    if (comma > 0) {
+      check_pattern(rest.substr(0, comma));
+      options.exempt.emplace_back(rest.substr(0, comma));
+    }
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+}
+
+std::string patterns_text(const Options& options) {
+  std::string text;
+  for (const std::string& pattern : options.exempt) {
+    check_pattern(pattern);
+    text += (text.empty() ? "" : ",") + pattern;
+  }
+  return text;
 }
 
 /// A line of the table of options: how to read a key into Options and write it back.
@@ -71,9 +157,27 @@ struct Key {
   std::string_view right = {};           // what it takes, for error messages
 };
 
-[[noreturn]] void refuse(const Key& key, std::string_view value) {
-  fail_usage("option " + std::string(key.name) + " takes " + std::string(key.right) + ", not '" +
-             std::string(value) + "'");
+[[noreturn]] void refuse(const Key& key, std::string_view value, std::string_view meant = {}) {
+  std::string text = "option " + std::string(key.name) + " takes " + std::string(key.right) +
+                     ", not '" + std::string(value) + "'";
+  if (!meant.empty()) {
+    text += "; did you mean '" + std::string(key.name) + "=" + std::string(meant) + "'?";
+  }
+  fail_usage(text);
+}
+
+/// The digits of "1,000" or "1_000", which are not grouped here.
+std::string ungrouped(std::string_view text) {
+  std::string digits(text);
+  return std::erase_if(digits, [](char c) { return c == ',' || c == '_' || c == '\''; }) > 0
+             ? digits
+             : std::string();
+}
+
+template <class Number>
+std::string number_text(Number number) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
 }
 
 /// A number from 0 to kMost.
@@ -82,58 +186,68 @@ constexpr Key number_key(std::string_view name, std::string_view right) {
   return {name,
           [](Options& o, const Key& key, std::string_view text) {
             auto number = o.*kMember;
-            const char* const last = text.data() + text.size();
-            const auto [end, error] = std::from_chars(text.data(), last, number);
-            const auto most = static_cast<decltype(number)>(kMost);
-            const bool fits = number >= decltype(number){} && number <= most;
-            if (error != std::errc() || end != last || !fits) refuse(key, text);
+            const auto reads = [&](std::string_view digits) {
+              return read_number(digits, number) && number >= decltype(number){} &&
+                     number <= static_cast<decltype(number)>(kMost);
+            };
+            if (!reads(without_blanks(text, {}))) {
+              const std::string digits = ungrouped(text);
+              refuse(key, text, reads(digits) ? digits : "");
+            }
             o.*kMember = number;
           },
-          [](const Options& o) {
-            std::array<char, 32> text;
-            char* const end = std::to_chars(text.begin(), text.end(), o.*kMember).ptr;
-            return std::string(text.data(), end);
-          },
-          right};
+          [](const Options& o) { return number_text(o.*kMember); }, right};
 }
 
 template <auto kMember>
-constexpr Key bool_key(std::string_view name) {
+constexpr Key bytes_key(std::string_view name) {
   return {name,
           [](Options& o, const Key& key, std::string_view text) {
-            o.*kMember = text == "1" || text == "true" || text == "yes" || text == "on";
-            const bool no = text == "0" || text == "false" || text == "no" || text == "off";
-            if (!(o.*kMember || no)) refuse(key, text);
+            const auto bytes = read_bytes(without_blanks(text, {}));
+            const std::string digits = ungrouped(text);
+            if (!bytes) refuse(key, text, read_bytes(digits) ? digits : "");
+            o.*kMember = *bytes;
           },
-          [](const Options& o) { return std::string(o.*kMember ? "1" : "0"); }, "0 or 1"};
+          [](const Options& o) { return number_text(o.*kMember); },
+          "a whole number of bytes, such as 65536, 64K or 64KiB (by 1024) or 64kB (by 1000)"};
 }
 
-/// A value of an enumeration, by its index among kWords.
-template <auto kMember, const auto& kWords>
+/// A value of an enumeration.
+template <auto kMember, const Words& kWords>
 constexpr Key word_key(std::string_view name, std::string_view right) {
   return {
       name,
       [](Options& o, const Key& key, std::string_view text) {
-        const auto word = std::ranges::find(kWords, text);
-        if (word == kWords.end()) refuse(key, text);
-        o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(word - kWords.begin());
+        const std::string word = lower_case(without_blanks(text, {}));
+        const auto named = std::ranges::find(kWords.names, word);
+        auto index = static_cast<std::size_t>(named - kWords.names.begin());
+        if (named == kWords.names.end()) {
+          const auto other = std::ranges::find(kWords.others, word, &OtherWord::word);
+          const bool known = other != kWords.others.end();
+          if (!known || !other->taken) {
+            refuse(key, text,
+                   known ? kWords.names[other->index] : compress::nearest_word(word, kWords.names));
+          }
+          index = other->index;
+        }
+        o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(index);
       },
-      [](const Options& o) { return std::string(kWords[static_cast<std::size_t>(o.*kMember)]); },
+      [](const Options& o) {
+        const auto index = static_cast<std::size_t>(o.*kMember);
+        WINNOW_EXPECTS(index < kWords.names.size(), "an option has the value " +
+                                                        std::to_string(index) +
+                                                        ", which none of its words stands for");
+        return std::string(kWords.names[index]);
+      },
       right};
 }
 
 constexpr std::array kKeys = {
     Key{kPreset, [](Options& o, const Key&, std::string_view t) { read_preset(o, t); }, nullptr},
-    Key{"compressor",
-        [](Options& o, const Key&, std::string_view t) {
-          o.compressor = compress::make_compressor(t)->name();
-        },
+    Key{"compressor", [](Options& o, const Key&, std::string_view t) { read_compressor(o, t); },
         [](const Options& o) { return o.compressor; }},
     Key{"schedule",
-        [](Options& o, const Key&, std::string_view t) {
-          (void)comm::find_schedules(t);
-          o.schedule = t;
-        },
+        [](Options& o, const Key&, std::string_view t) { o.schedule = comm::schedule_word(t); },
         [](const Options& o) { return o.schedule; }},
     Key{"links", [](Options& o, const Key&, std::string_view t) { o.links = links_text(t); },
         [](const Options& o) { return links_text(o.links); }},
@@ -145,22 +259,10 @@ constexpr std::array kKeys = {
           o.precondition = compress::Preconditioner(t).name();
         },
         [](const Options& o) { return o.precondition; }},
-    number_key<&Options::min_bytes, UINT64_MAX>("min_bytes", "a whole number of bytes"),
-    bool_key<&Options::exempt_1d>("exempt_1d"),
-    Key{"exempt",
-        [](Options& o, const Key&, std::string_view t) {
-          o.exempt.clear();
-          while (!t.empty()) {
-            const auto comma = t.find(',');
-            if (comma != 0) o.exempt.emplace_back(t.substr(0, comma));
-            t = comma == std::string_view::npos ? std::string_view() : t.substr(comma + 1);
-          }
-        },
-        [](const Options& o) {
-          std::string text;
-          for (const std::string& pattern : o.exempt) text += (text.empty() ? "" : ",") + pattern;
-          return text;
-        }},
+    bytes_key<&Options::min_bytes>("min_bytes"),
+    word_key<&Options::exempt_1d, kBools>("exempt_1d", "0 or 1"),
+    Key{"exempt", [](Options& o, const Key&, std::string_view t) { read_patterns(o, t); },
+        patterns_text},
     number_key<&Options::max_part, Options::kMaxPart>(
         "max_part", "a number of elements from 1 to 2^32 - 64, 0 for the default"),
     number_key<&Options::seed, UINT64_MAX>("seed", "a whole number"),
@@ -169,10 +271,17 @@ constexpr std::array kKeys = {
     word_key<&Options::checksum, kChecksums>("checksum", "headers or all"),
     word_key<&Options::residual_memory, kResidualMemories>("residual_memory",
                                                            "device or pinned_host"),
-    bool_key<&Options::enable>("enable"),
+    word_key<&Options::enable, kBools>("enable", "0 or 1"),
     number_key<&Options::stats, 2>("stats", "0, 1 (a table) or 2 (measure, too)"),
     number_key<&Options::debug, 3>("debug", "a level from 0 to 3"),
 };
+
+/// Indexed like kKeys.
+constexpr auto kNames = [] {
+  std::array<std::string_view, kKeys.size()> names;
+  std::ranges::transform(kKeys, names.begin(), &Key::name);
+  return names;
+}();
 
 constexpr std::string_view kPrefix = "WINNOW_";
 
@@ -182,15 +291,10 @@ std::string each_char(std::string_view text, int (*change)(int)) {
   return result;
 }
 
-/// The key of that name; otherwise null, and the nearest known name.
-const Key* find_key(std::string_view name, std::string_view& nearest) {
-  std::vector<std::string_view> known;
-  for (const Key& key : kKeys) {
-    if (key.name == name) return &key;
-    known.push_back(key.name);
-  }
-  nearest = compress::nearest_word(name, known);
-  return nullptr;
+/// The key of that name, or null.
+const Key* find_key(std::string_view name) {
+  const auto key = std::ranges::find(kKeys, name, &Key::name);
+  return key == kKeys.end() ? nullptr : key;
 }
 
 /// Whether an unknown variable's name, without the prefix, is probably an option misspelt. Others
@@ -205,24 +309,30 @@ bool is_misspelt(std::string_view name, std::string_view nearest) {
 
 }  // namespace
 
+namespace comm {
+
+Options checked(const Options& given) {
+  Options options = given;
+  for (const Key& key : kKeys) {
+    if (key.write != nullptr) key.read(options, key, key.write(given));
+  }
+  return options;
+}
+
+}  // namespace comm
+
 Options Options::parse(std::string_view text, const Options& base) {
-  constexpr std::string_view kBlanks = " \t\n;";
   Options options = base;
-  for (std::size_t at = text.find_first_not_of(kBlanks); at != std::string_view::npos;
-       at = text.find_first_not_of(kBlanks, at)) {
-    const auto end = std::min(text.find_first_of(kBlanks, at), text.size());
-    const auto word = text.substr(at, end - at);
-    const auto equals = word.find('=');
-    if (equals == std::string_view::npos) {
-      fail_usage("options are written key=value, not '" + std::string(word) + "'");
+  for (const auto& [name, value] : comm::cut_option_words(text, kNames)) {
+    const Key* const key = find_key(name);
+    if (key == nullptr) {
+      const std::string elsewhere = comm::option_elsewhere(name, value);
+      fail_usage("unknown option '" + name + "'; " +
+                 (elsewhere.empty()
+                      ? "did you mean '" + std::string(compress::nearest_word(name, kNames)) + "'?"
+                      : "write " + elsewhere));
     }
-    const auto name = word.substr(0, equals);
-    std::string_view nearest;
-    const Key* key = find_key(name, nearest);
-    WINNOW_EXPECTS(key != nullptr, "unknown option '" + std::string(name) + "'; did you mean '" +
-                                       std::string(nearest) + "'?");
-    key->read(options, *key, word.substr(equals + 1));
-    at = end;
+    key->read(options, *key, value);
   }
   return options;
 }
@@ -244,13 +354,23 @@ Options Options::from_environment(const Options& base) {
     const auto name = variable.substr(0, equals);
     const std::string option = each_char(name.substr(kPrefix.size()), std::tolower);
     if (option == kPreset) continue;
-    std::string_view nearest;
-    const Key* key = find_key(option, nearest);
-    if (key == nullptr && !is_misspelt(option, nearest)) continue;
-    WINNOW_EXPECTS(key != nullptr, "unknown environment variable '" + std::string(name) +
-                                       "'; did you mean '" + std::string(kPrefix) +
-                                       each_char(nearest, std::toupper) + "'?");
-    key->read(options, *key, variable.substr(equals + 1));
+    const std::string_view value = variable.substr(equals + 1);
+    const Key* const key = find_key(option);
+    if (key != nullptr) {
+      try {
+        key->read(options, *key, value);
+      } catch (const UsageError& error) {
+        fail_usage("environment variable " + std::string(name) + ": " + error.what());
+      }
+      continue;
+    }
+    const std::string_view nearest = compress::nearest_word(option, kNames);
+    const std::string elsewhere = comm::option_elsewhere(option, value);
+    WINNOW_EXPECTS(elsewhere.empty(), "unknown environment variable '" + std::string(name) +
+                                          "'; write the option " + elsewhere);
+    WINNOW_EXPECTS(!is_misspelt(option, nearest),
+                   "unknown environment variable '" + std::string(name) + "'; did you mean '" +
+                       std::string(kPrefix) + each_char(nearest, std::toupper) + "'?");
   }
   return options;
 }

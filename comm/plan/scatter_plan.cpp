@@ -96,13 +96,14 @@ Bucket plan_scatter(std::uint64_t id, const Segment& input, const Options& optio
   const std::uint64_t length = in_blocks ? block : shard;
   compress::ParameterState& parameter = parameters[input.id];
   parameter.count = bucket.count;
+  if (!input.name.empty()) parameter.name = input.name;
   if (parameter.piece_length == 0) {
     parameter.piece_length = length;
     parameter.pieces.resize(bucket.count / length);
   }
   WINNOW_EXPECTS(
       parameter.piece_length == length,
-      "parameter " + std::to_string(input.id) +
+      label_of(input) +
           " has a residual that all_reduce, or reduce_scatter on another number of ranks, has "
           "cut otherwise; take an id of its own");
   parameter.residual_memory = residual_memory(options, world.place);

@@ -12,6 +12,8 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/agreement.hpp"
+#include "comm/plan/checked_options.hpp"
+#include "comm/plan/differences.hpp"
 #include "comm/plan/hash.hpp"
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
@@ -29,11 +31,11 @@ namespace {
 
 using compress::Header;
 
-/// Digest of all options that must be equal on all ranks.
-std::uint64_t digest_of(Options options) {
+/// All options that must be equal on all ranks, as text.
+std::string common_text(Options options) {
   options.threads = options.stats = options.debug = 0;
   options.residual_memory = ResidualMemory::device;
-  return comm::Hash().add(options.to_string()).value();
+  return options.to_string();
 }
 
 /// What a rank tells the others of where it runs.
@@ -69,15 +71,6 @@ int default_threads(const Processors& mine, std::span<const Seat> seats, int ran
   return mine.threads(sharing(&Seat::cores), sharing(&Seat::quota));
 }
 
-/// Options::to_string joins patterns, so they must not contain its separators.
-void check_patterns(std::span<const std::string> patterns) {
-  for (const std::string& pattern : patterns) {
-    WINNOW_EXPECTS(!pattern.empty() && pattern.find_first_of(" \t\n;,") == std::string::npos,
-                   "option exempt takes shell patterns without blanks, ';' and ',', not '" +
-                       pattern + "'; a '?' stands for any character");
-  }
-}
-
 }  // namespace
 
 AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
@@ -91,8 +84,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   Header mine;
   try {
     if (!context.refusal().empty()) fail_usage(context.refusal());
-    check_patterns(given.exempt);
-    options = Options::parse(given.to_string());
+    options = comm::checked(given);
     preconditioner = compress::Preconditioner(options.precondition);
     compressor = compress::make_compressor(options.compressor, options.seed);
     for (unsigned stage = 0; stage <= compressor->stages(); ++stage) {
@@ -104,7 +96,9 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       completions = std::make_shared<comm::CompletionTracker>(exec, patience());
       if (options.stats > 0) clock = std::make_unique<kernels::StreamClock>(exec);
     }
-    digest = digest_of(options);
+    const std::string common = common_text(options);
+    digest = comm::Hash().add(common).value();
+    common_options = comm::abridged_options(common);
     log = std::make_unique<comm::DebugLog>(options.debug, transport->rank(), std::cerr);
     queue = std::make_shared<comm::CallQueue>(
         transport->allows_threads(),
@@ -120,7 +114,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   mine.digest = digest;
   try {
     const std::string refused =
-        comm::agree(context.control(), context.host(), mine, refusal, deadline());
+        comm::agree(context.control(), context.host(), mine, {refusal, common_options}, deadline());
     if (!refused.empty()) fail_usage(refused);
     if (options.checksum == Checksum::all) {
       context.check_all();
@@ -318,8 +312,9 @@ void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weigh
                  "look_ahead needs weights and result in the memory of this AllReducer's device");
   const auto known = parameters.find(id);
   WINNOW_EXPECTS(known == parameters.end() || known->second.count == weights.size(),
-                 "parameter " + std::to_string(id) + " has " + std::to_string(known->second.count) +
-                     " elements, not " + std::to_string(weights.size()));
+                 compress::label_of(id, known->second.name) + " has " +
+                     std::to_string(known->second.count) + " elements, not " +
+                     std::to_string(weights.size()));
 
   if (share != 0 && known != parameters.end() && !known->second.residual.empty() &&
       std::ranges::any_of(known->second.pieces, &compress::PieceState::dirty)) {

@@ -116,7 +116,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
     put_back(0);
     widened.narrow(exec);
     deliver(segments);
-    advise(why);
+    advise(why, segments);
     fail(std::move(why));
   }
   {
@@ -208,9 +208,12 @@ void AllReducer::Impl::precondition(Bucket& bucket) const {
 }
 
 /// If a call failed at a deadline while calls of another AllReducer wait for it to end, ranks may
-/// have waited for the two in different order.
-void AllReducer::Impl::advise(std::string& why) const noexcept {
+/// have waited for the two in different order. If ranks make different calls, one says what its is.
+void AllReducer::Impl::advise(std::string& why, std::span<const Segment> segments) const noexcept {
   try {
+    if (comm::is_usage_reason(why) && unmet.empty()) {
+      why += "; known here: a bucket of " + comm::text_of(segments);
+    }
     if (comm::is_deadline_reason(why) && queue->holds_up_others()) {
       why +=
           "; this rank has calls of another AllReducer in flight, which cannot run before this one "

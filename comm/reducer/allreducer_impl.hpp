@@ -73,7 +73,7 @@ struct AllReducer::Impl {
   bool sums_are_finite(std::span<const comm::Exchange> parts) const;
   void recover(const comm::Bucket& bucket);
   void put_back(float fill);
-  void advise(std::string& why) const noexcept;
+  void advise(std::string& why, std::span<const Segment> segments) const noexcept;
   [[noreturn]] void fail(std::string why);
   kernels::RandomKey random_of(const compress::Part& part, std::uint16_t number) const;
   std::uint64_t count_residuals() const;
@@ -121,8 +121,9 @@ struct AllReducer::Impl {
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
   LinkModel links;
-  bool links_given = false;  // by the options, not measured
-  std::uint64_t digest = 0;
+  bool links_given = false;    // by the options, not measured
+  std::uint64_t digest = 0;    // of all options that must be equal on all ranks
+  std::string common_options;  // these, for the text of errors
   std::uint64_t calls = 0;
   comm::Parameters parameters;
   comm::StepUndo undo;  // of these

@@ -105,8 +105,10 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   std::vector<std::uint64_t> fresh;
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket* known = nullptr;
-  std::string refusal;
+  std::string refusal, lines;
   try {
+    lines = comm::lines_of(segments, op, options);
+    if (output != nullptr) lines.insert(0, "reduce_scatter: ");
     for (const Segment& segment : segments) {
       if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
     }
@@ -133,7 +135,8 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   if (!refusal.empty()) mine.flags = Header::kRefused;
   std::string refused;
   try {
-    refused = comm::agree(context.control(), context.host(), mine, refusal, deadline());
+    refused = comm::agree(context.control(), context.host(), mine, {refusal, common_options, lines},
+                          deadline());
   } catch (const std::exception& error) {
     unmet = comm::reason_of(error);
   }

@@ -89,6 +89,7 @@ std::vector<std::byte> AllReducer::save() const {
     saved.calls = parameter.calls;
     saved.counted = parameter.counted;
     saved.moment = read(impl.exec, parameter.moment);
+    saved.name = parameter.name;
     state.parameters.push_back(std::move(saved));
   }
   std::ranges::sort(state.parameters, {}, &SavedParameter::id);
@@ -117,6 +118,7 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
     }
     parameter.calls = saved.calls;
     parameter.counted = saved.counted;
+    parameter.name = saved.name;
     if (!saved.moment.empty()) {
       parameter.moment = {impl.exec, parameter.count, parameter.residual_memory};
       write(impl.exec, parameter.moment.span(), saved.moment);

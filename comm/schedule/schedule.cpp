@@ -2,13 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/schedule/schedule.hpp"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 
 #include "compress/nearest.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "topology/words.hpp"
 
 namespace winnow::comm {
 
@@ -24,22 +28,76 @@ std::span<const Schedule* const> schedules() {
   return kSchedules;
 }
 
+namespace {
+
+/// Words that stand for several schedules.
+constexpr std::string_view kAuto = "auto", kLeastBytes = "least_bytes", kTwoLevel = "two_level";
+
+/// What MPI, NCCL and others call it, and the schedule here.
+constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+    {"ring", "dense"},
+    {"tree", "dense"},
+    {"nccl", "dense"},
+    {"mpi", "dense"},
+    {"gloo", "dense"},
+    {"native", "dense"},
+    {"allreduce", "dense"},
+    {"all_reduce", "dense"},
+    {"none", "dense"},
+    {"off", "dense"},
+    {"allgather", "gather"},
+    {"all_gather", "gather"},
+    {"recursive_doubling", "doubling"},
+    {"butterfly", "doubling"},
+    {"recursive_halving", "balanced"},
+    {"halving_doubling", "balanced"},
+    {"rabenseifner", "balanced"},
+    {"reduce_scatter", "balanced"},
+    {"reduce_scatter_allgather", "balanced"},
+    {"alltoall", "balanced"},
+    {"all_to_all", "balanced"},
+    {"hierarchical", kTwoLevel},
+    {"hierarchy", kTwoLevel},
+    {"multi_level", kTwoLevel},
+    {"2level", kTwoLevel},
+    {"nodes", kTwoLevel},
+    {"default", kAuto},
+    {"automatic", kAuto},
+    {"fastest", kAuto},
+};
+
+}  // namespace
+
 const Schedule& find_schedule(std::string_view name) {
-  std::vector<std::string_view> known = {"auto", "least_bytes", "two_level"};
+  std::vector<std::string_view> known = {kAuto, kLeastBytes, kTwoLevel};
   for (const Schedule* schedule : kSchedules) {
     if (schedule->name == name) return *schedule;
     known.push_back(schedule->name);
   }
-  fail_usage("unknown schedule '" + std::string(name) + "'; did you mean '" +
-             std::string(compress::nearest_word(name, known)) + "'?");
+  std::string word(name);
+  std::ranges::replace(word, '-', '_');
+  const auto elsewhere = std::ranges::find(kElsewhere, word, [](const auto& e) { return e.first; });
+  const std::string_view meant =
+      elsewhere != std::end(kElsewhere) ? elsewhere->second : compress::nearest_word(word, known);
+  std::string text =
+      "unknown schedule '" + std::string(name) + "'; did you mean '" + std::string(meant) + "'?";
+  if (elsewhere != std::end(kElsewhere) && meant == kDense.name) {
+    text += " That is the transport's own allreduce, or Winnow's ring where it is faster";
+  }
+  fail_usage(text);
+}
+
+std::string schedule_word(std::string_view text) {
+  std::string word = lower_case(without_blanks(text, ":"));
+  (void)find_schedules(word);
+  return word;
 }
 
 std::vector<const Schedule*> find_schedules(std::string_view name) {
   std::vector<const Schedule*> found;
   for (const Schedule* schedule : kSchedules) {
     if (schedule->has_own_support()) continue;
-    if (name == "auto" || name == "least_bytes" ||
-        (name == "two_level" && schedule->inner != nullptr)) {
+    if (name == kAuto || name == kLeastBytes || (name == kTwoLevel && schedule->inner != nullptr)) {
       found.push_back(schedule);
     }
   }

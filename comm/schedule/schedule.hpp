@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 #include <winnow/topology.hpp>
@@ -104,6 +105,9 @@ std::span<const Schedule* const> schedules();
 
 /// Throws UsageError for an unknown name, naming the nearest.
 const Schedule& find_schedule(std::string_view name);
+
+/// Options::schedule as it is kept, of a text with blanks or capitals. Throws like find_schedule.
+std::string schedule_word(std::string_view text);
 
 /// The candidates for Options::schedule, in table order: for "auto" and "least_bytes" all that are
 /// not chosen by name only; for "two_level" the two-level ones among these; otherwise the schedule

@@ -11,6 +11,9 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/state/crc64.hpp"
+#include "compress/part.hpp"
+
 namespace winnow::comm {
 namespace {
 
@@ -18,10 +21,13 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint64_t kMagic =
     std::bit_cast<std::uint64_t>(std::array<char, 8>{'W', 'N', 'W', 'S', 'T', 'A', 'T', 'E'});
-constexpr std::uint64_t kVersion = 2;
+constexpr std::uint64_t kVersion = 3;
+constexpr std::uint64_t kVersionOfFnv = 2;  // without names
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
-std::uint64_t digest_of(std::span<const std::byte> words) {
+/// FNV-1a over words. Its product moves bits upwards alone, so it misses flips of two top bits:
+/// what ends with it is read, and no longer written.
+std::uint64_t fnv_of(std::span<const std::byte> words) {
   std::uint64_t digest = 0xcbf29ce484222325;
   for (std::size_t at = 0; at < words.size(); at += kWord) {
     std::uint64_t word = 0;
@@ -34,13 +40,13 @@ std::uint64_t digest_of(std::span<const std::byte> words) {
 class Writer {
  public:
   void word(std::uint64_t value) { append(&value, kWord); }
-  template <class T>
-  void list(const std::vector<T>& values) {
-    append(values.data(), values.size() * sizeof(T));
+  template <class List>
+  void list(const List& values) {
+    append(values.data(), values.size() * sizeof(typename List::value_type));
     bytes_.resize((bytes_.size() + kWord - 1) / kWord * kWord);
   }
   std::vector<std::byte> end() && {
-    word(digest_of(bytes_));
+    word(crc64(bytes_));
     return std::move(bytes_);
   }
 
@@ -119,24 +125,27 @@ std::vector<std::byte> to_bytes(const SavedState& state) {
     writer.word(parameter.calls);
     writer.word(parameter.counted);
     writer.word(parameter.moment.size());
+    writer.word(parameter.name.size());
     writer.list(parameter.pieces);
     writer.list(parameter.residual);
     writer.list(parameter.moment);
+    writer.list(parameter.name);
   }
   return std::move(writer).end();
 }
 
 SavedState from_bytes(std::span<const std::byte> bytes) {
-  if (bytes.size() < kWord || bytes.size() % kWord != 0) Reader::fail();
+  if (bytes.size() < 3 * kWord || bytes.size() % kWord != 0) Reader::fail();
   const auto body = bytes.first(bytes.size() - kWord);
   Reader reader(body);
-  if (reader.word() != kMagic || Reader(bytes.subspan(body.size())).word() != digest_of(body)) {
-    Reader::fail();
-  }
+  if (reader.word() != kMagic) Reader::fail();
   const std::uint64_t version = reader.word();
-  WINNOW_EXPECTS(version == kVersion, "this state has version " + std::to_string(version) +
-                                          "; this Winnow reads version " +
-                                          std::to_string(kVersion));
+  WINNOW_EXPECTS(version == kVersion || version == kVersionOfFnv,
+                 "this state has version " + std::to_string(version) +
+                     ", and this Winnow reads versions " + std::to_string(kVersionOfFnv) + " and " +
+                     std::to_string(kVersion) + ": a newer Winnow saved it, or it is damaged");
+  const std::uint64_t sum = version == kVersion ? crc64(body) : fnv_of(body);
+  if (Reader(bytes.subspan(body.size())).word() != sum) Reader::fail();
   SavedState state;
   state.ranks = static_cast<std::uint32_t>(reader.word());
   state.rank = static_cast<std::uint32_t>(reader.word());
@@ -148,6 +157,7 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
     parameter.calls = reader.word();
     parameter.counted = reader.word();
     const std::uint64_t moments = reader.word();
+    const std::uint64_t letters = version == kVersion ? reader.word() : 0;
     const auto is_whole = [&](std::uint64_t size) { return size == 0 || size == parameter.count; };
     const bool whole = is_whole(elements) && is_whole(moments);
     const bool cut = parameter.piece_length > 0
@@ -158,6 +168,8 @@ SavedState from_bytes(std::span<const std::byte> bytes) {
     parameter.pieces = reader.list<SavedPiece>(pieces);
     parameter.residual = reader.list<float>(elements);
     parameter.moment = reader.list<float>(moments);
+    const auto name = reader.list<char>(letters);
+    parameter.name.assign(name.begin(), name.end());
     state.parameters.push_back(std::move(parameter));
   }
   if (!reader.at_end() || state.ranks == 0 || state.rank >= state.ranks) Reader::fail();
@@ -196,9 +208,10 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
         known.moment = parameter.moment;
       }
       for (SavedPiece& piece : known.pieces) piece = {.turn = piece.turn};
-      WINNOW_EXPECTS(known.count == parameter.count, "load is given states in which parameter " +
-                                                         std::to_string(parameter.id) +
-                                                         " has different counts");
+      WINNOW_EXPECTS(known.count == parameter.count,
+                     "load is given states in which " +
+                         compress::label_of(parameter.id, parameter.name) +
+                         " has different counts");
     }
   }
   const bool all = std::ranges::find(there, false) == there.end();

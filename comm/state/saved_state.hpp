@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace winnow::comm {
@@ -26,6 +27,7 @@ struct SavedParameter {
   std::uint64_t calls = 0;      ///< in which it was summed
   std::uint64_t counted = 0;    ///< gradients that the moment counts
   std::vector<float> moment;    ///< `count` elements, or none
+  std::string name;             ///< or empty; for the text of errors
 };
 
 /// The state of one rank's AllReducer.
@@ -38,10 +40,12 @@ struct SavedState {
 // As bytes, little-endian, in words of 8 bytes:
 //   "WNWSTATE", version, ranks, rank, calls, number of parameters
 //   of each parameter: id, count, piece length, number of pieces, number of residual elements,
-//     calls, gradients that the moment counts, number of its elements;
+//     calls, gradients that the moment counts, number of its elements, bytes of its name;
 //     of each piece: turn, whether dirty, confined_to; then the residual and the moment, 4 bytes
-//     an element, each filled up with zeros to a word
-//   FNV-1a over all words before this one
+//     an element, and the name, each filled up with zeros to a word
+//   CRC-64/NVME of all bytes before this word
+// Version 3 is written. Version 2, which is read, too, has no names, and FNV-1a over its words in
+// the place of the CRC.
 
 std::vector<std::byte> to_bytes(const SavedState& state);
 /// UsageError if the bytes are none of to_bytes, or damaged.

@@ -241,7 +241,8 @@ class AllReducer {
   /// later calls then give the bits that they would have given (name a schedule: "auto" may choose
   /// another one). With another number of ranks it holds the states of all old ranks, in any
   /// order: mass is conserved, so that what waited is applied once, scaled if Options::op is the
-  /// average. UsageError for bytes that are no such states, damaged or incomplete, or after a call.
+  /// average. UsageError for bytes that are no such states, damaged (states end with a CRC-64) or
+  /// incomplete, or after a call. States of version 2 of their format, which had no CRC, load too.
   void load(std::span<const std::span<const std::byte>> states);
   void load(std::span<const std::byte> state);
 

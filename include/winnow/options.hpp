@@ -82,9 +82,10 @@ struct Options {
   /// else 16 (masked: 20) in one of its own. A gradient that is not finite, or whose moment
   /// would not be, changes no moment.
   std::string precondition = "none";
-  std::uint64_t min_bytes = 65536;  ///< smaller buckets travel dense
+  std::uint64_t min_bytes = 65536;  ///< smaller buckets travel dense; as text also "64K"
   bool exempt_1d = true;            ///< parameters known to have one dimension travel dense
-  std::vector<std::string> exempt;  ///< shell patterns of parameter names that travel dense
+  /// Shell patterns of parameter names that travel dense; without blanks, ';', ',' and '='.
+  std::vector<std::string> exempt;
   /// In elements. A longer bucket travels in several parts, some of them under way at once; k then
   /// applies to each part of a parameter. kAutomatic (0): no parts within one node; between nodes,
   /// parts of at least a million elements, so that messages reach 16 KiB.
@@ -106,15 +107,16 @@ struct Options {
   int debug = 0;  ///< lines on stderr. 1: from rank 0, one per bucket's plan, and one if calls are
                   ///< no longer possible; 2: also one per call; 3: from every rank
 
-  /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum".
+  /// Reads "key=value" words separated by blanks or ';', e.g. "compressor=topk:0.01 op=sum"; in
+  /// any case, and with blanks beside '=', ',', ':', '+' and '/'.
   /// Missing keys keep their value in `base`; "preset=NAME" stands for several words (dgc, oktopk,
   /// onebit, qgz, scalecom, sparcml, sparseloco, swcaffe, zen: docs/options.md), which later ones
   /// override. Throws UsageError; for an unknown key it names the nearest known one.
   static Options parse(std::string_view text, const Options& base);
   static Options parse(std::string_view text);
   /// `base` overridden by the WINNOW_ variables of the environment, WINNOW_PRESET first. Throws
-  /// UsageError for a WINNOW_ variable whose name is an option's but for a letter or two; lets
-  /// others pass.
+  /// UsageError for a WINNOW_ variable whose name is an option's but for a letter or two, or what
+  /// others call one; lets others pass.
   static Options from_environment(const Options& base);
   static Options from_environment();
 

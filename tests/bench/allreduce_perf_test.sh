@@ -77,6 +77,40 @@ else
   CUDA_VISIBLE_DEVICES='' expect_refusal 'for every rank: there is no GPU here' --memory device
   expect_refusal 'bfloat16' -d flot
   expect_refusal 'sum,prod' -o add
+  # What nccl-tests and the OSU benchmarks have and this program has not.
+  expect_refusal 'never on the null stream' -y 1
+  expect_refusal 'not registered' -R 2
+  expect_refusal 'kernels of its own' -D 1
+  expect_refusal 'kernels of its own' -V8
+  expect_refusal 'memory is not measured' --memory_report=1
+  expect_refusal 'calls always block' -z 0
+  expect_refusal 'warm-up calls: give -w' -x 10
+  expect_refusal 'is -w' --warmup 10
+  expect_refusal 'is -n' --iterations 10
+  expect_refusal '-J FILE' -n 1 -f
+  expect_refusal '-J FILE' --full
+  expect_refusal 'written -m MIN:MAX' -m 8
+  expect_refusal 'such as 4:1M' -m 4:many
+  expect_refusal 'smaller as -b' -m 64:4
+  expect_refusal 'one or the other' -m 4:64 -b 4
+  expect_refusal 'OSU benchmarks, is -n' -m 4:64 -i 10
+  expect_refusal 'preset=dgc' --compressor dgc
+  # What asks for what is done anyway, and what means the same.
+  run -y 0 -g 1 -R0 -D 0 --memory_report=0 -z 1 -a 3 -C 0 -m 1 -b 8 -e 8 -n 1 ||
+    fail "values that change nothing end with status $?"
+  run -m 4:64 -n 1 -w 0 -N 2 -T 60 -S 1 --compressor none || fail "-m 4:64 ends with status $?"
+  sizes=$(awk '!/^#/ { print $1 }' "$folder/out" | xargs)
+  [[ $sizes == '4 8 16 32 64 4 8 16 32 64' ]] || fail "-m 4:64 -N 2 has the sizes $sizes"
+  day='[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}$'
+  [[ $(grep -cE "dense  $day" "$folder/out") == 10 ]] || fail '-S 1 adds no time of day'
+  grep -q ' deadline=60 ' "$folder/out" || fail '-T is no deadline'
+  run -i 10 -b 8 -e 8 -n 1 || fail "one size with -i ends with status $?"
+  grep -q '^# -i is the step .* is -n$' "$folder/out" || fail 'a step that does nothing is not noted'
+  run -n 1 -b 256K -e 256K --compressor ' TopK : 1%' --schedule Gather || fail 'blanks are refused'
+  grep -q 'compressor=topk:0.01 schedule=gather' "$folder/out" || fail 'options are not as they are kept'
+  # Timed calls are checked themselves: one for the error, 2 to warm up, 3 and 3.
+  WINNOW_DEBUG=2 run -n 3 -w 2 -c 2 -b 1K -e 1K --compressor none || fail "-c 2 ends with status $?"
+  [[ $(grep -c ': call ' "$folder/err") == 9 ]] || fail 'other calls are checked than are timed'
 fi
 
 run --help || fail "--help ends with status $?"
@@ -98,7 +132,8 @@ assert [(r[2], r[3], int(r[0])) for r in rows] == expected, rows
 assert [(r["type"], r["redop"], r["size"]) for r in report["results"]] == expected, report
 head = next(line for line in lines if "algbw" in line).split()[1:]
 assert head == ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",
-                "algbw", "busbw", "#wrong", "wire", "ratio", "error", "lost"], head
+                "algbw", "busbw", "#wrong", "wire", "ratio", "error", "lost",
+                "schedule"], head
 assert all(len(row) == len(head) for row in rows), rows
 ranks = rf"#  Rank +\d+ Group +0 Pid +\d+ on +\S+ device +0 \[{memory} memory\]$"
 assert sum(bool(re.match(ranks, line)) for line in lines) == 3, lines
@@ -114,16 +149,19 @@ assert "# Out of bounds values : 0 OK" in lines and report["out_of_bounds"]["oka
 average = next(line for line in lines if line.startswith("# Avg bus bandwidth    : "))
 assert abs(float(average.split()[-1]) / report["average_bus_bandwidth"]["bandwidth"] - 1) < 1e-3
 for row, line in zip(report["results"], rows):
+    assert line[17] == row["schedule"], line
     for half in row["out_of_place"], row["in_place"]:
         assert half["time"] > 0, half
         assert abs(half["alg_bw"] - row["size"] / half["time"] * 1e-3) < 1e-6 * half["alg_bw"], half
         assert abs(half["bus_bw"] - half["alg_bw"] * int(weight) / 3) < 1e-6 * half["bus_bw"], half
     if row["size"] in compressed and row["type"] == "float" and row["redop"] in ("sum", "avg"):
         assert line[8] == line[12] == "N/A" and row["in_place"]["nwrong"] is None, line
+        assert line[17] not in ("dense", "-"), line
         assert row["ratio"] > 30 and 0.5 < row["error"] < 1 and row["lost"] < 1e-6, row
     else:
         assert line[8] == line[12] == "0" and row["out_of_place"]["nwrong"] == 0, line
         assert line[15] == line[16] == "N/A" and row["error"] is None, line
+        assert line[17] == "dense", line
         assert row["ratio"] < 1.01, row
 PYTHON
 }

@@ -42,10 +42,15 @@ expect 2 '25\.6M' explain --count many
 expect 2 '25\.6M' explain --count=-5
 expect 2 'transfers' explain --transfers=-1
 expect 2 'topk' explain --compressor topj:0.01
+expect 2 'preset=dgc' explain --compressor dgc
+expect 2 "'topk:0.01,int8'" simulate --topology 2x1 --compressor topk:0.01:int8
+expect 2 "'dense'" explain --schedule ring
 expect 2 'inter' explain --links outer=1us,1GB/s
 expect 2 'cannot write' simulate --topology 2x1 --csv "$folder/missing/file"
 
 expect 0 '^balanced +[0-9.]+ ms +[0-9,]+ +[0-9,]+$' explain --topology 2x2 --count 1M
+expect 0 '^compressor +topk:0.01: ' explain --topology 2x2 --count 1M --compressor ' TopK : 1%'
+expect 0 'topk:0.01@gather' simulate --topology 2x1 --count 1M --compressor TOPK:1% --schedule Gather
 expect 0 '^2 +[0-9,]+ ' explain --topology 2x2 --count 1M
 expect 0 '^speed-up +[0-9.]+x$' explain --topology 3,1,2 --count 64k --schedule gather
 expect 0 '^schedule +gather: ' explain --topology 4x1 --count 64k --schedule two_level:gather

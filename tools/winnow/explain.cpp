@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <iostream>
 
+#include "comm/plan/checked_options.hpp"
 #include "comm/plan/planner.hpp"
 #include "comm/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
-#include "compress/compressor.hpp"
 #include "tools/winnow/commands.hpp"
 #include "tools/winnow/format.hpp"
 
@@ -54,11 +54,13 @@ void write_transfers(const Prediction& prediction, std::size_t most) {
 }  // namespace
 
 void explain(const ExplainRequest& request) {
+  const winnow::Options options =
+      winnow::comm::checked({.compressor = request.compressor, .schedule = request.schedule});
   Scenario scenario{.topology = winnow::Topology::parse(request.topology),
                     .links = winnow::LinkModel::parse(request.links),
                     .count = parse_count(request.count),
-                    .compressor = request.compressor,
-                    .schedule = request.schedule};
+                    .compressor = options.compressor,
+                    .schedule = options.schedule};
   const Prediction in_parts = predict(scenario);
   Scenario dense_scenario = scenario;
   dense_scenario.schedule = "dense";
@@ -72,10 +74,10 @@ void explain(const ExplainRequest& request) {
   std::cout << "topology    " << scenario.topology.to_string() << ", " << ranks << " ranks\n"
             << "links       " << scenario.links.to_string() << '\n'
             << "bucket      " << count_text(scenario.count) << " elements of float32\n"
-            << "compressor  " << winnow::compress::make_compressor(request.compressor)->name()
-            << ": rank 0 keeps " << count_text(prediction.k) << " elements\n"
+            << "compressor  " << options.compressor << ": rank 0 keeps " << count_text(prediction.k)
+            << " elements\n"
             << "schedule    " << schedule.name << ": " << schedule.summary << '\n';
-  if (schedule.name != request.schedule) std::cout << "            (" << prediction.reason << ")\n";
+  if (schedule.name != options.schedule) std::cout << "            (" << prediction.reason << ")\n";
   write_rounds(prediction, ranks);
   write_transfers(prediction, request.transfers);
 
@@ -84,9 +86,9 @@ void explain(const ExplainRequest& request) {
     table.add(
         {name, time_text(one.seconds), count_text(one.wire_bytes), count_text(one.uplink_bytes)});
   };
-  row(request.schedule, prediction);
+  row(options.schedule, prediction);
   if (in_parts.parts > 1) {
-    row(request.schedule + " in " + std::to_string(in_parts.parts) + " parts", in_parts);
+    row(options.schedule + " in " + std::to_string(in_parts.parts) + " parts", in_parts);
   }
   row("dense ring", dense);
   std::cout << '\n'

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <winnow/error.hpp>
 
+#include "comm/plan/checked_options.hpp"
 #include "comm/plan/planner.hpp"
 #include "comm/predict/prediction.hpp"
 #include "comm/schedule/schedule.hpp"
@@ -61,7 +62,13 @@ class Progress {
   bool shown_;
 };
 
-std::vector<Row> rows_of(const SimulateRequest& request) {
+std::vector<Row> rows_of(SimulateRequest request) {
+  for (std::string& compressor : request.compressors) {
+    compressor = winnow::comm::checked({.compressor = compressor}).compressor;
+  }
+  for (std::string& schedule : request.schedules) {
+    schedule = winnow::comm::checked({.schedule = schedule}).schedule;
+  }
   std::vector<std::string> schedules = request.schedules;
   if (schedules.empty()) {
     for (const auto* schedule : winnow::comm::schedules()) {

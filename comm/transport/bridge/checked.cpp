@@ -19,7 +19,8 @@
 namespace winnow::comm {
 namespace {
 
-/// Of message `number` between two ranks. Every change of one word changes it.
+/// Of message `number` between two ranks. Every change of one word changes it, and every two
+/// flipped bits, also of the message and the sum itself: no word has a power of two as its weight.
 std::uint64_t checksum_of(std::span<const std::byte> message, std::uint64_t number) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
@@ -28,12 +29,12 @@ std::uint64_t checksum_of(std::span<const std::byte> message, std::uint64_t numb
   std::uint64_t word = 0;
   for (std::size_t i = 0; i < whole; ++i) {
     std::memcpy(&word, message.data() + i * kWord, kWord);
-    sum += kernels::sum_of_pair(i, word);
+    sum += kernels::sum_of_pair(i + 1, word);
   }
   word = 0;
   if (message.size() > whole * kWord)
     std::memcpy(&word, message.data() + whole * kWord, message.size() - whole * kWord);
-  return sum + kernels::sum_of_pair(whole, word);
+  return sum + kernels::sum_of_pair(whole + 1, word);
 }
 
 /// What follows a message.

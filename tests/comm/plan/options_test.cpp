@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
 #include <winnow/options.hpp>
 
+#include "comm/plan/checked_options.hpp"
 #include "topology/link_model.hpp"
 
 namespace winnow {
@@ -90,7 +92,7 @@ TEST(Options, ErrorsNameTheNearestWord) {
   EXPECT_NE(error_of("compresor=none").find("did you mean 'compressor'"), std::string::npos);
   EXPECT_NE(error_of("compressor=topkk:0.1").find("did you mean 'topk'"), std::string::npos);
   EXPECT_NE(error_of("schedule=gater").find("did you mean 'gather'"), std::string::npos);
-  EXPECT_NE(error_of("op=mean").find("sum, average, min"), std::string::npos);
+  EXPECT_NE(error_of("op=norm").find("sum, average, min"), std::string::npos);
   EXPECT_NE(error_of("topk:0.1").find("key=value"), std::string::npos);
   for (const char* wrong : {"compressor=topk",
                             "compressor=topk:0",
@@ -111,7 +113,6 @@ TEST(Options, ErrorsNameTheNearestWord) {
                             "precondition=first_moment:0.9",
                             "precondition=none:0.9",
                             "min_bytes=-1",
-                            "min_bytes=4k",
                             "threads=-1",
                             "enable=maybe",
                             "links=fast",
@@ -129,6 +130,136 @@ TEST(Options, ErrorsNameTheNearestWord) {
   for (const char* wrong : {"stats=3", "stats=-1", "stats=yes", "debug=4"}) {
     EXPECT_NE(error_of(wrong), "") << wrong;
   }
+}
+
+/// What is written in other ways than Options::to_string writes it, and means this.
+TEST(Options, OtherSpellingsAreTaken) {
+  constexpr std::pair<const char*, const char*> kSpellings[] = {
+      // Blanks and capitals.
+      {" compressor = topk:0.01 \t\n op\t=\tsum ;; ", "compressor=topk:0.01 op=sum"},
+      {"compressor=topk : 0.01 , int8 :block = 64 op=sum",
+       "compressor=topk:0.01,int8:block=64 op=sum"},
+      {"compressor = topk:0.01, int8\r\nschedule = two_level : gather",
+       "compressor=topk:0.01,int8 schedule=two_level:gather"},
+      {"compressor=blocktopk: 64 / 4096", "compressor=blocktopk:64/4096"},
+      {"exempt= decay=0.5", "decay=0.5"},
+      {"exempt = *norm* , head, decay = 0.5", "exempt=*norm*,head decay=0.5"},
+      {"links= op=sum", "op=sum"},
+      {"links = inter = 50us , 1Gbit/s + pass=8GB/s op=sum",
+       "links=inter=50us,1Gbit/s+pass=8GB/s op=sum"},
+      {"links=inter=50us,1Gbit/s pass=8GB/s ring=4MB op=sum",
+       "links=inter=50us,1Gbit/s+pass=8GB/s+ring=4MB op=sum"},
+      {"Compressor=TopK:0.01,INT8:Stochastic,EliasFano OP=SUM",
+       "compressor=topk:0.01,int8:stochastic,eliasfano op=sum"},
+      {"schedule=Balanced precondition= Second_Moment : 0.9 preset=DGC", "preset=dgc"},
+      // Numbers.
+      {"compressor=topk:1%", "compressor=topk:0.01"},
+      {"compressor=topk:7%:sums=10%:warmup=+5", "compressor=topk:0.07:sums=0.1:warmup=5"},
+      {"compressor=randomk:0.1%", "compressor=randomk:0.001"},
+      {"compressor=topk:1e-2", "compressor=topk:0.01"},
+      {"compressor=topk:.01", "compressor=topk:0.01"},
+      {"compressor=topk:+1.", "compressor=topk:1"},
+      {"compressor=threshold:+1E-3", "compressor=threshold:0.001"},
+      {"decay=+1 deadline=1e1 seed=+7", "decay=1 deadline=10 seed=7"},
+      // Bytes.
+      {"min_bytes=64K", "min_bytes=65536"},
+      {"min_bytes=64k", "min_bytes=65536"},
+      {"min_bytes=64KiB", "min_bytes=65536"},
+      {"min_bytes=64kB", "min_bytes=64000"},
+      {"min_bytes=2M", "min_bytes=2097152"},
+      {"min_bytes=1.5MiB", "min_bytes=1572864"},
+      {"min_bytes=1G", "min_bytes=1073741824"},
+      {"min_bytes=1GB", "min_bytes=1000000000"},
+      {"min_bytes=1TiB", "min_bytes=1099511627776"},
+      {"min_bytes=100B", "min_bytes=100"},
+      {"min_bytes=18446744073709551615", "min_bytes=18446744073709551615"},
+      {"links=inter=50us,1Gbit/s+ring=4KiB", "links=inter=50us,1Gbit/s+ring=4096B"},
+      // Words.
+      {"op=mean", "op=average"},
+      {"op=AVG", "op=average"},
+      {"op=prod", "op=product"},
+      {"op=Minimum", "op=min"},
+      {"enable=On exempt_1d=FALSE", "enable=1 exempt_1d=0"},
+      {"enable=no exempt_1d=Yes", "enable=0 exempt_1d=1"},
+  };
+  for (const auto& [given, meant] : kSpellings) {
+    EXPECT_EQ(Options::parse(given).to_string(), Options::parse(meant).to_string()) << given;
+  }
+}
+
+/// What is wrong, and the text that helps.
+TEST(Options, ErrorsSayWhatIsProbablyMeant) {
+  constexpr std::pair<const char*, const char*> kHints[] = {
+      {"compressor=topk:0.01:int8", "did you mean 'topk:0.01,int8'?"},
+      {"compressor=topk:0.01+int4:stochastic", "'topk:0.01,int4:stochastic'"},
+      {"compressor=topk=0.01", "'topk:0.01'"},
+      {"compressor=topk(0.01)", "'topk:0.01'"},
+      {"compressor=topk0.01", "'topk:0.01'"},
+      {"compressor=topk:0,01", "'topk:0.01'"},
+      {"compressor=dgc", "write preset=dgc"},
+      {"compressor=SparseLoCo", "write preset=sparseloco"},
+      {"compressor=top-k:0.01", "'topk'"},
+      {"compressor=signsgd", "'sign'"},
+      {"compressor=fp32", "'float32'"},
+      {"compressor=randk:0.01", "'randomk'"},
+      {"compressor=topk:inf", "topk:0.01 or topk:1%"},
+      {"compressor=topk:0x10", "topk:0.01 or topk:1%"},
+      {"compressor=topk:101%", "topk:0.01 or topk:1%"},
+      {"compressor=threshold:nan", "0 or more"},
+      {"schedule=ring", "'dense'? That is the transport's own allreduce"},
+      {"schedule=Tree", "'dense'"},
+      {"schedule=recursive_doubling", "'doubling'"},
+      {"schedule=rabenseifner", "'balanced'"},
+      {"schedule=hierarchical", "'two_level'"},
+      {"schedule=two-levels", "'two_level'"},
+      {"schedule=nccl", "'dense'"},
+      {"schedule=allgather", "'gather'"},
+      {"density=0.01", "write compressor=topk:0.01"},
+      {"sparsity=0.99", "1 - sparsity"},
+      {"timeout=30", "write deadline=30"},
+      {"op=add", "'op=sum'"},
+      {"op=MPI_SUM", "'op=sum'"},
+      {"op=averge", "'op=average'"},
+      {"checksum=on", "'checksum=all'"},
+      {"residual_memory=cpu", "'residual_memory=pinned_host'"},
+      {"enable=enabled", "'enable=1'"},
+      {"min_bytes=64 KiB", "not 'KiB'"},
+      {"min_bytes=64Q", "64K or 64KiB"},
+      {"min_bytes=1,000", "'min_bytes=1000'"},
+      {"min_bytes=0.5", "whole number of bytes"},
+      {"min_bytes=-1", "whole number of bytes"},
+      {"min_bytes=99999999999T", "whole number of bytes"},
+      {"threads=1_000", "'threads=1000'"},
+      {"threads=0x10", "a number of threads"},
+      {"decay=inf", "a number from 0 to 1"},
+      {"seed=1e3", "a whole number"},
+      {"topk:0.01", "'compressor=topk:0.01'"},
+      {"dgc", "'preset=dgc'"},
+      {"balanced", "'schedule=balanced'"},
+      {"compressor:topk:0.01", "'compressor=topk:0.01'"},
+      {"compressor topk:0.01", "'compressor=VALUE'"},
+      {"min-bytes=5", "'min_bytes'"},
+      {"exempt=a, opp=sum", "not 'opp=sum'"},
+  };
+  for (const auto& [given, hint] : kHints) {
+    EXPECT_NE(error_of(given).find(hint), std::string::npos) << given << ": " << error_of(given);
+  }
+}
+
+/// A field of Options is one option, whatever stands in it.
+TEST(Options, AFieldIsReadLikeItsText) {
+  EXPECT_EQ(comm::checked({.compressor = " TopK : 1% ", .schedule = "Gather"}).to_string(),
+            Options::parse("compressor=topk:0.01 schedule=gather").to_string());
+  const auto refused = [](const Options& options) {
+    EXPECT_THROW(comm::checked(options), UsageError) << options.compressor;
+  };
+  refused({.compressor = "topk:0.01 op=sum"});
+  refused({.compressor = "topk:0.01;op=sum"});
+  refused({.decay = std::numeric_limits<float>::quiet_NaN()});
+  refused({.deadline = std::numeric_limits<double>::infinity()});
+  refused({.exempt = {"a b"}});
+  refused({.exempt = {"op=sum"}});
+  refused({.exempt = {""}});
 }
 
 TEST(Options, ADensityHasOneName) {
@@ -155,6 +286,31 @@ TEST(Options, TheEnvironmentOverridesTheBase) {
               std::string::npos);
   }
   ::unsetenv("WINNOW_COMPRESOR");
+}
+
+TEST(Options, VariablesAreReadLikeOptions) {
+  const auto error_with = [](const char* name, const char* value) {
+    ::setenv(name, value, 1);
+    std::string error;
+    try {
+      Options::from_environment();
+    } catch (const UsageError& caught) {
+      error = caught.what();
+    }
+    ::unsetenv(name);
+    return error;
+  };
+  ::setenv("WINNOW_COMPRESSOR", " TopK : 1% , int8\n", 1);
+  ::setenv("WINNOW_MIN_BYTES", " 64 KiB ", 1);
+  ::setenv("WINNOW_OP", "mean", 1);
+  const Options options = Options::from_environment({.op = ReduceOp::sum});
+  for (const char* name : {"WINNOW_COMPRESSOR", "WINNOW_MIN_BYTES", "WINNOW_OP"}) ::unsetenv(name);
+  EXPECT_EQ(options.to_string(),
+            Options::parse("compressor=topk:0.01,int8 min_bytes=65536").to_string());
+  EXPECT_NE(error_with("WINNOW_MIN_BYTES", "much").find("WINNOW_MIN_BYTES: option min_bytes takes"),
+            std::string::npos);
+  EXPECT_NE(error_with("WINNOW_DENSITY", "0.01").find("write the option compressor=topk:0.01"),
+            std::string::npos);
 }
 
 TEST(Options, VariablesOfOthersAreLetPass) {

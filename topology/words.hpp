@@ -1,0 +1,52 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace winnow {
+
+/// What separates words and is never part of one.
+inline constexpr std::string_view kBlanks = " \t\n\r\v\f";
+
+/// Options, compressors, links and topologies as people write them: without the blanks at both ends
+/// and beside each of `marks`, so that "topk : 0.01 , int8" is "topk:0.01,int8".
+std::string without_blanks(std::string_view text, std::string_view marks);
+
+std::string lower_case(std::string_view text);
+
+/// Reads a number that is all of `text`, perhaps behind a plus: "0.01", ".01", "1.", "1e-2", "+1";
+/// a whole number has digits alone. Returns false, and leaves `number`, for anything else and for
+/// numbers that are not finite.
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  Number read{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, read);
+  if (error != std::errc() || end != last) return false;
+  if constexpr (std::floating_point<Number>) {
+    if (!std::isfinite(read)) return false;
+  }
+  number = read;
+  return true;
+}
+
+/// Reads a share of a whole likewise: "0.01" or "1%".
+bool read_share(std::string_view text, double& share);
+
+/// How many bytes a unit has, in any case: B; K, M, G, T and KiB, MiB, GiB, TiB by 1024; kB, MB,
+/// GB, TB by 1000; the empty one is B.
+std::optional<std::uint64_t> bytes_of_unit(std::string_view unit);
+
+/// Reads a whole number of bytes: "65536", "64K", "1.5MB". Nothing if `text` is none.
+std::optional<std::uint64_t> read_bytes(std::string_view text);
+
+}  // namespace winnow
