@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <winnow/cxx20.hpp>
 
 #pragma GCC visibility push(default)
 
