@@ -7,6 +7,7 @@
 #include <winnow/mpi.hpp>
 
 #include "bench/ranks.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -77,7 +78,8 @@ int run_mpi(const RankMain& body) {
     status = body(rank);
   } catch (const std::exception& error) {
     // The others may wait for this rank for ever; MPI_Finalize would wait for them.
-    std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.what());
+    std::fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name,
+                 kernels::this_rank().c_str(), error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_T_finalize();

@@ -1,6 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdio>
 #include <exception>
 #include <winnow/mpi.hpp>
 
@@ -35,7 +34,7 @@ int launch_mpi(std::size_t reducers, const RankMain& body) {
     });
   } catch (const std::exception& error) {
     // The others may wait for this rank for ever; MPI_Finalize would wait for them.
-    std::fprintf(stderr, "train: rank %d: %s\n", rank, error.what());
+    report(rank, error);
     MPI_Abort(MPI_COMM_WORLD, kFailureStatus);
   }
   MPI_Finalize();

@@ -49,7 +49,7 @@ for ((i = 0; i < 700; ++i)); do printf 'line %d\n' $((i * i % 1009)); done |
 expect_refusal 'unknown' --unknown
 expect_refusal 'No such file' --text "$folder/missing"
 expect_refusal 'cannot write' --json "$folder/missing/file"
-expect_refusal 'nosuch' --text "$folder/binary" --steps 3 --schedule nosuch
+expect_refusal "rank 0 on $HOSTNAME: .*nosuch" --text "$folder/binary" --steps 3 --schedule nosuch
 if ((${#launcher[@]} > 0)); then
   expect_refusal 'mpirun -n' --ranks 3
 else

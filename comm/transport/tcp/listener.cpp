@@ -12,6 +12,7 @@
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace winnow {
 namespace {
@@ -41,6 +42,7 @@ TcpListener::~TcpListener() = default;
 std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::string> addresses,
                                                 Deadline deadline) {
   WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
+  kernels::note_rank(rank);
   const auto ports = std::exchange(ports_, nullptr);
   std::vector<comm::TcpLink> links = comm::connect_mesh(*ports, rank, addresses, deadline);
   comm::Socket bell = comm::make_bell();

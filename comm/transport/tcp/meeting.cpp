@@ -18,6 +18,7 @@
 #include "comm/transport/poll.hpp"
 #include "comm/transport/tcp/endpoint.hpp"
 #include "comm/transport/tcp/note.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace winnow {
 namespace {
@@ -327,6 +328,7 @@ TcpMeeting TcpMeeting::from_environment() {
 
 std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline,
                                          const TcpOptions& options) {
+  kernels::note_rank(meeting.rank);
   const auto says = [](int number) { return std::to_string(number); };
   WINNOW_EXPECTS(meeting.size >= 1 && meeting.rank >= 0 && meeting.rank < meeting.size,
                  "rank " + says(meeting.rank) + " of " + says(meeting.size) +
