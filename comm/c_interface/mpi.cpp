@@ -1,6 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 // Of libwinnow_mpi.
+#include <string>
+#include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
 
 #include "comm/c_interface/status.hpp"
@@ -27,8 +29,11 @@ int winnow_mpi_transport(const void* communicator, double seconds, winnow_transp
 }
 
 int winnow_mpi_transport_fortran(int communicator, double seconds, winnow_transport** transport) {
-  return winnow::comm::guarded(
-      [&] { make_transport(MPI_Comm_f2c(communicator), seconds, transport); });
+  return winnow::comm::guarded([&] {
+    const MPI_Comm world = MPI_Comm_f2c(communicator);
+    WINNOW_EXPECTS(world != MPI_Comm{}, "MPI has no communicator " + std::to_string(communicator));
+    make_transport(world, seconds, transport);
+  });
 }
 
 }  // extern "C"
