@@ -30,7 +30,7 @@ int winnow_mpi_transport(const void* communicator, double seconds, winnow_transp
 
 int winnow_mpi_transport_fortran(int communicator, double seconds, winnow_transport** transport) {
   return winnow::comm::guarded([&] {
-    const MPI_Comm world = MPI_Comm_f2c(communicator);
+    MPI_Comm world = MPI_Comm_f2c(communicator);
     WINNOW_EXPECTS(world != MPI_Comm{}, "MPI has no communicator " + std::to_string(communicator));
     make_transport(world, seconds, transport);
   });
