@@ -210,7 +210,7 @@ target_link_libraries(program PRIVATE $target Threads::Threads m)
 CMAKE
     shown "${clean[@]}" cmake -G Ninja -B b
     shown "${clean[@]}" cmake --build b --verbose
-    run b/program '^$'
+    run b/program '^(|[0-9]+ checks, 0 failures)$'
     ;;
   fortran)
     cp "$tree/examples/allreduce.f90" .
