@@ -6,5 +6,5 @@
 // so that no other error hides the first one. winnow.h needs C99 only.
 #if __cplusplus < 202002L
 #error "Winnow's C++ headers need C++20: compile with -std=c++20"
-#include <winnow/compile_with_std_c++20>
+#include <compile_with_-std=c++20>
 #endif
