@@ -13,6 +13,8 @@
 #include <utility>
 #include <winnow/tcp.hpp>
 
+#include "kernels/exec/uncaught.hpp"
+
 namespace winnow::bench {
 
 int run_threads(int ranks, const RankMain& body) {
@@ -20,6 +22,7 @@ int run_threads(int ranks, const RankMain& body) {
   std::vector<std::unique_ptr<Transport>> fresh;  // made by rank 0, taken by each
   int status = 0;
   const auto run = [&](std::size_t r) {
+    kernels::note_rank(static_cast<int>(r));
     Workspace workspace;
     Rank rank;
     rank.control = std::move(controls[r]);
@@ -39,7 +42,8 @@ int run_threads(int ranks, const RankMain& body) {
       if (r == 0) status = mine;
     } catch (const std::exception& error) {
       // Other ranks may wait for this one for ever, so unwinding would not end the program.
-      std::fprintf(stderr, "%s: rank %zu: %s\n", program_invocation_short_name, r, error.what());
+      std::fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name,
+                   kernels::this_rank().c_str(), error.what());
       std::_Exit(1);
     }
   };

@@ -1,12 +1,16 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>  // program_invocation_short_name
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
+#include <thread>
 #include <winnow/mpi.hpp>
 
 #include "bench/ranks.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace winnow::bench {
 namespace {
@@ -62,6 +66,22 @@ std::vector<Dense> dense_algorithms() {
   return dense;
 }
 
+constexpr int kRefused = 2;  // the status of a program with a wrong command line or environment
+constexpr std::chrono::seconds kForOthers{3};
+
+/// Whether all ranks come here within that time.
+bool all_ranks_come() {
+  MPI_Request all = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &all);
+  const auto end = std::chrono::steady_clock::now() + kForOthers;
+  int came = 0;
+  while (MPI_Test(&all, &came, MPI_STATUS_IGNORE) == MPI_SUCCESS && came == 0 &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return came != 0;
+}
+
 }  // namespace
 
 int run_mpi(const RankMain& body) {
@@ -75,9 +95,15 @@ int run_mpi(const RankMain& body) {
     rank.connect = [] { return mpi_transport(MPI_COMM_WORLD); };
     rank.dense = dense_algorithms();
     status = body(rank);
+    // Rank 0 has said why, for all that were refused.
+    if (status == kRefused && !all_ranks_come()) {
+      throw std::runtime_error(
+          "other ranks are not refused: do this rank's arguments and environment differ?");
+    }
   } catch (const std::exception& error) {
     // The others may wait for this rank for ever; MPI_Finalize would wait for them.
-    std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, error.what());
+    std::fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name,
+                 kernels::this_rank().c_str(), error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_T_finalize();

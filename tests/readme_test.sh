@@ -6,7 +6,7 @@
 #
 # The first C++ of README is SOURCE but for its licence. Where PROGRAM, built from it, is given:
 # MPIRUN runs it on two ranks, with WORD where that is not empty, and it prints the one line that
-# README promises.
+# README promises; or, if an option is wrong, which it does not catch, one for each rank that says so.
 set -uo pipefail
 
 readme=$1 source=$2
@@ -52,5 +52,14 @@ if (($# > 0)); then
   export WINNOW_ENABLE=0
   expect dense
   ((sent == dense)) || fail "sends $sent bytes, and says that dense sends $dense"
+
+  # The launcher may end a rank before it says anything.
+  export WINNOW_COMPRESSOR=topj:0.01
+  (ulimit -c 0 && "${launch[@]}" >"$folder/out" 2>"$folder/err" </dev/null) &&
+    fail 'ends with status 0 though the compressor is wrong'
+  lines=$(grep -c "^winnow: rank [01] on $HOSTNAME: usage error: .*topk" "$folder/err")
+  [[ $lines =~ ^[12]$ ]] && [[ $lines == $(grep -c 'topj:0.01' "$folder/err") ]] &&
+    ! grep -q 'terminate called' "$folder/err" && [[ ! -s $folder/out ]] ||
+    { cat "$folder/err"; fail "$lines lines name the rank, the host and the error"; }
 fi
 exit $((failures > 0))

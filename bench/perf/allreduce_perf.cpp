@@ -24,6 +24,7 @@
 #include "bench/ranks.hpp"
 #include "kernels/exec/host_memory.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/uncaught.hpp"
 #include "kernels/memory_ops.hpp"
 
 namespace {
@@ -370,7 +371,8 @@ int main(int argc, char** argv) {
     try {
       return run(rank, settings);
     } catch (const UsageError& error) {  // on all ranks
-      if (leads) std::cerr << "allreduce_perf: " << error.what() << '\n';
+      if (leads)
+        std::cerr << "allreduce_perf: " + kernels::this_rank() + ": " + error.what() + "\n";
       return 2;
     }
   };

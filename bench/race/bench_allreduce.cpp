@@ -13,6 +13,7 @@
 
 #include "bench/race/allreduce_race.hpp"
 #include "bench/race/benchmarks.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace {
 
@@ -130,7 +131,10 @@ int main(int argc, char** argv) {
     try {
       choose_dense(rank, settings.dense);
     } catch (const winnow::UsageError& error) {  // on all ranks
-      if (leads) std::cerr << "bench_allreduce: " << error.what() << '\n';
+      if (leads) {
+        std::cerr << "bench_allreduce: " + winnow::kernels::this_rank() + ": " + error.what() +
+                         "\n";
+      }
       return 2;
     }
     return run(rank, settings);

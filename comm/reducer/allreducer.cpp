@@ -23,6 +23,7 @@
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/uncaught.hpp"
 #include "kernels/memory_ops.hpp"
 #include "topology/processors.hpp"
 
@@ -181,6 +182,7 @@ void AllReducer::End::operator()(Impl* impl) const noexcept {
 AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& world,
                                          const Options& given, const Exec& where) {
   try {
+    if (world != nullptr) kernels::note_rank(world->rank());
     return new Impl(world, given, where);
   } catch (const Error&) {
     throw;

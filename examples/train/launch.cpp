@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/launch.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <thread>
@@ -24,9 +27,15 @@ int run_rank(int rank, const std::function<void()>& body) {
     }
     return exit.status();
   } catch (const winnow::UsageError& error) {
-    if (rank == 0) std::fprintf(stderr, "train: %s\n", error.what());
+    if (rank == 0) report(rank, error);
     return kUsageStatus;
   }
+}
+
+void report(int rank, const std::exception& error) {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"an unnamed host"};
+  std::fprintf(stderr, "train: rank %d on %s: %s\n", rank, host.data(), error.what());
 }
 
 int launch_threads(int ranks, std::size_t reducers, const RankMain& body) {
@@ -49,7 +58,7 @@ int launch_threads(int ranks, std::size_t reducers, const RankMain& body) {
         status[r] = run_rank(static_cast<int>(r), [&] { body(std::move(links[r])); });
       } catch (const std::exception& error) {
         // Other ranks may wait for this one for ever, so unwinding would not end the program.
-        std::fprintf(stderr, "train: rank %zu: %s\n", r, error.what());
+        report(static_cast<int>(r), error);
         std::_Exit(kFailureStatus);
       }
     });

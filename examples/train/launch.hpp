@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -32,5 +33,8 @@ bool has_mpi();
 /// winnow::UsageError, which every rank throws); returns the exit status. Other exceptions pass
 /// through.
 int run_rank(int rank, const std::function<void()>& body);
+
+/// Writes one line about an error of this rank.
+void report(int rank, const std::exception& error);
 
 }  // namespace train

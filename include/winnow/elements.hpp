@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 #include <vector>
+#include <winnow/cxx20.hpp>
 
 #pragma GCC visibility push(default)
 

@@ -4,15 +4,20 @@
 
 #include <stdexcept>
 #include <string>
+#include <winnow/cxx20.hpp>
 
 #pragma GCC visibility push(default)
 
 namespace winnow {
 
-/// Root of everything that Winnow throws.
+/// Root of everything that Winnow throws. If nobody catches one, the program writes one line to
+/// stderr before it aborts, "winnow: rank 2 on host7: usage error: " and what(). For that the first
+/// one that is made puts a handler before that of std::get_terminate, which still runs, unless it
+/// is the C++ library's own.
 class Error : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit Error(const std::string& what);
+  explicit Error(const char* what);
 };
 
 /// The caller's fault: a bad option, a bucket that differs between ranks, a wrong count.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <winnow/cxx20.hpp>
 
 #pragma GCC visibility push(default)
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <winnow/cxx20.hpp>
 
 namespace winnow {
 

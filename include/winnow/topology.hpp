@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <vector>
+#include <winnow/cxx20.hpp>
 
 #pragma GCC visibility push(default)
 

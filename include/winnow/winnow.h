@@ -117,6 +117,8 @@ int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tc
 /* Over a communicator: `communicator` points to an MPI_Comm. Collective. Fails if the ranks have
    not met after that many seconds. In libwinnow_mpi. */
 int winnow_mpi_transport(const void* communicator, double seconds, winnow_transport** transport);
+/* The same for a communicator as Fortran has it: an MPI_Fint. In libwinnow_mpi. */
+int winnow_mpi_transport_fortran(int communicator, double seconds, winnow_transport** transport);
 
 /* Over a new NCCL communicator of the ranks of `other`, which takes host memory and is used only
    in this call. Collective. For buckets in memory of the current device. */

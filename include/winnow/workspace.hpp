@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#include <winnow/cxx20.hpp>
 
 #pragma GCC visibility push(default)
 

@@ -49,9 +49,14 @@ for ((i = 0; i < 700; ++i)); do printf 'line %d\n' $((i * i % 1009)); done |
 expect_refusal 'unknown' --unknown
 expect_refusal 'No such file' --text "$folder/missing"
 expect_refusal 'cannot write' --json "$folder/missing/file"
-expect_refusal 'nosuch' --text "$folder/binary" --steps 3 --schedule nosuch
+expect_refusal "rank 0 on $HOSTNAME: .*nosuch" --text "$folder/binary" --steps 3 --schedule nosuch
 if ((${#launcher[@]} > 0)); then
   expect_refusal 'mpirun -n' --ranks 3
+  # One rank more, which alone is set up wrongly: it says so, and the others do not wait for it.
+  alone=(: -n 1 env WINNOW_COMPRESOR=topk:0.01 "$train")
+  run --text "$folder/binary" --steps 3 "${alone[@]}" && fail 'ends with status 0 though a rank fails'
+  grep -q "^train: rank [0-9] on $HOSTNAME: .*WINNOW_COMPRESSOR" "$folder/err" ||
+    fail 'the rank whose environment is wrong does not say so'
 else
   expect_refusal 'is a directory' --text "$folder"
   expect_refusal 'is empty' --text "$folder/empty"

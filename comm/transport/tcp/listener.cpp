@@ -13,6 +13,7 @@
 
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/tcp.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace winnow {
 namespace {
@@ -66,6 +67,7 @@ TcpListener::~TcpListener() = default;
 std::unique_ptr<Transport> TcpListener::connect(int rank, std::span<const std::string> addresses,
                                                 Deadline deadline) {
   WINNOW_EXPECTS(ports_ != nullptr, "a TcpListener connects once: make a new one");
+  kernels::note_rank(rank);
   const auto ports = std::exchange(ports_, nullptr);
   return comm::tcp_transport_at(std::move(*ports), rank, addresses, {.options = options_},
                                 deadline);

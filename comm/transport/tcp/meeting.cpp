@@ -14,6 +14,7 @@
 #include "comm/transport/tcp/meeting_host.hpp"
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/tcp.hpp"
+#include "kernels/exec/uncaught.hpp"
 
 namespace winnow {
 namespace {
@@ -49,6 +50,7 @@ TcpMeeting TcpMeeting::from_environment() {
 
 std::unique_ptr<Transport> tcp_transport(const TcpMeeting& given, Deadline deadline,
                                          const TcpOptions& options) {
+  kernels::note_rank(given.rank);
   const auto says = [](int number) { return std::to_string(number); };
   TcpMeeting meeting = given;
   WINNOW_EXPECTS(meeting.size >= 1 && meeting.rank >= 0 && meeting.rank < meeting.size,

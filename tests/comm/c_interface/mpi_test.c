@@ -16,6 +16,16 @@ int main(int argc, char** argv) {
   winnow_transport* transport = NULL;
   failed |= winnow_mpi_transport(&none, 10, &transport) != WINNOW_USAGE_ERROR;
   failed |= winnow_mpi_transport(NULL, 10, &transport) != WINNOW_USAGE_ERROR;
+  const int fortran = MPI_Comm_c2f(MPI_COMM_WORLD);
+  failed |= winnow_mpi_transport_fortran(MPI_Comm_c2f(none), 10, &transport) != WINNOW_USAGE_ERROR;
+#ifdef OPEN_MPI /* others end the program */
+  failed |= winnow_mpi_transport_fortran(12345, 10, &transport) != WINNOW_USAGE_ERROR;
+  failed |= winnow_mpi_transport_fortran(-1, 10, &transport) != WINNOW_USAGE_ERROR;
+#endif
+  failed |= winnow_mpi_transport_fortran(fortran, 10, NULL) != WINNOW_USAGE_ERROR;
+  failed |= winnow_mpi_transport_fortran(fortran, 60, &transport) != WINNOW_SUCCESS;
+  failed |= winnow_transport_rank(transport) != rank || winnow_transport_size(transport) != size;
+  winnow_transport_destroy(transport);
   failed |= winnow_mpi_transport(&world, 60, &transport) != WINNOW_SUCCESS;
   winnow_reducer_settings settings;
   memset(&settings, 0, sizeof settings);
