@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What callers pass, checked: ctypes would cut numbers that do not fit, and text at a null byte."""
 import enum
-import numbers
 import operator
 import re
 import sys
@@ -48,21 +47,15 @@ def text(value: Any, what: str) -> bytes:
 def op_name(op: Any) -> str:
     """The library's name of an operation: a string, one of mpi4py's operations, or an enumeration
     whose names are those, as torch's ReduceOp. UsageError for others."""
-    name = op
+    name = op if isinstance(op, str) else getattr(op, "name", None)
     if type(op).__module__.partition(".")[0] == "mpi4py":
         name = next((ours for theirs, ours in _OPS_OF_MPI.items()
-                     if op == getattr(sys.modules["mpi4py.MPI"], theirs, None)), op)
-    elif not isinstance(op, str) and isinstance(getattr(op, "name", None), str):
-        name = op.name.lower()
+                     if op == getattr(sys.modules["mpi4py.MPI"], theirs)), None)
     if isinstance(name, str):
-        name = _OP_NAMES.get(name.strip(), name.strip())
+        name = _OP_NAMES.get(name.strip().lower(), name.strip().lower())
         if name in REDUCE_OPS:
             return name
-    hint = ""
-    if isinstance(op, str) and _OP_NAMES.get(op.strip().lower(), op.strip().lower()) in REDUCE_OPS:
-        hint = f"; did you mean '{op.strip().lower()}'?"
-    raise UsageError(f"operation {op!r}: must be one of sum, average (or mean, avg), min, max, "
-                     f"product{hint}")
+    raise UsageError(f"operation {op!r}: must be one of sum, average (or mean, avg), min, max, product")
 
 
 def native_op(op: Any) -> int:
@@ -86,18 +79,25 @@ def _word(key: str, value: Any) -> str:
         return str(operator.index(value))
     except TypeError:
         pass
-    try:  # numpy's float32 has fewer digits than what it is as a float
-        return str(value) if isinstance(value, numbers.Real) and float(str(value)) == value else (
-            repr(float(value)))
+    try:
+        real = float(value)
     except (TypeError, ValueError):
         raise UsageError(f"option {key} is {value!r}: must be text, a number or a list") from None
+    if real.is_integer() and abs(real) < 2**53:
+        return str(int(real))
+    shortest = str(value)  # numpy's float32 has fewer digits than the float that it is
+    return shortest if re.fullmatch(r"[-+.e\d]+", shortest) else repr(real)
 
 
 def option_words(compressor: Any, options: Dict[str, Any]) -> str:
     """Options as the library reads them: "compressor=topk:0.01 min_bytes=0"."""
     words = {"compressor": compressor, **options}
     if "op" in words:
-        words["op"] = op_name(words["op"])
+        try:
+            words["op"] = op_name(words["op"])
+        except UsageError:
+            if not isinstance(words["op"], str):  # otherwise the library has a hint
+                raise
     found = {key: _word(key, value) for key, value in words.items()}
     for key, word in found.items():
         if "\0" in word or (key != "compressor" and re.search(r"[\s;]", word)):
