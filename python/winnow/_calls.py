@@ -9,30 +9,14 @@ waits on a lock, which Ctrl-C interrupts.
 import os
 import queue
 import threading
-from typing import Any, Callable, List
-
-
-class Interruptions:
-    """A context of calls that block: `seen` after one that a signal handler has ended, until the next
-    that ends well."""
-
-    seen = False
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is None:
-            self.seen = False
-        elif not issubclass(kind, Exception):
-            self.seen = True
+from typing import Any, Callable, List, Optional
 
 
 class Job:
     """One call, made by whoever claims it first: the thread that makes it, or the one that gives it
-    up. `at_end` runs when the call has returned, in the thread that made it."""
+    up. `at_end(job)` runs when the call has returned, in the thread that made it."""
 
-    def __init__(self, body: Callable[[], Any], at_end: Callable[["Job"], Any] = lambda _: None):
+    def __init__(self, body: Callable[[], Any], at_end: Optional[Callable[["Job"], Any]] = None):
         self._body, self._at_end = body, at_end
         self._claimed, self._ended = threading.Lock(), threading.Lock()
         self._ended.acquire()
@@ -53,18 +37,22 @@ class Job:
             self._error = error
         finally:
             self._body = None
-            self._at_end(self)
+            if self._at_end is not None:
+                self._at_end(self)
 
     def end(self) -> None:
-        """After run: wakes wait."""
+        """After run: wakes who waits."""
         self._ended.release()
 
-    def wait(self, seconds: float = -1) -> bool:
-        """Whether the call has returned, after so many seconds; below 0: for ever."""
-        return self._ended.acquire(timeout=seconds)
-
-    def _take(self) -> Any:
-        """What the call returned or raised."""
+    def perform(self) -> Any:
+        """Makes the call and returns what it returns: in the main thread by another thread. What a
+        signal handler raises meanwhile comes from here, and the call goes on without anybody who
+        waits."""
+        if in_main_thread():
+            start(self)
+            self._ended.acquire()
+        else:
+            self.run()
         result, error = self._result, self._error
         self._result = self._error = None
         try:
@@ -74,16 +62,10 @@ class Job:
         finally:
             del error  # whose traceback has this frame
 
-    def perform(self, blocks: bool = True) -> Any:
-        """Makes the call and returns what it returns. In the main thread a call that `blocks` goes to
-        another thread; what a signal handler raises meanwhile comes from here, and the call goes on
-        without anybody who waits."""
-        if blocks and threading.get_ident() == threading.main_thread().ident:
-            start(self)
-            self.wait()
-        else:
-            self.run()
-        return self._take()
+
+def in_main_thread() -> bool:
+    """Whether signal handlers run in this thread."""
+    return threading.get_ident() == threading.main_thread().ident
 
 
 class _Helper:
@@ -104,7 +86,6 @@ class _Helper:
 
 
 _idle: List[_Helper] = []
-os.register_at_fork(after_in_child=_idle.clear)  # where these threads are not
 
 
 def start(job: Job) -> None:
@@ -116,3 +97,17 @@ def start(job: Job) -> None:
         job.end()
         return
     helper.jobs.put(job)
+
+
+class Process:
+    """How many forks made this process: those who remember another number belong to a parent."""
+
+    forks = 0
+
+
+def _fork() -> None:
+    Process.forks += 1
+    _idle.clear()  # these threads are not here
+
+
+os.register_at_fork(after_in_child=_fork)

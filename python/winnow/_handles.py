@@ -3,13 +3,12 @@
 """Pointers of the library: who may use them, and how they end."""
 import atexit
 import itertools
-import os
 import threading
 import time
 import weakref
 from typing import Any, Callable, Dict, Optional
 
-from winnow._calls import Job, start
+from winnow._calls import Job, Process, in_main_thread, start
 from winnow._library import UsageError, library
 
 
@@ -25,10 +24,11 @@ class Handle:
                  stop: Optional[Callable[[str], Any]] = None):
         self.noun, self.stop = noun, stop
         self._pointer, self._destroy = pointer, destroy
-        self._process = os.getpid()
+        self._forks = Process.forks
         # Guards what follows; reentrant, since the garbage collector may run `drop` anywhere.
-        self._turn = threading.Condition(threading.RLock())
-        self._job: Optional[Job] = None  # the call that runs
+        self._lock = threading.RLock()
+        self._turn = threading.Condition(self._lock)
+        self._job: Any = None  # the call that runs
         self._caller: Optional[int] = None  # the thread that waits for it
         self._closed = self._ended = False
         self._users = 0
@@ -44,11 +44,11 @@ class Handle:
 
     def foreign(self) -> bool:
         """Whether this is a child of a fork."""
-        return self._process != os.getpid()
+        return self._forks != Process.forks
 
     def expect_open(self) -> None:
         """UsageError unless calls are possible."""
-        if self.foreign():
+        if self._forks != Process.forks:
             raise UsageError(f"a {self.noun} belongs to the process that made it; this is a child of a "
                              "fork: make another one here")
         if self._closed:
@@ -58,61 +58,70 @@ class Handle:
         """Whether a call runs."""
         return self._job is not None
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: Any) -> None:
         self.expect_open()
         caller = threading.get_ident()
-        with self._turn:
-            if self._job is not None and self._caller == caller:
-                raise UsageError(f"this thread is in a call of this {self.noun}: a signal handler or a "
-                                 "finalizer must not make another one")
+        with self._lock:
             while self._job is not None:
+                if self._caller == caller:
+                    raise UsageError(f"this thread is in a call of this {self.noun}: a signal handler or "
+                                     "a finalizer must not make another one")
                 self._turn.wait()
             self.expect_open()
             self._job, self._caller = job, caller
 
-    def _end(self, job: Job) -> None:
-        with self._turn:
+    def _end(self, job: Any) -> None:
+        with self._lock:
             if self._job is not job:
                 return
             self._job = self._caller = None
             self._turn.notify_all()
-        self._destroy_if_due()
+        if self._closed:
+            self._destroy_if_due()
 
-    def _perform(self, job: Job, blocks: bool, begun: Callable[[], Any] = lambda: None) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any, blocks: bool = True,
+             last: bool = False) -> Any:
+        """function(pointer, *arguments). `blocks`: whether it may, so that signals interrupt it in the
+        main thread; otherwise this thread makes the call. `last`: no call may follow."""
+        if not blocks or not in_main_thread():
+            token = object()
+            try:
+                self._begin(token)
+                self._closed |= last
+                return function(self._pointer, *arguments)
+            finally:
+                self._end(token)
+        job = Job(lambda: function(self._pointer, *arguments), self._end)
         try:
             self._begin(job)
-            begun()
-            return job.perform(blocks)
+            self._closed |= last
+            return job.perform()
         finally:
             if job.claim():  # a signal came before anybody made the call
                 self._end(job)
             elif self._job is job:  # it goes on alone
                 self._caller = None
 
-    def call(self, function: Callable[..., Any], *arguments: Any, blocks: bool = True) -> Any:
-        """function(pointer, *arguments). `blocks`: whether it may, so that signals interrupt it."""
-        return self._perform(Job(lambda: function(self._pointer, *arguments), self._end), blocks)
-
     def close(self, waits: bool, blocks: bool = True) -> None:
         """No call may follow. The pointer ends at once, or with the call that runs; if `waits`, before
         this returns. Nothing happens where it was closed before, and in a child of a fork."""
         if self.foreign() or self._closed:
             return
-        if waits:
-            try:
-                self._perform(Job(lambda: None, self._end), blocks, self._shut)
-            except UsageError:
-                if not self._closed:  # by another thread, meanwhile
-                    raise
-        else:
+        if not waits:
             self._shut()
             self._destroy_if_due()
+            return
+        try:
+            self.call(lambda _: None, blocks=blocks, last=True)
+        except UsageError:
+            if not self._closed:  # by another thread, meanwhile
+                raise
 
     def _shut(self) -> None:
         self._closed = True
 
     def _destroy_if_due(self) -> None:
-        with self._turn:
+        with self._lock:
             if not self._closed or self._job is not None or self._users > 0:
                 return
             pointer, self._pointer = self._pointer, None
@@ -128,12 +137,12 @@ class Handle:
 
     def keep(self) -> None:
         """The pointer lives until release, even if it is closed."""
-        with self._turn:
+        with self._lock:
             self._users += 1
 
     def release(self) -> None:
         """See keep."""
-        with self._turn:
+        with self._lock:
             self._users -= 1
         self._destroy_if_due()
 
@@ -141,7 +150,7 @@ class Handle:
         """Of a transport, by any thread at any time, even if it is closed and kept."""
         if self.foreign():
             return
-        with self._turn:
+        with self._lock:
             if self._pointer is not None:
                 library.winnow_transport_abort(self._pointer, reason.encode(errors="replace"))
 

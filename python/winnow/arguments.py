@@ -27,6 +27,8 @@ def integer(value: Any, what: str, low: int = 0, high: int = 2**64 - 1) -> int:
 
 def number(value: Any, what: str) -> float:
     """A real number of Python or numpy, or an array of one; UsageError for anything else."""
+    if type(value) is float:
+        return value
     if not isinstance(value, (str, bytes)):
         try:
             return float(value)

@@ -3,6 +3,7 @@
 """The elements of arrays that Python programs hold: numpy's, torch's, and of the buffer protocol; on a
 GPU torch's, and those with a __cuda_array_interface__."""
 import ctypes
+import functools
 import math
 import sys
 import weakref
@@ -90,12 +91,10 @@ def _of_numpy(array: Any) -> View:
                 "" if array.flags.writeable else _READ_ONLY, [array, weakref.ref(array)])
 
 
-def _type_of_format(buffer: memoryview) -> int:
-    form = buffer.format
+@functools.lru_cache(maxsize=None)
+def _type_of_format(form: str, size: int) -> int:
     kind = form[1:] if form[:1] in ("@", "=", _NATIVE_ORDER) else form
-    if kind not in _LETTERS:
-        return _type(f"'{form}' of the buffer protocol")
-    return _type(f"{_LETTERS[kind]}{8 * buffer.itemsize}")
+    return _type(f"{_LETTERS[kind]}{8 * size}" if kind in _LETTERS else f"'{form}' of the buffer protocol")
 
 
 def _of_buffer(array: Any) -> View:
@@ -106,20 +105,20 @@ def _of_buffer(array: Any) -> View:
                          "numpy array, a tensor or an array.array") from error
     except ValueError as error:  # it was released or closed
         raise UsageError(f"a {type(array).__name__}: {error}") from error
-    kind = _type_of_format(buffer)
+    kind, size = _type_of_format(buffer.format, buffer.itemsize), buffer.nbytes
     if not buffer.c_contiguous:
         raise UsageError("a buffer that is not contiguous in C's order of its dimensions")
-    if buffer.nbytes == 0:
+    if size == 0:
         return View(0, 0, kind, buffer.ndim, "", [buffer])
     if buffer.readonly:
         # ctypes takes no address of read-only memory; numpy's arrays took the way above.
         raise UsageError("a buffer that is read-only")
     # Exports the buffer, so that nobody can resize what it is of.
-    exported = (ctypes.c_char * buffer.nbytes).from_buffer(buffer)
+    exported = (ctypes.c_char * size).from_buffer(buffer)
     address = ctypes.addressof(exported)
     if address % buffer.itemsize != 0:
         raise UsageError("a buffer that is not aligned")
-    return View(address, buffer.nbytes // buffer.itemsize, kind, buffer.ndim, "", [exported])
+    return View(address, size // buffer.itemsize, kind, buffer.ndim, "", [exported])
 
 
 def _of_gpu(array: Any) -> View:

@@ -6,7 +6,6 @@ import json
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from winnow import _library
-from winnow._calls import Interruptions
 from winnow._handles import Bound, Handle
 from winnow._library import UsageError, library, text_of
 from winnow.arguments import integer, native_op, number, option_words
@@ -58,7 +57,7 @@ class Reducer(Bound):
         self.transport = transport
         self._rank, self._size = transport.rank, transport.size
         self._on_gpu = stream is not None
-        self._interruptions = Interruptions()
+        self.interrupted = False  # by a signal handler, in the last call that blocked
         settings = _library.ReducerSettings(options=option_words(compressor, options).encode())
         if self._on_gpu:
             settings.place = _library.CUDA
@@ -90,9 +89,13 @@ class Reducer(Bound):
     def _call(self, function: Callable[..., Any], *arguments: Any, blocks: bool = True) -> Any:
         """function(the pointer, *arguments), where the rules of calls allow it."""
         self._calls.expect_outside_callbacks()
-        with self._interruptions:
-            return self._handle.call(function, *arguments,
-                                     blocks=blocks and self._calls.threads)
+        try:
+            found = self._handle.call(function, *arguments, blocks=blocks and self._calls.threads)
+            self.interrupted = False
+            return found
+        except BaseException as error:
+            self.interrupted = not isinstance(error, Exception)
+            raise
 
     def all_reduce(self, array: Any, id: Optional[int] = None, op: Any = None) -> None:
         """Reduces one array in place: a bucket of one parameter, `id`, whose number all ranks know it
@@ -157,10 +160,14 @@ class Reducer(Bound):
     def start(self, natives: "ctypes.Array", keeps: Any, op: Any = None) -> Work:
         """all_reduce_async of segments as the library takes them. `keeps`: whatever owns the arrays."""
         def begin(pointer: ctypes.c_void_p, chosen: int) -> Work:
-            made = ctypes.c_void_p()
-            library.winnow_all_reduce_async(pointer, natives, len(natives), chosen,
-                                            ctypes.byref(made))
-            return Work(Call(self._calls, made, (natives, keeps)), self)
+            call = Call(self._calls, (natives, keeps))
+            try:
+                library.winnow_all_reduce_async(pointer, natives, len(natives), chosen,
+                                                ctypes.byref(call.pointer))
+                return Work(call, self)
+            except BaseException:
+                call.give_up()
+                raise
 
         return self._call(begin, native_op(op), blocks=False)
 
@@ -281,10 +288,13 @@ class Reducer(Bound):
         may follow; a second close does nothing. If Ctrl-C has interrupted a call that still runs, it
         is aborted. UsageError in a callback."""
         self._calls.expect_outside_callbacks()
-        if self._interruptions.seen:
+        if self.interrupted and not self._handle.foreign():
             self._handle.stop("a rank was interrupted in a call")
-        with self._interruptions:
+        try:
             self._handle.close(waits=True, blocks=self._calls.threads)
+        except BaseException as error:
+            self.interrupted = not isinstance(error, Exception)
+            raise
         self.transport.close()
 
     def __enter__(self) -> "Reducer":
@@ -293,5 +303,5 @@ class Reducer(Bound):
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if kind is not None and not issubclass(kind, Exception):  # Ctrl-C, or the process ends
-            self._interruptions.seen = True
+            self.interrupted = True
         self.close()

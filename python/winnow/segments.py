@@ -24,24 +24,29 @@ class Segment(NamedTuple):
     rate: float = 1.0  # multiplies the gradient, such as a learning rate
 
 
+def _named(segment: Segment) -> str:
+    return f"parameter {segment.id}" + (f" ('{segment.name}')" if segment.name else "")
+
+
 def _fill(native: _library.Segment, segment: Segment, on_gpu: bool) -> List[View]:
     """Sets a native segment; the views that it points into, the written one first."""
-    what = f"parameter {segment.id}" + (f" ('{segment.name}')" if segment.name else "")
-    id = integer(segment.id, "id of a parameter")
-    result = view(segment.array, on_gpu)
-    result.expect_writable(what)
-    dimensions = segment.dimensions
+    result, name, dimensions = view(segment.array, on_gpu), segment.name, segment.dimensions
+    if result.refusal:
+        raise UsageError(f"{_named(segment)}: {result.refusal}")
+    if name is not None:
+        name = text(name, "the name of a parameter")
     if dimensions is None:
-        dimensions = 0 if segment.name is None else result.dimensions
-    native.__init__(type=result.type, id=id, count=result.count, data=result.address,
-                    dimensions=integer(dimensions, f"dimensions of {what}", 0, 2**31 - 1),
-                    rate=number(segment.rate, f"rate of {what}"),
-                    name=None if segment.name is None else text(segment.name, f"name of {what}"))
+        dimensions = 0 if name is None else result.dimensions
+    else:
+        dimensions = integer(dimensions, "the dimensions of a parameter", 0, 2**31 - 1)
+    native.__init__(type=result.type, id=integer(segment.id, "the id of a parameter"),
+                    count=result.count, data=result.address, dimensions=dimensions,
+                    rate=number(segment.rate, "the rate of a parameter"), name=name)
     if segment.input is None:
         return [result]
     gradient = view(segment.input, on_gpu)
     if (gradient.count, gradient.type) != (result.count, result.type):
-        raise UsageError(f"{what}: input and array differ in type or size")
+        raise UsageError(f"{_named(segment)}: input and array differ in type or size")
     if gradient.address != result.address:  # otherwise it is in place
         native.input = gradient.address
     return [result, gradient]
@@ -57,11 +62,13 @@ def native_segments(segments: Sequence[Segment],
         given = list(segments)
     except TypeError:
         given = [None]
-    if not all(isinstance(segment, Segment) for segment in given):
-        raise UsageError("a bucket is a list of winnow.Segment(array, id), not a "
-                         f"{type(segments).__name__}")
+    for segment in given:
+        if not isinstance(segment, Segment):
+            raise UsageError("a bucket is a list of winnow.Segment(array, id), not a "
+                             f"{type(segments).__name__}")
     natives = (_library.Segment * len(given))()
     views = [_fill(native, segment, on_gpu) for native, segment in zip(natives, given)]
-    read = [found[1] for native, found in zip(natives, views) if native.input]
-    expect_apart([found[0] for found in views], "arrays of one bucket", read)
+    if len(views) > 1 or views and len(views[0]) > 1:
+        read = [found[1] for native, found in zip(natives, views) if native.input]
+        expect_apart([found[0] for found in views], "arrays of one bucket", read)
     return natives, [given, views]

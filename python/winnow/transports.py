@@ -97,7 +97,7 @@ def made_by(make: Callable[[Any], Any], threads: bool = True) -> Transport:
         make(ctypes.byref(made))
         return Transport(made, threads)
 
-    return Job(body).perform(threads)
+    return Job(body).perform() if threads else body()
 
 
 def _expect_transport(given: Any, what: str) -> None:

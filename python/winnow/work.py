@@ -1,15 +1,15 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Calls in flight."""
+import _thread
 import ctypes
 import itertools
-import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from winnow import _library
-from winnow._calls import Job
+from winnow._calls import Job, Process
 from winnow._handles import Bound, in_callback, set_in_callback
 from winnow._library import UsageError, library
 
@@ -48,64 +48,82 @@ class Calls:
 
 
 class Call:
-    """One of them. One thread waits for it in the library, and others for that thread."""
+    """One of them. One thread waits for it in the library, and others for that thread.
 
-    def __init__(self, calls: Calls, pointer: Any, keeps: Any):
-        self._calls, self._pointer, self._keeps = calls, pointer, keeps
-        self._process = os.getpid()
+    In the main thread a signal handler may raise an exception between any two lines, also when the
+    library has done what was asked. So a Call is in flight before the library knows of it, and what it
+    keeps goes only once the library has said that the call is done."""
+
+    def __init__(self, calls: Calls, keeps: Any):
+        self._calls, self._keeps = calls, keeps
+        self._forks = Process.forks
+        self.pointer: Any = ctypes.c_void_p()  # None once the library has forgotten it
         # Guards what follows; reentrant, since the garbage collector may run `drop` anywhere.
-        self._turn = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._turn = threading.Condition(self._lock)
         self._leader: Optional[Job] = None  # that of the thread in the library
         self._error: Optional[Exception] = None
+        self._detached = False
         calls.add(self)
 
     def _expect_own_process(self) -> None:
-        if self._process != os.getpid():
+        if self._forks != Process.forks:
             raise UsageError("a Work belongs to the process that made it; this is a child of a fork")
+
+    def give_up(self) -> None:
+        """Whoever began it has got an exception instead of a Work."""
+        if self.pointer.value is None:
+            self._calls.discard(self)
+        else:
+            self.drop()
 
     def wait(self) -> None:
         """See Work.wait."""
         self._expect_own_process()
         leader = Job(self._finish)
         try:
-            with self._turn:
-                if self._pointer is not None:
+            with self._lock:
+                if self.pointer is not None:
                     self._calls.expect_outside_callbacks()
                 while self._leader is not None:
                     self._turn.wait()
-                if self._pointer is None:
-                    leader.claim()
+                if self.pointer is None:
                     if self._error is not None:  # anew: each thread adds its own traceback
                         raise type(self._error)(*self._error.args)
                     return
                 self._leader = leader
-            leader.perform(self._calls.threads)
+            if self._calls.threads:
+                leader.perform()
+            else:
+                self._finish()
         finally:
-            if leader.claim():  # a signal came before anybody waited
-                self._give_up(leader)
-
-    def _give_up(self, leader: Job) -> None:
-        with self._turn:
-            if self._leader is leader:
-                self._leader = None
-                self._turn.notify_all()
+            if leader.claim():  # nobody else waits on its behalf
+                with self._lock:
+                    if self._leader is leader:
+                        self._leader = None
+                        self._turn.notify_all()
 
     def _finish(self) -> None:
         try:
-            library.winnow_work_wait(self._pointer)
+            library.winnow_work_wait(self.pointer)
         except Exception as error:
             self._error = type(error)(*error.args)
-            raise
-        finally:
             self._let_go()
-            self._keeps = None
-            self._calls.discard(self)
+            raise
+        self._let_go()
 
     def _let_go(self) -> None:
-        with self._turn:
-            pointer, self._pointer, self._leader = self._pointer, None, None
+        """The library has nothing to say of it any more."""
+        if not self._detached:
+            self._forget()
+        with self._lock:
+            pointer, self.pointer, self._leader = self.pointer, None, None
             self._turn.notify_all()
         library.winnow_work_destroy(pointer)
+
+    def _forget(self, _error: Optional[Exception] = None) -> None:
+        self._keeps = None
+        self._calls.discard(self)
 
     def settle(self) -> None:
         """Waits unless it is detached, and drops what that raises."""
@@ -116,12 +134,14 @@ class Call:
 
     def runs(self) -> bool:
         """Whether it is not done, as far as one can know without waiting."""
-        with self._turn:
-            if self._pointer is None or self._leader is not None or not self._calls.threads:
+        with self._lock:
+            if self.pointer is None or self._leader is not None or not self._calls.threads:
                 return True
+            if self.pointer.value is None:
+                return False
             done = ctypes.c_int()
             try:
-                library.winnow_work_test(self._pointer, ctypes.byref(done))
+                library.winnow_work_test(self.pointer, ctypes.byref(done))
             except _library.Error:
                 pass
             return done.value == 0
@@ -131,8 +151,8 @@ class Call:
         self._expect_own_process()
         if not callable(callback):
             raise UsageError(f"on_complete takes a function, not {callback!r}")
-        with self._turn:
-            if self._pointer is None or self._leader is not None:
+        with self._lock:
+            if self.pointer is None or self._leader is not None or self._detached:
                 raise UsageError("on_complete of a Work that has waited, waits or is detached")
             self._call_back(callback)
 
@@ -140,33 +160,30 @@ class Call:
         number = next(_numbers)
         _callbacks[number] = (self._calls, callback)
         try:
-            library.winnow_work_on_complete(self._pointer, _complete, number)
-        except BaseException:
+            library.winnow_work_on_complete(self.pointer, _complete, number)
+        except Exception:
             _callbacks.pop(number, None)
             raise
 
     def detach(self) -> None:
         """See Work.detach. Nothing happens if it has waited, or if somebody waits."""
         self._expect_own_process()
-        with self._turn:
-            if self._pointer is None or self._leader is not None:
+        with self._lock:
+            if self.pointer is None or self._leader is not None:
                 return
             self._call_back(self._forget)  # which holds what the library reads and writes
-            library.winnow_work_detach(self._pointer)
+            self._detached = True
+            library.winnow_work_detach(self.pointer)
             self._let_go()
-
-    def _forget(self, _error: Optional[Exception]) -> None:
-        self._keeps = None
-        self._calls.discard(self)
 
     def drop(self) -> None:
         """For a finalizer, in any thread: detaches."""
-        if self._process != os.getpid():
+        if self._forks != Process.forks:
             return
         try:
             self.detach()
         except Exception:  # pylint: disable=broad-except
-            _lost.append(self)  # no memory for a callback: the arrays stay for ever
+            pass  # no memory for a callback: the Reducer keeps it until it is closed
 
 
 class Work(Bound):
@@ -182,8 +199,12 @@ class Work(Bound):
         threads, it gives the same answer; after Reducer.close, too. Returns at once if detached. Other
         Python threads run meanwhile. Ctrl-C interrupts it; the call then goes on, and wait may be
         called again."""
-        with self._reducer._interruptions:
+        try:
             self._call.wait()
+            self._reducer.interrupted = False
+        except BaseException as error:
+            self._reducer.interrupted = not isinstance(error, Exception)
+            raise
 
     def on_complete(self, callback: OnComplete) -> None:
         """Has `callback` run once, when the call is done: with None, or with what wait raises. It
@@ -201,7 +222,6 @@ class Work(Bound):
 # Callbacks that have not run. The library knows their numbers.
 _callbacks: Dict[int, Tuple[Calls, OnComplete]] = {}
 _numbers = itertools.count(1)
-_lost: List[Call] = []
 
 
 @_library.Completion
@@ -210,5 +230,7 @@ def _complete(number: int, status: int) -> None:
     before = set_in_callback(calls)
     try:
         callback(_library.error_of(status, "all_reduce_async"))
+    except KeyboardInterrupt:  # in the main thread; ctypes would drop it
+        _thread.interrupt_main()
     finally:
         set_in_callback(before)
