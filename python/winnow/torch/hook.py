@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from winnow import _library
+from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
@@ -249,6 +250,8 @@ class State:
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
         for future in futures:
+            if self._place.device.type == "cpu":
+                Job(future.wait).perform()  # which Ctrl-C interrupts
             future.wait()
 
 
