@@ -56,7 +56,7 @@ def _type(name: str) -> int:
 def _of_tensor(tensor: Any, on_gpu: bool) -> View:
     if hasattr(tensor, "to_local"):
         raise UsageError("a tensor that is distributed: reduce what this rank has of it, to_local()")
-    if "strided" not in str(tensor.layout):
+    if "strided" not in str(tensor.layout) or tensor.is_nested:
         raise UsageError(f"a tensor of layout {tensor.layout}: must be dense, as by to_dense()")
     if tensor.device.type != ("cuda" if on_gpu else "cpu"):
         raise UsageError(f"a tensor on {tensor.device}: must be "
@@ -66,9 +66,13 @@ def _of_tensor(tensor: Any, on_gpu: bool) -> View:
         raise UsageError("a tensor that is not contiguous")
     if tensor.is_neg() or tensor.is_conj():
         raise UsageError("a tensor whose elements wait for their sign: take resolve_neg()")
-    address, count = tensor.data_ptr(), tensor.numel()
+    count = tensor.numel()
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # it stands for another one, or for none
+        address = 0
     if count > 0 and address == 0:
-        raise UsageError("a tensor without memory")
+        raise UsageError("a tensor without memory of its own")
     refusal = "a tensor that requires a gradient, which autograd records: take detach()"
     return View(address, count, kind, tensor.dim(), refusal if tensor.requires_grad else "",
                 [tensor, tensor.untyped_storage()])

@@ -377,11 +377,19 @@ class TorchTest(ArrayTest):
                           (lambda: square(device="meta"), "on meta"),
                           (lambda: torch.ones(4, dtype=torch.complex64), "elements of type"),
                           (lambda: torch.ones(4, dtype=torch.bool), "elements of type"),
+                          (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(2)]), "layout"),
                           (lambda: torch.zeros(4, dtype=torch.complex64).conj().imag, "not contiguous"),
                           (lambda: torch._neg_view(torch.ones(4)), "resolve_neg"),
                           (lambda: torch.quantize_per_tensor(torch.ones(4), 1, 0, torch.qint8),
                            "elements of type")):
             self.refuse(make, why)
+
+    def test_tensors_that_stand_for_others(self):
+        self.refuse_within = lambda x: self.refuse(lambda: x, "memory of its own", ["all_reduce"])
+        torch.func.vmap(lambda x: (self.refuse_within(x), x)[1])(torch.ones(2, 4))
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            self.refuse(lambda: torch.ones(4), "memory of its own", ["all_reduce"])
 
     def test_autograd(self):
         leaf = lambda: torch.ones(4, requires_grad=True)

@@ -98,17 +98,16 @@ class EndsTest(unittest.TestCase):
         self.expect(process, "^" + "".join(f"ok {name}\n" for name in BLOCKING) + "end\n$")
 
     def test_an_uncaught_ctrl_c_ends_the_process(self):
-        for call in ("reducer.all_reduce(floats(), 1)",
-                     "with reducer: begin().wait()",
-                     "\n    try: reducer.all_reduce(floats(), 1)\n    finally: reducer.close()"):
-            process = start(f"""
-    reducer, other = pair()
-    def interrupt():
-        until(lambda: reducer._handle.busy() or reducer._calls._calls)
-        os.kill(os.getpid(), signal.SIGINT)
-    threading.Thread(target=interrupt).start()
-    {call}
-            """)
+        calls = ("reducer.all_reduce(floats(), 1)", "with reducer: begin().wait()",
+                 "\ntry: reducer.all_reduce(floats(), 1)\nfinally: reducer.close()")
+        interrupt = """
+            reducer, other = pair()
+            def interrupt():
+                until(lambda: reducer._handle.busy() or reducer._calls._calls)
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Thread(target=interrupt).start()
+            """
+        for process in [start(textwrap.dedent(interrupt) + call) for call in calls]:
             self.expect(process, "^$", "KeyboardInterrupt\n$", -2)
 
     def test_other_signals_are_handled_while_the_call_goes_on(self):
@@ -153,12 +152,14 @@ class EndsTest(unittest.TestCase):
         self.expect(process, "^2.0\n$")
 
     def test_an_exit_with_a_call_in_flight_tells_the_others(self):
-        for way in ("work = begin()", "begin().detach()", "holder = [begin()]; holder.append(holder)",
-                    "threading.Thread(target=reducer.all_reduce, args=(floats(), 1), daemon=True).start()"
-                    "\nuntil(reducer._handle.busy)"):
-            port = free_port()
-            process = start("reducer = winnow.Reducer(winnow.tcp_transport(1, 3, '127.0.0.1', PORT), "
-                            f"'topk:1', **OPTIONS)\n{way}", PORT=port)
+        ways = ("work = begin()", "begin().detach()", "holder = [begin()]; holder.append(holder)",
+                "threading.Thread(target=reducer.all_reduce, args=(floats(), 1), daemon=True).start()"
+                "\nuntil(reducer._handle.busy)")
+        ports = [free_port() for _ in ways]
+        processes = [start("reducer = winnow.Reducer(winnow.tcp_transport(1, 3, '127.0.0.1', PORT), "
+                           f"'topk:1', **OPTIONS)\n{way}", PORT=port)
+                     for way, port in zip(ways, ports)]
+        for process, port in zip(processes, ports):
             made = {}
 
             def make(rank):

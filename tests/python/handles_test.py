@@ -118,6 +118,30 @@ class HandlesTest(unittest.TestCase):
 
         self.assertEqual(run(over_threads(2), body), [2.0, 2.0])
 
+    def test_close_under_a_call(self):
+        """What cannot wait for it ends with it."""
+        transport, _peer = winnow.local_transports(2)
+        listener, lost = winnow.TcpListener("lo"), winnow.TcpListener("lo")
+        for one, call in ((transport, lambda: transport.duplicate(0.2)),
+                          (listener, lambda: listener.connect(0, [listener.address, lost.address], 0.2))):
+            errors = []
+
+            def fail(call=call):
+                try:
+                    call()
+                except winnow.CommError as error:
+                    errors.append(error)
+
+            caller = threading.Thread(target=fail)
+            caller.start()
+            while not one._handle.busy():
+                pass
+            one.close()
+            self.refuse(one, "is closed")
+            caller.join()
+            self.assertEqual(len(errors), 1)
+            self.assertIsNone(one._handle._pointer)
+
     def test_parts_of_a_mixed_transport_are_closed(self):
         world, = winnow.local_transports(1)
         node, = winnow.local_transports(1)
