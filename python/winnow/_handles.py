@@ -17,13 +17,15 @@ class Handle:
     the calls of others; none once it is closed; none in a child of a fork.
 
     `noun`: what errors call it. `destroy(pointer)` runs once, when it is closed, no call runs and
-    nobody keeps it. `stop(reason)`, which never blocks, makes a call that runs end soon; it comes
-    before `destroy` where the caller cannot wait: in finalizers and at the interpreter's exit."""
+    nobody keeps it. `stop(reason)`, which never blocks, makes calls that run end soon and says whether
+    there were any; it comes before `destroy` where the caller cannot wait: in finalizers and at the
+    interpreter's exit. `anywhere`: whether any thread may destroy it, or only the main one."""
 
-    def __init__(self, noun: str, pointer: Any, destroy: Callable[[Any], Any],
-                 stop: Optional[Callable[[str], Any]] = None):
-        self.noun, self.stop = noun, stop
-        self._pointer, self._destroy = pointer, destroy
+    stop: Optional[Callable[[str], bool]] = None
+    anywhere = True
+
+    def __init__(self, noun: str, pointer: Any, destroy: Callable[[Any], Any]):
+        self.noun, self._pointer, self._destroy = noun, pointer, destroy
         self._forks = Process.forks
         # Guards what follows; reentrant, since the garbage collector may run `drop` anywhere.
         self._lock = threading.RLock()
@@ -159,9 +161,11 @@ class Handle:
         if self.foreign():
             return
         self._shut()
-        if self.stop is not None:
-            self.stop("a rank has dropped its Reducer with a call in flight")
-        if in_callback():  # the thread that `destroy` would wait for
+        stopped = self.stop is not None and self.stop("a rank has dropped its Reducer with a call in "
+                                                      "flight")
+        if not self.anywhere and not in_main_thread():
+            return  # until the exit
+        if stopped and self.anywhere or in_callback():  # `destroy` waits, perhaps for this thread
             start(Job(self._destroy_if_due))
         else:
             self._destroy_if_due()
@@ -207,9 +211,12 @@ def _leave() -> None:
     until = time.monotonic() + 5
     for handle in handles:
         handle.leave()
-    start(Job(lambda: [handle._destroy_if_due() for handle in handles]))
+    start(Job(lambda: [handle._destroy_if_due() for handle in handles if handle.anywhere]))
     for handle in handles:
-        handle.await_end(until)
+        if handle.anywhere:
+            handle.await_end(until)
+        else:
+            handle._destroy_if_due()
 
 
 class Bound:

@@ -175,3 +175,14 @@ def expect_apart(written: Sequence[View], what: str, read: Sequence[View] = ()) 
         end_of_any = max(end_of_any, end)
         if is_written:
             end_of_written = max(end_of_written, end)
+
+
+class GpuFloats:
+    """Floats on a GPU that a Reducer has: torch.as_tensor(these, device="cuda") and what else knows
+    __cuda_array_interface__ reads them in place. Do not write to them; they say that one may, since
+    torch takes no others."""
+
+    def __init__(self, address: int, count: int, owner: Any):
+        self._owner = owner
+        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4",
+                                         "data": (address, False), "version": 2}

@@ -9,21 +9,10 @@ from winnow import _library
 from winnow._handles import Bound, Handle
 from winnow._library import UsageError, library, text_of
 from winnow.arguments import integer, native_op, number, option_words
-from winnow.arrays import expect_apart, view
+from winnow.arrays import GpuFloats, expect_apart, view
 from winnow.segments import Segment, native_segments
 from winnow.transports import Transport
 from winnow.work import Call, Calls, Work
-
-
-class GpuFloats:
-    """Floats on a GPU that a Reducer has: torch.as_tensor(these, device="cuda") and what else knows
-    __cuda_array_interface__ reads them in place. Do not write to them; they say that one may, since
-    torch takes no others."""
-
-    def __init__(self, address: int, count: int, owner: Any):
-        self._owner = owner
-        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4",
-                                         "data": (address, False), "version": 2}
 
 
 class Reducer(Bound):
@@ -78,13 +67,16 @@ class Reducer(Bound):
             library.winnow_reducer_destroy(pointer)
             over.release()
 
-        def stop(reason: str) -> None:
-            if handle.busy() or calls.any_runs():
+        def stop(reason: str) -> bool:
+            runs = handle.busy() or calls.any_runs()
+            if runs:
                 over.abort(reason)
+            return runs
 
         over.keep()
         self._calls = calls
-        self._handle = handle = Handle.of(self, made, destroy, stop)
+        self._handle = handle = Handle.of(self, made, destroy)
+        handle.stop, handle.anywhere = stop, transport.threads
 
     def _call(self, function: Callable[..., Any], *arguments: Any, blocks: bool = True) -> Any:
         """function(the pointer, *arguments), where the rules of calls allow it."""

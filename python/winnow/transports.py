@@ -19,7 +19,14 @@ class Transport(Bound):
     def __init__(self, pointer: ctypes.c_void_p, threads: bool = True):
         self.threads = threads
         self._handle = handle = Handle.of(self, pointer, library.winnow_transport_destroy)
-        handle.stop = lambda reason: handle.abort(reason) if handle.busy() else None
+
+        def stop(reason: str) -> bool:
+            runs = handle.busy()
+            if runs:
+                handle.abort(reason)
+            return runs
+
+        handle.stop, handle.anywhere = stop, threads
         self._rank = library.winnow_transport_rank(pointer)
         self._size = library.winnow_transport_size(pointer)
         self._node = library.winnow_transport_node(pointer)
