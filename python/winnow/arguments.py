@@ -1,17 +1,27 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """What callers pass, checked: ctypes would cut numbers that do not fit, and text at a null byte."""
+import contextlib
 import enum
 import operator
 import re
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Iterator
 
 from winnow._library import REDUCE_OPS, UsageError
 
 _OP_NAMES = {"mean": "average", "avg": "average", "prod": "product", "minimum": "min",
              "maximum": "max"}
 _OPS_OF_MPI = {"SUM": "sum", "MIN": "min", "MAX": "max", "PROD": "product"}
+
+
+@contextlib.contextmanager
+def named(what: str) -> Iterator[None]:
+    """A UsageError from within says first what it is about."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{what}: {error}") from None
 
 
 def integer(value: Any, what: str, low: int = 0, high: int = 2**64 - 1) -> int:

@@ -41,10 +41,11 @@ class View(NamedTuple):
         """Of all elements."""
         return self.count * _SIZES[self.type]
 
-    def expect_writable(self, what: str) -> None:
-        """UsageError for memory that must not be written."""
+    def expect_writable(self) -> "View":
+        """Itself; UsageError for memory that must not be written."""
         if self.refusal:
-            raise UsageError(f"{what}: {self.refusal}")
+            raise UsageError(self.refusal)
+        return self
 
 
 def _type(name: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from winnow import _library
 from winnow._handles import Bound, Handle
 from winnow._library import UsageError, library, text_of
-from winnow.arguments import integer, native_op, number, option_words
+from winnow.arguments import integer, named, native_op, number, option_words
 from winnow.arrays import GpuFloats, expect_apart, view
 from winnow.segments import Segment, native_segments
 from winnow.transports import Transport
@@ -122,13 +122,14 @@ class Reducer(Bound):
         self._handle.expect_open()
         if id is None:
             raise UsageError("reduce_scatter(input, output, id) needs the id of the parameter")
-        source, result = view(input, self._on_gpu), view(output, self._on_gpu)
+        with named(f"reduce_scatter of parameter {id}, input"):
+            source = view(input, self._on_gpu).expect_writable()
+        with named(f"reduce_scatter of parameter {id}, output"):
+            result = view(output, self._on_gpu).expect_writable()
         ranks = self._size
         if source.type != result.type or source.count != ranks * result.count:
             raise UsageError(f"reduce_scatter takes an input of {ranks} shards as large as the "
                              "output, of one type")
-        source.expect_writable("reduce_scatter")
-        result.expect_writable("reduce_scatter")
         if result.address != source.address + self._rank * result.bytes:
             expect_apart([source, result], "reduce_scatter: input and output, which may only be this "
                                            "rank's shard of it,")
@@ -204,11 +205,13 @@ class Reducer(Bound):
         to `weights`. Both are float32 arrays of the parameter's count of elements, apart or the
         same. Local; on a GPU the work is put on the stream. Not while calls are in flight."""
         self._handle.expect_open()
-        source, result = view(weights, self._on_gpu), view(ahead, self._on_gpu)
+        with named(f"look_ahead of parameter {id}, weights"):
+            source = view(weights, self._on_gpu)
+        with named(f"look_ahead of parameter {id}, ahead"):
+            result = view(ahead, self._on_gpu).expect_writable()
         float32 = _library.ELEMENT_TYPES["float32"]
         if (source.type, result.type) != (float32, float32) or source.count != result.count:
             raise UsageError("look_ahead takes two float32 arrays of one size")
-        result.expect_writable("look_ahead")
         self.look_ahead_at(id, source.address, result.address, source.count, share)
 
     def look_ahead_at(self, id: int, weights: int, ahead: int, count: int, share: float) -> None:

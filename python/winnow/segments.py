@@ -31,22 +31,21 @@ def _named(segment: Segment) -> str:
 def _fill(native: _library.Segment, segment: Segment, on_gpu: bool) -> List[View]:
     """Sets a native segment; the views that it points into, the written one first."""
     result, name, dimensions = view(segment.array, on_gpu), segment.name, segment.dimensions
-    if result.refusal:
-        raise UsageError(f"{_named(segment)}: {result.refusal}")
+    result.expect_writable()
     if name is not None:
-        name = text(name, "the name of a parameter")
+        name = text(name, "its name")
     if dimensions is None:
         dimensions = 0 if name is None else result.dimensions
     else:
-        dimensions = integer(dimensions, "the dimensions of a parameter", 0, 2**31 - 1)
-    native.__init__(type=result.type, id=integer(segment.id, "the id of a parameter"),
-                    count=result.count, data=result.address, dimensions=dimensions,
-                    rate=number(segment.rate, "the rate of a parameter"), name=name)
+        dimensions = integer(dimensions, "the number of its dimensions", 0, 2**31 - 1)
+    native.__init__(type=result.type, id=integer(segment.id, "its id"), count=result.count,
+                    data=result.address, dimensions=dimensions,
+                    rate=number(segment.rate, "its rate"), name=name)
     if segment.input is None:
         return [result]
     gradient = view(segment.input, on_gpu)
     if (gradient.count, gradient.type) != (result.count, result.type):
-        raise UsageError(f"{_named(segment)}: input and array differ in type or size")
+        raise UsageError("its input and its array differ in type or size")
     if gradient.address != result.address:  # otherwise it is in place
         native.input = gradient.address
     return [result, gradient]
@@ -67,7 +66,12 @@ def native_segments(segments: Sequence[Segment],
             raise UsageError("a bucket is a list of winnow.Segment(array, id), not a "
                              f"{type(segments).__name__}")
     natives = (_library.Segment * len(given))()
-    views = [_fill(native, segment, on_gpu) for native, segment in zip(natives, given)]
+    views = []
+    for native, segment in zip(natives, given):
+        try:
+            views.append(_fill(native, segment, on_gpu))
+        except UsageError as error:
+            raise UsageError(f"{_named(segment)}: {error}") from None
     if len(views) > 1 or views and len(views[0]) > 1:
         read = [found[1] for native, found in zip(natives, views) if native.input]
         expect_apart([found[0] for found in views], "arrays of one bucket", read)

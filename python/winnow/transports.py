@@ -104,7 +104,13 @@ def made_by(make: Callable[[Any], Any], threads: bool = True) -> Transport:
         make(ctypes.byref(made))
         return Transport(made, threads)
 
-    return Job(body).perform() if threads else body()
+    if not threads:
+        return body()
+    job = Job(body)
+    try:
+        return job.perform()
+    finally:
+        job.claim()  # a signal may have come before the call began
 
 
 def _expect_transport(given: Any, what: str) -> None:

@@ -197,6 +197,20 @@ class BufferTest(ArrayTest):
         reducer.all_reduce_bucket(iter([good]))
         self.assertEqual(list(good.array), list(floats()))
 
+    def test_errors_name_the_parameter(self):
+        reducer, wrong = alone(), memoryview(bytes(16)).cast("f")
+        for changes in ({"array": wrong}, {"input": wrong}, {"input": floats(3)}, {"rate": "1"},
+                        {"dimensions": -1}):
+            with self.assertRaisesRegex(winnow.UsageError, r"^parameter 7 \('layer.weight'\): "):
+                reducer.all_reduce_bucket([winnow.Segment(floats(), 7, "layer.weight")._replace(**changes)])
+        with self.assertRaisesRegex(winnow.UsageError, "^parameter 8: "):
+            reducer.all_reduce(wrong, 8)
+        for use, what in ((lambda: reducer.reduce_scatter(wrong, floats(), 9), "reduce_scatter.*9, input"),
+                          (lambda: reducer.reduce_scatter(floats(), wrong, 9), "reduce_scatter.*9, output"),
+                          (lambda: reducer.look_ahead(9, [], floats(), 1), "look_ahead.*9, weights"),
+                          (lambda: reducer.look_ahead(9, floats(), wrong, 1), "look_ahead.*9, ahead")):
+            self.assertRaisesRegex(winnow.UsageError, "^" + what, use)
+
     def test_rates(self):
         def body(transport):
             reducer, found = winnow.Reducer(transport, "topk:1", **OPTIONS), []
@@ -427,7 +441,7 @@ class GpuArrayTest(unittest.TestCase):
             with self.assertRaisesRegex(winnow.UsageError, why):
                 view(MaskedOnGpu(**wrong), True)
         with self.assertRaisesRegex(winnow.UsageError, "read-only"):
-            view(MaskedOnGpu(data=(4096, True)), True).expect_writable("x")
+            view(MaskedOnGpu(data=(4096, True)), True).expect_writable()
 
 
 if __name__ == "__main__":
