@@ -32,11 +32,11 @@ class Reducer(Bound):
     for a caller's mistake, which changes nothing, and CommError when ranks cannot finish: the
     arrays then read zero and the gradients are in the residuals.
 
-    Any thread may make calls; one that comes during a call of another waits for it. No array's memory
-    moves during a call: what would let it grow raises BufferError or ValueError. Ctrl-C interrupts the
-    main thread in a call with arrays in host memory; the call goes on by itself, and its array is to
-    be left alone. A Reducer that ends then, is dropped, or is left open at the interpreter's exit,
-    aborts calls in flight, so that the other ranks get a CommError at once.
+    Any thread may make calls; one that comes during a call of another waits for it. Arrays that would
+    grow during a call raise BufferError or ValueError. Ctrl-C interrupts a
+    call with arrays in host memory, which goes on by itself; leave its array alone. A Reducer that
+    ends then, is dropped, or is open at the interpreter's exit, aborts calls in flight, so that the
+    other ranks get a CommError at once.
     """
 
     def __init__(self, transport: Transport, compressor: str = "topk:0.01", *,
@@ -46,6 +46,8 @@ class Reducer(Bound):
         self.transport = transport
         self._rank, self._size = transport.rank, transport.size
         self._on_gpu = stream is not None
+        # Otherwise calls are made where the caller has a current GPU, or where MPI wants them.
+        self._elsewhere = transport.elsewhere and not self._on_gpu
         self.interrupted = False  # by a signal handler, in the last call that blocked
         settings = _library.ReducerSettings(options=option_words(compressor, options).encode())
         if self._on_gpu:
@@ -57,7 +59,7 @@ class Reducer(Bound):
             library.winnow_reducer_create(over, ctypes.byref(settings), ctypes.byref(made))
             self._adopt(made, transport)
 
-        transport.call(create, "a rank's constructor of a Reducer was interrupted")
+        transport.call(create, "a rank's constructor of a Reducer was interrupted", self._on_gpu)
 
     def _adopt(self, made: ctypes.c_void_p, transport: Transport) -> None:
         calls, over = Calls(transport.threads), transport._handle
@@ -82,7 +84,7 @@ class Reducer(Bound):
         """function(the pointer, *arguments), where the rules of calls allow it."""
         self._calls.expect_outside_callbacks()
         try:
-            found = self._handle.call(function, *arguments, blocks=blocks and self._calls.threads)
+            found = self._handle.call(function, *arguments, blocks=blocks and self._elsewhere)
             self.interrupted = False
             return found
         except BaseException as error:
@@ -109,8 +111,7 @@ class Reducer(Bound):
             finally:
                 keeps.clear()  # a traceback would hold it
 
-        # On a GPU the work is enqueued, perhaps into a graph of this thread.
-        self._call(reduce, native_op(op), blocks=not self._on_gpu and self._size > 1)
+        self._call(reduce, native_op(op), blocks=self._size > 1)
 
     def reduce_scatter(self, input: Any, output: Any, id: Optional[int] = None,
                        op: Any = None) -> None:
@@ -143,7 +144,7 @@ class Reducer(Bound):
                 source.keeps.clear()
                 result.keeps.clear()
 
-        self._call(reduce, native_op(op), blocks=not self._on_gpu)
+        self._call(reduce, native_op(op))
 
     def all_reduce_async(self, segments: Sequence[Segment], op: Any = None) -> Work:
         """Returns at once."""
@@ -286,7 +287,7 @@ class Reducer(Bound):
         if self.interrupted and not self._handle.foreign():
             self._handle.stop("a rank was interrupted in a call")
         try:
-            self._handle.close(waits=True, blocks=self._calls.threads)
+            self._handle.close(waits=True, blocks=self._elsewhere)
         except BaseException as error:
             self.interrupted = not isinstance(error, Exception)
             raise

@@ -14,10 +14,12 @@ _INT32 = 2**31 - 1
 
 class Transport(Bound):
     """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it and
-    closes it; its duplicates serve others. `threads`: whether Winnow's own threads may use it."""
+    closes it; its duplicates serve others. `threads`: whether Winnow's own threads may use it.
+    `elsewhere`: whether another thread than the caller's may make its calls, which have no current
+    GPU and belong to no thread."""
 
-    def __init__(self, pointer: ctypes.c_void_p, threads: bool = True):
-        self.threads = threads
+    def __init__(self, pointer: ctypes.c_void_p, threads: bool = True, elsewhere: bool = True):
+        self.threads, self.elsewhere = threads, threads and elsewhere
         self._handle = handle = Handle.of(self, pointer, library.winnow_transport_destroy)
 
         def stop(reason: str) -> bool:
@@ -49,11 +51,11 @@ class Transport(Bound):
         self._handle.expect_open()
         return self._node
 
-    def call(self, function: Callable[..., Any], why: str) -> Any:
-        """function(pointer), a collective call for which no other one is made meanwhile. If a signal
-        handler ends it, the transport is aborted, for the reason `why`."""
+    def call(self, function: Callable[..., Any], why: str, here: bool = False) -> Any:
+        """function(pointer), a collective call for which no other one is made meanwhile; `here`: by
+        this thread. If a signal handler ends it, the transport is aborted, for the reason `why`."""
         try:
-            return self._handle.call(function, blocks=self.threads)
+            return self._handle.call(function, blocks=self.elsewhere and not here)
         except Exception:
             raise
         except BaseException:
@@ -71,7 +73,7 @@ class Transport(Bound):
         def duplicate(pointer: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_transport_duplicate(pointer, seconds, ctypes.byref(made))
-            return Transport(made, self.threads)
+            return Transport(made, self.threads, self.elsewhere)
 
         return self.call(duplicate, "a rank was interrupted while it made a duplicate")
 
@@ -154,7 +156,7 @@ def nccl_transport(other: Transport, timeout: float = 300, *, min_ctas: int = 0,
         made = ctypes.c_void_p()
         library.winnow_nccl_transport_with(meeting, ctypes.byref(options), seconds,
                                            ctypes.byref(made))
-        return Transport(made)
+        return Transport(made, elsewhere=False)
 
     # In this thread, whose current GPU it takes.
     return other._handle.call(make, blocks=False)
@@ -170,16 +172,17 @@ def mixed_transport(world: Transport, node: Transport, timeout: float = 300) -> 
     if world is node:
         raise UsageError("mixed_transport takes two transports, not one twice")
     seconds, threads = number(timeout, "timeout"), world.threads and node.threads
+    elsewhere = world.elsewhere and node.elsewhere
 
     def make(between: ctypes.c_void_p) -> Transport:
         def make_of(within: ctypes.c_void_p) -> Transport:
             made = ctypes.c_void_p()
             library.winnow_mixed_transport(between, within, seconds, ctypes.byref(made))
-            return Transport(made, threads)
+            return Transport(made, threads, elsewhere)
 
         return node._handle.call(make_of, blocks=False)
 
-    mixed = world.call(make, "a rank was interrupted while it made a mixed transport")
+    mixed = world.call(make, "a rank was interrupted while it made a mixed transport", not elsewhere)
     world.close()
     node.close()
     return mixed
