@@ -158,6 +158,13 @@ int winnow_work_wait(winnow_work* work) {
   return guarded([&] { expect_given(work, "work").work.wait(); });
 }
 
+int winnow_work_test(winnow_work* work, int* done) {
+  return guarded([&] {
+    int& answer = expect_given(done, "done");
+    answer = expect_given(work, "work").work.test() ? 1 : 0;
+  });
+}
+
 int winnow_work_on_complete(winnow_work* work, void (*callback)(void* self, int status),
                             void* self) {
   return guarded([&] {

@@ -275,6 +275,10 @@ int winnow_all_reduce_async(winnow_reducer* reducer, const winnow_segment* bucke
    Any thread may wait for a work, whatever others do with the reducer, if its transport allows
    threads (TCP, local; MPI with MPI_THREAD_MULTIPLE); otherwise the thread that made the call. */
 int winnow_work_wait(winnow_work* work);
+/* Sets *done to 1 if the call is done, on a device too, so that winnow_work_wait returns at once;
+   otherwise to 0. If the transport allows no threads, this runs the next call first and may block.
+   Before winnow_work_wait. */
+int winnow_work_test(winnow_work* work, int* done);
 /* Has `callback` run once, when the call is done, on a device too, with the status of the call;
    winnow_last_error() then says in its thread what was wrong. That is the reducer's own thread if
    its transport allows threads, so later calls wait for it; otherwise one that waits; or this one,

@@ -8,11 +8,14 @@
 winnow.torch attaches it to PyTorch's DistributedDataParallel.
 """
 from winnow._library import CommError, CudaError, Error, UsageError, library
-from winnow.reducer import Reducer, Segment, Work
+from winnow.mpi import mpi_transport
+from winnow.reducer import Reducer
+from winnow.segments import Segment
 from winnow.transports import (TcpListener, Transport, local_transports, mixed_transport,
                                nccl_available, nccl_transport, tcp_transport)
+from winnow.work import Work
 
 __version__ = library.winnow_version().decode()
 __all__ = ["CommError", "CudaError", "Error", "Reducer", "Segment", "TcpListener", "Transport",
-           "UsageError", "Work", "local_transports", "mixed_transport", "nccl_available",
-           "nccl_transport", "tcp_transport"]
+           "UsageError", "Work", "local_transports", "mixed_transport", "mpi_transport",
+           "nccl_available", "nccl_transport", "tcp_transport"]

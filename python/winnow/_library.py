@@ -74,7 +74,7 @@ ELEMENT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "float64": 3, "int8"
 # enum winnow_place.
 CUDA = 1
 # enum winnow_reduce_op.
-REDUCE_OPS = {None: -1, "sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
+REDUCE_OPS = {"sum": 0, "average": 1, "min": 2, "max": 3, "product": 4}
 # enum winnow_stats.
 LAST_CALL, ALL_CALLS, BUCKETS = range(3)
 
@@ -97,6 +97,7 @@ _FALLIBLE = {
     "winnow_reduce_scatter": [c_void_p, POINTER(Scatter), c_int],
     "winnow_all_reduce_async": [c_void_p, POINTER(Segment), c_size_t, c_int, POINTER(c_void_p)],
     "winnow_work_wait": [c_void_p],
+    "winnow_work_test": [c_void_p, POINTER(c_int)],
     "winnow_work_on_complete": [c_void_p, Completion, c_void_p],
     "winnow_work_detach": [c_void_p],
     "winnow_reducer_synchronize": [c_void_p],
@@ -153,23 +154,25 @@ def error_of(status, name):
     return _EXCEPTIONS.get(status, Error)(text or f"{name} failed")
 
 
-def _check(status, function, _arguments):
+def check(status, function, _arguments):
+    """Raises what a status says."""
     error = error_of(status, function.__name__)
     if error is not None:
         raise error
 
 
 def _load():
-    loaded = ctypes.CDLL(_path())
+    loaded = ctypes.CDLL(loaded_path)
     for name, takes in _FALLIBLE.items():
         function = getattr(loaded, name)
-        function.argtypes, function.restype, function.errcheck = takes, c_int, _check
+        function.argtypes, function.restype, function.errcheck = takes, c_int, check
     for name, (takes, returns) in _OTHERS.items():
         function = getattr(loaded, name)
         function.argtypes, function.restype = takes, returns
     return loaded
 
 
+loaded_path = _path()
 library = _load()
 
 

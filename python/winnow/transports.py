@@ -2,55 +2,129 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks, and what carries bytes between them."""
 import ctypes
-import weakref
-from typing import List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
-from winnow._library import NcclOptions, TcpMeeting, library
+from winnow._calls import Job
+from winnow._handles import Bound, Handle
+from winnow._library import NcclOptions, TcpMeeting, UsageError, library
+from winnow.arguments import integer, number, text
+
+_INT32 = 2**31 - 1
 
 
-class Transport:
-    """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it; its
-    duplicates serve others."""
+class Transport(Bound):
+    """Moves bytes between the ranks of a job. One transport serves one Reducer, which keeps it and
+    closes it; its duplicates serve others. `threads`: whether Winnow's own threads may use it.
+    `elsewhere`: whether another thread than the caller's may make its calls, which have no current
+    GPU and belong to no thread."""
 
-    def __init__(self, handle: ctypes.c_void_p):
-        self._handle = handle
-        self._end = weakref.finalize(self, library.winnow_transport_destroy, handle)
+    def __init__(self, pointer: ctypes.c_void_p, threads: bool = True, elsewhere: bool = True):
+        self.threads, self.elsewhere = threads, threads and elsewhere
+        self._handle = handle = Handle.of(self, pointer, library.winnow_transport_destroy)
+
+        def stop(reason: str) -> bool:
+            runs = handle.busy()
+            if runs:
+                handle.abort(reason)
+            return runs
+
+        handle.stop, handle.anywhere = stop, threads
+        self._rank = library.winnow_transport_rank(pointer)
+        self._size = library.winnow_transport_size(pointer)
+        self._node = library.winnow_transport_node(pointer)
 
     @property
     def rank(self) -> int:
         """This rank's number, from 0 on."""
-        return library.winnow_transport_rank(self._handle)
+        self._handle.expect_open()
+        return self._rank
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return library.winnow_transport_size(self._handle)
+        self._handle.expect_open()
+        return self._size
 
     @property
     def node(self) -> int:
         """Equal on ranks that share memory."""
-        return library.winnow_transport_node(self._handle)
+        self._handle.expect_open()
+        return self._node
+
+    def call(self, function: Callable[..., Any], why: str, here: bool = False) -> Any:
+        """function(pointer), a collective call for which no other one is made meanwhile; `here`: by
+        this thread. If a signal handler ends it, the transport is aborted, for the reason `why`."""
+        try:
+            return self._handle.call(function, blocks=self.elsewhere and not here)
+        except Exception:
+            raise
+        except BaseException:
+            self._handle.abort(why)
+            raise
 
     def duplicate(self, timeout: float = 300) -> "Transport":
         """Another transport of the same ranks, with its own order of messages, failures and thread,
         which may outlive this one. Collective; no call of a Reducer of this one may be in flight.
         Raises CommError if the ranks have not come after `timeout` seconds, and this one is then
-        unusable, too; UsageError if it is of a kind that has no duplicates."""
-        handle = ctypes.c_void_p()
-        library.winnow_transport_duplicate(self._handle, timeout, ctypes.byref(handle))
-        return Transport(handle)
+        unusable, too; UsageError if it is of a kind that has no duplicates. Ctrl-C interrupts it and
+        aborts this one."""
+        seconds = number(timeout, "timeout")
+
+        def duplicate(pointer: ctypes.c_void_p) -> Transport:
+            made = ctypes.c_void_p()
+            library.winnow_transport_duplicate(pointer, seconds, ctypes.byref(made))
+            return Transport(made, self.threads, self.elsewhere)
+
+        return self.call(duplicate, "a rank was interrupted while it made a duplicate")
 
     def abort(self, reason: str) -> None:
         """Makes the transport unusable and wakes peers that wait on it with a CommError that names
-        the reason. Never blocks; any thread may call it."""
-        library.winnow_transport_abort(self._handle, reason.encode())
+        the reason. Never blocks; any thread may call it, also while a Reducer uses it. In a child of a
+        fork it does nothing."""
+        if self._handle.foreign():
+            return
+        self._handle.expect_open()
+        self._handle.abort(text(reason, "reason").decode())
+
+    def close(self) -> None:
+        """No call may follow. A Reducer that uses it goes on. A second close does nothing."""
+        self._handle.close(waits=False)
+
+    def __enter__(self) -> "Transport":
+        self._handle.expect_open()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def made_by(make: Callable[[Any], Any], threads: bool = True) -> Transport:
+    """The transport that make(pointer to a pointer) makes, without any handle that exists already. If
+    a signal handler ends it, nobody gets the transport, which closes once it is made."""
+    def body() -> Transport:
+        made = ctypes.c_void_p()
+        make(ctypes.byref(made))
+        return Transport(made, threads)
+
+    if not threads:
+        return body()
+    job = Job(body)
+    try:
+        return job.perform()
+    finally:
+        job.claim()  # a signal may have come before the call began
+
+
+def _expect_transport(given: Any, what: str) -> None:
+    if not isinstance(given, Transport):
+        raise UsageError(f"{what} takes a Transport, not a {type(given).__name__}")
 
 
 def local_transports(size: int) -> List[Transport]:
     """Transports of `size` ranks that are threads of this process: element i is rank i's."""
-    handles = (ctypes.c_void_p * size)()
-    library.winnow_local_transports(size, handles)
-    return [Transport(ctypes.c_void_p(handle)) for handle in handles]
+    made = (ctypes.c_void_p * integer(size, "size", 1, 2**16))()
+    library.winnow_local_transports(size, made)
+    return [Transport(ctypes.c_void_p(pointer)) for pointer in made]
 
 
 def nccl_available() -> bool:
@@ -71,25 +145,50 @@ def nccl_transport(other: Transport, timeout: float = 300, *, min_ctas: int = 0,
 
     Collective. Raises UsageError where there is no NCCL, CommError if the ranks have not met after
     `timeout` seconds."""
-    options = NcclOptions(min_ctas=min_ctas, max_ctas=max_ctas, cga_cluster_size=cga_cluster_size,
-                          register_memory=register_memory)
-    handle = ctypes.c_void_p()
-    library.winnow_nccl_transport_with(other._handle, ctypes.byref(options), timeout,
-                                       ctypes.byref(handle))
-    return Transport(handle)
+    _expect_transport(other, "nccl_transport")
+    seconds = number(timeout, "timeout")
+    wanted = {"min_ctas": min_ctas, "max_ctas": max_ctas, "cga_cluster_size": cga_cluster_size,
+              "register_memory": register_memory}
+    options = NcclOptions(**{name: integer(value, name, -_INT32, _INT32)
+                             for name, value in wanted.items()})
+
+    def make(meeting: ctypes.c_void_p) -> Transport:
+        made = ctypes.c_void_p()
+        library.winnow_nccl_transport_with(meeting, ctypes.byref(options), seconds,
+                                           ctypes.byref(made))
+        return Transport(made, elsewhere=False)
+
+    # In this thread, whose current GPU it takes.
+    return other._handle.call(make, blocks=False)
 
 
 def mixed_transport(world: Transport, node: Transport, timeout: float = 300) -> Transport:
     """Messages within a node go over `node`, the others over `world`: NCCL and TCP, say. `node` has
     the ranks whose Transport.node is this rank's, in the order of `world`, which takes host memory.
-    The new transport keeps both; use neither from here on. Collective over `world`. Raises
+    The new transport keeps both, which are closed for others. Collective over `world`. Raises
     UsageError on every rank if some rank's `node` has others."""
-    handle = ctypes.c_void_p()
-    library.winnow_mixed_transport(world._handle, node._handle, timeout, ctypes.byref(handle))
-    return Transport(handle)
+    _expect_transport(world, "mixed_transport")
+    _expect_transport(node, "mixed_transport")
+    if world is node:
+        raise UsageError("mixed_transport takes two transports, not one twice")
+    seconds, threads = number(timeout, "timeout"), world.threads and node.threads
+    elsewhere = world.elsewhere and node.elsewhere
+
+    def make(between: ctypes.c_void_p) -> Transport:
+        def make_of(within: ctypes.c_void_p) -> Transport:
+            made = ctypes.c_void_p()
+            library.winnow_mixed_transport(between, within, seconds, ctypes.byref(made))
+            return Transport(made, threads, elsewhere)
+
+        return node._handle.call(make_of, blocks=False)
+
+    mixed = world.call(make, "a rank was interrupted while it made a mixed transport", not elsewhere)
+    world.close()
+    node.close()
+    return mixed
 
 
-class TcpListener:
+class TcpListener(Bound):
     """Where one rank of a new TCP world can be reached. Make one on each rank, pass its address to
     all ranks by any store, and connect:
 
@@ -103,25 +202,46 @@ class TcpListener:
     """
 
     def __init__(self, interfaces: Optional[str] = None):
-        self._handle = ctypes.c_void_p()
-        library.winnow_tcp_listen(None if interfaces is None else interfaces.encode(),
-                                  ctypes.byref(self._handle))
-        self._end = weakref.finalize(self, library.winnow_tcp_listener_destroy, self._handle)
+        made = ctypes.c_void_p()
+        library.winnow_tcp_listen(None if interfaces is None else text(interfaces, "interfaces"),
+                                  ctypes.byref(made))
+        self._address = library.winnow_tcp_address(made).decode()
+        self._handle = Handle.of(self, made, library.winnow_tcp_listener_destroy)
 
     @property
     def address(self) -> str:
         """One line of text without blanks."""
-        return library.winnow_tcp_address(self._handle).decode()
+        self._handle.expect_open()
+        return self._address
 
     def connect(self, rank: int, addresses: Sequence[str], timeout: float = 300) -> Transport:
         """The transport of rank `rank`, where addresses[r] is that of rank r. Collective, and once.
         Raises CommError if the ranks have not come after `timeout` seconds, UsageError if they
         pass different lists."""
-        all_ranks = (ctypes.c_char_p * len(addresses))(*[a.encode() for a in addresses])
-        handle = ctypes.c_void_p()
-        library.winnow_tcp_connect(self._handle, rank, len(addresses), all_ranks, timeout,
-                                   ctypes.byref(handle))
-        return Transport(handle)
+        self._handle.expect_open()
+        if isinstance(addresses, (str, bytes)):
+            raise UsageError("connect takes a list of addresses, one for each rank")
+        size, mine = len(addresses), integer(rank, "rank", 0, _INT32)
+        seconds = number(timeout, "timeout")
+        all_ranks = (ctypes.c_char_p * size)(*[text(address, "an address") for address in addresses])
+
+        def connect(pointer: ctypes.c_void_p) -> Transport:
+            made = ctypes.c_void_p()
+            library.winnow_tcp_connect(pointer, mine, size, all_ranks, seconds, ctypes.byref(made))
+            return Transport(made)
+
+        return self._handle.call(connect)
+
+    def close(self) -> None:
+        """Nobody can connect from here on. A second close does nothing."""
+        self._handle.close(waits=False)
+
+    def __enter__(self) -> "TcpListener":
+        self._handle.expect_open()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
 
 def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
@@ -131,12 +251,12 @@ def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
     size and host: those of RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them. `job` is equal
     on the ranks of one job. Collective. Raises CommError if the ranks have not come after `timeout`
     seconds."""
-    meeting = None
+    meeting, seconds = None, number(timeout, "timeout")
     if (rank, size, host) != (None, None, None):
         if None in (rank, size, host):
             raise TypeError("tcp_transport takes all of rank, size and host, or none of them")
-        meeting = ctypes.byref(TcpMeeting(rank=rank, size=size, port=port, host=host.encode(),
-                                          job=job.encode()))
-    handle = ctypes.c_void_p()
-    library.winnow_tcp_transport(meeting, timeout, ctypes.byref(handle))
-    return Transport(handle)
+        meeting = ctypes.byref(TcpMeeting(rank=integer(rank, "rank", 0, _INT32),
+                                          size=integer(size, "size", 1, _INT32),
+                                          port=integer(port, "port", 0, 65535),
+                                          host=text(host, "host"), job=text(job, "job")))
+    return made_by(lambda made: library.winnow_tcp_transport(meeting, seconds, made))

@@ -141,14 +141,14 @@ class GpuReducerTest(unittest.TestCase):
         for wrong, why in ((array.array("f", [1]), "not on a GPU"),
                            (OnGpu(array.array("h", [1])), "elements of type i2")):
             with self.assertRaisesRegex(winnow.UsageError, why):
-                reducer.all_reduce(wrong)
+                reducer.all_reduce(wrong, 0)
         strided = OnGpu(array.array("f", [1, 2]))
         strided.__cuda_array_interface__["strides"] = (8,)
         with self.assertRaisesRegex(winnow.UsageError, "not contiguous"):
-            reducer.all_reduce(strided)
+            reducer.all_reduce(strided, 0)
         transport, = winnow.local_transports(1)
         with self.assertRaises(winnow.UsageError):
-            winnow.Reducer(transport).all_reduce(OnGpu(array.array("f", [1])))
+            winnow.Reducer(transport).all_reduce(OnGpu(array.array("f", [1])), 0)
 
 
 if __name__ == "__main__":

@@ -227,13 +227,13 @@ class ReducerTest(unittest.TestCase):
         transport, = winnow.local_transports(1)
         reducer = winnow.Reducer(transport)
         with self.assertRaisesRegex(winnow.UsageError, "elements of type"):
-            reducer.all_reduce(array.array("h", [1, 2]))
+            reducer.all_reduce(array.array("h", [1, 2]), 0)
         with self.assertRaisesRegex(winnow.UsageError, "read-only"):
-            reducer.all_reduce(bytes(8))
+            reducer.all_reduce(memoryview(bytes(8)).cast("f"), 0)
         with self.assertRaisesRegex(winnow.UsageError, "not contiguous"):
-            reducer.all_reduce(memoryview(array.array("f", [1, 2, 3]))[::2])
-        with self.assertRaisesRegex(winnow.UsageError, "operation 'mean'"):
-            reducer.all_reduce(array.array("f", [1]), op="mean")
+            reducer.all_reduce(memoryview(array.array("f", [1, 2, 3]))[::2], 0)
+        with self.assertRaisesRegex(winnow.UsageError, "operation 'median'"):
+            reducer.all_reduce(array.array("f", [1]), 0, op="median")
         with self.assertRaises(TypeError):
             winnow.tcp_transport(rank=0)
         with self.assertRaises(winnow.UsageError):
@@ -275,12 +275,12 @@ class ReducerTest(unittest.TestCase):
             reducer = winnow.Reducer(transport, "topk:1", **OPTIONS)
             data = array.array("f", [1.0] * 100)
             if transport.rank == 1:
-                reducer.all_reduce(data)
+                reducer.all_reduce(data, id=0)
                 transport.abort("had enough")
             else:
                 with self.assertRaisesRegex(winnow.CommError, "had enough"):
                     while True:
-                        reducer.all_reduce(data)
+                        reducer.all_reduce(data, id=0)
 
         for makers_of in over_threads, over_tcp:
             run(makers_of(2), body)
@@ -294,7 +294,7 @@ class ReducerTest(unittest.TestCase):
                 reducer, sums = winnow.Reducer(own, "topk:1", **OPTIONS), []
                 for step in range(20):
                     data = array.array("f", [own.rank + step + float(own is other)] * 100)
-                    reducer.all_reduce(data)
+                    reducer.all_reduce(data, id=0)
                     sums.append(data[0])
                 return sums
 
@@ -338,13 +338,13 @@ class ReducerTest(unittest.TestCase):
                 child = os.fork()
                 if child == 0:
                     try:
-                        reducer.all_reduce(data)
+                        reducer.all_reduce(data, id=0)
                     except winnow.UsageError:
                         reducer.close()
                         os._exit(0)
                     os._exit(1)
                 self.assertEqual(os.waitpid(child, 0)[1], 0)
-            reducer.all_reduce(data)
+            reducer.all_reduce(data, id=0)
             return data[0]
 
         self.assertEqual(run(over_tcp(2), body), [4.0, 4.0])

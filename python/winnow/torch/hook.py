@@ -10,8 +10,10 @@ import torch
 import torch.distributed as dist
 
 from winnow import _library
+from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
-from winnow.reducer import Reducer, Segment
+from winnow.reducer import Reducer
+from winnow.segments import Segment
 from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
@@ -189,7 +191,8 @@ class State:
             number = self.parameter_id(parameter)
             name = self._names[id(parameter)][1]
             native.__init__(type=ELEMENT_TYPES[kind], id=number, count=parameter.numel(),
-                            dimensions=parameter.dim(), name=name.encode() if name else None)
+                            dimensions=parameter.dim(), rate=1.0,
+                            name=name.encode() if name else None)
         offsets = [gradient.data_ptr() - buffer.data_ptr() for gradient in bucket.gradients()]
         return natives, offsets
 
@@ -217,7 +220,7 @@ class State:
             parameters, gradients = [parameters[i] for i in used], [gradients[i] for i in used]
         self.prepare(parameters, gradients)
         place.follow(buffer)
-        work = reducer.start(segments, None, buffer)
+        work = reducer.start(segments, buffer)
         if self._thread is None:
             self._thread = threading.Thread(target=self._complete, daemon=True, name="winnow")
             self._thread.start()
@@ -247,6 +250,8 @@ class State:
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
         for future in futures:
+            if self._place.device.type == "cpu":
+                Job(future.wait).perform()  # which Ctrl-C interrupts
             future.wait()
 
 

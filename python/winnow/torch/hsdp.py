@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from winnow._library import UsageError
-from winnow.reducer import Segment
+from winnow.segments import Segment
 from winnow.torch.attach import remember
 from winnow.torch.hook import State, id_of
 from winnow.torch.place import local

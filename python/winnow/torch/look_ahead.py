@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from winnow._library import UsageError, library
+from winnow._library import UsageError
 from winnow.torch.adamw import AdamW
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.hook import State
@@ -48,8 +48,8 @@ def _look(state: State, parameter: torch.Tensor, weights: torch.Tensor, share: f
     ahead = ours if in_place else torch.empty_like(source)
     reducer = state.reducer
     with state.place_at(ours.device).in_turn():
-        library.winnow_reducer_look_ahead(reducer._handle, state.parameter_id(parameter),
-                                          source.data_ptr(), ahead.data_ptr(), source.numel(), share)
+        reducer.look_ahead_at(state.parameter_id(parameter), source.data_ptr(), ahead.data_ptr(),
+                              source.numel(), share)
     if padding > 0:
         ahead = ahead[:ours.numel()].view_as(ours)
     if not in_place:

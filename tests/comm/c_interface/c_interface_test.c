@@ -282,6 +282,15 @@ static void reduce(winnow_transport* transport) {
   struct completion completion = {0, -1}, of_detached = {0, -1};
   OK(winnow_all_reduce_async(reducer, &one, 1, WINNOW_AVERAGE, &work));
   OK(winnow_all_reduce_async(reducer, &two, 1, WINNOW_MAXIMUM, &dropped));
+  int done = -1;
+  while (done != 1) {
+    OK(winnow_work_test(work, &done));
+    CHECK(done == 0 || done == 1);
+  }
+  CHECK(first[0] == 2 && first[kCount - 1] == 2);
+  OK(winnow_work_test(work, &done));
+  CHECK(done == 1);
+  CHECK(winnow_work_test(work, NULL) == WINNOW_USAGE_ERROR);
   OK(winnow_work_wait(work));
   CHECK(first[0] == 2 && first[kCount - 1] == 2);
   winnow_work_destroy(work);
@@ -577,6 +586,8 @@ static void reject(void) {
   winnow_reducer_destroy(NULL);
   winnow_work_destroy(NULL);
   CHECK(winnow_work_wait(NULL) == WINNOW_USAGE_ERROR);
+  int done = 0;
+  CHECK(winnow_work_test(NULL, &done) == WINNOW_USAGE_ERROR);
 }
 
 int main(void) {
