@@ -43,6 +43,13 @@ module winnow
   integer(c_int), parameter :: WINNOW_ALL_CALLS = 1
   integer(c_int), parameter :: WINNOW_BUCKETS = 2
 
+  type, bind(C) :: winnow_tcp_options
+    integer(c_int32_t) :: struct_bytes = 32
+    type(c_ptr) :: interfaces = c_null_ptr
+    type(c_ptr) :: secret = c_null_ptr
+    real(c_double) :: host_timeout = 0
+  end type
+
   type, bind(C) :: winnow_tcp_meeting
     integer(c_int32_t) :: struct_bytes = 32
     integer(c_int32_t) :: rank = 0
@@ -180,6 +187,16 @@ module winnow
       type(c_ptr), intent(inout) :: listener
       integer(c_int) :: answer
     end function
+    function winnow_tcp_listen_with(options, listener) bind(C) result(answer)
+      import
+      type(winnow_tcp_options), intent(in), optional :: options
+      type(c_ptr), intent(inout) :: listener
+      integer(c_int) :: answer
+    end function
+    function winnow_tcp_can_have_secret() bind(C) result(answer)
+      import
+      integer(c_int) :: answer
+    end function
     function winnow_tcp_address(listener) bind(C) result(answer)
       import
       type(c_ptr), value :: listener
@@ -203,6 +220,14 @@ module winnow
     function winnow_tcp_transport(meeting, seconds, transport) bind(C) result(answer)
       import
       type(winnow_tcp_meeting), intent(in), optional :: meeting
+      real(c_double), value :: seconds
+      type(c_ptr), intent(inout) :: transport
+      integer(c_int) :: answer
+    end function
+    function winnow_tcp_transport_with(meeting, options, seconds, transport) bind(C) result(answer)
+      import
+      type(winnow_tcp_meeting), intent(in), optional :: meeting
+      type(winnow_tcp_options), intent(in), optional :: options
       real(c_double), value :: seconds
       type(c_ptr), intent(inout) :: transport
       integer(c_int) :: answer
@@ -292,6 +317,12 @@ module winnow
     function winnow_work_wait(work) bind(C) result(answer)
       import
       type(c_ptr), value :: work
+      integer(c_int) :: answer
+    end function
+    function winnow_work_test(work, done) bind(C) result(answer)
+      import
+      type(c_ptr), value :: work
+      integer(c_int), intent(inout) :: done
       integer(c_int) :: answer
     end function
     function winnow_work_on_complete(work, callback, self) bind(C) result(answer)

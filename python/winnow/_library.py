@@ -41,6 +41,11 @@ class TcpMeeting(Struct):
                 ("host", c_char_p), ("job", c_char_p)]
 
 
+class TcpOptions(Struct):
+    _fields_ = [("struct_bytes", c_uint32), ("interfaces", c_char_p), ("secret", c_char_p),
+                ("host_timeout", c_double)]
+
+
 class NcclOptions(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("min_ctas", c_int32), ("max_ctas", c_int32),
                 ("cga_cluster_size", c_int32), ("register_memory", c_int32)]
@@ -89,9 +94,10 @@ _FALLIBLE = {
     "winnow_local_transports": [c_int, POINTER(c_void_p)],
     "winnow_nccl_transport_with": [c_void_p, POINTER(NcclOptions), c_double, POINTER(c_void_p)],
     "winnow_mixed_transport": [c_void_p, c_void_p, c_double, POINTER(c_void_p)],
-    "winnow_tcp_listen": [c_char_p, POINTER(c_void_p)],
+    "winnow_tcp_listen_with": [POINTER(TcpOptions), POINTER(c_void_p)],
     "winnow_tcp_connect": [c_void_p, c_int, c_int, POINTER(c_char_p), c_double, POINTER(c_void_p)],
-    "winnow_tcp_transport": [POINTER(TcpMeeting), c_double, POINTER(c_void_p)],
+    "winnow_tcp_transport_with": [POINTER(TcpMeeting), POINTER(TcpOptions), c_double,
+                                  POINTER(c_void_p)],
     "winnow_reducer_create": [c_void_p, POINTER(ReducerSettings), POINTER(c_void_p)],
     "winnow_all_reduce": [c_void_p, POINTER(Segment), c_size_t, c_int],
     "winnow_reduce_scatter": [c_void_p, POINTER(Scatter), c_int],
@@ -117,6 +123,7 @@ _OTHERS = {
     "winnow_last_error": ([], c_char_p),
     "winnow_version": ([], c_char_p),
     "winnow_nccl_available": ([], c_int),
+    "winnow_tcp_can_have_secret": ([], c_int),
     "winnow_transport_destroy": ([c_void_p], None),
     "winnow_transport_rank": ([c_void_p], c_int),
     "winnow_transport_size": ([c_void_p], c_int),

@@ -6,7 +6,7 @@ from typing import Any, Callable, List, Optional, Sequence
 
 from winnow._calls import Job
 from winnow._handles import Bound, Handle
-from winnow._library import NcclOptions, TcpMeeting, UsageError, library
+from winnow._library import NcclOptions, TcpMeeting, TcpOptions, UsageError, library
 from winnow.arguments import integer, number, text
 
 _INT32 = 2**31 - 1
@@ -188,6 +188,17 @@ def mixed_transport(world: Transport, node: Transport, timeout: float = 300) -> 
     return mixed
 
 
+def can_have_secret() -> bool:
+    """Whether ranks that meet over TCP can have a secret: whether there is OpenSSL's libcrypto."""
+    return library.winnow_tcp_can_have_secret() == 1
+
+
+def _tcp_options(interfaces: Optional[str], secret: Optional[str]) -> TcpOptions:
+    given = {"interfaces": interfaces, "secret": secret}
+    return TcpOptions(**{name: text(value, name) for name, value in given.items()
+                         if value is not None})
+
+
 class TcpListener(Bound):
     """Where one rank of a new TCP world can be reached. Make one on each rank, pass its address to
     all ranks by any store, and connect:
@@ -197,14 +208,16 @@ class TcpListener(Bound):
         transport = listener.connect(rank, [store.get(f"winnow/{r}") for r in range(size)])
 
     `interfaces` names network interfaces, comma-separated; None: those of WINNOW_SOCKET_IFNAME, or
-    all that are up. An address holds a random number by which ranks know each other; nothing is
-    encrypted. Raises UsageError for an interface that does not exist.
+    all that are up. An address holds a random number by which ranks know each other. `secret`: of the
+    job, equal on all ranks, by which they prove who they are; None: that of WINNOW_TCP_SECRET or of
+    the file that WINNOW_TCP_SECRET_FILE names, or none. Messages are not encrypted. Raises UsageError
+    for an interface that does not exist, and for a secret where there is no libcrypto.
     """
 
-    def __init__(self, interfaces: Optional[str] = None):
+    def __init__(self, interfaces: Optional[str] = None, secret: Optional[str] = None):
         made = ctypes.c_void_p()
-        library.winnow_tcp_listen(None if interfaces is None else text(interfaces, "interfaces"),
-                                  ctypes.byref(made))
+        library.winnow_tcp_listen_with(ctypes.byref(_tcp_options(interfaces, secret)),
+                                       ctypes.byref(made))
         self._address = library.winnow_tcp_address(made).decode()
         self._handle = Handle.of(self, made, library.winnow_tcp_listener_destroy)
 
@@ -246,12 +259,15 @@ class TcpListener(Bound):
 
 def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
                   host: Optional[str] = None, port: int = 0, job: str = "",
-                  timeout: float = 300) -> Transport:
-    """A transport between ranks that meet at `host`, rank 0's, and `port` (0: 29555). Without rank,
-    size and host: those of RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets them. `job` is equal
-    on the ranks of one job. Collective. Raises CommError if the ranks have not come after `timeout`
-    seconds."""
+                  timeout: float = 300, *, interfaces: Optional[str] = None,
+                  secret: Optional[str] = None) -> Transport:
+    """A transport between ranks that meet at `host`, rank 0's, and `port` (0: a free one of the 16 from
+    29555 on). Without rank, size and host: those of RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets
+    them, WINNOW_TCP_PORT and WINNOW_TCP_JOB. `job` is equal on the ranks of one job, and no other's; "":
+    what launchers say. `interfaces` and `secret` as in TcpListener. Collective. Raises CommError if the
+    ranks have not come after `timeout` seconds."""
     meeting, seconds = None, number(timeout, "timeout")
+    options = _tcp_options(interfaces, secret)
     if (rank, size, host) != (None, None, None):
         if None in (rank, size, host):
             raise TypeError("tcp_transport takes all of rank, size and host, or none of them")
@@ -259,4 +275,8 @@ def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
                                           size=integer(size, "size", 1, _INT32),
                                           port=integer(port, "port", 0, 65535),
                                           host=text(host, "host"), job=text(job, "job")))
-    return made_by(lambda made: library.winnow_tcp_transport(meeting, seconds, made))
+    elif (port, job) != (0, ""):
+        raise UsageError("tcp_transport takes port and job with rank, size and host alone; without "
+                         "them set WINNOW_TCP_PORT and WINNOW_TCP_JOB")
+    return made_by(lambda made: library.winnow_tcp_transport_with(meeting, ctypes.byref(options),
+                                                                  seconds, made))

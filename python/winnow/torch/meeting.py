@@ -4,6 +4,8 @@
 device, and again after an error. Each reducer gets a duplicate of what they met by, so that none
 waits for another one's turn."""
 import datetime
+import os
+import secrets
 import threading
 import weakref
 from typing import Dict, List, Mapping, Optional, Sequence
@@ -12,8 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from winnow.transports import (TcpListener, Transport, mixed_transport, nccl_available,
-                               nccl_transport)
+from winnow._library import UsageError
+from winnow.transports import (TcpListener, Transport, can_have_secret, mixed_transport,
+                               nccl_available, nccl_transport)
 
 _meetings: Dict[str, int] = {}  # ranks of a group -> how often they have met
 
@@ -31,15 +34,31 @@ class _Meeting:
         self._store.set_timeout(datetime.timedelta(seconds=timeout))
         self._rank, self._timeout = dist.get_rank(group), timeout
         self.ranks = range(len(ranks))
+        self._secret: Optional[str] = None
 
     def tell(self, topic: str, mine: str, ranks: Sequence[int]) -> List[str]:
         """What each of `ranks`, of which this is one, says of a topic."""
         self._store.set(f"{topic}/{self._rank}", mine)
         return [self._store.get(f"{topic}/{peer}").decode() for peer in ranks]
 
+    def agree_on_secret(self) -> None:
+        """Before connect: on that of the environment; on one that rank 0 makes, which is worth what
+        torch's store is worth; or, where a rank has no libcrypto, on none."""
+        named = any(name in os.environ for name in ("WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE"))
+        told = self.tell("secrets", "named" if named else str(can_have_secret()), self.ranks)
+        without = [rank for rank in self.ranks if told[rank] != "named"]
+        if "named" in told and without:
+            raise UsageError(f"WINNOW_TCP_SECRET or WINNOW_TCP_SECRET_FILE is set on some ranks, and "
+                             f"not on rank {', '.join(map(str, without))}: set it on all or on none")
+        if named or "False" in told:
+            return
+        if self._rank == 0:
+            self._store.set("secret", secrets.token_hex(32))
+        self._secret = self._store.get("secret").decode()
+
     def connect(self, topic: str, ranks: Sequence[int]) -> Transport:
         """Between `ranks`, over TCP."""
-        listener = TcpListener()
+        listener = TcpListener(secret=self._secret)
         addresses = self.tell(topic, listener.address, ranks)
         return listener.connect(ranks.index(self._rank), addresses, self._timeout)
 
@@ -49,6 +68,7 @@ class _Base:
     node, if every rank has NCCL and a GPU of its own."""
 
     def __init__(self, meeting: _Meeting, device: torch.device):
+        meeting.agree_on_secret()
         self._world = meeting.connect("all", meeting.ranks)
         self._node: Optional[Transport] = None
         if device.type != "cuda":
