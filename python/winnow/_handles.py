@@ -3,6 +3,7 @@
 """Pointers of the library: who may use them, and how they end."""
 import atexit
 import itertools
+import sys
 import threading
 import time
 import weakref
@@ -217,6 +218,19 @@ def _leave() -> None:
             handle.await_end(until)
         else:
             handle._destroy_if_due()
+
+
+def _stop_after_ctrl_c() -> None:
+    """Lets threads go that the interpreter waits for at its exit, if Ctrl-C has ended the main one."""
+    ended_by = getattr(sys, "last_type", None)
+    if ended_by is not None and issubclass(ended_by, KeyboardInterrupt):
+        for handle in list(_open.values()):
+            if handle.stop is not None and not handle.foreign():
+                handle.stop("a rank's process was interrupted in a call")
+
+
+# Python has no public name for it, before 3.9 none at all.
+getattr(threading, "_register_atexit", lambda _: None)(_stop_after_ctrl_c)
 
 
 class Bound:

@@ -110,6 +110,20 @@ class EndsTest(unittest.TestCase):
         for process in [start(textwrap.dedent(interrupt) + call) for call in calls]:
             self.expect(process, "^$", "KeyboardInterrupt\n$", -2)
 
+    def test_ctrl_c_in_the_main_thread_ends_the_calls_of_others(self):
+        """Which the interpreter waits for at its exit."""
+        process = start("""
+            reducer, other = pair()
+            worker = threading.Thread(target=reducer.all_reduce, args=(floats(), 1))
+            worker.start()
+            def interrupt():
+                until(lambda: reducer._handle.busy())
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Thread(target=interrupt).start()
+            worker.join()
+        """)
+        self.expect(process, "^$", "(?s)KeyboardInterrupt.*was interrupted in a call\n$", -2)
+
     def test_other_signals_are_handled_while_the_call_goes_on(self):
         process = start("""
             reducer, other = pair()

@@ -162,12 +162,12 @@ class ReducerTest(unittest.TestCase):
                         else:
                             reducer.all_reduce_async([winnow.Segment(data, 4, "w", 1)]).wait()
                         found.append(data.tolist())
-                    held = reducer.residual(4)
+                    held = list(reducer.residual(4) or [])
                     self.assertIsNone(reducer.residual(5))
                     self.assertEqual(reducer.totals()["calls"], steps)
                     reducer.synchronize()
                     reducer.close()
-                    return found, held.tolist()
+                    return found, held
 
                 for rank, (found, held) in enumerate(run(makers_of(size), body)):
                     self.assertEqual(found, sums)
