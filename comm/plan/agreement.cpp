@@ -65,13 +65,12 @@ class EachOnesWords {
     const auto has_other_options = [&](const Header& h) { return h.digest != all[0].digest; };
     of_options_ = std::ranges::any_of(all, has_other_options);
     const auto self = static_cast<std::size_t>(world.rank());
-    const std::string_view own = (of_options_ ? mine.options : mine.bucket).substr(0, kMostWords);
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {
-      by_rank_[peer].resize(peer == self ? own.size() : kMostWords);
-    }
-    std::ranges::copy(own, by_rank_[self].begin());
-    std::vector<std::uint64_t> received(all.size(), own.size());
+    // All of one length, for transports on which sizes do not travel.
+    for (std::string& words : by_rank_) words.resize(kMostWords);
+    std::ranges::copy((of_options_ ? mine.options : mine.bucket).substr(0, kMostWords),
+                      by_rank_[self].begin());
     try {
+      std::vector<std::uint64_t> received(all.size());
       for (std::size_t peer = 0; peer < all.size(); ++peer) {
         if (peer == self) continue;
         world.send(std::as_bytes(std::span(by_rank_[self])), static_cast<int>(peer));
@@ -81,11 +80,8 @@ class EachOnesWords {
       world.wait(world.start(exec), deadline);
     } catch (const CommError&) {
       for (std::string& words : by_rank_) words.clear();
-      return;
     }
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {
-      by_rank_[peer].resize(std::min<std::size_t>(received[peer], kMostWords));
-    }
+    for (std::string& words : by_rank_) words.resize(std::min(words.find('\0'), words.size()));
   }
 
   /// More of how `peer` differs from `self`, or empty.
