@@ -134,7 +134,7 @@ std::string with_commas(std::string text) {
 std::string with_colon(std::string text) {
   const auto digit = text.find_first_of(".0123456789");
   if (digit == std::string::npos || digit == 0) return text;
-  const auto name_end = text.find_last_not_of("=@( :-_", digit - 1);
+  const auto name_end = text.find_last_not_of("=@( :_", digit - 1);
   if (name_end == std::string::npos) return text;
   text.replace(name_end + 1, digit - name_end - 1, ":");
   std::erase(text, ')');

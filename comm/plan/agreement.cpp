@@ -57,45 +57,49 @@ bool needs_words(std::span<const Header> all) {
 /// All ranks' words: of their options if those differ, else of their buckets.
 class EachOnesWords {
  public:
-  /// An all-gather if `all` needs_words. Without words if that fails: the ranks differ anyway.
+  /// An all-gather if `all` needs_words, and else nothing that could fail. Without words if that
+  /// fails: the ranks differ anyway.
   EachOnesWords(Transport& world, const Exec& exec, std::span<const Header> all,
-                const OwnWords& mine, Deadline deadline)
-      : by_rank_(all.size()) {
+                const OwnWords& mine, Deadline deadline) {
     if (!needs_words(all)) return;
     const auto has_other_options = [&](const Header& h) { return h.digest != all[0].digest; };
     of_options_ = std::ranges::any_of(all, has_other_options);
-    const auto self = static_cast<std::size_t>(world.rank());
-    const std::string_view own = (of_options_ ? mine.options : mine.bucket).substr(0, kMostWords);
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {
-      by_rank_[peer].resize(peer == self ? own.size() : kMostWords);
-    }
-    std::ranges::copy(own, by_rank_[self].begin());
-    std::vector<std::uint64_t> received(all.size(), own.size());
     try {
-      for (std::size_t peer = 0; peer < all.size(); ++peer) {
-        if (peer == self) continue;
-        world.send(std::as_bytes(std::span(by_rank_[self])), static_cast<int>(peer));
-        world.recv(std::as_writable_bytes(std::span(by_rank_[peer])), static_cast<int>(peer),
-                   &received[peer]);
-      }
-      world.wait(world.start(exec), deadline);
+      gather(world, exec, of_options_ ? mine.options : mine.bucket, deadline);
     } catch (const CommError&) {
-      for (std::string& words : by_rank_) words.clear();
-      return;
-    }
-    for (std::size_t peer = 0; peer < all.size(); ++peer) {
-      by_rank_[peer].resize(std::min<std::size_t>(received[peer], kMostWords));
+      by_rank_.clear();
+    } catch (const std::bad_alloc&) {
+      by_rank_.clear();
+      world.abort("no memory left");  // for which the others would wait
     }
   }
 
   /// More of how `peer` differs from `self`, or empty.
   std::string more(std::size_t peer, std::size_t self) const {
+    if (by_rank_.empty()) return {};
     const std::vector<std::string_view> all(by_rank_.begin(), by_rank_.end());
     return of_options_ ? option_differences(all) : first_difference(all[peer], all[self]);
   }
 
  private:
-  std::vector<std::string> by_rank_;
+  void gather(Transport& world, const Exec& exec, std::string_view own, Deadline deadline) {
+    const auto size = static_cast<std::size_t>(world.size());
+    const auto self = static_cast<std::size_t>(world.rank());
+    std::vector<std::uint64_t> received(size);
+    // All of one length, for transports on which sizes do not travel.
+    by_rank_.assign(size, std::string(kMostWords, '\0'));
+    std::ranges::copy(own.substr(0, kMostWords), by_rank_[self].begin());
+    for (std::size_t peer = 0; peer < size; ++peer) {
+      if (peer == self) continue;
+      world.send(std::as_bytes(std::span(by_rank_[self])), static_cast<int>(peer));
+      world.recv(std::as_writable_bytes(std::span(by_rank_[peer])), static_cast<int>(peer),
+                 &received[peer]);
+    }
+    world.wait(world.start(exec), deadline);
+    for (std::string& words : by_rank_) words.resize(std::min(words.find('\0'), words.size()));
+  }
+
+  std::vector<std::string> by_rank_;  // empty: there are none
   bool of_options_ = false;
 };
 

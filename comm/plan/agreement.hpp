@@ -28,7 +28,7 @@ struct OwnWords {
 /// One small all-gather of headers. Returns nothing if every rank has sent the same digest, bucket,
 /// call, count and k as `mine` and none has sent Header::kRefused. Otherwise returns, on every
 /// rank, why they cannot go on: a rank that differs and how, or words.refusal, this rank's own
-/// reason if it set kRefused. If ranks differ, a second all-gather of at most kMostWords bytes each
+/// reason if it set kRefused. If ranks differ, a second all-gather of kMostWords bytes each
 /// tells which option it is, or which parameter. Throws CommError if a rank sends something else
 /// altogether; see is_usage_reason.
 std::string agree(Transport& world, const Exec& exec, compress::Header mine, const OwnWords& words,

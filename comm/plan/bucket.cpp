@@ -161,6 +161,11 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
 
 namespace {
 
+/// "7", or "'layer1.weight' (id 7)".
+std::string tag_of(const Segment& segment) {
+  return label_of(segment).substr(std::string_view("parameter ").size());
+}
+
 /// Names two segments that share memory, or is empty.
 std::string overlap(std::span<const Segment> segments) {
   std::vector<const Segment*> by_address;
@@ -172,7 +177,7 @@ std::string overlap(std::span<const Segment> segments) {
   for (std::size_t i = 1; i < by_address.size(); ++i) {
     const Segment *const before = by_address[i - 1], *const after = by_address[i];
     if (bytes(after).data() >= bytes(before).data() + bytes(before).size()) continue;
-    return label_of(*before) + " and " + label_of(*after) + " share memory";
+    return "parameters " + tag_of(*before) + " and " + tag_of(*after) + " share memory";
   }
   return {};
 }
