@@ -83,8 +83,14 @@ struct Outcome {
   /// Where the part's elements are: Owned::elements of encode. Empty: to be placed.
   kernels::Placed<kernels::PlacedSpan> elements = {};
   /// If not null: nothing is written if it says that a message may not be read, and it learns
-  /// whether the sums are finite.
+  /// whether the sums are finite and whether elements of 16 bits hold them.
   kernels::CallStatus* status = nullptr;
+};
+
+/// What write_outcome found of the sums, unless a status learns that.
+struct Written {
+  bool finite = true;
+  bool fits = true;  ///< no finite sum was too large for its element of 16 bits
 };
 
 /// How a rank's gradient becomes messages: a selection, the coding of what it selects, and error
@@ -205,12 +211,18 @@ class Compressor {
   void pack(const Exec& exec, MessageView& sum, std::span<std::byte> out,
             kernels::CallStatus* status = nullptr) const;
 
-  /// The elements of a part = the sum of what a schedule ended with, times factor. Returns whether
-  /// all are finite; true if a status learns that.
-  bool write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
+  /// The elements of a part = the sum of what a schedule ended with, times factor; where elements
+  /// of 16 bits cannot hold that, the largest finite one.
+  Written write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const;
+  /// The rests of sums that write_outcome found too large go into the residuals; with a status,
+  /// unless it says that the bucket must become NaN. Takes the scratch that write_outcome took.
+  void keep_rests(const Exec& exec, const Part& part, const Outcome& outcome,
+                  const kernels::Rests& rests) const;
 
  private:
   const Selection& selection() const { return *choice_.selection; }
+  void write(const Exec& exec, const Part& part, const Outcome& outcome,
+             const kernels::OwnedWrite& how) const;
   /// The codings of messages of a kind.
   Codings codings_of(Header::Kind kind) const;
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of the path: the elements become the sum.
 #include <algorithm>
+#include <array>
 
 #include "compress/compressor.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -20,32 +21,36 @@ struct Target {
   const Part& part;
   kernels::Placed<kernels::PlacedSpan> elements;
   const Outcome& outcome;
-  std::uint64_t most_coded;   ///< the longest list of coded values
-  std::uint32_t* not_finite;  ///< becomes 1 if an element is not finite
+  const kernels::OwnedWrite& how;
+  std::uint64_t most_coded;  ///< the longest list of coded values
 };
 
-/// For work that reads messages.
-Exec reading(Exec exec, const Outcome& outcome) {
-  if (outcome.status != nullptr) exec.condition = kernels::sound(*outcome.status);
+/// For work that reads messages, or keeps what is left of their sums.
+Exec reading(Exec exec, const Target& target) {
+  const kernels::CallStatus* const status = target.outcome.status;
+  if (status == nullptr) return exec;
+  exec.condition = target.how.rests.empty() ? kernels::sound(*status) : kernels::accepted(*status);
   return exec;
 }
 
 /// Elements = the sum of terms by position.
 void write_terms(const Exec& exec, const Target& target, std::span<const Term> terms) {
-  const Outcome& outcome = target.outcome;
+  const kernels::OwnedWrite& how = target.how;
   const auto placed = kernels::place_terms_to_sum(exec, terms, target.most_coded);
-  kernels::ordered_sum(reading(exec, outcome), {.terms = placed,
-                                                .sums = target.elements,
-                                                .factor = outcome.factor,
-                                                .not_finite = target.not_finite,
-                                                .sums_are_fed = outcome.fed});
+  kernels::ordered_sum(reading(exec, target), {.terms = placed,
+                                               .sums = target.elements,
+                                               .factor = how.factor,
+                                               .not_finite = how.not_finite,
+                                               .sums_are_fed = target.outcome.fed,
+                                               .too_large = how.too_large,
+                                               .rests = how.rests});
 }
 
 /// Elements = what each owner sent of its sums.
 void write_sums(const Exec& exec, const Target& target) {
   const Part& part = target.part;
   const std::span<const MessageView> messages = target.outcome.messages;
-  const Exec sound = reading(exec, target.outcome);
+  const Exec sound = reading(exec, target);
   const auto lists = exec.workspace->take<Term>(messages.size());
   std::size_t count = 0;
   kernels::together(sound, [&] {
@@ -74,27 +79,23 @@ void write_sums(const Exec& exec, const Target& target) {
                             .owner = owner,
                             .pieces = target.elements,
                             .values = values},
-                           target.outcome.factor, target.not_finite);
+                           target.how);
     }
   });
 }
 
 }  // namespace
 
-bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome& outcome) const {
-  if (outcome.messages.empty() || part.count == 0) return true;  // dense writes its own
-  const kernels::ScratchScope scope(exec);
-  const bool answers = outcome.status == nullptr;
-  std::uint32_t* const not_finite =
-      answers ? kernels::take_zeros<std::uint32_t>(exec, 1).data() : &outcome.status->not_finite;
+void Compressor::write(const Exec& exec, const Part& part, const Outcome& outcome,
+                       const kernels::OwnedWrite& how) const {
   Outcome written = outcome;
   written.fed = outcome.fed && !keeps_all();
   Target target{
       .part = part,
       .elements = outcome.elements.host.empty() ? place_elements(exec, part) : outcome.elements,
       .outcome = written,
-      .most_coded = 0,
-      .not_finite = not_finite};
+      .how = how,
+      .most_coded = 0};
   if (!keeps_all() && !codings_.exact()) {
     target.most_coded = outcome.partitioned ? std::ranges::max(part.owner_k) : part.k;
   }
@@ -105,7 +106,28 @@ bool Compressor::write_outcome(const Exec& exec, const Part& part, const Outcome
     std::ranges::transform(outcome.messages, terms.begin(), term);
     write_terms(exec, target, terms);
   }
-  return !answers || kernels::read(exec, not_finite) == 0;
+}
+
+Written Compressor::write_outcome(const Exec& exec, const Part& part,
+                                  const Outcome& outcome) const {
+  if (outcome.messages.empty() || part.count == 0) return {};  // dense writes its own
+  const kernels::ScratchScope scope(exec);
+  if (kernels::CallStatus* const status = outcome.status; status != nullptr) {
+    write(exec, part, outcome, {outcome.factor, &status->not_finite, &status->too_large});
+    return {};
+  }
+  const auto found = kernels::take_zeros<std::array<std::uint32_t, 2>>(exec, 1);
+  auto& [not_finite, too_large] = found[0];
+  write(exec, part, outcome, {outcome.factor, &not_finite, &too_large});
+  const auto [is_not_finite, is_too_large] = kernels::read(exec, found.data());
+  return {.finite = is_not_finite == 0, .fits = is_too_large == 0};
+}
+
+void Compressor::keep_rests(const Exec& exec, const Part& part, const Outcome& outcome,
+                            const kernels::Rests& rests) const {
+  if (outcome.messages.empty() || part.count == 0) return;
+  const kernels::ScratchScope scope(exec);
+  write(exec, part, outcome, {.factor = outcome.factor, .rests = rests});
 }
 
 }  // namespace winnow::compress

@@ -71,6 +71,8 @@ std::string label_of(std::uint64_t id, std::string_view name);
 /// A stretch of one parameter inside a part: views.
 struct Piece {
   Elements elements;
+  ElementType rounds_to = ElementType::float32;  ///< what the caller's elements are: the sums will
+                                                 ///< be rounded to it, where `elements` are not
   ParameterState* parameter = nullptr;
   PieceState* state = nullptr;
   std::uint64_t offset = 0;     ///< place in the parameter of elements[0]

@@ -13,12 +13,13 @@ struct CallStatus {
   std::uint64_t call = 0;     ///< its number, as in headers and random keys: also in each replay
   std::uint32_t spoiled = 0;  ///< 1: a message is poisoned or not sound, so none may be read
   std::uint32_t not_finite =
-      0;                      ///< 1: some sum is not finite; kernels that sum raise it themselves
-  std::uint32_t unsound = 0;  ///< ~ of the lowest number of a message that is not sound, or 0
+      0;                        ///< 1: some sum is not finite; kernels that sum raise it themselves
+  std::uint32_t unsound = 0;    ///< ~ of the lowest number of a message that is not sound, or 0
+  std::uint32_t too_large = 0;  ///< 1: some sum is finite, but its element cannot hold it
 };
 
 /// Conditions on a status: that messages may be read, that they may not, that one was not sound, so
-/// that its indices may be anything, and that the bucket must become NaN.
+/// that its indices may be anything, that the bucket must become NaN, and that it must not.
 inline Condition sound(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 1, .any = false};
 }
@@ -30,6 +31,9 @@ inline Condition unsound(const CallStatus& status) {
 }
 inline Condition refused(const CallStatus& status) {
   return {.words = &status.spoiled, .count = 2, .any = true};
+}
+inline Condition accepted(const CallStatus& status) {
+  return {.words = &status.spoiled, .count = 2, .any = false};
 }
 
 /// The outcome of calls, in memory that the host shares with exec.place: page-locked for a device,

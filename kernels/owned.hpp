@@ -62,9 +62,16 @@ void add_owned(const Exec& exec, const OwnedJob& job);
 /// element = value, if that is finite.
 void store_owned(const Exec& exec, const OwnedJob& job);
 
-/// element = value * factor, rounded to nearest even where elements have 16 bits; *not_finite
-/// becomes 1 if an element is not finite, else it stays.
-void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite);
+/// What write_owned makes of values, as ordered_sum does.
+struct OwnedWrite {
+  float factor = 1;
+  std::uint32_t* not_finite = nullptr;  ///< not null; becomes 1 if an element is not finite
+  std::uint32_t* too_large = nullptr;   ///< as OrderedSumJob::too_large
+  Rests rests = {};                     ///< as OrderedSumJob::rests
+};
+
+/// element = value * factor, rounded and clipped as by ordered_sum where elements have 16 bits.
+void write_owned(const Exec& exec, const OwnedJob& job, const OwnedWrite& sums);
 
 /// taken[j] = element, which becomes 0, at the positions of job.values; 0 if a position is of no
 /// piece. The values themselves are not read: taken may be their memory.

@@ -70,10 +70,12 @@ void add_halves(const CudaInputs& in, Rows& rows) {
                     }});
   }
   rows.push_back(
-      {"fits fp16", static_cast<double>(in.count * sizeof(float)), [&in](std::size_t round) {
+      {"keep_rest fp16", static_cast<double>(in.count * sizeof(float)), [&in](std::size_t round) {
          const auto& s = in.set(round);
-         kernels::fits(in.exec(), ElementType::fp16, s.gradient.span().first(in.count), 0.125F,
-                       s.not_finite.data());
+         kernels::keep_rest(in.exec(), {.type = ElementType::fp16,
+                                        .sums = s.gradient.span().first(in.count),
+                                        .residual = s.target.span().first(in.count),
+                                        .too_large = s.not_finite.data()});
        }});
 }
 

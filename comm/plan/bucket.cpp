@@ -59,6 +59,7 @@ std::vector<BucketPart> cut(std::span<const Segment> segments, const std::vector
       const std::uint64_t base = next_base(target.part);
       target.part.pieces.push_back({
           .elements = segments[s].elements.subspan(offset, size),
+          .rounds_to = segments[s].elements.type(),
           .parameter = &parameter,
           .state = &parameter.pieces[offset / length],
           .offset = offset,

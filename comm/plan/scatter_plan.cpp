@@ -30,6 +30,7 @@ BucketPart part_of(const Segment& input, compress::ParameterState& parameter, st
   const std::uint64_t length = parameter.piece_length;
   for (std::uint64_t at = 0; at < count; at += length) {
     part.part.pieces.push_back({.elements = input.elements.subspan(offset + at, length),
+                                .rounds_to = input.elements.type(),
                                 .parameter = &parameter,
                                 .state = &parameter.pieces[(offset + at) / length],
                                 .offset = offset + at,

@@ -206,8 +206,8 @@ constexpr Bodies kCounted{
                std::span<float>) { pass(exec, entries(index.size())); },
     .take_owned = [](const Exec& exec, const OwnedJob& job,
                      std::span<float>) { move_owned(exec, job); },
-    .write_owned = [](const Exec& exec, const OwnedJob& job, float,
-                      std::uint32_t*) { move_owned(exec, job); },
+    .write_owned = [](const Exec& exec, const OwnedJob& job,
+                      const OwnedWrite&) { move_owned(exec, job); },
     .zero = write_words,
 };
 

@@ -14,6 +14,7 @@
 #include "comm/reducer/put_back.hpp"
 #include "comm/reducer/stream_ordered.hpp"
 #include "comm/schedule/pipeline.hpp"
+#include "comm/schedule/rests.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/float_mode.hpp"
@@ -98,8 +99,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
       const int next = (transport->rank() + 1) % transport->size();
       if (!rails->on_node(next)) book.call().network_bytes = book.call().wire_bytes;
     } else if (by_status) {
-      comm::reduce_stream_ordered({exec, bucket, schedules, exchanges, widened},
-                                  completions->status());
+      comm::reduce_stream_ordered({exec, bucket, schedules, exchanges}, completions->status());
       start_watchdog();
       residuals = count_residuals();
     } else if (!reduce(bucket)) {
@@ -254,6 +254,7 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                                  .ring = bucket.ring,
                                  .decay = options.decay,
                                  .factor = factor(),
+                                 .averaged = averaged(),
                                  .part = part.part,
                                  .header = header,
                                  .random = random_of(part.part, header.part),
@@ -279,23 +280,24 @@ kernels::RandomKey AllReducer::Impl::random_of(const compress::Part& part,
 /// so that any failure can be put back. Returns false if the bucket must become NaN; all ranks
 /// decide that from the same bits.
 bool AllReducer::Impl::reduce(const Bucket& bucket) {
-  if (output != nullptr && bucket.compressed > 0) return scatter(bucket);
+  if (output != nullptr && bucket.compressed > 0) return scatter();
   const auto parts = std::span(exchanges);
   const auto compressed = parts.first(bucket.compressed), dense = parts.subspan(bucket.compressed);
   const auto ways = std::span(schedules);
-  const bool fits = comm::run_parts(ways.first(compressed.size()), compressed) &&
-                    widened.fits(exec, bucket, compressed);
+  const bool finite = comm::run_parts(ways.first(compressed.size()), compressed);
   // Dense sums need no poison bit: they are not finite if a gradient is not. They run in any case,
   // since other ranks may not have looked at the compressed parts yet.
-  if (!comm::run_parts(ways.subspan(compressed.size()), dense) || !fits) return false;
+  if (!comm::run_parts(ways.subspan(compressed.size()), dense) || !finite) return false;
   const Stopwatch watch(book.call().add_seconds);
   if (bucket.mixed() && !sums_are_finite(dense)) return false;
-  if (bucket.mixed() && !widened.fits(exec, bucket, dense)) return false;
   for (std::size_t i = 0; i < exchanges.size(); ++i) {
     if (schedules[i]->write != nullptr) schedules[i]->write(exchanges[i], exec);
   }
-  for (const Exchange& exchange : compressed) {
-    compress::keep_left(exec, exchange.part, exchange.owned);
+  const bool is_first = book.of(bucket).totals.calls == 0;
+  for (std::size_t i = 0; i < compressed.size(); ++i) {
+    compress::keep_left(exec, compressed[i].part, compressed[i].owned);
+    if (schedules[i]->write != nullptr) continue;
+    comm::keep_rests(*schedules[i], compressed[i], exec, is_first);
   }
   return true;
 }

@@ -66,7 +66,7 @@ struct AllReducer::Impl {
   void begin(comm::Bucket& bucket);
   void precondition(comm::Bucket& bucket) const;
   bool reduce(const comm::Bucket& bucket);
-  bool scatter(const comm::Bucket& bucket);
+  bool scatter();
   bool all_agree(bool finite);
   Elements own_shard(std::span<const Segment> segments) const;
   void deliver(std::span<const Segment> segments) const;
@@ -98,9 +98,10 @@ struct AllReducer::Impl {
   /// For the current call; null if the host's clock serves or the device cannot tell.
   kernels::StreamClock* call_clock() const noexcept;
 
-  float factor() const {
-    return op == ReduceOp::average ? 1.0F / static_cast<float>(transport->size()) : 1.0F;
+  float averaged() const {
+    return op == ReduceOp::average ? static_cast<float>(transport->size()) : 1.0F;
   }
+  float factor() const { return 1.0F / averaged(); }
   /// A native collective ignores deadlines, so the ring serves if a deadline is set.
   std::uint64_t ring() const { return options.deadline > 0 ? 0 : links.ring; }
   double patience() const {

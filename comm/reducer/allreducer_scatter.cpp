@@ -12,12 +12,10 @@ namespace winnow {
 
 /// As reduce, but ranks have not seen the same messages, so they tell each other whether these were
 /// finite.
-bool AllReducer::Impl::scatter(const comm::Bucket& bucket) {
+bool AllReducer::Impl::scatter() {
   comm::Scatter shards(exchanges);
   shards.exchange();
-  const auto own = std::span(exchanges).subspan(static_cast<std::size_t>(transport->rank()), 1);
-  const bool finite = shards.sum() && widened.fits(exec, bucket, own);
-  if (!all_agree(finite)) return false;
+  if (!all_agree(shards.sum())) return false;
   shards.write();
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include "comm/reducer/put_back.hpp"
 #include "comm/schedule/pipeline.hpp"
+#include "comm/schedule/rests.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -27,8 +28,10 @@ void write(const StreamOrderedCall& call, const Exec& exec) {
   for (std::size_t i = 0; i < call.exchanges.size(); ++i) {
     if (call.schedules[i]->write != nullptr) call.schedules[i]->write(call.exchanges[i], exec);
   }
-  for (const Exchange& exchange : call.exchanges.first(call.bucket.compressed)) {
-    compress::keep_left(exec, exchange.part, exchange.owned);
+  for (std::size_t i = 0; i < call.bucket.compressed; ++i) {
+    compress::keep_left(exec, call.exchanges[i].part, call.exchanges[i].owned);
+    const Schedule& schedule = *call.schedules[i];
+    if (schedule.write == nullptr) keep_rests(schedule, call.exchanges[i], exec, false);
   }
 }
 
@@ -82,11 +85,9 @@ void reduce_stream_ordered(const StreamOrderedCall& call, kernels::CallStatus& s
   (void)run_parts(call.schedules.subspan(call.bucket.compressed), dense);
   const kernels::Stopwatch watch(call.exchanges.front().stats.add_seconds);
   judge(exec, dense, status);
-  call.widened.judge(exec, call.bucket, call.exchanges, status.not_finite);
   Exec undo = exec, keep = exec;
   undo.condition = kernels::refused(status);
-  keep.condition = undo.condition;
-  keep.condition.any = false;
+  keep.condition = kernels::accepted(status);
   for (const Exchange& exchange : call.exchanges) {
     put_back(exchange, undo, std::numeric_limits<float>::quiet_NaN());
   }

@@ -9,7 +9,6 @@
 #include <winnow/transport.hpp>
 
 #include "comm/plan/bucket.hpp"
-#include "comm/reducer/widened.hpp"
 #include "comm/schedule/exchange.hpp"
 #include "compress/compressor.hpp"
 #include "kernels/call_status.hpp"
@@ -35,7 +34,6 @@ struct StreamOrderedCall {
   const Bucket& bucket;
   std::span<const Schedule* const> schedules;
   std::span<Exchange> exchanges;
-  const Widened& widened;
 };
 
 /// Runs the parts through their schedules and writes their sums to the elements. If the status on

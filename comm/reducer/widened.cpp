@@ -89,40 +89,6 @@ bool Widened::has_original(std::size_t segment) const {
   return is_widened(segment) || !is_in_place(given_[segment]);
 }
 
-template <class Visit>
-void Widened::visit_sums(const Bucket& bucket, std::span<const Exchange> exchanges,
-                         const Visit& visit) const {
-  for (const Exchange& exchange : exchanges) {
-    const auto& segments = bucket.parts[exchange.header.part].segments;
-    for (std::size_t i = 0; i < segments.size(); ++i) {
-      if (!is_widened(segments[i])) continue;
-      const compress::Piece& piece = exchange.part.pieces[i];
-      const bool waits = !exchange.sum.empty();
-      const std::span<const float> sums =
-          waits ? exchange.sum.subspan(piece.base, piece.elements.size()) : piece.elements.floats();
-      visit(given_[segments[i]].elements.type(), sums, waits ? exchange.factor : 1);
-    }
-  }
-}
-
-bool Widened::fits(const Exec& exec, const Bucket& bucket,
-                   std::span<const Exchange> exchanges) const {
-  bool any = false;
-  visit_sums(bucket, exchanges, [&](ElementType, std::span<const float>, float) { any = true; });
-  if (!any) return true;  // no answer to wait for
-  const auto look = [&](std::uint32_t* too_large) { judge(exec, bucket, exchanges, *too_large); };
-  return kernels::answer(exec, look) == 0;
-}
-
-void Widened::judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-                    std::uint32_t& too_large) const {
-  kernels::together(exec, [&] {
-    visit_sums(bucket, exchanges, [&](ElementType type, std::span<const float> sums, float by) {
-      kernels::fits(exec, type, sums, by, &too_large);
-    });
-  });
-}
-
 void Widened::narrow(const Exec& exec) const {
   kernels::together(exec, [&] {
     for (std::size_t s = 0; s < given_.size(); ++s) {

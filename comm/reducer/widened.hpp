@@ -8,7 +8,6 @@
 #include <winnow/exec.hpp>
 
 #include "comm/plan/bucket.hpp"
-#include "comm/schedule/exchange.hpp"
 #include "compress/precondition.hpp"
 
 namespace winnow::comm {
@@ -29,12 +28,6 @@ class Widened {
   void read(const Exec& exec) const;
   /// Whether read() can find a segment's gradient again after the call has written to segments().
   bool has_original(std::size_t segment) const;
-  /// Whether the sums of these parts that are to be narrowed stay finite then, times the factor if
-  /// they are still in Exchange::sum.
-  bool fits(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges) const;
-  /// Makes the word, in the memory of exec.place, nonzero if they do not.
-  void judge(const Exec& exec, const Bucket& bucket, std::span<const Exchange> exchanges,
-             std::uint32_t& too_large) const;
   /// Rounds what was widened back into the caller's elements.
   void narrow(const Exec& exec) const;
 
@@ -42,9 +35,6 @@ class Widened {
   bool is_widened(std::size_t segment) const {
     return given_[segment].elements.type() != wide_[segment].elements.type();
   }
-  template <class Visit>
-  void visit_sums(const Bucket& bucket, std::span<const Exchange> exchanges,
-                  const Visit& visit) const;
 
   std::span<const Segment> given_, wide_;
   std::vector<Segment> scratch_;  // what wide_ views instead of the caller's elements

@@ -5,6 +5,7 @@
 
 #include "comm/schedule/collective.hpp"
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/rests.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -131,7 +132,8 @@ Rounds run(Exchange& exchange) {
 }
 
 /// Writes the sum times Exchange::factor to the elements, and clears the residual that travelled
-/// with it.
+/// with it. What elements of 16 bits cannot hold of it waits there again; in a bucket that is dense
+/// as a whole, where nothing waits, they become infinite instead, as MPI's and NCCL's do.
 void write(Exchange& exchange, const Exec& exec) {
   if (exchange.factor != 1) kernels::scale(exchange.exec, exchange.sum, exchange.factor);
   const auto sum_of = [&exchange](const Piece& piece) {
@@ -145,16 +147,33 @@ void write(Exchange& exchange, const Exec& exec) {
       if (!learns && has_residual(piece)) kernels::fill(exec, piece.residual(), kNothing);
     }
   });
+  const kernels::RestKeeper keeper =
+      keeper_among(exchange.world, exchange.part, kDense, exchange.averaged);
+  if (!learns) {
+    kernels::together(exec, [&] {
+      for (const Piece& piece : exchange.part.pieces) {
+        if (!exchange.undoable || !is_rounded(piece)) continue;
+        keep_rest(exec, {piece, keeper}, &exchange.status->too_large);
+      }
+    });
+    return;
+  }
   for (const Piece& piece : exchange.part.pieces) {
-    if (!learns || !has_residual(piece)) continue;
-    // The caller will skip a sum that is not finite, so the residual stays for the next one.
-    const auto look = [&](std::uint32_t* not_finite) {
-      kernels::all_finite(exchange.exec, sum_of(piece), not_finite);
-    };
-    if (kernels::answer(exchange.exec, look) == 0) {
+    const bool waited = has_residual(piece);
+    if (waited) {
+      // The caller will skip a sum that is not finite, so the residual stays for the next one.
+      const auto look = [&](std::uint32_t* not_finite) {
+        kernels::all_finite(exchange.exec, sum_of(piece), not_finite);
+      };
+      if (kernels::answer(exchange.exec, look) != 0) continue;
       kernels::zero(exchange.exec, std::as_writable_bytes(piece.residual()));
       piece.state->dirty = false;
     }
+    if (!is_rounded(piece) || !(waited || exchange.undoable)) continue;
+    const auto look = [&](std::uint32_t* too_large) {
+      keep_rest(exchange.exec, {piece, keeper}, too_large);
+    };
+    if (kernels::answer(exchange.exec, look) != 0) piece.state->mark_dirty();
   }
 }
 

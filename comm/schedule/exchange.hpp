@@ -36,7 +36,8 @@ struct Exchange {
   Deadline deadline;
   std::uint64_t ring;  ///< dense sums of this many bytes and more use Winnow's ring
   float decay;
-  float factor;  ///< of the sum; 1 if the sum includes it
+  float factor;        ///< of the sum; 1 if the sum includes it
+  float averaged = 1;  ///< the ranks of an average: what a mean leaves is so often left of the sum
   compress::Part& part;
   compress::Header header;  ///< of this call and part; kPoison is set if the bucket is known to be
                             ///< bad
@@ -72,6 +73,7 @@ struct Exchange {
   compress::Union united = {};  ///< if its `size` is set: what the one message is, once settled
   bool in_place = false;        ///< a collective works, or has worked, on the elements themselves
   bool poisoned = false;        ///< some rank's gradient was not finite
+  bool clipped = false;  ///< an element of 16 bits cannot hold its sum: the rest is to be kept
 
   /// What errors call a rank of `world`.
   int name_of(std::size_t rank) const {

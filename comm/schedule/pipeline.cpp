@@ -36,17 +36,22 @@ class UnderWay {
 
 }  // namespace
 
+compress::Outcome outcome_of(const Exchange& exchange) {
+  const bool partitioned = !exchange.sums.empty();
+  return {.messages = partitioned ? exchange.sums : exchange.messages,
+          .partitioned = partitioned,
+          .factor = exchange.factor,
+          .fed = true,
+          .elements = exchange.owned.elements,
+          .status = exchange.status};
+}
+
 bool write_outcome(Exchange& exchange) {
   const kernels::Stopwatch watch(exchange.stats.add_seconds);
-  const bool partitioned = !exchange.sums.empty();
-  return exchange.compressor.write_outcome(
-      exchange.exec, exchange.part,
-      {.messages = partitioned ? exchange.sums : exchange.messages,
-       .partitioned = partitioned,
-       .factor = exchange.factor,
-       .fed = true,
-       .elements = exchange.owned.elements,
-       .status = exchange.status});
+  const compress::Written written =
+      exchange.compressor.write_outcome(exchange.exec, exchange.part, outcome_of(exchange));
+  exchange.clipped = !written.fits;
+  return written.finite;
 }
 
 bool run_parts(std::span<const Schedule* const> schedules, std::span<Exchange> exchanges,

@@ -8,6 +8,9 @@
 
 namespace winnow::comm {
 
+/// What a part's schedule ended with, unless it has written that.
+compress::Outcome outcome_of(const Exchange& exchange);
+
 /// Writes the sum of compressed messages into the elements; returns whether all of it is finite.
 bool write_outcome(Exchange& exchange);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/schedule/pass_bytes.hpp"
+#include "comm/schedule/rests.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
@@ -35,6 +36,15 @@ std::span<float> elements_of(const Part& part) {
 
 bool has_residual(const Piece& piece) {
   return piece.state->dirty && !piece.residual().empty();
+}
+
+/// Keeps what the elements of the own shard cannot hold of their sums: no other rank has these.
+void keep_rest_of(const Exchange& exchange, const Piece& piece) {
+  if (!is_rounded(piece)) return;
+  const auto look = [&](std::uint32_t* too_large) {
+    keep_rest(exchange.exec, {piece, {.by = exchange.averaged}}, too_large);
+  };
+  if (kernels::answer(exchange.exec, look) != 0) piece.state->mark_dirty();
 }
 
 }  // namespace
@@ -132,7 +142,10 @@ void Scatter::write() {
   const Stopwatch watch(own_.stats.add_seconds);
   kernels::copy(own_.exec, elements_of(own_.part), sum_);
   kernels::zero(own_.exec, std::as_writable_bytes(acc_));
-  for (const Piece& piece : own_.part.pieces) piece.state->dirty = false;
+  for (const Piece& piece : own_.part.pieces) {
+    piece.state->dirty = false;
+    keep_rest_of(own_, piece);
+  }
 }
 
 namespace {
@@ -177,7 +190,8 @@ Rounds run_dense(Exchange& exchange) {
   co_return;
 }
 
-/// The own shard times the factor; what travelled with it is no residual any more.
+/// The own shard times the factor; what travelled with it is no residual any more, unless the
+/// elements cannot hold it. Where nothing waited they become infinite then, as in any dense sum.
 void write_dense(Exchange& exchange, const Exec& exec) {
   const std::uint64_t shard =
       exchange.part.count / static_cast<std::uint64_t>(exchange.world.size());
@@ -188,6 +202,9 @@ void write_dense(Exchange& exchange, const Exec& exec) {
     if (!has_residual(piece)) continue;
     kernels::zero(exec, std::as_writable_bytes(piece.residual()));
     piece.state->dirty = false;
+    if (piece.elements.data() >= own.data() && piece.elements.data() < own.data() + own.size()) {
+      keep_rest_of(exchange, piece);
+    }
   }
 }
 

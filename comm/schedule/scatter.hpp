@@ -29,7 +29,8 @@ class Scatter {
   /// whether everything that this rank has seen is finite: gradients, messages and sum.
   bool sum();
   /// Once all ranks have found everything finite: writes the sum to the elements of the own shard,
-  /// whose residual it has emptied. Those of other shards hold anything.
+  /// whose residual it has emptied but for what these cannot hold. Those of other shards hold
+  /// anything.
   void write();
 
  private:

@@ -24,6 +24,7 @@ Shard cut_shard(const compress::Part& part, std::uint64_t begin, std::uint64_t e
     if (first >= last) continue;
     const std::uint64_t base = (shard.part.count + kUnit - 1) / kUnit * kUnit;
     shard.part.pieces.push_back({.elements = whole.elements.subspan(first - at, last - first),
+                                 .rounds_to = whole.rounds_to,
                                  .parameter = whole.parameter,
                                  .offset = whole.offset + (first - at),
                                  .base = static_cast<std::uint32_t>(base)});

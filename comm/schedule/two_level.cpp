@@ -5,11 +5,13 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "comm/schedule/rests.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "comm/schedule/shards.hpp"
 #include "compress/partial.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
+#include "kernels/exec/together.hpp"
 #include "kernels/feedback.hpp"
 #include "kernels/memory_ops.hpp"
 #include "kernels/terms.hpp"
@@ -203,12 +205,13 @@ class TwoLevel {
         part.pieces[i].elements =
             exchange_.sum.subspan(whole(place).base + place.begin, part.pieces[i].elements.size());
       }
-      exchange_.poisoned |=
-          !exchange_.compressor.write_outcome(exchange_.exec, part,
-                                              {.messages = messages_[rail],
-                                               .partitioned = inner_schedule_.partitioned,
-                                               .factor = exchange_.factor,
-                                               .status = exchange_.status});
+      const auto written =
+          exchange_.compressor.write_outcome(exchange_.exec, part,
+                                             {.messages = messages_[rail],
+                                              .partitioned = inner_schedule_.partitioned,
+                                              .factor = exchange_.factor,
+                                              .status = exchange_.status});
+      exchange_.poisoned |= !written.finite;
     }
     exchange_.factor = 1;
   }
@@ -547,13 +550,30 @@ Rounds run(Exchange& exchange) {
   part.finish();
 }
 
+/// Keeps the rests of sums that are to be rounded: the servers of a shard share them out.
+void keep_rests(const Exchange& exchange, const Exec& exec) {
+  const kernels::ScratchScope scope(exchange.exec);
+  std::uint32_t* const unused = exchange.status != nullptr
+                                    ? &exchange.status->too_large
+                                    : kernels::take_zeros<std::uint32_t>(exchange.exec, 1).data();
+  kernels::together(exec, [&] {
+    for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
+      const Shard& shard = exchange.shards->of_rail[rail];
+      const Transport* const servers = exchange.rails->transport(rail);
+      kernels::RestKeeper keeper = kernels::RestKeeper::nobody();
+      if (servers != nullptr) {
+        keeper = keeper_among(*servers, shard.part, *exchange.shards->inner, exchange.averaged);
+      }
+      for (const Piece& piece : shard.part.pieces) {  // which view Exchange::sum
+        if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, unused);
+      }
+    }
+  });
+}
+
 /// Writes the sum, which includes the factor, to the elements. Clears the residual that travelled
-/// in round 1, and keeps what balanced or shared leaves.
+/// in round 1, and keeps what balanced or shared leaves, and what elements cannot hold.
 void write(Exchange& exchange, const Exec& exec) {
-  for (const Piece& piece : exchange.part.pieces) {
-    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
-    kernels::copy(exec, piece.elements.bytes(), std::as_bytes(sum));
-  }
   for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
     const Shard& shard = exchange.shards->of_rail[rail];
     if (exchange.rails->transport(rail) != nullptr) {
@@ -564,6 +584,11 @@ void write(Exchange& exchange, const Exec& exec) {
       if (exchange.shards->folded[shard.places[i].piece] == 0) continue;
       kernels::fill(exec, shard.part.pieces[i].residual(), 0);
     }
+  }
+  keep_rests(exchange, exec);
+  for (const Piece& piece : exchange.part.pieces) {
+    const auto sum = exchange.sum.subspan(piece.base, piece.elements.size());
+    kernels::copy(exec, piece.elements.bytes(), std::as_bytes(sum));
   }
   for (const Piece& piece : exchange.part.pieces) {
     piece.state->dirty = true;

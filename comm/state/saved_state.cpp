@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <winnow/error.hpp>
@@ -97,13 +98,19 @@ class Reader {
   std::span<const std::byte> rest_;
 };
 
+/// Makes room for a residual, which all ranks have or none.
+void begin_residual(SavedParameter& parameter) {
+  if (parameter.residual.empty())
+    parameter.residual.resize(parameter.count, -0.0F);  // no sign changes
+  for (SavedPiece& piece : parameter.pieces) piece.dirty = 1;
+}
+
 /// Adds what an old rank held to what this rank begins with.
 void add(SavedParameter& into, const SavedParameter& from, float scale) {
-  if (into.residual.empty()) into.residual.resize(into.count, -0.0F);  // changes no sign of zeros
+  begin_residual(into);
   for (std::size_t i = 0; i < from.residual.size(); ++i) {
     into.residual[i] += scale * from.residual[i];
   }
-  for (SavedPiece& piece : into.pieces) piece.dirty = 1;
 }
 
 }  // namespace
@@ -185,6 +192,7 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
   std::map<std::uint32_t, std::size_t> of_rank;  // the states that this rank needs
   std::map<std::uint64_t, SavedParameter> parameters;
   std::vector<bool> there;
+  std::set<std::uint64_t> waiting;  // parameters of which an old rank has a residual
   for (std::size_t i = 0; i < states.size(); ++i) {
     // Old ranks in ascending order, whatever the order of states: sums depend on it.
     const SavedState one = from_bytes(states[i]);
@@ -202,6 +210,7 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
     for (const SavedParameter& parameter : one.parameters) {
       SavedParameter& known = parameters[parameter.id];
       if (known.count == 0) known = parameter;  // of calls and pieces all ranks know the same
+      if (!parameter.residual.empty()) waiting.insert(parameter.id);
       known.residual.clear();
       if (one.rank == my_rank % before) {
         known.counted = parameter.counted;
@@ -227,6 +236,9 @@ SavedState take_over(std::span<const std::span<const std::byte>> states, int ran
       add(known, parameter, scale);
       if (before == now) known.pieces = parameter.pieces;
     }
+  }
+  if (before != now) {
+    for (const std::uint64_t id : waiting) begin_residual(parameters[id]);
   }
   mine.ranks = now;
   mine.rank = my_rank;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/half.hpp"
 
+#include <algorithm>
 #include <atomic>
-#include <cmath>
 
 #include "kernels/arithmetic/half.hpp"
 #include "kernels/cpu/parallel.hpp"
@@ -46,16 +46,27 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
   }
 }
 
-void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
-          std::uint32_t* too_large) {
-  const float limit = overflow_of(type);
-  std::atomic<bool> all{true};
-  for_each_range(exec.threads, in.size(), [&](std::size_t begin, std::size_t end) {
-    bool fit = true;
-    for (std::size_t i = begin; i < end; ++i) fit &= std::fabs(in[i] * factor) < limit;
-    if (!fit) all.store(false, std::memory_order_relaxed);
+void keep_rest(const Exec& exec, const RestJob& job) {
+  const ElementRange range = range_of(job.type);
+  std::atomic<bool> any{false};
+  for_each_range(exec.threads, job.sums.size(), [&](std::size_t begin, std::size_t end) {
+    constexpr std::size_t kTile = 4096;  // few sums are too large: mostly this only looks
+    for (; begin < end; begin += std::min(kTile, end - begin)) {
+      const auto tile = job.sums.subspan(begin, std::min(kTile, end - begin));
+      bool exceeded = false;
+      for (const float sum : tile) exceeded |= range.exceeded_by(sum);
+      if (!exceeded) continue;
+      any.store(true, std::memory_order_relaxed);
+      for (std::size_t i = begin; i < begin + tile.size(); ++i) {
+        const float sum = job.sums[i];
+        if (!range.exceeded_by(sum)) continue;
+        job.sums[i] = range.clip(sum);
+        if (!job.keeper.keeps(job.base + i)) continue;
+        job.residual[i] = job.keeper.add_rest(job.residual[i], sum, range);
+      }
+    }
   });
-  if (!all.load(std::memory_order_relaxed)) *too_large = 1;
+  if (any.load(std::memory_order_relaxed)) *job.too_large = 1;
 }
 
 }  // namespace winnow::kernels::cpu

@@ -6,10 +6,10 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cmath>
 
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/half.hpp"
+#include "kernels/arithmetic/rest.hpp"
 #include "kernels/cpu/add_lists.hpp"
 #include "kernels/cpu/gallop.hpp"
 #include "kernels/cpu/parallel.hpp"
@@ -49,29 +49,56 @@ void add_entries(const Exec& exec, Tile& sum, const Term& term, std::uint64_t fr
   }
 }
 
-/// Writes tile * factor, by `round` to an element; whether all of it is finite there.
+/// What threads find out of sums.
+enum Found : std::uint32_t { kNothing = 0, kNotFinite = 1, kTooLarge = 2 };
+
+std::uint32_t found(std::uint32_t largest, ElementRange range) {
+  constexpr std::uint32_t kInfinity = 0x7f800000;
+  if (largest >= kInfinity) return kNotFinite;
+  return largest >= range.overflow ? kTooLarge : kNothing;
+}
+
+/// Writes tile * factor, by `round` to an element; what it found.
 template <class T, class Round>
-bool store_as(const Tile& tile, float factor, std::span<T> sum, float overflow,
-              const Round& round) {
+std::uint32_t store_as(const Tile& tile, float factor, std::span<T> sum, ElementRange range,
+                       const Round& round) {
   std::uint32_t largest = 0;
   for (std::size_t i = 0; i < sum.size(); ++i) {
     const float element = tile[i] * factor;
     largest = std::max(largest, std::bit_cast<std::uint32_t>(element) & 0x7fffffffu);
     sum[i] = round(element);
   }
-  return largest < std::bit_cast<std::uint32_t>(overflow);
+  return found(largest, range);
 }
 
-bool store(const Tile& tile, float factor, const Elements& sum) {
-  const float overflow = overflow_of(sum.type());
+std::uint32_t store(const Tile& tile, float factor, const Elements& sum) {
+  const ElementRange range = range_of(sum.type());
   switch (sum.type()) {
     case ElementType::bf16:
-      return store_as(tile, factor, sum.halves(), overflow, [](float x) { return narrow_bf16(x); });
+      return store_as(tile, factor, sum.halves(), range,
+                      [range](float x) { return narrow_bf16(range.clip(x)); });
     case ElementType::fp16:
-      return store_as(tile, factor, sum.halves(), overflow, [](float x) { return narrow_fp16(x); });
+      return store_as(tile, factor, sum.halves(), range,
+                      [range](float x) { return narrow_fp16(range.clip(x)); });
     default:
-      return store_as(tile, factor, sum.floats(), overflow, [](float x) { return x; });
+      return store_as(tile, factor, sum.floats(), range, [](float x) { return x; });
   }
+}
+
+/// Adds the rests of tile * factor, from position `from` on, to their residuals.
+void keep_rests(const Tile& tile, const OrderedSumJob& job, ElementType type, std::uint64_t from,
+                std::size_t size) {
+  const ElementRange range = range_of(type);
+  const RestKeeper& keeper = job.rests.keeper;
+  for_each_within(job.rests.residuals.host, from, from + size,
+                  [&](const Elements& residual, std::uint64_t position) {
+                    for (std::size_t i = 0; i < residual.size(); ++i) {
+                      const float sum = tile[position - from + i] * job.factor;
+                      if (!range.exceeded_by(sum) || !keeper.keeps(position + i)) continue;
+                      float& kept = residual.floats()[i];
+                      kept = keeper.add_rest(kept, sum, range);
+                    }
+                  });
 }
 
 /// Whether lists have so few entries that adding them one by one beats a pass over all sums.
@@ -94,11 +121,12 @@ void for_each_tile(std::span<const PlacedSpan> sums, std::uint64_t begin, std::u
   });
 }
 
-/// Sums terms of any form, tile by tile. Returns whether every sum is finite.
-bool add_terms(const Exec& exec, std::span<const Term> terms, std::span<const PlacedSpan> sums,
-               float factor) {
-  if (sums.empty()) return true;
-  std::atomic<bool> finite{true};
+/// Sums terms of any form, tile by tile. Returns what it found.
+std::uint32_t add_terms(const Exec& exec, const OrderedSumJob& job) {
+  const std::span<const Term> terms = job.terms.host;
+  const std::span<const PlacedSpan> sums = job.sums.host;
+  if (sums.empty()) return kNothing;
+  std::atomic<std::uint32_t> all_found{kNothing};
   const Exec alone{.place = exec.place};
   const std::uint64_t origin = sums.front().base;
   for_each_range(exec.threads, positions(sums), [&](std::size_t first, std::size_t last) {
@@ -116,11 +144,15 @@ bool add_terms(const Exec& exec, std::span<const Term> terms, std::span<const Pl
           add(tile, term.value.data() + from, size);
         }
       }
-      if (!store(tile, factor, sum)) finite.store(false, std::memory_order_relaxed);
+      if (!job.rests.empty()) {
+        keep_rests(tile, job, sum.type(), from, size);
+      } else if (const auto now = store(tile, job.factor, sum); now != kNothing) {
+        all_found.fetch_or(now, std::memory_order_relaxed);
+      }
     };
     for_each_tile(sums, origin + first, origin + last, add_tile);
   });
-  return finite.load(std::memory_order_relaxed);
+  return all_found.load(std::memory_order_relaxed);
 }
 
 /// Where a thread that walks positions in order has come to in each list.
@@ -159,18 +191,20 @@ class Cursors {
 };
 
 /// Sums lists, whose values are not coded, where all elements are zeros: writes only what they
-/// name. Sums are made in a tile, since 16 bits would round each addition. Returns whether every
-/// sum is finite.
-bool add_to_zeros(const Exec& exec, std::span<const Term> lists, std::span<const PlacedSpan> sums,
-                  float factor) {
-  if (sums.empty()) return true;
-  std::atomic<bool> finite{true};
+/// name. Sums are made in a tile, since 16 bits would round each addition. Returns what it found.
+std::uint32_t add_to_zeros(const Exec& exec, const OrderedSumJob& job) {
+  const std::span<const Term> lists = job.terms.host;
+  const std::span<const PlacedSpan> sums = job.sums.host;
+  if (sums.empty()) return kNothing;
+  std::atomic<std::uint32_t> all_found{kNothing};
   const std::uint64_t origin = sums.front().base;
   for_each_range(exec.threads, positions(sums), [&](std::size_t first, std::size_t last) {
     Tile tile{};  // zeros between tiles
     Cursors cursors(lists, origin + first);
-    bool sound = true;
+    std::uint32_t here = kNothing;
     const auto add_tile = [&](const Elements& sum, std::uint64_t from) {
+      const ElementRange range = range_of(sum.type());
+      std::uint32_t largest = 0;
       const std::uint64_t to = from + sum.size();
       const auto walk = [&](const auto& each) {
         cursors.for_each_stretch(from, to, [&](const Term& list, std::size_t j, std::size_t end) {
@@ -179,15 +213,23 @@ bool add_to_zeros(const Exec& exec, std::span<const Term> lists, std::span<const
       };
       walk([&](std::size_t i, float value) { tile[i] += value; });
       walk([&](std::size_t i, float) {
-        sound = std::isfinite(write_element(sum, i, tile[i] * factor)) && sound;
+        const float element = tile[i] * job.factor;
+        largest = std::max(largest, std::bit_cast<std::uint32_t>(element) & 0x7fffffffu);
+        (void)write_element(sum, i, range.clip(element));
       });
+      here |= found(largest, range);
       walk([&](std::size_t i, float) { tile[i] = 0; });
       cursors.move_to(to);
     };
     for_each_tile(sums, origin + first, origin + last, add_tile);
-    if (!sound) finite.store(false, std::memory_order_relaxed);
+    if (here != kNothing) all_found.fetch_or(here, std::memory_order_relaxed);
   });
-  return finite.load(std::memory_order_relaxed);
+  return all_found.load(std::memory_order_relaxed);
+}
+
+/// Sums lists, whose values are not coded, where all elements are zeros of float32.
+std::uint32_t add_to_floats(const Exec& exec, const OrderedSumJob& job) {
+  return add_lists(exec, job.terms.host, job.sums.host, job.factor) ? kNothing : kNotFinite;
 }
 
 }  // namespace
@@ -195,6 +237,10 @@ bool add_to_zeros(const Exec& exec, std::span<const Term> lists, std::span<const
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
   const std::span<const Term> terms = job.terms.host;
   const std::span<const PlacedSpan> sums = job.sums.host;
+  if (!job.rests.empty()) {
+    if (!job.rests.are_none()) (void)add_terms(exec, job);
+    return;
+  }
   const auto is_plain_list = [](const Term& term) { return term.is_list() && !term.is_coded(); };
   const auto are_floats = [](const PlacedSpan& sum) {
     return sum.elements.type() == ElementType::float32;
@@ -205,10 +251,11 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
     for (const PlacedSpan& sum : sums) kernels::fill(exec, sum.elements, 0);
   }
   const auto add = !by_entry                               ? add_terms
-                   : std::ranges::all_of(sums, are_floats) ? add_lists
+                   : std::ranges::all_of(sums, are_floats) ? add_to_floats
                                                            : add_to_zeros;
-  const bool finite = add(exec, terms, sums, job.factor);
-  if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
+  const std::uint32_t all_found = add(exec, job);
+  if ((all_found & kNotFinite) != 0 && job.not_finite != nullptr) *job.not_finite = 1;
+  if ((all_found & kTooLarge) != 0 && job.too_large != nullptr) *job.too_large = 1;
 }
 
 }  // namespace winnow::kernels::cpu

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/arithmetic/element.hpp"
+#include "kernels/arithmetic/rest.hpp"
 #include "kernels/cpu/gallop.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/memory_ops.hpp"
@@ -260,12 +261,47 @@ void store_owned(const Exec& exec, const OwnedJob& job) {
   });
 }
 
-void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
-  std::atomic<bool> finite{true};
+namespace {
+
+/// The rests of values * factor at the positions of one piece, by its residual.
+void keep_rests(const Exec& exec, const OwnedJob& job, const OwnedWrite& sums, ElementType type,
+                const PlacedSpan& residual) {
+  const RestKeeper& keeper = sums.rests.keeper;
+  const ElementRange range = range_of(type);
+  const float* const begin = residual.elements.floats().data();
+  OwnedJob here = job;
+  here.pieces = {{&residual, 1}, nullptr};
+  for_each_share(exec, here, [&](Share& share) {
+    share.for_each([&](float& kept, float value) {
+      const float sum = value * sums.factor;
+      if (!range.exceeded_by(sum)) return;
+      const auto position = residual.base + static_cast<std::uint64_t>(&kept - begin);
+      if (keeper.keeps(position)) kept = keeper.add_rest(kept, sum, range);
+    });
+  });
+}
+
+}  // namespace
+
+void write_owned(const Exec& exec, const OwnedJob& job, const OwnedWrite& sums) {
+  const float factor = sums.factor;
+  if (!sums.rests.empty()) {
+    if (sums.rests.are_none()) return;
+    for (std::size_t i = 0; i < job.pieces.host.size(); ++i) {
+      keep_rests(exec, job, sums, job.pieces.host[i].elements.type(), sums.rests.residuals.host[i]);
+    }
+    return;
+  }
+  std::atomic<bool> finite{true}, fits{true};
   for_each_share(exec, job, [&](Share& share) {
     std::uint32_t largest = 0;  // magnitude
+    bool exceeded = false;
     const auto see = [&](float element) {
       largest = std::max(largest, std::bit_cast<std::uint32_t>(element) & 0x7fffffffu);
+    };
+    const auto write = [&](const Elements& elements, std::size_t i, float sum, ElementRange range) {
+      exceeded |= range.exceeded_by(sum);
+      see(write_element(elements, i, range.clip(sum)));
     };
     share.for_each_run(
         [&](const Chunk& chunk, const float* value) {
@@ -273,8 +309,9 @@ void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint3
             chunk.walk([&](float& element, std::size_t i) { see(element = value[i] * factor); });
             return;
           }
+          const ElementRange range = range_of(chunk.elements.type());
           for (std::size_t i = 0; i < chunk.size; ++i) {
-            see(write_element(chunk.elements, chunk.place_of(i), value[i] * factor));
+            write(chunk.elements, chunk.place_of(i), value[i] * factor, range);
           }
         },
         [&](const Elements& elements, const float* value) {
@@ -283,13 +320,16 @@ void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint3
             for (std::size_t i = 0; i < to.size(); ++i) see(to[i] = value[i] * factor);
             return;
           }
+          const ElementRange range = range_of(elements.type());
           for (std::size_t i = 0; i < elements.size(); ++i) {
-            see(write_element(elements, i, value[i] * factor));
+            write(elements, i, value[i] * factor, range);
           }
         });
     if (largest >= 0x7f800000u) finite.store(false, std::memory_order_relaxed);
+    if (exceeded) fits.store(false, std::memory_order_relaxed);
   });
-  if (!finite.load(std::memory_order_relaxed)) *not_finite = 1;
+  if (!finite.load(std::memory_order_relaxed)) *sums.not_finite = 1;
+  if (!fits.load(std::memory_order_relaxed) && sums.too_large != nullptr) *sums.too_large = 1;
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {

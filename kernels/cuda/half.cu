@@ -1,7 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <bit>
-
 #include "kernels/cuda/half.cuh"
 #include "kernels/cuda/launch_pieces.cuh"
 #include "kernels/half.hpp"
@@ -20,10 +18,8 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
   launch_piece(exec, Narrow{in.data(), device_elements(halves), in.size()});
 }
 
-void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
-          std::uint32_t* too_large) {
-  launch_piece(exec, Fits{in.data(), in.size(), factor,
-                          std::bit_cast<std::uint32_t>(overflow_of(type)), too_large});
+void keep_rest(const Exec& exec, const RestJob& job) {
+  launch_piece(exec, KeepRest{job, range_of(job.type), job.sums.size()});
 }
 
 }  // namespace winnow::kernels::cuda

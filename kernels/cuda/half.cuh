@@ -7,6 +7,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/simt.hpp"
 #include "kernels/cuda/vectors.cuh"
+#include "kernels/half.hpp"
 
 namespace winnow::kernels::cuda {
 
@@ -34,22 +35,29 @@ struct Narrow {
   }
 };
 
-struct Fits {
-  const float* in;
+struct KeepRest {
+  RestJob job;
+  ElementRange range;
   std::uint64_t count;
-  float factor;
-  std::uint32_t overflow;  ///< the smallest magnitude that does not fit
-  std::uint32_t* too_large;
 
   WINNOW_DEVICE void run(std::uint64_t first, unsigned here) const {
-    bool fits = true;
     float four[4];
-    load_vector(in + first, here, four);
+    load_vector(job.sums.data() + first, here, four);
+    bool exceeded = false;
     for (unsigned e = 0; e < 4; ++e) {
-      const bool is_there = (here >> e & 1) != 0;
-      fits = fits && (!is_there || magnitude(four[e] * factor) < overflow);
+      if ((here >> e & 1) == 0 || !range.exceeded_by(four[e])) continue;
+      exceeded = true;
+      keep(first + e, four[e]);
     }
-    if (!fits && simt::published(too_large) == 0) simt::atomic_or(too_large, 1);
+    if (exceeded && simt::published(job.too_large) == 0) simt::atomic_or(job.too_large, 1);
+  }
+
+ private:
+  WINNOW_DEVICE void keep(std::uint64_t i, float sum) const {
+    job.sums[i] = range.clip(sum);
+    if (!job.keeper.keeps(job.base + i)) return;
+    float& residual = job.residual[i];
+    residual = job.keeper.add_rest(residual, sum, range);
   }
 };
 

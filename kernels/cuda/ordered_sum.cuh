@@ -8,6 +8,7 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "kernels/arithmetic/rest.hpp"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/placed_spans.cuh"
 #include "kernels/cuda/search.cuh"
@@ -27,9 +28,12 @@ struct SumTask {
   DeviceSpans sums;
   std::uint64_t begin, end;  ///< positions
   float factor;
-  std::uint32_t* not_finite;  ///< may be null
-  std::uint32_t run;          ///< tiles of a block
-  std::uint32_t log2_tiles;   ///< of the tiles for which a term is searched at a time, and one more
+  std::uint32_t *not_finite, *too_large;  ///< may be null
+  DeviceSpans residuals;                  ///< with spans: instead of writing the sums
+  RestKeeper keeper;
+  const std::uint32_t* rests_wait;  ///< if not null: 0 where nothing is to be done
+  std::uint32_t run;                ///< tiles of a block
+  std::uint32_t log2_tiles;  ///< of the tiles for which a term is searched at a time, and one more
 
   WINNOW_DEVICE const DeviceTerm& term(std::uint32_t i) const {
     return there == nullptr ? here[i] : there[i];
@@ -61,6 +65,7 @@ struct OrderedSum {
   };
 
   WINNOW_DEVICE void run(Shared& shared) const {
+    if (task.rests_wait != nullptr && *task.rests_wait == 0) return;
     const std::uint64_t begin = begin_of(0), left = (task.end - begin + kSumTile - 1) / kSumTile;
     const std::uint32_t tiles = left < task.run ? static_cast<std::uint32_t>(left) : task.run;
     Round round{};
@@ -68,7 +73,11 @@ struct OrderedSum {
       const bool is_over = round.tile == tiles, is_next = round.tile > 0 && round.term == 0;
       if (!is_over) fetch(shared, round);
       if (is_next) {
-        write(shared, round.tile - 1);
+        if (keeps_rests()) {
+          keep_rests(shared, round.tile - 1);
+        } else {
+          write(shared, round.tile - 1);
+        }
         if (is_over) return;
         simt::barrier();
       }
@@ -199,24 +208,50 @@ struct OrderedSum {
     });
   }
 
+  WINNOW_DEVICE bool keeps_rests() const { return task.residuals.count > 0; }
+
+  /// Residuals grow by what of the sums is too large for their elements.
+  WINNOW_DEVICE void keep_rests(const Shared& shared, std::uint32_t tile) const {
+    const std::uint64_t begin = begin_of(tile);
+    task.sums.for_each_span(
+        begin, end_of(tile), [&](std::uint32_t s, std::uint64_t from, std::uint64_t to) {
+          const ElementRange range = range_of(task.sums.at(s).elements.type());
+          const PlacedSpan& residual = task.residuals.at(s);
+          float* const kept = device_elements(residual.elements).floats();
+          for (std::uint64_t i = from + simt::thread(); i < to; i += simt::kThreads) {
+            float sum = shared.sum[i - begin];
+            if (task.factor != 1) sum *= task.factor;
+            if (!range.exceeded_by(sum) || !task.keeper.keeps(i)) continue;
+            float& here = kept[i - residual.base];
+            here = task.keeper.add_rest(here, sum, range);
+          }
+        });
+  }
+
   WINNOW_DEVICE void write(const Shared& shared, std::uint32_t tile) const {
-    bool finite = true;
+    bool finite = true, fits = true;
     task.sums.for_each(
         begin_of(tile), end_of(tile),
         [&](const DeviceElements& elements, std::uint32_t first, std::uint32_t size) {
-          const std::uint32_t overflow = magnitude(overflow_of(elements.type));
+          const ElementRange range = range_of(elements.type);
+          const bool clips = !elements.are_floats();
           for (std::uint32_t i = simt::thread() * 4; i < size; i += simt::kThreads * 4) {
             const unsigned here = elements_below(size, i);
             float four[4];
             simt::load4_here(shared.sum + first + i, four);  // spans begin at vectors
             for (unsigned e = 0; e < 4; ++e) {
               if (task.factor != 1) four[e] *= task.factor;
-              finite = finite && (magnitude(four[e]) < overflow || (here >> e & 1) == 0);
+              finite = finite && (is_finite(four[e]) || (here >> e & 1) == 0);
+            }
+            for (unsigned e = 0; clips && e < 4; ++e) {
+              fits = fits && (!range.exceeded_by(four[e]) || (here >> e & 1) == 0);
+              four[e] = range.clip(four[e]);
             }
             elements.store(i, here, four);
           }
         });
     if (!finite && task.not_finite != nullptr) simt::atomic_or(task.not_finite, 1);
+    if (!fits && task.too_large != nullptr) simt::atomic_or(task.too_large, 1);
   }
 };
 
@@ -240,6 +275,10 @@ inline SumTask make_sum_task(const OrderedSumJob& job) {
                .end = sums.empty() ? 0 : sums.back().end(),
                .factor = job.factor,
                .not_finite = job.not_finite,
+               .too_large = job.too_large,
+               .residuals = device_spans(job.rests.residuals),
+               .keeper = job.rests.keeper,
+               .rests_wait = job.rests.too_large,
                .run = 1,
                .log2_tiles = log2_tiles(terms.size())};
   if (there == nullptr) std::ranges::transform(terms, task.here, device_term);

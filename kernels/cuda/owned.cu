@@ -14,8 +14,15 @@ void store_owned(const Exec& exec, const OwnedJob& job) {
   launch_piece(exec, StoreOwned{make_owned_task(job), moved(job)});
 }
 
-void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
-  launch_piece(exec, WriteOwned{make_owned_task(job), moved(job), factor, not_finite});
+void write_owned(const Exec& exec, const OwnedJob& job, const OwnedWrite& sums) {
+  const OwnedTask task = make_owned_task(job);
+  const Rests& rests = sums.rests;
+  if (rests.empty()) {
+    launch_piece(exec, WriteOwned{task, moved(job), sums.factor, sums.not_finite, sums.too_large});
+  } else {
+    launch_piece(exec, KeepOwnedRests{task, moved(job), sums.factor, device_spans(rests.residuals),
+                                      rests.keeper, rests.too_large});
+  }
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {

@@ -46,11 +46,14 @@ struct OwnedTask {
   WINNOW_DEVICE const ListRun& run(std::uint32_t i) const {
     return run_count == 1 ? only_run : runs[i];
   }
+  /// The position of value j.
+  WINNOW_DEVICE std::uint64_t position_of(std::uint64_t j) const {
+    const std::uint64_t local = values.is_list ? values.index[j] : j;
+    return partition.owners() == 1 ? local : partition.position(owner, local);
+  }
   /// The element for value j; no data if its position is of no piece.
   WINNOW_DEVICE DeviceElements element_of(std::uint64_t j) const {
-    const std::uint64_t local = values.is_list ? values.index[j] : j;
-    const std::uint64_t position =
-        partition.owners() == 1 ? local : partition.position(owner, local);
+    const std::uint64_t position = position_of(j);
     const PlacedSpan piece = piece_count == 1 ? only : piece_of(position);
     const std::uint64_t offset = position - piece.base;
     const bool is_there = position >= piece.base && offset < piece.elements.size();
@@ -109,13 +112,40 @@ struct WriteOwned {
   OwnedTask task;
   std::uint64_t count;
   float factor;
-  std::uint32_t* not_finite;
+  std::uint32_t *not_finite, *too_large;  ///< too_large may be null
 
   WINNOW_DEVICE void run(std::uint64_t j) const {
     task.with_value(j, [&](const DeviceElements& element, float value) {
       const float sum = value * factor;
-      element.set(0, sum);
-      if (magnitude(sum) >= magnitude(overflow_of(element.type))) simt::atomic_or(not_finite, 1);
+      const ElementRange range = range_of(element.type);
+      element.set(0, range.clip(sum));
+      if (!is_finite(sum)) simt::atomic_or(not_finite, 1);
+      if (range.exceeded_by(sum) && too_large != nullptr) simt::atomic_or(too_large, 1);
+    });
+  }
+};
+
+/// write_owned with rests. `residuals` are the task's pieces over again, as float32.
+struct KeepOwnedRests {
+  OwnedTask task;
+  std::uint64_t count;
+  float factor;
+  DeviceSpans residuals;
+  RestKeeper keeper;
+  const std::uint32_t* rests_wait;
+
+  WINNOW_DEVICE void run(std::uint64_t j) const {
+    if (rests_wait != nullptr && *rests_wait == 0) return;
+    task.with_value(j, [&](const DeviceElements& element, float value) {
+      const float sum = value * factor;
+      const ElementRange range = range_of(element.type);
+      const std::uint64_t position = task.position_of(j);
+      if (!range.exceeded_by(sum) || !keeper.keeps(position)) return;
+      residuals.for_each(position, position + 1,
+                         [&](const DeviceElements& residual, std::uint32_t, std::uint32_t) {
+                           float& kept = *residual.floats();
+                           kept = keeper.add_rest(kept, sum, range);
+                         });
     });
   }
 };

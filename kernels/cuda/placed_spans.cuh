@@ -19,17 +19,22 @@ struct DeviceSpans {
   std::uint32_t count;
 
   WINNOW_DEVICE const PlacedSpan& at(std::uint32_t i) const { return count == 1 ? only : there[i]; }
+  /// Calls each(s, from, to) for the spans, by number, that have positions [from, to) of a tile.
+  template <class Each>
+  WINNOW_DEVICE void for_each_span(std::uint64_t begin, std::uint64_t end, const Each& each) const {
+    for (std::uint32_t s = first_behind(begin); s < count && at(s).base < end; ++s) {
+      const PlacedSpan& span = at(s);
+      each(s, begin > span.base ? begin : span.base, end < span.end() ? end : span.end());
+    }
+  }
   /// Calls each(elements, first, size) for the parts of spans that lie in a tile of positions,
   /// which they reach `first` positions behind its begin.
   template <class Each>
   WINNOW_DEVICE void for_each(std::uint64_t begin, std::uint64_t end, const Each& each) const {
-    for (std::uint32_t s = first_behind(begin); s < count && at(s).base < end; ++s) {
-      const PlacedSpan& span = at(s);
-      const std::uint64_t from = begin > span.base ? begin : span.base;
-      const std::uint64_t to = end < span.end() ? end : span.end();
-      each(device_elements(span.elements).from(from - span.base),
+    for_each_span(begin, end, [&](std::uint32_t s, std::uint64_t from, std::uint64_t to) {
+      each(device_elements(at(s).elements).from(from - at(s).base),
            static_cast<std::uint32_t>(from - begin), static_cast<std::uint32_t>(to - from));
-    }
+    });
   }
 
  private:

@@ -20,12 +20,13 @@ void narrow(const Exec& exec, ElementType type, std::span<const float> in,
   dispatch(exec, &Bodies::narrow, type, in, out);
 }
 
-void fits(const Exec& exec, ElementType type, std::span<const float> in, float factor,
-          std::uint32_t* too_large) {
-  WINNOW_EXPECTS(type == ElementType::bf16 || type == ElementType::fp16,
-                 "fits is asked of bf16 or fp16");
-  WINNOW_EXPECTS(too_large != nullptr, "fits needs a word for its answer");
-  dispatch(exec, &Bodies::fits, type, in, factor, too_large);
+void keep_rest(const Exec& exec, const RestJob& job) {
+  WINNOW_EXPECTS(job.type == ElementType::bf16 || job.type == ElementType::fp16,
+                 "keep_rest takes sums for bf16 or fp16");
+  WINNOW_EXPECTS(job.sums.size() == job.residual.size(),
+                 "keep_rest takes as many residuals as sums");
+  WINNOW_EXPECTS(job.too_large != nullptr, "keep_rest needs a word for too_large");
+  dispatch(exec, &Bodies::keep_rest, job);
 }
 
 }  // namespace winnow::kernels

@@ -28,9 +28,9 @@
   LANES(feedback_threshold_scratch)     \
   LANES(fill)                           \
   LANES(fill_pieces)                    \
-  LANES(fits)                           \
   LANES(from_ordered)                   \
   LOOPS(judge_messages)                 \
+  LANES(keep_rest)                      \
   LANES(keep_sums)                      \
   LANES(look_ahead)                     \
   LANES(merge)                          \

@@ -7,6 +7,7 @@
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/arithmetic/partition.hpp"
 #include "kernels/dispatch/bodies.hpp"
+#include "kernels/dispatch/expect_rests.hpp"
 
 namespace winnow::kernels {
 
@@ -23,6 +24,7 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
     WINNOW_EXPECTS(term.is_list() ? term.index.size() == term.size() : end <= term.size(),
                    "a term has a value for each index, or one for every position");
   }
+  expect_rests_of(job.sums, job.rests);
   dispatch(exec, &Bodies::ordered_sum, job);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/dispatch/bodies.hpp"
+#include "kernels/dispatch/expect_rests.hpp"
 
 namespace winnow::kernels {
 
@@ -49,11 +50,13 @@ void store_owned(const Exec& exec, const OwnedJob& job) {
   dispatch(exec, &Bodies::store_owned, job);
 }
 
-void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
+void write_owned(const Exec& exec, const OwnedJob& job, const OwnedWrite& sums) {
   check_no_runs(job);
   for (const PlacedSpan& piece : job.pieces.host) expect_gradient(piece.elements.type());
-  WINNOW_EXPECTS(not_finite != nullptr, "write_owned needs a word for not_finite");
-  dispatch(exec, &Bodies::write_owned, job, factor, not_finite);
+  WINNOW_EXPECTS(sums.not_finite != nullptr || !sums.rests.empty(),
+                 "write_owned needs a word for not_finite");
+  expect_rests_of(job.pieces, sums.rests);
+  dispatch(exec, &Bodies::write_owned, job, sums);
 }
 
 void take_owned(const Exec& exec, const OwnedJob& job, std::span<float> taken) {

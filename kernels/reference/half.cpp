@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/half.hpp"
 
-#include <cmath>
-
 #include "kernels/arithmetic/half.hpp"
 
 namespace winnow::kernels::reference {
@@ -21,15 +19,15 @@ void narrow(const Exec&, ElementType type, std::span<const float> in,
   }
 }
 
-void fits(const Exec&, ElementType type, std::span<const float> in, float factor,
-          std::uint32_t* too_large) {
-  for (const float x : in) {
-    const float product = x * factor;
-    const std::uint16_t half =
-        type == ElementType::bf16 ? narrow_bf16(product) : narrow_fp16(product);
-    if (!std::isfinite(type == ElementType::bf16 ? widen_bf16(half) : widen_fp16(half))) {
-      *too_large = 1;
-    }
+void keep_rest(const Exec&, const RestJob& job) {
+  const ElementRange range = range_of(job.type);
+  for (std::size_t i = 0; i < job.sums.size(); ++i) {
+    const float sum = job.sums[i];
+    if (!range.exceeded_by(sum)) continue;
+    *job.too_large = 1;
+    job.sums[i] = range.clip(sum);
+    if (!job.keeper.keeps(job.base + i)) continue;
+    job.residual[i] = job.keeper.add_rest(job.residual[i], sum, range);
   }
 }
 

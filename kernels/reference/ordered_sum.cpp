@@ -22,6 +22,7 @@ std::vector<float> values_of(const Exec& exec, const Term& term) {
 }  // namespace
 
 void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
+  if (job.rests.are_none()) return;
   std::vector<std::vector<float>> values;
   for (const Term& term : job.terms.host) values.push_back(values_of(exec, term));
   for (const PlacedSpan& sum : job.sums.host) {
@@ -33,10 +34,20 @@ void ordered_sum(const Exec& exec, const OrderedSumJob& job) {
         if (position >= sum.base && position < sum.end()) all[position - sum.base] += values[p][j];
       }
     }
+    const ElementRange range = range_of(sum.elements.type());
     for (std::size_t i = 0; i < all.size(); ++i) {
       const float element = job.factor == 1 ? all[i] : all[i] * job.factor;
-      const bool finite = std::isfinite(write_element(sum.elements, i, element));
+      const bool exceeded = range.exceeded_by(element);
+      if (!job.rests.empty()) {
+        if (!exceeded || !job.rests.keeper.keeps(sum.base + i)) continue;
+        const auto at = static_cast<std::size_t>(&sum - job.sums.host.data());
+        float& residual = job.rests.residuals.host[at].elements.floats()[i];
+        residual = job.rests.keeper.add_rest(residual, element, range);
+        continue;
+      }
+      const bool finite = std::isfinite(write_element(sum.elements, i, range.clip(element)));
       if (!finite && job.not_finite != nullptr) *job.not_finite = 1;
+      if (exceeded && job.too_large != nullptr) *job.too_large = 1;
     }
   }
 }

@@ -12,20 +12,28 @@ namespace winnow::kernels::reference {
 
 namespace {
 
-/// The element for value j; none if its position is of no piece.
-Elements element_of(const OwnedJob& job, std::uint64_t j) {
-  const std::uint64_t local = job.values.index.empty() ? j : job.values.index[j];
-  const std::uint64_t position = job.partition.position(job.owner, local);
-  for (const PlacedSpan& piece : job.pieces.host) {
+/// The position of value j.
+std::uint64_t position_of(const OwnedJob& job, std::uint64_t j) {
+  return job.partition.position(job.owner, job.values.index.empty() ? j : job.values.index[j]);
+}
+
+/// The element of a position; none if it is of no piece.
+Elements element_at(const Placed<PlacedSpan>& pieces, std::uint64_t position) {
+  for (const PlacedSpan& piece : pieces.host) {
     if (position < piece.base || position - piece.base >= piece.elements.size()) continue;
     return piece.elements.subspan(position - piece.base, 1);
   }
   return {};
 }
 
-/// Calls each(element, value) for all values that go somewhere.
+/// The element for value j.
+Elements element_of(const OwnedJob& job, std::uint64_t j) {
+  return element_at(job.pieces, position_of(job, j));
+}
+
+/// Calls each(element, value, its position) for all values that go somewhere.
 template <class Each>
-void for_each(const Exec& exec, const OwnedJob& job, const Each& each) {
+void for_each_position(const Exec& exec, const OwnedJob& job, const Each& each) {
   std::vector<float> value(job.values.value.begin(), job.values.value.end());
   if (!job.values.coded.empty()) {
     value.resize(job.values.count);
@@ -33,8 +41,16 @@ void for_each(const Exec& exec, const OwnedJob& job, const Each& each) {
   }
   for (std::uint64_t j = 0; j < job.size(); ++j) {
     const Elements element = element_of(job, j);
-    if (element.size() > 0) each(element, value[j]);
+    if (element.size() > 0) each(element, value[j], position_of(job, j));
   }
+}
+
+/// Likewise each(element, value).
+template <class Each>
+void for_each(const Exec& exec, const OwnedJob& job, const Each& each) {
+  for_each_position(exec, job, [&](const Elements& element, float value, std::uint64_t) {
+    each(element, value);
+  });
 }
 
 }  // namespace
@@ -51,9 +67,21 @@ void store_owned(const Exec& exec, const OwnedJob& job) {
   });
 }
 
-void write_owned(const Exec& exec, const OwnedJob& job, float factor, std::uint32_t* not_finite) {
-  for_each(exec, job, [&](const Elements& element, float value) {
-    if (!std::isfinite(write_element(element, 0, value * factor))) *not_finite = 1;
+void write_owned(const Exec& exec, const OwnedJob& job, const OwnedWrite& sums) {
+  const Rests& rests = sums.rests;
+  if (rests.are_none()) return;
+  for_each_position(exec, job, [&](const Elements& element, float value, std::uint64_t position) {
+    const ElementRange range = range_of(element.type());
+    const float sum = value * sums.factor;
+    const bool exceeded = range.exceeded_by(sum);
+    if (!rests.empty()) {
+      if (!exceeded || !rests.keeper.keeps(position)) return;
+      float& residual = element_at(rests.residuals, position).floats()[0];
+      residual = rests.keeper.add_rest(residual, sum, range);
+      return;
+    }
+    if (!std::isfinite(write_element(element, 0, range.clip(sum)))) *sums.not_finite = 1;
+    if (exceeded && sums.too_large != nullptr) *sums.too_large = 1;
   });
 }
 

@@ -80,8 +80,9 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
 /// that say where they are: as many as their length in units of 32,000 bytes demands. So do other
 /// kernels that parameters need: where half of them are exempt, 8 bring those to one place, add
 /// their residuals, tell of a spoiled call, judge the sums, put them back or write them, and mark
-/// the residuals; their elements of 16 bits are widened, judged and narrowed; inputs copied; a rate
-/// applied where all is sent. The two copies are the transport's.
+/// the residuals; their elements of 16 bits are widened, clipped and narrowed; of those of other
+/// parameters what is too large is kept; inputs are copied; a rate applied where all is sent. The
+/// two copies are the transport's.
 TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
   enum Kind { plain, half_exempt, bf16, bf16_half_exempt, out_of_place, rate };
   struct Case {
@@ -96,11 +97,11 @@ TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
         {"topk:0.05", plain, 1000, 7 + 2 + 10},
         {"topk:0.05", half_exempt, 2, 7 + 8, 2, 2},
         {"topk:0.05", half_exempt, 60, 9 + 8, 2, 2},
-        {"topk:0.05", bf16, 60, 9},
-        {"topk:0.05", bf16_half_exempt, 60, 9 + 8 + 3, 2, 2},
+        {"topk:0.05", bf16, 60, 9 + 1},
+        {"topk:0.05", bf16_half_exempt, 60, 9 + 1 + 8 + 3, 2, 2},
         {"topk:0.05", out_of_place, 60, 9 + 1},
         {"int8", rate, 60, 8 + 1},
-        {"int8", bf16, 60, 8},
+        {"int8", bf16, 60, 8 + 1},
         {"none", bf16, 60, 1 + 2, 0, 2}}) {
     SCOPED_TRACE(testing::Message() << compressor << ", kind " << kind << ", " << parameters);
     constexpr std::size_t kCount = 52;  // whole vectors, so that widened ones follow each other

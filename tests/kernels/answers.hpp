@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/checksum.hpp"
 #include "kernels/elementwise.hpp"
@@ -20,9 +21,12 @@ inline bool is_all_finite(const Exec& exec, std::span<const float> elements) {
   return not_finite == 0;
 }
 
-inline bool do_fit(const Exec& exec, ElementType type, std::span<const float> in, float factor) {
+/// Clips sums as they are for elements of a type; whether none was too large.
+inline bool clip(const Exec& exec, ElementType type, std::span<float> sums) {
+  std::vector<float> residual(sums.size());
   std::uint32_t too_large = 0;
-  kernels::fits(exec, type, in, factor, &too_large);
+  kernels::keep_rest(exec,
+                     {.type = type, .sums = sums, .residual = residual, .too_large = &too_large});
   return too_large == 0;
 }
 

@@ -15,6 +15,7 @@
 
 #include "kernels/arithmetic/half.hpp"
 #include "tests/kernels/answers.hpp"
+#include "tests/kernels/cases/elementwise_cases.hpp"
 #include "tests/kernels/inputs.hpp"
 
 namespace winnow::tests {
@@ -74,6 +75,34 @@ TEST(Half, NarrowsBackToTheSame) {
   }
 }
 
+TEST(Half, KeepsRestsAsTheReference) {
+  expect_keep_rest_equals_reference(
+      {.widen = {}, .narrow = {}, .keep_rest = [](kernels::RestJob job) {
+         std::uint32_t too_large = 0;
+         job.too_large = &too_large;
+         kernels::keep_rest({.threads = 3}, job);
+         return too_large != 0;
+       }});
+}
+
+// What was given is delivered or kept: exactly below 2^29 of fp16, else to a float32's rounding.
+TEST(Half, RestsAreWhatIsMissing) {
+  for (const float sum : {65520.0F, -70'000.5F, 1'000'000.25F, -0x1.fffffep28F, 0x1.2345p100F}) {
+    for (const Place place : {Place::cpu, Place::reference}) {
+      std::vector<float> sums = {sum}, residual = {0};
+      std::uint32_t too_large = 0;
+      kernels::keep_rest(
+          {.place = place},
+          {.type = ElementType::fp16, .sums = sums, .residual = residual, .too_large = &too_large});
+      EXPECT_EQ(too_large, 1U);
+      EXPECT_EQ(std::abs(sums[0]), 65504);
+      const double both = static_cast<double>(sums[0]) + static_cast<double>(residual[0]);
+      const double rounding = std::abs(sum) < 0x1p29F ? 0 : std::abs(sum) * 0x1p-24;
+      EXPECT_NEAR(both, sum, rounding);
+    }
+  }
+}
+
 // Narrowing picks the nearer neighbour, and the even one if the number lies in the middle.
 TEST(Half, NarrowsToTheNearestEven) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
@@ -105,10 +134,16 @@ TEST(Half, OverflowsWhereItSaysSo) {
     const float limit = type == ElementType::bf16 ? kernels::kBf16Overflow : kernels::kFp16Overflow;
     const std::vector<float> below(100, std::nextafter(limit, 0.0f)), at(100, -limit);
     for (const Place place : {Place::cpu, Place::reference}) {
-      EXPECT_TRUE(do_fit({.place = place}, type, below, 1));
-      EXPECT_FALSE(do_fit({.place = place}, type, at, 1));
-      EXPECT_TRUE(do_fit({.place = place}, type, at, 0.5f));
-      EXPECT_FALSE(do_fit({.place = place}, type, std::vector<float>{1, std::nanf("")}, 1));
+      std::vector<float> sums = below;
+      EXPECT_TRUE(clip({.place = place}, type, sums));
+      EXPECT_EQ(sums, below);
+      sums = at;
+      EXPECT_FALSE(clip({.place = place}, type, sums));
+      const float largest = type == ElementType::bf16 ? 0x1.fep127F : 65504;
+      EXPECT_EQ(sums, std::vector<float>(100, -largest));
+      sums = {1, std::nanf("")};
+      EXPECT_TRUE(clip({.place = place}, type, sums));
+      EXPECT_TRUE(std::isnan(sums[1]));
     }
     std::vector<std::uint16_t> got(100);
     kernels::narrow({}, type, at, got);
@@ -127,8 +162,6 @@ TEST(Half, EqualsReferenceOnAnyInput) {
         kernels::narrow({.threads = 3}, type, x, cpu);
         kernels::narrow({.place = Place::reference}, type, x, reference);
         EXPECT_EQ(cpu, reference) << input;
-        EXPECT_EQ(do_fit({.threads = 3}, type, x, 0.25f),
-                  do_fit({.place = Place::reference}, type, x, 0.25f));
       }
     }
   }
@@ -141,7 +174,14 @@ TEST(Half, RefusesWrongUse) {
   EXPECT_THROW(kernels::narrow({}, ElementType::fp16, wide, halves), UsageError);
   EXPECT_THROW(kernels::widen({}, ElementType::float32, std::span(halves).first(3), wide),
                UsageError);
-  EXPECT_THROW(do_fit({}, ElementType::float32, wide, 1), UsageError);
+  EXPECT_THROW((void)clip({}, ElementType::float32, wide), UsageError);
+  std::uint32_t word = 0;
+  EXPECT_THROW(
+      kernels::keep_rest({}, {.type = ElementType::fp16, .sums = wide, .too_large = &word}),
+      UsageError);
+  EXPECT_THROW(
+      kernels::keep_rest({}, {.type = ElementType::fp16, .sums = {}, .too_large = nullptr}),
+      UsageError);
 }
 
 }  // namespace

@@ -118,25 +118,32 @@ TEST(OrderedSum, EqualsReference) {
 TEST(OrderedSum, OfHalvesIsRoundedOnce) {
   for_each_body([](const Exec& exec) {
     for (const bool is_zero : {false, true}) {
-      expect_half_sums_equal_rounded_ones([&](std::span<const SumList> lists, std::uint64_t begin,
-                                              const Elements& sum, float factor) {
+      expect_half_sums_equal_rounded_ones([&](const HalfSum& half) {
+        const auto& [lists, begin, sum, factor, kept, keeper] = half;
         const Workspace::Scope scope(kernels::scratch_of(exec));
         const std::vector<std::uint16_t> before(sum.size() + 2 * kAround, is_zero ? 0 : 0x4242);
         OnPlace<std::uint16_t> there(exec, before);
-        OnPlace<std::uint32_t> not_finite(exec, 1);
+        OnPlace<std::uint32_t> not_finite(exec, 1), too_large(exec, 1);
+        OnPlace<float> residual(exec, std::vector<float>(kept.begin(), kept.end()));
         const TermsOnPlace terms(exec, lists);
         const auto halves = inside(there.span());
-        kernels::ordered_sum(
-            exec, {.terms = {terms.span()},
-                   .sums = kernels::alone({{halves.data(), halves.size(), sum.type()}, begin}),
-                   .factor = factor,
-                   .not_finite = not_finite.data(),
-                   .sums_are_fed = is_zero});
+        const kernels::PlacedSpan elements{{halves.data(), halves.size(), sum.type()}, begin};
+        const kernels::PlacedSpan rests{residual.span(), begin};
+        kernels::OrderedSumJob job{.terms = {terms.span()},
+                                   .sums = kernels::alone(elements),
+                                   .factor = factor,
+                                   .not_finite = not_finite.data(),
+                                   .sums_are_fed = is_zero,
+                                   .too_large = too_large.data()};
+        kernels::ordered_sum(exec, job);
+        job.rests = {kernels::alone(rests), keeper, too_large.data()};
+        kernels::ordered_sum(exec, job);
+        std::ranges::copy(residual.download(), kept.begin());
         std::vector<std::uint16_t> all = there.download();
         std::ranges::copy(inside(std::span(all)), sum.halves().begin());
         std::ranges::fill(inside(std::span(all)), before[0]);
         EXPECT_EQ(all, before);
-        return not_finite.download()[0] == 0;
+        return SumSaid{not_finite.download()[0] != 0, too_large.download()[0] != 0};
       });
     }
   });

@@ -40,14 +40,17 @@ TEST(Owned, EqualsTheDefinition) {
 
 TEST(Owned, HalvesAreRounded) {
   for_each_body([](const Exec& exec) {
-    expect_halves_written([&](const OwnedCase& c, HalfPieces& pieces) {
+    expect_halves_written([&](const OwnedCase& c, HalfPieces& pieces, std::vector<OwnedPiece>& kept,
+                              const kernels::RestKeeper& keeper) {
       const Workspace::Scope scope(kernels::scratch_of(exec));
       OwnedOnPlace there(exec, c, pieces);
       there.move(c);
+      there.keep_rests(c, kept, keeper);
       for (std::size_t p = 0; p < pieces.halves.size(); ++p) {
         pieces.halves[p] = there.halves[p].download();
+        kept[p].elements = there.elements[p].download();
       }
-      return there.not_finite.download()[0] == 0;
+      return Said{there.not_finite.download()[0] != 0, there.too_large.download()[0] != 0};
     });
   });
 }
@@ -220,7 +223,7 @@ TEST(Owned, RefusesWrongSizes) {
   kernels::OwnedJob wrong = job;
   wrong.partition = Partition(2, 300);
   EXPECT_NO_THROW(kernels::store_owned({}, wrong));
-  refuses([&] { kernels::write_owned({}, wrong, 1, nullptr); }, "a word for not_finite");
+  refuses([&] { kernels::write_owned({}, wrong, {}); }, "a word for not_finite");
   refuses([&] { kernels::take_owned({}, wrong, std::span(values).first(99)); },
           "as many as the values");
   wrong.count = &count;
@@ -233,7 +236,7 @@ TEST(Owned, RefusesWrongSizes) {
   const kernels::ListRun run{.begin = 0, .count = &count};
   wrong = {.partition = Partition(2, 300), .runs = {{&run, 1}, &run}};
   refuses([&] { kernels::add_owned({}, wrong); }, "only store_owned takes a list of runs");
-  refuses([&] { kernels::write_owned({}, wrong, 1, nullptr); }, "only store_owned");
+  refuses([&] { kernels::write_owned({}, wrong, {}); }, "only store_owned");
   refuses([&] { kernels::take_owned({}, wrong, {}); }, "only store_owned");
   wrong.count = &count;
   refuses([&] { kernels::store_owned({}, wrong); }, "no other count");

@@ -121,15 +121,31 @@ class Held<JudgeMessagesJob> : public HeldJob<JudgeMessagesJob, kMessages> {
 template <>
 class Held<OrderedSumJob> : public HeldJob<OrderedSumJob, kTerms> {
  public:
-  explicit Held(const OrderedSumJob& job) : HeldJob(job), sums_(job.sums.host) {}
+  explicit Held(const OrderedSumJob& job)
+      : HeldJob(job), sums_(job.sums.host), residuals_(job.rests.residuals.host) {}
   OrderedSumJob get() const {
     OrderedSumJob job = HeldJob::get();
     job.sums.host = sums_.get();
+    job.rests.residuals.host = residuals_.get();
     return job;
   }
 
  private:
-  HeldList<PlacedSpan> sums_;
+  HeldList<PlacedSpan> sums_, residuals_;
+};
+template <>
+class Held<OwnedWrite> {
+ public:
+  explicit Held(const OwnedWrite& sums) : sums_(sums), residuals_(sums.rests.residuals.host) {}
+  OwnedWrite get() const {
+    OwnedWrite sums = sums_;
+    sums.rests.residuals.host = residuals_.get();
+    return sums;
+  }
+
+ private:
+  OwnedWrite sums_;
+  HeldList<PlacedSpan> residuals_;
 };
 template <>
 class Held<Placed<PlacedSpan>> {
@@ -332,9 +348,9 @@ constinit const Bodies kCuda{
     .feedback_threshold_scratch = no_scratch,
     .fill = OnStream<&Bodies::fill>::collect,
     .fill_pieces = OnStream<&Bodies::fill_pieces>::enqueue,
-    .fits = OnStream<&Bodies::fits>::collect,
     .from_ordered = OnStream<&Bodies::from_ordered>::enqueue,
     .judge_messages = OnStream<&Bodies::judge_messages>::enqueue,
+    .keep_rest = OnStream<&Bodies::keep_rest>::collect,
     .keep_sums = OnStream<&Bodies::keep_sums>::enqueue,
     .look_ahead = OnStream<&Bodies::look_ahead>::enqueue,
     .merge = OnStream<&Bodies::merge>::enqueue,

@@ -173,7 +173,7 @@ inline void expect_all_finite_equals_reference(const FiniteBody& body) {
 struct HalfBody {
   std::function<void(ElementType, std::span<const std::uint16_t>, std::span<float>)> widen;
   std::function<void(ElementType, std::span<const float>, std::span<std::uint16_t>)> narrow;
-  std::function<bool(ElementType, std::span<const float>, float)> fits;
+  std::function<bool(const kernels::RestJob&)> keep_rest;  ///< whether some sum is too large
 };
 
 /// All 16-bit numbers, and a few of them at all ends and alignments.
@@ -225,27 +225,44 @@ inline void expect_narrow_equals_reference(const HalfBody& body) {
   }
 }
 
-/// Numbers on both sides of the largest number that fits, at either end.
-inline void expect_fits_equals_reference(const HalfBody& body) {
+/// Numbers on both sides of the largest number that fits and beyond, at either end.
+inline void expect_keep_rest_equals_reference(const HalfBody& body) {
+  constexpr std::uint64_t kBase = 100;
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
-    const float overflow =
-        type == ElementType::bf16 ? kernels::kBf16Overflow : kernels::kFp16Overflow;
-    for (const float factor : {1.0F, 0.25F}) {
-      for (const float x : {std::nextafter(overflow, 0.0F), overflow, -overflow,
-                            std::numeric_limits<float>::quiet_NaN()}) {
-        for (const std::size_t count : {1U, 6U, 4097U}) {
-          std::vector<float> numbers = make_input(Input::normal, count, 6);
-          for (const std::size_t at : {std::size_t{0}, count - 1}) {
+    const float overflow = kernels::overflow_of(type);
+    for (const float x :
+         {std::nextafter(overflow, 0.0F), overflow, -overflow, 3.4e38F, -1e30F,
+          std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      for (const std::size_t count : {0U, 1U, 6U, 4097U, 9000U}) {
+        for (const std::size_t at : {std::size_t{0}, count - 1}) {
+          for (const kernels::RestKeeper& keeper :
+               {kernels::RestKeeper{}, kernels::RestKeeper{{3, 10'000}, 1, 3},
+                kernels::RestKeeper::nobody()}) {
             SCOPED_TRACE(testing::Message() << x << " at " << at << " of " << count);
-            const float was = std::exchange(numbers[at], x);
-            EXPECT_EQ(body.fits(type, numbers, factor),
-                      do_fit(kByReference, type, numbers, factor));
-            numbers[at] = was;
+            std::vector<float> sums = make_input(Input::normal, count, 6);
+            for (std::size_t i = at; i < count; i += 1000) sums[i] = x;
+            std::vector<float> residual = make_input(Input::normal, count, 7);
+            std::vector<float> expected_sums = sums, expected = residual;
+            std::uint32_t too_large = 0;
+            kernels::keep_rest(kByReference, {.type = type,
+                                              .sums = expected_sums,
+                                              .residual = expected,
+                                              .base = kBase,
+                                              .keeper = keeper,
+                                              .too_large = &too_large});
+            EXPECT_EQ(body.keep_rest({.type = type,
+                                      .sums = sums,
+                                      .residual = residual,
+                                      .base = kBase,
+                                      .keeper = keeper,
+                                      .too_large = nullptr}),
+                      too_large != 0);
+            EXPECT_TRUE(same_bits_or_nan(sums, expected_sums));
+            EXPECT_TRUE(same_bits(residual, expected));
           }
         }
       }
     }
-    EXPECT_TRUE(body.fits(type, {}, 1));
   }
 }
 

@@ -147,14 +147,42 @@ struct HalfPieces {
   }
 };
 
-/// Writes values to pieces of 16 bits; whether all are finite there.
-using HalfWriteBody = std::function<bool(const OwnedCase&, HalfPieces&)>;
+/// What a write to elements of 16 bits said.
+struct Said {
+  bool not_finite, too_large;
+  bool operator==(const Said&) const = default;
+};
+
+/// Writes values to pieces of 16 bits. Then, with residuals at the same positions, keeps rests.
+using HalfWriteBody = std::function<Said(
+    const OwnedCase&, HalfPieces&, std::vector<OwnedPiece>& residuals, const kernels::RestKeeper&)>;
+
+/// By their definition: what is too large becomes the largest finite element, and the rest goes
+/// into a residual.
+inline Said clip_by_definition(ElementType type, std::vector<OwnedPiece>& sums,
+                               std::vector<OwnedPiece>& residuals,
+                               const kernels::RestKeeper& keeper) {
+  Said said{};
+  for (std::size_t p = 0; p < sums.size(); ++p) {
+    std::uint32_t too_large = 0;
+    kernels::keep_rest({.place = Place::reference}, {.type = type,
+                                                     .sums = sums[p].elements,
+                                                     .residual = residuals[p].elements,
+                                                     .base = sums[p].base,
+                                                     .keeper = keeper,
+                                                     .too_large = &too_large});
+    said.too_large = said.too_large || too_large != 0;
+    for (const float sum : sums[p].elements)
+      said.not_finite = said.not_finite || !std::isfinite(sum);
+  }
+  return said;
+}
 
 inline void expect_halves_written(const HalfWriteBody& body) {
   for (const ElementType type : {ElementType::bf16, ElementType::fp16}) {
     for (const std::uint32_t owners : {1U, 3U}) {
       for (const bool is_list : {true, false}) {
-        for (const float factor : {0.3F, 1e5F}) {
+        for (const float factor : {0.3F, 1e5F, 3e38F}) {
           constexpr std::uint32_t kCount = 4097;
           const kernels::Partition partition(owners, kCount);
           const auto locals = static_cast<std::uint32_t>(partition.local_count(owners - 1));
@@ -164,20 +192,19 @@ inline void expect_halves_written(const HalfWriteBody& body) {
           const OwnedCase c{OwnedOp::write, partition, owners - 1, list, list.value.size(), factor};
           const auto pieces = make_pieces(kCount);
           HalfPieces got(type, pieces);
-          std::vector<OwnedPiece> wide = pieces;
+          std::vector<OwnedPiece> wide = pieces, kept = pieces, expected_kept = pieces;
           for (std::size_t p = 0; p < pieces.size(); ++p) {
             kernels::widen({.place = Place::reference}, type, got.halves[p], wide[p].elements);
           }
           (void)move_by_definition(c, wide);
+          const kernels::RestKeeper keeper{{2, kCount}, 1, 2};
+          const Said expected_said = clip_by_definition(type, wide, expected_kept, keeper);
           const HalfPieces expected(type, wide);
-          bool fits = true;
-          for (const OwnedPiece& piece : wide) {
-            std::uint32_t too_large = 0;
-            kernels::fits({.place = Place::reference}, type, piece.elements, 1, &too_large);
-            fits = fits && too_large == 0;
-          }
-          EXPECT_EQ(body(c, got), fits);
+          EXPECT_EQ(body(c, got, kept, keeper), expected_said);
           EXPECT_EQ(got.halves, expected.halves);
+          for (std::size_t p = 0; p < pieces.size(); ++p) {
+            EXPECT_TRUE(same_bits(kept[p].elements, expected_kept[p].elements));
+          }
         }
       }
     }

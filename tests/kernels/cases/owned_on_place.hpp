@@ -18,10 +18,10 @@ struct OwnedOnPlace {
   OnPlace<std::uint32_t> index;
   OnPlace<float> value;
   OnPlace<std::uint64_t> coded, count;
-  OnPlace<std::uint32_t> not_finite;
+  OnPlace<std::uint32_t> not_finite, too_large;
   std::deque<OnPlace<float>> elements;
   std::deque<OnPlace<std::uint16_t>> halves;
-  std::vector<kernels::PlacedSpan> spans;
+  std::vector<kernels::PlacedSpan> spans, residuals;
   kernels::OwnedJob job;
 
   OwnedOnPlace(const Exec& on, const OwnedCase& c, const std::vector<OwnedPiece>& pieces)
@@ -43,7 +43,18 @@ struct OwnedOnPlace {
   void move(const OwnedCase& c) {
     if (c.op == OwnedOp::add) kernels::add_owned(exec, job);
     if (c.op == OwnedOp::store) kernels::store_owned(exec, job);
-    if (c.op == OwnedOp::write) kernels::write_owned(exec, job, c.factor, not_finite.data());
+    if (c.op == OwnedOp::write)
+      kernels::write_owned(exec, job, {c.factor, not_finite.data(), too_large.data()});
+  }
+  /// Keeps the rests of a write, in `elements`.
+  void keep_rests(const OwnedCase& c, const std::vector<OwnedPiece>& kept,
+                  const kernels::RestKeeper& keeper) {
+    for (const OwnedPiece& piece : kept) {
+      residuals.push_back({elements.emplace_back(exec, piece.elements).span(), piece.base});
+    }
+    const auto placed = kernels::place(exec, std::span<const kernels::PlacedSpan>(residuals));
+    kernels::write_owned(exec, job,
+                         {.factor = c.factor, .rests = {placed, keeper, too_large.data()}});
   }
 
  private:
@@ -53,7 +64,8 @@ struct OwnedOnPlace {
         value(on, c.values.value),
         coded(on, c.values.coded),
         count(on, std::vector<std::uint64_t>{c.count}),
-        not_finite(on, 1) {
+        not_finite(on, 1),
+        too_large(on, 1) {
     kernels::Term term = c.values.term();
     term.index = index.span();
     if (c.values.coded.empty()) term.value = value.span();

@@ -95,15 +95,21 @@ TEST_F(ElementwiseOnDevice, HalvesEqualReference) {
         kernels::narrow(stream.exec(), type, from.span(), to.span());
         to.download(out);
       },
-      [&](ElementType type, std::span<const float> in, float factor) {
-        const OnDevice<float> from(in, stream);
+      [&](kernels::RestJob job) {
+        const std::span<float> sums = job.sums, residual = job.residual;
+        const OnDevice<float> sums_there(sums, stream), residual_there(residual, stream);
         const DeviceZeros<std::uint32_t> too_large(1, stream);
-        kernels::fits(stream.exec(), type, from.span(), factor, too_large.data());
-        return !says_no(too_large, stream);
+        job.sums = sums_there.span();
+        job.residual = residual_there.span();
+        job.too_large = too_large.data();
+        kernels::keep_rest(stream.exec(), job);
+        sums_there.download(sums);
+        residual_there.download(residual);
+        return says_no(too_large, stream);
       }};
   expect_widen_equals_reference(body);
   expect_narrow_equals_reference(body);
-  expect_fits_equals_reference(body);
+  expect_keep_rest_equals_reference(body);
 }
 
 TEST_F(ElementwiseOnDevice, ReductionsEqualReference) {
@@ -185,6 +191,7 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
   const DeviceArray<float> elements(kCount), ahead(kCount), taken(kCount / 2 + 1);
   const DeviceArray<std::uint16_t> halves(kCount);
   const DeviceArray<std::uint32_t> index(taken.span().size());
+  const DeviceZeros<float> residual(kCount, stream);
   const DeviceZeros<std::uint32_t> not_finite(1, stream), too_large(1, stream);
   const DeviceZeros<std::uint64_t> sum(1, stream);
   std::vector<std::uint32_t> support(index.span().size());
@@ -201,7 +208,10 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
     kernels::look_ahead(exec, elements.span(), elements.span(), 0.5F, ahead.span());
     kernels::reduce(exec, ReduceOp::sum, elements.span(), elements.span());
     kernels::average(exec, elements.span(), 4);
-    kernels::fits(exec, ElementType::fp16, elements.span(), 1, too_large.data());
+    kernels::keep_rest(exec, {.type = ElementType::fp16,
+                              .sums = elements.span(),
+                              .residual = residual.span(),
+                              .too_large = too_large.data()});
     kernels::narrow(exec, ElementType::fp16, elements.span(), halves.span());
     kernels::widen(exec, ElementType::fp16, halves.span(), elements.span());
     kernels::take(exec, elements.span(), 0, index.span(), taken.span());
@@ -209,7 +219,10 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
   });
   for (const bool large : {true, false}) {
     std::vector<float> host = make_input(Input::normal, kCount, large ? 1 : 2);
-    if (large) host[kCount - 1] = std::numeric_limits<float>::infinity();
+    if (large) {
+      host[kCount - 2] = 1e6F;
+      host[kCount - 1] = std::numeric_limits<float>::infinity();
+    }
     elements.upload(host, stream);
     graph.launch(stream);
     EXPECT_EQ(says_no(not_finite, stream), large);
@@ -219,6 +232,7 @@ TEST_F(ElementwiseOnDevice, AGraphReplays) {
     EXPECT_TRUE(same_bits_or_nan(ahead.download(stream), quarter));
     std::vector<std::uint16_t> narrow(kCount);
     for (float& x : host) x = (x * 0.5F + x * 0.5F) * 0.25F;
+    EXPECT_EQ(clip(kByReference, ElementType::fp16, host), !large);
     kernels::narrow(kByReference, ElementType::fp16, host, narrow);
     kernels::widen(kByReference, ElementType::fp16, narrow, host);
     std::vector<float> value(support.size());

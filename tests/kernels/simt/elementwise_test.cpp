@@ -86,15 +86,15 @@ TEST_P(ElementwiseOnModel, HalvesEqualReference) {
         const Elements halves(out.data(), out.size(), type);
         launch<Narrow>({in.data(), device_elements(halves), in.size()});
       },
-      [this](ElementType type, std::span<const float> in, float factor) {
+      [this](kernels::RestJob job) {
         std::uint32_t too_large = 0;
-        const auto overflow = std::bit_cast<std::uint32_t>(kernels::overflow_of(type));
-        launch<Fits>({in.data(), in.size(), factor, overflow, &too_large});
-        return too_large == 0;
+        job.too_large = &too_large;
+        launch<KeepRest>({job, kernels::range_of(job.type), job.sums.size()});
+        return too_large != 0;
       }};
   expect_widen_equals_reference(body);
   expect_narrow_equals_reference(body);
-  expect_fits_equals_reference(body);
+  expect_keep_rest_equals_reference(body);
 }
 
 TEST_P(ElementwiseOnModel, ReductionsEqualReference) {

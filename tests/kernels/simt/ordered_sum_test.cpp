@@ -57,9 +57,25 @@ TEST_P(SumsOnModel, OrderedSumsEqualReference) {
 }
 
 TEST_P(SumsOnModel, SumsOfHalvesAreRoundedOnce) {
-  expect_half_sums_equal_rounded_ones([this](std::span<const SumList> lists, std::uint64_t begin,
-                                             const Elements& sum, float factor) {
-    return sum_on(machine_, 3, lists, kernels::alone({sum, begin}), factor);
+  expect_half_sums_equal_rounded_ones([this](const HalfSum& half) {
+    const kernels::PlacedSpan sum{half.sum, half.begin}, kept{half.kept, half.begin};
+    std::vector<kernels::Term> terms;
+    for (const SumList& list : half.lists) terms.push_back(list.term());
+    std::uint32_t not_finite = 0, too_large = 0;
+    kernels::OrderedSumJob job{.terms = {terms},
+                               .sums = kernels::alone(sum),
+                               .factor = half.factor,
+                               .not_finite = &not_finite,
+                               .too_large = &too_large};
+    const auto run = [&] {
+      kernels::cuda::SumTask task = kernels::cuda::make_sum_task(job);
+      const unsigned blocks = kernels::cuda::sum_blocks(task, 3);
+      if (blocks > 0) machine_.launch<kernels::cuda::OrderedSum>(blocks, {task});
+    };
+    run();
+    job.rests = {kernels::alone(kept), half.keeper, &too_large};
+    run();
+    return SumSaid{not_finite != 0, too_large != 0};
   });
 }
 

@@ -21,29 +21,34 @@ void launch(Machine& machine, const Task& task) {
   if (task.count > 0) machine.launch(2, kernels::cuda::Pieces<Task, 1>::of({&task, 1}));
 }
 
-bool move_on(Machine& machine, const OwnedCase& c, std::span<const PlacedSpan> pieces) {
-  const std::uint64_t count = c.count;
-  const kernels::OwnedJob job{.partition = c.partition,
-                              .owner = c.owner,
-                              .pieces = {pieces, pieces.data()},
-                              .values = c.values.term(),
-                              .count = count == c.values.value.size() ? nullptr : &count};
+/// A case's job on pieces; `count` stays for it to read.
+kernels::OwnedJob job_of(const OwnedCase& c, std::span<const PlacedSpan> pieces,
+                         const std::uint64_t& count) {
+  return {.partition = c.partition,
+          .owner = c.owner,
+          .pieces = {pieces, pieces.data()},
+          .values = c.values.term(),
+          .count = count == c.values.value.size() ? nullptr : &count};
+}
+
+Said move_on(Machine& machine, const OwnedCase& c, std::span<const PlacedSpan> pieces) {
+  const kernels::OwnedJob job = job_of(c, pieces, c.count);
   const kernels::cuda::OwnedTask task = kernels::cuda::make_owned_task(job);
   const std::uint64_t moved = kernels::cuda::moved(job);
-  std::uint32_t not_finite = 0;
+  std::uint32_t not_finite = 0, too_large = 0;
   if (c.op == OwnedOp::add) launch(machine, kernels::cuda::AddOwned{task, moved});
   if (c.op == OwnedOp::store) launch(machine, kernels::cuda::StoreOwned{task, moved});
   if (c.op == OwnedOp::write) {
-    launch(machine, kernels::cuda::WriteOwned{task, moved, c.factor, &not_finite});
+    launch(machine, kernels::cuda::WriteOwned{task, moved, c.factor, &not_finite, &too_large});
   }
-  return not_finite == 0;
+  return {not_finite != 0, too_large != 0};
 }
 
 OwnedBody owned_on(Machine& machine) {
   return [&machine](const OwnedCase& c, std::vector<OwnedPiece>& pieces) {
     std::vector<PlacedSpan> spans;
     for (OwnedPiece& piece : pieces) spans.push_back({piece.elements, piece.base});
-    return move_on(machine, c, spans);
+    return !move_on(machine, c, spans).not_finite;
   };
 }
 
@@ -58,8 +63,18 @@ TEST_P(OwnedOnModel, EqualsTheDefinition) {
 }
 
 TEST_P(OwnedOnModel, HalvesAreRounded) {
-  expect_halves_written([this](const OwnedCase& c, HalfPieces& pieces) {
-    return move_on(machine_, c, pieces.spans);
+  expect_halves_written([this](const OwnedCase& c, HalfPieces& pieces,
+                               std::vector<OwnedPiece>& kept, const kernels::RestKeeper& keeper) {
+    const Said said = move_on(machine_, c, pieces.spans);
+    const kernels::OwnedJob job = job_of(c, pieces.spans, c.count);
+    std::vector<PlacedSpan> residuals;
+    for (OwnedPiece& piece : kept) residuals.push_back({piece.elements, piece.base});
+    const std::uint32_t word = said.too_large ? 1 : 0;
+    launch(machine_,
+           kernels::cuda::KeepOwnedRests{
+               kernels::cuda::make_owned_task(job), kernels::cuda::moved(job), c.factor,
+               kernels::cuda::device_spans({residuals, residuals.data()}), keeper, &word});
+    return said;
   });
 }
 

@@ -1,0 +1,65 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/schedule/rests.hpp"
+
+#include <algorithm>
+
+#include "comm/schedule/pipeline.hpp"
+#include "kernels/exec/place_memory.hpp"
+#include "kernels/exec/together.hpp"
+#include "kernels/half.hpp"
+
+namespace winnow::comm {
+
+using compress::Piece;
+
+kernels::RestKeeper keeper_among(const Transport& ranks, const compress::Part& part,
+                                 const Schedule& schedule, float averaged) {
+  const auto count = static_cast<std::uint32_t>(ranks.size());
+  if (schedule.own_support) return {.by = averaged / static_cast<float>(count)};
+  return {.partition = {count, part.count},
+          .owner = static_cast<std::uint32_t>(ranks.rank()),
+          .by = averaged};
+}
+
+bool is_rounded(const Piece& piece) {
+  return piece.rounds_to != ElementType::float32 && piece.elements.type() == ElementType::float32;
+}
+
+void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_large) {
+  const auto& [piece, keeper] = stretch;
+  kernels::keep_rest(exec, {.type = piece.rounds_to,
+                            .sums = piece.elements.floats(),
+                            .residual = piece.residual(),
+                            .base = piece.base,
+                            .keeper = keeper,
+                            .too_large = too_large});
+}
+
+void keep_rests(const Schedule& schedule, const Exchange& exchange, const Exec& exec,
+                bool reserve) {
+  const std::span<const Piece> pieces = exchange.part.pieces;
+  const kernels::RestKeeper keeper =
+      keeper_among(exchange.world, exchange.part, schedule, exchange.averaged);
+  kernels::CallStatus* const status = exchange.status;
+  const bool has_halves = std::ranges::any_of(
+      pieces, [](const Piece& piece) { return piece.elements.type() != ElementType::float32; });
+  if (has_halves && (exchange.clipped || reserve || status != nullptr)) {
+    exchange.compressor.keep_rests(exchange.exec, exchange.part, outcome_of(exchange),
+                                   {.residuals = exchange.owned.residuals,
+                                    .keeper = keeper,
+                                    .too_large = status != nullptr ? &status->too_large : nullptr});
+  }
+  if (std::ranges::none_of(pieces, is_rounded)) return;
+  const kernels::ScratchScope scope(exchange.exec);
+  std::uint32_t* const unused = status != nullptr
+                                    ? &status->too_large
+                                    : kernels::take_zeros<std::uint32_t>(exchange.exec, 1).data();
+  kernels::together(exec, [&] {
+    for (const Piece& piece : pieces) {
+      if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, unused);
+    }
+  });
+}
+
+}  // namespace winnow::comm

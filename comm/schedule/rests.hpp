@@ -1,0 +1,42 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <winnow/exec.hpp>
+
+#include "comm/schedule/exchange.hpp"
+#include "comm/schedule/schedule.hpp"
+#include "kernels/arithmetic/rest.hpp"
+
+namespace winnow::comm {
+
+// What elements of 16 bits cannot hold of finite sums. All ranks deliver the largest finite
+// element, and the rest waits in residuals for a later call. One rank keeps it, the owner of the
+// position by kernels::Partition: so it competes for k once. Where all ranks send values at one
+// support, which they pick in turn, each keeps an equal share, for each has to see it. Residuals
+// grow by it behind all else that the call leaves there.
+
+/// The keepers among the ranks of a transport that end a part with the same sums by `schedule`.
+/// `averaged`: Exchange::averaged.
+kernels::RestKeeper keeper_among(const Transport& ranks, const compress::Part& part,
+                                 const Schedule& schedule, float averaged);
+
+/// Sums that will be rounded, in a float32 stand-in of the caller's elements.
+struct Stretch {
+  const compress::Piece& piece;  ///< elements are the sums, which become those that fit
+  kernels::RestKeeper keeper;
+};
+/// Whether they are rounded at all.
+bool is_rounded(const compress::Piece& piece);
+/// Keeps the rests of a stretch that is_rounded. *too_large, in the memory of exec.place, becomes 1
+/// if there are some, on all ranks.
+void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_large);
+
+/// Keeps those of a compressed part whose schedule leaves the sums to write_outcome. `reserve`:
+/// also takes the scratch of later calls where there are none. `exec`: the Exchange's, perhaps with
+/// a condition.
+void keep_rests(const Schedule& schedule, const Exchange& exchange, const Exec& exec, bool reserve);
+
+}  // namespace winnow::comm
