@@ -18,6 +18,7 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
   WINNOW_EXPECTS(transport_ != nullptr, "an AllReducer needs a transport");
   host_.workspace = exec_.workspace = &workspace_;
   try {
+  claim_.emplace(*transport_, "an AllReducer");
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
                        where.pinned_workspace == nullptr && where.batch == nullptr,
                    "an AllReducer has workspaces of its own: pass an Exec without");

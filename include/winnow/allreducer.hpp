@@ -150,7 +150,9 @@ class Work {
 /// another one creates a context there (on device 0 if the thread has chosen none).
 class AllReducer {
  public:
-  /// Collective: compares the options of all ranks. Only this object may use `transport`.
+  /// Collective: compares the options of all ranks. Only this object may use `transport` as long as
+  /// it lives: UsageError, before the ranks meet, for a transport, or a subset of one, that serves
+  /// another AllReducer or a mixed transport; see Transport::duplicate.
   /// Options::from_environment, the default, throws before the ranks meet. Throws std::bad_alloc if
   /// there is not even memory for an error; the others then get a CommError. `where` says where
   /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,10 @@
 #include <winnow/workspace.hpp>
 
 #pragma GCC visibility push(default)
+namespace winnow::comm {
+class Claim;  // not public, hence outside the visibility pragma
+}
+
 
 namespace winnow {
 
@@ -51,6 +56,9 @@ struct Ticket {
 /// buffer, or after abort. The transport is then unusable: every later call throws. In a child of a
 /// fork each call throws UsageError, but for progress and abort, which do nothing.
 class Transport {
+/// Since messages have no tags, a transport serves one AllReducer, or one mixed transport, at a
+/// time; for a second one make a duplicate.
+///
  public:
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
@@ -158,9 +166,14 @@ class Transport {
 
  private:
   std::vector<std::uint64_t> gathered_;  // bytes, by rank
+  /// For a transport whose messages go as those of `carrier`, in one order, as a subset's do: one
+  /// of the two serves one AllReducer at a time.
+  void sends_over(const Transport& carrier) { taken_ = carrier.taken_; }
 };
 
 /// Elements [begin, end) of the chunk that rank `rank` of `size` owns in the ring.
+  friend class comm::Claim;
+  std::shared_ptr<std::atomic<bool>> taken_ = std::make_shared<std::atomic<bool>>(false);
 struct Chunk {
   std::uint64_t begin, end;
 };

@@ -45,8 +45,9 @@ const char* winnow_version(void);
 
 /* ---- Transports ---- */
 
-/* Moves bytes between the ranks of a job. One transport serves one reducer: for another reducer,
-   call winnow_transport_duplicate. */
+/* Moves bytes between the ranks of a job. One transport serves one reducer or mixed transport at a
+   time; making a second one is a WINNOW_USAGE_ERROR. For another, call
+   winnow_transport_duplicate. */
 typedef struct winnow_transport winnow_transport;
 
 void winnow_transport_destroy(winnow_transport* transport);

@@ -50,7 +50,9 @@ class CheckedTransport final : public Transport {
   explicit CheckedTransport(Transport& inner)
       : inner_(inner),
         sent_(static_cast<std::size_t>(inner.size())),
-        received_(static_cast<std::size_t>(inner.size())) {}
+        received_(static_cast<std::size_t>(inner.size())) {
+    sends_over(inner);
+  }
   ~CheckedTransport() override {
     // After a failure the transport below may still use them.
     for (; !under_way_.empty(); under_way_.pop())
