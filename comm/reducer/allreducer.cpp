@@ -18,6 +18,7 @@
 #include "comm/reducer/stats_table.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "kernels/elementwise.hpp"
+#include "comm/transport/one_of_many.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -85,7 +86,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       transport(&context.world()),
       exec(context.exec()),
       options(given),
-      topology(Topology::uniform(1, 1)) {
+      topology(Topology::uniform(1, 1)),
+      one_of_many(dynamic_cast<const comm::OneOfMany*>(context.transport().get()) != nullptr) {
   // A rank with wrong options still meets the others, so that all of them learn of it.
   std::string refusal;
   Header mine;

@@ -47,8 +47,8 @@ std::uint64_t AllReducer::Impl::id_of_call(std::span<const Segment> segments) co
 }
 
 comm::World AllReducer::Impl::world() const {
-  comm::World all{transport->size(),       transport->rank(), &topology, links,
-                  options.trial_calls > 0, exec.place};
+  comm::World all{transport->size(),       transport->rank(), &topology,  links,
+                  options.trial_calls > 0, exec.place,        one_of_many};
   all.links.ring = ring();
   return all;
 }

@@ -52,7 +52,7 @@ struct Options {
   /// "two_level:doubling", "two_level:balanced", or "two_level" for the fastest of these. "auto"
   /// takes the fastest on `links`, and dense unless another is clearly faster. "least_bytes" sends
   /// the fewest bytes. "shared" and "two_level:shared" select other elements, so only their names
-  /// choose them.
+  /// choose them. One rank alone is dense by any of them: its sums are exact.
   std::string schedule = "auto";
   /// Speeds of links and of passes over memory, for "auto" and "two_level": words joined by '+',
   /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s". "ring=4MB" sends dense buckets of
