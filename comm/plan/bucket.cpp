@@ -216,6 +216,15 @@ std::string text_of(std::span<const Segment> segments) {
   return segments.size() > kMost ? text + ", ..." : text;
 }
 
+std::string with_call_here(std::string refused, std::span<const Segment> segments) {
+  try {
+    refused += "; called here: a bucket of " + text_of(segments);
+  } catch (const std::bad_alloc&) {
+    // The ranks know that they cannot go on.
+  }
+  return refused;
+}
+
 std::string refuse_memory(std::span<const Segment> segments, Place place) {
   const auto is_foreign = [place](std::span<const std::byte> bytes) {
     return !bytes.empty() && !kernels::is_within_reach(place, bytes.data());

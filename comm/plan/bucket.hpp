@@ -79,6 +79,10 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
 /// A bucket's first parameters, for error messages: "parameters 1 (500 float32), 2 (10 bf16)".
 std::string text_of(std::span<const Segment> segments);
 
+/// `refused`, why ranks cannot make a call together, and what this rank called; without that where
+/// there is no memory for it.
+std::string with_call_here(std::string refused, std::span<const Segment> segments);
+
 /// Why a whole bucket of `count` elements goes dense with any schedule, or empty.
 std::string dense_reason(std::uint64_t count, const Options& options);
 

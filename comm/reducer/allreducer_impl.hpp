@@ -49,6 +49,8 @@ struct AllReducer::Impl {
   std::uint64_t id_of_call(std::span<const Segment> segments) const;
   comm::World world() const;
   comm::Bucket& find(std::span<const Segment> segments);
+  compress::Header agreement_of(const comm::Bucket& bucket) const;
+  void compare_call(const comm::Bucket& bucket, std::span<const Segment> segments);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
   comm::Bucket& plan(std::uint64_t id, std::span<const Segment> segments,

@@ -112,12 +112,14 @@ class Work {
 /// (Work::wait throws those of calls in flight):
 /// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
 /// between ranks; or, at the first call of a bucket, ids, counts, types, operation or exemptions do
-/// (a bucket with a wrong input always counts as new), or a rank has no memory for it.
+/// (a bucket whose memory cannot be right always counts as new), or a rank has no memory for it.
+/// With Options::checksum "all" also at later calls, of which the ranks compare each.
 /// - UsageError, on every rank, and afterwards as after a CommError: some ranks know the bucket and
 /// others do not, or they call known buckets in different order. A rank to which the bucket is new
-/// says what it called, and keeps bucket and residuals. Dense buckets of one size are not told
-/// apart; and it is a CommError, perhaps at the deadline, in native collectives, in stream-ordered
-/// calls and where sizes do not travel.
+/// says what it called, and keeps bucket and residuals. Dense buckets of one size are told apart
+/// only with Options::checksum "all": else they are added to each other. And it is a CommError,
+/// perhaps at the deadline, in native collectives, in stream-ordered calls and where sizes do not
+/// travel.
 /// - CommError: the ranks cannot finish. The bucket then reads zero and its content is in the
 /// residuals. Exception: the collective works in place on adjacent tensors that travel dense, so
 /// their gradients are lost unless all of them have an input or 16 bits. Ranks that had finished

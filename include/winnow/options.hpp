@@ -24,8 +24,9 @@ enum class ResidualMemory : std::uint8_t {
 enum class Checksum : std::uint8_t {
   headers,  ///< messages with a header: all that is compressed, but for float32 values at a support
             ///< that went before ("shared") and gradients on their way within a node (two levels)
-  all,      ///< every byte, also of dense sums, which end with a comparison of the results; needs a
-            ///< transport of host memory, and dense sums use Winnow's ring
+  all,      ///< every byte, also of dense sums, which end with a comparison of the results; and
+            ///< each call begins with one of its ids, counts and operation, a small message to
+            ///< every rank. Needs a transport of host memory; dense sums use Winnow's ring
 };
 
 /// How an AllReducer works. All fields but `threads`, `residual_memory`, `stats` and `debug` must
