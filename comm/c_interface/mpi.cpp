@@ -3,6 +3,7 @@
 // Of libwinnow_mpi.
 #include <winnow/mpi.hpp>
 
+#include "comm/c_interface/given.hpp"
 #include "comm/c_interface/status.hpp"
 #include "comm/c_interface/transport.hpp"
 

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "comm/plan/hash.hpp"
+#include "comm/plan/memory.hpp"
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "winnow/error.hpp"
@@ -107,11 +108,20 @@ std::string coding_of(const compress::Part& part, const compress::Compressor& co
   return text;
 }
 
+/// Why elements cannot lie where they are said to, or empty.
+std::string memory_error_of(const ConstElements& elements) {
+  return memory_error(elements.data(), elements.size(), bytes_of(elements.type()));
+}
+
 /// The error in a segment's input, or empty.
-std::string_view input_error(const Segment& segment) {
+std::string input_error(const Segment& segment) {
   const ConstElements& in = segment.input;
   const Elements& out = segment.elements;
-  if (in.size() == 0) return {};
+  if (in.size() == 0) {
+    const bool is_empty = in.data() != nullptr && out.size() > 0;
+    return is_empty ? " has another count of elements than its output" : std::string();
+  }
+  if (std::string wrong = memory_error_of(in); !wrong.empty()) return wrong;
   if (in.type() != out.type()) return " is of another type than its output";
   if (in.size() != out.size()) return " has another count of elements than its output";
   const auto distance = reinterpret_cast<std::uintptr_t>(in.bytes().data()) -
@@ -142,13 +152,28 @@ std::string_view name_of(ElementType type) {
   return i < kNames.size() ? kNames[i] : "unknown";
 }
 
+namespace {
+
+std::string id_text(std::uint64_t id, std::string_view name) {
+  std::string text = std::to_string(id);
+  if (!name.empty()) (text += " ('").append(name) += "')";
+  return text;
+}
+
+}  // namespace
+
+std::string named(std::uint64_t id, std::string_view name) {
+  return "parameter " + id_text(id, name);
+}
+
 std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
   Hash hash;
   hash.add(static_cast<std::uint64_t>(op));
   for (const Segment& segment : segments) {
     const auto type = static_cast<std::uint64_t>(segment.elements.type());
     hash.add(segment.id).add(segment.elements.size()).add(type);
-    if (!input_error(segment).empty()) hash.add("wrong input");
+    const bool wrong = !memory_error_of(segment.elements).empty() || segment.dimensions < 0;
+    if (wrong || !input_error(segment).empty()) hash.add("wrong memory");
   }
   return hash.value();
 }
@@ -166,8 +191,8 @@ std::string overlap(std::span<const Segment> segments) {
   for (std::size_t i = 1; i < by_address.size(); ++i) {
     const Segment *const before = by_address[i - 1], *const after = by_address[i];
     if (bytes(after).data() >= bytes(before).data() + bytes(before).size()) continue;
-    return "parameters " + std::to_string(before->id) + " and " + std::to_string(after->id) +
-           " share memory";
+    return "parameters " + id_text(before->id, before->name) + " and " +
+           id_text(after->id, after->name) + " share memory";
   }
   return {};
 }
@@ -178,28 +203,36 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
                    bool native_only) {
   std::unordered_set<std::uint64_t> seen;
   for (const Segment& segment : segments) {
-    const std::string id = std::to_string(segment.id);
-    if (!seen.insert(segment.id).second) return "parameter " + id + " is twice in one bucket";
+    if (!memory_error(segment.name.data(), segment.name.size(), 1).empty()) {
+      return named(segment.id, {}) + " has a name that lies nowhere";
+    }
+    const std::string parameter = named(segment.id, segment.name);
+    if (!seen.insert(segment.id).second) return parameter + " is twice in one bucket";
     const ElementType type = segment.elements.type(), first = segments.front().elements.type();
     if (type > ElementType::uint64) {
-      return "parameter " + id + " has elements of unknown type " +
-             std::to_string(static_cast<int>(type));
+      return parameter + " has elements of unknown type " + std::to_string(static_cast<int>(type));
     }
     if (type != first && !(kernels::is_gradient(type) && kernels::is_gradient(first))) {
-      return "parameter " + id + " has " + std::string(name_of(type)) +
-             " elements in a bucket of " + std::string(name_of(first)) +
-             ": reduce it by a call of its own";
+      return parameter + " has " + std::string(name_of(type)) + " elements in a bucket of " +
+             std::string(name_of(first)) + ": reduce it by a call of its own";
+    }
+    if (const auto wrong = memory_error_of(segment.elements); !wrong.empty()) {
+      return "the data of " + parameter + wrong;
     }
     if (const auto wrong = input_error(segment); !wrong.empty()) {
-      return "the input of parameter " + id + std::string(wrong);
+      return "the input of " + parameter + wrong;
+    }
+    if (segment.dimensions < 0) {
+      return parameter + " has dimensions " + std::to_string(segment.dimensions) +
+             ": must be how many, or 0 where that is not known";
     }
     if (native_only && segment.rate != 1) {
-      return "parameter " + id + " has a rate, which only sums and averages of gradients take";
+      return parameter + " has a rate, which only sums and averages of gradients take";
     }
     const auto known = native_only ? parameters.end() : parameters.find(segment.id);
     if (known != parameters.end() && known->second.count != segment.elements.size()) {
-      return "parameter " + id + " had " + std::to_string(known->second.count) +
-             " elements and now has " + std::to_string(segment.elements.size());
+      return parameter + " had " + std::to_string(known->second.count) + " elements and now has " +
+             std::to_string(segment.elements.size());
     }
   }
   return overlap(segments);
@@ -210,7 +243,9 @@ std::string text_of(std::span<const Segment> segments) {
   std::string text = "parameters";
   for (const Segment& segment : segments.first(std::min(segments.size(), kMost))) {
     text += &segment == segments.data() ? " " : ", ";
-    text += std::to_string(segment.id) + " (" + std::to_string(segment.elements.size()) + " ";
+    text += std::to_string(segment.id);
+    if (!segment.name.empty()) (text += " '").append(segment.name) += "'";
+    text += " (" + std::to_string(segment.elements.size()) + " ";
     text.append(name_of(segment.elements.type())).append(")");
   }
   return segments.size() > kMost ? text + ", ..." : text;
@@ -231,7 +266,7 @@ std::string refuse_memory(std::span<const Segment> segments, Place place) {
   };
   for (const Segment& segment : segments) {
     if (!is_foreign(segment.elements.bytes()) && !is_foreign(segment.input.bytes())) continue;
-    return "parameter " + std::to_string(segment.id) +
+    return named(segment.id, segment.name) +
            " does not lie in the memory of this AllReducer's device";
   }
   return {};

@@ -64,6 +64,9 @@ struct Bucket {
 /// The most positions of a part in device memory: kernels there count to 2^31.
 inline constexpr std::uint64_t kMostOnDevice = (std::uint64_t{1} << 31) - kernels::Partition::kUnit;
 
+/// A parameter in error messages, by the name that it has: "parameter 3 ('norm.weight')".
+std::string named(std::uint64_t id, std::string_view name);
+
 /// The type's name in error messages.
 std::string_view name_of(ElementType type);
 

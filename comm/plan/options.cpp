@@ -111,15 +111,20 @@ constexpr Key bool_key(std::string_view name) {
 /// A value of an enumeration, by its index among kWords.
 template <auto kMember, const auto& kWords>
 constexpr Key word_key(std::string_view name, std::string_view right) {
-  return {
-      name,
-      [](Options& o, const Key& key, std::string_view text) {
-        const auto word = std::ranges::find(kWords, text);
-        if (word == kWords.end()) refuse(key, text);
-        o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(word - kWords.begin());
-      },
-      [](const Options& o) { return std::string(kWords[static_cast<std::size_t>(o.*kMember)]); },
-      right};
+  return {name,
+          [](Options& o, const Key& key, std::string_view text) {
+            const auto word = std::ranges::find(kWords, text);
+            if (word == kWords.end()) refuse(key, text);
+            o.*kMember = static_cast<std::decay_t<decltype(o.*kMember)>>(word - kWords.begin());
+          },
+          [](const Options& o) {
+            const auto word = static_cast<std::size_t>(o.*kMember);
+            WINNOW_EXPECTS(word < kWords.size(),
+                           "an option that takes one of " + std::to_string(kWords.size()) +
+                               " words has the value " + std::to_string(word));
+            return std::string(kWords[word]);
+          },
+          right};
 }
 
 constexpr std::array kKeys = {

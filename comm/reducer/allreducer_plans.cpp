@@ -98,6 +98,7 @@ void AllReducer::Impl::compare_call(const Bucket& bucket, std::span<const Segmen
     refused = comm::agree(context.control(), context.host(), agreement_of(bucket), {}, deadline());
   } catch (const std::exception& error) {
     unmet = comm::reason_of(error);
+    transport->abort(unmet);
   }
   if (!refused.empty()) errors.usage_error(comm::with_call_here(std::move(refused), segments));
 }
@@ -137,6 +138,9 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     std::string native = output != nullptr ? std::string() : comm::native_only_reason(segments, op);
     if (output != nullptr) {
       refusal = comm::refuse_scatter(segments.front(), *output, op, world());
+    }
+    if (refusal.empty() && op > ReduceOp::product) {
+      refusal = "operation " + std::to_string(static_cast<int>(op)) + " is none of ReduceOp";
     }
     if (refusal.empty()) refusal = comm::refuse(segments, parameters, !native.empty());
     if (refusal.empty()) refusal = comm::refuse_memory(segments, exec.place);

@@ -34,9 +34,10 @@ struct Segment {
   std::uint64_t id = 0;  ///< of the parameter; stable across steps and restarts; keys the residual
   int dimensions = 0;    ///< of the tensor; 0: unknown; 1 (norms, biases): dense by default
   /// Multiplies the gradient before error feedback, after Options::precondition: with the learning
-  /// rate here, what waits counts with the rate of its own step. Each rank chooses for itself; one
-  /// that is not finite makes the result NaN. Only for sums and averages of gradients. Unless it is
-  /// 1, or there is a precondition, costs 8 bytes an element. A CUDA graph has that of its capture.
+  /// rate here, what waits counts with the rate of its own step. At 0 only what waits goes out.
+  /// Each rank chooses for itself; one that is not finite makes the result NaN. Only for sums and
+  /// averages of gradients. Unless it is 1, or there is a precondition, costs 8 bytes an element. A
+  /// CUDA graph has that of its capture.
   float rate = 1;
   std::string_view name = {};  ///< for Options::exempt
   /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
@@ -291,6 +292,7 @@ class AllReducer {
 
  private:
   struct [[gnu::visibility("hidden")]] Impl;
+  [[gnu::visibility("hidden")]] Impl& impl() const;
   struct End {
     [[gnu::visibility("hidden")]] void operator()(Impl* impl) const noexcept;
   };

@@ -22,7 +22,7 @@ class Segment(NamedTuple):
     name: Optional[str] = None  # for the option `exempt`
     dimensions: Optional[int] = None  # None: the array's; 1 (norms, biases): dense by default
     input: Any = None  # the gradient, if `array` only receives the result
-    rate: float = 1.0  # multiplies the gradient, such as a learning rate; not 0
+    rate: float = 1.0  # multiplies the gradient, such as a learning rate
 
 
 def option_words(compressor: str, options: Dict[str, Any]) -> str:
