@@ -173,7 +173,8 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
                        " cannot; take gather or doubling, or these in two levels");
   }
   // Its gradient is the sum: whatever a schedule kept back would be lost to it for nothing.
-  if (world.ranks == 1 && !world.one_of_many) return {&find_schedule("dense"), std::string(kOneRank)};
+  if (world.ranks == 1 && !world.one_of_many)
+    return {&find_schedule("dense"), std::string(kOneRank)};
   if (candidates.size() == 1) return {candidates.front(), named};
   if (compressor.one_sign()) {
     std::erase_if(candidates, [](const Schedule* schedule) { return schedule->codes_sums(); });

@@ -122,7 +122,7 @@ struct AllReducer::Impl {
   Topology topology;
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
-  bool one_of_many = false;    // see OneOfMany
+  bool one_of_many = false;  // see OneOfMany
   LinkModel links;
   bool links_given = false;  // by the options, not measured
   std::uint64_t digest = 0;

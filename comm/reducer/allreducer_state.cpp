@@ -164,8 +164,9 @@ void AllReducer::discard_step() {
 void AllReducer::scale_residuals(float factor) {
   Impl& impl = this->impl();
   impl.expect_idle("scale_residuals");
-  WINNOW_EXPECTS(std::isfinite(factor) && factor > 0,
-                 "residuals are scaled by a number above 0, unlike the factor " + std::to_string(factor));
+  WINNOW_EXPECTS(
+      std::isfinite(factor) && factor > 0,
+      "residuals are scaled by a number above 0, unlike the factor " + std::to_string(factor));
   impl.synchronize();
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());

@@ -68,8 +68,8 @@ void winnow_transport_abort(winnow_transport* transport, const char* reason);
 int winnow_transport_duplicate(winnow_transport* transport, double seconds,
                                winnow_transport** duplicate);
 
-/* `size` ranks, 1024 at most, that are threads of this process: sets transports[0] to transports[size - 1]. Each
-   rank's calls come from a thread of its own. */
+/* `size` ranks, 1024 at most, that are threads of this process: sets transports[0] to
+   transports[size - 1]. Each rank's calls come from a thread of its own. */
 int winnow_local_transports(int size, winnow_transport** transports);
 
 /* Where one rank of a new TCP world can be reached (tcp.hpp). Make one on each rank, pass its
