@@ -13,9 +13,22 @@
 #include <utility>
 #include <winnow/tcp.hpp>
 
+#include "comm/transport/one_of_many.hpp"
 #include "kernels/exec/uncaught.hpp"
 
 namespace winnow::bench {
+
+namespace {
+
+/// For reducers, of which one alone is to do what it would beside others.
+std::vector<std::unique_ptr<Transport>> transports_of(int ranks) {
+  if (ranks > 1) return local_transports(ranks);
+  std::vector<std::unique_ptr<Transport>> one;
+  one.push_back(std::make_unique<comm::OneOfManyTransport>());
+  return one;
+}
+
+}  // namespace
 
 int run_threads(int ranks, const RankMain& body) {
   auto controls = local_transports(ranks);
@@ -27,7 +40,7 @@ int run_threads(int ranks, const RankMain& body) {
     Rank rank;
     rank.control = std::move(controls[r]);
     rank.connect = [&] {
-      if (r == 0) fresh = local_transports(ranks);
+      if (r == 0) fresh = transports_of(ranks);
       barrier(*rank.control);
       auto mine = std::move(fresh[r]);
       barrier(*rank.control);

@@ -11,6 +11,7 @@
 
 #include "bench/gpu/cuda_inputs.hpp"
 #include "bench/rank_device.hpp"
+#include "comm/transport/one_of_many.hpp"
 
 namespace winnow::bench {
 
@@ -22,7 +23,7 @@ struct Call {
        std::size_t parameters)
       : gradient(count),
         exec(in.stream.exec()),
-        reducer(std::move(local_transports(1).front()),
+        reducer(std::make_shared<comm::OneOfManyTransport>(),
                 {.compressor = compressor, .schedule = "gather", .min_bytes = 0}, exec) {
     for (std::size_t p = 0; p < parameters; ++p) {
       const std::size_t begin = count * p / parameters, end = count * (p + 1) / parameters;

@@ -8,12 +8,15 @@
 #include <vector>
 #include <winnow/error.hpp>
 
+#include "comm/c_interface/given.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
 #include "kernels/exec/own_process.hpp"
 
 namespace winnow::comm {
 namespace {
+
+constexpr int kMostRanks = 1 << 24;  // as of a topology
 
 /// As the functions take it: less than 0 is never.
 double seconds_until(Deadline deadline) {
@@ -25,11 +28,19 @@ double seconds_until(Deadline deadline) {
 class FunctionTransport final : public Transport {
  public:
   explicit FunctionTransport(const winnow_transport_functions& functions) : to_(functions) {
-    WINNOW_EXPECTS(to_.start != nullptr && to_.wait != nullptr && to_.abort != nullptr,
-                   "a transport of functions needs start, wait and abort");
-    WINNOW_EXPECTS(to_.size >= 1 && to_.rank >= 0 && to_.rank < to_.size,
-                   "a transport of functions for rank " + std::to_string(to_.rank) + " of " +
-                       std::to_string(to_.size) + ": must be from 0 to size - 1");
+    const auto expect_function = [](bool given, const char* what) {
+      WINNOW_EXPECTS(given, std::string("the function ") + what +
+                                " is NULL: a transport of functions needs start, wait and abort");
+    };
+    expect_function(to_.start != nullptr, "start");
+    expect_function(to_.wait != nullptr, "wait");
+    expect_function(to_.abort != nullptr, "abort");
+    WINNOW_EXPECTS(to_.size >= 1 && to_.size <= kMostRanks && to_.rank >= 0 && to_.rank < to_.size,
+                   "a transport of functions for rank " + std::to_string(to_.rank) +
+                       ", with size " + std::to_string(to_.size) +
+                       ": must be from 0 to size - 1, of at most " + std::to_string(kMostRanks));
+    (void)flag_of(to_.sizes_travel, "sizes_travel");
+    (void)flag_of(to_.threads, "threads");
   }
   ~FunctionTransport() override {
     if (to_.destroy != nullptr && !process_.left()) to_.destroy(to_.self);

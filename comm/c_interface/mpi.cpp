@@ -5,6 +5,7 @@
 #include <winnow/error.hpp>
 #include <winnow/mpi.hpp>
 
+#include "comm/c_interface/given.hpp"
 #include "comm/c_interface/status.hpp"
 #include "comm/c_interface/transport.hpp"
 

@@ -10,10 +10,13 @@
 #include <vector>
 #include <winnow/allreducer.hpp>
 
+#include "comm/c_interface/given.hpp"
 #include "comm/c_interface/place.hpp"
 #include "comm/c_interface/stats_json.hpp"
 #include "comm/c_interface/status.hpp"
+#include "comm/c_interface/text.hpp"
 #include "comm/c_interface/transport.hpp"
+#include "comm/plan/bucket.hpp"
 
 using winnow::comm::expect_given;
 using winnow::comm::guarded;
@@ -50,24 +53,27 @@ static_assert(static_cast<int>(winnow::ReduceOp::sum) == WINNOW_SUM &&
               static_cast<int>(winnow::ReduceOp::product) == WINNOW_PRODUCT);
 
 winnow::Options options_of(const winnow_reducer_settings& settings) {
-  const winnow::Options given =
-      winnow::Options::parse(settings.options == nullptr ? "" : settings.options);
-  return winnow::Options::from_environment(given);
+  const std::string_view words = winnow::comm::text_of(settings.options, "options");
+  return winnow::Options::from_environment(winnow::Options::parse(words));
 }
 
-winnow::ElementType type_of(std::int32_t type, std::uint64_t id) {
+winnow::ElementType type_of(std::int32_t type, std::uint64_t id, std::string_view name = {}) {
   WINNOW_EXPECTS(type >= WINNOW_FLOAT32 && type <= WINNOW_UINT64,
-                 "parameter " + std::to_string(id) + " has element type " + std::to_string(type) +
-                     ", which is none of winnow_element_type");
+                 winnow::compress::label_of(id, name) + " has element type " +
+                     std::to_string(type) + ", which is none of winnow_element_type");
   return static_cast<winnow::ElementType>(type);
 }
 
 winnow::Segment segment_of(const winnow_segment& given) {
-  const winnow::ElementType type = type_of(given.type, given.id);
-  winnow::Segment segment{
-      .elements = {given.data, given.count, type}, .id = given.id, .dimensions = given.dimensions};
-  if (given.name != nullptr) segment.name = given.name;
-  if (given.rate != 0) segment.rate = given.rate;
+  const std::string_view name = winnow::comm::text_of(given.name, "name");
+  const winnow::ElementType type = type_of(given.type, given.id, name);
+  winnow::Segment segment{.elements = {given.data, given.count, type},
+                          .id = given.id,
+                          .dimensions = given.dimensions,
+                          .rate = given.rate,
+                          .name = name};
+  constexpr std::size_t kWithRate = offsetof(winnow_segment, rate) + sizeof given.rate;
+  if (given.struct_bytes < kWithRate) segment.rate = 1;
   if (given.input != nullptr) segment.input = {given.input, given.count, type};
   return segment;
 }
@@ -77,7 +83,8 @@ std::span<const winnow::Segment> bucket_of(winnow_reducer& reducer, const winnow
                                            std::size_t segments) {
   reducer.segments.clear();
   if (segments == 0) return {};
-  const std::size_t stride = expect_given(bucket, "bucket").struct_bytes;
+  const std::size_t stride = winnow::comm::read(bucket, "bucket").struct_bytes;
+  winnow::comm::expect_memory(bucket, segments, stride, "bucket");
   const auto* next = reinterpret_cast<const std::byte*>(bucket);
   for (std::size_t i = 0; i < segments; ++i, next += stride) {
     const auto given =
@@ -90,17 +97,20 @@ std::span<const winnow::Segment> bucket_of(winnow_reducer& reducer, const winnow
 
 std::optional<winnow::ReduceOp> op_of(int op) {
   WINNOW_EXPECTS(op >= WINNOW_DEFAULT_OP && op <= WINNOW_PRODUCT,
-                 "operation " + std::to_string(op) + " is none of winnow_reduce_op");
+                 "op " + std::to_string(op) + " is none of winnow_reduce_op");
   if (op == WINNOW_DEFAULT_OP) return {};
   return static_cast<winnow::ReduceOp>(op);
 }
 
 void put(const std::string& whole, char* text, std::size_t room, std::size_t* bytes) {
-  expect_given(bytes, "bytes") = whole.size() + 1;
-  if (room == 0) return;
-  const std::size_t fits = std::min(whole.size(), room - 1);
-  std::copy_n(whole.data(), fits, &expect_given(text, "text"));
-  text[fits] = '\0';
+  expect_given(bytes, "bytes");
+  if (room > 0) {
+    char* const to = &expect_given(text, "text");
+    const std::size_t fits = std::min(whole.size(), room - 1);
+    std::copy_n(whole.data(), fits, to);
+    to[fits] = '\0';
+  }
+  *bytes = whole.size() + 1;
 }
 
 }  // namespace
@@ -138,6 +148,9 @@ int winnow_reduce_scatter(winnow_reducer* reducer, const winnow_scatter* scatter
         winnow::comm::read(scatter, "a reduce-scatter");
     const winnow::ElementType elements = type_of(type, id);
     const auto ranks = static_cast<std::uint64_t>(given.transport().size());
+    WINNOW_EXPECTS(shard <= UINT64_MAX / ranks, "shard is " + std::to_string(shard) +
+                                                    ": a shard for each rank is more than memory "
+                                                    "can have");
     given.reduce_scatter({input, ranks * shard, elements}, {output, shard, elements}, id,
                          op_of(op));
   });
@@ -192,9 +205,12 @@ int winnow_reducer_synchronize(winnow_reducer* reducer) {
 int winnow_reducer_residual(winnow_reducer* reducer, std::uint64_t id, const float** residual,
                             std::uint64_t* count) {
   return guarded([&] {
-    const auto held = expect_given(reducer, "reducer").reducer.residual(id);
-    expect_given(residual, "residual") = held.empty() ? nullptr : held.data();
-    expect_given(count, "count") = held.size();
+    const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    auto& values = expect_given(residual, "residual");
+    auto& number = expect_given(count, "count");
+    const auto held = given.residual(id);
+    values = held.empty() ? nullptr : held.data();
+    number = held.size();
   });
 }
 
@@ -214,11 +230,8 @@ int winnow_reducer_look_ahead(const winnow_reducer* reducer, std::uint64_t id, c
                               float* ahead, std::uint64_t count, float share) {
   return guarded([&] {
     const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
-    if (count > 0) {
-      expect_given(weights, "weights");
-      expect_given(ahead, "ahead");
-    }
-    given.look_ahead(id, {weights, count}, {ahead, count}, share);
+    given.look_ahead(id, winnow::comm::expect_array(weights, count, "weights"),
+                     winnow::comm::expect_array(ahead, count, "ahead"), share);
   });
 }
 
@@ -226,23 +239,26 @@ int winnow_reducer_look_ahead_share(const winnow_reducer* reducer, float momentu
                                     float* share) {
   return guarded([&] {
     const winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
-    expect_given(share, "share") = given.look_ahead_share(momentum, op_of(op));
+    auto& made = expect_given(share, "share");
+    made = given.look_ahead_share(momentum, op_of(op));
   });
 }
 
 int winnow_reducer_save(winnow_reducer* reducer, winnow_state** state) {
   return guarded([&] {
-    expect_given(state, "state") =
-        new winnow_state{expect_given(reducer, "reducer").reducer.save()};
+    auto& made = expect_given(state, "state");
+    made = new winnow_state{expect_given(reducer, "reducer").reducer.save()};
   });
 }
 
 const void* winnow_state_data(const winnow_state* state) {
-  return state->bytes.data();
+  return winnow::comm::answer_or<const void*>(
+      nullptr, [&] { return expect_given(state, "state").bytes.data(); });
 }
 
 std::size_t winnow_state_bytes(const winnow_state* state) {
-  return state->bytes.size();
+  return winnow::comm::answer_or<std::size_t>(
+      0, [&] { return expect_given(state, "state").bytes.size(); });
 }
 
 void winnow_state_destroy(winnow_state* state) {
@@ -252,12 +268,15 @@ void winnow_state_destroy(winnow_state* state) {
 int winnow_reducer_load(winnow_reducer* reducer, const void* const* states,
                         const std::size_t* bytes, std::size_t count) {
   return guarded([&] {
+    winnow::AllReducer& given = expect_given(reducer, "reducer").reducer;
+    const auto of_states = winnow::comm::expect_array(states, count, "states");
+    const auto of_bytes = winnow::comm::expect_array(bytes, count, "bytes");
     std::vector<std::span<const std::byte>> all;
     for (std::size_t i = 0; i < count; ++i) {
-      const void* const state = (&expect_given(states, "states"))[i];
-      all.emplace_back(static_cast<const std::byte*>(state), (&expect_given(bytes, "bytes"))[i]);
+      const auto* const state = static_cast<const std::byte*>(of_states[i]);
+      all.push_back(winnow::comm::expect_array(state, of_bytes[i], "one of states"));
     }
-    expect_given(reducer, "reducer").reducer.load(all);
+    given.load(all);
   });
 }
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "comm/transport/printable.hpp"
+
 namespace {
 
 /// A fixed room, since an error may tell of memory that ran out.
@@ -21,10 +23,17 @@ const char* winnow_last_error(void) {
 }
 
 void winnow_set_last_error(const char* text) {
-  const std::string_view whole = text == nullptr ? "" : text;
-  const std::size_t bytes = std::min(whole.size(), last_error.size() - 1);
-  std::copy_n(whole.data(), bytes, last_error.data());
-  last_error[bytes] = '\0';
+  std::string_view rest = text == nullptr ? "" : text;
+  std::size_t at = 0;
+  while (!rest.empty()) {  // whole characters, in UTF-8 whatever the text quotes
+    const std::size_t bytes = winnow::comm::utf8_bytes(rest);
+    const std::size_t taken = std::max<std::size_t>(bytes, 1);
+    if (at + taken >= last_error.size()) break;
+    std::copy_n(bytes > 0 ? rest.data() : "?", taken, &last_error[at]);
+    at += taken;
+    rest.remove_prefix(taken);
+  }
+  last_error[at] = '\0';
 }
 
 const char* winnow_version(void) {

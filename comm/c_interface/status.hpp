@@ -4,12 +4,9 @@
 
 #include <winnow/winnow.h>
 
-#include <cstdint>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
-#include <type_traits>
 #include <winnow/error.hpp>
 
 namespace winnow::comm {
@@ -38,30 +35,12 @@ int guarded(const Body& body) noexcept {
   }
 }
 
-template <class T>
-T& expect_given(T* pointer, const char* what) {
-  WINNOW_EXPECTS(pointer != nullptr, std::string(what) + " is NULL");
-  return *pointer;
-}
-
-/// A structure as this version has it. `given` may come from an older version, whose structure is
-/// shorter, or from a newer one, whose further members must be zero.
-template <class Struct>
-Struct read(const Struct* given, const char* what) {
-  static_assert(std::is_trivially_copyable_v<Struct>);
-  const std::uint32_t bytes = expect_given(given, what).struct_bytes;
-  const auto* const begin = reinterpret_cast<const char*>(given);
-  WINNOW_EXPECTS(
-      bytes >= sizeof(std::uint32_t) && bytes < (1U << 16),
-      std::string(what) + " has struct_bytes " + std::to_string(bytes) + ": must be its sizeof");
-  for (std::size_t byte = sizeof(Struct); byte < bytes; ++byte) {
-    WINNOW_EXPECTS(begin[byte] == 0, std::string(what) +
-                                         " uses a member that this version of Winnow does not "
-                                         "know: it must be newer");
-  }
-  Struct known{};
-  std::memcpy(&known, given, bytes < sizeof(Struct) ? bytes : sizeof(Struct));
-  return known;
+/// Likewise of one that returns an answer instead of a status: `otherwise`, where there is none.
+template <class Answer, class Body>
+Answer answer_or(Answer otherwise, const Body& body) noexcept {
+  Answer answer = otherwise;
+  (void)guarded([&] { answer = body(); });
+  return answer;
 }
 
 }  // namespace winnow::comm

@@ -4,7 +4,9 @@
 #include <vector>
 #include <winnow/tcp.hpp>
 
+#include "comm/c_interface/given.hpp"
 #include "comm/c_interface/status.hpp"
+#include "comm/c_interface/text.hpp"
 #include "comm/c_interface/transport.hpp"
 #include "comm/transport/crypto.hpp"
 
@@ -18,13 +20,25 @@ struct winnow_tcp_listener {
 
 namespace {
 
+/// A process has fewer sockets; what an array of so many claims to hold is not read.
+constexpr int kMostRanks = 1 << 16;
+
+void expect_size(int size) {
+  WINNOW_EXPECTS(
+      size >= 1 && size <= kMostRanks,
+      "size is " + std::to_string(size) + ": must be from 1 to " + std::to_string(kMostRanks));
+}
+
 winnow::TcpMeeting meeting_of(const winnow_tcp_meeting* given) {
   if (given == nullptr) return winnow::TcpMeeting::from_environment();
   const winnow_tcp_meeting known = winnow::comm::read(given, "meeting");
+  expect_size(known.size);
   winnow::TcpMeeting meeting{
-      .host = &expect_given(known.host, "host"), .rank = known.rank, .size = known.size};
+      .host = std::string(winnow::comm::text_of(&expect_given(known.host, "host"), "host")),
+      .rank = known.rank,
+      .size = known.size};
   if (known.port != 0) meeting.port = known.port;
-  if (known.job != nullptr) meeting.job = known.job;
+  meeting.job = winnow::comm::text_of(known.job, "job");
   return meeting;
 }
 
@@ -32,9 +46,10 @@ winnow::TcpOptions options_of(const winnow_tcp_options* given) {
   auto options = winnow::TcpOptions::from_environment();
   if (given == nullptr) return options;
   const winnow_tcp_options known = winnow::comm::read(given, "options");
-  if (known.interfaces != nullptr) options.interfaces = known.interfaces;
+  if (known.interfaces != nullptr)
+    options.interfaces = winnow::comm::text_of(known.interfaces, "interfaces");
   if (known.secret != nullptr) {
-    options.secret = known.secret;
+    options.secret = winnow::comm::text_of(known.secret, "secret");
     WINNOW_EXPECTS(!options.secret.empty(), "the secret is empty: pass NULL for none");
   }
   if (known.host_timeout != 0) options.host_timeout = known.host_timeout;
@@ -62,19 +77,25 @@ int winnow_tcp_can_have_secret(void) {
 }
 
 const char* winnow_tcp_address(const winnow_tcp_listener* listener) {
-  return listener->listener.address().c_str();
+  return winnow::comm::answer_or<const char*>(
+      nullptr, [&] { return expect_given(listener, "listener").listener.address().c_str(); });
 }
 
 int winnow_tcp_connect(winnow_tcp_listener* listener, int rank, int size,
                        const char* const* addresses, double seconds, winnow_transport** transport) {
   return guarded([&] {
     winnow::TcpListener& mine = expect_given(listener, "listener").listener;
-    WINNOW_EXPECTS(size >= 1, "size " + std::to_string(size) + ": must be 1 at least");
-    std::vector<std::string> all;
-    for (int r = 0; r < size; ++r) {
-      all.emplace_back(&expect_given((&expect_given(addresses, "addresses"))[r], "an address"));
-    }
+    expect_size(size);
+    WINNOW_EXPECTS(rank >= 0 && rank < size, "rank is " + std::to_string(rank) +
+                                                 ": must be from 0 to size - 1, which is " +
+                                                 std::to_string(size - 1));
     auto& made = expect_given(transport, "transport");
+    std::vector<std::string> all;
+    for (const char* const address :
+         winnow::comm::expect_array(addresses, static_cast<std::uint64_t>(size), "addresses")) {
+      all.emplace_back(
+          winnow::comm::text_of(&expect_given(address, "one of addresses"), "one of addresses"));
+    }
     made = new winnow_transport{mine.connect(rank, all, deadline_of(seconds))};
   });
 }

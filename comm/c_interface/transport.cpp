@@ -9,10 +9,20 @@
 #include <winnow/nccl.hpp>
 
 #include "comm/c_interface/function_transport.hpp"
+#include "comm/c_interface/given.hpp"
 #include "comm/c_interface/status.hpp"
+#include "comm/c_interface/text.hpp"
 
 using winnow::comm::expect_given;
 using winnow::comm::guarded;
+
+namespace {
+
+winnow::Transport& transport_of(const winnow_transport* transport) {
+  return *expect_given(transport, "transport").transport;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -21,25 +31,25 @@ void winnow_transport_destroy(winnow_transport* transport) {
 }
 
 int winnow_transport_rank(const winnow_transport* transport) {
-  return transport->transport->rank();
+  return winnow::comm::answer_or(-1, [&] { return transport_of(transport).rank(); });
 }
 
 int winnow_transport_size(const winnow_transport* transport) {
-  return transport->transport->size();
+  return winnow::comm::answer_or(-1, [&] { return transport_of(transport).size(); });
 }
 
 int winnow_transport_node(const winnow_transport* transport) {
-  return transport->transport->node();
+  return winnow::comm::answer_or(-1, [&] { return transport_of(transport).node(); });
 }
 
 void winnow_transport_abort(winnow_transport* transport, const char* reason) {
-  transport->transport->abort(reason == nullptr ? "aborted" : reason);
+  (void)guarded([&] { transport_of(transport).abort(reason == nullptr ? "aborted" : reason); });
 }
 
 int winnow_transport_duplicate(winnow_transport* transport, double seconds,
                                winnow_transport** duplicate) {
   return guarded([&] {
-    winnow::Transport& given = *expect_given(transport, "transport").transport;
+    winnow::Transport& given = transport_of(transport);
     auto& made = expect_given(duplicate, "duplicate");  // before the ranks communicate
     made = new winnow_transport{given.duplicate(winnow::comm::deadline_of(seconds))};
   });
@@ -47,7 +57,8 @@ int winnow_transport_duplicate(winnow_transport* transport, double seconds,
 
 int winnow_local_transports(int size, winnow_transport** transports) {
   return guarded([&] {
-    expect_given(transports, "transports");
+    WINNOW_EXPECTS(size > 0, "size is " + std::to_string(size) + ": must be 1 at least");
+    winnow::comm::expect_array(transports, static_cast<std::uint64_t>(size), "transports");
     std::vector<std::unique_ptr<winnow_transport>> handles;
     for (auto& transport : winnow::local_transports(size)) {
       handles.push_back(std::make_unique<winnow_transport>(std::move(transport)));
@@ -70,16 +81,13 @@ int winnow_nccl_transport_with(winnow_transport* other, const winnow_nccl_option
   return guarded([&] {
     winnow::Transport& meeting = *expect_given(other, "other").transport;
     const winnow_nccl_options known = winnow::comm::read(options, "options");
-    WINNOW_EXPECTS(known.register_memory == 0 || known.register_memory == 1,
-                   "register_memory is " + std::to_string(known.register_memory) +
-                       ": must be 1, to register memory with NCCL, or 0");
+    const bool registers = winnow::comm::flag_of(known.register_memory, "register_memory");
     auto& made = expect_given(transport, "transport");
-    made = new winnow_transport{
-        winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds),
-                               {.min_ctas = known.min_ctas,
-                                .max_ctas = known.max_ctas,
-                                .cga_cluster_size = known.cga_cluster_size,
-                                .register_memory = known.register_memory == 1})};
+    made = new winnow_transport{winnow::nccl_transport(meeting, winnow::comm::deadline_of(seconds),
+                                                       {.min_ctas = known.min_ctas,
+                                                        .max_ctas = known.max_ctas,
+                                                        .cga_cluster_size = known.cga_cluster_size,
+                                                        .register_memory = registers})};
   });
 }
 
@@ -101,7 +109,8 @@ int winnow_mixed_transport(winnow_transport* world, winnow_transport* node, doub
 int winnow_transport_from_functions(const winnow_transport_functions* functions,
                                     winnow_transport** transport) {
   return guarded([&] {
-    expect_given(transport, "transport") = new winnow_transport{
+    auto& made = expect_given(transport, "transport");  // before anything would have to be undone
+    made = new winnow_transport{
         winnow::comm::function_transport(winnow::comm::read(functions, "functions"))};
   });
 }

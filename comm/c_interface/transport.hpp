@@ -4,7 +4,9 @@
 
 #include <winnow/winnow.h>
 
+#include <cmath>
 #include <memory>
+#include <winnow/error.hpp>
 #include <winnow/transport.hpp>
 
 /// A handle shares the transport with its reducer, so that it can abort while the reducer waits.
@@ -14,8 +16,9 @@ struct winnow_transport {
 
 namespace winnow::comm {
 
-/// Less than 0: never.
+/// Less than 0: never. UsageError for what is no number.
 inline Deadline deadline_of(double seconds) {
+  WINNOW_EXPECTS(!std::isnan(seconds), "seconds are not a number");
   return seconds < 0 ? Deadline::never() : Deadline::after(std::chrono::duration<double>(seconds));
 }
 

@@ -13,6 +13,7 @@
 
 #include "comm/plan/differences.hpp"
 #include "comm/plan/hash.hpp"
+#include "comm/plan/memory.hpp"
 #include "kernels/arithmetic/element.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "winnow/error.hpp"
@@ -110,11 +111,20 @@ std::string coding_of(const compress::Part& part, const compress::Compressor& co
   return text;
 }
 
+/// Why elements cannot lie where they are said to, or empty.
+std::string memory_error_of(const ConstElements& elements) {
+  return memory_error(elements.data(), elements.size(), bytes_of(elements.type()));
+}
+
 /// The error in a segment's input, or empty.
-std::string_view input_error(const Segment& segment) {
+std::string input_error(const Segment& segment) {
   const ConstElements& in = segment.input;
   const Elements& out = segment.elements;
-  if (in.size() == 0) return {};
+  if (in.size() == 0) {
+    const bool is_empty = in.data() != nullptr && out.size() > 0;
+    return is_empty ? " has another count of elements than its output" : std::string();
+  }
+  if (std::string wrong = memory_error_of(in); !wrong.empty()) return wrong;
   if (in.type() != out.type()) return " is of another type than its output";
   if (in.size() != out.size()) return " has another count of elements than its output";
   const auto distance = reinterpret_cast<std::uintptr_t>(in.bytes().data()) -
@@ -155,7 +165,8 @@ std::uint64_t bucket_id(std::span<const Segment> segments, ReduceOp op) {
   for (const Segment& segment : segments) {
     const auto type = static_cast<std::uint64_t>(segment.elements.type());
     hash.add(segment.id).add(segment.elements.size()).add(type);
-    if (!input_error(segment).empty()) hash.add("wrong input");
+    const bool wrong = !memory_error_of(segment.elements).empty() || segment.dimensions < 0;
+    if (wrong || !input_error(segment).empty()) hash.add("wrong memory");
   }
   return hash.value();
 }
@@ -189,6 +200,9 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
                    bool native_only) {
   std::unordered_set<std::uint64_t> seen;
   for (const Segment& segment : segments) {
+    if (!memory_error(segment.name.data(), segment.name.size(), 1).empty()) {
+      return compress::label_of(segment.id, {}) + " has a name that lies nowhere";
+    }
     const auto before = parameters.find(segment.id);
     const bool has_name = !segment.name.empty() || before == parameters.end();
     const std::string_view name = has_name ? segment.name : before->second.name;
@@ -204,8 +218,15 @@ std::string refuse(std::span<const Segment> segments, const Parameters& paramete
       return named(" has ") + std::string(name_of(type)) + " elements in a bucket of " +
              std::string(name_of(first)) + ": reduce it by a call of its own";
     }
+    if (const auto wrong = memory_error_of(segment.elements); !wrong.empty()) {
+      return "the data of " + named(wrong);
+    }
     if (const auto wrong = input_error(segment); !wrong.empty()) {
       return "the input of " + named(wrong);
+    }
+    if (segment.dimensions < 0) {
+      return named(" has dimensions ") + std::to_string(segment.dimensions) +
+             ": must be how many, or 0 where that is not known";
     }
     if (native_only && segment.rate != 1) {
       return named(" has a rate, which only sums and averages of gradients take");
@@ -252,6 +273,15 @@ std::string text_of(std::span<const Segment> segments) {
     text += line_of(segment);
   }
   return segments.size() > kMost ? text + ", ..." : text;
+}
+
+std::string with_call_here(std::string refused, std::span<const Segment> segments) {
+  try {
+    refused += "; called here: a bucket of " + text_of(segments);
+  } catch (const std::bad_alloc&) {
+    // The ranks know that they cannot go on.
+  }
+  return refused;
 }
 
 std::string refuse_memory(std::span<const Segment> segments, Place place) {

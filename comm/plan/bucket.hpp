@@ -87,6 +87,9 @@ std::string text_of(std::span<const Segment> segments);
 /// What all ranks must have alike in a bucket, a line each, for OwnWords: the operation and as many
 /// parameters as fit in kMostWords.
 std::string lines_of(std::span<const Segment> segments, ReduceOp op, const Options& options);
+/// `refused`, why ranks cannot make a call together, and what this rank called; without that where
+/// there is no memory for it.
+std::string with_call_here(std::string refused, std::span<const Segment> segments);
 
 /// Why a whole bucket of `count` elements goes dense with any schedule, or empty.
 std::string dense_reason(std::uint64_t count, const Options& options);

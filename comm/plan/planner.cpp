@@ -115,7 +115,7 @@ Choice least_time(std::span<const Schedule* const> candidates, std::span<const C
   const std::string why = prediction_text(*best, least, dense_seconds);
   const bool may_be_dense = std::ranges::find(candidates, &dense) != candidates.end();
   if (!may_be_dense) return {best, why};
-  if (world.ranks == 1) return {&dense, "there is one rank alone"};
+  if (world.ranks == 1) return {&dense, std::string(kOneRank)};
   const double share = least / dense_seconds;
   if (!world.trials || share >= 1) return {share <= kClearlyAhead ? best : &dense, why};
   const bool close = share > kBeyondDoubt || dense_seconds < kCheap;
@@ -171,8 +171,11 @@ Choice choose_schedule(const Options& options, std::span<const CostShape> shapes
                    "schedule=" + options.schedule + " codes sums, whose signs differ, which " +
                        compressor.name() +
                        " cannot; take gather or doubling, or these in two levels");
-    return {&only, named};
   }
+  // Its gradient is the sum: whatever a schedule kept back would be lost to it for nothing.
+  if (world.ranks == 1 && !world.one_of_many)
+    return {&find_schedule("dense"), std::string(kOneRank)};
+  if (candidates.size() == 1) return {candidates.front(), named};
   if (compressor.one_sign()) {
     std::erase_if(candidates, [](const Schedule* schedule) { return schedule->codes_sums(); });
   }

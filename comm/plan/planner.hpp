@@ -23,6 +23,7 @@ struct World {
   LinkModel links = {};                ///< equal on all ranks
   bool trials = false;                 ///< whether predictions may be overruled by measuring
   Place place = Place::cpu;            ///< where buckets lie
+  bool one_of_many = false;            ///< see OneOfMany: one rank that works as each of many
 };
 
 /// `schedule` as it runs on this topology (see World). If every rank is a node of its own, a
@@ -54,7 +55,11 @@ struct Choice {
   std::optional<double> enough = {};
 };
 
-/// Applies Options::schedule to a bucket whose parts have `shapes`. "auto" takes the fastest
+/// The reason for dense where nothing travels, whatever the schedule.
+inline constexpr std::string_view kOneRank = "there is one rank alone";
+
+/// Applies Options::schedule to a bucket whose parts have `shapes`. One rank alone is dense, by any
+/// schedule, so that its sums are exact. "auto" takes the fastest
 /// schedule, but dense unless another is clearly faster (models err) or World::trials allows a
 /// trial. "two_level" takes the fastest of the two-level schedules. "least_bytes" takes the fewest
 /// bytes from the busiest rank, with extra weight on bytes that leave a node. If variable_k, "auto"

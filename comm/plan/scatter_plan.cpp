@@ -6,6 +6,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/plan/hash.hpp"
+#include "comm/plan/memory.hpp"
 #include "comm/schedule/scatter.hpp"
 #include "kernels/arithmetic/element.hpp"
 
@@ -55,6 +56,11 @@ std::string refuse_scatter(const Segment& input, const Elements& output, ReduceO
   if (in.type() != output.type()) {
     return "the output of reduce_scatter is of another type than its input";
   }
+  const auto wrong = [](const Elements& elements) {
+    return memory_error(elements.data(), elements.size(), bytes_of(elements.type()));
+  };
+  if (!wrong(in).empty()) return "the input of reduce_scatter" + wrong(in);
+  if (!wrong(output).empty()) return "the output of reduce_scatter" + wrong(output);
   if (in.size() != static_cast<std::uint64_t>(world.ranks) * output.size()) {
     return "the input of reduce_scatter has " + std::to_string(in.size()) + " elements and not " +
            std::to_string(world.ranks) + " shards of " + std::to_string(output.size());

@@ -15,10 +15,12 @@
 #include "comm/plan/checked_options.hpp"
 #include "comm/plan/differences.hpp"
 #include "comm/plan/hash.hpp"
+#include "comm/plan/memory.hpp"
 #include "comm/plan/probe.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/reducer/stats_table.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/one_of_many.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
@@ -72,6 +74,22 @@ int default_threads(const Processors& mine, std::span<const Seat> seats, int ran
   return mine.threads(sharing(&Seat::cores), sharing(&Seat::quota));
 }
 
+void expect_memory(const void* data, std::uint64_t count, std::size_t unit, const char* what) {
+  const std::string wrong = comm::memory_error(data, count, unit);
+  WINNOW_EXPECTS(wrong.empty(), std::string(what).append(wrong));
+}
+
+/// An input without elements is one of another size than the output's, not none.
+Segment out_of_place(const ConstElements& input, const Elements& output, std::uint64_t id) {
+  static constexpr std::byte kSomewhere{};
+  const void* const data = input.size() == 0 ? &kSomewhere : input.data();
+  return {.elements = output, .id = id, .input = {data, input.size(), input.type()}};
+}
+
+void expect_bucket(std::span<const Segment> bucket) {
+  expect_memory(bucket.data(), bucket.size(), sizeof(Segment), "the bucket");
+}
+
 }  // namespace
 
 AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
@@ -79,7 +97,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       transport(&context.world()),
       exec(context.exec()),
       options(given),
-      topology(Topology::uniform(1, 1)) {
+      topology(Topology::uniform(1, 1)),
+      one_of_many(dynamic_cast<const comm::OneOfMany*>(context.transport().get()) != nullptr) {
   // A rank with wrong options still meets the others, so that all of them learn of it.
   std::string refusal;
   Header mine;
@@ -199,21 +218,28 @@ AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;
 
+AllReducer::Impl& AllReducer::impl() const {
+  WINNOW_EXPECTS(impl_ != nullptr, "this AllReducer was moved from: it can only be assigned to");
+  return *impl_;
+}
+
 void AllReducer::all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
-  if (impl_->queue->idle()) {
-    impl_->all_reduce(bucket, op.value_or(impl_->options.op), nullptr);
+  expect_bucket(bucket);
+  if (impl().queue->idle()) {
+    impl().all_reduce(bucket, op.value_or(impl().options.op), nullptr);
   } else {
     all_reduce_async(bucket, op).wait();
   }
 }
 
 Work AllReducer::all_reduce_async(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
-  const ReduceOp chosen = op.value_or(impl_->options.op);
-  if (const auto number = impl_->queue->submit(bucket, chosen)) return {impl_->queue, *number};
+  expect_bucket(bucket);
+  const ReduceOp chosen = op.value_or(impl().options.op);
+  if (const auto number = impl().queue->submit(bucket, chosen)) return {impl().queue, *number};
   // Without it the other ranks would wait for this call.
-  impl_->queue->drain();
-  impl_->all_reduce(bucket, chosen, nullptr);
-  impl_->synchronize();
+  impl().queue->drain();
+  impl().all_reduce(bucket, chosen, nullptr);
+  impl().synchronize();
   return {};
 }
 
@@ -231,57 +257,58 @@ Work AllReducer::all_reduce_async(const Elements& elements, std::uint64_t id,
 
 void AllReducer::all_reduce(const ConstElements& input, const Elements& output, std::uint64_t id,
                             std::optional<ReduceOp> op) {
-  const Segment segment{.elements = output, .id = id, .input = input};
+  const Segment segment = out_of_place(input, output, id);
   all_reduce(std::span(&segment, 1), op);
 }
 
 Work AllReducer::all_reduce_async(const ConstElements& input, const Elements& output,
                                   std::uint64_t id, std::optional<ReduceOp> op) {
-  const Segment segment{.elements = output, .id = id, .input = input};
+  const Segment segment = out_of_place(input, output, id);
   return all_reduce_async(std::span(&segment, 1), op);
 }
 
 void AllReducer::reduce_scatter(const Elements& input, const Elements& output, std::uint64_t id,
                                 std::optional<ReduceOp> op) {
   const Segment segment{.elements = input, .id = id};
-  impl_->queue->drain();
-  impl_->all_reduce(std::span(&segment, 1), op.value_or(impl_->options.op), nullptr, &output);
+  impl().queue->drain();
+  impl().all_reduce(std::span(&segment, 1), op.value_or(impl().options.op), nullptr, &output);
 }
 
 void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
-  impl_->synchronize();
-  const std::uint64_t id = impl_->id_of(bucket, op.value_or(impl_->options.op));
-  const auto known = impl_->seen.find(id);
-  if (known != impl_->seen.end() && !known->second.captured) impl_->forget(id);
+  expect_bucket(bucket);
+  impl().synchronize();
+  const std::uint64_t id = impl().id_of(bucket, op.value_or(impl().options.op));
+  const auto known = impl().seen.find(id);
+  if (known != impl().seen.end() && !known->second.captured) impl().forget(id);
 }
 
 void AllReducer::synchronize() {
-  impl_->synchronize();
-  impl_->queue->rethrow_detached();
+  impl().synchronize();
+  impl().queue->rethrow_detached();
 }
 
 const Options& AllReducer::options() const {
-  return impl_->options;
+  return impl().options;
 }
 const Topology& AllReducer::topology() const {
-  return impl_->topology;
+  return impl().topology;
 }
 Transport& AllReducer::transport() {
-  return *impl_->context.transport();
+  return *impl().context.transport();
 }
 Stats AllReducer::last() const {
-  return impl_->book.last();
+  return impl().book.last();
 }
 Stats AllReducer::totals() const {
-  return impl_->book.totals();
+  return impl().book.totals();
 }
 std::vector<BucketStats> AllReducer::bucket_stats() const {
-  return impl_->book.buckets();
+  return impl().book.buckets();
 }
 
 std::vector<std::uint64_t> AllReducer::finished_calls(Transport& survivors,
                                                       Deadline deadline) const {
-  const std::uint64_t mine = impl_->book.totals().calls;
+  const std::uint64_t mine = impl().book.totals().calls;
   std::vector<std::uint64_t> all(static_cast<std::size_t>(survivors.size()));
   survivors.all_gather({}, std::as_bytes(std::span(&mine, 1)),
                        std::as_writable_bytes(std::span(all)), deadline);
@@ -289,8 +316,8 @@ std::vector<std::uint64_t> AllReducer::finished_calls(Transport& survivors,
 }
 
 std::span<const float> AllReducer::residual(std::uint64_t id) const {
-  const auto known = impl_->parameters.find(id);
-  if (known == impl_->parameters.end()) return {};
+  const auto known = impl().parameters.find(id);
+  if (known == impl().parameters.end()) return {};
   return known->second.residual.span();
 }
 
@@ -303,6 +330,8 @@ void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weigh
   WINNOW_EXPECTS(weights.size() == ahead.size(),
                  "look_ahead has " + std::to_string(weights.size()) + " weights and room for " +
                      std::to_string(ahead.size()));
+  expect_memory(weights.data(), weights.size(), sizeof(float), "look_ahead: weights");
+  expect_memory(ahead.data(), ahead.size(), sizeof(float), "look_ahead: the room for the result");
   const std::less_equal before;  // a total order, also of pointers into different arrays
   WINNOW_EXPECTS(weights.data() == ahead.data() ||
                      before(weights.data() + weights.size(), ahead.data()) ||
@@ -328,16 +357,16 @@ void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weigh
 
 void AllReducer::look_ahead(std::uint64_t id, std::span<const float> weights,
                             std::span<float> ahead, float share) const {
-  impl_->look_ahead(id, weights, ahead, share);
+  impl().look_ahead(id, weights, ahead, share);
 }
 
 float AllReducer::look_ahead_share(float momentum, std::optional<ReduceOp> op) const {
   WINNOW_EXPECTS(momentum >= 0 && momentum < 1,
                  "a momentum lies in [0, 1), unlike " + std::to_string(momentum));
-  const ReduceOp chosen = op.value_or(impl_->options.op);
+  const ReduceOp chosen = op.value_or(impl().options.op);
   WINNOW_EXPECTS(chosen == ReduceOp::sum || chosen == ReduceOp::average,
                  "only sums and averages leave residuals");
-  const auto ranks = static_cast<double>(impl_->transport->size());
+  const auto ranks = static_cast<double>(impl().transport->size());
   const double of_average = 1 / (2 * std::sqrt(std::max(ranks, 4.0)));
   const double of_result = chosen == ReduceOp::average ? of_average : of_average * ranks;
   return static_cast<float>(of_result / (1 - static_cast<double>(momentum)));

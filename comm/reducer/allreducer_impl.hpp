@@ -49,6 +49,8 @@ struct AllReducer::Impl {
   std::uint64_t id_of_call(std::span<const Segment> segments) const;
   comm::World world() const;
   comm::Bucket& find(std::span<const Segment> segments);
+  compress::Header agreement_of(const comm::Bucket& bucket) const;
+  void compare_call(const comm::Bucket& bucket, std::span<const Segment> segments);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);
   comm::Bucket& plan(std::uint64_t id, std::span<const Segment> segments,
@@ -121,6 +123,7 @@ struct AllReducer::Impl {
   Topology topology;
   bool places_differ = false;  // some ranks' buckets are on devices, others' on hosts
   std::unique_ptr<const comm::Rails> rails;
+  bool one_of_many = false;  // see OneOfMany
   LinkModel links;
   bool links_given = false;    // by the options, not measured
   std::uint64_t digest = 0;    // of all options that must be equal on all ranks

@@ -47,8 +47,8 @@ std::uint64_t AllReducer::Impl::id_of_call(std::span<const Segment> segments) co
 }
 
 comm::World AllReducer::Impl::world() const {
-  comm::World all{transport->size(),       transport->rank(), &topology, links,
-                  options.trial_calls > 0, exec.place};
+  comm::World all{transport->size(),       transport->rank(), &topology,  links,
+                  options.trial_calls > 0, exec.place,        one_of_many};
   all.links.ring = ring();
   return all;
 }
@@ -64,7 +64,9 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   Bucket* bucket = nullptr;
   if (const auto known = buckets.find(id); known != buckets.end()) {
     bucket = &known->second;
+    compare_call(*bucket, segments);
   } else if (const auto trial = trials.find(id); trial != trials.end()) {
+    compare_call(trial->second.first(), segments);
     bucket = &next_plan(trial->second);
   } else {
     return register_bucket(id, segments);
@@ -76,6 +78,29 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
     widened.view_given(segments);
   }
   return *bucket;
+}
+
+/// What ranks compare of a call that they make.
+Header AllReducer::Impl::agreement_of(const Bucket& bucket) const {
+  Header mine{.digest = digest, .bucket = bucket.plan, .call = calls, .count = bucket.count};
+  for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;
+  return mine;
+}
+
+/// With checksum=all, before anything of a known bucket travels: dense sums, sums within a node and
+/// values at a support go without a header that would name their bucket. Ranks to which it is new
+/// compare it likewise in register_bucket. If the ranks cannot meet, the call goes on, to fail with
+/// the bucket in its residuals.
+void AllReducer::Impl::compare_call(const Bucket& bucket, std::span<const Segment> segments) {
+  if (options.checksum != Checksum::all || transport->size() == 1) return;
+  std::string refused;
+  try {
+    refused = comm::agree(context.control(), context.host(), agreement_of(bucket), {}, deadline());
+  } catch (const std::exception& error) {
+    unmet = comm::reason_of(error);
+    transport->abort(unmet);
+  }
+  if (!refused.empty()) errors.usage_error(comm::with_call_here(std::move(refused), segments));
 }
 
 /// The plan of a bucket in a trial; at the trial's end, the settled one.
@@ -116,6 +141,9 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     if (output != nullptr) {
       refusal = comm::refuse_scatter(segments.front(), *output, op, world());
     }
+    if (refusal.empty() && op > ReduceOp::product) {
+      refusal = "operation " + std::to_string(static_cast<int>(op)) + " is none of ReduceOp";
+    }
     if (refusal.empty()) refusal = comm::refuse(segments, parameters, !native.empty());
     if (refusal.empty()) refusal = comm::refuse_memory(segments, exec.place);
     if (refusal.empty() && output != nullptr) {
@@ -125,9 +153,7 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
     if (refusal.empty()) {
       known = &plan(id, segments, std::move(native));
       widened.view(exec, segments, *known, preconditioner);
-      mine.bucket = known->plan;
-      mine.count = known->count;
-      for (const BucketPart& part : known->parts) mine.k += part.part.most_k;
+      mine = agreement_of(*known);
     }
   } catch (const std::exception& error) {
     refusal = comm::text_of(error);
@@ -144,7 +170,10 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   if (!refused.empty() || others_differ || !refusal.empty()) {
     forget(id);
     for (const std::uint64_t parameter : fresh) parameters.erase(parameter);
-    if (!refused.empty()) errors.usage_error(refused);
+    if (!refused.empty()) {
+      const bool own = !refusal.empty();
+      errors.usage_error(own ? refused : comm::with_call_here(std::move(refused), segments));
+    }
     std::string why = std::move(unmet);
     try {
       why += "; ";

@@ -8,6 +8,7 @@
 #include <utility>
 #include <winnow/error.hpp>
 
+#include "comm/plan/memory.hpp"
 #include "comm/reducer/allreducer_impl.hpp"
 #include "comm/state/saved_state.hpp"
 #include "kernels/elementwise.hpp"
@@ -67,7 +68,7 @@ void AllReducer::Impl::keep_for_undo(const Bucket& bucket) {
 }
 
 std::vector<std::byte> AllReducer::save() const {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   impl.expect_idle("save");
   impl.synchronize();
   const std::lock_guard lock(impl.calling);
@@ -97,9 +98,15 @@ std::vector<std::byte> AllReducer::save() const {
 }
 
 void AllReducer::load(std::span<const std::span<const std::byte>> states) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   WINNOW_EXPECTS(impl.queue->idle() && impl.calls == 0 && impl.parameters.empty(),
                  "load comes before the first call");
+  const auto expect_memory = [](const void* data, std::uint64_t count, std::size_t unit) {
+    const std::string wrong = comm::memory_error(data, count, unit);
+    WINNOW_EXPECTS(wrong.empty(), std::string("a state to load").append(wrong));
+  };
+  expect_memory(states.data(), states.size(), sizeof states.front());
+  for (const auto& state : states) expect_memory(state.data(), state.size(), 1);
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());
   const kernels::FloatMode mode;
@@ -138,7 +145,7 @@ void AllReducer::load(std::span<const std::byte> state) {
 }
 
 void AllReducer::begin_step() {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   impl.expect_idle("begin_step");
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());
@@ -147,7 +154,7 @@ void AllReducer::begin_step() {
 }
 
 void AllReducer::discard_step() {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   impl.expect_idle("discard_step");
   WINNOW_EXPECTS(impl.undo.begun(), "discard_step comes after begin_step");
   impl.synchronize();
@@ -157,10 +164,11 @@ void AllReducer::discard_step() {
 }
 
 void AllReducer::scale_residuals(float factor) {
-  Impl& impl = *impl_;
+  Impl& impl = this->impl();
   impl.expect_idle("scale_residuals");
-  WINNOW_EXPECTS(std::isfinite(factor) && factor > 0,
-                 "residuals are scaled by a number above 0, not by " + std::to_string(factor));
+  WINNOW_EXPECTS(
+      std::isfinite(factor) && factor > 0,
+      "residuals are scaled by a number above 0, unlike the factor " + std::to_string(factor));
   impl.synchronize();
   const std::lock_guard lock(impl.calling);
   const kernels::DeviceScope scope(impl.context.device());

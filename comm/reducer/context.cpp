@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reducer/context.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
+#include <string>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -16,11 +18,16 @@ namespace winnow::comm {
 Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     : transport_(std::move(transport)) {
   WINNOW_EXPECTS(transport_ != nullptr, "an AllReducer needs a transport");
+  claim_.emplace(*transport_, "an AllReducer");
   host_.workspace = exec_.workspace = &workspace_;
   try {
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&
                        where.pinned_workspace == nullptr && where.batch == nullptr,
                    "an AllReducer has workspaces of its own: pass an Exec without");
+    const auto places = {Place::cpu, Place::reference, Place::cuda};
+    WINNOW_EXPECTS(std::ranges::find(places, where.place) != places.end(),
+                   "place " + std::to_string(static_cast<int>(where.place)) +
+                       ": buckets lie in host memory (Place::cpu) or on a device (Place::cuda)");
     WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
                    "buckets in device memory are reduced in the order of a stream: pass "
                    "Place::cuda and an Exec::stream that is not null");

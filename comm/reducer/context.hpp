@@ -10,6 +10,7 @@
 #include <winnow/workspace.hpp>
 
 #include "comm/transport/bridge/carrier.hpp"
+#include "comm/transport/claim.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/together.hpp"
 
@@ -19,8 +20,9 @@ namespace winnow::comm {
 /// messages in either memory.
 class Context {
  public:
-  /// For buckets in the memory of where.place, in the order of where.stream. UsageError if `where`
-  /// sets more than these, or is not possible; see refusal().
+  /// For buckets in the memory of where.place, in the order of where.stream. UsageError if
+  /// `transport` is null or serves another; where `where` sets more than these, or is not possible,
+  /// see refusal().
   Context(std::shared_ptr<Transport> transport, const Exec& where);
   /// Ends registrations while the transport is there.
   ~Context();
@@ -65,6 +67,7 @@ class Context {
   int device_ = -1;
   std::string refusal_;
   std::shared_ptr<Transport> transport_;
+  std::optional<Claim> claim_;
   std::unique_ptr<Transport> checked_;
   std::unique_ptr<Carrier> world_, control_;
 };

@@ -11,6 +11,7 @@ namespace winnow::comm {
 
 /// Bytes of the UTF-8 character that `text` begins with (RFC 3629), or 0 if it begins with none.
 inline std::size_t utf8_bytes(std::string_view text) {
+  if (text.empty()) return 0;
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
   if (first < 0x80) return 1;

@@ -13,7 +13,9 @@ namespace {
 class Subset final : public Transport {
  public:
   Subset(Transport& parent, std::vector<int> ranks, int rank)
-      : parent_(parent), ranks_(std::move(ranks)), rank_(rank) {}
+      : parent_(parent), ranks_(std::move(ranks)), rank_(rank) {
+    sends_over(parent);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }

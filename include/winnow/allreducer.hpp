@@ -34,9 +34,10 @@ struct Segment {
   std::uint64_t id = 0;  ///< of the parameter; stable across steps and restarts; keys the residual
   int dimensions = 0;    ///< of the tensor; 0: unknown; 1 (norms, biases): dense by default
   /// Multiplies the gradient before error feedback, after Options::precondition: with the learning
-  /// rate here, what waits counts with the rate of its own step. Each rank chooses for itself; one
-  /// that is not finite makes the result NaN. Only for sums and averages of gradients. Unless it is
-  /// 1, or there is a precondition, costs 8 bytes an element. A CUDA graph has that of its capture.
+  /// rate here, what waits counts with the rate of its own step. At 0 only what waits goes out.
+  /// Each rank chooses for itself; one that is not finite makes the result NaN. Only for sums and
+  /// averages of gradients. Unless it is 1, or there is a precondition, costs 8 bytes an element. A
+  /// CUDA graph has that of its capture.
   float rate = 1;
   std::string_view name = {};  ///< for Options::exempt
   /// The gradient, if it is not in `elements`; it is only read. Same type and size as `elements`,
@@ -112,12 +113,14 @@ class Work {
 /// (Work::wait throws those of calls in flight):
 /// - UsageError, on every rank and with bucket and residuals untouched: options are wrong or differ
 /// between ranks; or, at the first call of a bucket, ids, counts, types, operation or exemptions do
-/// (a bucket with a wrong input always counts as new), or a rank has no memory for it.
+/// (a bucket whose memory cannot be right always counts as new), or a rank has no memory for it.
+/// With Options::checksum "all" also at later calls, of which the ranks compare each.
 /// - UsageError, on every rank, and afterwards as after a CommError: some ranks know the bucket and
 /// others do not, or they call known buckets in different order. A rank to which the bucket is new
-/// says what it called, and keeps bucket and residuals. Dense buckets of one size are not told
-/// apart; and it is a CommError, perhaps at the deadline, in native collectives, in stream-ordered
-/// calls and where sizes do not travel.
+/// says what it called, and keeps bucket and residuals. Dense buckets of one size are told apart
+/// only with Options::checksum "all": else they are added to each other. And it is a CommError,
+/// perhaps at the deadline, in native collectives, in stream-ordered calls and where sizes do not
+/// travel.
 /// - CommError: the ranks cannot finish. The bucket then reads zero and its content is in the
 /// residuals. Exception: the collective works in place on adjacent tensors that travel dense, so
 /// their gradients are lost unless all of them have an input or 16 bits. Ranks that had finished
@@ -150,7 +153,9 @@ class Work {
 /// another one creates a context there (on device 0 if the thread has chosen none).
 class AllReducer {
  public:
-  /// Collective: compares the options of all ranks. Only this object may use `transport`.
+  /// Collective: compares the options of all ranks. Only this object may use `transport` as long as
+  /// it lives: UsageError, before the ranks meet, for a transport, or a subset of one, that serves
+  /// another AllReducer or a mixed transport; see Transport::duplicate.
   /// Options::from_environment, the default, throws before the ranks meet. Throws std::bad_alloc if
   /// there is not even memory for an error; the others then get a CommError. `where` says where
   /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.
@@ -288,6 +293,7 @@ class AllReducer {
 
  private:
   struct [[gnu::visibility("hidden")]] Impl;
+  [[gnu::visibility("hidden")]] Impl& impl() const;
   struct End {
     [[gnu::visibility("hidden")]] void operator()(Impl* impl) const noexcept;
   };

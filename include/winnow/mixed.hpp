@@ -11,7 +11,8 @@ namespace winnow {
 
 /// A transport over the ranks of `world`. Messages within a node go over `node`, all others over
 /// `world`: NCCL within nodes and MPI between them. `node` holds the ranks that share this rank's
-/// world.node(), in world order. Nobody else uses either while this transport lives.
+/// world.node(), in world order. Nobody else uses either while this transport lives: UsageError,
+/// before the ranks meet, if an AllReducer or another mixed transport does.
 ///
 /// Collective over `world`. Throws UsageError on every rank if some rank's `node` does not match
 /// the nodes of `world`, or if `world` does not take host memory; CommError at the deadline.

@@ -24,8 +24,9 @@ enum class ResidualMemory : std::uint8_t {
 enum class Checksum : std::uint8_t {
   headers,  ///< messages with a header: all that is compressed, but for float32 values at a support
             ///< that went before ("shared") and gradients on their way within a node (two levels)
-  all,      ///< every byte, also of dense sums, which end with a comparison of the results; needs a
-            ///< transport of host memory, and dense sums use Winnow's ring
+  all,      ///< every byte, also of dense sums, which end with a comparison of the results; and
+            ///< each call begins with one of its ids, counts and operation, a small message to
+            ///< every rank. Needs a transport of host memory; dense sums use Winnow's ring
 };
 
 /// How an AllReducer works. All fields but `threads`, `residual_memory`, `stats` and `debug` must
@@ -52,7 +53,7 @@ struct Options {
   /// "two_level:doubling", "two_level:balanced", or "two_level" for the fastest of these. "auto"
   /// takes the fastest on `links`, and dense unless another is clearly faster. "least_bytes" sends
   /// the fewest bytes. "shared" and "two_level:shared" select other elements, so only their names
-  /// choose them.
+  /// choose them. One rank alone is dense by any of them: its sums are exact.
   std::string schedule = "auto";
   /// Speeds of links and of passes over memory, for "auto" and "two_level": words joined by '+',
   /// such as "inter=50us,1Gbit/s+intra=1us,10GB/s+pass=10GB/s". "ring=4MB" sends dense buckets of

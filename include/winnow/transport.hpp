@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +11,14 @@
 #include <string_view>
 #include <vector>
 #include <winnow/elements.hpp>
+#include <winnow/error.hpp>
 #include <winnow/exec.hpp>
 #include <winnow/reduce_op.hpp>
 #include <winnow/workspace.hpp>
+
+namespace winnow::comm {
+class Claim;  // not public, hence outside the visibility pragma
+}
 
 #pragma GCC visibility push(default)
 
@@ -24,9 +30,12 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   static Deadline never() { return Deadline(Clock::time_point::max()); }
+  /// From now; less than 0 is now. UsageError for what is no number.
   static Deadline after(std::chrono::duration<double> seconds) {
-    constexpr std::chrono::duration<double> kEver{1e9};  // more would not fit a time_point
-    if (!(seconds < kEver)) return never();
+    constexpr std::chrono::duration<double> kNone{0}, kEver{1e9};  // more would not fit
+    WINNOW_EXPECTS(seconds == seconds, "a deadline's seconds are not a number");
+    if (seconds >= kEver) return never();
+    if (seconds < kNone) return Deadline(Clock::now());
     return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds));
   }
   bool passed() const { return at_ != Clock::time_point::max() && Clock::now() >= at_; }
@@ -46,6 +55,9 @@ struct Ticket {
 /// returns when it is done. Messages between two ranks arrive in the order sent; there are no tags.
 /// Leave buffers alone until wait returns, or after an error until the transport is destroyed. One
 /// thread at a time may call a transport.
+///
+/// Since messages have no tags, a transport serves one AllReducer, or one mixed transport, at a
+/// time; for a second one make a duplicate.
 ///
 /// Throws CommError if a peer is gone, a deadline passes, a message is longer than its receive
 /// buffer, or after abort. The transport is then unusable: every later call throws. In a child of a
@@ -154,9 +166,14 @@ class Transport {
 
  protected:
   Transport() = default;
+  /// For a transport whose messages go as those of `carrier`, in one order, as a subset's do: one
+  /// of the two serves one AllReducer at a time.
+  void sends_over(const Transport& carrier) { taken_ = carrier.taken_; }
   std::uint64_t bytes_sent_ = 0;
 
  private:
+  friend class comm::Claim;
+  std::shared_ptr<std::atomic<bool>> taken_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::uint64_t> gathered_;  // bytes, by rank
 };
 

@@ -7,10 +7,13 @@
    it says at length what each call does.
 
    Functions return a status, and set their last argument only if it is WINNOW_SUCCESS. After any
-   other status winnow_last_error() says what was wrong. Handles are opaque; each has a function
-   that destroys it and takes NULL too. A structure begins with its size in bytes, which the caller
-   sets to sizeof, so that later versions can add members at its end; what the caller does not know
-   counts as 0. Values of enumerations never change. Text is UTF-8 and ends with a null byte.
+   other status winnow_last_error() says what was wrong. Those that return no status answer -1, NULL
+   or 0 instead. Handles are opaque; each has a function that destroys it and takes NULL too. What a
+   call needs and is NULL (or MPI_IN_PLACE), a value that its enumeration does not have, a number
+   that is none and a count that memory cannot have are WINNOW_USAGE_ERROR. A structure begins with
+   its size in bytes, which the caller sets to sizeof, so that later versions can add members at its
+   end; what the caller does not know counts as 0, unless it is said otherwise. Seconds below 0 are
+   for ever. Values of enumerations never change. Text is UTF-8 and ends with a null byte.
 
    Threads: any thread may make calls, but only one at a time for each handle. Exceptions are named
    below. In a child of a fork calls fail with WINNOW_USAGE_ERROR, and destroying does nothing. */
@@ -45,8 +48,9 @@ const char* winnow_version(void);
 
 /* ---- Transports ---- */
 
-/* Moves bytes between the ranks of a job. One transport serves one reducer: for another reducer,
-   call winnow_transport_duplicate. */
+/* Moves bytes between the ranks of a job. One transport serves one reducer or mixed transport at a
+   time; making a second one is a WINNOW_USAGE_ERROR. For another, call
+   winnow_transport_duplicate. */
 typedef struct winnow_transport winnow_transport;
 
 void winnow_transport_destroy(winnow_transport* transport);
@@ -64,8 +68,8 @@ void winnow_transport_abort(winnow_transport* transport, const char* reason);
 int winnow_transport_duplicate(winnow_transport* transport, double seconds,
                                winnow_transport** duplicate);
 
-/* `size` ranks that are threads of this process: sets transports[0] to transports[size - 1]. Each
-   rank's calls come from a thread of its own. */
+/* `size` ranks, 1024 at most, that are threads of this process: sets transports[0] to
+   transports[size - 1]. Each rank's calls come from a thread of its own. */
 int winnow_local_transports(int size, winnow_transport** transports);
 
 /* Where one rank of a new TCP world can be reached (tcp.hpp). Make one on each rank, pass its
@@ -240,7 +244,9 @@ typedef struct winnow_segment {
   const void* input;  /* or NULL */
   const char* name;   /* for the option "exempt"; or NULL */
   int32_t dimensions; /* of the tensor; 0: unknown; 1 (norms, biases): dense by default */
-  float rate;         /* multiplies the gradient, such as a learning rate; 0: 1 */
+  float rate;         /* multiplies the gradient, such as a learning rate: 1 leaves it as it is, and
+                         at 0 only what waits goes out; one that is not finite makes the result NaN.
+                         1 if struct_bytes does not reach it. */
 } winnow_segment;
 
 /* Reduces a bucket in place, or out of place where segments have inputs. All ranks make the same

@@ -10,6 +10,7 @@
 #include <winnow/error.hpp>
 #include <winnow/winnow.hpp>
 
+#include "comm/transport/one_of_many.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "tests/harness/device.hpp"
 #include "tests/harness/device_buckets.hpp"
@@ -42,8 +43,8 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
     const Options options{.compressor = compressor, .schedule = "gather", .min_bytes = 0};
     const Stream stream;
     const Exec place = stream.exec();
-    AllReducer plain(std::move(local_transports(1).front()), options, place);
-    AllReducer captured(std::move(local_transports(1).front()), options, place);
+    AllReducer plain(std::make_shared<comm::OneOfManyTransport>(), options, place);
+    AllReducer captured(std::make_shared<comm::OneOfManyTransport>(), options, place);
     const AllReducer* reducer = &captured;
     kernels::PlaceArray<float> here(place, kCount), there(place, kCount);
     const auto step = [&](int number, const auto& call) {
@@ -68,7 +69,7 @@ TEST_F(DeviceTest, AGraphReplaysACall) {
     for (int number = 2; number < 7; ++number) step(number, [&] { graph.launch(stream); });
     step(7, call);
     step(8, [&] { graph.launch(stream); });
-    AllReducer restored(std::move(local_transports(1).front()), options, place);
+    AllReducer restored(std::make_shared<comm::OneOfManyTransport>(), options, place);
     restored.load(captured.save());  // which waits, and so has counted the replay
     EXPECT_EQ(captured.totals().poisoned, 1U);
     reducer = &restored;
@@ -107,7 +108,7 @@ TEST_F(DeviceTest, ParametersShareTheKernelsOfACall) {
     constexpr std::size_t kCount = 52;  // whole vectors, so that widened ones follow each other
     const Stream stream;
     const Exec place = stream.exec();
-    AllReducer reducer(std::move(local_transports(1).front()),
+    AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(),
                        {.compressor = compressor,
                         .schedule = std::string_view(compressor) == "none" ? "dense" : "gather",
                         .min_bytes = 0},
@@ -148,7 +149,7 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
   const Exec place = stream.exec();
   kernels::PlaceArray<float> bucket(place, 1000);
   const auto expect_refused = [&](const Options& options, const char* why, int calls = 1) {
-    AllReducer reducer(std::move(local_transports(1).front()), options, place);
+    AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(), options, place);
     for (int call = 0; call < calls; ++call) reducer.all_reduce(bucket.span(), 1);
     const Graph graph(stream, [&] {
       EXPECT_THAT([&] { reducer.all_reduce(bucket.span(), 1); },
@@ -175,7 +176,7 @@ TEST_F(DeviceTest, WhatNoGraphHoldsIsRefused) {
                   .min_bytes = 0},
                  "the bias of second moments");
   expect_refused({.op = ReduceOp::maximum}, "only sums and averages of gradients");
-  AllReducer reducer(std::move(local_transports(1).front()), {}, place);
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(), {}, place);
   reducer.all_reduce(bucket.span(), 1);
   reducer.begin_step();
   const Graph graph(stream, [&] {
@@ -191,7 +192,7 @@ TEST_F(DeviceTest, AGraphRefusesToRepeatAResidual) {
   kernels::PlaceArray<float> first(place, 1000), second(place, 1000);
   const Segment both[] = {{.elements = first.span(), .id = 1},
                           {.elements = second.span(), .id = 2}};
-  AllReducer reducer(std::move(local_transports(1).front()),
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(),
                      {.compressor = "topk:0.1",
                       .schedule = "gather",
                       .min_bytes = both[0].elements.bytes().size() + 1,

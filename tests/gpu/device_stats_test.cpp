@@ -9,6 +9,7 @@
 #include <winnow/error.hpp>
 #include <winnow/winnow.hpp>
 
+#include "comm/transport/one_of_many.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/memory_ops.hpp"
 #include "tests/harness/device.hpp"
@@ -74,7 +75,7 @@ TEST_F(StatsOnDevice, StagesAreWithinTheStreamsTime) {
 TEST_F(StatsOnDevice, TimesGoToTheirBuckets) {
   const Stream stream;
   const Exec place = stream.exec();
-  AllReducer reducer(std::move(local_transports(1).front()),
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(),
                      {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .stats = 1},
                      place);
   kernels::PlaceArray<float> first(place, kCount), second(place, 300);
@@ -101,7 +102,7 @@ TEST_F(StatsOnDevice, TimesGoToTheirBuckets) {
 TEST_F(StatsOnDevice, AGraphHasNone) {
   const Stream stream;
   const Exec place = stream.exec();
-  AllReducer reducer(std::move(local_transports(1).front()),
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(),
                      {.compressor = "topk:0.05", .schedule = "gather", .min_bytes = 0, .stats = 1},
                      place);
   kernels::PlaceArray<float> bucket(place, kCount);
@@ -151,7 +152,7 @@ TEST_F(StatsOnDevice, ACallThatFailsHasNone) {
         EXPECT_EQ(stages_of(reducer.totals()), stages_of(before));
         EXPECT_EQ(reducer.totals().calls, 1U);
       }
-      AllReducer other(std::move(local_transports(1).front()), options, place);
+      AllReducer other(std::make_shared<comm::OneOfManyTransport>(), options, place);
       other.all_reduce(bucket.span(), 1);
       other.synchronize();
       EXPECT_GT(other.last().select_seconds, 0);

@@ -372,12 +372,13 @@ TEST(MixedAllReducer, TwoLevelsEqualThoseOfTheHost) {
        {std::pair("2x2", Schedules{"two_level:gather", "two_level:shared"}),
         std::pair("3,1,1", Schedules{"two_level:doubling", "two_level:balanced"})}) {
     run(shape, [&schedules = schedules](Rank& self) {
+      const std::shared_ptr<Transport> beside = self.world->duplicate(soon());
       for (const char* schedule : schedules) {
         const Options options{.compressor = "topk:0.05,int8",
                               .schedule = schedule,
                               .min_bytes = 0,
                               .exempt_1d = false};
-        AllReducer on_host(self.world, options);
+        AllReducer on_host(beside, options);
         Reducer on_device(self.transport, options);
         TestBucket here(kParameters), there(kParameters);
         for (int step = 0; step < 3; ++step) {

@@ -13,6 +13,7 @@
 #include <winnow/mixed.hpp>
 
 #include "comm/transport/local/local.hpp"
+#include "comm/transport/one_of_many.hpp"
 #include "comm/transport/simulated/simulated.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/ranks_job.hpp"
@@ -35,6 +36,16 @@ class NodeTransport final : public ForwardingTransport {
 
  private:
   int node_;
+};
+
+/// The transport of one rank that is to do what each of many does.
+class MarkedTransport final : public ForwardingTransport, public comm::OneOfMany {
+ public:
+  using ForwardingTransport::ForwardingTransport;
+  bool captures() const override { return inner()->captures(); }
+  std::unique_ptr<Transport> duplicate(Deadline deadline) override {
+    return std::make_unique<MarkedTransport>(inner()->duplicate(deadline));
+  }
 };
 
 std::optional<Job> the_job;
@@ -128,14 +139,16 @@ void use_mixed() {
   mixed = true;
 }
 
-void run_ranks(int ranks, const RankBody& body) {
-  run_ranks(ranks, 1, [&](std::span<std::shared_ptr<Transport>> transports) {
+namespace {
+
+RankBodyOfMany of_one(const RankBody& body) {
+  return [&body](std::span<std::shared_ptr<Transport>> transports) {
     const std::shared_ptr<Transport> transport = std::move(transports[0]);
     body(transport);
-  });
+  };
 }
 
-void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
+void run_bare(int ranks, std::size_t count, const RankBodyOfMany& body) {
   const std::size_t made = mixed ? 2 * count : count;
   if (the_job.has_value()) {
     Transports transports;
@@ -170,6 +183,25 @@ void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
   for (std::thread& thread : threads) thread.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+void run_bare_ranks(int ranks, const RankBody& body) {
+  run_bare(ranks, 1, of_one(body));
+}
+
+void run_ranks(int ranks, const RankBody& body) {
+  run_ranks(ranks, 1, of_one(body));
+}
+
+void run_ranks(int ranks, std::size_t count, const RankBodyOfMany& body) {
+  run_bare(ranks, count, [&](std::span<std::shared_ptr<Transport>> transports) {
+    for (std::shared_ptr<Transport>& transport : transports) {
+      if (transport->size() == 1) transport = std::make_shared<MarkedTransport>(transport);
+    }
+    body(transports);
+  });
 }
 
 void run_worlds(std::string_view schedule, const RankBody& body) {

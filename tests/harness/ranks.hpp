@@ -17,8 +17,11 @@ using RankBody = std::function<void(const std::shared_ptr<Transport>&)>;
 /// rank, that left a body. Ranks are threads of this process; or simulated ranks of one node, if
 /// the program was started with --transport=simulated; or, with --transport=mpi under mpirun, MPI
 /// ranks: then the job fixes their number, whatever `ranks` says. Use EXPECT, not ASSERT, in
-/// bodies.
+/// bodies. One rank does what each of many does: comm::OneOfMany.
 void run_ranks(int ranks, const RankBody& body);
+
+/// Likewise with the transports as they are: one rank is alone.
+void run_bare_ranks(int ranks, const RankBody& body);
 
 /// Runs `body` with `count` transports over the same ranks, for tests in which one transport is
 /// lost. A body may move from them; the others live until every rank is done. Not simulated.

@@ -9,10 +9,10 @@
 
 namespace winnow::tests {
 
-/// The ranks that run_ranks runs over, for the checks of all transports.
+/// The ranks that run_bare_ranks runs over, for the checks of all transports.
 inline conformance::World ranks_world() {
   return {.rank_counts = [] { return std::vector(rank_counts().begin(), rank_counts().end()); },
-          .run = [](int ranks, const RankBody& body) { run_ranks(ranks, body); },
+          .run = [](int ranks, const RankBody& body) { run_bare_ranks(ranks, body); },
           .names_ranks = true};
 }
 

@@ -70,13 +70,17 @@ class Adapter : public EnqueuingTransport {
   using Message = Enqueued;
 
   explicit Adapter(Transport& inner)
-      : inner_(inner), device_(kernels::current_device(Place::cuda)) {}
+      : inner_(inner), device_(kernels::current_device(Place::cuda)) {
+    sends_over(inner);
+  }
   /// A subset of `parent`, over a subset of its inner transport.
   Adapter(const Adapter& parent, std::unique_ptr<Transport> inner)
       : EnqueuingTransport(parent.failure_),
         owned_(std::move(inner)),
         inner_(*owned_),
-        device_(parent.device_) {}
+        device_(parent.device_) {
+    sends_over(inner_);
+  }
 
   bool failed() const { return failure_->failed(); }
   void expect_usable() const { failure_->expect_usable(); }

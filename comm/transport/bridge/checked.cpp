@@ -101,7 +101,9 @@ class CheckedTransport final : public Transport {
       : inner_(inner),
         sealers_(sealers_of(inner)),
         sent_(static_cast<std::size_t>(inner.size())),
-        received_(static_cast<std::size_t>(inner.size())) {}
+        received_(static_cast<std::size_t>(inner.size())) {
+    sends_over(inner);
+  }
   ~CheckedTransport() override {
     // After a failure the transport below may still use them.
     for (; !under_way_.empty(); under_way_.pop())

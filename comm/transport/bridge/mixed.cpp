@@ -13,6 +13,7 @@
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/enqueued.hpp"
 #include "comm/transport/bridge/staged.hpp"
+#include "comm/transport/claim.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
 
@@ -28,10 +29,18 @@ struct Seat {
   int sizes_travel;
 };
 
+/// A transport that nobody else uses meanwhile.
+struct Own {
+  explicit Own(std::shared_ptr<Transport> given)
+      : transport(std::move(given)), claim(*transport, "a mixed transport") {}
+
+  std::shared_ptr<Transport> transport;
+  comm::Claim claim;
+};
+
 class MixedTransport final : public comm::EnqueuingTransport {
  public:
-  MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
-                 std::vector<Seat> seats);
+  MixedTransport(Own world, Own node, std::vector<Seat> seats);
 
   int rank() const override { return world_->rank(); }
   int size() const override { return world_->size(); }
@@ -88,6 +97,7 @@ class MixedTransport final : public comm::EnqueuingTransport {
   void post(const Lanes& lanes);
 
   std::shared_ptr<Transport> world_, node_;
+  comm::Claim of_world_, of_node_;
   std::vector<Seat> seats_;            // by rank
   std::unique_ptr<Transport> staged_;  // over the world, for device memory
   Lanes host_, device_;
@@ -97,10 +107,11 @@ class MixedTransport final : public comm::EnqueuingTransport {
   comm::TicketQueue<Started> under_way_;
 };
 
-MixedTransport::MixedTransport(std::shared_ptr<Transport> world, std::shared_ptr<Transport> node,
-                               std::vector<Seat> seats)
-    : world_(std::move(world)),
-      node_(std::move(node)),
+MixedTransport::MixedTransport(Own world, Own node, std::vector<Seat> seats)
+    : world_(std::move(world.transport)),
+      node_(std::move(node.transport)),
+      of_world_(std::move(world.claim)),
+      of_node_(std::move(node.claim)),
       seats_(std::move(seats)),
       sizes_travel_(world_->sizes_travel()) {
   for (std::size_t peer = 0; peer < seats_.size(); ++peer) {
@@ -214,8 +225,8 @@ void MixedTransport::abort(std::string_view reason) noexcept {
 std::unique_ptr<Transport> MixedTransport::duplicate(Deadline deadline) {
   failure_->expect_usable();
   return comm::abort_on_error(*this, [&] {
-    auto world = world_->duplicate(deadline);
-    auto node = node_->duplicate(deadline);
+    Own world(world_->duplicate(deadline));
+    Own node(node_->duplicate(deadline));
     return std::make_unique<MixedTransport>(std::move(world), std::move(node), seats_);
   });
 }
@@ -250,10 +261,12 @@ std::shared_ptr<Transport> mixed_transport(std::shared_ptr<Transport> world,
   WINNOW_EXPECTS(world != nullptr && node != nullptr, "mixed_transport needs two transports");
   WINNOW_EXPECTS(world->takes(Place::cpu),
                  "mixed_transport: the world's transport must take host memory");
-  std::vector<Seat> seats = exchange_seats(*world, *node, deadline);
-  if (node->size() == world->size()) return node;
-  if (std::ranges::all_of(seats, [](const Seat& seat) { return seat.size == 1; })) return world;
-  return std::make_shared<MixedTransport>(std::move(world), std::move(node), std::move(seats));
+  Own between(std::move(world)), within(std::move(node));
+  std::vector<Seat> seats = exchange_seats(*between.transport, *within.transport, deadline);
+  if (within.transport->size() == between.transport->size()) return within.transport;
+  const bool alone = std::ranges::all_of(seats, [](const Seat& seat) { return seat.size == 1; });
+  if (alone) return between.transport;
+  return std::make_shared<MixedTransport>(std::move(between), std::move(within), std::move(seats));
 }
 
 }  // namespace winnow

@@ -401,7 +401,9 @@ std::vector<std::unique_ptr<Transport>> local_transports(int size) {
 }
 
 std::vector<std::unique_ptr<Transport>> comm::local_transports(int size, LocalRules rules) {
-  WINNOW_EXPECTS(size >= 1, "local_transports(" + std::to_string(size) + "): must be at least 1");
+  constexpr int kMost = 1024;  // a lane for each two of them
+  WINNOW_EXPECTS(size >= 1 && size <= kMost, "local_transports of size " + std::to_string(size) +
+                                                 ": must be from 1 to " + std::to_string(kMost));
   const auto group = std::make_shared<Group>(size, rules);
   std::vector<std::unique_ptr<Transport>> transports;
   for (int rank = 0; rank < size; ++rank)

@@ -56,6 +56,9 @@ std::unique_ptr<Transport> tcp_transport(const TcpMeeting& given, Deadline deadl
   WINNOW_EXPECTS(meeting.size >= 1 && meeting.rank >= 0 && meeting.rank < meeting.size,
                  "rank " + says(meeting.rank) + " of " + says(meeting.size) +
                      ": must be from 0 to one less than the size");
+  constexpr int kMostRanks = 1 << 16;  // a process has fewer sockets
+  WINNOW_EXPECTS(meeting.size <= kMostRanks,
+                 "size " + says(meeting.size) + ": must be at most " + says(kMostRanks));
   WINNOW_EXPECTS(meeting.port >= 0 && meeting.port < (1 << 16),
                  "port " + says(meeting.port) + ": must be from 1 to 65535, or 0 for the default");
   WINNOW_EXPECTS(meeting.job.find('\n') == std::string::npos, "a job's name must be one line");

@@ -211,13 +211,81 @@ static winnow_segment segment_of(float* data, uint64_t id) {
   segment.count = kCount;
   segment.data = data;
   segment.dimensions = 2;
+  segment.rate = 1;
   return segment;
+}
+
+/* A rate of 0 adds nothing of the gradient, and what waits goes out all the same. A structure of a
+   time before rates has none, which leaves gradients as they are. */
+static void rate(winnow_transport* transport) {
+  const int size = winnow_transport_size(transport);
+  const winnow_reducer_settings settings =
+      settings_of("compressor=topk:0.5 schedule=gather min_bytes=0 op=sum");
+  winnow_reducer* reducer = NULL;
+  OK(winnow_reducer_create(transport, &settings, &reducer));
+  float data[2] = {3, 2};
+  winnow_segment segment = segment_of(data, 1);
+  segment.count = 2;
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM));
+  CHECK(data[0] == 3 * (float)size && data[1] == 0);
+  data[0] = data[1] = 50;
+  segment.rate = 0;
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM));
+  CHECK(data[0] == 0 && data[1] == 2 * (float)size);
+  data[0] = data[1] = 50; /* dense, and in a warm-up's first step */
+  segment.id = 2;
+  segment.dimensions = 1;
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM));
+  CHECK(data[0] == 0 && data[1] == 0);
+  data[0] = data[1] = 50;
+  segment.rate = -0.5F;
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM));
+  CHECK(data[0] == -25 * (float)size && data[1] == -25 * (float)size);
+  data[0] = data[1] = 50;
+  segment.rate = NAN;
+  OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM));
+  CHECK(isnan(data[0]) && isnan(data[1]));
+
+  segment.rate = 0; /* which these do not cover */
+  static const size_t kOlder[] = {offsetof(winnow_segment, rate),
+                                  offsetof(winnow_segment, dimensions),
+                                  offsetof(winnow_segment, input)};
+  for (int i = 0; i < 3; ++i) {
+    data[0] = data[1] = 50;
+    segment.struct_bytes = (uint32_t)kOlder[i];
+    OK(winnow_all_reduce(reducer, &segment, 1, WINNOW_SUM));
+    CHECK(data[0] == 50 * (float)size && data[1] == 50 * (float)size);
+  }
+  winnow_reducer_destroy(reducer);
+}
+
+/* A second reducer is refused as long as the first one lives. */
+static void share(winnow_transport* transport) {
+  const winnow_reducer_settings settings = settings_of("op=sum");
+  winnow_reducer *first = NULL, *second = NULL;
+  OK(winnow_reducer_create(transport, &settings, &first));
+  CHECK(winnow_reducer_create(transport, &settings, &second) == WINNOW_USAGE_ERROR);
+  CHECK(second == NULL && strstr(winnow_last_error(), "winnow_transport_duplicate") != NULL);
+  float data[1] = {1};
+  winnow_segment segment = segment_of(data, 1);
+  segment.count = 1;
+  OK(winnow_all_reduce(first, &segment, 1, WINNOW_SUM));
+  CHECK(data[0] == (float)winnow_transport_size(transport));
+  winnow_reducer_destroy(first);
+  OK(winnow_reducer_create(transport, &settings, &second));
+  data[0] = 2;
+  OK(winnow_all_reduce(second, &segment, 1, WINNOW_SUM));
+  CHECK(data[0] == 2 * (float)winnow_transport_size(transport));
+  winnow_reducer_destroy(second);
 }
 
 static void reduce(winnow_transport* transport) {
   const int rank = winnow_transport_rank(transport);
   CHECK(winnow_transport_size(transport) == kRanks);
   CHECK(winnow_transport_node(transport) == 0);
+
+  share(transport);
+  rate(transport);
 
   /* Each rank has one large element of its own, which travels, and small ones, which wait. */
   float data[kCount], input[kCount];

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   segment.type = WINNOW_FLOAT32;
   segment.count = 1000;
   segment.data = data;
+  segment.rate = 1;
   failed |= winnow_all_reduce(reducer, &segment, 1, WINNOW_DEFAULT_OP) != WINNOW_SUCCESS;
   for (int i = 0; i < 1000; ++i) failed |= data[i] != (float)(size * i + size * (size - 1) / 2);
   if (failed) printf("rank %d fails: %s\n", rank, winnow_last_error());

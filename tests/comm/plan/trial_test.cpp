@@ -10,6 +10,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/harness/forwarding_transport.hpp"
@@ -215,6 +216,7 @@ TEST(Trial, OfAutoTakesBothWaysAndLosesNothing) {
 
       // Everything that any rank contributed is in the sums or in a residual.
       std::vector<float> left(reducer.residual(0).begin(), reducer.residual(0).end());
+      { const AllReducer ends = std::move(reducer); }  // and leaves the transport
       AllReducer plain(transport, {.compressor = "none", .op = ReduceOp::sum});
       plain.all_reduce(given, 1);
       plain.all_reduce(left, 2);

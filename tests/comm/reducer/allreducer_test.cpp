@@ -53,11 +53,13 @@ TEST(Dense, SumsAndAverages) {
     run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
       const int size = transport->size();
       for (const std::uint64_t count : {0U, 1U, 2U, 5U, 1001U, 70001U}) {
-        AllReducer sum(transport, {.compressor = "none", .op = ReduceOp::sum});
         auto values = counting(count, transport->rank());
-        sum.all_reduce(values, 0);
-        expect_counting_sum(values, size);
-        EXPECT_EQ(sum.last().schedule, count == 0 ? "" : "dense");
+        {
+          AllReducer sum(transport, {.compressor = "none", .op = ReduceOp::sum});
+          sum.all_reduce(values, 0);
+          expect_counting_sum(values, size);
+          EXPECT_EQ(sum.last().schedule, count == 0 ? "" : "dense");
+        }
 
         AllReducer average(transport, {.compressor = "none"});
         values.assign(count, static_cast<float>(transport->rank()));

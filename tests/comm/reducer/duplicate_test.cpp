@@ -9,8 +9,10 @@
 #include <thread>
 #include <vector>
 #include <winnow/conformance/transport.hpp>
+#include <winnow/mixed.hpp>
 #include <winnow/winnow.hpp>
 
+#include "tests/harness/nodes_transport.hpp"
 #include "tests/harness/ranks.hpp"
 #include "tests/harness/ranks_world.hpp"
 
@@ -92,6 +94,92 @@ TEST(TwoReducers, OneGoesOnWhenTheOtherIsAborted) {
     train(other, kSparse, 10, 0.5F);
     train(rank.transport().duplicate(soon()), kDense, 1, 0.25F);
   });
+}
+
+/// What `make` says that it refuses.
+template <class Make>
+std::string refusal_of(const Make& make) {
+  try {
+    make();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+template <class Make>
+void expect_a_duplicate_is_named(const Make& make) {
+  const std::string text = refusal_of(make);
+  EXPECT_NE(text.find("Transport::duplicate"), std::string::npos) << text;
+}
+
+// Their messages would be taken for each other: sums would be wrong, and nobody would know.
+TEST(TwoReducers, OnOneTransportAreRefused) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
+      std::vector<int> all;
+      for (int rank = 0; rank < transport->size(); ++rank) all.push_back(rank);
+      const std::shared_ptr<Transport> subset = transport->subset(all);
+      const std::shared_ptr<Transport> of_subset = subset->subset(all);
+      {
+        AllReducer first(transport, kDense);
+        std::vector<float> gradient(1000, 1.0F), other(1000, 1.0F);
+        Work work = first.all_reduce_async(gradient, 0);
+        for (const auto& taken : {transport, subset, of_subset}) {
+          expect_a_duplicate_is_named([&] { AllReducer(taken, kDense); });
+          expect_a_duplicate_is_named([&] { AllReducer(taken, kSparse); });
+        }
+        work.wait();
+        first.all_reduce(other, 1);
+        const std::vector<float> sum(1000, static_cast<float>(transport->size()));
+        EXPECT_EQ(gradient, sum);
+        EXPECT_EQ(other, sum);
+        // Who moves it keeps it.
+        AllReducer moved = std::move(first);
+        expect_a_duplicate_is_named([&] { AllReducer(transport, kDense); });
+      }
+      train(transport, kSparse, 10, 0.5F);
+      {
+        const AllReducer first(of_subset, kDense);
+        expect_a_duplicate_is_named([&] { AllReducer(transport, kDense); });
+        expect_a_duplicate_is_named([&] { AllReducer(subset, kDense); });
+      }
+      train(subset, kDense, 1, 0.25F);
+      // One that is refused for another reason takes nothing.
+      EXPECT_THROW(AllReducer(transport, {.compressor = "topq"}), UsageError);
+      train(transport, kDense, 1, 0.5F);
+    });
+  }
+}
+
+TEST(TwoReducers, AreRefusedByWhatAMixedTransportIsMadeOf) {
+  constexpr int kRanks = 4;
+  auto world_of = local_transports(kRanks);
+  std::vector<std::unique_ptr<Transport>> node_of;
+  for (int node = 0; node < 2; ++node) {
+    for (auto& rank : local_transports(2)) node_of.push_back(std::move(rank));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto world = std::make_shared<NodesTransport>(std::move(world_of[rank]), 2);
+      const std::shared_ptr<Transport> node = std::move(node_of[rank]);
+      {
+        const auto mixed = mixed_transport(world, node, soon());
+        for (const std::shared_ptr<Transport>& taken : {std::shared_ptr<Transport>(world), node}) {
+          expect_a_duplicate_is_named([&] { AllReducer(taken, kDense); });
+        }
+        expect_a_duplicate_is_named([&] { (void)mixed_transport(world, node, soon()); });
+        train(mixed, kSparse, 10, 0.5F);
+      }
+      {
+        const AllReducer first(world, kDense);
+        expect_a_duplicate_is_named([&] { (void)mixed_transport(world, node, soon()); });
+      }
+      train(mixed_transport(world, node, soon()), kDense, 1, 0.25F);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Duplicates, AreRefusedByWhatLiesOverAnother) {

@@ -184,8 +184,8 @@ TEST(LookAheadUsage, AllocatesNothing) {
 // residual has travelled with a dense call.
 TEST(LookAhead, CopiesTheWeightsOfWhatTravelsDense) {
   for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
-      Reducer reducer(transport,
+    run_ranks(ranks, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
+      Reducer reducer(transports[0],
                       {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 8000});
       const std::vector<float> weights = rising(3000, 1), few = rising(100, 1);
       std::vector<float> matrix = weights, bias = few, small = few;
@@ -197,7 +197,7 @@ TEST(LookAhead, CopiesTheWeightsOfWhatTravelsDense) {
       EXPECT_EQ(reducer.look_ahead(2, few, 1), few);
       EXPECT_EQ(reducer.look_ahead(3, few, 1), few);
 
-      Reducer flushed(transport,
+      Reducer flushed(transports[1],
                       {.compressor = "topk:0.01", .schedule = "gather", .min_bytes = 8000});
       std::vector<float> first = few, other(3000);
       const Segment both[] = {{.elements = first, .id = 1}, {.elements = other, .id = 2}};

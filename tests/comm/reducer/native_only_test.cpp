@@ -240,7 +240,8 @@ TEST(NativeOnly, HalvesAreReducedAsFloatsAndRoundedOnce) {
 
 TEST(NativeOnly, StatsSayWhatTravelsDense) {
   for (const int ranks : rank_counts()) {
-    run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
+    run_ranks(ranks, 2, [](std::span<std::shared_ptr<Transport>> transports) {
+      const auto& transport = transports[0];
       AllReducer reducer(
           transport, {.compressor = "topk:0.01", .schedule = "least_bytes", .op = ReduceOp::sum});
       std::vector<float> floats(100000, 1.0F);
@@ -254,7 +255,7 @@ TEST(NativeOnly, StatsSayWhatTravelsDense) {
       EXPECT_EQ(reducer.bucket_stats().size(), 2U);
       EXPECT_EQ(reducer.bucket_stats()[1].compressed, 0U);
 
-      AllReducer maximum(transport, {.links = kGivenLinks, .op = ReduceOp::maximum});
+      AllReducer maximum(transports[1], {.links = kGivenLinks, .op = ReduceOp::maximum});
       std::ranges::fill(floats, static_cast<float>(transport->rank()));
       maximum.all_reduce(floats, 2);
       EXPECT_EQ(floats[99999], static_cast<float>(transport->size() - 1));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -118,9 +119,10 @@ TEST_P(PreconditionOf, GivesTheBitsOfACallerWhoDoesIt) {
 // Of every shard, this rank's own included, which no message carries.
 TEST(Precondition, OfAReduceScatter) {
   for (const char* const compressor : {"topk:0.02", "int8", "none"}) {
-    run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
+    run_ranks(3, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
+      const auto& transport = transports[0];
       Options options = options_of({compressor, "auto"});
-      Reducer by_hand(transport, options);
+      Reducer by_hand(transports[1], options);
       options.precondition = "second_moment:0.9:1e-6";
       Reducer reducer(transport, options);
       constexpr std::size_t kShard = 1000;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <winnow/winnow.hpp>
 
+#include "comm/transport/one_of_many.hpp"
 #include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/stopwatch.hpp"
 #include "kernels/memory_ops.hpp"
@@ -37,7 +38,7 @@ std::int64_t pieces(double seconds) {
 /// one.
 TEST(StreamClock, IsReadWhileAnotherStreamIsCaptured) {
   const Stream stream, other;
-  AllReducer reducer(std::move(local_transports(1).front()), kOptions, stream.exec());
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(), kOptions, stream.exec());
   kernels::PlaceArray<float> bucket(stream.exec(), kCount);
   for (int call = 0; call < 3; ++call) reducer.all_reduce(bucket.span(), 0);
   const double before = stages_of(reducer.totals());
@@ -111,7 +112,7 @@ TEST(StreamClock, EveryPieceOfACallCounts) {
   for (const int stats : {1, 2}) {
     Options options = kOptions;
     options.stats = stats;
-    AllReducer reducer(std::move(local_transports(1).front()), options, place);
+    AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(), options, place);
     kernels::PlaceArray<float> bucket(place, kCount);
     const std::int64_t uncounted = stats == 1 ? 1 : 1 + 2;
     const Event begin(Event::Timing::on), end(Event::Timing::on);
@@ -132,7 +133,7 @@ TEST(StreamClock, EveryPieceOfACallCounts) {
 TEST(StreamClock, NobodyWaitsForTimes) {
   const Stream stream;
   const Exec place = stream.exec();
-  AllReducer reducer(std::move(local_transports(1).front()), kOptions, place);
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(), kOptions, place);
   kernels::PlaceArray<float> bucket(place, kCount);
   reducer.all_reduce(bucket.span(), 1);
   reducer.synchronize();
@@ -156,7 +157,7 @@ TEST(StreamClock, UnaskedTimesAreTheHosts) {
   const Stream stream;
   Options options = kOptions;
   options.stats = 0;
-  AllReducer reducer(std::move(local_transports(1).front()), options, stream.exec());
+  AllReducer reducer(std::make_shared<comm::OneOfManyTransport>(), options, stream.exec());
   kernels::PlaceArray<float> bucket(stream.exec(), kCount);
   reducer.all_reduce(bucket.span(), 1);
   reducer.synchronize();
