@@ -55,6 +55,9 @@ inline double expect_finite(double number, const char* what) {
 constexpr std::size_t least_bytes(const winnow_tcp_meeting*) {
   return offsetof(winnow_tcp_meeting, job);
 }
+constexpr std::size_t least_bytes(const winnow_tcp_options*) {
+  return sizeof(std::uint32_t);
+}
 constexpr std::size_t least_bytes(const winnow_nccl_options*) {
   return sizeof(std::uint32_t);
 }

@@ -95,7 +95,8 @@ void AllReducer::Impl::compare_call(const Bucket& bucket, std::span<const Segmen
   if (options.checksum != Checksum::all || transport->size() == 1) return;
   std::string refused;
   try {
-    refused = comm::agree(context.control(), context.host(), agreement_of(bucket), {}, deadline());
+    refused = comm::agree(context.control(), context.host(), agreement_of(bucket),
+                          std::string_view(), deadline());
   } catch (const std::exception& error) {
     unmet = comm::reason_of(error);
     transport->abort(unmet);
