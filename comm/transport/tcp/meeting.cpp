@@ -48,11 +48,10 @@ TcpMeeting TcpMeeting::from_environment() {
   return meeting;
 }
 
-std::unique_ptr<Transport> tcp_transport(const TcpMeeting& given, Deadline deadline,
+std::unique_ptr<Transport> tcp_transport(const TcpMeeting& meeting, Deadline deadline,
                                          const TcpOptions& options) {
-  kernels::note_rank(given.rank);
+  kernels::note_rank(meeting.rank);
   const auto says = [](int number) { return std::to_string(number); };
-  TcpMeeting meeting = given;
   WINNOW_EXPECTS(meeting.size >= 1 && meeting.rank >= 0 && meeting.rank < meeting.size,
                  "rank " + says(meeting.rank) + " of " + says(meeting.size) +
                      ": must be from 0 to one less than the size");
@@ -62,14 +61,15 @@ std::unique_ptr<Transport> tcp_transport(const TcpMeeting& given, Deadline deadl
   WINNOW_EXPECTS(meeting.port >= 0 && meeting.port < (1 << 16),
                  "port " + says(meeting.port) + ": must be from 1 to 65535, or 0 for the default");
   WINNOW_EXPECTS(meeting.job.find('\n') == std::string::npos, "a job's name must be one line");
-  if (meeting.job.empty()) meeting.job = comm::job_of_launcher();
+  TcpMeeting named = meeting;
+  if (named.job.empty()) named.job = comm::job_of_launcher();
   const comm::TcpSettings settings{.options = options, .reach = comm::reach_of(meeting.host)};
   comm::TcpPorts ports = comm::open_ports(settings);
   std::vector<std::string> addresses{ports.address.text()};
   if (meeting.size > 1) {
     addresses = meeting.rank == 0
-                    ? comm::MeetingHost(meeting, options, addresses.front()).collect(deadline)
-                    : comm::MeetingGuest(meeting, options, addresses.front()).collect(deadline);
+                    ? comm::MeetingHost(named, options, addresses.front()).collect(deadline)
+                    : comm::MeetingGuest(named, options, addresses.front()).collect(deadline);
   }
   return comm::tcp_transport_at(std::move(ports), meeting.rank, addresses, settings, deadline);
 }

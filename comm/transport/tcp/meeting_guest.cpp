@@ -20,8 +20,8 @@ constexpr std::size_t kMostList = std::size_t{64} << 20;  // bytes
 constexpr std::chrono::seconds kConnectPatience{5};
 constexpr std::chrono::seconds kFirstPatience{2};
 constexpr std::chrono::seconds kMostPatience{60};
-constexpr std::chrono::milliseconds kPause{2};      // between two polls
-constexpr std::chrono::milliseconds kStagger{250};  // from one attempt to the next
+constexpr std::chrono::milliseconds kGuestPause{2};      // between two polls
+constexpr std::chrono::milliseconds kGuestStagger{250};  // from one attempt to the next
 constexpr std::chrono::milliseconds kRoundPause{50};
 
 }  // namespace
@@ -43,13 +43,13 @@ std::vector<std::string> MeetingGuest::collect(Deadline deadline) {
       }
       if (!list_.empty()) return true;
       attempt = attempts_.erase(attempt);
-      next_at_ = std::ranges::min(next_at_, Deadline::after(kPause), {}, &Deadline::at);
+      next_at_ = std::ranges::min(next_at_, Deadline::after(kGuestPause), {}, &Deadline::at);
     }
     const auto is_welcome = [](const Attempt& attempt) { return attempt.is_welcome; };
     if (std::ranges::none_of(attempts_, is_welcome)) begin_attempts();
     return false;
   };
-  if (!sleep_until(has_list, deadline, kPause))
+  if (!sleep_until(has_list, deadline, kGuestPause))
     throw CommError("the deadline passed while it waited for rank 0 at " + meeting_.host +
                     " port " + std::to_string(ports_.front()) +
                     (ports_.size() == 1 ? "" : " and the next") + ": " + problem_);
@@ -88,7 +88,7 @@ void MeetingGuest::begin_attempts() {
                                                 credentials_, kMostList),
                          .endpoint = endpoint,
                          .patience = Deadline::after(kConnectPatience)});
-    next_at_ = Deadline::after(kStagger);
+    next_at_ = Deadline::after(kGuestStagger);
   }
 }
 

@@ -20,7 +20,7 @@ constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
 constexpr std::size_t kMostVisitors = 256;                // besides one for each rank
 constexpr std::chrono::seconds kVisitorsPatience{5};
 constexpr std::chrono::seconds kRefusalPatience{1};  // to tell the others why it cannot begin
-constexpr std::chrono::milliseconds kPause{2};       // between two polls
+constexpr std::chrono::milliseconds kHostPause{2};   // between two polls
 constexpr std::chrono::milliseconds kRetryPause{50};
 
 }  // namespace
@@ -56,7 +56,7 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
       admit_all();
       return all_here();
     };
-    if (!sleep_until(all_came, deadline, kPause))
+    if (!sleep_until(all_came, deadline, kHostPause))
       throw CommError("the deadline passed while it waited at port " + std::to_string(port_) +
                       " for " + missing());
   } catch (const Error& error) {
@@ -207,7 +207,7 @@ void MeetingHost::refuse_all(const std::string& why) noexcept {
       });
       return false;
     };
-    sleep_until(refuse_visitors, Deadline::after(kRefusalPatience), kPause);
+    sleep_until(refuse_visitors, Deadline::after(kRefusalPatience), kHostPause);
   } catch (...) {
     // They wait until their deadline.
   }
