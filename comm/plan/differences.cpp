@@ -33,7 +33,7 @@ std::string ranks_text(std::span<const std::size_t> ranks) {
     while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) ++i;
     if (first != ranks.front()) text += ", ";
     text += std::to_string(first);
-    if (ranks[i] != first) text += "-" + std::to_string(ranks[i]);
+    if (ranks[i] != first) text.append(1, '-').append(std::to_string(ranks[i]));
   }
   return text;
 }
@@ -68,7 +68,8 @@ std::string abridged_options(std::string_view options) {
   for (const std::string_view word : split(options, ' ')) {
     if (!text.empty()) text += ' ';
     text += word.substr(0, kMostValue);
-    if (word.size() > kMostValue) text += "...#" + std::to_string(Hash().add(word).value());
+    if (word.size() > kMostValue)
+      text.append("...#").append(std::to_string(Hash().add(word).value()));
   }
   return text.substr(0, kMostWords);
 }

@@ -78,7 +78,7 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
 void MeetingHost::listen(Deadline deadline) {
   if (sleep_until([this] { return try_to_listen(); }, deadline, kRetryPause)) return;
   std::string ports = std::to_string(std::ranges::min(ports_));
-  if (ports_.size() > 1) ports += " to " + std::to_string(std::ranges::max(ports_));
+  if (ports_.size() > 1) ports.append(" to ").append(std::to_string(std::ranges::max(ports_)));
   fail_system("rank 0 cannot listen at port " + ports, error_);
 }
 

@@ -68,7 +68,7 @@ std::string TcpNotices::reason_of_waiting(int peer) const {
              ", which does not answer: it is not in a call, or stopped, or cannot be reached";
     if (*next < 0) return reason + ", which waits for nobody: it has not come to this call";
     peer = *next;
-    reason += ", which waits for rank " + std::to_string(peer);
+    reason.append(", which waits for rank ").append(std::to_string(peer));
   }
 }
 
