@@ -35,9 +35,12 @@ inline std::string printable(std::string_view text) {
     const std::size_t bytes = utf8_bytes(text);
     const std::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
     const auto first = static_cast<unsigned char>(character.front());
-    // U+0080 to U+009f are control characters, too.
-    const bool is_control = first < 0x20 || first == 0x7f ||
-                            (first == 0xc2 && static_cast<unsigned char>(character.back()) < 0xa0);
+    // U+0080 to U+009f are control characters, too; U+200e and others, of directions and lines.
+    const auto last = static_cast<unsigned char>(character.back());
+    const bool is_control = first < 0x20 || first == 0x7f || (first == 0xc2 && last < 0xa0) ||
+                            (character.starts_with("\xe2\x80") &&
+                             (last == 0x8e || last == 0x8f || (last >= 0xa8 && last <= 0xae))) ||
+                            (character.starts_with("\xe2\x81") && last >= 0xa6 && last <= 0xa9);
     if (bytes == 0 || is_control)
       clean += '?';
     else

@@ -10,6 +10,7 @@
 #include <winnow/error.hpp>
 
 #include "comm/transport/crypto.hpp"
+#include "comm/transport/printable.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -81,8 +82,8 @@ TcpAddress TcpAddress::parse(std::string_view text) {
     good = endpoint.has_value();
     if (good) address.endpoints.push_back(*endpoint);
   }
-  WINNOW_EXPECTS(
-      good, "'" + std::string(text.substr(0, kMostShown)) + "' is no address of a TcpListener");
+  WINNOW_EXPECTS(good,
+                 "'" + printable(text.substr(0, kMostShown)) + "' is no address of a TcpListener");
   return address;
 }
 

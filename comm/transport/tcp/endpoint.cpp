@@ -166,12 +166,14 @@ std::vector<Endpoint> local_endpoints(std::string_view interfaces, Reach reach) 
 }
 
 Reach reach_of(const std::string& host) {
-  const auto number =
-      Endpoint::parse((host.find(':') == std::string::npos ? host : '[' + host + ']') + ":1");
+  const bool is_bare = host.find(':') != std::string::npos && !host.starts_with('[');
+  const auto number = Endpoint::parse((is_bare ? '[' + host + ']' : host) + ":1");
   return host == "localhost" || (number && number->is_local()) ? Reach::machine : Reach::hosts;
 }
 
-std::vector<Endpoint> resolve(const std::string& host, int port) {
+std::vector<Endpoint> resolve(const std::string& given, int port) {
+  const bool has_brackets = given.starts_with('[') && given.ends_with(']');
+  const std::string host = has_brackets ? given.substr(1, given.size() - 2) : given;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;

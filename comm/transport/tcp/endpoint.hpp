@@ -56,7 +56,8 @@ Reach reach_of(const std::string& host);
 /// addresses that hold on one link only (fe80::). Throws UsageError if there is no such interface.
 std::vector<Endpoint> local_endpoints(std::string_view interfaces, Reach reach = Reach::hosts);
 
-/// The endpoints of a host's name or number; throws CommError with the resolver's text.
+/// The endpoints of a host's name or number, in brackets or not; throws CommError with the
+/// resolver's text.
 std::vector<Endpoint> resolve(const std::string& host, int port);
 
 /// A socket that listens at `endpoint` and does not block. Not open, and errno set, if the system

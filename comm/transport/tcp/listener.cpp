@@ -1,11 +1,13 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 #include <winnow/error.hpp>
@@ -18,13 +20,24 @@
 namespace winnow {
 namespace {
 
+constexpr std::uintmax_t kMostSecret = std::uintmax_t{1} << 16;  // bytes
+
 /// A file's content but for the ends of lines behind it.
 std::string content_of(const std::string& path) {
+  const std::string what = "WINNOW_TCP_SECRET_FILE='" + path + "'";
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  WINNOW_EXPECTS(std::filesystem::exists(status), what + ": " + comm::errno_text(ENOENT));
+  // Others, such as a pipe, may never end.
+  WINNOW_EXPECTS(std::filesystem::is_regular_file(status), what + " is no regular file");
+  const auto bytes = std::filesystem::file_size(path, error);
+  WINNOW_EXPECTS(!error && bytes <= kMostSecret,
+                 what + " has " + std::to_string(bytes) + " bytes: must be at most 65536");
+  std::string content(bytes, '\0');
   std::ifstream file(path, std::ios::binary);
-  std::string content{std::istreambuf_iterator<char>(file), {}};
-  const int code = errno;
-  WINNOW_EXPECTS(file.good() || file.eof(),
-                 "WINNOW_TCP_SECRET_FILE='" + path + "': " + comm::errno_text(code));
+  WINNOW_EXPECTS(file.is_open(), what + ": " + comm::errno_text(errno));
+  file.read(content.data(), static_cast<std::streamsize>(bytes));
+  content.resize(static_cast<std::size_t>(file.gcount()));
   while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
   return content;
 }

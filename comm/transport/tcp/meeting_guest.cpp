@@ -52,7 +52,8 @@ std::vector<std::string> MeetingGuest::collect(Deadline deadline) {
   if (!sleep_until(has_list, deadline, kGuestPause))
     throw CommError("the deadline passed while it waited for rank 0 at " + meeting_.host +
                     " port " + std::to_string(ports_.front()) +
-                    (ports_.size() == 1 ? "" : " and the next") + ": " + problem_);
+                    (ports_.size() == 1 ? "" : " and the next") + ": " +
+                    (sent_away_.empty() ? problem_ : sent_away_));
   std::vector<std::string> addresses;
   for (std::string_view text = list_; !text.empty();) addresses.push_back(cut_line(text));
   return addresses;
@@ -96,15 +97,14 @@ void MeetingGuest::begin_attempts() {
 bool MeetingGuest::advance(Attempt& attempt) {
   if (!attempt.is_greeted) return advance_connection(attempt);
   const NoteReader::Outcome outcome = attempt.channel.read();
-  // Two may lead to rank 0, which would take the second one for another process.
-  const auto is_joining = [](const Attempt& other) { return other.is_joining; };
-  if (attempt.channel.has_met() && std::ranges::none_of(attempts_, is_joining)) {
+  if (attempt.channel.has_met() && !attempt.is_joining) {
     attempt.is_joining = true;
     if (!attempt.channel.send(NoteKind::join, join_)) return false;
   }
   if (outcome == NoteReader::Outcome::complete) return take_note(attempt);
   if (outcome == NoteReader::Outcome::ended) {
     problem_ = attempt.endpoint.text() + ": " + attempt.channel.problem();
+    if (attempt.channel.is_strangers()) sent_away_ = problem_;
     return false;
   }
   if (attempt.is_welcome || !attempt.patience.passed()) return true;

@@ -47,6 +47,7 @@ class MeetingGuest {
   std::list<Attempt> attempts_;
   std::chrono::seconds patience_;  // for answers: grows where hosts are slow
   std::string problem_ = "nobody listens there";
+  std::string sent_away_;  // who did not take this rank for one of its job, last
   std::string list_;
 };
 

@@ -19,8 +19,9 @@ namespace {
 constexpr std::size_t kMostJoin = std::size_t{64} << 10;  // bytes
 constexpr std::size_t kMostVisitors = 256;                // besides one for each rank
 constexpr std::chrono::seconds kVisitorsPatience{5};
-constexpr std::chrono::seconds kRefusalPatience{1};  // to tell the others why it cannot begin
-constexpr std::chrono::milliseconds kHostPause{2};   // between two polls
+constexpr std::chrono::milliseconds kRefusalPatience{
+    300};                                           // to tell the others why it cannot begin
+constexpr std::chrono::milliseconds kHostPause{2};  // between two polls
 constexpr std::chrono::milliseconds kRetryPause{50};
 
 }  // namespace
@@ -39,13 +40,31 @@ std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credenti
   return ports;
 }
 
+namespace {
+
+/// Where rank 0 listens, but for the port: at its interfaces, and at the numbers of loopback as
+/// which its name is known here, such as Debian's 127.0.1.1.
+std::vector<Endpoint> endpoints_of(const TcpMeeting& meeting, const TcpOptions& options) {
+  std::vector<Endpoint> endpoints = local_endpoints(options.interfaces, reach_of(meeting.host));
+  std::erase_if(endpoints, [](const Endpoint& at) { return at.family() == AF_UNIX; });
+  if (std::ranges::none_of(endpoints, &Endpoint::is_local)) return endpoints;
+  try {
+    for (const Endpoint& named : resolve(meeting.host, 0))
+      if (named.is_local() && std::ranges::find(endpoints, named) == endpoints.end())
+        endpoints.push_back(named);
+  } catch (const CommError&) {  // other ranks may know the name
+  }
+  return endpoints;
+}
+
+}  // namespace
+
 MeetingHost::MeetingHost(const TcpMeeting& meeting, const TcpOptions& options,
                          const std::string& address)
     : credentials_(credentials_of(meeting, options)),
       ports_(ports_of(meeting, credentials_)),
-      endpoints_(local_endpoints(options.interfaces, reach_of(meeting.host))),
+      endpoints_(endpoints_of(meeting, options)),
       guests_(static_cast<std::size_t>(meeting.size)) {
-  std::erase_if(endpoints_, [](const Endpoint& at) { return at.family() == AF_UNIX; });
   guests_.front().address = address;
 }
 
@@ -58,7 +77,7 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
     };
     if (!sleep_until(all_came, deadline, kHostPause))
       throw CommError("the deadline passed while it waited at port " + std::to_string(port_) +
-                      " for " + missing());
+                      " for " + missing() + strangers());
   } catch (const Error& error) {
     refuse_all(reason_of(error));
     throw;
@@ -135,7 +154,9 @@ bool MeetingHost::admit(Visitor& visitor) {
     case NoteReader::Outcome::pending:
       return !visitor.patience.passed();
     case NoteReader::Outcome::ended:
-      if (visitor.channel.has_met()) visitor.channel.dismiss();
+      if (!visitor.channel.has_met()) return false;
+      if (visitor.channel.is_strangers()) ++sent_away_;
+      visitor.channel.dismiss();
       return false;
     case NoteReader::Outcome::complete:
       break;
@@ -168,8 +189,11 @@ std::string MeetingHost::refusal_of(std::string_view join, int& rank, std::strin
     return usage_reason(wrong.what());
   }
   Guest& guest = guests_[static_cast<std::size_t>(rank)];
-  // One whose connection has ended may have been started again.
-  if (guest.address.empty() || guest.channel.read() == NoteReader::Outcome::ended) return "";
+  // One whose connection has ended may have been started again; one of this address is the same
+  // process, which has come another way, too.
+  if (guest.address.empty() || guest.address == address ||
+      guest.channel.read() == NoteReader::Outcome::ended)
+    return "";
   return usage_reason("two processes say that they are rank " + word);
 }
 
@@ -190,6 +214,12 @@ std::string MeetingHost::missing() const {
       text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
   return text;
+}
+
+std::string MeetingHost::strangers() const {
+  if (sent_away_ == 0) return "";
+  return "; it sent away " + std::to_string(sent_away_) +
+         " that came with another job's name, number of ranks or secret";
 }
 
 // Those that have not come yet, too: it answers the port for a moment longer.

@@ -53,6 +53,7 @@ class MeetingHost {
   std::string refusal_of(std::string_view join, int& rank, std::string& address);
   bool all_here();
   std::string missing() const;
+  std::string strangers() const;
   void refuse_all(const std::string& why) noexcept;
 
   Credentials credentials_;
@@ -63,6 +64,7 @@ class MeetingHost {
   int error_ = 0;              // why it does not
   std::vector<Guest> guests_;  // by rank
   std::list<Visitor> visitors_;
+  int sent_away_ = 0;  // visitors without a good proof
 };
 
 }  // namespace winnow::comm

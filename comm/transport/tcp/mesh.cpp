@@ -388,21 +388,24 @@ std::string Mesh::missing() const {
 }
 
 // Over the control connection of those that have one, else over a connection for this alone. A rank
-// also passes on what it was told: who began may have another list and not know everyone. It gives
-// up its other files first, which may be all that it can have.
+// also passes on what it was told: who began may have another list and not know everyone. Then it
+// answers those that connect to it. If it can open no more files, it gives up those that it has.
 void Mesh::tell_all(std::string_view why) noexcept {
   try {
     outgoing_.clear();
+    for (Attempt& attempt : incoming_)  // that the peer may have for a link already
+      if (attempt.greeted && attempt.purpose == Purpose::control)
+        (void)attempt.channel.send(NoteKind::abort, why.substr(0, kMostText));
     incoming_.clear();
-    ports_.sockets.clear();
     std::list<std::pair<int, Endpoint>> ways;  // to those that have no connection
+    std::vector<bool> told(links_.size());
     for (int peer = 0; peer < size_; ++peer) {
       const TcpAddress& address = peers_[at(peer)];
-      if (address.nonce == ports_.address.nonce) continue;
-      if (links_[at(peer)].control.is_open()) {
+      told[at(peer)] = links_[at(peer)].control.is_open() || peer == rank_ ||
+                       address.nonce == ports_.address.nonce;
+      if (links_[at(peer)].control.is_open())
         (void)links_[at(peer)].control.send(NoteKind::abort, why.substr(0, kMostText));
-        continue;
-      }
+      if (told[at(peer)]) continue;
       for (const Endpoint& endpoint : reachable(address, ports_.address.machine))
         ways.emplace_back(peer, endpoint);
     }
@@ -413,22 +416,46 @@ void Mesh::tell_all(std::string_view why) noexcept {
       if (is_connecting(attempt.channel.socket(), attempt.endpoint)) return false;
       if (errno != 0) return true;
       attempt.channel.refuse(text);
-      std::erase_if(ways, [&](const auto& way) { return way.first == attempt.rank; });
+      told[at(attempt.rank)] = true;
       return true;
     };
+    const auto is_answered = [&](Attempt& attempt) {
+      const NoteReader::Outcome outcome = attempt.channel.read();
+      Greeting greeting;
+      if (outcome == NoteReader::Outcome::complete &&
+          read_greeting(attempt.channel.text(), greeting)) {
+        (void)attempt.channel.send(NoteKind::refusal, text);
+        if (greeting.rank >= 0 && greeting.rank < size_) told[at(greeting.rank)] = true;
+      }
+      return outcome != NoteReader::Outcome::pending;
+    };
+    const auto give_up_files = [&] {
+      ports_.sockets.clear();
+      incoming_.clear();
+    };
     const auto all_over = [&] {
+      try {
+        accept_all();
+      } catch (const CommError&) {
+        give_up_files();
+      }
+      std::erase_if(incoming_, is_answered);
       std::erase_if(partings, is_over);
+      std::erase_if(ways, [&](const auto& way) { return told[at(way.first)]; });
       while (!ways.empty()) {
         const auto& [peer, endpoint] = ways.front();
         Socket socket = connect_to(endpoint);
-        if (!socket.is_open() && has_too_many_files(errno)) break;  // until one of them is over
+        if (!socket.is_open() && has_too_many_files(errno)) {
+          give_up_files();
+          break;  // until one of those that are open is over
+        }
         if (socket.is_open()) {
           partings.push_back(attempt_at(endpoint, std::move(socket), peer));
           partings.back().rank = peer;
         }
         ways.pop_front();
       }
-      return partings.empty();
+      return std::ranges::all_of(told, [](bool is_told) { return is_told; });
     };
     sleep_until(all_over, Deadline::after(kPartingPatience));
   } catch (...) {

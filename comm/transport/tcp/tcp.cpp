@@ -172,6 +172,7 @@ TcpTransport::TcpTransport(int rank, const std::vector<int>& nodes, std::vector<
       doorbell_(std::move(bell)) {
   const int code = errno;
   try {
+    if (!epoll_.is_open() && has_too_many_files(code)) fail_for_files("epoll_create1", code);
     if (!epoll_.is_open()) fail_system("epoll_create1", code);
     open(links);
   } catch (const Error& error) {
@@ -461,6 +462,7 @@ std::unique_ptr<Transport> tcp_transport_over(int rank, const std::vector<int>& 
 
 Socket make_bell() {
   Socket bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell.is_open() && has_too_many_files(errno)) fail_for_files("eventfd", errno);
   if (!bell.is_open()) fail_system("eventfd", errno);
   return bell;
 }

@@ -83,7 +83,7 @@ std::vector<std::string> thrown_by_meeting(const std::vector<TcpMeeting>& meetin
 }
 
 TEST(TcpMeeting, RanksMeetInAnyOrder) {
-  for (const char* host : {"localhost", "127.0.0.1", "::1"}) {
+  for (const char* host : {"localhost", "127.0.0.1", "::1", "[::1]", "127.0.1.1"}) {
     const int port = free_port();
     std::vector<TcpMeeting> meetings;
     for (const int rank : {2, 0, 3, 1})
@@ -190,7 +190,7 @@ TEST(TcpMeeting, WhoDiffersIsSentAway) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // most likely it visits first
     EXPECT_THAT(sums_of_job(job, 1, std::vector<TcpOptions>(2, {.secret = "right"})), Each("2"));
     visits.join();
-    EXPECT_THAT(thrown, HasSubstr("deadline"));
+    EXPECT_THAT(thrown, AllOf(HasSubstr("deadline"), HasSubstr("another secret, meets there")));
   }
 }
 
@@ -302,7 +302,10 @@ TEST(TcpMeeting, SquattersDoNotHoldTheJob) {
       for (const comm::Socket& squatter : squatters) {
         comm::Socket visitor = squatter.is_open() ? comm::accept_from(squatter) : comm::Socket();
         if (!visitor.is_open()) continue;
-        if (kept.size() % 2 == 1) (void)comm::send_note(visitor, comm::NoteKind::list, "x\ny\n");
+        std::string hello(20, 's');
+        hello.replace(0, 4, std::string("\2\0\0\0", 4));
+        if (kept.size() % 3 == 1) (void)comm::send_note(visitor, comm::NoteKind::list, "x\ny\n");
+        if (kept.size() % 3 == 2) (void)comm::send_note(visitor, comm::NoteKind::hello, hello);
         kept.push_back(std::move(visitor));
       }
       std::this_thread::yield();
@@ -518,6 +521,10 @@ TEST(TcpOptions, SecretsComeFromTheEnvironment) {
   refuses("WINNOW_TCP_SECRET_FILE", path.c_str(), "both set");
   refuses("WINNOW_TCP_SECRET", "", "WINNOW_TCP_SECRET is empty");
   refuses("WINNOW_TCP_SECRET_FILE", "/nowhere/at/all", "No such file");
+  refuses("WINNOW_TCP_SECRET_FILE", "/dev/zero", "is no regular file");
+  refuses("WINNOW_TCP_SECRET_FILE", "/", "is no regular file");
+  std::ofstream(path) << std::string(70000, 'x');
+  refuses("WINNOW_TCP_SECRET_FILE", path.c_str(), "must be at most 65536");
   std::ofstream(path, std::ios::trunc) << "\n";
   refuses("WINNOW_TCP_SECRET_FILE", path.c_str(), "is empty");
   std::remove(path.c_str());

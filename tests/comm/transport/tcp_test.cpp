@@ -256,6 +256,20 @@ TEST(TcpMesh, AWrongListIsAnErrorOnAllRanks) {
   }
 }
 
+// It knows no other rank, and tells those that come to it, and these the rest.
+TEST(TcpMesh, AListOfNoAddressesIsAnErrorOnAllRanks) {
+  for (const int wrong : {0, 1}) {
+    std::vector<TcpListener> listeners(3);
+    const auto addresses = addresses_of(listeners);
+    const auto texts = thrown_on(3, [&](int rank) {
+      const std::vector<std::string> junk(3, "junk\n");
+      (void)listeners[static_cast<std::size_t>(rank)].connect(
+          rank, rank == wrong ? junk : addresses, Deadline::never());
+    });
+    EXPECT_THAT(texts, Each(HasSubstr("'junk?' is no address of a TcpListener"))) << wrong;
+  }
+}
+
 TEST(TcpMesh, RefusesALocallyWrongCall) {
   const auto refuses = [](int rank, const std::vector<std::string>& list, const char* why) {
     TcpListener listener;
@@ -507,7 +521,10 @@ TEST(Printable, KeepsTextAndNothingElse) {
                                                                     {"\xed\xa0\x80", "???"},
                                                                     {"\xf4\x90\x80\x80", "????"},
                                                                     {"\xe2\x82", "??"},
-                                                                    {std::string("\0x", 2), "?x"}};
+                                                                    {std::string("\0x", 2), "?x"},
+                                                                    {"\xe2\x80\xae"
+                                                                     "x",
+                                                                     "?x"}};
   for (const auto& [given, clean] : changed) EXPECT_EQ(printable(given), clean);
 }
 
