@@ -39,6 +39,8 @@ extern "C" int winnow_divide_by_moment(const winnow_second_moment* by, float* gr
     const auto gradients = expect_array(gradient, count, "gradient");
     const auto moments = expect_array(moment, count, "moment");
     if (count == 0) return;
+    WINNOW_EXPECTS(gradient + count <= moment || moment + count <= gradient,
+                   "gradient and moment share memory");
     winnow::kernels::divide_by_moment(exec, gradients, moments, step);
   });
 }

@@ -31,6 +31,12 @@ int winnow_mpi_transport(const void* communicator, double seconds, winnow_transp
 
 int winnow_mpi_transport_fortran(int communicator, double seconds, winnow_transport** transport) {
   return winnow::comm::guarded([&] {
+    int begun = 0, ended = 0;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&ended);
+    WINNOW_EXPECTS(begun != 0 && ended == 0,
+                   std::string("communicator ") + std::to_string(communicator) + ": MPI " +
+                       (ended != 0 ? "has ended" : "has not begun: call MPI_Init first"));
     MPI_Comm world = MPI_Comm_f2c(communicator);
     WINNOW_EXPECTS(world != MPI_Comm{}, "MPI has no communicator " + std::to_string(communicator));
     make_transport(world, seconds, transport);

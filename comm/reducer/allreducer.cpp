@@ -276,8 +276,11 @@ void AllReducer::reduce_scatter(const Elements& input, const Elements& output, s
 
 void AllReducer::forget(std::span<const Segment> bucket, std::optional<ReduceOp> op) {
   expect_bucket(bucket);
+  const ReduceOp chosen = op.value_or(impl().options.op);
+  WINNOW_EXPECTS(chosen <= ReduceOp::product,
+                 "operation " + std::to_string(static_cast<int>(chosen)) + " is none of ReduceOp");
   impl().synchronize();
-  const std::uint64_t id = impl().id_of(bucket, op.value_or(impl().options.op));
+  const std::uint64_t id = impl().id_of(bucket, chosen);
   const auto known = impl().seen.find(id);
   if (known != impl().seen.end() && !known->second.captured) impl().forget(id);
 }

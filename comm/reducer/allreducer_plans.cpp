@@ -133,8 +133,6 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   Bucket* known = nullptr;
   std::string refusal, lines;
   try {
-    lines = comm::lines_of(segments, op, options);
-    if (output != nullptr) lines.insert(0, "reduce_scatter: ");
     for (const Segment& segment : segments) {
       if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
     }
@@ -152,6 +150,8 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
       refusal = comm::refuse_memory({&written, 1}, exec.place);
     }
     if (refusal.empty()) {
+      lines = comm::lines_of(segments, op, options);
+      if (output != nullptr) lines.insert(0, "reduce_scatter: ");
       known = &plan(id, segments, std::move(native));
       widened.view(exec, segments, *known, preconditioner);
       mine = agreement_of(*known);

@@ -43,6 +43,10 @@ Digest Credentials::prove(std::span<const std::byte> text) const {
   return secret_ ? hmac_sha256(key_, text) : open_digest(key_, text);
 }
 
+Digest Credentials::digest(std::span<const std::byte> text) const {
+  return secret_ ? sha256(text) : open_digest({}, text);
+}
+
 bool equal(const Digest& right, std::span<const std::byte> given) {
   if (given.size() != right.size()) return false;
   std::byte differs{};

@@ -24,6 +24,8 @@ class Credentials {
   /// For another purpose: their proofs say nothing about proofs of these.
   Credentials derive(std::string_view purpose) const;
   Digest prove(std::span<const std::byte> text) const;
+  /// For a proof of a long text: prove this. SHA-256, or an open digest.
+  Digest digest(std::span<const std::byte> text) const;
 
  private:
   Digest key_{};

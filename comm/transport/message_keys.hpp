@@ -7,7 +7,7 @@
 namespace winnow::comm {
 
 /// An optional extra of a transport whose ranks know each other by a secret.
-class [[gnu::visibility("default")]] MessageKeys {
+class MessageKeys {
  public:
   virtual ~MessageKeys() = default;
   /// What proves messages between this rank and `peer`, and nobody else has; open if there is no

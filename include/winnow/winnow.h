@@ -89,7 +89,7 @@ typedef struct winnow_tcp_options {
   double host_timeout; /* seconds; 0: 20 */
 } winnow_tcp_options;
 
-/* The same with options; NULL: those of the environment. */
+/* The same; `options` may be NULL: those of the environment. */
 int winnow_tcp_listen_with(const winnow_tcp_options* options, winnow_tcp_listener** listener);
 /* 1 if this process has OpenSSL's libcrypto or can load it, as a secret needs, otherwise 0. */
 int winnow_tcp_can_have_secret(void);
@@ -114,7 +114,7 @@ typedef struct winnow_tcp_meeting {
    (TcpMeeting in tcp.hpp). Collective. Fails if the ranks have not come after that many seconds. */
 int winnow_tcp_transport(const winnow_tcp_meeting* meeting, double seconds,
                          winnow_transport** transport);
-/* The same with options; NULL: those of the environment. */
+/* The same; `meeting` and `options` may be NULL: those of the environment. */
 int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tcp_options* options,
                               double seconds, winnow_transport** transport);
 

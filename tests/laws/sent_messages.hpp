@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/transport/one_of_many.hpp"
 #include "tests/harness/forwarding_transport.hpp"
 #include "tests/harness/reducer.hpp"
 #include "tests/laws/bits_digest.hpp"
@@ -20,7 +21,7 @@ namespace winnow::tests {
 
 /// Digests the messages that a rank sends, from watch() on. Claims that the rank is on a node of
 /// the test's choice.
-class SentMessages final : public ForwardingTransport {
+class SentMessages final : public ForwardingTransport, public comm::OneOfMany {
  public:
   SentMessages(std::shared_ptr<Transport> inner, int node)
       : ForwardingTransport(std::move(inner)), node_(node) {}

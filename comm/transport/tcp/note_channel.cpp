@@ -24,13 +24,14 @@ std::string_view as_text(const Value& value) {
 
 }  // namespace
 
-/// What a proof is of; the note's text follows.
+/// What a proof is of, as it lies in memory.
 struct NoteChannel::Proved {
   std::array<char, 8> label{'n', 'o', 't', 'e', ' ', 'o', 'f', ' '};
   Number connected{}, accepted{};  // both ends'
   std::uint64_t position = 0;      // among the notes of the end that sends
   std::uint32_t end = 0;           // that sends
   NoteKind kind{};
+  Digest text{};  // of the note's
 };
 
 NoteChannel::NoteChannel(Socket socket, End end, const Credentials& credentials,
@@ -125,9 +126,9 @@ NoteChannel::Proved NoteChannel::next_of(End end, NoteKind kind) const {
           .kind = kind};
 }
 
-Digest NoteChannel::proof_of(const Proved& proved, std::string_view text) const {
-  const std::string all = std::string(as_text(proved)).append(text);
-  return credentials_.prove(std::as_bytes(std::span(all)));
+Digest NoteChannel::proof_of(Proved proved, std::string_view text) const {
+  proved.text = credentials_.digest(std::as_bytes(std::span(text)));
+  return credentials_.prove(std::as_bytes(std::span(&proved, 1)));
 }
 
 /// Whether the note that was read begins with a proof of this and the rest of it.

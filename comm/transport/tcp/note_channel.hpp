@@ -70,7 +70,7 @@ class NoteChannel {
   bool send_proved(const Proved& proved, std::string_view text, Deadline deadline) noexcept;
   bool meet();
   Proved next_of(End end, NoteKind kind) const;
-  Digest proof_of(const Proved& proved, std::string_view text) const;
+  Digest proof_of(Proved proved, std::string_view text) const;
   bool is_proved(const Proved& proved) const;
   NoteReader::Outcome fail(std::string problem);
 

@@ -130,9 +130,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(TooLargeInTraining, NothingIsLostAndNothingStays) {
   const Training training = GetParam();
   const int ranks = per_node(training.schedule) == 0 ? 2 : 4;
-  if (!std::ranges::all_of(rank_counts(), [](int n) { return n == 2 || n == 4; }) &&
-      rank_counts().size() == 1) {
-    GTEST_SKIP() << "means of other numbers of ranks are rounded";
+  if (rank_counts().size() == 1 && rank_counts().front() != ranks) {
+    GTEST_SKIP() << "means of another number of ranks are rounded, or fit";
   }
   run_ranks(ranks, 2, [&](std::span<std::shared_ptr<Transport>> transports) {
     const int size = transports[0]->size(), rank = transports[0]->rank();
@@ -263,6 +262,7 @@ TEST(TooLarge, RestsOfACallThatIsUndoneAreNotKept) {
     for (const float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 0.0F}) {
       for (const int ranks : rank_counts()) {
+        if (ranks == 1) continue;  // sends nothing, and keeps nothing
         run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
           const bool discards = bad == 0;
           Reducer reducer(on_nodes(transport, schedule), {.compressor = "topk:0.1",

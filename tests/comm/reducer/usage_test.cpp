@@ -99,7 +99,9 @@ TEST(Usage, OfMemoryThatIsNone) {
         expect_refusal(data, [&] { reducer.all_reduce_async(wrong, id).wait(); });
         expect_refusal(data, [&] { reducer.all_reduce(wrong, id, ReduceOp::maximum); });
         const Segment named{.elements = wrong, .id = id, .name = "norm.weight"};
-        expect_refusal(data + " ('norm.weight')", [&] { reducer.all_reduce({&named, 1}); });
+        expect_refusal("the data of parameter 'norm.weight' (id " + std::to_string(id) + ")", [&] {
+          reducer.all_reduce({&named, 1});
+        });
         const ConstElements input = wrong;
         const Elements output(memory.data(), wrong.size(), wrong.type());
         if (input.data() == memory.data() || wrong.size() > kCount) continue;
@@ -168,7 +170,7 @@ TEST(Usage, OfValuesThatEnumerationsDoNotHave) {
       });
     }
     const Segment negative{.elements = memory, .id = 11, .dimensions = -1, .name = "bias"};
-    expect_refusal("parameter 11 ('bias') has dimensions -1", [&] {
+    expect_refusal("parameter 'bias' (id 11) has dimensions -1", [&] {
       reducer.all_reduce({&negative, 1});
     });
     EXPECT_EQ(memory, std::vector<float>(kCount, 7));

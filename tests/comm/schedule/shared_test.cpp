@@ -129,7 +129,7 @@ TEST(Shared, EveryRankPicksInEachUnitInTurn) {
 // With float32 values no rank keeps a residual where a sum was made, and exactly k positions get
 // sums.
 TEST(Shared, NothingIsLeftAtTheSupport) {
-  for (const int ranks : {1, 2, 3, 7}) {
+  for (const int ranks : {2, 3, 7}) {
     run_simulated(ranks, [&](const std::shared_ptr<SimulatedTransport>& transport) {
       AllReducer reducer(transport, options("topk:0.01"));
       const auto count = static_cast<std::uint64_t>(ranks) * 6400;

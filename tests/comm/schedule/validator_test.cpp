@@ -234,7 +234,8 @@ std::vector<std::vector<std::vector<float>>> expected_sums(std::string_view sche
 
 TEST_P(Validator, SumsInTheDocumentedOrder) {
   for (const Topology& topology : shapes()) {
-    if (!is_thorough(topology)) continue;
+    if (!is_thorough(topology) || topology.ranks() == 1)
+      continue;  // one rank keeps all that it has
     SCOPED_TRACE("topology " + topology.to_string());
     for (const double density : {1.0, 0.1}) {
       std::vector<Gradients> steps;
