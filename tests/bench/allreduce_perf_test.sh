@@ -55,7 +55,7 @@ if ((${#launcher[@]} > 0)); then
   # One rank more, which alone is set up wrongly: it says so, and the others do not wait for it.
   alone=(: -n 1 env WINNOW_COMPRESOR=topk:0.01 "$program" -b 1K -e 1K)
   run -b 1K -e 1K "${alone[@]}" && fail 'ends with status 0 though a rank fails'
-  grep -q "^allreduce_perf: rank [0-9] on $HOSTNAME: .*environment" "$folder/err" ||
+  grep -q "^allreduce_perf[a-z_]*: rank [0-9] on $HOSTNAME: .*environment" "$folder/err" ||
     fail 'the rank whose environment is wrong does not say so'
   expect_refusal 'ranks are processes of MPI' --transport local
 elif [[ $memory == device ]]; then
