@@ -73,7 +73,7 @@ bool arrives(std::span<const std::byte> message, const std::vector<std::size_t>&
 }
 
 TEST(Checked, EveryTwoFlippedBitsAreNoticed) {
-  for (const std::size_t bytes : {16, 11}) {
+  for (const std::size_t bytes : {std::size_t{16}, std::size_t{11}}) {
     Bytes message(bytes);
     for (std::size_t i = 0; i < bytes; ++i) message[i] = static_cast<std::byte>(29 * i + 5);
     EXPECT_TRUE(arrives(message, {}));
