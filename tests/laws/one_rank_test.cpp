@@ -71,7 +71,7 @@ TEST_P(OneRank, IsExact) {
           const auto gradient = bucket.values();
           reducer.all_reduce(bucket.segments(), step == 1 ? ReduceOp::average : ReduceOp::sum);
           EXPECT_EQ(bucket.values(), gradient) << "step " << step;
-          for (const std::uint64_t id : {1, 2, 3}) expect_nothing_waits(reducer, id);
+          for (std::uint64_t id = 1; id <= 3; ++id) expect_nothing_waits(reducer, id);
         }
         std::vector<float> input = make_gradient(Kind::normal, kCount, 0, 0, 4), shard(kCount);
         if (!of_parts.starts_with("blocktopk")) {  // which needs whole blocks
