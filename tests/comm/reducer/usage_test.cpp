@@ -93,7 +93,8 @@ TEST(Usage, OfMemoryThatIsNone) {
   with_reducer([](AllReducer& reducer) {
     std::vector<float> memory(kCount, 7);
     for (const Elements& wrong : nowhere()) {
-      for (const std::uint64_t id : {5, 1000}) {  // new, and known with other memory
+      for (const std::uint64_t id :
+           {std::uint64_t{5}, std::uint64_t{1000}}) {  // new, and known with other memory
         const std::string data = "the data of parameter " + std::to_string(id);
         expect_refusal(data, [&] { reducer.all_reduce(wrong, id); });
         expect_refusal(data, [&] { reducer.all_reduce_async(wrong, id).wait(); });
@@ -156,7 +157,7 @@ TEST(Usage, OfValuesThatEnumerationsDoNotHave) {
     for (const int value : {5, 6, 100, 255}) {
       const auto op = static_cast<ReduceOp>(value);
       const std::string operation = "operation " + std::to_string(value);
-      for (const std::uint64_t id : {5, 1000}) {
+      for (const std::uint64_t id : {std::uint64_t{5}, std::uint64_t{1000}}) {
         expect_refusal(operation, [&] { reducer.all_reduce(memory, id, op); });
         expect_refusal(operation, [&] { reducer.all_reduce_async(memory, id, op).wait(); });
       }
