@@ -47,7 +47,7 @@ void expect_refusal(const std::string& names, const std::function<void()>& call)
 }
 
 float* at(std::intptr_t address) {
-  return reinterpret_cast<float*>(address);  // NOLINT(performance-no-int-to-ptr): nobody reads there
+  return reinterpret_cast<float*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
 /// Elements that lie nowhere.
