@@ -73,7 +73,7 @@ std::string json_of(const PerfRow& row, const PerfHalf& half, std::size_t ranks)
          ", \"nwrong\": " + wrong + "}";
 }
 
-/// Of the calls out of place, then of those in place if they took another.
+/// The schedules of the calls out of place, then those of the calls in place if they differ.
 std::string schedule_of(const PerfRow& row) {
   PerfHalf both = row.out_of_place;
   both.add_schedule(row.in_place.schedule);

@@ -100,7 +100,7 @@ std::string flag_of(const std::string& word) {
   return word.substr(0, 2);
 }
 
-/// What is wrong with the arguments that are none of this program, or empty.
+/// Explains arguments that other benchmarks take and this one does not; empty if there are none.
 std::string foreign(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string flag = flag_of(words[i]);
@@ -274,7 +274,7 @@ void add_options(CLI::App& app, PerfSettings& settings, Texts& texts) {
       ->check(CLI::Range(std::uint64_t{0}, Options::kMaxPart));
 }
 
-/// What is wrong with arguments that stand beside each other, or empty.
+/// Names two arguments that exclude each other; empty if there are none.
 std::string conflict(const CLI::App& app, const Texts& texts, const PerfSettings& settings,
                      bool under_mpirun) {
   const auto given = [&](const char* flag) { return app.count(flag) > 0; };

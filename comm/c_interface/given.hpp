@@ -16,7 +16,8 @@
 
 #include "comm/plan/memory.hpp"
 
-// What callers give, checked before anything is done with it: UsageError, which names it.
+// Checks the arguments of the C functions before use. Each check throws a UsageError that names the
+// argument.
 namespace winnow::comm {
 
 inline void expect_memory(const void* memory, std::uint64_t count, std::size_t unit,

@@ -35,7 +35,7 @@ int guarded(const Body& body) noexcept {
   }
 }
 
-/// Likewise of one that returns an answer instead of a status: `otherwise`, where there is none.
+/// Runs a function that returns an answer instead of a status; returns `otherwise` if it throws.
 template <class Answer, class Body>
 Answer answer_or(Answer otherwise, const Body& body) noexcept {
   Answer answer = otherwise;

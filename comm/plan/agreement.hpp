@@ -12,7 +12,7 @@
 
 namespace winnow::comm {
 
-/// What a rank says of itself beside its header, for the text of errors.
+/// Texts that a rank adds to its header, for error messages.
 struct OwnWords {
   /// A refusal is all that some have to say.
   template <std::convertible_to<std::string_view> Text>

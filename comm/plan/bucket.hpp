@@ -84,8 +84,8 @@ std::string label_of(const Segment& segment);
 /// "parameters 'layer1.weight' (id 1, 500 float32)".
 std::string text_of(std::span<const Segment> segments);
 
-/// What all ranks must have alike in a bucket, a line each, for OwnWords: the operation and as many
-/// parameters as fit in kMostWords.
+/// Describes a bucket for OwnWords, so that ranks can name the first difference: the operation,
+/// then as many parameters as fit in kMostWords, one a line.
 std::string lines_of(std::span<const Segment> segments, ReduceOp op, const Options& options);
 /// `refused`, why ranks cannot make a call together, and what this rank called; without that where
 /// there is no memory for it.

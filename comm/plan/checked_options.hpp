@@ -6,8 +6,8 @@
 
 namespace winnow::comm {
 
-/// The same options as they are kept, each field as if it had been read from its text. UsageError
-/// for a value that an option does not take.
+/// Parses each field of `given` from its text and returns the result. Throws UsageError for a value
+/// that an option does not take.
 Options checked(const Options& given);
 
 }  // namespace winnow::comm

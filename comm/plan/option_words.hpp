@@ -21,8 +21,8 @@ struct OptionWord {
 std::vector<OptionWord> cut_option_words(std::string_view text,
                                          std::span<const std::string_view> names);
 
-/// What a word that is no option's name probably means, ready for an error message: of names that
-/// other libraries use for something that is written otherwise here. Empty if nobody uses it.
+/// A hint for an unknown option name that other libraries use: how to write it here. Empty if the
+/// name is unknown everywhere.
 std::string option_elsewhere(std::string_view name, std::string_view value);
 
 }  // namespace winnow::comm

@@ -80,7 +80,7 @@ Bucket& AllReducer::Impl::find(std::span<const Segment> segments) {
   return *bucket;
 }
 
-/// What ranks compare of a call that they make.
+/// The header by which ranks compare a call.
 Header AllReducer::Impl::agreement_of(const Bucket& bucket) const {
   Header mine{.digest = digest, .bucket = bucket.plan, .call = calls, .count = bucket.count};
   for (const BucketPart& part : bucket.parts) mine.k += part.part.most_k;

@@ -8,7 +8,7 @@
 
 namespace winnow::comm {
 
-/// What a part's schedule ended with, unless it has written that.
+/// The outcome of a part's schedule, if the schedule has not written it itself.
 compress::Outcome outcome_of(const Exchange& exchange);
 
 /// Writes the sum of compressed messages into the elements; returns whether all of it is finite.
