@@ -222,7 +222,7 @@ class Program:
             self.calls(function)
         self.lines += ["int main(void) {", *(f"  call_{f.name}();" for f in functions),
                        f"  return end({len(functions)});", "}"]
-        return '#include "calls.h"\n\n' + "\n".join(self.lines) + "\n"
+        return '#include "fixture.c"\n\n' + "\n".join(self.lines) + "\n"
 
 
 def quoted(statement: str) -> str:
