@@ -11,6 +11,7 @@
 #include "comm/c_interface/given.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "kernels/exec/own_process.hpp"
 
 namespace winnow::comm {
@@ -86,6 +87,7 @@ class FunctionTransport final : public Transport {
     expect_usable();
     WINNOW_EXPECTS(to_.duplicate != nullptr,
                    "this transport of functions has no duplicates: its `duplicate` is NULL");
+    const Quiet quiet(*this);
     winnow_transport_functions made{};
     made.struct_bytes = sizeof made;
     if (to_.duplicate(to_.self, seconds_until(deadline), &made) != WINNOW_SUCCESS)

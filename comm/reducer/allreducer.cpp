@@ -99,6 +99,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       options(given),
       topology(Topology::uniform(1, 1)),
       one_of_many(dynamic_cast<const comm::OneOfMany*>(context.transport().get()) != nullptr) {
+  const std::lock_guard lock(context.moving());
   // A rank with wrong options still meets the others, so that all of them learn of it.
   std::string refusal;
   Header mine;
@@ -126,6 +127,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
           all_reduce(segments, chosen, &mark);
         },
         completions, context.device());
+    context.finish_by([queue = queue] { queue->drain(); });
   } catch (const std::exception& error) {
     refusal = comm::text_of(error);
     mine.flags = Header::kRefused;
@@ -327,7 +329,7 @@ std::span<const float> AllReducer::residual(std::uint64_t id) const {
 void AllReducer::Impl::look_ahead(std::uint64_t id, std::span<const float> weights,
                                   std::span<float> ahead, float share) {
   expect_idle("look_ahead");
-  const std::lock_guard lock(calling);
+  const std::lock_guard lock(context.moving());
   WINNOW_EXPECTS(std::isfinite(share) && share >= 0,
                  "the share of a residual is a number from 0 on, not " + std::to_string(share));
   WINNOW_EXPECTS(weights.size() == ahead.size(),

@@ -40,7 +40,7 @@ std::uint64_t AllReducer::Impl::count_residuals() const {
 /// Sets `mark`, if not null, behind the call's work on a device.
 void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp chosen,
                                   kernels::StreamMark* mark, const Elements* scattered) {
-  const std::lock_guard lock(calling);
+  const std::lock_guard lock(context.moving());
   if (!broken.empty()) errors.comm_error(broken);
   const kernels::FloatMode mode;
   op = chosen;

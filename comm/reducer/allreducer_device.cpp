@@ -107,7 +107,7 @@ void AllReducer::Impl::start_watchdog() {
 
 void AllReducer::Impl::synchronize() {
   queue->drain();
-  const std::lock_guard lock(calling);
+  const std::lock_guard lock(context.moving());
   if (!broken.empty()) errors.comm_error(broken);
   if (completions == nullptr) return;
   await_calls();

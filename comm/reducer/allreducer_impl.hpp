@@ -152,7 +152,6 @@ struct AllReducer::Impl {
   std::uint64_t residuals = 0;  // number of residuals allocated
   std::string unmet;            // why ranks could not compare the plan of a new bucket, or empty
   std::string broken;           // why no more calls are possible, or empty
-  std::mutex calling;           // held by the thread that makes a call
   // Of calls on a device, if messages are work on its stream.
   std::jthread watchdog;
 };

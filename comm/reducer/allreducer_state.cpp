@@ -71,7 +71,7 @@ std::vector<std::byte> AllReducer::save() const {
   Impl& impl = this->impl();
   impl.expect_idle("save");
   impl.synchronize();
-  const std::lock_guard lock(impl.calling);
+  const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
   comm::SavedState state{.ranks = static_cast<std::uint32_t>(impl.transport->size()),
                          .rank = static_cast<std::uint32_t>(impl.transport->rank()),
@@ -107,7 +107,7 @@ void AllReducer::load(std::span<const std::span<const std::byte>> states) {
   };
   expect_memory(states.data(), states.size(), sizeof states.front());
   for (const auto& state : states) expect_memory(state.data(), state.size(), 1);
-  const std::lock_guard lock(impl.calling);
+  const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
   const kernels::FloatMode mode;
   const comm::SavedState state = comm::take_over(
@@ -147,7 +147,7 @@ void AllReducer::load(std::span<const std::byte> state) {
 void AllReducer::begin_step() {
   Impl& impl = this->impl();
   impl.expect_idle("begin_step");
-  const std::lock_guard lock(impl.calling);
+  const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
   for (auto& [id, parameter] : impl.parameters) impl.undo.make_room(impl.exec, parameter);
   impl.undo.begin();
@@ -158,7 +158,7 @@ void AllReducer::discard_step() {
   impl.expect_idle("discard_step");
   WINNOW_EXPECTS(impl.undo.begun(), "discard_step comes after begin_step");
   impl.synchronize();
-  const std::lock_guard lock(impl.calling);
+  const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
   kernels::together(impl.exec, [&] { impl.undo.restore(impl.exec); });
 }
@@ -170,7 +170,7 @@ void AllReducer::scale_residuals(float factor) {
       std::isfinite(factor) && factor > 0,
       "residuals are scaled by a number above 0, unlike the factor " + std::to_string(factor));
   impl.synchronize();
-  const std::lock_guard lock(impl.calling);
+  const std::lock_guard lock(impl.context.moving());
   const kernels::DeviceScope scope(impl.context.device());
   const kernels::FloatMode mode;
   kernels::together(impl.exec, [&] {

@@ -3,14 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 #include <winnow/exec.hpp>
 #include <winnow/transport.hpp>
 #include <winnow/workspace.hpp>
 
 #include "comm/transport/bridge/carrier.hpp"
-#include "comm/transport/claim.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "kernels/exec/device_scope.hpp"
 #include "kernels/exec/together.hpp"
 
@@ -31,6 +34,11 @@ class Context {
 
   /// Why buckets cannot lie there, or empty. host() serves until all ranks know.
   const std::string& refusal() const { return refusal_; }
+
+  /// Held by the thread that makes a call.
+  std::mutex& moving() const { return claim_->moving(); }
+  /// How calls in flight are finished, for collectives of the transport itself; see Quiet.
+  void finish_by(std::function<void()> finish) { claim_->finish_by(std::move(finish)); }
 
   /// The transport as given.
   const std::shared_ptr<Transport>& transport() const { return transport_; }

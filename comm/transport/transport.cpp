@@ -11,6 +11,7 @@
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/expect.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "comm/transport/ring.hpp"
 #include "comm/transport/subset.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -18,6 +19,8 @@
 #include "kernels/reduce.hpp"
 
 namespace winnow {
+
+Transport::Transport() : occupancy_(std::make_shared<comm::Occupancy>()) {}
 
 namespace {
 
@@ -129,6 +132,7 @@ std::unique_ptr<Transport> Transport::duplicate(Deadline) {
 
 Topology discover(Transport& transport, Deadline deadline) {
   const int mine = transport.node();
+  const comm::Quiet quiet(transport);
   std::vector<int> node_of_rank(static_cast<std::size_t>(transport.size()));
   transport.all_gather(Exec{}, std::as_bytes(std::span(&mine, 1)),
                        std::as_writable_bytes(std::span(node_of_rank)), deadline);

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +16,7 @@
 #include <winnow/workspace.hpp>
 
 namespace winnow::comm {
-class Claim;  // not public, hence outside the visibility pragma
+class Occupancy;  // not public, hence outside the visibility pragma
 }
 
 #pragma GCC visibility push(default)
@@ -135,8 +134,9 @@ class Transport {
   /// outlive it.
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks);
   /// Another transport of the same ranks, as MPI_Comm_dup makes one: with its own order of
-  /// messages, tickets, failures and thread, and no need of this one once it is made. Collective.
-  /// Throws CommError if ranks have not come when the deadline passes, and this one is then
+  /// messages, tickets, failures and thread, and no need of this one once it is made. Collective,
+  /// and one of the calls of the AllReducer that this one serves: it first finishes those in
+  /// flight. Throws CommError if ranks have not come when the deadline passes, and this one is then
   /// unusable, too. The default body throws UsageError: subsets, adapters and simulated ranks have
   /// no duplicates.
   virtual std::unique_ptr<Transport> duplicate(Deadline deadline);
@@ -165,15 +165,15 @@ class Transport {
   std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
 
  protected:
-  Transport() = default;
+  Transport();
   /// For a transport whose messages go as those of `carrier`, in one order, as a subset's do: one
   /// of the two serves one AllReducer at a time.
-  void sends_over(const Transport& carrier) { taken_ = carrier.taken_; }
+  void sends_over(const Transport& carrier) { occupancy_ = carrier.occupancy_; }
   std::uint64_t bytes_sent_ = 0;
 
  private:
-  friend class comm::Claim;
-  std::shared_ptr<std::atomic<bool>> taken_ = std::make_shared<std::atomic<bool>>(false);
+  friend class comm::Occupancy;
+  std::shared_ptr<comm::Occupancy> occupancy_;
   std::vector<std::uint64_t> gathered_;  // bytes, by rank
 };
 

@@ -15,7 +15,9 @@ namespace winnow::tests {
 /// class's, over this transport's send and recv.
 class ForwardingTransport : public Transport {
  public:
-  explicit ForwardingTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit ForwardingTransport(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {
+    sends_over(*inner_);
+  }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   int node() const override { return inner_->node(); }

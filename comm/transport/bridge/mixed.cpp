@@ -13,7 +13,7 @@
 #include "comm/transport/abort_on_error.hpp"
 #include "comm/transport/bridge/enqueued.hpp"
 #include "comm/transport/bridge/staged.hpp"
-#include "comm/transport/claim.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
 
@@ -224,6 +224,7 @@ void MixedTransport::abort(std::string_view reason) noexcept {
 
 std::unique_ptr<Transport> MixedTransport::duplicate(Deadline deadline) {
   failure_->expect_usable();
+  const comm::Quiet quiet(*this);
   return comm::abort_on_error(*this, [&] {
     Own world(world_->duplicate(deadline));
     Own node(node_->duplicate(deadline));

@@ -19,6 +19,7 @@
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/local/group_order.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/keep_for_ever.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -369,6 +370,7 @@ void LocalTransport::abort(std::string_view reason) noexcept {
 // of them throws, its peers in the new group learn that it is gone.
 std::unique_ptr<Transport> LocalTransport::duplicate(Deadline deadline) {
   failure_.expect_usable();
+  const comm::Quiet quiet(*this);
   return comm::abort_on_error(*this, [&] {
     auto made = std::make_unique<LocalTransport>(group_->join_duplicate(), rank_);
     comm::await_all(*this, deadline);

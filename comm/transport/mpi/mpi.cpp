@@ -21,6 +21,7 @@
 #include "comm/transport/mpi/notices.hpp"
 #include "comm/transport/mpi/pieces.hpp"
 #include "comm/transport/mpi/reduce.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/ticket_queue.hpp"
 #include "kernels/exec/place_memory.hpp"
@@ -493,6 +494,7 @@ void MpiTransport::abort(std::string_view reason) noexcept {
 // not.
 std::unique_ptr<Transport> MpiTransport::duplicate(Deadline deadline) {
   failure_.expect_usable();
+  const comm::Quiet quiet(*this);
   comm::await_all(*this, deadline);
   const MpiMemory memory = takes_device_memory_ ? MpiMemory::automatic : MpiMemory::host;
   return comm::abort_on_error(

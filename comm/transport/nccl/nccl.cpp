@@ -16,6 +16,7 @@
 #include "comm/transport/expect.hpp"
 #include "comm/transport/nccl/communicator.hpp"
 #include "comm/transport/nccl/groups.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/subset.hpp"
 #include "kernels/cuda/try.hpp"
@@ -294,6 +295,7 @@ void NcclTransport::drop(const comm::NcclMemory& memory) noexcept {
 
 std::unique_ptr<Transport> NcclTransport::duplicate(Deadline deadline) {
   expect_usable();
+  const comm::Quiet quiet(*this);
   return std::make_unique<NcclTransport>(split(0, rank_, deadline), node_);
 }
 
@@ -402,6 +404,7 @@ std::unique_ptr<Transport> nccl_transport(ncclComm* communicator, int node,
 
 std::unique_ptr<Transport> nccl_transport(Transport& other, Deadline deadline,
                                           const NcclOptions& options) {
+  const comm::Quiet quiet(other);
   return std::make_unique<NcclTransport>(NcclCommunicator::meet(other, options, deadline),
                                          other.node());
 }

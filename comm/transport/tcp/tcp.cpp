@@ -24,6 +24,7 @@
 #include "comm/transport/fifo.hpp"
 #include "comm/transport/growing.hpp"
 #include "comm/transport/message_keys.hpp"
+#include "comm/transport/occupancy.hpp"
 #include "comm/transport/poll.hpp"
 #include "comm/transport/tcp/notices.hpp"
 #include "comm/transport/tcp/peer.hpp"
@@ -416,6 +417,7 @@ void TcpTransport::abort(std::string_view reason) noexcept {
 
 std::unique_ptr<Transport> TcpTransport::duplicate(Deadline deadline) {
   expect_usable();
+  const Quiet quiet(*this);
   try {
     return tcp_transport_of(*this, settings_, deadline);
   } catch (const std::exception& error) {  // on this rank alone, perhaps: others would wait

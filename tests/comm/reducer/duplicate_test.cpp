@@ -107,6 +107,44 @@ std::string refusal_of(const Make& make) {
   return "nothing was refused";
 }
 
+// Collectives of a transport and the calls of its reducer come one after another, as on every rank,
+// though the calls were only begun: the thread that runs them, and this one, move no messages at
+// once.
+TEST(TwoReducers, ADuplicateIsMadeBesideCallsInFlight) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [](const std::shared_ptr<Transport>& transport) {
+      const auto size = static_cast<float>(transport->size());
+      AllReducer reducer(transport, kSparse);
+      for (int step = 0; step < 3; ++step) {
+        std::vector<std::vector<float>> gradients(8, std::vector<float>(20000));
+        std::vector<float> sum(20000);
+        for (std::size_t i = 0; i < sum.size(); i += 10) sum[i] = size;
+        std::vector<Work> works;
+        for (std::size_t id = 0; id < gradients.size(); ++id) {
+          for (std::size_t i = 0; i < sum.size(); i += 10) gradients[id][i] = 1;
+          works.push_back(reducer.all_reduce_async(gradients[id], id));
+        }
+        const std::shared_ptr<Transport> other = transport->duplicate(soon());
+        EXPECT_EQ(gradients.back(), sum);
+        EXPECT_EQ(discover(*transport, soon()).ranks(), transport->size());
+        train(other, kDense, 1, 0.25F);
+        for (Work& work : works) work.wait();
+        for (const auto& gradient : gradients) EXPECT_EQ(gradient, sum);
+      }
+      // A callback stands between two calls, and where, ranks do not agree on.
+      std::vector<float> gradient(100, 1.0F);
+      std::string text;
+      Work work = reducer.all_reduce_async(gradient, 100);
+      work.on_complete([&](const std::exception_ptr&) {
+        text = refusal_of([&] { (void)transport->duplicate(soon()); });
+      });
+      reducer.synchronize();
+      EXPECT_NE(text.find("callback"), std::string::npos) << text;
+      work.wait();
+    });
+  }
+}
+
 template <class Make>
 void expect_a_duplicate_is_named(const Make& make) {
   const std::string text = refusal_of(make);
