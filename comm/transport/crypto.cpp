@@ -6,13 +6,14 @@
 // are used have been the same since OpenSSL 1.1, so its headers are not needed to build.
 #include "comm/transport/crypto.hpp"
 
-#include <dlfcn.h>
 #include <sys/random.h>
 
 #include <cerrno>
 #include <string>
 #include <system_error>
 #include <winnow/error.hpp>
+
+#include "comm/transport/library.hpp"
 
 namespace winnow::comm {
 namespace {
@@ -27,35 +28,20 @@ using Hmac = unsigned char*(const EvpMd* type, const void* key, int key_bytes,
                             unsigned* bytes);
 
 struct Crypto {
+  Library library{"libcrypto.so.3", "libcrypto.so.1.1"};
   Sha256* sha256 = nullptr;
   EvpDigest* digest = nullptr;
   Hmac* hmac = nullptr;
-  std::string problem;  // empty if all are found
+
+  Crypto() {
+    library.find("EVP_sha256", sha256);
+    library.find("EVP_Digest", digest);
+    library.find("HMAC", hmac);
+  }
 };
 
-template <class Function>
-void find(void* library, const char* name, Function*& function, std::string& problem) {
-  function = reinterpret_cast<Function*>(::dlsym(library, name));
-  if (function == nullptr) problem = std::string("libcrypto has no ") + name;
-}
-
-/// Never closed: OpenSSL registers functions that run when the process ends.
 const Crypto& crypto() {
-  static const Crypto found = [] {
-    Crypto made;
-    void* library = nullptr;
-    for (const char* const name : {"libcrypto.so.3", "libcrypto.so.1.1"}) {
-      library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (library != nullptr) break;
-      if (made.problem.empty()) made.problem = ::dlerror();
-    }
-    if (library == nullptr) return made;
-    made.problem.clear();
-    find(library, "EVP_sha256", made.sha256, made.problem);
-    find(library, "EVP_Digest", made.digest, made.problem);
-    find(library, "HMAC", made.hmac, made.problem);
-    return made;
-  }();
+  static const Crypto found;
   return found;
 }
 
@@ -68,15 +54,15 @@ void random_bytes(std::span<std::byte> bytes) {
 
 bool has_crypto() noexcept {
   try {
-    return crypto().problem.empty();
+    return crypto().library.problem().empty();
   } catch (...) {
     return false;
   }
 }
 
 void expect_crypto() {
-  WINNOW_EXPECTS(crypto().problem.empty(),
-                 "a secret needs OpenSSL's libcrypto, which cannot be loaded: " + crypto().problem);
+  WINNOW_EXPECTS(crypto().library.problem().empty(),
+                 "a secret needs OpenSSL's libcrypto, which cannot be loaded: " + crypto().library.problem());
 }
 
 Digest sha256(std::span<const std::byte> bytes) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,12 +31,29 @@ namespace winnow {
 // never travels: HMAC-SHA-256, by OpenSSL's libcrypto, proves each note by which ranks meet,
 // connect, abort and leave. What is not proved is dropped and is no error of the job. Without a
 // secret, whoever reaches a meeting can join it; who only knows a TcpListener's port cannot.
-// Messages are not encrypted; checksum=all proves each of them, too, if there is a secret.
+// checksum=all proves each message, too, if there is a secret. Nothing is encrypted unless
+// TcpOptions::tls says so: then all between hosts is, but for the meeting and the greetings, which
+// hold addresses, the job's name and ranks.
 //
 // Forks. A child keeps no connection, and must not use the transport.
 //
 // Duplicates are new connections with the same TcpOptions: ranks exchange the addresses of new
 // listeners over the transport itself, so they need no store.
+
+/// TLS 1.3 between hosts, for messages and for notes, by OpenSSL's libssl, which the process loads
+/// when it is asked for: UsageError where it is missing. Equal on all ranks, but for the files'
+/// names.
+struct TcpTls {
+  enum class Mode : std::uint32_t {
+    off,           ///< nothing is encrypted
+    secret,        ///< a key for each connection from TcpOptions::secret, and an ephemeral exchange
+    certificates,  ///< each rank shows one of an authority that all of them trust
+  };
+  Mode mode = Mode::off;
+  /// PEM files, for Mode::certificates: this rank's certificate with the chain behind it and its
+  /// key, and the authorities whose certificates it accepts, whatever name they are for.
+  std::string certificate = {}, key = {}, authority = {};
+};
 
 /// How a rank listens for the others.
 struct TcpOptions {
@@ -47,10 +65,13 @@ struct TcpOptions {
   /// listens beyond its own machine. Needs OpenSSL's libcrypto at run time: UsageError where it is
   /// missing.
   std::string secret = {};
+  TcpTls tls = {};
 
   /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME if that is set, and `secret` from
   /// WINNOW_TCP_SECRET or from the file that WINNOW_TCP_SECRET_FILE names, less the ends of lines
-  /// behind it. Throws UsageError if both are set, or one is set to nothing.
+  /// behind it. `tls.mode` from WINNOW_TCP_TLS (off, secret or certificates), its files from
+  /// WINNOW_TCP_TLS_CERTIFICATE, _KEY and _AUTHORITY. Throws UsageError if both secrets are set, or
+  /// a variable is set to nothing or to another word.
   static TcpOptions from_environment();
 };
 

@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   using winnow::tests::TcpWay;
   for (const auto& [name, way] :
        {std::pair("tcp", TcpWay::shared), std::pair("tcp:sockets", TcpWay::sockets),
-        std::pair("tcp:inet", TcpWay::inet)}) {
+        std::pair("tcp:inet", TcpWay::inet), std::pair("tcp:tls", TcpWay::tls)}) {
     if (transport != name) continue;
     winnow::tests::use_tcp(way);
     return RUN_ALL_TESTS();
@@ -98,9 +98,7 @@ int main(int argc, char** argv) {
       return run_over_mpi(argc, argv, bytes);
   }
   std::cerr << "--transport=" << transport
-            << ": must be threads, threads:sizes, tcp, tcp:sockets, tcp:inet, tcp:processes, "
-               "simulated, mpi, "
-               "mpi:BYTES or "
-               "mpi:threads\n";
+            << ": must be threads, threads:sizes, tcp, tcp:sockets, tcp:inet, tcp:tls, "
+               "tcp:processes, simulated, mpi, mpi:BYTES or mpi:threads\n";
   return 2;
 }

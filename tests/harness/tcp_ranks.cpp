@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/secure.hpp"
 #include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 
@@ -24,14 +25,18 @@ Deadline soon() {
 
 std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way,
                                                        const std::string& secret) {
-  const comm::TcpSettings settings{.options = {.interfaces = "lo", .secret = secret}};
+  comm::TcpSettings settings{.options = {.interfaces = "lo", .secret = secret}};
+  if (way == TcpWay::tls) {
+    settings.options.tls.mode = TcpTls::Mode::secret;
+    if (secret.empty()) settings.options.secret = "a secret of tests";
+  }
   std::vector<comm::TcpPorts> ports;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
     ports.push_back(comm::open_ports(settings));
     comm::TcpAddress& address = ports.back().address;
     const auto is_unix = [](const comm::Endpoint& at) { return at.family() == AF_UNIX; };
-    if (way == TcpWay::inet) std::erase_if(address.endpoints, is_unix);
+    if (way == TcpWay::inet || way == TcpWay::tls) std::erase_if(address.endpoints, is_unix);
     addresses.push_back(address.text());
   }
   const std::vector<int> nodes(ports.size());
@@ -43,6 +48,7 @@ std::vector<std::unique_ptr<Transport>> tcp_transports(int ranks, TcpWay way,
       try {
         const auto number = static_cast<int>(rank);
         auto links = comm::connect_mesh(ports[rank], number, addresses, soon());
+        comm::secure(links, number, ports[rank].tls, soon());
         comm::Socket bell = comm::make_bell();
         if (way != TcpWay::sockets) comm::share_memory(links, bell, soon());
         made[rank] =

@@ -15,6 +15,7 @@ enum class TcpWay : std::uint8_t {
   shared,   ///< as a user gets it: shared memory
   sockets,  ///< Unix sockets, as where the system has no such memory
   inet,     ///< TCP, as between machines
+  tls,      ///< TLS over it
 };
 
 /// TCP transports of `ranks` ranks, all in this process, by this secret or none; element i is rank

@@ -13,6 +13,7 @@
 
 #include "comm/transport/failure_latch.hpp"
 #include "comm/transport/tcp/mesh.hpp"
+#include "comm/transport/tcp/secure.hpp"
 #include "comm/transport/tcp/share.hpp"
 #include "comm/transport/tcp/tcp.hpp"
 
@@ -56,8 +57,13 @@ TcpPorts open_ports(const TcpSettings& settings) {
                  "TcpOptions::host_timeout of " + std::to_string(options.host_timeout) +
                      " s: must be from 1 to 1000000");
   const Credentials credentials(options.secret);
+  WINNOW_EXPECTS(options.tls.mode != TcpTls::Mode::secret || credentials.are_secret(),
+                 "TLS by the job's secret needs one: TcpOptions::secret, WINNOW_TCP_SECRET or "
+                 "WINNOW_TCP_SECRET_FILE");
+  const TlsContext tls(options.tls);
   TcpPorts ports = open_ports(options.interfaces, settings.reach);
   ports.credentials = credentials;
+  ports.tls = tls;
   return ports;
 }
 
@@ -67,6 +73,7 @@ std::unique_ptr<Transport> tcp_transport_at(TcpPorts ports, int rank,
   warn_of_strangers(ports, rank, addresses.size());
   std::vector<TcpLink> links = connect_mesh(ports, rank, addresses, deadline);
   try {
+    secure(links, rank, ports.tls, deadline);
     Socket bell = make_bell();
     share_memory(links, bell, deadline);
     return tcp_transport_over(rank, nodes_of(addresses), std::move(links), std::move(bell),

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/transport/tcp/frames.hpp"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -16,20 +14,17 @@ void FrameWriter::add(std::span<const std::byte> piece) {
   bytes_ += piece.size();
 }
 
-std::uint64_t FrameWriter::send(const Socket& socket) {
-  msghdr message{};
-  message.msg_iov = pieces_.data();
-  message.msg_iovlen = count_;
+std::uint64_t FrameWriter::send(const Connection& connection) {
   ::ssize_t sent = -1;
   do {
-    sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    sent = connection.write({pieces_.data(), count_});
   } while (sent < 0 && errno == EINTR);
   full_ = sent < 0 && errno == EAGAIN;
   error_ = sent < 0 && errno != EAGAIN ? errno : 0;
   return sent < 0 ? 0 : static_cast<std::uint64_t>(sent);
 }
 
-void FrameReader::read_header(const Socket& socket) {
+void FrameReader::read_header(const Connection& connection) {
   while (end_ - begin_ < sizeof(FrameHeader)) {
     if (!awake_) return;
     if (begin_ != 0) {
@@ -37,7 +32,7 @@ void FrameReader::read_header(const Socket& socket) {
       end_ -= begin_;
       begin_ = 0;
     }
-    (void)read(socket, {});
+    (void)read(connection, {});
   }
   FrameHeader header;
   std::memcpy(&header, staged().data(), sizeof header);
@@ -52,7 +47,7 @@ void FrameReader::read_header(const Socket& socket) {
   open_ = true;
 }
 
-bool FrameReader::read_message(const Socket& socket, std::byte* buffer) {
+bool FrameReader::read_message(const Connection& connection, std::byte* buffer) {
   const auto waiting = std::min<std::uint64_t>(end_ - begin_, message_bytes_ - arrived_);
   if (waiting != 0) std::memcpy(buffer + arrived_, staged().data(), waiting);
   begin_ += waiting;
@@ -60,20 +55,20 @@ bool FrameReader::read_message(const Socket& socket, std::byte* buffer) {
   while (arrived_ != message_bytes_) {
     if (!awake_) return false;
     begin_ = end_ = 0;
-    arrived_ += read(socket, {buffer + arrived_, message_bytes_ - arrived_});
+    arrived_ += read(connection, {buffer + arrived_, message_bytes_ - arrived_});
   }
   open_ = false;
   return true;
 }
 
 // Reads into `direct` and behind it into the stage. Returns the bytes in `direct`.
-std::uint64_t FrameReader::read(const Socket& socket, std::span<std::byte> direct) {
+std::uint64_t FrameReader::read(const Connection& connection, std::span<std::byte> direct) {
   const std::span<std::byte> stage = std::span(stage_).subspan(end_);
   const std::array<iovec, 2> pieces{iovec{direct.data(), direct.size()},
                                     iovec{stage.data(), stage.size()}};
   const ::ssize_t got = ring_ != nullptr
                             ? static_cast<::ssize_t>(ring_->read(pieces))
-                            : ::readv(socket.get(), pieces.data(), static_cast<int>(pieces.size()));
+                            : connection.read(pieces);
   if (got == 0 && ring_ != nullptr) {
     awake_ = false;
     return 0;
@@ -82,11 +77,11 @@ std::uint64_t FrameReader::read(const Socket& socket, std::span<std::byte> direc
     if (got < 0 && errno == EINTR) return 0;
     awake_ = false;
     if (got == 0) problem_ = "the connection was closed";
-    if (got < 0 && errno != EAGAIN) problem_ = errno_text(errno);
+    if (got < 0 && errno != EAGAIN) problem_ = connection.problem_of(errno);
     return 0;
   }
   const auto bytes = static_cast<std::uint64_t>(got);
-  // A short read has emptied the socket: the next byte, or the end, is an event of its own.
+  // A short read has emptied the connection: the next byte, or the end, is an event of its own.
   if (bytes < direct.size() + stage.size() && !ending_) awake_ = false;
   const std::uint64_t in_direct = std::min<std::uint64_t>(bytes, direct.size());
   end_ += bytes - in_direct;

@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
+#include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/shared_ring.hpp"
-#include "comm/transport/tcp/socket.hpp"
 
 namespace winnow::comm {
 
@@ -24,7 +24,7 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16);
 
-/// Collects pieces of memory and sends them with one system call, on a socket that does not block.
+/// Collects pieces of memory and sends them with one call.
 class FrameWriter {
  public:
   bool has_room() const { return count_ + 2 <= pieces_.size(); }
@@ -32,9 +32,9 @@ class FrameWriter {
   void add(std::span<const std::byte> piece);
   /// Writes what was added into a ring, as far as it fits. Returns the bytes written.
   std::uint64_t send(SharedRing& ring) { return ring.write({pieces_.data(), count_}); }
-  /// Sends what was added, as far as the socket takes it now. Returns the bytes sent. is_full() and
-  /// error() then say why they are fewer, if they are.
-  std::uint64_t send(const Socket& socket);
+  /// Sends what was added, as far as the connection takes it now. Returns the bytes sent. is_full()
+  /// and error() then say why they are fewer, if they are.
+  std::uint64_t send(const Connection& connection);
   bool is_full() const { return full_; }
   int error() const { return error_; }
 
@@ -46,24 +46,24 @@ class FrameWriter {
   int error_ = 0;
 };
 
-/// Reads messages from a socket that does not block, or from a ring if it is given one. A long
+/// Reads messages from a connection, or from a ring if it is given one. A long
 /// message goes straight to the caller's buffer; the first bytes of what follows it come with the
 /// same system call and wait in here.
 class FrameReader {
  public:
   void use(SharedRing* ring) { ring_ = ring; }
   /// Reads until the next message's size is known: open() then says so.
-  void read_header(const Socket& socket);
+  void read_header(const Connection& connection);
   bool is_open() const { return open_; }
   /// Bytes of the open message.
   std::uint64_t message_bytes() const { return message_bytes_; }
   /// Reads the open message into `buffer`, which holds it, as far as it has arrived. True once all
   /// of it has; it is then no longer open.
-  bool read_message(const Socket& socket, std::byte* buffer);
+  bool read_message(const Connection& connection, std::byte* buffer);
   /// Bytes of the open message that have arrived.
   std::uint64_t arrived() const { return arrived_; }
 
-  /// Whether reading is worth while: no, once the socket was empty, until wake().
+  /// Whether reading is worth while: no, once the connection was empty, until wake().
   bool is_awake() const { return awake_ || begin_ != end_; }
   void wake(bool ending) {
     awake_ = true;
@@ -74,7 +74,7 @@ class FrameReader {
 
  private:
   std::span<std::byte> staged() { return std::span(stage_).subspan(begin_, end_ - begin_); }
-  std::uint64_t read(const Socket& socket, std::span<std::byte> direct);
+  std::uint64_t read(const Connection& connection, std::span<std::byte> direct);
 
   SharedRing* ring_ = nullptr;
   std::array<std::byte, 4096> stage_;

@@ -1,5 +1,6 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -57,12 +59,37 @@ std::string secret_of_environment() {
   return found;
 }
 
+TcpTls tls_of_environment() {
+  TcpTls tls;
+  const char* const word = std::getenv("WINNOW_TCP_TLS");
+  const std::string_view mode = word == nullptr ? "off" : word;
+  if (mode == "secret") tls.mode = TcpTls::Mode::secret;
+  if (mode == "certificates") tls.mode = TcpTls::Mode::certificates;
+  WINNOW_EXPECTS(tls.mode != TcpTls::Mode::off || mode == "off",
+                 "WINNOW_TCP_TLS='" + std::string(mode) + "': must be off, secret or certificates");
+  const std::array files{std::pair("WINNOW_TCP_TLS_CERTIFICATE", &tls.certificate),
+                         std::pair("WINNOW_TCP_TLS_KEY", &tls.key),
+                         std::pair("WINNOW_TCP_TLS_AUTHORITY", &tls.authority)};
+  for (const auto& [name, path] : files) {
+    const char* const given = std::getenv(name);
+    if (given != nullptr) *path = given;
+    // Whoever names files means to encrypt.
+    WINNOW_EXPECTS(given == nullptr || tls.mode == TcpTls::Mode::certificates,
+                   std::string(name) + " is set, and WINNOW_TCP_TLS is not certificates");
+    WINNOW_EXPECTS(given != nullptr || tls.mode != TcpTls::Mode::certificates,
+                   std::string("WINNOW_TCP_TLS=certificates needs the file that ") + name +
+                       " names");
+  }
+  return tls;
+}
+
 }  // namespace
 
 TcpOptions TcpOptions::from_environment() {
   TcpOptions options;
   if (const char* const names = std::getenv("WINNOW_SOCKET_IFNAME")) options.interfaces = names;
   options.secret = secret_of_environment();
+  options.tls = tls_of_environment();
   return options;
 }
 

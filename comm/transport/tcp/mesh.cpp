@@ -35,7 +35,7 @@ enum class Purpose : std::uint32_t { control, data };
 struct Greeting {
   Purpose purpose = Purpose::control;
   std::int32_t rank = 0, size = 0;  // the sender's
-  std::uint32_t reserved = 0;
+  TcpTls::Mode tls = TcpTls::Mode::off;  // of the sender
   std::uint64_t digest = 0;  // of the sender's list
 };
 static_assert(sizeof(Greeting) == 24);
@@ -110,7 +110,7 @@ class Mesh {
       link.data = channel.release();
   }
   Greeting greeting_of(Purpose purpose) const {
-    return {.purpose = purpose, .rank = rank_, .size = size_, .digest = digest_};
+    return {.purpose = purpose, .rank = rank_, .size = size_, .tls = ports_.tls.mode(), .digest = digest_};
   }
   Attempt attempt_at(const Endpoint& endpoint, Socket socket, int peer) const {
     return {.channel = NoteChannel(std::move(socket), NoteChannel::End::connected,
@@ -198,6 +198,9 @@ void Mesh::expect_one_job(const Greeting& greeting) const {
   WINNOW_EXPECTS(greeting.size == size_,
                  peer + " was given addresses of " + std::to_string(greeting.size) +
                      " ranks, rank " + std::to_string(rank_) + " of " + std::to_string(size_));
+  WINNOW_EXPECTS(greeting.tls == ports_.tls.mode(),
+                 peer + " and rank " + std::to_string(rank_) +
+                     " differ in TLS: set WINNOW_TCP_TLS or TcpOptions::tls alike on all ranks");
   WINNOW_EXPECTS(greeting.digest == digest_ && greeting.rank >= 0 && greeting.rank < size_,
                  peer + " and rank " + std::to_string(rank_) +
                      " were given different addresses, or the same in another order");
@@ -470,7 +473,8 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach) {
                              .machine = TcpAddress::this_machine(),
                              .endpoints = {}},
                  .sockets = {},
-                 .credentials = Credentials()};
+                 .credentials = Credentials(),
+                 .tls = TlsContext()};
   int code = 0;
   for (const Endpoint& endpoint : local_endpoints(interfaces, reach)) {
     Socket socket = listen_at(endpoint);

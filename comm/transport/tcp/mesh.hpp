@@ -10,16 +10,19 @@
 #include "comm/transport/credentials.hpp"
 #include "comm/transport/tcp/address.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
+#include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/shared_ring.hpp"
+#include "comm/transport/tls.hpp"
 
 namespace winnow::comm {
 
-/// The listening sockets of a rank, what it tells the others about them, and by what ranks of the
-/// job know each other beside these addresses.
+/// The listening sockets of a rank, what it tells the others about them, by what ranks of the job
+/// know each other beside these addresses, and how they encrypt.
 struct TcpPorts {
   TcpAddress address;
   std::vector<Socket> sockets;
   Credentials credentials;
+  TlsContext tls;
 };
 
 /// Listens at a free port of every address of these interfaces (as local_endpoints names them). The
@@ -29,7 +32,7 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach = Reach::hosts);
 /// The connections to one peer: messages go over `data`, notes over `control`, so that an abort
 /// overtakes messages and each peer's death is seen whether or not a message is expected.
 struct TcpLink {
-  Socket data;
+  Connection data;
   NoteChannel control;
   SharedRing in, out;  ///< if open, messages go through these instead of `data`
 };

@@ -26,17 +26,14 @@ static_assert(sizeof(Prefix) == 16);
 
 }  // namespace
 
-bool send_note(const Socket& socket, NoteKind kind, std::string_view text,
+bool send_note(const Connection& connection, NoteKind kind, std::string_view text,
                Deadline deadline) noexcept {
   Prefix prefix{.kind = static_cast<std::uint32_t>(kind),
                 .bytes = static_cast<std::uint32_t>(text.size())};
   std::array<iovec, 2> parts{iovec{&prefix, sizeof prefix},
                              iovec{const_cast<char*>(text.data()), text.size()}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
   for (;;) {
-    const ::ssize_t sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ::ssize_t sent = connection.write(parts);
     if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
     auto rest = static_cast<std::size_t>(std::max<::ssize_t>(0, sent));
     for (iovec& part : parts) {
@@ -47,7 +44,7 @@ bool send_note(const Socket& socket, NoteKind kind, std::string_view text,
     }
     if (parts[0].iov_len + parts[1].iov_len == 0) return true;
     if (deadline.passed()) return false;
-    pollfd until_taken{.fd = socket.get(), .events = POLLOUT, .revents = 0};
+    pollfd until_taken{.fd = connection.socket().get(), .events = POLLOUT, .revents = 0};
     ::poll(&until_taken, 1, 1);
   }
 }
@@ -67,10 +64,10 @@ NoteReader::NoteReader(std::size_t most_bytes) : most_bytes_(most_bytes) {
   bytes_.reserve(sizeof(Prefix) + std::min(most_bytes, kShort));
 }
 
-NoteReader::Outcome NoteReader::read(const Socket& socket) {
+NoteReader::Outcome NoteReader::read(const Connection& connection) {
   if (complete_) filled_ = 0;
   complete_ = false;
-  if (filled_ < sizeof(Prefix) && !fill(socket, sizeof(Prefix)))
+  if (filled_ < sizeof(Prefix) && !fill(connection, sizeof(Prefix)))
     return end_ == End::none ? Outcome::pending : Outcome::ended;
   Prefix prefix;
   std::memcpy(&prefix, bytes_.data(), sizeof prefix);
@@ -78,26 +75,27 @@ NoteReader::Outcome NoteReader::read(const Socket& socket) {
     end_ = End::foreign;
     return Outcome::ended;
   }
-  if (!fill(socket, sizeof(Prefix) + prefix.bytes))
+  if (!fill(connection, sizeof(Prefix) + prefix.bytes))
     return end_ == End::none ? Outcome::pending : Outcome::ended;
   complete_ = true;
   return Outcome::complete;
 }
 
 // Reads until the note has `bytes` bytes. False if there are none now, or no more.
-bool NoteReader::fill(const Socket& socket, std::size_t bytes) {
+bool NoteReader::fill(const Connection& connection, std::size_t bytes) {
   if (bytes_.size() < bytes) bytes_.resize(bytes);
   while (filled_ < bytes) {
-    const ::ssize_t got =
-        ::recv(socket.get(), bytes_.data() + filled_, bytes - filled_, MSG_DONTWAIT);
+    const iovec rest{bytes_.data() + filled_, bytes - filled_};
+    const ::ssize_t got = connection.read({&rest, 1});
     if (got > 0) {
       filled_ += static_cast<std::size_t>(got);
     } else if (got == 0) {
       end_ = End::closed;
       return false;
     } else if (errno != EINTR) {
-      if (errno != EAGAIN) end_ = End::failed;
-      error_ = errno;
+      if (errno == EAGAIN) return false;
+      error_ = connection.problem_of(errno);
+      end_ = End::failed;
       return false;
     }
   }
@@ -113,7 +111,7 @@ std::string NoteReader::problem() const {
     case End::foreign:
       return "what arrives is not Winnow's";
     case End::failed:
-      return errno_text(error_);
+      return error_;
   }
   return "";
 }

@@ -9,7 +9,7 @@
 #include <vector>
 #include <winnow/transport.hpp>
 
-#include "comm/transport/tcp/socket.hpp"
+#include "comm/transport/tcp/connection.hpp"
 
 namespace winnow::comm {
 
@@ -28,16 +28,16 @@ enum class NoteKind : std::uint32_t {
   answer,     ///< its number, or -1: for nobody
 };
 
-/// Sends a note on a socket that does not block. False if it has failed, or does not take all of
+/// Sends a note. False if it has failed, or does not take all of
 /// the note by the deadline; without one: at once, as a new connection does with a short note.
-bool send_note(const Socket& socket, NoteKind kind, std::string_view text,
+bool send_note(const Connection& connection, NoteKind kind, std::string_view text,
                Deadline deadline = Deadline::after({})) noexcept;
 
-/// What the next note on a socket that does not block is, as far as a glance tells.
+/// What the next note on a bare socket that does not block is, as far as a glance tells.
 enum class NoteAhead : std::uint8_t { none, abort, other, ended };
 NoteAhead look_ahead(const Socket& socket) noexcept;
 
-/// Reads notes from a socket that does not block; trusts no byte.
+/// Reads notes; trusts no byte.
 class NoteReader {
  public:
   /// The longest text; a longer one ends the connection.
@@ -49,13 +49,13 @@ class NoteReader {
     ended,     ///< the connection ended, or carries something else; problem() says
   };
   /// Reads no byte beyond the note's end.
-  Outcome read(const Socket& socket);
+  Outcome read(const Connection& connection);
   NoteKind kind() const;
   std::string_view text() const;
   std::string problem() const;
 
  private:
-  bool fill(const Socket& socket, std::size_t bytes);
+  bool fill(const Connection& connection, std::size_t bytes);
 
   std::size_t most_bytes_;
   std::vector<char> bytes_;
@@ -63,7 +63,7 @@ class NoteReader {
   bool complete_ = false;
   enum class End : std::uint8_t { none, closed, foreign, failed };
   End end_ = End::none;
-  int error_ = 0;  // if it failed
+  std::string error_;  // if it failed
 };
 
 }  // namespace winnow::comm

@@ -36,7 +36,7 @@ struct NoteChannel::Proved {
 
 NoteChannel::NoteChannel(Socket socket, End end, const Credentials& credentials,
                          std::size_t most_bytes)
-    : socket_(std::move(socket)),
+    : connection_(std::move(socket)),
       reader_(sizeof(Digest) + most_bytes),
       credentials_(credentials),
       end_(end) {
@@ -48,7 +48,7 @@ bool NoteChannel::greet() {
 }
 
 bool NoteChannel::send_hello() {
-  return send_note(socket_, NoteKind::hello, as_text(Hello{.number = mine_}));
+  return send_note(connection_, NoteKind::hello, as_text(Hello{.number = mine_}));
 }
 
 bool NoteChannel::send(NoteKind kind, std::string_view text, Deadline deadline) noexcept {
@@ -65,14 +65,14 @@ bool NoteChannel::send_proved(const Proved& proved, std::string_view text,
                               Deadline deadline) noexcept {
   try {
     const Digest proof = proof_of(proved, text);
-    return send_note(socket_, proved.kind, std::string(as_text(proof)).append(text), deadline);
+    return send_note(connection_, proved.kind, std::string(as_text(proof)).append(text), deadline);
   } catch (...) {  // no memory
     return false;
   }
 }
 
 void NoteChannel::dismiss() noexcept {
-  (void)send_note(socket_, NoteKind::refusal, {});
+  (void)send_note(connection_, NoteKind::refusal, {});
 }
 
 Credentials NoteChannel::derive(std::string_view purpose) const {
@@ -84,13 +84,13 @@ Credentials NoteChannel::derive(std::string_view purpose) const {
 NoteReader::Outcome NoteChannel::read() {
   if (is_strangers()) return NoteReader::Outcome::ended;
   if (!has_met_) {
-    const NoteReader::Outcome outcome = reader_.read(socket_);
+    const NoteReader::Outcome outcome = reader_.read(connection_);
     if (outcome != NoteReader::Outcome::complete) return outcome;
     const bool is_refusal = end_ == End::accepted && reader_.kind() == NoteKind::refusal;
     if (is_refusal && is_proved({.kind = NoteKind::refusal})) return outcome;
     if (!meet()) return NoteReader::Outcome::ended;
   }
-  const NoteReader::Outcome outcome = reader_.read(socket_);
+  const NoteReader::Outcome outcome = reader_.read(connection_);
   if (outcome != NoteReader::Outcome::complete) return outcome;
   if (!is_proved(next_of(end_ == End::connected ? End::accepted : End::connected, reader_.kind())))
     return fail("another job, of another number of ranks or with another secret, meets there");

@@ -31,11 +31,13 @@ class NoteChannel {
   /// `socket` does not block. `most_bytes`: of a text; longer ones end the channel.
   NoteChannel(Socket socket, End end, const Credentials& credentials, std::size_t most_bytes);
 
-  bool is_open() const { return socket_.is_open(); }
-  const Socket& socket() const { return socket_; }
+  bool is_open() const { return connection_.is_open(); }
+  const Socket& socket() const { return connection_.socket(); }
+  /// For TLS, between two notes.
+  Connection& connection() { return connection_; }
   /// For what follows the notes, which read no byte beyond them. The channel is then closed.
-  Socket release() { return std::exchange(socket_, Socket()); }
-  void close() { socket_.close(); }
+  Connection release() { return std::exchange(connection_, Connection()); }
+  void close() { connection_.close(); }
 
   /// Of the end that connected, once it is: sends its hello. False if the connection takes none.
   bool greet();
@@ -74,7 +76,7 @@ class NoteChannel {
   bool is_proved(const Proved& proved) const;
   NoteReader::Outcome fail(std::string problem);
 
-  Socket socket_;
+  Connection connection_;
   NoteReader reader_{0};
   Credentials credentials_;
   End end_ = End::connected;

@@ -40,7 +40,7 @@ bool TcpPeer::send(Fifo<TcpMessage>& messages) {
       continue;
     }
     const std::uint64_t sent = writer.send(data_);
-    if (writer.error() != 0) send_problem_ = errno_text(writer.error());
+    if (writer.error() != 0) send_problem_ = data_.problem_of(writer.error());
     writable_ = writer.error() == 0 && !writer.is_full();
     advance(messages, sent);
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "comm/transport/fifo.hpp"
+#include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/frames.hpp"
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/shared_ring.hpp"
@@ -43,7 +44,7 @@ class TcpPeer {
 
   /// Takes a link but for its control connection.
   void open(TcpLink& link);
-  const Socket& data() const { return data_; }
+  const Socket& data() const { return data_.socket(); }
   bool has_rings() const { return in_.is_open(); }
 
   /// Appends message `number` to its lane.
@@ -77,7 +78,7 @@ class TcpPeer {
   void gather(const Fifo<TcpMessage>& messages, FrameWriter& writer) const;
   void advance(Fifo<TcpMessage>& messages, std::uint64_t sent);
 
-  Socket data_;
+  Connection data_;
   SharedRing in_, out_;  // if open, instead of data_
   Lane sends_, receipts_;
   FrameReader reader_;

@@ -88,7 +88,7 @@ class Parcel {
 
 void share_memory(std::span<TcpLink> links, const Socket& bell, Deadline deadline) {
   const auto is_shared = [](const TcpLink& link) {
-    return link.data.is_open() && Endpoint::of(link.data).family() == AF_UNIX;
+    return link.data.is_open() && Endpoint::of(link.data.socket()).family() == AF_UNIX;
   };
   const auto name_of = [](std::size_t peer) { return "rank " + std::to_string(peer); };
   for (std::size_t peer = 0; peer < links.size(); ++peer) {
@@ -96,7 +96,7 @@ void share_memory(std::span<TcpLink> links, const Socket& bell, Deadline deadlin
     if (!is_shared(link)) continue;
     link.out = SharedRing::make();
     if (!link.out.is_open() && has_too_many_files(errno)) fail_for_files("sharing memory", errno);
-    if (!Parcel().send(link.data, link.out, bell)) fail_for(name_of(peer), link, errno);
+    if (!Parcel().send(link.data.socket(), link.out, bell)) fail_for(name_of(peer), link, errno);
   }
   for (std::size_t peer = 0; peer < links.size(); ++peer) {
     TcpLink& link = links[peer];
@@ -104,7 +104,7 @@ void share_memory(std::span<TcpLink> links, const Socket& bell, Deadline deadlin
     const std::string who = name_of(peer);
     Parcel parcel;
     const auto has_come = [&] {
-      if (parcel.receive(link.data)) return true;
+      if (parcel.receive(link.data.socket())) return true;
       if (errno == EAGAIN || errno == EINTR) return false;
       fail_for(who, link, errno);
     };

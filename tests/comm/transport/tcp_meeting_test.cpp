@@ -267,13 +267,14 @@ TEST(TcpMeeting, StrangersAreDropped) {
         } while (errno != 0);
         std::string hello(20, 'n');
         hello.replace(0, 4, std::string("\2\0\0\0", 4));
-        if (greets) (void)comm::send_note(stranger, comm::NoteKind::hello, hello);
-        (void)comm::send_note(stranger, kind, text, briefly());
-        ::shutdown(stranger.get(), SHUT_WR);
+        const comm::Connection connection(std::move(stranger));
+        if (greets) (void)comm::send_note(connection, comm::NoteKind::hello, hello);
+        (void)comm::send_note(connection, kind, text, briefly());
+        ::shutdown(connection.socket().get(), SHUT_WR);
         std::array<char, 4096> bytes{};
         ::ssize_t got = 0;
         for (;;) {
-          got = ::recv(stranger.get(), bytes.data(), bytes.size(), 0);
+          got = ::recv(connection.socket().get(), bytes.data(), bytes.size(), 0);
           if (got < 0 && errno == EAGAIN) {
             std::this_thread::yield();
             continue;
@@ -293,14 +294,15 @@ TEST(TcpMeeting, StrangersAreDropped) {
 // Programs listen at all of the ports of loopback where rank 0 would but one, and say nothing, or a
 // note that no rank sends.
 TEST(TcpMeeting, SquattersDoNotHoldTheJob) {
-  std::vector<comm::Socket> squatters, kept;
+  std::vector<comm::Socket> squatters;
+  std::vector<comm::Connection> kept;
   for (int i = 0; i + 1 < TcpMeeting::kPorts; ++i)
     squatters.push_back(listen_at_port(TcpMeeting::kDefaultPort + i));
   std::atomic<bool> done = false;
   std::thread answers([&] {
     while (!done) {
       for (const comm::Socket& squatter : squatters) {
-        comm::Socket visitor = squatter.is_open() ? comm::accept_from(squatter) : comm::Socket();
+        comm::Connection visitor(squatter.is_open() ? comm::accept_from(squatter) : comm::Socket());
         if (!visitor.is_open()) continue;
         std::string hello(20, 's');
         hello.replace(0, 4, std::string("\2\0\0\0", 4));

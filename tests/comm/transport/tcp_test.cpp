@@ -179,7 +179,7 @@ TEST(TcpMesh, ConnectsOverEachFamily) {
         const TcpLink& link = links[static_cast<std::size_t>(peer)];
         EXPECT_EQ(link.data.is_open(), peer != rank);
         if (peer == rank) continue;
-        EXPECT_EQ(Endpoint::of(link.data).family(), family);
+        EXPECT_EQ(Endpoint::of(link.data.socket()).family(), family);
         EXPECT_EQ(Endpoint::of(link.control.socket()).family(), family);
       }
       expect_all_talk(*tcp_transport_over(rank, {0, 0, 0}, std::move(links), make_bell(), {}));
@@ -284,10 +284,10 @@ TEST(TcpMesh, RefusesALocallyWrongCall) {
 }
 
 /// Of a peer that sends raw bytes: a hello, as NoteChannel's are.
-void send_hello(const Socket& socket, std::uint32_t version = 2) {
+void send_hello(const Connection& connection, std::uint32_t version = 2) {
   std::string hello(20, 'n');
   std::memcpy(hello.data(), &version, sizeof version);
-  (void)send_note(socket, NoteKind::hello, hello);
+  (void)send_note(connection, NoteKind::hello, hello);
 }
 
 /// What the other end sends until it closes the connection.
@@ -306,26 +306,26 @@ std::string all_from(const Socket& socket) {
 TEST(TcpMesh, StrangersAreSentAway) {
   std::vector<TcpListener> listeners(2);
   const auto addresses = addresses_of(listeners);
-  std::vector<Socket> silent, told;
+  std::vector<Connection> silent, told;
   const std::string proof(32, '\0');
   for (const std::string& text : addresses) {
     const Endpoint endpoint = TcpAddress::parse(text).endpoints.front();
-    silent.push_back(connected_to(endpoint));
-    silent.push_back(connected_to(endpoint));
+    silent.emplace_back(connected_to(endpoint));
+    silent.emplace_back(connected_to(endpoint));
     send_hello(silent.back());
-    told.push_back(connected_to(endpoint));
-    send_raw(told.back(), "GET / HTTP/1.1\r\nHost: winnow\r\n\r\n", 33);
+    told.emplace_back(connected_to(endpoint));
+    send_raw(told.back().socket(), "GET / HTTP/1.1\r\nHost: winnow\r\n\r\n", 33);
     for (const std::uint32_t version : {1U, 3U}) {
-      told.push_back(connected_to(endpoint));
+      told.emplace_back(connected_to(endpoint));
       send_hello(told.back(), version);
     }
     for (const NoteKind kind : {NoteKind::hello, NoteKind::greeting, NoteKind::chosen,
                                 NoteKind::join, NoteKind::refusal, NoteKind::abort}) {
       for (const std::string& note : {std::string(), proof, proof + "give up",
                                       proof + std::string(24, '\0'), std::string(5000, 'x')}) {
-        told.push_back(connected_to(endpoint));
+        told.emplace_back(connected_to(endpoint));
         (void)send_note(told.back(), kind, note);
-        told.push_back(connected_to(endpoint));
+        told.emplace_back(connected_to(endpoint));
         send_hello(told.back());
         (void)send_note(told.back(), kind, note);
       }
@@ -336,7 +336,7 @@ TEST(TcpMesh, StrangersAreSentAway) {
   });
   EXPECT_THAT(texts, Each(""));
   constexpr std::size_t kHello = 16 + 20;
-  for (const Socket& socket : told) EXPECT_LE(all_from(socket).size(), kHello);
+  for (const Connection& one : told) EXPECT_LE(all_from(one.socket()).size(), kHello);
 }
 
 // More strangers than a rank keeps, who say nothing.
@@ -425,7 +425,7 @@ TEST(TcpFuzz, GarbageInMessagesAndNotesIsAnError) {
     std::uint64_t bytes = 0;
     for (int i = 0; i < 3; ++i) half.transport->recv(std::span(buffer).first(50), 1, &bytes);
     const Ticket ticket = half.transport->start({});
-    const Socket& victim = random() % 2 == 0 ? half.link.data : half.link.control.socket();
+    const Socket& victim = random() % 2 == 0 ? half.link.data.socket() : half.link.control.socket();
     const std::string text = garbage(random) + "and no message";
     send_raw(victim, text.data(), text.size());
     if (random() % 2 == 0) half.link = {};
@@ -440,7 +440,7 @@ TEST(Tcp, AFrameThatIsNoneIsAnError) {
   HalfBare half = half_bare();
   Bytes buffer(50);
   half.transport->recv(buffer, 1, nullptr);
-  send_raw(half.link.data, "sixteen bytes or more, none of them Winnow's", 44);
+  send_raw(half.link.data.socket(), "sixteen bytes or more, none of them Winnow's", 44);
   EXPECT_THAT([&] { half.transport->wait(half.transport->start({}), Deadline::never()); },
               ThrowsMessage<CommError>(HasSubstr("what arrives is no message")));
 }
@@ -450,7 +450,7 @@ TEST(Tcp, AMessageOf2To63BytesIsLongerThanItsBuffer) {
   Bytes buffer(50);
   half.transport->recv(buffer, 1, nullptr);
   const FrameHeader header{.message_bytes = std::uint64_t{1} << 63};
-  send_raw(half.link.data, &header, sizeof header);
+  send_raw(half.link.data.socket(), &header, sizeof header);
   EXPECT_THAT([&] { half.transport->wait(half.transport->start({}), Deadline::never()); },
               ThrowsMessage<CommError>(HasSubstr("a message of 9223372036854775808 bytes")));
 }
@@ -468,7 +468,7 @@ TEST(Tcp, AMessageMayArriveByteByByte) {
   std::memcpy(frame.data() + sizeof header, "hello", 5);
   for (const char& byte : frame) {
     EXPECT_FALSE(half.transport->test(ticket, soon()));
-    send_raw(half.link.data, &byte, 1);
+    send_raw(half.link.data.socket(), &byte, 1);
   }
   half.transport->wait(ticket, soon());
   EXPECT_EQ(bytes, 5U);

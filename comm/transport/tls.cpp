@@ -1,0 +1,408 @@
+// Copyright The Winnow Authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// OpenSSL's libssl is found at run time; see crypto.cpp. What is declared here has been the same
+// since OpenSSL 1.1.1.
+#include "comm/transport/tls.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <utility>
+#include <winnow/error.hpp>
+
+#include "comm/transport/library.hpp"
+
+namespace winnow::comm {
+namespace {
+
+// As openssl/ssl.h and openssl/err.h declare them.
+struct Ssl;
+struct SslContext;
+struct SslSession;
+struct SslMethod;
+struct SslCipher;
+struct EvpMd;
+using UseSession = int(Ssl*, const EvpMd*, const unsigned char** identity, std::size_t* bytes,
+                       SslSession**);
+using FindSession = int(Ssl*, const unsigned char* identity, std::size_t bytes, SslSession**);
+
+constexpr int kVersion = 0x0304;       // TLS1_3_VERSION
+constexpr int kPem = 1;                // SSL_FILETYPE_PEM
+constexpr int kVerify = 1 | 2;         // SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+constexpr int kSetMode = 33;           // SSL_CTRL_MODE
+constexpr long kModes = 1 | 2;         // partial writes, of buffers that move
+constexpr int kSetReadAhead = 41;      // SSL_CTRL_SET_READ_AHEAD
+constexpr int kSetMinVersion = 123;    // SSL_CTRL_SET_MIN_PROTO_VERSION
+constexpr unsigned long kKernel = 8;   // SSL_OP_ENABLE_KTLS
+constexpr unsigned long kShortEnd = 128;  // SSL_OP_IGNORE_UNEXPECTED_EOF: lengths travel in frames
+constexpr int kWantsRead = 2, kWantsWrite = 3, kSystemCall = 5, kEnd = 6;  // SSL_ERROR_*
+constexpr std::array<unsigned char, 2> kAes128{0x13, 0x01};  // TLS_AES_128_GCM_SHA256
+constexpr const char* kSuites =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+constexpr const char* kSuitesOfKey = "TLS_AES_128_GCM_SHA256";  // a key's is fixed with it
+constexpr std::size_t kRecord = 16384;                          // bytes that TLS encrypts at once
+constexpr std::size_t kReadBuffer = std::size_t{8} * (kRecord + 256);
+constexpr std::array<unsigned char, 6> kIdentity{'w', 'i', 'n', 'n', 'o', 'w'};
+constexpr int kSelf = 0;  // of what OpenSSL keeps for the application
+
+struct OpenSsl {
+  Library library{"libssl.so.3", "libssl.so.1.1"};
+  Library crypto{"libcrypto.so.3", "libcrypto.so.1.1"};
+
+  const SslMethod* (*method)() = nullptr;
+  SslContext* (*new_context)(const SslMethod*) = nullptr;
+  void (*free_context)(SslContext*) = nullptr;
+  long (*control)(SslContext*, int, long, void*) = nullptr;
+  unsigned long (*set_options)(SslContext*, unsigned long) = nullptr;
+  int (*set_tickets)(SslContext*, std::size_t) = nullptr;
+  int (*set_suites)(SslContext*, const char*) = nullptr;
+  void (*set_read_buffer)(SslContext*, std::size_t) = nullptr;
+  void (*set_verify)(SslContext*, int, void*) = nullptr;
+  int (*use_certificate)(SslContext*, const char*) = nullptr;
+  int (*use_key)(SslContext*, const char*, int) = nullptr;
+  int (*check_key)(const SslContext*) = nullptr;
+  int (*load_authority)(SslContext*, const char*, const char*) = nullptr;
+  void (*set_use_session)(SslContext*, UseSession*) = nullptr;
+  void (*set_find_session)(SslContext*, FindSession*) = nullptr;
+
+  Ssl* (*new_ssl)(SslContext*) = nullptr;
+  void (*free_ssl)(Ssl*) = nullptr;
+  int (*set_socket)(Ssl*, int) = nullptr;
+  int (*set_data)(Ssl*, int, void*) = nullptr;
+  void* (*get_data)(const Ssl*, int) = nullptr;
+  void (*connect)(Ssl*) = nullptr;
+  void (*accept)(Ssl*) = nullptr;
+  int (*shake)(Ssl*) = nullptr;
+  int (*read)(Ssl*, void*, std::size_t, std::size_t*) = nullptr;
+  int (*write)(Ssl*, const void*, std::size_t, std::size_t*) = nullptr;
+  int (*error)(const Ssl*, int) = nullptr;
+  long (*verified)(const Ssl*) = nullptr;
+  const SslCipher* (*find_cipher)(Ssl*, const unsigned char*) = nullptr;
+  SslSession* (*new_session)() = nullptr;
+  void (*free_session)(SslSession*) = nullptr;
+  int (*set_master_key)(SslSession*, const unsigned char*, std::size_t) = nullptr;
+  int (*set_cipher)(SslSession*, const SslCipher*) = nullptr;
+  int (*set_version)(SslSession*, int) = nullptr;
+
+  unsigned long (*next_error)() = nullptr;
+  void (*clear_errors)() = nullptr;
+  const char* (*reason)(unsigned long) = nullptr;
+  const char* (*verify_text)(long) = nullptr;
+
+  OpenSsl() {
+    library.find("TLS_method", method);
+    library.find("SSL_CTX_new", new_context);
+    library.find("SSL_CTX_free", free_context);
+    library.find("SSL_CTX_ctrl", control);
+    library.find("SSL_CTX_set_options", set_options);
+    library.find("SSL_CTX_set_num_tickets", set_tickets);
+    library.find("SSL_CTX_set_ciphersuites", set_suites);
+    library.find("SSL_CTX_set_default_read_buffer_len", set_read_buffer);
+    library.find("SSL_CTX_set_verify", set_verify);
+    library.find("SSL_CTX_use_certificate_chain_file", use_certificate);
+    library.find("SSL_CTX_use_PrivateKey_file", use_key);
+    library.find("SSL_CTX_check_private_key", check_key);
+    library.find("SSL_CTX_load_verify_locations", load_authority);
+    library.find("SSL_CTX_set_psk_use_session_callback", set_use_session);
+    library.find("SSL_CTX_set_psk_find_session_callback", set_find_session);
+    library.find("SSL_new", new_ssl);
+    library.find("SSL_free", free_ssl);
+    library.find("SSL_set_fd", set_socket);
+    library.find("SSL_set_ex_data", set_data);
+    library.find("SSL_get_ex_data", get_data);
+    library.find("SSL_set_connect_state", connect);
+    library.find("SSL_set_accept_state", accept);
+    library.find("SSL_do_handshake", shake);
+    library.find("SSL_read_ex", read);
+    library.find("SSL_write_ex", write);
+    library.find("SSL_get_error", error);
+    library.find("SSL_get_verify_result", verified);
+    library.find("SSL_CIPHER_find", find_cipher);
+    library.find("SSL_SESSION_new", new_session);
+    library.find("SSL_SESSION_free", free_session);
+    library.find("SSL_SESSION_set1_master_key", set_master_key);
+    library.find("SSL_SESSION_set_cipher", set_cipher);
+    library.find("SSL_SESSION_set_protocol_version", set_version);
+    crypto.find("ERR_get_error", next_error);
+    crypto.find("ERR_clear_error", clear_errors);
+    crypto.find("ERR_reason_error_string", reason);
+    crypto.find("X509_verify_cert_error_string", verify_text);
+  }
+};
+
+const OpenSsl& openssl() {
+  static const OpenSsl found;
+  return found;
+}
+
+SslContext* context_of(void* context) {
+  return static_cast<SslContext*>(context);
+}
+
+Ssl* ssl_of(void* session) {
+  return static_cast<Ssl*>(session);
+}
+
+/// The first of OpenSSL's errors of this thread, and forgets all.
+std::string reason_of_errors() {
+  const unsigned long code = openssl().next_error();
+  openssl().clear_errors();
+  const char* const text = code == 0 ? nullptr : openssl().reason(code);
+  return text == nullptr ? "OpenSSL names no reason" : text;
+}
+
+void expect_done(int returned, const char* what) {
+  if (returned != 1) throw CommError(std::string(what) + ": " + reason_of_errors());
+}
+
+void expect_file(int returned, const char* what, const std::string& path) {
+  WINNOW_EXPECTS(returned == 1, std::string("TLS: ")
+                                    .append(what)
+                                    .append(" '")
+                                    .append(path)
+                                    .append("': ")
+                                    .append(reason_of_errors()));
+}
+
+void use_files(SslContext* context, const TcpTls& options) {
+  const std::array files{std::pair("certificate", &options.certificate),
+                         std::pair("key", &options.key),
+                         std::pair("authority", &options.authority)};
+  for (const auto& [name, path] : files) {
+    WINNOW_EXPECTS(!path->empty(), std::string("TLS by certificates needs a file for the ") + name +
+                                       " (TcpTls::" + name + ")");
+  }
+  const OpenSsl& ssl = openssl();
+  expect_file(ssl.use_certificate(context, options.certificate.c_str()), "the certificate",
+              options.certificate);
+  expect_file(ssl.use_key(context, options.key.c_str(), kPem), "the key", options.key);
+  expect_file(ssl.check_key(context), "the key", options.key);
+  expect_file(ssl.load_authority(context, options.authority.c_str(), nullptr), "the authority",
+              options.authority);
+  ssl.set_verify(context, kVerify, nullptr);
+}
+
+}  // namespace
+
+/// How both ends find the key of a connection.
+struct TlsSession::Callbacks {
+  static int use(Ssl* ssl, const EvpMd*, const unsigned char** identity, std::size_t* bytes,
+                 SslSession** session) {
+    *identity = kIdentity.data();
+    *bytes = kIdentity.size();
+    return make(ssl, session);
+  }
+  static int find(Ssl* ssl, const unsigned char*, std::size_t, SslSession** session) {
+    return make(ssl, session);
+  }
+  static int make(Ssl* ssl, SslSession** session) {
+    const OpenSsl& functions = openssl();
+    const auto* const self = static_cast<const TlsSession*>(functions.get_data(ssl, kSelf));
+    *session = functions.new_session();
+    if (*session == nullptr) return 0;
+    const auto* const key = reinterpret_cast<const unsigned char*>(self->key_.data());
+    if (functions.set_master_key(*session, key, self->key_.size()) == 1 &&
+        functions.set_cipher(*session, functions.find_cipher(ssl, kAes128.data())) == 1 &&
+        functions.set_version(*session, kVersion) == 1)
+      return 1;
+    functions.free_session(*session);
+    *session = nullptr;
+    return 0;
+  }
+};
+
+/// Keeps a SIGPIPE of this thread's writes from the process: OpenSSL writes as to any file.
+class TlsSession::Quiet {
+ public:
+  Quiet() {
+    sigset_t pending;
+    ::sigemptyset(&pipe_);
+    ::sigaddset(&pipe_, SIGPIPE);
+    ::sigpending(&pending);
+    was_pending_ = ::sigismember(&pending, SIGPIPE) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet() {
+    const int code = errno;
+    const timespec now{};
+    if (!was_pending_) ::sigtimedwait(&pipe_, nullptr, &now);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = code;
+  }
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
+TlsContext::TlsContext(const TcpTls& options) : mode_(options.mode) {
+  if (mode_ == TcpTls::Mode::off) return;
+  const OpenSsl& ssl = openssl();
+  for (const Library* const library : {&ssl.library, &ssl.crypto})
+    WINNOW_EXPECTS(library->problem().empty(),
+                   "TLS needs OpenSSL's libssl, which cannot be loaded: " + library->problem());
+  SslContext* const context = ssl.new_context(ssl.method());
+  if (context == nullptr) throw CommError("SSL_CTX_new: " + reason_of_errors());
+  context_ = std::shared_ptr<void>(context, [](void* made) {
+    openssl().free_context(context_of(made));
+  });
+  expect_done(static_cast<int>(ssl.control(context, kSetMinVersion, kVersion, nullptr)),
+              "this OpenSSL has no TLS 1.3");
+  (void)ssl.control(context, kSetMode, kModes, nullptr);
+  (void)ssl.control(context, kSetReadAhead, 1, nullptr);
+  (void)ssl.set_options(context, kKernel | kShortEnd);
+  (void)ssl.set_tickets(context, 0);  // nobody comes again
+  ssl.set_read_buffer(context, kReadBuffer);
+  const bool by_key = mode_ == TcpTls::Mode::secret;
+  expect_done(ssl.set_suites(context, by_key ? kSuitesOfKey : kSuites), "SSL_CTX_set_ciphersuites");
+  if (by_key) {
+    ssl.set_use_session(context, &TlsSession::Callbacks::use);
+    ssl.set_find_session(context, &TlsSession::Callbacks::find);
+  } else {
+    use_files(context, options);
+  }
+}
+
+TlsSession::TlsSession(const TlsContext& context, int socket, End end, const Digest& key)
+    : context_(context), key_(key) {
+  record_.reserve(kRecord);
+  const OpenSsl& functions = openssl();
+  Ssl* const ssl = functions.new_ssl(context_of(context_.context_.get()));
+  if (ssl == nullptr) throw CommError("SSL_new: " + reason_of_errors());
+  session_ = ssl;
+  if (functions.set_socket(ssl, socket) != 1 || functions.set_data(ssl, kSelf, this) != 1) {
+    functions.free_ssl(ssl);
+    throw CommError("SSL_set_fd: " + reason_of_errors());
+  }
+  end == End::client ? functions.connect(ssl) : functions.accept(ssl);
+}
+
+TlsSession::~TlsSession() {
+  openssl().free_ssl(ssl_of(session_));
+}
+
+TlsSession::Shake TlsSession::shake() {
+  const std::lock_guard lock(mutex_);
+  const Quiet quiet;
+  openssl().clear_errors();
+  errno = 0;
+  const int returned = openssl().shake(ssl_of(session_));
+  if (returned == 1) {
+    ready_ = true;
+    return Shake::done;
+  }
+  const int error = openssl().error(ssl_of(session_), returned);
+  if (error == kWantsRead) return Shake::wants_read;
+  if (error == kWantsWrite) return Shake::wants_write;
+  if (fail(returned) == 0) problem_ = "the connection was closed";
+  return Shake::failed;
+}
+
+/// Sets problem_ and errno after a call that has failed. Returns 0 if the other end has closed the
+/// connection, otherwise -1.
+int TlsSession::fail(int returned) {
+  const int code = errno;
+  const OpenSsl& functions = openssl();
+  const int error = functions.error(ssl_of(session_), returned);
+  if (error == kEnd) {
+    errno = ECONNRESET;
+    return 0;
+  }
+  errno = EPROTO;
+  if (error == kWantsRead || error == kWantsWrite) {
+    errno = EAGAIN;
+  } else if (error == kSystemCall && code != 0) {
+    problem_ = std::generic_category().message(code);
+    errno = code;
+  } else {
+    problem_ = "TLS: " + reason_of_errors();
+    const long verified = functions.verified(ssl_of(session_));
+    if (verified != 0) problem_.append(" (").append(functions.verify_text(verified)).append(")");
+  }
+  return -1;
+}
+
+/// What follows `skipped` bytes of these pieces, as one piece of memory and at most a record.
+std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces,
+                                                   std::size_t skipped) {
+  std::size_t first = 0;
+  while (first < pieces.size() && skipped >= pieces[first].iov_len)
+    skipped -= pieces[first++].iov_len;
+  if (first == pieces.size()) return {};
+  const auto rest_of = [&](std::size_t piece) {
+    const std::size_t begin = piece == first ? skipped : 0;
+    return std::span(static_cast<const std::byte*>(pieces[piece].iov_base),
+                     pieces[piece].iov_len)
+        .subspan(begin);
+  };
+  const auto head = rest_of(first);
+  if (head.size() >= kRecord || first + 1 == pieces.size())
+    return head.first(std::min(kRecord, head.size()));
+  record_.clear();
+  for (std::size_t piece = first; piece < pieces.size() && record_.size() < kRecord; ++piece) {
+    const auto part = rest_of(piece);
+    const auto taken = part.first(std::min(kRecord - record_.size(), part.size()));
+    record_.insert(record_.end(), taken.begin(), taken.end());
+  }
+  return record_;
+}
+
+::ssize_t TlsSession::write(std::span<const iovec> pieces) {
+  const std::lock_guard lock(mutex_);
+  const Quiet quiet;
+  std::size_t done = 0;
+  for (;;) {
+    const std::span<const std::byte> record = next_record(pieces, done);
+    if (record.empty()) return static_cast<::ssize_t>(done);
+    openssl().clear_errors();
+    errno = 0;
+    std::size_t written = 0;
+    const int returned =
+        openssl().write(ssl_of(session_), record.data(), record.size(), &written);
+    if (returned != 1) {
+      const int failed = fail(returned);
+      if (done != 0 && errno == EAGAIN) return static_cast<::ssize_t>(done);
+      return failed == 0 ? -1 : failed;
+    }
+    done += written;
+  }
+}
+
+::ssize_t TlsSession::read(std::span<const iovec> pieces) {
+  const std::lock_guard lock(mutex_);
+  const Quiet quiet;
+  std::size_t done = 0;
+  for (const iovec& piece : pieces) {
+    for (std::size_t filled = 0; filled < piece.iov_len;) {
+      openssl().clear_errors();
+      errno = 0;
+      std::size_t got = 0;
+      const int returned = openssl().read(
+          ssl_of(session_), static_cast<std::byte*>(piece.iov_base) + filled,
+          piece.iov_len - filled, &got);
+      if (returned != 1) {
+        const int failed = fail(returned);
+        const bool later = failed == 0 || errno == EAGAIN;  // the next call says so again
+        return done != 0 && later ? static_cast<::ssize_t>(done) : failed;
+      }
+      filled += got;
+      done += got;
+    }
+  }
+  return static_cast<::ssize_t>(done);
+}
+
+std::string TlsSession::problem() const {
+  const std::lock_guard lock(mutex_);
+  return problem_;
+}
+
+}  // namespace winnow::comm
