@@ -61,8 +61,9 @@ bool has_crypto() noexcept {
 }
 
 void expect_crypto() {
-  WINNOW_EXPECTS(crypto().library.problem().empty(),
-                 "a secret needs OpenSSL's libcrypto, which cannot be loaded: " + crypto().library.problem());
+  WINNOW_EXPECTS(
+      crypto().library.problem().empty(),
+      "a secret needs OpenSSL's libcrypto, which cannot be loaded: " + crypto().library.problem());
 }
 
 Digest sha256(std::span<const std::byte> bytes) {

@@ -32,17 +32,17 @@ using UseSession = int(Ssl*, const EvpMd*, const unsigned char** identity, std::
                        SslSession**);
 using FindSession = int(Ssl*, const unsigned char* identity, std::size_t bytes, SslSession**);
 
-constexpr int kVersion = 0x0304;       // TLS1_3_VERSION
-constexpr int kPem = 1;                // SSL_FILETYPE_PEM
-constexpr int kVerify = 1 | 2;         // SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
-constexpr int kSetMode = 33;           // SSL_CTRL_MODE
-constexpr long kModes = 1 | 2;         // partial writes, of buffers that move
-constexpr int kSetReadAhead = 41;      // SSL_CTRL_SET_READ_AHEAD
-constexpr int kSetMinVersion = 123;    // SSL_CTRL_SET_MIN_PROTO_VERSION
-constexpr unsigned long kKernel = 8;   // SSL_OP_ENABLE_KTLS
+constexpr int kVersion = 0x0304;          // TLS1_3_VERSION
+constexpr int kPem = 1;                   // SSL_FILETYPE_PEM
+constexpr int kVerify = 1 | 2;            // SSL_VERIFY_PEER, SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+constexpr int kSetMode = 33;              // SSL_CTRL_MODE
+constexpr long kModes = 1 | 2;            // partial writes, of buffers that move
+constexpr int kSetReadAhead = 41;         // SSL_CTRL_SET_READ_AHEAD
+constexpr int kSetMinVersion = 123;       // SSL_CTRL_SET_MIN_PROTO_VERSION
+constexpr unsigned long kKernel = 8;      // SSL_OP_ENABLE_KTLS
 constexpr unsigned long kShortEnd = 128;  // SSL_OP_IGNORE_UNEXPECTED_EOF: lengths travel in frames
 constexpr int kWantsRead = 2, kWantsWrite = 3, kSystemCall = 5, kEnd = 6;  // SSL_ERROR_*
-constexpr std::array<unsigned char, 2> kAes128{0x13, 0x01};  // TLS_AES_128_GCM_SHA256
+constexpr std::array<unsigned char, 2> kAes128{0x13, 0x01};                // TLS_AES_128_GCM_SHA256
 constexpr const char* kSuites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 constexpr const char* kSuitesOfKey = "TLS_AES_128_GCM_SHA256";  // a key's is fixed with it
@@ -162,12 +162,9 @@ void expect_done(int returned, const char* what) {
 }
 
 void expect_file(int returned, const char* what, const std::string& path) {
-  WINNOW_EXPECTS(returned == 1, std::string("TLS: ")
-                                    .append(what)
-                                    .append(" '")
-                                    .append(path)
-                                    .append("': ")
-                                    .append(reason_of_errors()));
+  WINNOW_EXPECTS(returned == 1,
+                 std::string("TLS: ").append(what).append(" '").append(path).append("': ").append(
+                     reason_of_errors()));
 }
 
 void use_files(SslContext* context, const TcpTls& options) {
@@ -251,9 +248,8 @@ TlsContext::TlsContext(const TcpTls& options) : mode_(options.mode) {
                    "TLS needs OpenSSL's libssl, which cannot be loaded: " + library->problem());
   SslContext* const context = ssl.new_context(ssl.method());
   if (context == nullptr) throw CommError("SSL_CTX_new: " + reason_of_errors());
-  context_ = std::shared_ptr<void>(context, [](void* made) {
-    openssl().free_context(context_of(made));
-  });
+  context_ =
+      std::shared_ptr<void>(context, [](void* made) { openssl().free_context(context_of(made)); });
   expect_done(static_cast<int>(ssl.control(context, kSetMinVersion, kVersion, nullptr)),
               "this OpenSSL has no TLS 1.3");
   (void)ssl.control(context, kSetMode, kModes, nullptr);
@@ -339,8 +335,7 @@ std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces
   if (first == pieces.size()) return {};
   const auto rest_of = [&](std::size_t piece) {
     const std::size_t begin = piece == first ? skipped : 0;
-    return std::span(static_cast<const std::byte*>(pieces[piece].iov_base),
-                     pieces[piece].iov_len)
+    return std::span(static_cast<const std::byte*>(pieces[piece].iov_base), pieces[piece].iov_len)
         .subspan(begin);
   };
   const auto head = rest_of(first);
@@ -365,8 +360,7 @@ std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces
     openssl().clear_errors();
     errno = 0;
     std::size_t written = 0;
-    const int returned =
-        openssl().write(ssl_of(session_), record.data(), record.size(), &written);
+    const int returned = openssl().write(ssl_of(session_), record.data(), record.size(), &written);
     if (returned != 1) {
       const int failed = fail(returned);
       if (done != 0 && errno == EAGAIN) return static_cast<::ssize_t>(done);
@@ -385,9 +379,9 @@ std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces
       openssl().clear_errors();
       errno = 0;
       std::size_t got = 0;
-      const int returned = openssl().read(
-          ssl_of(session_), static_cast<std::byte*>(piece.iov_base) + filled,
-          piece.iov_len - filled, &got);
+      const int returned =
+          openssl().read(ssl_of(session_), static_cast<std::byte*>(piece.iov_base) + filled,
+                         piece.iov_len - filled, &got);
       if (returned != 1) {
         const int failed = fail(returned);
         const bool later = failed == 0 || errno == EAGAIN;  // the next call says so again

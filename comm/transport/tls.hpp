@@ -71,7 +71,7 @@ class TlsSession {
   TlsContext context_;
   void* session_;
   Digest key_;
-  mutable std::mutex mutex_;      // guards all but ready_
+  mutable std::mutex mutex_;       // guards all but ready_
   std::vector<std::byte> record_;  // of short pieces
   std::string problem_;
   bool ready_ = false;

@@ -66,9 +66,8 @@ std::uint64_t FrameReader::read(const Connection& connection, std::span<std::byt
   const std::span<std::byte> stage = std::span(stage_).subspan(end_);
   const std::array<iovec, 2> pieces{iovec{direct.data(), direct.size()},
                                     iovec{stage.data(), stage.size()}};
-  const ::ssize_t got = ring_ != nullptr
-                            ? static_cast<::ssize_t>(ring_->read(pieces))
-                            : connection.read(pieces);
+  const ::ssize_t got =
+      ring_ != nullptr ? static_cast<::ssize_t>(ring_->read(pieces)) : connection.read(pieces);
   if (got == 0 && ring_ != nullptr) {
     awake_ = false;
     return 0;

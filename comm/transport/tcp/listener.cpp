@@ -76,9 +76,9 @@ TcpTls tls_of_environment() {
     // Whoever names files means to encrypt.
     WINNOW_EXPECTS(given == nullptr || tls.mode == TcpTls::Mode::certificates,
                    std::string(name) + " is set, and WINNOW_TCP_TLS is not certificates");
-    WINNOW_EXPECTS(given != nullptr || tls.mode != TcpTls::Mode::certificates,
-                   std::string("WINNOW_TCP_TLS=certificates needs the file that ") + name +
-                       " names");
+    WINNOW_EXPECTS(
+        given != nullptr || tls.mode != TcpTls::Mode::certificates,
+        std::string("WINNOW_TCP_TLS=certificates needs the file that ") + name + " names");
   }
   return tls;
 }

@@ -34,9 +34,9 @@ enum class Purpose : std::uint32_t { control, data };
 /// The text of a greeting, as it lies in memory. Refusals carry the reason behind it.
 struct Greeting {
   Purpose purpose = Purpose::control;
-  std::int32_t rank = 0, size = 0;  // the sender's
+  std::int32_t rank = 0, size = 0;       // the sender's
   TcpTls::Mode tls = TcpTls::Mode::off;  // of the sender
-  std::uint64_t digest = 0;  // of the sender's list
+  std::uint64_t digest = 0;              // of the sender's list
 };
 static_assert(sizeof(Greeting) == 24);
 
@@ -110,7 +110,11 @@ class Mesh {
       link.data = channel.release();
   }
   Greeting greeting_of(Purpose purpose) const {
-    return {.purpose = purpose, .rank = rank_, .size = size_, .tls = ports_.tls.mode(), .digest = digest_};
+    return {.purpose = purpose,
+            .rank = rank_,
+            .size = size_,
+            .tls = ports_.tls.mode(),
+            .digest = digest_};
   }
   Attempt attempt_at(const Endpoint& endpoint, Socket socket, int peer) const {
     return {.channel = NoteChannel(std::move(socket), NoteChannel::End::connected,

@@ -9,8 +9,8 @@
 
 #include "comm/transport/credentials.hpp"
 #include "comm/transport/tcp/address.hpp"
-#include "comm/transport/tcp/note_channel.hpp"
 #include "comm/transport/tcp/connection.hpp"
+#include "comm/transport/tcp/note_channel.hpp"
 #include "comm/transport/tcp/shared_ring.hpp"
 #include "comm/transport/tls.hpp"
 
