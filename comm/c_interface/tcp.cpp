@@ -1,6 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <string>
+#include <tuple>
 #include <vector>
 #include <winnow/tcp.hpp>
 
@@ -9,6 +11,7 @@
 #include "comm/c_interface/text.hpp"
 #include "comm/c_interface/transport.hpp"
 #include "comm/transport/crypto.hpp"
+#include "comm/transport/tls.hpp"
 
 using winnow::comm::deadline_of;
 using winnow::comm::expect_given;
@@ -52,6 +55,15 @@ winnow::TcpOptions options_of(const winnow_tcp_options* given) {
     options.secret = winnow::comm::text_of(known.secret, "secret");
     WINNOW_EXPECTS(!options.secret.empty(), "the secret is empty: pass NULL for none");
   }
+  if (known.tls != nullptr)
+    options.tls = {.mode =
+                       winnow::comm::tls_mode_of(winnow::comm::text_of(known.tls, "tls"), "tls")};
+  const std::array files{
+      std::tuple("tls_certificate", known.tls_certificate, &options.tls.certificate),
+      std::tuple("tls_key", known.tls_key, &options.tls.key),
+      std::tuple("tls_authority", known.tls_authority, &options.tls.authority)};
+  for (const auto& [name, path, file] : files)
+    if (path != nullptr) *file = winnow::comm::text_of(path, name);
   if (known.host_timeout != 0) options.host_timeout = known.host_timeout;
   return options;
 }

@@ -167,14 +167,22 @@ void expect_file(int returned, const char* what, const std::string& path) {
                      reason_of_errors()));
 }
 
-void use_files(SslContext* context, const TcpTls& options) {
+/// Whoever names files means to encrypt by them.
+void expect_files(const TcpTls& options) {
   const std::array files{std::pair("certificate", &options.certificate),
                          std::pair("key", &options.key),
                          std::pair("authority", &options.authority)};
+  const bool needed = options.mode == TcpTls::Mode::certificates;
   for (const auto& [name, path] : files) {
-    WINNOW_EXPECTS(!path->empty(), std::string("TLS by certificates needs a file for the ") + name +
-                                       " (TcpTls::" + name + ")");
+    WINNOW_EXPECTS(
+        path->empty() != needed,
+        std::string(needed ? "TLS by certificates needs a file for the "
+                           : "TLS is not by certificates, and there is a file for the ") +
+            name + ": TcpTls::" + name + ", WINNOW_TCP_TLS_CERTIFICATE, _KEY and _AUTHORITY");
   }
+}
+
+void use_files(SslContext* context, const TcpTls& options) {
   const OpenSsl& ssl = openssl();
   expect_file(ssl.use_certificate(context, options.certificate.c_str()), "the certificate",
               options.certificate);
@@ -240,7 +248,16 @@ class TlsSession::Quiet {
   bool was_pending_;
 };
 
+TcpTls::Mode tls_mode_of(std::string_view word, std::string_view what) {
+  if (word == "off") return TcpTls::Mode::off;
+  if (word == "secret") return TcpTls::Mode::secret;
+  if (word == "certificates") return TcpTls::Mode::certificates;
+  fail_usage(std::string(what) + "='" + std::string(word) +
+             "': must be off, secret or certificates");
+}
+
 TlsContext::TlsContext(const TcpTls& options) : mode_(options.mode) {
+  expect_files(options);
   if (mode_ == TcpTls::Mode::off) return;
   const OpenSsl& ssl = openssl();
   for (const Library* const library : {&ssl.library, &ssl.crypto})

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 #include <winnow/tcp.hpp>
 
@@ -17,13 +18,18 @@
 
 namespace winnow::comm {
 
+/// The mode of that name: off, secret or certificates. UsageError for another word, which `what`
+/// names.
+TcpTls::Mode tls_mode_of(std::string_view word, std::string_view what);
+
 /// How this rank speaks TLS 1.3 (RFC 8446), by OpenSSL's libssl: a pre-shared key and an ephemeral
 /// exchange, or certificates of both ends. Copies share it.
 class TlsContext {
  public:
   /// None: is_on() is false.
   TlsContext() = default;
-  /// Throws UsageError if there is no libssl, or a file is missing, no PEM file or does not match.
+  /// Throws UsageError if there is no libssl; if a file is missing, no PEM file or does not match;
+  /// and for files that the mode does not use.
   explicit TlsContext(const TcpTls& options);
 
   bool is_on() const { return context_ != nullptr; }

@@ -71,7 +71,7 @@ struct TcpOptions {
   /// WINNOW_TCP_SECRET or from the file that WINNOW_TCP_SECRET_FILE names, less the ends of lines
   /// behind it. `tls.mode` from WINNOW_TCP_TLS (off, secret or certificates), its files from
   /// WINNOW_TCP_TLS_CERTIFICATE, _KEY and _AUTHORITY. Throws UsageError if both secrets are set, or
-  /// a variable is set to nothing or to another word.
+  /// one is set to nothing; and for another word than these three.
   static TcpOptions from_environment();
 };
 

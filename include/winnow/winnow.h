@@ -87,6 +87,11 @@ typedef struct winnow_tcp_options {
   const char* secret;  /* of the job, equal on all ranks, not empty; NULL: that of WINNOW_TCP_SECRET
                           or of the file that WINNOW_TCP_SECRET_FILE names, or none */
   double host_timeout; /* seconds; 0: 20 */
+  const char* tls;     /* between hosts (TcpTls in tcp.hpp): "off"; "secret": a key from the secret;
+                          "certificates": the PEM files below; NULL: WINNOW_TCP_TLS, or off */
+  const char* tls_certificate; /* NULL: that of the environment; likewise the next two */
+  const char* tls_key;
+  const char* tls_authority;
 } winnow_tcp_options;
 
 /* The same; `options` may be NULL: those of the environment. */

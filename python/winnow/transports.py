@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks, and what carries bytes between them."""
 import ctypes
-from typing import Any, Callable, List, Optional, Sequence
+import os
+from typing import Any, Callable, List, Optional, Sequence, Union
 
 from winnow._calls import Job
 from winnow._handles import Bound, Handle
@@ -193,8 +194,18 @@ def can_have_secret() -> bool:
     return library.winnow_tcp_can_have_secret() == 1
 
 
-def _tcp_options(interfaces: Optional[str], secret: Optional[str]) -> TcpOptions:
-    given = {"interfaces": interfaces, "secret": secret}
+Tls = Union[None, str, Sequence[str]]
+
+
+def _tcp_options(interfaces: Optional[str], secret: Optional[str], tls: Tls) -> TcpOptions:
+    given = {"interfaces": interfaces, "secret": secret, "tls": tls}
+    if tls is not None and not isinstance(tls, str):
+        files = list(tls) if isinstance(tls, (list, tuple)) else []
+        if len(files) != 3:
+            raise UsageError('tls is "off", "secret" or the names of three PEM files: certificate, '
+                             f"key and authority, not {tls!r}")
+        given.update(zip(("tls", "tls_certificate", "tls_key", "tls_authority"),
+                         ("certificates", *map(os.fspath, files))))
     return TcpOptions(**{name: text(value, name) for name, value in given.items()
                          if value is not None})
 
@@ -210,13 +221,16 @@ class TcpListener(Bound):
     `interfaces` names network interfaces, comma-separated; None: those of WINNOW_SOCKET_IFNAME, or
     all that are up. An address holds a random number by which ranks know each other. `secret`: of the
     job, equal on all ranks, by which they prove who they are; None: that of WINNOW_TCP_SECRET or of
-    the file that WINNOW_TCP_SECRET_FILE names, or none. Messages are not encrypted. Raises UsageError
-    for an interface that does not exist, and for a secret where there is no libcrypto.
+    the file that WINNOW_TCP_SECRET_FILE names, or none. `tls` encrypts what goes between hosts by TLS
+    1.3: "secret", by keys from the secret; or the names of three PEM files, this rank's certificate and
+    key and the authority that all ranks trust; "off"; None: what WINNOW_TCP_TLS says, or off. Raises
+    UsageError for an interface that does not exist, and where there is no OpenSSL for these.
     """
 
-    def __init__(self, interfaces: Optional[str] = None, secret: Optional[str] = None):
+    def __init__(self, interfaces: Optional[str] = None, secret: Optional[str] = None, *,
+                 tls: Tls = None):
         made = ctypes.c_void_p()
-        library.winnow_tcp_listen_with(ctypes.byref(_tcp_options(interfaces, secret)),
+        library.winnow_tcp_listen_with(ctypes.byref(_tcp_options(interfaces, secret, tls)),
                                        ctypes.byref(made))
         self._address = library.winnow_tcp_address(made).decode()
         self._handle = Handle.of(self, made, library.winnow_tcp_listener_destroy)
@@ -260,14 +274,14 @@ class TcpListener(Bound):
 def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
                   host: Optional[str] = None, port: int = 0, job: str = "",
                   timeout: float = 300, *, interfaces: Optional[str] = None,
-                  secret: Optional[str] = None) -> Transport:
+                  secret: Optional[str] = None, tls: Tls = None) -> Transport:
     """A transport between ranks that meet at `host`, rank 0's, and `port` (0: a free one of the 16 from
     29555 on). Without rank, size and host: those of RANK, WORLD_SIZE and MASTER_ADDR, as torchrun sets
     them, WINNOW_TCP_PORT and WINNOW_TCP_JOB. `job` is equal on the ranks of one job, and no other's; "":
-    what launchers say. `interfaces` and `secret` as in TcpListener. Collective. Raises CommError if the
+    what launchers say. `interfaces`, `secret` and `tls` as in TcpListener. Collective. Raises CommError if the
     ranks have not come after `timeout` seconds."""
     meeting, seconds = None, number(timeout, "timeout")
-    options = _tcp_options(interfaces, secret)
+    options = _tcp_options(interfaces, secret, tls)
     if (rank, size, host) != (None, None, None):
         if None in (rank, size, host):
             raise TypeError("tcp_transport takes all of rank, size and host, or none of them")

@@ -282,6 +282,12 @@ class OptionsTest(unittest.TestCase):
                       lambda: reducer.load(None), lambda: reducer.scale_residuals("2"),
                       lambda: reducer.look_ahead_share(None), lambda: reducer.scale_residuals(None)):
             self.assertRaises(winnow.UsageError, wrong)
+        for tls, why in (("on", "off, secret or certificates"), ("secret", "needs one: TcpOptions::secret"),
+                         (("a.pem", "a.key"), "three PEM files"), (5, "three PEM files"),
+                         (("no.pem", "no.key", "no.ca"), "no.pem")):
+            with self.subTest(tls), self.assertRaisesRegex(winnow.UsageError, why):
+                winnow.TcpListener("lo", tls=tls)
+        winnow.TcpListener("lo", secret="a secret", tls="secret")
         state = reducer.save()
         for kind in bytes, bytearray, memoryview:
             winnow.Reducer(winnow.local_transports(1)[0]).load(kind(state))

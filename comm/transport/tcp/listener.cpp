@@ -1,6 +1,5 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -8,7 +7,6 @@
 #include <fstream>
 #include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -17,6 +15,7 @@
 
 #include "comm/transport/tcp/mesh.hpp"
 #include "comm/transport/tcp/tcp.hpp"
+#include "comm/transport/tls.hpp"
 #include "kernels/exec/uncaught.hpp"
 
 namespace winnow {
@@ -60,26 +59,15 @@ std::string secret_of_environment() {
 }
 
 TcpTls tls_of_environment() {
-  TcpTls tls;
-  const char* const word = std::getenv("WINNOW_TCP_TLS");
-  const std::string_view mode = word == nullptr ? "off" : word;
-  if (mode == "secret") tls.mode = TcpTls::Mode::secret;
-  if (mode == "certificates") tls.mode = TcpTls::Mode::certificates;
-  WINNOW_EXPECTS(tls.mode != TcpTls::Mode::off || mode == "off",
-                 "WINNOW_TCP_TLS='" + std::string(mode) + "': must be off, secret or certificates");
-  const std::array files{std::pair("WINNOW_TCP_TLS_CERTIFICATE", &tls.certificate),
-                         std::pair("WINNOW_TCP_TLS_KEY", &tls.key),
-                         std::pair("WINNOW_TCP_TLS_AUTHORITY", &tls.authority)};
-  for (const auto& [name, path] : files) {
+  const auto value_of = [](const char* name) {
     const char* const given = std::getenv(name);
-    if (given != nullptr) *path = given;
-    // Whoever names files means to encrypt.
-    WINNOW_EXPECTS(given == nullptr || tls.mode == TcpTls::Mode::certificates,
-                   std::string(name) + " is set, and WINNOW_TCP_TLS is not certificates");
-    WINNOW_EXPECTS(
-        given != nullptr || tls.mode != TcpTls::Mode::certificates,
-        std::string("WINNOW_TCP_TLS=certificates needs the file that ") + name + " names");
-  }
+    return std::string(given == nullptr ? "" : given);
+  };
+  TcpTls tls{.certificate = value_of("WINNOW_TCP_TLS_CERTIFICATE"),
+             .key = value_of("WINNOW_TCP_TLS_KEY"),
+             .authority = value_of("WINNOW_TCP_TLS_AUTHORITY")};
+  if (const char* const mode = std::getenv("WINNOW_TCP_TLS"))
+    tls.mode = comm::tls_mode_of(mode, "WINNOW_TCP_TLS");
   return tls;
 }
 
