@@ -93,20 +93,22 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
 
 /// Throws unless the sender makes the call that this rank makes.
 void check_same_call(const Header& header, const Header& expected, int sender) {
-  const auto differ = [&](std::string_view what, std::uint64_t theirs, std::uint64_t ours,
-                          std::string_view advice) {
-    if (theirs == ours) return;
-    fail_usage("rank " + std::to_string(sender) + " and this rank differ in " + std::string(what) +
-               " (" + hex(theirs) + " there, " + hex(ours) + " here): " + std::string(advice));
+  const auto differ = [&](const std::string& what, bool equal, const char* advice) {
+    if (equal) return;
+    fail_usage("rank " + std::to_string(sender) + " and this rank differ in " + what + ": " +
+               advice);
   };
-  differ("the digest of their options", header.digest, expected.digest,
-         "give every rank the same Options");
-  differ("the bucket", header.bucket, expected.bucket,
-         "all ranks must reduce the same parameter ids and counts in the same order");
-  differ("the number of the call", header.call, expected.call,
-         "all ranks must make the same calls in the same order");
-  differ("the part of the bucket", header.part, expected.part,
-         "all ranks must reduce the same parameter ids and counts in the same order");
+  const auto numbers = [](const char* what, std::uint64_t theirs, std::uint64_t ours) {
+    return what + (" (" + std::to_string(theirs)) + " there, " + std::to_string(ours) + " here)";
+  };
+  constexpr const char* kSameParameters =
+      "all ranks must reduce the same parameter ids and counts in the same order";
+  differ("their options", header.digest == expected.digest, "give every rank the same Options");
+  differ("the bucket", header.bucket == expected.bucket, kSameParameters);
+  differ(numbers("the number of the call", header.call, expected.call),
+         header.call == expected.call, "all ranks must make the same calls in the same order");
+  differ(numbers("the part of the bucket", header.part, expected.part),
+         header.part == expected.part, kSameParameters);
 }
 
 /// Throws what is wrong with a message in host memory.

@@ -146,12 +146,25 @@ std::string with_colon(std::string text) {
   return text;
 }
 
+/// The number of a text that is one but for names of densities before it: "0.01", "k=5",
+/// "topk:ratio=1%". Empty for others.
+std::string_view bare_density(std::string_view text) {
+  constexpr std::string_view kNames[] = {"", "topk", "k", "density", "ratio"};
+  for (auto end = text.find_first_of("=:@,"); end != text.npos; end = text.find_first_of("=:@,")) {
+    if (std::ranges::find(kNames, text.substr(0, end)) == std::end(kNames)) return {};
+    text.remove_prefix(end + 1);
+  }
+  double number = 0;
+  return read_share(text, number) ? text : std::string_view();
+}
+
 std::unique_ptr<Compressor> parse(std::string_view specification, std::uint64_t seed);
 
 /// The specification that was probably meant by a wrong one, or empty.
 std::string repaired(const std::string& wrong) {
   for (const std::string& other :
-       {with_commas(wrong), with_colon(wrong), with_commas(with_colon(wrong))}) {
+       {with_commas(wrong), with_colon(wrong), with_commas(with_colon(wrong)),
+        std::string("topk:").append(bare_density(wrong))}) {
     if (other == wrong) continue;
     try {
       return parse(other, 0)->name();
@@ -192,13 +205,13 @@ Choice choose_density(const Selection& selection, std::string_view argument, boo
   };
   if (!good) {
     const std::string start = choice.name + ":0.01";
-    fail_usage(choice.name + " takes a density above 0 and at most 1, such as " + start + " or " +
-               choice.name + ":1%" +
+    fail_usage(choice.name + (given.empty() ? " needs" : " takes") +
+               " a density above 0 and at most 1, such as " + start + " or " + choice.name + ":1%" +
                (takes_sums ? ", perhaps the share that owners keep of their sums, such as " +
                                  start + ":sums=0.03,"
                            : std::string(",")) +
-               " and perhaps a number of calls, such as " + start + ":warmup=1000, not '" + given +
-               "'");
+               " and perhaps a number of calls, such as " + start + ":warmup=1000" +
+               (given.empty() ? std::string() : ", not '" + given + "'"));
   }
   append({}, choice.argument);
   if (choice.argument == 1) return choose_everything(std::move(choice.name));
@@ -288,14 +301,19 @@ std::unique_ptr<Compressor> parse(std::string_view specification, std::uint64_t 
 }  // namespace
 
 std::unique_ptr<Compressor> make_compressor(std::string_view specification, std::uint64_t seed) {
-  const std::string text = lower_case(without_blanks(specification, ":,=/"));
+  const std::string text = lower_case(without_blanks(specification, ":,=/%"));
+  WINNOW_EXPECTS(!text.empty(),
+                 "the compressor is empty: write topk:0.01, say, or none to send every element");
   try {
     return parse(text, seed);
   } catch (const UsageError&) {
     const std::string meant = repaired(text);
-    if (meant.empty()) throw;
-    fail_usage("no compressor is written '" + std::string(specification) + "'; did you mean '" +
-               meant + "'?");
+    if (meant.empty() && bare_density(text).empty()) throw;
+    fail_usage("no compressor is written '" + std::string(specification) + "'; " +
+               (meant.empty()
+                    ? "write topk:DENSITY, the share of elements that travel, above 0 and "
+                      "at most 1, such as topk:0.01 or topk:1%"
+                    : "did you mean '" + meant + "'?"));
   }
 }
 

@@ -47,13 +47,20 @@ struct CallReport {
   std::uint64_t done;  ///< 1 + the highest number of a call whose work is done
 };
 
+/// How many calls of a bucket ended so, beside the report.
+struct CallCounts {
+  std::uint64_t refused = 0;  ///< the bucket became NaN
+  std::uint64_t clipped = 0;  ///< not so, and CallStatus::too_large
+};
+
 /// The end of a call, and the words that record it.
 struct CallEnd {
-  CallStatus* status;      ///< becomes that of the next call
-  std::uint64_t number;    ///< of the call; those that are enqueued later have no lower ones, and a
-                           ///< graph has the one it was captured with
-  CallReport* report;      ///< zero before the first call
-  std::uint64_t* refused;  ///< beside the report: grows by one where the bucket became NaN
+  CallStatus* status;    ///< becomes that of the next call
+  std::uint64_t number;  ///< of the call; those that are enqueued later have no lower ones, and a
+                         ///< graph has the one it was captured with
+  CallReport* report;    ///< zero before the first call
+  CallCounts* counts;    ///< one of them grows by one if it applies
+  bool counts_clipped = true;  ///< false: the host has counted this call
 };
 void end_call(const Exec& exec, const CallEnd& end);
 

@@ -75,7 +75,10 @@ double parse_quantity(std::string_view text, std::string_view word, std::span<co
   const std::string_view name = word.substr(static_cast<std::size_t>(end - word.data()));
   const auto unit = std::ranges::find(units, name, &Unit::name);
   if (unit == units.end()) fail_unit(text, word, name, what);
-  return number * unit->numerator / unit->denominator;
+  const double quantity = number * unit->numerator / unit->denominator;
+  if (!std::isfinite(quantity))
+    fail_text(text, quoted(word) + " is too large a " + std::string(what));
+  return quantity;
 }
 
 double parse_bandwidth(std::string_view text, std::string_view word) {

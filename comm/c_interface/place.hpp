@@ -14,6 +14,8 @@ namespace winnow::comm {
 inline Exec exec_of(int place, void* stream) {
   WINNOW_EXPECTS(place == WINNOW_HOST || place == WINNOW_CUDA,
                  "place " + std::to_string(place) + ": must be WINNOW_HOST or WINNOW_CUDA");
+  WINNOW_EXPECTS(place == WINNOW_CUDA || stream == nullptr,
+                 "stream is for memory of a device: with it place must be WINNOW_CUDA");
   return {.place = place == WINNOW_CUDA ? Place::cuda : Place::cpu, .stream = stream};
 }
 

@@ -53,6 +53,8 @@ static_assert(static_cast<int>(winnow::ReduceOp::sum) == WINNOW_SUM &&
               static_cast<int>(winnow::ReduceOp::product) == WINNOW_PRODUCT);
 
 winnow::Options options_of(const winnow_reducer_settings& settings) {
+  const std::string refusal(winnow::comm::text_of(settings.refusal, "refusal"));
+  WINNOW_EXPECTS(settings.refusal == nullptr, refusal);
   const std::string_view words = winnow::comm::text_of(settings.options, "options");
   return winnow::Options::from_environment(winnow::Options::parse(words));
 }
@@ -120,12 +122,18 @@ extern "C" {
 int winnow_reducer_create(winnow_transport* transport, const winnow_reducer_settings* settings,
                           winnow_reducer** reducer) {
   return guarded([&] {
-    const auto given = winnow::comm::read(settings, "settings");
-    auto& made = expect_given(reducer, "reducer");
-    made = new winnow_reducer{
-        winnow::AllReducer(expect_given(transport, "transport").transport, options_of(given),
-                           winnow::comm::exec_of(given.place, given.stream)),
-        {}};
+    const auto& over = expect_given(transport, "transport").transport;
+    winnow::Options options;
+    winnow::Exec where;
+    try {
+      expect_given(reducer, "reducer");
+      const auto given = winnow::comm::read(settings, "settings");
+      where = winnow::comm::exec_of(given.place, given.stream);
+      options = options_of(given);
+    } catch (const winnow::UsageError& error) {
+      winnow::AllReducer::refuse(over, error.what());
+    }
+    *reducer = new winnow_reducer{winnow::AllReducer(over, options, where), {}};
   });
 }
 

@@ -82,6 +82,7 @@ void append(std::string& json, const Stats& stats) {
   object.add("wait_seconds", stats.wait_seconds);
   object.add("add_seconds", stats.add_seconds);
   object.add("poisoned", stats.poisoned);
+  object.add("clipped", stats.clipped);
   object.add("allocations", stats.allocations);
   object.add("measured", stats.measured);
   object.add("nonzero", stats.nonzero);

@@ -12,6 +12,7 @@
 
 #include "comm/plan/differences.hpp"
 #include "comm/transport/failure_latch.hpp"
+#include "comm/transport/printable.hpp"
 #include "kernels/checksum.hpp"
 
 namespace winnow::comm {
@@ -43,29 +44,41 @@ std::string difference(const Header& mine, const Header& other) {
   return {};
 }
 
+bool is_refusal(const Header& header) {
+  return (header.flags & Header::kRefused) != 0;
+}
+
 /// Whether ranks that have sent these headers differ in what words can explain: all of them find
 /// the same.
 bool needs_words(std::span<const Header> all) {
   const Header& first = all.front();
-  const auto is_other = [&](const Header& header) { return !difference(first, header).empty(); };
-  const auto has_no_words = [&](const Header& header) {
-    return header.version != first.version || (header.flags & Header::kRefused) != 0;
+  const auto is_other = [&](const Header& header) {
+    return is_refusal(header) || !difference(first, header).empty();
   };
+  const auto has_no_words = [&](const Header& header) { return header.version != first.version; };
   return std::ranges::any_of(all, is_other) && std::ranges::none_of(all, has_no_words);
 }
 
-/// All ranks' words: of their options if those differ, else of their buckets.
+/// All ranks' words: why some refuse, if any does; else of their options if those differ, else of
+/// their buckets.
 class EachOnesWords {
  public:
   /// An all-gather if `all` needs_words, and else nothing that could fail. Without words if that
   /// fails: the ranks differ anyway.
   EachOnesWords(Transport& world, const Exec& exec, std::span<const Header> all,
                 const OwnWords& mine, Deadline deadline) {
-    if (!needs_words(all)) return;
+    if (all.size() == 1 || !needs_words(all)) return;
     const auto has_other_options = [&](const Header& h) { return h.digest != all[0].digest; };
-    of_options_ = std::ranges::any_of(all, has_other_options);
+    const bool of_refusals = std::ranges::any_of(all, is_refusal);
+    of_options_ = !of_refusals && std::ranges::any_of(all, has_other_options);
+    const bool of_buckets = !of_refusals && !of_options_ && mine.bucket != nullptr;
     try {
-      gather(world, exec, of_options_ ? mine.options : mine.bucket, deadline);
+      const std::string bucket = of_buckets ? mine.bucket() : std::string();
+      gather(world, exec,
+             of_refusals   ? mine.refusal
+             : of_options_ ? mine.options
+                           : std::string_view(bucket),
+             deadline);
     } catch (const CommError&) {
       by_rank_.clear();
     } catch (const std::bad_alloc&) {
@@ -74,6 +87,10 @@ class EachOnesWords {
     }
   }
 
+  /// Why `peer` refuses, or empty.
+  std::string refusal(std::size_t peer) const {
+    return by_rank_.empty() ? std::string() : printable(by_rank_[peer]);
+  }
   /// More of how `peer` differs from `self`, or empty.
   std::string more(std::size_t peer, std::size_t self) const {
     if (by_rank_.empty()) return {};
@@ -108,8 +125,11 @@ std::string disagreement(std::span<const Header> all, std::size_t self,
                          const EachOnesWords& words) {
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
     std::string text = "rank " + std::to_string(peer);
-    if ((all[peer].flags & Header::kRefused) != 0)
-      return text.append(" refuses this bucket; its own error says why");
+    if (is_refusal(all[peer])) {
+      const std::string why = words.refusal(peer);
+      return text.append(" refuses") +=
+             why.empty() ? std::string("; its own error says why") : ": " + why;
+    }
     const std::string differs = difference(all[self], all[peer]);
     if (differs.empty()) continue;
     text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <concepts>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <winnow/exec.hpp>
@@ -14,23 +14,18 @@ namespace winnow::comm {
 
 /// Texts that a rank adds to its header, for error messages.
 struct OwnWords {
-  /// A refusal is all that some have to say.
-  template <std::convertible_to<std::string_view> Text>
-  OwnWords(const Text& why,  // NOLINT(google-explicit-constructor)
-           std::string_view its_options = {}, std::string_view its_bucket = {})
-      : refusal(why), options(its_options), bucket(its_bucket) {}
-
-  std::string_view refusal;  ///< why it has set Header::kRefused, or empty
-  std::string_view options;  ///< abridged_options of those of the digest
-  std::string_view bucket;   ///< lines_of it, if there is one
+  std::string_view refusal = {};  ///< why it has set Header::kRefused, or empty
+  std::string_view options = {};  ///< abridged_options of those of the digest
+  /// lines_of it, if there is one; asked if ranks differ.
+  std::function<std::string()> bucket = {};
 };
 
 /// One small all-gather of headers. Returns nothing if every rank has sent the same digest, bucket,
 /// call, count and k as `mine` and none has sent Header::kRefused. Otherwise returns, on every
 /// rank, why they cannot go on: a rank that differs and how, or words.refusal, this rank's own
-/// reason if it set kRefused. If ranks differ, a second all-gather of kMostWords bytes each
-/// tells which option it is, or which parameter. Throws CommError if a rank sends something else
-/// altogether; see is_usage_reason.
+/// reason if it set kRefused. If ranks differ, a second all-gather of kMostWords bytes each says
+/// why a rank refuses, or else which option it is, or which parameter. Throws CommError if a rank
+/// sends something else altogether; see is_usage_reason.
 std::string agree(Transport& world, const Exec& exec, compress::Header mine, const OwnWords& words,
                   Deadline deadline);
 

@@ -46,7 +46,8 @@ class Rest {
       const bool more = !ended() && !word.value.empty();
       if (more && word.name == kLinks && opens(kLinkNames)) {
         if (!word.value.ends_with('+')) word.value += '+';
-      } else if (!more || !(joins(word.name, word.value.back()) || joins(word.name, peek()))) {
+      } else if (!more || !(joins(word.name, word.value.back()) || joins(word.name, peek()) ||
+                            (peek() == '%' && word.name != kExempt))) {
         at_ = end;
         break;
       }
@@ -174,10 +175,12 @@ std::string option_elsewhere(std::string_view name, std::string_view value) {
   const auto known = std::ranges::find(kElsewhere, name, &Elsewhere::name);
   if (known == std::end(kElsewhere)) return {};
   std::string text(known->here);
-  if (!known->place.empty() && !value.empty()) {
-    text.replace(text.find(known->place), known->place.size(), value);
+  if (known->place.empty() || value.empty()) return text;
+  double share = 0;
+  if (known->place == "DENSITY" && !(read_share(value, share) && share > 0 && share <= 1)) {
+    return text + ", the share of elements that travel, above 0 and at most 1";
   }
-  return text;
+  return text.replace(text.find(known->place), known->place.size(), value);
 }
 
 }  // namespace winnow::comm

@@ -86,13 +86,22 @@ Segment out_of_place(const ConstElements& input, const Elements& output, std::ui
   return {.elements = output, .id = id, .input = {data, input.size(), input.type()}};
 }
 
+Options environment_of(const std::shared_ptr<Transport>& transport) {
+  try {
+    return Options::from_environment();
+  } catch (const UsageError& error) {
+    AllReducer::refuse(transport, error.what());
+  }
+}
+
 void expect_bucket(std::span<const Segment> bucket) {
   expect_memory(bucket.data(), bucket.size(), sizeof(Segment), "the bucket");
 }
 
 }  // namespace
 
-AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where)
+AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where,
+                       std::string refusal)
     : context(std::move(world), where),
       transport(&context.world()),
       exec(context.exec()),
@@ -101,10 +110,11 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
       one_of_many(dynamic_cast<const comm::OneOfMany*>(context.transport().get()) != nullptr) {
   const std::lock_guard lock(context.moving());
   // A rank with wrong options still meets the others, so that all of them learn of it.
-  std::string refusal;
   Header mine;
   try {
-    if (!context.refusal().empty()) fail_usage(context.refusal());
+    for (const std::string& why : {refusal, context.refusal()}) {
+      WINNOW_EXPECTS(why.empty(), why);
+    }
     options = comm::checked(given);
     preconditioner = compress::Preconditioner(options.precondition);
     compressor = compress::make_compressor(options.compressor, options.seed);
@@ -136,7 +146,8 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
   mine.digest = digest;
   try {
     const std::string refused =
-        comm::agree(context.control(), context.host(), mine, {refusal, common_options}, deadline());
+        comm::agree(context.control(), context.host(), mine,
+                    {.refusal = refusal, .options = common_options}, deadline());
     if (!refused.empty()) fail_usage(refused);
     if (options.checksum == Checksum::all) {
       context.check_all();
@@ -159,7 +170,7 @@ AllReducer::Impl::Impl(std::shared_ptr<Transport> world, const Options& given, c
     throw;
   } catch (const std::exception& error) {
     transport->abort(error.what());
-    if (comm::is_usage_reason(error.what())) fail_usage(error.what());
+    if (comm::is_usage_reason(error.what())) fail_usage(comm::without_kind(error.what()));
     throw;
   }
 }
@@ -201,10 +212,11 @@ void AllReducer::End::operator()(Impl* impl) const noexcept {
 
 /// Beside Errors, of which the other ranks know, there may be no memory: they learn that, too.
 AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& world,
-                                         const Options& given, const Exec& where) {
+                                         const Options& given, const Exec& where,
+                                         std::string refusal) {
   try {
     if (world != nullptr) kernels::note_rank(world->rank());
-    return new Impl(world, given, where);
+    return new Impl(world, given, where, std::move(refusal));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -216,6 +228,17 @@ AllReducer::Impl* AllReducer::Impl::make(const std::shared_ptr<Transport>& world
 AllReducer::AllReducer(const std::shared_ptr<Transport>& transport, const Options& options,
                        const Exec& where)
     : impl_(Impl::make(transport, options, where)) {}
+AllReducer::AllReducer(const std::shared_ptr<Transport>& transport)
+    : AllReducer(transport, environment_of(transport)) {}
+void AllReducer::refuse(const std::shared_ptr<Transport>& transport, std::string_view why) {
+  const std::string text(why.empty() ? "this rank makes no AllReducer" : why);
+  try {
+    const std::unique_ptr<Impl, End> none(Impl::make(transport, {}, {}, text));
+  } catch (const UsageError&) {
+    // It says `text`, or that the transport serves another.
+  }
+  fail_usage(text);
+}
 AllReducer::~AllReducer() = default;
 AllReducer::AllReducer(AllReducer&&) noexcept = default;
 AllReducer& AllReducer::operator=(AllReducer&&) noexcept = default;

@@ -54,7 +54,7 @@ void AllReducer::Impl::all_reduce(std::span<const Segment> segments, ReduceOp ch
     }
     const Bucket& bucket = call(segments);
     if (completions != nullptr) {
-      completions->end(bucket.number);
+      completions->end(bucket.number, book.call().clipped > 0);
       if (mark != nullptr) mark->set(exec);
     }
     log->call(calls - 1, book.of(bucket), book.call());
@@ -106,6 +106,7 @@ const Bucket& AllReducer::Impl::call(std::span<const Segment> segments) {
       recover(bucket);
       put_back(std::numeric_limits<float>::quiet_NaN());
       book.call().poisoned = 1;
+      book.call().clipped = 0;
     } else if (book.of(bucket).totals.calls == 0) {
       for (const Exchange& exchange : exchanges) comm::reserve_for_put_back(exchange, exec);
     }
@@ -247,22 +248,24 @@ void AllReducer::Impl::begin(Bucket& bucket) {
                         .k = part.part.k,
                         .part = static_cast<std::uint16_t>(exchanges.size())};
     schedules.push_back(part.schedule);
-    exchanges.push_back(Exchange{.world = *transport,
-                                 .compressor = *bucket.compressor,
-                                 .exec = exec,
-                                 .deadline = deadline(),
-                                 .ring = bucket.ring,
-                                 .decay = options.decay,
-                                 .factor = factor(),
-                                 .averaged = averaged(),
-                                 .part = part.part,
-                                 .header = header,
-                                 .random = random_of(part.part, header.part),
-                                 .stats = call,
-                                 .rails = rails.get(),
-                                 .shards = &part.shards,
-                                 .one_by_one = places_differ,
-                                 .undoable = bucket.mixed()});
+    exchanges.push_back(
+        Exchange{.world = *transport,
+                 .compressor = *bucket.compressor,
+                 .exec = exec,
+                 .deadline = deadline(),
+                 .ring = bucket.ring,
+                 .decay = options.decay,
+                 .factor = factor(),
+                 .averaged = averaged(),
+                 .part = part.part,
+                 .header = header,
+                 .random = random_of(part.part, header.part),
+                 .stats = call,
+                 .rails = rails.get(),
+                 .shards = &part.shards,
+                 .too_large = completions != nullptr ? &completions->status().too_large : nullptr,
+                 .one_by_one = places_differ,
+                 .undoable = bucket.mixed()});
   }
   ++calls;
 }

@@ -18,9 +18,9 @@ void AllReducer::Impl::poll() {
   if (completions == nullptr) return;
   if (const std::string why = completions->failure(); !why.empty()) fail(why);
   for (std::size_t bucket = 0; bucket < completions->buckets(); ++bucket) {
-    const std::uint64_t refused = completions->refused(bucket);
-    book.poison(bucket, refused);
-    if (refused > 0) expect_strays();
+    const kernels::CallCounts calls_since = completions->counts(bucket);
+    book.count(bucket, calls_since);
+    if (calls_since.refused > 0) expect_strays();
   }
   if (call_clock() == nullptr) return;
   clock->read([this](const kernels::StreamClock::Name& call, const double* stage, double seconds) {

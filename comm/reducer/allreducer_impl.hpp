@@ -37,8 +37,10 @@ namespace winnow {
 /// (allreducer_device.cpp) and the state between calls (allreducer_state.cpp).
 struct AllReducer::Impl {
   static Impl* make(const std::shared_ptr<Transport>& world, const Options& given,
-                    const Exec& where);
-  Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where);
+                    const Exec& where, std::string refusal = {});
+  /// `refusal`: see AllReducer::refuse, or empty.
+  Impl(std::shared_ptr<Transport> world, const Options& given, const Exec& where,
+       std::string refusal);
   ~Impl();
 
   LinkModel find_links();
@@ -50,6 +52,7 @@ struct AllReducer::Impl {
   comm::World world() const;
   comm::Bucket& find(std::span<const Segment> segments);
   compress::Header agreement_of(const comm::Bucket& bucket) const;
+  std::string lines_of(std::span<const Segment> segments) const;
   void compare_call(const comm::Bucket& bucket, std::span<const Segment> segments);
   comm::Bucket& next_plan(comm::Trial& trial);
   comm::Bucket& register_bucket(std::uint64_t id, std::span<const Segment> segments);

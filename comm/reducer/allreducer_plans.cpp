@@ -87,6 +87,12 @@ Header AllReducer::Impl::agreement_of(const Bucket& bucket) const {
   return mine;
 }
 
+/// The current call in words, by which ranks find how theirs differ.
+std::string AllReducer::Impl::lines_of(std::span<const Segment> segments) const {
+  std::string lines = comm::lines_of(segments, op, options);
+  return output == nullptr ? lines : "reduce_scatter: " + lines;
+}
+
 /// With checksum=all, before anything of a known bucket travels: dense sums, sums within a node and
 /// values at a support go without a header that would name their bucket. Ranks to which it is new
 /// compare it likewise in register_bucket. If the ranks cannot meet, the call goes on, to fail with
@@ -96,7 +102,8 @@ void AllReducer::Impl::compare_call(const Bucket& bucket, std::span<const Segmen
   std::string refused;
   try {
     refused = comm::agree(context.control(), context.host(), agreement_of(bucket),
-                          std::string_view(), deadline());
+                          {.options = common_options, .bucket = [&] { return lines_of(segments); }},
+                          deadline());
   } catch (const std::exception& error) {
     unmet = comm::reason_of(error);
     transport->abort(unmet);
@@ -131,7 +138,7 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   std::vector<std::uint64_t> fresh;
   Header mine{.digest = digest, .bucket = id, .call = calls};
   Bucket* known = nullptr;
-  std::string refusal, lines;
+  std::string refusal;
   try {
     for (const Segment& segment : segments) {
       if (!parameters.contains(segment.id)) fresh.push_back(segment.id);
@@ -150,8 +157,6 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
       refusal = comm::refuse_memory({&written, 1}, exec.place);
     }
     if (refusal.empty()) {
-      lines = comm::lines_of(segments, op, options);
-      if (output != nullptr) lines.insert(0, "reduce_scatter: ");
       known = &plan(id, segments, std::move(native));
       widened.view(exec, segments, *known, preconditioner);
       mine = agreement_of(*known);
@@ -162,7 +167,10 @@ Bucket& AllReducer::Impl::register_bucket(std::uint64_t id, std::span<const Segm
   if (!refusal.empty()) mine.flags = Header::kRefused;
   std::string refused;
   try {
-    refused = comm::agree(context.control(), context.host(), mine, {refusal, common_options, lines},
+    refused = comm::agree(context.control(), context.host(), mine,
+                          {.refusal = refusal,
+                           .options = common_options,
+                           .bucket = [&] { return lines_of(segments); }},
                           deadline());
   } catch (const std::exception& error) {
     unmet = comm::reason_of(error);

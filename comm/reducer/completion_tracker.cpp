@@ -30,22 +30,23 @@ kernels::CallStatus& CompletionTracker::status() {
 }
 
 void CompletionTracker::make_room(std::size_t buckets) {
-  while (refused_.size() * kBlock < buckets) {
-    refused_.emplace_back(Exec{}, kBlock, &kernels::pinned_memory());
+  while (counts_.size() * kBlock < buckets) {
+    counts_.emplace_back(Exec{}, kBlock, &kernels::pinned_memory());
   }
   if (polled_.size() >= buckets) return;
   polled_.resize(buckets);
   last_.resize(buckets);
 }
 
-void CompletionTracker::end(std::size_t bucket) {
+void CompletionTracker::end(std::size_t bucket, bool clipped) {
   const bool captured = kernels::is_captured(exec_);
   const std::uint64_t ended = ended_;
   const std::uint64_t number = captured && ended > 0 ? ended - 1 : ended;
   kernels::end_call(exec_, {.status = &status(),
                             .number = number,
                             .report = &report(),
-                            .refused = &refused_word(bucket)});
+                            .counts = &counts_of(bucket),
+                            .counts_clipped = !clipped});
   if (captured) {
     captured_ = true;
   } else {
@@ -112,9 +113,11 @@ std::string CompletionTracker::failure() const {
          ": the device found it damaged";
 }
 
-std::uint64_t CompletionTracker::refused(std::size_t bucket) {
-  const std::uint64_t now = look(refused_word(bucket));
-  return now - std::exchange(polled_[bucket], now);
+kernels::CallCounts CompletionTracker::counts(std::size_t bucket) {
+  kernels::CallCounts& words = counts_of(bucket);
+  const kernels::CallCounts now = {.refused = look(words.refused), .clipped = look(words.clipped)};
+  const kernels::CallCounts before = std::exchange(polled_[bucket], now);
+  return {.refused = now.refused - before.refused, .clipped = now.clipped - before.clipped};
 }
 
 }  // namespace winnow::comm

@@ -34,8 +34,8 @@ class CompletionTracker {
   /// Makes room for calls of buckets below `buckets`; allocates if there are more than before.
   void make_room(std::size_t buckets);
   /// Enqueues the end of a bucket's call. During capture: the end of each replay, which `done`
-  /// counts as the call before.
-  void end(std::size_t bucket);
+  /// counts as the call before. `clipped`: whether the host knows that sums were clipped.
+  void end(std::size_t bucket, bool clipped);
 
   /// Calls whose ends are enqueued, and those up to the last one of a bucket.
   std::uint64_t ended() const { return ended_; }
@@ -64,8 +64,8 @@ class CompletionTracker {
   /// The reason given to fail, or what is wrong with a message that a call met; or empty. For any
   /// thread.
   std::string failure() const;
-  /// Calls of a bucket that became NaN since the last time this was asked.
-  std::uint64_t refused(std::size_t bucket);
+  /// Calls of a bucket since the last time this was asked.
+  kernels::CallCounts counts(std::size_t bucket);
   std::size_t buckets() const { return polled_.size(); }
   /// The stream may be destroyed now; later questions are answered as if all calls were done.
   void close() { closed_ = true; }
@@ -74,8 +74,8 @@ class CompletionTracker {
   static constexpr std::size_t kBlock = 512;  // buckets
 
   kernels::CallReport& report() const { return report_.span().front(); }
-  std::uint64_t& refused_word(std::size_t bucket) {
-    return refused_[bucket / kBlock].span()[bucket % kBlock];
+  kernels::CallCounts& counts_of(std::size_t bucket) {
+    return counts_[bucket / kBlock].span()[bucket % kBlock];
   }
 
   Exec exec_;
@@ -83,9 +83,9 @@ class CompletionTracker {
   kernels::PlaceArray<kernels::CallStatus> status_;
   // Page-locked words, which the device writes.
   mutable kernels::PlaceArray<kernels::CallReport> report_;
-  std::vector<kernels::PlaceArray<std::uint64_t>> refused_;
-  std::vector<std::uint64_t> polled_;  // of refused, by bucket
-  std::vector<std::uint64_t> last_;    // ended() then, by bucket
+  std::vector<kernels::PlaceArray<kernels::CallCounts>> counts_;
+  std::vector<kernels::CallCounts> polled_;  // of counts_, by bucket
+  std::vector<std::uint64_t> last_;          // ended() then, by bucket
   std::atomic<std::uint64_t> ended_ = 0;
   std::atomic<bool> captured_ = false, closed_ = false;
   mutable std::mutex mutex_;  // guards failure_

@@ -31,6 +31,8 @@ Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
     WINNOW_EXPECTS(where.place != Place::cuda || where.stream != nullptr,
                    "buckets in device memory are reduced in the order of a stream: pass "
                    "Place::cuda and an Exec::stream that is not null");
+    WINNOW_EXPECTS(where.place == Place::cuda || where.stream == nullptr,
+                   "Exec::stream is for buckets in device memory: with it pass Place::cuda");
     device_ = kernels::current_device(where.place);
     if (where.place == Place::cuda) {
       exec_.device_workspace = &device_workspace_.emplace(kernels::memory_of(where.place));

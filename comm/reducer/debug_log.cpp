@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "comm/reducer/stats_table.hpp"
+#include "comm/transport/failure_latch.hpp"
 
 namespace winnow::comm {
 
@@ -62,13 +63,15 @@ void DebugLog::call(std::uint64_t number, const BucketStats& bucket, const Stats
   add(", wait ").milliseconds(call.wait_seconds);
   add(", add ").milliseconds(call.add_seconds);
   if (call.poisoned > 0) add("; poisoned");
+  if (call.clipped > 0) add("; clipped");
   if (call.digest != 0) add("; digest ").add(call.digest, 16);
   write();
 }
 
 void DebugLog::broken(std::string_view why) {
   if (level_ < 1) return;
-  begin().add("broken, no call is possible any more: ").add(why).write();
+  begin().add("broken, no call is possible any more: ");
+  add(is_usage_reason(why) ? kUsage : "").add(without_kind(std::string(why))).write();
 }
 
 }  // namespace winnow::comm

@@ -6,20 +6,27 @@
 #include <string>
 #include <winnow/error.hpp>
 
+#include "comm/transport/failure_latch.hpp"
+
 namespace winnow::comm {
 
 /// Throws errors, also if there is no memory for their text: then one that was made before, since
 /// copies of an exception share its text.
 class LastResort {
  public:
-  [[noreturn]] void usage_error(const std::string& why) const { raise(usage_, why); }
-  [[noreturn]] void comm_error(const std::string& why) const { raise(comm_, why); }
+  /// `why`: perhaps a usage_reason.
+  [[noreturn]] void usage_error(const std::string& why) const {
+    raise(usage_, [&] { return without_kind(why); });
+  }
+  [[noreturn]] void comm_error(const std::string& why) const {
+    raise(comm_, [&] { return why; });
+  }
 
  private:
-  template <class Kind>
-  [[noreturn]] static void raise(const Kind& made, const std::string& why) {
+  template <class Kind, class Text>
+  [[noreturn]] static void raise(const Kind& made, const Text& text) {
     try {
-      throw Kind(why);
+      throw Kind(text());
     } catch (const std::bad_alloc&) {
       throw Kind(made);
     }

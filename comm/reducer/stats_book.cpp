@@ -27,6 +27,7 @@ void accumulate(Stats& totals, const Stats& call) {
   totals.dense_wire_bytes += call.dense_wire_bytes;
   for (double Stats::*const seconds : kStages) totals.*seconds += call.*seconds;
   totals.poisoned += call.poisoned;
+  totals.clipped += call.clipped;
   totals.allocations += call.allocations;
   totals.measured += call.measured;
   totals.nonzero += call.nonzero;
@@ -129,12 +130,16 @@ void StatsBook::add_time(const kernels::StreamClock::Name& call, const double* s
   if (call.number == last_number_) last_.*which += seconds;
 }
 
-void StatsBook::poison(std::size_t bucket, std::uint64_t calls) {
-  if (calls == 0) return;
-  const std::lock_guard lock(mutex_);
-  buckets_[bucket].totals.poisoned += calls;
-  totals_.poisoned += calls;
-  if (last_bucket_ == bucket) last_.poisoned = 1;
+void StatsBook::count(std::size_t bucket, const kernels::CallCounts& calls) {
+  const auto add = [&](std::uint64_t Stats::*member, std::uint64_t count) {
+    if (count == 0) return;
+    const std::lock_guard lock(mutex_);
+    buckets_[bucket].totals.*member += count;
+    totals_.*member += count;
+    if (last_bucket_ == bucket) last_.*member = 1;
+  };
+  add(&Stats::poisoned, calls.refused);
+  add(&Stats::clipped, calls.clipped);
 }
 
 Stats StatsBook::last() const {

@@ -11,6 +11,7 @@
 #include <winnow/stats.hpp>
 
 #include "comm/plan/bucket.hpp"
+#include "kernels/call_status.hpp"
 #include "kernels/exec/stream_clock.hpp"
 
 namespace winnow::comm {
@@ -41,8 +42,8 @@ class StatsBook {
   /// Adds the seconds of a stage, which is a field of call(), to the finished call of that name.
   /// Ignores other names.
   void add_time(const kernels::StreamClock::Name& call, const double* stage, double seconds);
-  /// Notes that `calls` finished calls of a bucket, given by number, became NaN.
-  void poison(std::size_t bucket, std::uint64_t calls);
+  /// Counts finished calls of a bucket, given by number, of which the device has told.
+  void count(std::size_t bucket, const kernels::CallCounts& calls);
 
   Stats last() const;
   Stats totals() const;

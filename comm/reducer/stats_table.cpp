@@ -38,9 +38,9 @@ std::string or_dash(const std::string& text) {
 }
 
 Row head(bool measured) {
-  Row row = {"bucket",    "schedule",    "coding",       "count",  "calls",
-             "kept",      "bytes/call",  "network/call", "saved",  "select ms",
-             "encode ms", "exchange ms", "wait ms",      "add ms", "poisoned"};
+  Row row = {"bucket",     "schedule",     "coding",   "count",     "calls",     "kept",
+             "bytes/call", "network/call", "saved",    "select ms", "encode ms", "exchange ms",
+             "wait ms",    "add ms",       "poisoned", "clipped"};
   if (measured) row.insert(row.end(), {"density", "residual", "digest"});
   return row;
 }
@@ -64,6 +64,7 @@ Row row_of(std::string label, std::uint64_t count, const Stats& stats, bool meas
       ms(stats.wait_seconds),
       ms(stats.add_seconds),
       std::to_string(stats.poisoned),
+      std::to_string(stats.clipped),
   };
   if (!measured) return row;
   const double norm = stats.residual_norm;

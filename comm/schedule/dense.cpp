@@ -173,7 +173,9 @@ void write(Exchange& exchange, const Exec& exec) {
     const auto look = [&](std::uint32_t* too_large) {
       keep_rest(exchange.exec, {piece, keeper}, too_large);
     };
-    if (kernels::answer(exchange.exec, look) != 0) piece.state->mark_dirty();
+    if (kernels::answer(exchange.exec, look) == 0) continue;
+    piece.state->mark_dirty();
+    exchange.stats.clipped = 1;
   }
 }
 

@@ -49,6 +49,8 @@ struct Exchange {
   SizesFirst sizes_first = {};   ///< messages whose sizes are on their way
   /// Set for a call in device memory that goes by its status: see Schedule::waits.
   kernels::CallStatus* status = nullptr;
+  /// For buckets in device memory: CallStatus::too_large of the call, also if the host waits in it.
+  std::uint32_t* too_large = nullptr;
   bool one_by_one = false;          ///< parts and rails go one after the other, not overlapped
   bool undoable = false;            ///< a dense sum leaves the elements alone until it is written
   std::span<const int> names = {};  ///< of the ranks of `world`, in errors; empty: their numbers

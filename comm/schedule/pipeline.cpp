@@ -51,6 +51,7 @@ bool write_outcome(Exchange& exchange) {
   const compress::Written written =
       exchange.compressor.write_outcome(exchange.exec, exchange.part, outcome_of(exchange));
   exchange.clipped = !written.fits;
+  if (exchange.clipped) exchange.stats.clipped = 1;
   return written.finite;
 }
 

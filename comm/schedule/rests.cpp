@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "comm/schedule/pipeline.hpp"
-#include "kernels/exec/place_memory.hpp"
 #include "kernels/exec/together.hpp"
 #include "kernels/half.hpp"
 
@@ -51,14 +50,12 @@ void keep_rests(const Schedule& schedule, const Exchange& exchange, const Exec& 
                                     .too_large = status != nullptr ? &status->too_large : nullptr});
   }
   if (std::ranges::none_of(pieces, is_rounded)) return;
-  const kernels::ScratchScope scope(exchange.exec);
-  std::uint32_t* const unused = status != nullptr
-                                    ? &status->too_large
-                                    : kernels::take_zeros<std::uint32_t>(exchange.exec, 1).data();
-  kernels::together(exec, [&] {
-    for (const Piece& piece : pieces) {
-      if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, unused);
-    }
+  count_clipped(exchange, [&](std::uint32_t* too_large) {
+    kernels::together(exec, [&] {
+      for (const Piece& piece : pieces) {
+        if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, too_large);
+      }
+    });
   });
 }
 

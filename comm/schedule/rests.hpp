@@ -9,6 +9,7 @@
 #include "comm/schedule/exchange.hpp"
 #include "comm/schedule/schedule.hpp"
 #include "kernels/arithmetic/rest.hpp"
+#include "kernels/exec/place_memory.hpp"
 
 namespace winnow::comm {
 
@@ -33,6 +34,17 @@ bool is_rounded(const compress::Piece& piece);
 /// Keeps the rests of a stretch that is_rounded. *too_large, in the memory of exec.place, becomes 1
 /// if there are some, on all ranks.
 void keep_rest(const Exec& exec, const Stretch& stretch, std::uint32_t* too_large);
+
+/// Runs keep(word) with the word that keep_rest is to raise, and counts a call that raises it,
+/// without a wait for a device.
+template <class Keep>
+void count_clipped(const Exchange& exchange, const Keep& keep) {
+  if (exchange.too_large != nullptr) return keep(exchange.too_large);
+  const kernels::ScratchScope scope(exchange.exec);
+  std::uint32_t* const word = kernels::take_zeros<std::uint32_t>(exchange.exec, 1).data();
+  keep(word);
+  if (*word != 0) exchange.stats.clipped = 1;
+}
 
 /// Keeps those of a compressed part whose schedule leaves the sums to write_outcome. `reserve`:
 /// also takes the scratch of later calls where there are none. `exec`: the Exchange's, perhaps with

@@ -44,7 +44,9 @@ void keep_rest_of(const Exchange& exchange, const Piece& piece) {
   const auto look = [&](std::uint32_t* too_large) {
     keep_rest(exchange.exec, {piece, {.by = exchange.averaged}}, too_large);
   };
-  if (kernels::answer(exchange.exec, look) != 0) piece.state->mark_dirty();
+  if (kernels::answer(exchange.exec, look) == 0) return;
+  piece.state->mark_dirty();
+  exchange.stats.clipped = 1;
 }
 
 }  // namespace

@@ -552,22 +552,20 @@ Rounds run(Exchange& exchange) {
 
 /// Keeps the rests of sums that are to be rounded: the servers of a shard share them out.
 void keep_rests(const Exchange& exchange, const Exec& exec) {
-  const kernels::ScratchScope scope(exchange.exec);
-  std::uint32_t* const unused = exchange.status != nullptr
-                                    ? &exchange.status->too_large
-                                    : kernels::take_zeros<std::uint32_t>(exchange.exec, 1).data();
-  kernels::together(exec, [&] {
-    for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
-      const Shard& shard = exchange.shards->of_rail[rail];
-      const Transport* const servers = exchange.rails->transport(rail);
-      kernels::RestKeeper keeper = kernels::RestKeeper::nobody();
-      if (servers != nullptr) {
-        keeper = keeper_among(*servers, shard.part, *exchange.shards->inner, exchange.averaged);
+  count_clipped(exchange, [&](std::uint32_t* too_large) {
+    kernels::together(exec, [&] {
+      for (std::size_t rail = 0; rail < exchange.shards->of_rail.size(); ++rail) {
+        const Shard& shard = exchange.shards->of_rail[rail];
+        const Transport* const servers = exchange.rails->transport(rail);
+        kernels::RestKeeper keeper = kernels::RestKeeper::nobody();
+        if (servers != nullptr) {
+          keeper = keeper_among(*servers, shard.part, *exchange.shards->inner, exchange.averaged);
+        }
+        for (const Piece& piece : shard.part.pieces) {  // which view Exchange::sum
+          if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, too_large);
+        }
       }
-      for (const Piece& piece : shard.part.pieces) {  // which view Exchange::sum
-        if (is_rounded(piece)) keep_rest(exec, {piece, keeper}, unused);
-      }
-    }
+    });
   });
 }
 

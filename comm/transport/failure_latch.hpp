@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -47,6 +48,14 @@ inline std::string usage_reason(std::string_view what) {
 }
 inline bool is_usage_reason(std::string_view failure) {
   return failure.find(kUsage) != std::string_view::npos;
+}
+
+/// A reason for a UsageError, which says what kind it is by its type.
+inline std::string without_kind(std::string reason) {
+  for (std::size_t at = 0; (at = reason.find(kUsage, at)) != std::string::npos;) {
+    reason.erase(at, kUsage.size());
+  }
+  return reason;
 }
 
 /// In the reason of every failure at a deadline.

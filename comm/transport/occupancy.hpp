@@ -62,8 +62,9 @@ class Claim {
     if (!occupancy->take()) {
       fail_usage(std::string(user) +
                  " needs a transport of its own, and this one, or one that it is a subset of, "
-                 "serves another: give each its own by Transport::duplicate "
-                 "(winnow_transport_duplicate), or end the other first" +
+                 "serves another: give each its own by Transport::duplicate (in C "
+                 "winnow_transport_duplicate, in Python duplicate()), or first destroy the other "
+                 "(in Python close())" +
                  (kernels::forks.load(std::memory_order_relaxed) == 0
                       ? ""
                       : "; and what a parent made before the fork to this process serves nobody "

@@ -156,12 +156,18 @@ class AllReducer {
   /// Collective: compares the options of all ranks. Only this object may use `transport` as long as
   /// it lives: UsageError, before the ranks meet, for a transport, or a subset of one, that serves
   /// another AllReducer or a mixed transport; see Transport::duplicate.
-  /// Options::from_environment, the default, throws before the ranks meet. Throws std::bad_alloc if
-  /// there is not even memory for an error; the others then get a CommError. `where` says where
-  /// buckets are: host memory, or, with Place::cuda and a stream, memory of the current device.
-  /// Each rank chooses for itself.
-  explicit AllReducer(const std::shared_ptr<Transport>& transport,
-                      const Options& options = Options::from_environment(), const Exec& where = {});
+  /// A rank without Options, of which parse has thrown, calls refuse instead, or the others wait.
+  /// Throws std::bad_alloc if there is not even memory for an error; the others then get a
+  /// CommError. `where` says where buckets are: host memory, or, with Place::cuda and a stream,
+  /// memory of the current device. Each rank chooses for itself.
+  AllReducer(const std::shared_ptr<Transport>& transport, const Options& options,
+             const Exec& where = {});
+  /// With Options::from_environment, whose error all ranks get.
+  explicit AllReducer(const std::shared_ptr<Transport>& transport);
+  /// Instead of the constructor, by a rank that cannot call it: meets the others, and all throw
+  /// UsageError: this one `why`, the others its number and `why`.
+  [[noreturn]] static void refuse(const std::shared_ptr<Transport>& transport,
+                                  std::string_view why);
   /// Finishes calls in flight, and runs their callbacks.
   ~AllReducer();
   AllReducer(AllReducer&&) noexcept;

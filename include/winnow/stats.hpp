@@ -38,7 +38,9 @@ struct Stats {
                             ///< ranks
   double add_seconds = 0;   ///< decoding, adding, writing into the elements
 
-  std::uint64_t poisoned = 0;     ///< calls whose bucket the poison bit made NaN
+  std::uint64_t poisoned = 0;  ///< calls whose bucket the poison bit made NaN
+  std::uint64_t clipped = 0;   ///< calls with a finite sum that an element of 16 bits cannot hold:
+                               ///< the largest finite element was delivered, and the rest waits
   std::uint64_t allocations = 0;  ///< of scratch and residuals
 
   // Measured only if Options::stats is 2: each costs a pass over memory.

@@ -97,10 +97,11 @@ module winnow
   end type
 
   type, bind(C) :: winnow_reducer_settings
-    integer(c_int32_t) :: struct_bytes = 24
+    integer(c_int32_t) :: struct_bytes = 32
     integer(c_int32_t) :: place = 0
     type(c_ptr) :: stream = c_null_ptr
     type(c_ptr) :: options = c_null_ptr
+    type(c_ptr) :: refusal = c_null_ptr
   end type
 
   type, bind(C) :: winnow_segment

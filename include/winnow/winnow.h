@@ -230,9 +230,12 @@ typedef struct winnow_reducer_settings {
   void* stream;        /* a cudaStream_t if place is WINNOW_CUDA; otherwise NULL */
   const char* options; /* words such as "compressor=topk:0.01 op=sum"; NULL: none. Variables of the
                           environment (WINNOW_COMPRESSOR) come last, so they win. */
+  const char* refusal; /* NULL; or why this rank has no settings: create then fails on all ranks,
+                          with this text, instead of a wait for this one */
 } winnow_reducer_settings;
 
-/* Collective: compares the options of all ranks. The reducer keeps the transport: its handle may be
+/* Collective: compares the options of all ranks. Fails on all of them if those of one are wrong,
+   whatever the mistake, but for `transport`. The reducer keeps the transport: its handle may be
    destroyed at any time, and still serves for abort until then. */
 int winnow_reducer_create(winnow_transport* transport, const winnow_reducer_settings* settings,
                           winnow_reducer** reducer);

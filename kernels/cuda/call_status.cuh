@@ -18,8 +18,12 @@ struct EndCall {
     const CallStatus status = *task.status;
     *task.status = {.call = status.call + 1};
     CallReport& report = *task.report;
-    if ((status.spoiled | status.not_finite) != 0)
-      simt::publish_to_host(task.refused, *task.refused + 1);
+    CallCounts& counts = *task.counts;
+    if ((status.spoiled | status.not_finite) != 0) {
+      simt::publish_to_host(&counts.refused, counts.refused + 1);
+    } else if (status.too_large != 0 && task.counts_clipped) {
+      simt::publish_to_host(&counts.clipped, counts.clipped + 1);
+    }
     if (status.unsound != 0 && report.unsound_call == 0) {
       simt::publish_to_host(&report.unsound, ~status.unsound + 1);
       simt::fence_host();

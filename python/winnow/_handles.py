@@ -2,20 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pointers of the library: who may use them, and how they end."""
 import atexit
+import collections
 import itertools
 import sys
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Deque, Dict, Optional
 
 from winnow._calls import Job, Process, in_main_thread, start
 from winnow._library import UsageError, library
 
 
 class Handle:
-    """A pointer of the library and the rules of its calls: one at a time, so that a thread waits for
-    the calls of others; none once it is closed; none in a child of a fork.
+    """A pointer of the library and the rules of its calls: one at a time, in the order in which they
+    come; none once it is closed; none in a child of a fork.
 
     `noun`: what errors call it. `destroy(pointer)` runs once, when it is closed, no call runs and
     nobody keeps it. `stop(reason)`, which never blocks, makes calls that run end soon and says whether
@@ -33,6 +34,7 @@ class Handle:
         self._turn = threading.Condition(self._lock)
         self._job: Any = None  # the call that runs
         self._caller: Optional[int] = None  # the thread that waits for it
+        self._queue: Deque[int] = collections.deque()  # threads whose calls are to run, the next first
         self._closed = self._ended = False
         self._users = 0
         self._number = next(_numbers)
@@ -65,13 +67,19 @@ class Handle:
         self.expect_open()
         caller = threading.get_ident()
         with self._lock:
-            while self._job is not None:
-                if self._caller == caller:
-                    raise UsageError(f"this thread is in a call of this {self.noun}: a signal handler or "
-                                     "a finalizer must not make another one")
-                self._turn.wait()
-            self.expect_open()
-            self._job, self._caller = job, caller
+            if caller == self._caller or caller in self._queue:
+                raise UsageError(f"this thread is in a call of this {self.noun}: a signal handler or "
+                                 "a finalizer must not make another one")
+            try:
+                self._queue.append(caller)
+                self._turn.wait_for(lambda: self._job is None and self._queue[0] == caller)
+                self.expect_open()
+                self._job, self._caller = job, caller
+            finally:
+                if caller in self._queue:
+                    self._queue.remove(caller)
+                if self._job is None:
+                    self._turn.notify_all()
 
     def _end(self, job: Any) -> None:
         with self._lock:

@@ -54,7 +54,7 @@ class NcclOptions(Struct):
 
 class ReducerSettings(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("place", c_int32), ("stream", c_void_p),
-                ("options", c_char_p)]
+                ("options", c_char_p), ("refusal", c_char_p)]
 
 
 class SecondMoment(Struct):

@@ -113,5 +113,5 @@ def option_words(compressor: Any, options: Dict[str, Any]) -> str:
     found = {key: _word(key, value) for key, value in words.items()}
     for key, word in found.items():
         if "\0" in word or (key != "compressor" and re.search(r"[\s;]", word)):
-            raise UsageError(f"option {key} is '{word}': must not contain blanks or ';'")
+            raise UsageError(f"option {key} is {word!r}: must not contain blanks or ';'")
     return " ".join(f"{key}={word}" for key, word in found.items())

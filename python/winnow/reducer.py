@@ -49,10 +49,13 @@ class Reducer(Bound):
         # Otherwise calls are made where the caller has a current GPU, or where MPI wants them.
         self._elsewhere = transport.elsewhere and not self._on_gpu
         self.interrupted = False  # by a signal handler, in the last call that blocked
-        settings = _library.ReducerSettings(options=option_words(compressor, options).encode())
-        if self._on_gpu:
-            settings.place = _library.CUDA
-            settings.stream = integer(stream, "stream")
+        settings = _library.ReducerSettings()
+        try:
+            settings.options = option_words(compressor, options).encode()
+            if self._on_gpu:
+                settings.place, settings.stream = _library.CUDA, integer(stream, "stream")
+        except Exception as error:  # pylint: disable=broad-except
+            settings.refusal = str(error).encode(errors="replace")  # which the others get, too
 
         def create(over: ctypes.c_void_p) -> None:
             made = ctypes.c_void_p()

@@ -228,13 +228,12 @@ TEST(Message, NamesWhatRanksDifferIn) {
     std::function<void(Header&)> change;
   };
   const Case cases[] = {
-      {"digest of their options (0x0000000000000007 there, 0x0123456789abcdef here)",
-       [](Header& h) { h.digest = 7; }},
-      {"the bucket (", [](Header& h) { h.bucket ^= 1; }},
+      {"their options: give", [](Header& h) { h.digest = 7; }},
+      {"the bucket: all", [](Header& h) { h.bucket ^= 1; }},
       {"the number of the call (", [](Header& h) { h.call += 1; }},
       {"the part of the bucket (", [](Header& h) { h.part = 0; }},
       // Another bucket has other counts: it still is the bucket that is named.
-      {"the bucket (", [](Header& h) { h.bucket ^= 1, h.count = 77, h.k = 3; }},
+      {"the bucket: all", [](Header& h) { h.bucket ^= 1, h.count = 77, h.k = 3; }},
   };
   for (const Case& c : cases) {
     Header header = gradient_header(1000, 11);

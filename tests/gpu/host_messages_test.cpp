@@ -179,10 +179,10 @@ TEST(HostMessages, AgreeOnACall) {
       Header mine;
       mine.digest = 5;
       mine.count = 1000;
-      EXPECT_EQ(comm::agree(*self.transport, exec, mine, "", soon()), "");
+      EXPECT_EQ(comm::agree(*self.transport, exec, mine, {}, soon()), "");
       if (self.transport->size() == 1) return;
       mine.count += self.transport->rank() == 1 ? 1 : 0;
-      EXPECT_THAT(comm::agree(*self.transport, exec, mine, "", soon()),
+      EXPECT_THAT(comm::agree(*self.transport, exec, mine, {}, soon()),
                   HasSubstr("the count of elements"));
     });
   }

@@ -28,17 +28,18 @@ struct Calls {
       : exec(where),
         status(where, 1),
         report(where, 1, &shared_by(where)),
-        refused(where, 2, &shared_by(where)) {}
+        counts(where, 2, &shared_by(where)) {}
 
   void say(const CallStatus& said) { status.upload({&said, 1}); }
-  void end(std::uint64_t number, std::size_t bucket) {
-    kernels::end_call(exec, {status.data(), number, report.span().data(), &refused.span()[bucket]});
+  void end(std::uint64_t number, std::size_t bucket, bool counts_clipped = true) {
+    kernels::end_call(exec, {status.data(), number, report.span().data(), &counts.span()[bucket],
+                             counts_clipped});
   }
 
   Exec exec;
   OnPlace<CallStatus> status;
   kernels::PlaceArray<CallReport> report;
-  kernels::PlaceArray<std::uint64_t> refused;
+  kernels::PlaceArray<kernels::CallCounts> counts;
 };
 
 /// Kernels work only if the status lets them.
@@ -90,8 +91,9 @@ TEST(CallStatus, ACallEndsInAReport) {
     EXPECT_EQ(report.done, 5U);
     EXPECT_EQ(report.unsound_call, 2U);
     EXPECT_EQ(report.unsound, 2U);
-    EXPECT_EQ(calls.refused.span()[0], 1U);
-    EXPECT_EQ(calls.refused.span()[1], 2U);
+    EXPECT_EQ(calls.counts.span()[0].refused, 1U);
+    EXPECT_EQ(calls.counts.span()[1].refused, 2U);
+    EXPECT_EQ(calls.counts.span()[1].clipped, 0U);
     const CallStatus left = calls.status.download().front();
     EXPECT_EQ(left.spoiled + left.not_finite + left.unsound, 0U);
     EXPECT_EQ(left.call, kCall + 4);
@@ -100,6 +102,25 @@ TEST(CallStatus, ACallEndsInAReport) {
     kernels::wait(exec);
     EXPECT_EQ(report.done, 5U);
     EXPECT_EQ(report.next, kCall + 5);
+  });
+}
+
+TEST(CallStatus, ACallThatClipsIsCountedOnce) {
+  for_each_body([](const Exec& exec) {
+    Calls calls(exec);
+    calls.say({.too_large = 1});
+    calls.end(0, 0);
+    calls.end(1, 0);
+    calls.say({.not_finite = 1, .too_large = 1});
+    calls.end(2, 1);
+    calls.say({.too_large = 1});
+    calls.end(3, 1, false);  // as one that the host has counted
+    kernels::wait(exec);
+    EXPECT_EQ(calls.counts.span()[0].clipped, 1U);
+    EXPECT_EQ(calls.counts.span()[0].refused, 0U);
+    EXPECT_EQ(calls.counts.span()[1].clipped, 0U);
+    EXPECT_EQ(calls.counts.span()[1].refused, 1U);
+    EXPECT_EQ(calls.status.download().front().too_large, 0U);
   });
 }
 

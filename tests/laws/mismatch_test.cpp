@@ -47,7 +47,12 @@ std::string usage_error(Reducer& reducer, TestBucket& bucket, std::optional<Redu
   try {
     reducer.all_reduce(bucket.segments(), op);
   } catch (const UsageError& error) {
-    return error.what();
+    const std::string text = error.what();
+    EXPECT_EQ(text.find("usage error"), std::string::npos) << text;  // its type says so
+    EXPECT_EQ(text.find("0x"), std::string::npos) << text;           // a hash says nothing
+    const auto contains = [&](const char* words) { return text.find(words) != std::string::npos; };
+    EXPECT_TRUE(!contains("no more parameters") || contains("parameter number")) << text;
+    return text;
   } catch (const std::exception& error) {
     ADD_FAILURE() << "not a UsageError: " << error.what();
   }
@@ -169,6 +174,7 @@ TEST_P(CheckedCalls, OfSwappedIdsAreAUsageErrorOnAllAndChangeNothing) {
                                      : "parameters 1 (4000 float32), 3 (40 float32)";
       EXPECT_NE(said.find(here), std::string::npos) << said;
       EXPECT_NE(said.find(" differs from rank "), std::string::npos) << said;
+      EXPECT_NE(said.find(": parameter number 1, "), std::string::npos) << said;
       EXPECT_EQ(bucket.values()[0], std::vector<float>(kCount, 7));
       EXPECT_EQ(bucket.values()[1], std::vector<float>(40, 7));
       EXPECT_EQ(reducer.residual(swaps ? 2 : 1), residual);

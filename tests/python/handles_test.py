@@ -7,8 +7,10 @@ import copy
 import gc
 import os
 import pickle
+import signal
 import sys
 import threading
+import time
 import unittest
 
 import winnow
@@ -246,6 +248,58 @@ class HandlesTest(unittest.TestCase):
 
         grown, called = threading.Event(), threading.Event()
         run(over_tcp(2), body)
+
+    def test_calls_run_in_the_order_in_which_they_come(self):
+        """So a thread that polls statistics does not keep the others from their calls."""
+        reducer, order, threads = make(winnow.Reducer), [], []
+        handle, first = reducer._handle, threading.Event()
+
+        def poll():
+            handle.call(lambda _: first.wait(30), blocks=False)
+            reducer.totals()
+            order.append("poll")
+
+        def train(number):
+            handle.call(lambda _: order.append(number), blocks=False)
+
+        for number, body in enumerate([poll] + [lambda number=n: train(number) for n in range(5)]):
+            threads.append(threading.Thread(target=body))
+            threads[-1].start()
+            while not handle.busy() or len(handle._turn._waiters) < number:
+                time.sleep(0.001)
+        first.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(order, [0, 1, 2, 3, 4, "poll"])
+
+    def test_an_interrupted_wait_keeps_nobody(self):
+        """A signal comes while the main thread waits for another's call, and its handler makes one."""
+        def handler(*_):
+            with self.assertRaisesRegex(winnow.UsageError, "in a call of this Reducer"):
+                reducer.totals()
+            raise InterruptedError
+
+        def interrupt():
+            while not handle._turn._waiters:
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            while handle._turn._waiters:
+                time.sleep(0.001)
+
+        reducer = make(winnow.Reducer)
+        handle = reducer._handle
+        before = signal.signal(signal.SIGUSR1, handler)
+        other = threading.Thread(target=lambda: handle.call(lambda _: interrupt(), blocks=False))
+        try:
+            other.start()
+            while not handle.busy():
+                pass
+            self.assertRaises(InterruptedError, reducer.all_reduce, floats(), 1)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        other.join()
+        reducer.all_reduce(floats(), 1)
+        self.assertEqual(reducer.totals()["calls"], 1)
 
     def test_a_signal_handler_or_finalizer_within_a_call_gets_an_error(self):
         reducer = make(winnow.Reducer)

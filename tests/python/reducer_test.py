@@ -242,6 +242,28 @@ class ReducerTest(unittest.TestCase):
         with self.assertRaisesRegex(winnow.UsageError, "max_ctas is -2|without NCCL"):
             winnow.nccl_transport(transport, max_ctas=-2)
 
+    def test_what_one_rank_cannot_say_is_an_error_on_all(self):
+        wrong = [("topq:0.01", {}, "topq"), ("topk:0.01", {"densty": 1}, "densty"),
+                 ("topk:0.01", {"op": "summ"}, "summ"), ("topk:0.01", {"seed": None}, "seed is None"),
+                 ("topk:0.01", {"exempt": "a b"}, "'a b'"), ("topk:\0", {}, r"topk:\\x00"),
+                 ("topk:0.01", {"links": object()}, "links is <object"), (7.5, {}, "7.5"),
+                 ("\udc80", {}, "surrogates"), ("topk:0.01", {"stream": "one"}, "stream is 'one'"),
+                 ("topk:0.01", {"stream": 0}, "stream that is not null")]
+
+        def body(transport):
+            odd = transport.rank == 1
+            for compressor, options, names in wrong:
+                names = names if odd else f"rank 1 refuses: .*{names}"
+                with self.subTest(wrong=(compressor, options)):
+                    with self.assertRaisesRegex(winnow.UsageError, names):
+                        if odd:
+                            winnow.Reducer(transport, compressor, **options)
+                        else:
+                            winnow.Reducer(transport, deadline=20)
+            winnow.Reducer(transport, **OPTIONS).close()
+
+        run(over_threads(3), body)
+
     def test_options_that_differ_are_an_error_on_all(self):
         def body(transport):
             with self.assertRaises(winnow.UsageError):

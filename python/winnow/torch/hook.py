@@ -252,7 +252,8 @@ class State:
         for future in futures:
             if self._place.device.type == "cpu":
                 Job(future.wait).perform()  # which Ctrl-C interrupts
-            future.wait()
+            else:
+                future.wait()
 
 
 def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -72,6 +72,7 @@ int main(void) {
   MEMBER(winnow_reducer_settings, place);
   MEMBER(winnow_reducer_settings, stream);
   MEMBER(winnow_reducer_settings, options);
+  MEMBER(winnow_reducer_settings, refusal);
   SIZE(winnow_segment);
   MEMBER(winnow_segment, struct_bytes);
   MEMBER(winnow_segment, type);

@@ -279,11 +279,39 @@ static void share(winnow_transport* transport) {
   winnow_reducer_destroy(second);
 }
 
+/* What one rank gives wrong is an error on all, which do not wait for it. */
+static void refuse(winnow_transport* transport) {
+  const int odd = winnow_transport_rank(transport) == 1;
+  winnow_reducer* reducer = NULL;
+  for (int mistake = 0; mistake < 8; ++mistake) {
+    winnow_reducer_settings settings = settings_of("op=sum deadline=20");
+    const winnow_reducer_settings* given = &settings;
+    winnow_reducer** made = &reducer;
+    const char* names = "";
+    if (mistake == 0) settings.options = names = "densty=1";
+    if (mistake == 1) settings.options = names = "compressor=topk:2";
+    if (mistake == 2) settings.options = "\xff", names = "options is not UTF-8";
+    if (mistake == 3) settings.place = 7, names = "place 7";
+    if (mistake == 4) settings.stream = &settings, names = "WINNOW_CUDA";
+    if (mistake == 5) settings.refusal = names = "the file of options is missing";
+    if (mistake == 6) given = NULL, names = "settings is NULL";
+    if (mistake == 7) made = NULL, names = "reducer is NULL";
+    const winnow_reducer_settings right = settings_of("op=sum deadline=20");
+    const int status =
+        winnow_reducer_create(transport, odd ? given : &right, odd ? made : &reducer);
+    CHECK(status == WINNOW_USAGE_ERROR && reducer == NULL);
+    names = mistake == 0 ? "densty" : mistake == 1 ? "topk" : names;
+    CHECK(strstr(winnow_last_error(), names) != NULL);
+    CHECK(odd || strncmp(winnow_last_error(), "rank 1 refuses: ", 16) == 0);
+  }
+}
+
 static void reduce(winnow_transport* transport) {
   const int rank = winnow_transport_rank(transport);
   CHECK(winnow_transport_size(transport) == kRanks);
   CHECK(winnow_transport_node(transport) == 0);
 
+  refuse(transport);
   share(transport);
   rate(transport);
 

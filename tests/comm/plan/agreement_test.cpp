@@ -17,10 +17,11 @@ namespace {
 using namespace tests;
 using compress::Header;
 
-/// Rank 0 of two; the test gives the other rank's message.
+/// Rank 0 of two; the test gives the other rank's messages: its header, and its words if asked.
 class OtherSays final : public Transport {
  public:
-  explicit OtherSays(Bytes message) : message_(std::move(message)) {}
+  explicit OtherSays(Bytes message, std::string words = {})
+      : message_(std::move(message)), words_(std::move(words)) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
   int node() const override { return 0; }
@@ -28,8 +29,10 @@ class OtherSays final : public Transport {
     sent_.insert(sent_.end(), message.begin(), message.end());
   }
   void recv(std::span<std::byte> buffer, int, std::uint64_t* message_bytes) override {
-    std::ranges::copy(message_.span().first(buffer.size()), buffer.begin());
-    *message_bytes = message_.span().size();
+    const bool first = received_++ == 0;
+    const auto message = first ? message_.span() : std::as_bytes(std::span(words_));
+    std::ranges::copy(message.first(std::min(message.size(), buffer.size())), buffer.begin());
+    *message_bytes = first ? message.size() : buffer.size();
   }
   Ticket start(const Exec&) override { return {}; }
   void wait(Ticket, Deadline) override {}
@@ -39,6 +42,8 @@ class OtherSays final : public Transport {
 
  private:
   Bytes message_;
+  std::string words_;
+  int received_ = 0;
   std::vector<std::byte> sent_;
 };
 
@@ -52,7 +57,8 @@ Header first_call() {
 std::string error_of(OtherSays& world, const Header& mine, std::string_view refusal = "") {
   Workspace workspace;
   try {
-    return agree(world, Exec{.workspace = &workspace}, mine, refusal, Deadline::never());
+    return agree(world, Exec{.workspace = &workspace}, mine, {.refusal = refusal},
+                 Deadline::never());
   } catch (const CommError& error) {
     return std::string("CommError: ") + error.what();
   }
@@ -68,14 +74,20 @@ TEST(Agreement, SendsAndReadsTheGoldenMessage) {
 TEST(Agreement, SendsAndReadsTheGoldenRefusal) {
   Bytes golden = golden_message("agreement_refused");
   OtherSays refusing(golden);
-  EXPECT_EQ(error_of(refusing, first_call()), "rank 1 refuses this bucket; its own error says why");
+  EXPECT_EQ(error_of(refusing, first_call()), "rank 1 refuses; its own error says why");
+  OtherSays explaining(std::move(golden), "no\nway");
+  EXPECT_EQ(error_of(explaining, first_call()), "rank 1 refuses: no?way");
 
   OtherSays ready(golden_message("agreement"));
   Header mine = first_call();
   mine.count = mine.k = 0;
   mine.flags = Header::kRefused;
   EXPECT_EQ(error_of(ready, mine, "this rank refuses"), "this rank refuses");
-  EXPECT_TRUE(std::ranges::equal(ready.sent(), golden.span()));
+  golden = golden_message("agreement_refused");
+  const auto sent = std::span(ready.sent());
+  EXPECT_TRUE(std::ranges::equal(sent.first(golden.span().size()), golden.span()));
+  const auto* const words = reinterpret_cast<const char*>(sent.data() + golden.span().size());
+  EXPECT_STREQ(words, "this rank refuses");
 }
 
 TEST(Agreement, TrustsNoBit) {

@@ -116,6 +116,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         sum.wait_seconds += stats.wait_seconds;
         sum.add_seconds += stats.add_seconds;
         sum.poisoned += stats.poisoned;
+        sum.clipped += stats.clipped;
         sum.allocations += stats.allocations;
         sum.measured += stats.measured;
         sum.nonzero += stats.nonzero;
@@ -150,6 +151,7 @@ TEST_P(Measured, TotalsAreTheSumsOfBucketsAndOfCalls) {
         EXPECT_EQ(sum.network_bytes, totals.network_bytes);
         EXPECT_EQ(sum.dense_wire_bytes, totals.dense_wire_bytes);
         EXPECT_EQ(sum.poisoned, totals.poisoned);
+        EXPECT_EQ(sum.clipped, totals.clipped);
         EXPECT_EQ(sum.allocations, totals.allocations);
         EXPECT_EQ(sum.measured, totals.measured);
         EXPECT_EQ(sum.nonzero, totals.nonzero);
@@ -335,10 +337,10 @@ std::string table_text(int level) {
 TEST(StatsTable, OfAMixedBucketAndADenseOne) {
   constexpr std::string_view kTable = R"(
 winnow: rank 0 of 3, compressor=topk:0.01, schedule=auto
-bucket        schedule      coding             count  calls     kept  bytes/call  network/call  saved  select ms  encode ms  exchange ms  wait ms  add ms  poisoned
-layer.weight  gather+dense  eliasfano,float32   2000      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500    5.000   0.250         1
-0xfeed        dense         -                    100      0        -           -             -      -          -          -            -        -       -         0
-total         -             -                   2100      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500    5.000   0.250         1
+bucket        schedule      coding             count  calls     kept  bytes/call  network/call  saved  select ms  encode ms  exchange ms  wait ms  add ms  poisoned  clipped
+layer.weight  gather+dense  eliasfano,float32   2000      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500    5.000   0.250         1        0
+0xfeed        dense         -                    100      0        -           -             -      -          -          -            -        -       -         0        0
+total         -             -                   2100      4  50.50 %        4500          3000   2.0x      1.000      0.500       12.500    5.000   0.250         1        0
 0xfeed goes dense: 400 bytes are below min_bytes=65536
 )";
   EXPECT_EQ(table_text(1), kTable.substr(1));
@@ -346,10 +348,13 @@ total         -             -                   2100      4  50.50 %        4500
 
 TEST(StatsTable, MeasuredColumnsComeLast) {
   const std::string text = table_text(2);
-  EXPECT_NE(text.find("poisoned  density  residual            digest\n"), std::string::npos)
+  EXPECT_NE(text.find("poisoned  clipped  density  residual            digest\n"),
+            std::string::npos)
       << text;
-  EXPECT_NE(text.find("1  51.00 %      12.5  0000000000000abc\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("1  51.00 %         -  0000000000000abc\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("1        0  51.00 %      12.5  0000000000000abc\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1        0  51.00 %         -  0000000000000abc\n"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("0        -         -                 -\n"), std::string::npos) << text;
 }
 

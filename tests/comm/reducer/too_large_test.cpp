@@ -214,6 +214,7 @@ TEST_P(TooLargeAnywhere, SumsAreDeliveredOverTime) {
       Parameter matrix(0, 700), bias(1, 90, 1);
       std::vector<float> floats(100);
       bool clipped = false;
+      std::uint64_t calls_clipped = 0;
       constexpr int kSteps = 2;
       for (int step = 0; step < kSteps + 12 + 12 * size; ++step) {
         for (Parameter* const parameter : {&matrix, &bias}) {
@@ -235,10 +236,12 @@ TEST_P(TooLargeAnywhere, SumsAreDeliveredOverTime) {
             matrix.segment(), {.elements = floats, .id = 2}, bias.segment()};
         reducer.all_reduce(segments);
         EXPECT_EQ(reducer.last().poisoned, 0U);
+        calls_clipped += reducer.last().clipped;
         EXPECT_EQ(matrix.apply(1), 0U);
         EXPECT_EQ(bias.apply(1), 0U);
         if (step < kSteps && size > 1) {
           EXPECT_EQ(bias.result(), std::vector<float>(90, kLargest));
+          EXPECT_EQ(reducer.last().clipped, 1U);
         }
         const auto result = matrix.result();
         clipped = clipped || std::ranges::find(result, kLargest) != result.end();
@@ -251,6 +254,8 @@ TEST_P(TooLargeAnywhere, SumsAreDeliveredOverTime) {
       EXPECT_EQ(bias.lost(reducer, exact), 0);
       EXPECT_TRUE(!c.drains || !matrix.waits(reducer, exact));
       EXPECT_FALSE(bias.waits(reducer, exact));
+      EXPECT_TRUE(!c.drains || reducer.last().clipped == 0);
+      EXPECT_TRUE(size > 1 || calls_clipped == 0);
     });
   }
 }
@@ -284,6 +289,7 @@ TEST(TooLarge, RestsOfACallThatIsUndoneAreNotKept) {
           if (!discards && transport->rank() == 0) given[900] = bad;
           for (const float x : all(given)) EXPECT_EQ(std::isfinite(x), discards);
           EXPECT_EQ(reducer.last().poisoned, discards ? 0U : 1U);
+          EXPECT_EQ(reducer.last().clipped, discards ? 1U : 0U);
           if (discards) {
             reducer.discard_step();
             EXPECT_EQ(reducer.residual(0), before);
@@ -314,6 +320,7 @@ TEST(TooLarge, SumsOfBf16Too) {
             on_nodes(transport, schedule),
             {.compressor = "topk:0.1", .schedule = schedule, .op = ReduceOp::sum, .min_bytes = 0});
         double applied = 0;
+        std::uint64_t clipped = 0;
         for (int step = 0; step < 4; ++step) {
           std::vector<float> values(200);
           if (step == 0 && rank < 2) values[70] = given[rank];
@@ -322,9 +329,11 @@ TEST(TooLarge, SumsOfBf16Too) {
           reducer.all_reduce({halves.data(), halves.size(), ElementType::bf16}, 0);
           kernels::widen({}, ElementType::bf16, halves, values);
           EXPECT_EQ(reducer.last().poisoned, 0U);
+          clipped += reducer.last().clipped;
           EXPECT_LE(std::abs(values[70]), largest);
           applied += static_cast<double>(values[70]);
         }
+        EXPECT_EQ(clipped, 1U) << schedule;
         EXPECT_EQ(applied, 0x1.ffp127) << schedule << ", " << size << " ranks";
         for (const float left : reducer.residual(0)) EXPECT_EQ(left, 0);
       });
@@ -367,10 +376,15 @@ TEST(TooLarge, ADenseCallOfWhatWaitsToo) {
       EXPECT_EQ(applied, 0);
       for (double left = 64'000.0 * size; left > 0; left -= 65504) {
         EXPECT_EQ(static_cast<double>(reduce(dense, 0)[299]), std::min(left, 65504.0));
+        EXPECT_EQ(dense.last().clipped, left > 65504 ? 1U : 0U);
       }
+      const std::uint64_t clipped = dense.totals().clipped;
+      EXPECT_GE(clipped, 1U);
+      EXPECT_EQ(dense.bucket_stats().front().totals.clipped, clipped);
       EXPECT_EQ(reduce(dense, 0)[299], 0);
       const auto fresh = reduce(dense, 60'000);
       EXPECT_TRUE(std::ranges::all_of(fresh, [](float x) { return std::isinf(x); }));
+      EXPECT_EQ(dense.last().clipped, 0U);
     });
   }
 }

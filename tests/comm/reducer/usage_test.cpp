@@ -140,11 +140,10 @@ TEST(Usage, OfOneRankIsToldToAll) {
     std::vector<float> memory(kCount, 7);
     for (const Elements& wrong : nowhere()) {
       const Elements right(memory.data(), kCount, ElementType::float32);
-      expect_refusal(odd ? "the data of" : "refuses",
-                     [&] { reducer.all_reduce(odd ? wrong : right, 3); });
+      expect_refusal("the data of", [&] { reducer.all_reduce(odd ? wrong : right, 3); });
     }
     const auto op = static_cast<ReduceOp>(odd ? 9 : 0);
-    expect_refusal(odd ? "operation 9" : "refuses", [&] { reducer.all_reduce(memory, 3, op); });
+    expect_refusal("operation 9", [&] { reducer.all_reduce(memory, 3, op); });
     EXPECT_EQ(memory, std::vector<float>(kCount, 7));
   });
 }
@@ -247,12 +246,40 @@ TEST(Usage, OfOptionsAndPlaces) {
       expect_refused("threads", {.threads = -1});
       expect_refused("place 9", {}, {.place = static_cast<Place>(9)});
       expect_refused("place", {}, {.place = Place::counted});
+      int stream = 0;
+      expect_refused("Exec::stream", {}, {.stream = &stream});
       AllReducer reducer(transport, Options::parse(kOptions));
       std::vector<float> memory(kCount, 1);
       reducer.all_reduce(memory, 1);
     });
   }
   expect_refusal("transport", [] { AllReducer(nullptr, {}); });
+  expect_refusal("why", [] { AllReducer::refuse(nullptr, "why"); });
+}
+
+// A rank whose words are no options does not leave the others waiting.
+TEST(Usage, OfOneRanksWordsIsToldToAll) {
+  for (const int ranks : rank_counts()) {
+    run_ranks(ranks, [&](const std::shared_ptr<Transport>& transport) {
+      const bool odd = transport->rank() == ranks - 1;
+      const std::string who = odd ? "" : "rank " + std::to_string(ranks - 1) + " refuses: ";
+      const auto make = [&](const char* words) {
+        try {
+          AllReducer(transport, Options::parse(odd ? words : kOptions));
+        } catch (const UsageError& error) {
+          if (!odd || std::string(error.what()).find("did you mean") == std::string::npos) throw;
+          AllReducer::refuse(transport, error.what());
+        }
+      };
+      for (const char* words : {"compressor=topq:0.01", "densty=1", "op=summ"}) {
+        const std::string why = refusal_of([&] { (void)Options::parse(words); });
+        EXPECT_EQ(refusal_of([&] { make(words); }), who + why);
+      }
+      const Options wrong{.op = odd ? static_cast<ReduceOp>(9) : ReduceOp::sum};
+      expect_refusal(who + "an option has the value 9", [&] { AllReducer(transport, wrong); });
+      AllReducer reducer(transport, Options::parse(kOptions));
+    });
+  }
 }
 
 TEST(Usage, OfWhatTransportsAreMadeOf) {

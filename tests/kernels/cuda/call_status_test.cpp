@@ -28,20 +28,20 @@ class CallStatusOnDevice : public DeviceTest {
     stream_ = std::make_unique<Stream>();
     status_ = std::make_unique<DeviceArray<CallStatus>>(1);
     report_ = std::make_unique<PinnedArray<CallReport>>(1);
-    refused_ = std::make_unique<PinnedArray<std::uint64_t>>(2);
+    counts_ = std::make_unique<PinnedArray<kernels::CallCounts>>(2);
     status_->upload(std::vector<CallStatus>(1), *stream_);
     report_->span()[0] = {};
-    refused_->span()[0] = refused_->span()[1] = 0;
+    counts_->span()[0] = counts_->span()[1] = {};
   }
 
   CallStatus* status() const { return status_->data(); }
   const CallReport& report() const { return report_->span()[0]; }
-  std::uint64_t refused(std::size_t bucket) const { return refused_->span()[bucket]; }
+  std::uint64_t refused(std::size_t bucket) const { return counts_->span()[bucket].refused; }
   Exec exec() const { return stream_->exec(); }
 
   void say(const CallStatus& status) { status_->upload(std::vector{status}, *stream_); }
   void end_call(std::uint64_t number, std::size_t bucket) {
-    kernels::end_call(exec(), {status(), number, report_->data(), refused_->data() + bucket});
+    kernels::end_call(exec(), {status(), number, report_->data(), counts_->data() + bucket});
   }
 
   std::unique_ptr<Stream> stream_;
@@ -49,7 +49,7 @@ class CallStatusOnDevice : public DeviceTest {
  private:
   std::unique_ptr<DeviceArray<CallStatus>> status_;
   std::unique_ptr<PinnedArray<CallReport>> report_;
-  std::unique_ptr<PinnedArray<std::uint64_t>> refused_;
+  std::unique_ptr<PinnedArray<kernels::CallCounts>> counts_;
 };
 
 TEST_F(CallStatusOnDevice, ACopyOfBytesTakesNoCondition) {
