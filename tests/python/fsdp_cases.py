@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 import winnow.torch
 from hsdp_cases import expect_one_model, expect_same_steps, uneven, whole
 from torch_harness import batch, expect, expect_refused, network, step
-from winnow.torch.hook import id_of
+from winnow.torch.names import id_of
 
 
 def sharded(compressor, **options):

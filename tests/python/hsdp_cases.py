@@ -15,7 +15,7 @@ import winnow
 import winnow.torch
 from torch_harness import (FIXED, SIZE, adamw_reference, batch, expect, expect_refused, gather,
                            network, step)
-from winnow.torch.hook import id_of
+from winnow.torch.names import id_of
 from winnow.torch.place import local
 
 

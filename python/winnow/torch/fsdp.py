@@ -9,7 +9,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from winnow._library import UsageError
 from winnow.torch.attach import remember
-from winnow.torch.hook import State, id_of
+from winnow.torch.hook import State
+from winnow.torch.names import id_of
 
 _OPERATIONS = {dist.ReduceOp.AVG: "average", dist.ReduceOp.SUM: "sum"}
 

@@ -11,7 +11,8 @@ from torch.distributed.fsdp import FSDPModule
 from winnow._library import UsageError
 from winnow.segments import Segment
 from winnow.torch.attach import remember
-from winnow.torch.hook import State, id_of
+from winnow.torch.hook import State
+from winnow.torch.names import id_of
 from winnow.torch.place import local
 
 
