@@ -249,3 +249,8 @@ def case_names():
 
     said = warnings_of(lambda: make(options={"exempt": ["*.weight", "heads.*"]}))
     expect("heads.*" in said and "*.weight matches" not in said and "0.weight" in said, said)
+    other = torch.nn.Sequential(torch.nn.Linear(SIZE, SIZE)).to(DEVICE)
+    ddp, state, optimizer = make(other)
+    said = warnings_of(lambda: state.load_state_dict(saved))
+    expect("3.weight" in said and "0.weight" not in said, said)
+    state.close()

@@ -12,6 +12,7 @@ from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
 from winnow.torch.buckets import gradients_of, spans_of
+from winnow.torch.checkpoint import Owner, pack, unpack, warn_of_strangers
 from winnow.torch.completer import ACTIVITY, Completer
 from winnow.torch.meeting import timeout_of
 from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
@@ -72,7 +73,7 @@ class State:
     def begin(self) -> None:
         """Ranks meet and compare options, once all parameters have their names. Collective."""
         self.reducer  # pylint: disable=pointless-statement
-        warn_of_unmatched(self.options.get("exempt", ""), (name for _, name in self._names.values()))
+        warn_of_unmatched(self.options.get("exempt", ""), self._known())
 
     def place_at(self, device: torch.device) -> Place:
         """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
@@ -148,15 +149,28 @@ class State:
         """Elements behind this rank's shard of a parameter that are reduced with it."""
         return 0
 
-    def state_dict(self) -> Dict[str, Any]:
-        """What this rank has not sent, for its checkpoint beside the model and the optimizer. Every
+    def _owner(self) -> Owner:
+        group = dist.group.WORLD if self.group is None else self.group
+        transport = self.reducer.transport
+        return Owner(min(dist.get_process_group_ranks(group)), transport.rank, transport.size)
+
+    def _known(self) -> List[str]:
+        """The names of parameters that have one."""
+        return [name for _, name in self._names.values() if name]
+
+    def state_dict(self) -> Dict[str, torch.Tensor]:
+        """What this rank has not sent, for its checkpoint beside the model and the optimizer: tensors of
+        bytes under a key for each rank, so that torch.distributed.checkpoint keeps all of them. Every
         rank saves its own, after the same step."""
-        return {"state": self.reducer.save()}
+        return pack(self._owner(), self.reducer.save(), self._known())
 
     def load_state_dict(self, *states: Dict[str, Any]) -> None:
         """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
-        with another number of ranks, from those of all old ranks, in any order. Collective."""
-        self.reducer.load(*[state["state"] for state in states])
+        with another number of ranks, from those of all old ranks, in any order or in one dictionary.
+        Collective. UsageError if one is missing; a warning names parameters that the model lacks."""
+        self.reducer.load(*unpack(states, self._owner()))
+        if self._known():
+            warn_of_strangers(states, self._known())
 
     def close(self) -> None:
         """Finishes calls in flight and closes the connections."""
