@@ -83,8 +83,9 @@ def case_detach():
     expect_refused(lambda: winnow.torch.detach(ddp), lambda: winnow.torch.report(ddp),
                    lambda: state.reducer)
     plain = DistributedDataParallel(network())
-    plain.module.load_state_dict(ddp.module.state_dict())
     theirs = torch.optim.SGD(plain.parameters(), lr=0.05)
+    step(plain, theirs, 0)  # then it has its last buckets
+    plain.module.load_state_dict(ddp.module.state_dict())
     for number in range(2, 5):
         step(ddp, optimizer, number)
         step(plain, theirs, number)

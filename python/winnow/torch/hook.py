@@ -52,7 +52,7 @@ class State:
         self.finds_unused = False  # whether parameters may have no gradient in a backward pass
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
         self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
-        self._is_detached = False
+        self.is_detached = False
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: getattr(self, name)
@@ -88,7 +88,7 @@ class State:
     def reducer(self) -> Reducer:
         """The reducer behind the hook. The first use is collective: ranks meet. UsageError once the
         model is detached."""
-        if self._is_detached:
+        if self.is_detached:
             raise UsageError("Winnow is detached from this model")
         if self._reducer is None:
             if self._place is None:
@@ -119,7 +119,7 @@ class State:
     def lossless(self) -> bool:
         """Whether sums lose nothing, by the compressor or since Winnow is detached, so that nothing
         waits. The first use is collective."""
-        if self._is_detached:
+        if self.is_detached:
             return True
         words = self.reducer.options.split()
         return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
@@ -187,9 +187,12 @@ class State:
         if any(reference() is not None for reference in self._preparing) and not self.lossless:
             raise UsageError("an optimizer of winnow.torch moves this model, in units of its own: drop "
                              "it before detach, and make one of torch's afterwards")
+        if any(word.startswith("op=") for word in self.reducer.options.split() if word != "op=average"):
+            raise UsageError("op= is not the average, and torch's own sums are averages: detach would "
+                             "change them")
         release = self.release
         self.close()
-        self._is_detached = True
+        self.is_detached = True
         release()
 
     def _segments(self, bucket: dist.GradBucket) -> Any:
