@@ -214,3 +214,35 @@ def case_hsdp_unfrozen():
         expect(held is not None and any(held), "a residual of its own")
     expect_one_model(model)
     state.close()
+
+
+class Phase(nn.Module):
+    """Complex weights alone, as fully_shard wants one type in a module."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.weight = nn.Parameter(torch.randn(SIZE, 5, dtype=torch.complex64) / SIZE)
+
+    def forward(self, inputs):
+        return torch.view_as_real(inputs.to(torch.complex64) @ self.weight)
+
+
+def case_hsdp_complex():
+    """Both parts of complex shards are reduced, and wait."""
+    mesh = meshes()
+    plain, model = DistributedDataParallel(Phase()), Phase()
+    fully_shard(model, mesh=mesh["within"])
+    state = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.999999", min_bytes=0, **FIXED)
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05)
+    ours = winnow.torch.SGD(model.parameters(), lr=0.05, model=model)
+    for number in range(4):
+        step(plain, theirs, number)
+        ours.zero_grad()
+        with winnow.torch.look_ahead(model, ours, share=0.0):
+            model(batch(number)).square().mean().backward()
+        ours.step()
+    expect_close(model, plain)
+    held = state.residual(model.weight)
+    expect(len(held) == 2 * 5 * SIZE // mesh["within"].size(), "two numbers for an element")
+    state.close()

@@ -4,13 +4,14 @@
 import ctypes
 import math
 import weakref
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 
 from winnow._library import CUDA, SecondMoment, UsageError, library
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.place import local, reals
+from winnow.torch.untied import Untied
 
 LEGACY_STREAM = 1  # cudaStreamLegacy, CUDA's name of the default stream, which torch calls 0
 
@@ -75,6 +76,13 @@ class AdamW(torch.optim.AdamW):
                 raise UsageError("winnow.torch.AdamW takes no amsgrad, maximize or fused")
         self._winnow, self._scale = state_of(model), scale
         self._winnow.prepare_by(weakref.WeakMethod(self._divide))
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**super().__getstate__(), "_scale": self._scale}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)  # load_state_dict comes here, too
+        self.__dict__.setdefault("_winnow", Untied())
 
     def _moment(self, parameter: torch.Tensor) -> dict:
         state = self.state[parameter]

@@ -98,6 +98,11 @@ class State:
                                                      self.options)
         return self._reducer
 
+    @property
+    def is_open(self) -> bool:
+        """Whether ranks have met and it was not closed since."""
+        return self._reducer is not None
+
     def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
         """A copy of what this rank has not sent of a parameter: float32 on its device, in one
         dimension, in the order of the parameter's memory, two for a complex element; None if there is
