@@ -128,10 +128,12 @@ def case_profiler():
     """Both threads say when they reduce, and torch's log names the hook."""
     ddp, state, optimizer = make()
     step(ddp, optimizer, 0)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU],
+                                experimental_config=everywhere) as profile:
         step(ddp, optimizer, 1)
     found = {event.thread for event in profile.events() if event.name == "winnow::all_reduce"}
-    expect(len(found) >= 1, "the profiler sees reductions")
+    expect(len(found) == 2, "the profiler sees reductions in two threads")
     expect(ddp._get_ddp_logging_data()["comm_hook"] == "winnow_hook", "a name in torch's log")
     state.close()
 
