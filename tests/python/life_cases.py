@@ -1,8 +1,10 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """How Winnow comes to a model, with what else, and how it leaves."""
+import copy
 import gc
 import os
+import pickle
 import threading
 import warnings
 import weakref
@@ -40,7 +42,7 @@ def case_timeouts():
     step(ddp, torch.optim.SGD(ddp.parameters(), lr=0.05), 0)
     expect((store.timeout, store.num_keys()) == before, "torch's store is as it was")
     state.close()
-    state = winnow.torch.State("none")
+    state = winnow.torch.State("none", timeout=7)
     expect("deadline=1800" in state.reducer.options.split(), "30 minutes, as torch has them")
     expect(timeout_of(None) == 1800, "30 minutes")
     state.close()
@@ -97,6 +99,22 @@ def case_detach():
     expect_equal_replicas(ddp)
     winnow.torch.detach(again)
     step(ddp, optimizer, 6)
+
+
+def case_copied():
+    """A copy of a model is torch's alone, and can be attached."""
+    ddp, state, optimizer = make()
+    step(ddp, optimizer, 0)
+    for copied in copy.deepcopy(ddp), pickle.loads(pickle.dumps(ddp)):
+        step(copied, torch.optim.SGD(copied.parameters(), lr=0.05), 1)
+        expect_refused(lambda copied=copied: winnow.torch.report(copied))
+        again = winnow.torch.attach(copied, "topk:0.02", **FIXED)
+        step(copied, torch.optim.SGD(copied.parameters(), lr=0.05), 2)
+        expect(again.reducer.totals()["calls"] > 0, "attached")
+        again.close()
+    step(ddp, optimizer, 1)
+    expect_equal_replicas(ddp)
+    state.close()
 
 
 def case_beside():

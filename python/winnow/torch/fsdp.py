@@ -34,11 +34,12 @@ class _ReduceScatter:
         if state.is_detached:
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
         if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(state.group):
-            raise UsageError(f"module '{name}': attach_fsdp reduces over the mesh that fully_shard was given")
+            raise UsageError(f"module '{name}': attach_fsdp reduces over the mesh that fully_shard was "
+                             "given")
         operation = next((ours for theirs, ours in _OPERATIONS.items() if op == theirs), None)
         if operation is None:
-            raise UsageError(f"module '{name}': attach_fsdp takes averages and sums: set_gradient_divide_factor "
-                             "needs set_force_sum_reduction_for_comms(True)")
+            raise UsageError(f"module '{name}': attach_fsdp takes averages and sums: "
+                             "set_gradient_divide_factor needs set_force_sum_reduction_for_comms(True)")
         if state.is_prepared:
             raise UsageError("the optimizers of winnow.torch change gradients before they are "
                              "reduced, and are for attach and attach_hsdp")

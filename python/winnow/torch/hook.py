@@ -28,8 +28,8 @@ class State:
 
     `compressor` and the keywords are the options of winnow.Reducer. `group`: the process group
     whose ranks reduce; None: all. `timeout`: seconds in which ranks connect to each other; None: the
-    group's own timeout, which then is also the default of the option `deadline` for gradients in host
-    memory. On GPUs, `stream_priority`: that of Winnow's stream, lower numbers first, as for
+    group's own timeout, which is also the default of the option `deadline` for gradients in host memory.
+    On GPUs, `stream_priority`: that of Winnow's stream, lower numbers first, as for
     torch.cuda.Stream; `nccl`: keywords of winnow.nccl_transport, such as dict(max_ctas=4).
     """
 

@@ -119,7 +119,8 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
         dist.all_reduce(output, group=between)
         output.div_(dist.get_world_size(between))
 
-    modules = [(unwrapped(name), module) for name, module in model.named_modules() if isinstance(module, FSDPModule)]
+    modules = [(unwrapped(name), module) for name, module in model.named_modules()
+               if isinstance(module, FSDPModule)]
     for name, module in modules:
         shards = shards_of(name, module)
         state.name_shards(shards)

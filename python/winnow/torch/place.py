@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.reducer import Reducer
-from winnow.torch.meeting import meet
+from winnow.torch.meeting import meet, timeout_of
 
 
 class Place(abc.ABC):
@@ -48,7 +48,7 @@ class Host(Place):
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
         transport = meet(group, timeout, self.device, {})
-        return Reducer(transport, compressor, **{"deadline": timeout, **options})
+        return Reducer(transport, compressor, **{"deadline": timeout_of(group), **options})
 
     def follow(self, buffer: torch.Tensor) -> None:
         pass

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a DistributedDataParallel calls for its gradients, which it keeps for good."""
 import weakref
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -16,8 +16,12 @@ from winnow.torch.hook import State, hook
 class Slot:
     """The State that reduces a model's gradients now; None: torch sums them itself."""
 
-    def __init__(self, group: dist.ProcessGroup):
-        self.group, self.state = group, None  # type: dist.ProcessGroup, Optional[State]
+    def __init__(self, group: Optional[dist.ProcessGroup]):
+        self.group = group
+        self.state: Optional[State] = None
+
+    def __reduce__(self) -> Any:
+        return Slot, (None,)  # a copy of the model has a new reducer, which calls nobody
 
     def clear(self) -> None:
         """From the next backward pass on torch sums."""
@@ -39,12 +43,13 @@ def expect_no_other_hook(ddp: DistributedDataParallel) -> None:
     if ddp in _slots:
         return
     other = None
+    hooks = [one for one, _ in getattr(ddp, "_comm_hooks", ()) if one is not winnow_hook]
     if getattr(ddp, "mixed_precision", None) is not None:
         other = "mixed_precision= of DistributedDataParallel (torch.autocast does the same beside a hook)"
     elif any(hasattr(p, "_in_backward_optimizers") for p in ddp.parameters()):
         other = "optimizers that are applied in the backward pass"
-    elif hooks := getattr(ddp, "_comm_hooks", None):
-        other = f"the communication hook {getattr(hooks[0][0], '__qualname__', hooks[0][0])}"
+    elif hooks:
+        other = f"the communication hook {getattr(hooks[0], '__qualname__', hooks[0])}"
     elif name := ddp._get_ddp_logging_data().get("comm_hook"):
         other = f"the communication hook {name}"
     if other is not None:
