@@ -47,10 +47,14 @@ struct TcpOptions {
   /// listens beyond its own machine. Needs OpenSSL's libcrypto at run time: UsageError where it is
   /// missing.
   std::string secret = {};
+  /// Where a rank may listen for connections, for a firewall: "29600-29699", both included; empty:
+  /// the system chooses. A rank holds a port for each address of its host only while ranks connect.
+  std::string ports = {};
 
-  /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME if that is set, and `secret` from
-  /// WINNOW_TCP_SECRET or from the file that WINNOW_TCP_SECRET_FILE names, less the ends of lines
-  /// behind it. Throws UsageError if both are set, or one is set to nothing.
+  /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME and `ports` from WINNOW_TCP_PORTS,
+  /// if these are set, and `secret` from WINNOW_TCP_SECRET or from the file that
+  /// WINNOW_TCP_SECRET_FILE names, less the ends of lines behind it. Throws UsageError if both are
+  /// set, or one is set to nothing.
   static TcpOptions from_environment();
 };
 

@@ -56,7 +56,7 @@ TcpPorts open_ports(const TcpSettings& settings) {
                  "TcpOptions::host_timeout of " + std::to_string(options.host_timeout) +
                      " s: must be from 1 to 1000000");
   const Credentials credentials(options.secret);
-  TcpPorts ports = open_ports(options.interfaces, settings.reach);
+  TcpPorts ports = open_ports(options.interfaces, settings.reach, PortRange::parse(options.ports));
   ports.credentials = credentials;
   return ports;
 }
