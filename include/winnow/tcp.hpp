@@ -66,12 +66,16 @@ struct TcpOptions {
   /// missing.
   std::string secret = {};
   TcpTls tls = {};
+  /// Where a rank may listen for connections, for a firewall: "29600-29699", both included; empty:
+  /// the system chooses. A rank holds a port for each address of its host only while ranks connect.
+  std::string ports = {};
 
-  /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME if that is set, and `secret` from
-  /// WINNOW_TCP_SECRET or from the file that WINNOW_TCP_SECRET_FILE names, less the ends of lines
-  /// behind it. `tls.mode` from WINNOW_TCP_TLS (off, secret or certificates), its files from
-  /// WINNOW_TCP_TLS_CERTIFICATE, _KEY and _AUTHORITY. Throws UsageError if both secrets are set, or
-  /// one is set to nothing; and for another word than these three.
+  /// The defaults, with `interfaces` from WINNOW_SOCKET_IFNAME and `ports` from WINNOW_TCP_PORTS,
+  /// if these are set, and `secret` from WINNOW_TCP_SECRET or from the file that
+  /// WINNOW_TCP_SECRET_FILE names, less the ends of lines behind it. `tls.mode` from WINNOW_TCP_TLS
+  /// (off, secret or certificates), its files from WINNOW_TCP_TLS_CERTIFICATE, _KEY and _AUTHORITY.
+  /// Throws UsageError if both secrets are set, or one is set to nothing; and for another word than
+  /// these three.
   static TcpOptions from_environment();
 };
 

@@ -14,11 +14,12 @@ import torch.distributed as dist
 import fsdp_cases
 import hook_cases
 import hsdp_cases
+import life_cases
 import optimizer_cases
 import state_cases
 from torch_harness import DEVICE, say
 
-MODULES = [optimizer_cases, state_cases, fsdp_cases, hsdp_cases, hook_cases]
+MODULES = [optimizer_cases, state_cases, life_cases, fsdp_cases, hsdp_cases, hook_cases]
 if DEVICE.type == "cuda":
     for sharded in fsdp_cases, hsdp_cases:  # over gloo torch shards in host memory alone
         MODULES.remove(sharded)

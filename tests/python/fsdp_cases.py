@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FSDP2 over all ranks, its reduce-scatter by Winnow."""
 import copy
+import gc
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -11,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 import winnow.torch
 from hsdp_cases import expect_one_model, expect_same_steps, uneven, whole
 from torch_harness import batch, expect, expect_refused, network, step
-from winnow.torch.hook import id_of
+from winnow.torch.names import id_of
 
 
 def sharded(compressor, **options):
@@ -89,3 +91,22 @@ def case_fsdp_refuses():
         model.set_gradient_divide_factor(3.0)
         expect_refused(lambda: step(model, optimizer, 0))
         state.close()
+
+
+def case_fsdp_unfrozen():
+    """Layers that are frozen and unfrozen in mid-run, and a model that is detached and dropped."""
+    model, state, optimizer = sharded("topk:0.01")
+    for number, learns in enumerate((False, True, False, True)):
+        model[2].requires_grad_(learns)
+        model[0].bias.requires_grad_(learns)
+        step(model, optimizer, number)
+    expect_one_model(model)
+    winnow.torch.detach(model)
+    step(model, optimizer, 4)
+    expect_one_model(model)
+    model, state, optimizer = sharded("topk:0.01")
+    step(model, optimizer, 0)
+    reference = weakref.ref(state)
+    del model, state, optimizer
+    gc.collect()
+    expect(reference() is None, "nobody holds the state")

@@ -1,12 +1,16 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """FSDP2 within nodes, Winnow between them."""
+import contextlib
+import gc
 import hashlib
 import math
+import weakref
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -15,7 +19,7 @@ import winnow
 import winnow.torch
 from torch_harness import (FIXED, SIZE, adamw_reference, batch, expect, expect_refused, gather,
                            network, step)
-from winnow.torch.hook import id_of
+from winnow.torch.names import id_of
 from winnow.torch.place import local
 
 
@@ -138,4 +142,107 @@ def case_hsdp_optimizers():
             model(batch(number)).square().mean().backward()
         ours.step()
     expect_one_model(model)
+    state.close()
+
+
+def case_hsdp_refuses():
+    """What torch sums itself, and meshes of ranks with other shards."""
+    mesh = meshes()
+    expect_refused(lambda: winnow.torch.attach_hsdp(fully_shard(uneven(), mesh=mesh), mesh["between"]),
+                   lambda: winnow.torch.attach_hsdp(replicate(uneven(), mesh=mesh["between"]),
+                                                    mesh["between"]))
+    model = fully_shard(uneven(), mesh=mesh["within"])
+    expect_refused(lambda: winnow.torch.attach_hsdp(model, mesh["between"], "tokp:0.01"))
+    if mesh["within"].size() > 1:
+        expect_refused(lambda: winnow.torch.attach_hsdp(model, mesh["within"]))
+    winnow.torch.attach_hsdp(model, mesh["between"]).close()
+
+
+def case_hsdp_micro_batches():
+    """set_requires_all_reduce(False) keeps gradients back, and one call has them all."""
+    mesh = meshes()
+    for kind in torch.optim.SGD, winnow.torch.SGD:
+        reference = DistributedDataParallel(uneven())
+        theirs = torch.optim.SGD(reference.parameters(), lr=0.05)
+        model, state, _ = sharded(mesh, "topk:0.999999")
+        ours = kind(model.parameters(), lr=0.05,
+                    **({"model": model} if kind is winnow.torch.SGD else {}))
+        for number in range(3):
+            theirs.zero_grad()
+            ours.zero_grad()
+            calls = state.reducer.totals()["calls"]
+            for part in range(3):
+                with contextlib.nullcontext() if part == 2 else reference.no_sync():
+                    reference(batch(3 * number + part)).square().mean().backward()
+                model.set_requires_all_reduce(part == 2)
+                model(batch(3 * number + part)).square().mean().backward()
+            expect(state.reducer.totals()["calls"] == calls + 3, "a call for each module")
+            theirs.step()
+            ours.step()
+        expect_close(model, reference)
+        state.close()
+
+
+def case_hsdp_detach():
+    """Dense averages of torch afterwards; a model that is dropped takes its State along."""
+    mesh = meshes()
+    model, state, optimizer = sharded(mesh, "topk:1")
+    plain = DistributedDataParallel(uneven())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.5)
+    for number in range(4):
+        if number == 2:
+            winnow.torch.detach(model)
+        step(plain, theirs, number)
+        step(model, optimizer, number)
+    expect_close(model, plain)
+    again = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.01", min_bytes=0, **FIXED)
+    step(model, optimizer, 4)
+    reference = weakref.ref(again)
+    del model, again, state, optimizer
+    gc.collect()
+    expect(reference() is None, "nobody holds the state")
+
+
+def case_hsdp_unfrozen():
+    """Layers that are frozen and unfrozen in mid-run keep their ids."""
+    model, state, optimizer = sharded(meshes(), "topk:0.01")
+    for number, learns in enumerate((False, True, False, True)):
+        model[2].requires_grad_(learns)
+        model[0].bias.requires_grad_(learns)
+        step(model, optimizer, number)
+        held = state.reducer.residual(id_of("0.weight"))
+        expect(held is not None and any(held), "a residual of its own")
+    expect_one_model(model)
+    state.close()
+
+
+class Phase(nn.Module):
+    """Complex weights alone, as fully_shard wants one type in a module."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.weight = nn.Parameter(torch.randn(SIZE, 5, dtype=torch.complex64) / SIZE)
+
+    def forward(self, inputs):
+        return torch.view_as_real(inputs.to(torch.complex64) @ self.weight)
+
+
+def case_hsdp_complex():
+    """Both parts of complex shards are reduced, and wait."""
+    mesh = meshes()
+    plain, model = DistributedDataParallel(Phase()), Phase()
+    fully_shard(model, mesh=mesh["within"])
+    state = winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.999999", min_bytes=0, **FIXED)
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05)
+    ours = winnow.torch.SGD(model.parameters(), lr=0.05, model=model)
+    for number in range(4):
+        step(plain, theirs, number)
+        ours.zero_grad()
+        with winnow.torch.look_ahead(model, ours, share=0.0):
+            model(batch(number)).square().mean().backward()
+        ours.step()
+    expect_close(model, plain)
+    held = state.residual(model.weight)
+    expect(len(held) == 2 * 5 * SIZE // mesh["within"].size(), "two numbers for an element")
     state.close()

@@ -1,7 +1,9 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers behind compressed sums, look-ahead, and scaled losses."""
+import copy
 import math
+import pickle
 import warnings
 
 import torch
@@ -56,6 +58,58 @@ def case_loss_scaler():
     state.close()
 
 
+class Overflowing(nn.Module):
+    """A layer whose gradient is infinite on the last rank, if it is told so."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.layer, self.overflows = nn.Linear(SIZE, 40).to(DEVICE), False
+        self.layer.weight.register_hook(lambda g: g * math.inf if self._is_here() else g)
+
+    def _is_here(self):
+        return self.overflows and dist.get_rank() == dist.get_world_size() - 1
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+
+
+def case_scaler_of_two():
+    """One scaler for two models, of which one overflows: only its step is undone, also where the scale
+    stays as it was, or is set by hand."""
+    scaler = torch.amp.GradScaler(DEVICE.type, init_scale=1024.0)
+    scaler.set_backoff_factor(1.0)
+    both = [make(Overflowing(), options={"min_bytes": 0}) for _ in range(2)]
+    for ddp, _, _ in both:
+        winnow.torch.attach_scaler(ddp, scaler)
+        expect_refused(lambda: winnow.torch.attach_scaler(ddp, scaler))
+    for number in range(6):
+        first = both[0][0].module
+        first.overflows = number == 3
+        before = [state.residual(ddp.module.layer.weight) for ddp, state, _ in both]
+        for ddp, _, optimizer in both:
+            optimizer.zero_grad()
+            scaler.scale(ddp(batch(number)).square().mean()).backward()
+        for index, (_, _, optimizer) in enumerate(both):
+            if index == 1:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+        middle = [state.residual(ddp.module.layer.weight) for ddp, state, _ in both]
+        scaler.update(512.0) if number == 4 else scaler.update()
+        after = [state.residual(ddp.module.layer.weight) for ddp, state, _ in both]
+        factor = 0.5 if number == 4 else 1
+        for index in range(2):
+            skipped = first.overflows and index == 0
+            expected = before[index] if skipped else middle[index] * factor
+            expect(torch.equal(after[index], expected), f"step {number}, model {index}: what waits")
+            expect(number == 0 or not torch.equal(before[index], middle[index]) or skipped, "a step")
+    both[0][1].close()
+    ddp, state, optimizer = both[1]
+    step(ddp, optimizer, 6)
+    scaler.update(256.0)  # the other is closed
+    state.close()
+
+
 def case_sgd():
     """Without loss it is torch's SGD; with all elements sent and a constant rate too, to rounding;
     with a rate that changes, what waits counts with the rate of its own step."""
@@ -92,6 +146,38 @@ def case_sgd():
     expect_refused(lambda: winnow.torch.SGD(ddp.parameters(), lr=1, model=ddp, maximize=True),
                    lambda: winnow.torch.SGD(ddp.parameters(), lr=1, model=plain))
     state.close()
+
+
+def case_copies():
+    """Copies of optimizers belong to no model and say so; one of the model goes on from their state with
+    the same bits. Steps are counted whatever the default type is."""
+    for kind, settings in (winnow.torch.SGD, {"momentum": 0.9}), (winnow.torch.AdamW, {"scale": 1.0}):
+        for copied in copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer)):
+            after = []
+            for restarts in False, True:
+                ddp, state, _ = make(options={"min_bytes": 0, "exempt_1d": False})
+                ours = kind(ddp.parameters(), lr=0.01, model=ddp, **settings)
+                for number in range(4):
+                    if restarts and number == 2:
+                        other = copied(ours)
+                        expect_refused(other.step, other.step)
+                        expect(getattr(other, "_scale", 1.0) == 1.0, "settings")
+                        del ours
+                        ours = kind(ddp.parameters(), lr=0.01, model=ddp, **settings)
+                        ours.load_state_dict(other.state_dict())
+                    step(ddp, ours, number)
+                after.append([p.detach().clone() for p in ddp.parameters()])
+                state.close()
+            expect(all(map(torch.equal, *after)), f"{kind.__name__}: the same bits")
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        ddp, state, _ = make(nn.Linear(SIZE, 4).to(DEVICE, torch.float32))
+        ours = winnow.torch.AdamW(ddp.parameters(), lr=0.01, model=ddp)
+        step(ddp, ours, 0)
+        expect({ours.state[p]["step"].dtype for p in ddp.parameters()} == {torch.float32}, "a counter")
+        state.close()
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def case_look_ahead():

@@ -1,12 +1,16 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """What outlives a job, and a rank."""
+import io
 import os
 import pickle
+import shutil
 import signal
+import tempfile
 
 import torch
 import torch.distributed as dist
+from torch.distributed import checkpoint
 
 import winnow
 import winnow.torch
@@ -74,3 +78,52 @@ def case_killed():
         os.write(1, f"rank {dist.get_rank()}: {error}; residual of {len(held)}\n".encode())
         os._exit(0)
     os._exit(1)
+
+
+def case_distributed_checkpoint():
+    """torch.distributed.checkpoint keeps what each rank has not sent, in as many bytes, and half of the
+    ranks find all of it."""
+    options = {"min_bytes": 0}
+    ddp, state, optimizer = make(options=options)
+    for number in range(3):
+        step(ddp, optimizer, number)
+    saved, waits = state.state_dict(), state.residual(next(ddp.parameters()))
+    file = io.BytesIO()
+    torch.save(saved, file)
+    expect(file.tell() < 1.02 * sum(tensor.numel() for tensor in saved.values()) + 4096, "no blowup")
+    path = gather(tempfile.mkdtemp())[0]
+    checkpoint.save({"winnow": state}, checkpoint_id=path)
+    total = waits.clone()
+    dist.all_reduce(total)
+    state.close()
+
+    ddp, state, optimizer = make(options=options)
+    checkpoint.load({"winnow": state}, checkpoint_id=path, planner=winnow.torch.LoadPlanner())
+    expect(torch.equal(state.residual(next(ddp.parameters())), waits), "each rank has its own")
+    step(ddp, optimizer, 3)
+    state.close()
+
+    fewer = list(range((dist.get_world_size() + 1) // 2))
+    group = dist.new_group(fewer)
+    conserved = refused = True
+    if dist.get_rank() in fewer:
+        half, state, optimizer = make(options=options, process_group=group)
+        if dist.get_world_size() > 1:
+            try:
+                state.load_state_dict(saved)
+                refused = False
+            except winnow.UsageError as error:
+                refused = "lacks the states of ranks" in str(error)
+        found = {"winnow": state.state_dict()}
+        checkpoint.load(found, checkpoint_id=path, process_group=group,
+                        planner=winnow.torch.LoadPlanner())
+        state.load_state_dict(found["winnow"])
+        now = state.residual(next(half.parameters()))
+        dist.all_reduce(now, group=group)
+        conserved = torch.allclose(now / len(fewer), total / dist.get_world_size(), rtol=1e-5, atol=1e-7)
+        state.close()
+    expect(conserved, "what waited waits")
+    expect(refused, "a state alone does not do")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(path)

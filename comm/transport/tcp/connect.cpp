@@ -61,7 +61,7 @@ TcpPorts open_ports(const TcpSettings& settings) {
                  "TLS by the job's secret needs one: TcpOptions::secret, WINNOW_TCP_SECRET or "
                  "WINNOW_TCP_SECRET_FILE");
   const TlsContext tls(options.tls);
-  TcpPorts ports = open_ports(options.interfaces, settings.reach);
+  TcpPorts ports = open_ports(options.interfaces, settings.reach, PortRange::parse(options.ports));
   ports.credentials = credentials;
   ports.tls = tls;
   return ports;

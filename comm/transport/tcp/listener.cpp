@@ -76,6 +76,7 @@ TcpTls tls_of_environment() {
 TcpOptions TcpOptions::from_environment() {
   TcpOptions options;
   if (const char* const names = std::getenv("WINNOW_SOCKET_IFNAME")) options.interfaces = names;
+  if (const char* const ports = std::getenv("WINNOW_TCP_PORTS")) options.ports = ports;
   options.secret = secret_of_environment();
   options.tls = tls_of_environment();
   return options;

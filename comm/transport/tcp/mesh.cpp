@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <list>
+#include <string>
 #include <utility>
 #include <winnow/error.hpp>
 
@@ -470,9 +471,19 @@ void Mesh::tell_all(std::string_view why) noexcept {
   }
 }
 
+/// At the first free port of the range; a Unix socket has no port.
+Socket listen_within(const Endpoint& endpoint, PortRange range) {
+  if (endpoint.family() == AF_UNIX) return listen_at(endpoint);
+  for (int port = range.first; port < range.last; ++port) {
+    Socket socket = listen_at(endpoint.at_port(port));
+    if (socket.is_open() || errno != EADDRINUSE) return socket;
+  }
+  return listen_at(endpoint.at_port(range.last));
+}
+
 }  // namespace
 
-TcpPorts open_ports(std::string_view interfaces, Reach reach) {
+TcpPorts open_ports(std::string_view interfaces, Reach reach, PortRange range) {
   TcpPorts ports{.address = {.nonce = TcpAddress::new_nonce(),
                              .machine = TcpAddress::this_machine(),
                              .endpoints = {}},
@@ -481,7 +492,7 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach) {
                  .tls = TlsContext()};
   int code = 0;
   for (const Endpoint& endpoint : local_endpoints(interfaces, reach)) {
-    Socket socket = listen_at(endpoint);
+    Socket socket = listen_within(endpoint, range);
     if (!socket.is_open()) {
       code = errno;
       if (has_too_many_files(code)) fail_for_files("listening for ranks", code);
@@ -490,7 +501,14 @@ TcpPorts open_ports(std::string_view interfaces, Reach reach) {
     ports.address.endpoints.push_back(Endpoint::of(socket));
     ports.sockets.push_back(std::move(socket));
   }
-  if (ports.sockets.empty()) fail_system("a TcpListener can listen nowhere", code);
+  const bool reaches_hosts = std::ranges::any_of(
+      ports.address.endpoints, [](const Endpoint& one) { return one.family() != AF_UNIX; });
+  if (ports.sockets.empty() || (range.first > 0 && !reaches_hosts)) {
+    std::string where = "a TcpListener can listen nowhere";
+    if (range.first > 0)
+      where += " in ports " + std::to_string(range.first) + " to " + std::to_string(range.last);
+    fail_system(where, code);
+  }
   return ports;
 }
 

@@ -11,6 +11,7 @@
 #include "comm/transport/tcp/address.hpp"
 #include "comm/transport/tcp/connection.hpp"
 #include "comm/transport/tcp/note_channel.hpp"
+#include "comm/transport/tcp/port_range.hpp"
 #include "comm/transport/tcp/shared_ring.hpp"
 #include "comm/transport/tls.hpp"
 
@@ -25,9 +26,9 @@ struct TcpPorts {
   TlsContext tls;
 };
 
-/// Listens at a free port of every address of these interfaces (as local_endpoints names them). The
-/// credentials are open.
-TcpPorts open_ports(std::string_view interfaces, Reach reach = Reach::hosts);
+/// Listens at a free port, one of the range, of every address of these interfaces (as
+/// local_endpoints names them). The credentials are open.
+TcpPorts open_ports(std::string_view interfaces, Reach reach = Reach::hosts, PortRange range = {});
 
 /// The connections to one peer: messages go over `data`, notes over `control`, so that an abort
 /// overtakes messages and each peer's death is seen whether or not a message is expected.

@@ -4,13 +4,14 @@
 import ctypes
 import math
 import weakref
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 
 from winnow._library import CUDA, SecondMoment, UsageError, library
 from winnow.torch.attach import Attached, state_of
-from winnow.torch.place import local
+from winnow.torch.place import local, reals
+from winnow.torch.untied import Untied
 
 LEGACY_STREAM = 1  # cudaStreamLegacy, CUDA's name of the default stream, which torch calls 0
 
@@ -76,10 +77,17 @@ class AdamW(torch.optim.AdamW):
         self._winnow, self._scale = state_of(model), scale
         self._winnow.prepare_by(weakref.WeakMethod(self._divide))
 
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**super().__getstate__(), "_scale": self._scale}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)  # load_state_dict comes here, too
+        self.__dict__.setdefault("_winnow", Untied())
+
     def _moment(self, parameter: torch.Tensor) -> dict:
         state = self.state[parameter]
         if not state:
-            state["step"] = torch.tensor(0.0)
+            state["step"] = torch.tensor(0.0, dtype=torch.float32)
             state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
@@ -102,7 +110,7 @@ class AdamW(torch.optim.AdamW):
             state["step"] += 1  # on all ranks
             step = SecondMoment(decay=group["betas"][1], epsilon=group["eps"],
                                 rate=scale * group["lr"], steps=int(state["step"].item()))
-            _divide_by(step, gradient, local(state["exp_avg_sq"]))
+            _divide_by(step, reals(gradient), local(state["exp_avg_sq"]))
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:

@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
-from winnow.torch.hook import State, hook
+from winnow.torch.hook import State
+from winnow.torch.slot import expect_no_other_hook, put_in_slot
 
 Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
 
@@ -23,18 +24,37 @@ def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **option
     the keywords are the options of winnow.Reducer. Every rank makes the same calls in the same
     order. Returns the state, whose reducer has the statistics and residuals.
 
-    Raises UsageError for anything but a DistributedDataParallel, or if it has a hook already.
+    Collective: ranks meet and compare options. Raises UsageError for wrong options, for anything but
+    a DistributedDataParallel, and where something else sums its gradients: another hook,
+    mixed_precision=, optimizers that are applied in the backward pass.
     """
     if not isinstance(ddp, DistributedDataParallel):
         raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
     if ddp in _states:
         raise UsageError("Winnow is attached to this model already")
+    expect_no_other_hook(ddp)
     state = State(compressor, group=ddp.process_group, **options)
     state.finds_unused = ddp.find_unused_parameters
     state.name_parameters(ddp.module.named_parameters())
-    ddp.register_comm_hook(state, hook)
+    state.begin()
+    put_in_slot(ddp, state)
     remember(ddp, state)
     return state
+
+
+def detach(model: Attached) -> None:
+    """Ends what attach, attach_hsdp or attach_fsdp began: from the next backward pass on torch sums
+    the gradients, whole, and Winnow's connections and memory are free. `model`: what Winnow is
+    attached to, or its State. What waits in the residuals is dropped; state_dict() of the State
+    before this keeps it. It may be attached again. Every rank makes this call, outside of a backward
+    pass.
+
+    Raises UsageError if Winnow is not attached, or an optimizer of winnow.torch moves the model.
+    """
+    state = state_of(model)
+    state.detach()
+    for attached in [one for one, its in _states.items() if its is state]:
+        del _states[attached]
 
 
 _ADAPTIVE = tuple(getattr(torch.optim, name) for name in (

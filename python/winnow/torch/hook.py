@@ -1,9 +1,6 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The communication hook of DistributedDataParallel."""
-import hashlib
-import queue
-import threading
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
@@ -14,40 +11,30 @@ from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
+from winnow.torch.buckets import gradients_of, spans_of
+from winnow.torch.checkpoint import Owner, pack, unpack, warn_of_strangers
+from winnow.torch.completer import ACTIVITY, Completer
+from winnow.torch.meeting import timeout_of
+from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
 from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 
 
-def id_of(name: str) -> int:
-    """The id of a model's parameter: the same on all ranks and after a restart."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
-
-
-def _gradients(bucket: dist.GradBucket) -> List[torch.Tensor]:
-    """bucket.gradients(), but in the order of dimensions in which DistributedDataParallel has put them
-    there: their parameters', if these lie without gaps."""
-    found = bucket.gradients()
-    for i, parameter in enumerate(bucket.parameters()):
-        if not parameter.is_contiguous():
-            strides = torch.empty_like(parameter).stride()
-            if strides == parameter.stride():
-                found[i] = found[i].as_strided(parameter.shape, strides)
-    return found
-
-
 class State:
     """What `hook` needs. Made on every rank before training; ranks meet at the first bucket, so it
     can be made before the process group, and pickled: a copy has the options, not the connections.
+    Whoever drops it, closes it.
 
     `compressor` and the keywords are the options of winnow.Reducer. `group`: the process group
-    whose ranks reduce; None: all. `timeout`: seconds that ranks wait for each other to connect. On
-    GPUs, `stream_priority`: that of Winnow's stream, lower numbers first, as for torch.cuda.Stream;
-    `nccl`: keywords of winnow.nccl_transport, such as dict(max_ctas=4).
+    whose ranks reduce; None: all. `timeout`: seconds in which ranks connect to each other; None: the
+    group's own timeout, which is also the default of the option `deadline` for gradients in host memory.
+    On GPUs, `stream_priority`: that of Winnow's stream, lower numbers first, as for
+    torch.cuda.Stream; `nccl`: keywords of winnow.nccl_transport, such as dict(max_ctas=4).
     """
 
     def __init__(self, compressor: str = "topk:0.01", *,
-                 group: Optional[dist.ProcessGroup] = None, timeout: float = 300,
+                 group: Optional[dist.ProcessGroup] = None, timeout: Optional[float] = None,
                  stream_priority: int = 0, nccl: Optional[Dict[str, int]] = None, **options: Any):
         self.compressor, self.options = compressor, options
         self.stream_priority, self.nccl = stream_priority, dict(nccl or {})
@@ -59,12 +46,13 @@ class State:
         self._place: Optional[Place] = None  # that of the parameters that came first
         self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
-        self._ending: "queue.SimpleQueue" = queue.SimpleQueue()
-        self._thread: Optional[threading.Thread] = None
+        self._completer = Completer()
         self._futures: List[torch.futures.Future] = []  # of this backward pass
         self._preparing: List[Callable[[], Optional[Prepare]]] = []
         self.finds_unused = False  # whether parameters may have no gradient in a backward pass
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
+        self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
+        self.is_detached = False
 
     def __getstate__(self) -> Dict[str, Any]:
         return {name: getattr(self, name)
@@ -75,11 +63,17 @@ class State:
         self._forget()
 
     def name_parameters(self, named: Iterable[Tuple[str, torch.nn.Parameter]]) -> None:
-        """Gives the model's parameters ids that last, made of their qualified names. Without, they
-        are numbered as they come, and no option sees names."""
-        for name, parameter in named:
+        """Gives the model's parameters ids that last, made of their qualified names without those of
+        wrappers. Otherwise they are numbered as they come, and no option sees names."""
+        for wrapped, parameter in named:
+            name = unwrapped(wrapped)
             self._names[id(parameter)] = (id_of(name), name)
             self.place_at(parameter.device)
+
+    def begin(self) -> None:
+        """Ranks meet and compare options, once all parameters have their names. Collective."""
+        self.reducer  # pylint: disable=pointless-statement
+        warn_of_unmatched(self.options.get("exempt", ""), self._known())
 
     def place_at(self, device: torch.device) -> Place:
         """Where gradients lie: `device`, on which all are. UsageError if others are elsewhere."""
@@ -92,18 +86,27 @@ class State:
 
     @property
     def reducer(self) -> Reducer:
-        """The reducer behind the hook. The first use is collective: ranks meet."""
+        """The reducer behind the hook. The first use is collective: ranks meet. UsageError once the
+        model is detached."""
+        if self.is_detached:
+            raise UsageError("Winnow is detached from this model")
         if self._reducer is None:
             if self._place is None:
                 self.place_at(torch.device("cpu"))
-            self._reducer = self._place.make_reducer(self.group, self.timeout, self.compressor,
+            timeout = timeout_of(self.group) if self.timeout is None else self.timeout
+            self._reducer = self._place.make_reducer(self.group, timeout, self.compressor,
                                                      self.options)
         return self._reducer
 
+    @property
+    def is_open(self) -> bool:
+        """Whether ranks have met and it was not closed since."""
+        return self._reducer is not None
+
     def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
         """A copy of what this rank has not sent of a parameter: float32 on its device, in one
-        dimension, in the order of the parameter's memory; None if there is nothing. Between a
-        backward pass and the next."""
+        dimension, in the order of the parameter's memory, two for a complex element; None if there is
+        nothing. Between a backward pass and the next."""
         reducer = self.reducer
         with self._place.in_turn():
             held = reducer.residual(self.parameter_id(parameter))
@@ -119,8 +122,10 @@ class State:
 
     @property
     def lossless(self) -> bool:
-        """Whether the compressor loses nothing, so that nothing ever waits. The first use is
-        collective."""
+        """Whether sums lose nothing, by the compressor or since Winnow is detached, so that nothing
+        waits. The first use is collective."""
+        if self.is_detached:
+            return True
         words = self.reducer.options.split()
         return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
 
@@ -149,24 +154,51 @@ class State:
         """Elements behind this rank's shard of a parameter that are reduced with it."""
         return 0
 
-    def state_dict(self) -> Dict[str, Any]:
-        """What this rank has not sent, for its checkpoint beside the model and the optimizer. Every
+    def _owner(self) -> Owner:
+        group = dist.group.WORLD if self.group is None else self.group
+        transport = self.reducer.transport
+        return Owner(min(dist.get_process_group_ranks(group)), transport.rank, transport.size)
+
+    def _known(self) -> List[str]:
+        """The names of parameters that have one."""
+        return [name for _, name in self._names.values() if name]
+
+    def state_dict(self) -> Dict[str, torch.Tensor]:
+        """What this rank has not sent, for its checkpoint beside the model and the optimizer: tensors of
+        bytes under a key for each rank, so that torch.distributed.checkpoint keeps all of them. Every
         rank saves its own, after the same step."""
-        return {"state": self.reducer.save()}
+        return pack(self._owner(), self.reducer.save(), self._known())
 
     def load_state_dict(self, *states: Dict[str, Any]) -> None:
         """Continues from a checkpoint, before the first step: from this rank's own state_dict, or,
-        with another number of ranks, from those of all old ranks, in any order. Collective."""
-        self.reducer.load(*[state["state"] for state in states])
+        with another number of ranks, from those of all old ranks, in any order or in one dictionary.
+        Collective. UsageError if one is missing; a warning names parameters that the model lacks."""
+        self.reducer.load(*unpack(states, self._owner()))
+        if self._known():
+            warn_of_strangers(states, self._known())
 
     def close(self) -> None:
         """Finishes calls in flight and closes the connections."""
-        if self._thread is not None:
-            self._ending.put(None)
-            self._thread.join()
+        self._completer.close()
         if self._reducer is not None:
             self._reducer.close()
         self._forget()
+
+    def detach(self) -> None:
+        """Closes it for good, and torch sums again. UsageError if this model's gradients are in the
+        units of one of Winnow's optimizers."""
+        if self.release is None:
+            raise UsageError("this State is not that of a model that Winnow is attached to")
+        if any(reference() is not None for reference in self._preparing) and not self.lossless:
+            raise UsageError("an optimizer of winnow.torch moves this model, in units of its own: drop "
+                             "it before detach, and make one of torch's afterwards")
+        if any(word.startswith("op=") for word in self.reducer.options.split() if word != "op=average"):
+            raise UsageError("op= is not the average, and torch's own sums are averages: detach would "
+                             "change them")
+        release = self.release
+        self.close()
+        self.is_detached = True
+        release()
 
     def _segments(self, bucket: dist.GradBucket) -> Any:
         """A bucket's parameters as the library takes them. Only addresses change from step to
@@ -182,19 +214,19 @@ class State:
         return natives
 
     def _layout(self, bucket: dist.GradBucket) -> Tuple[Any, List[int]]:
-        buffer, parameters = bucket.buffer(), bucket.parameters()
+        buffer, parameters, spans = bucket.buffer(), bucket.parameters(), spans_of(bucket)
         kind = str(buffer.dtype).removeprefix("torch.")
         if kind not in ELEMENT_TYPES:
-            raise UsageError(f"a bucket of {kind}: must be one of {', '.join(ELEMENT_TYPES)}")
+            names = listed(self._names[id(p)][1] for p in parameters if id(p) in self._names)
+            raise UsageError(f"a bucket of {kind} ({names}): must be one of {', '.join(ELEMENT_TYPES)}")
         natives = (_library.Segment * len(parameters))()
-        for native, parameter in zip(natives, parameters):
+        for native, parameter, span in zip(natives, parameters, spans):
             number = self.parameter_id(parameter)
             name = self._names[id(parameter)][1]
-            native.__init__(type=ELEMENT_TYPES[kind], id=number, count=parameter.numel(),
+            native.__init__(type=ELEMENT_TYPES[kind], id=number, count=span.count,
                             dimensions=parameter.dim(), rate=1.0,
                             name=name.encode() if name else None)
-        offsets = [gradient.data_ptr() - buffer.data_ptr() for gradient in bucket.gradients()]
-        return natives, offsets
+        return natives, [span.offset * buffer.element_size() for span in spans]
 
     def _used(self, gradients: Sequence[torch.Tensor], segments: Any) -> List[int]:
         """The numbers of a bucket's parameters of which some rank has a gradient. The others stay
@@ -210,7 +242,7 @@ class State:
         buffer = bucket.buffer()
         place = self.place_at(buffer.device)
         reducer, segments, future = self.reducer, self._segments(bucket), place.future()
-        parameters, gradients = bucket.parameters(), _gradients(bucket)
+        parameters, gradients = bucket.parameters(), gradients_of(bucket)
         if self.finds_unused:
             used = self._used(gradients, segments)
             if not used:
@@ -221,21 +253,8 @@ class State:
         self.prepare(parameters, gradients)
         place.follow(buffer)
         work = reducer.start(segments, buffer)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._complete, daemon=True, name="winnow")
-            self._thread.start()
-        self._ending.put((work, future, buffer))
+        self._completer.add(place, work, future, buffer)
         return future
-
-    def _complete(self) -> None:
-        """Completes futures in the order of calls. Waits without the interpreter's lock."""
-        while (call := self._ending.get()) is not None:
-            work, future, buffer = call
-            try:
-                work.wait()
-                self._place.complete(future, buffer)
-            except Exception as error:  # pylint: disable=broad-except
-                future.set_exception(error)
 
     def _raise_at_the_end(self, future: torch.futures.Future) -> None:
         """DistributedDataParallel replaces what a future raises by a RuntimeError. So the backward
@@ -260,6 +279,7 @@ def hook(state: State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Te
     """The hook that register_comm_hook takes: averages a bucket over the ranks (unless the option
     `op` says otherwise) while the backward pass goes on. For gradients in host memory, or all on one
     GPU. Errors are raised by the backward pass."""
-    future = state._start(bucket)
+    with torch.profiler.record_function(ACTIVITY):
+        future = state._start(bucket)
     state._raise_at_the_end(future)
     return future

@@ -1,30 +1,22 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """Parameters sharded within nodes, gradients compressed between them."""
-import functools
-from typing import Any, Dict, List, NamedTuple, Sequence
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from winnow._library import UsageError
 from winnow.segments import Segment
 from winnow.torch.attach import remember
-from winnow.torch.hook import State, id_of
-from winnow.torch.place import local
-
-
-class _Shard(NamedTuple):
-    """This rank's rows of a parameter, padded to what the rank with most rows has."""
-
-    name: str
-    parameter: torch.Tensor
-    count: int  # elements, padding and all
-
-    @property
-    def padding(self) -> int:
-        return self.count - local(self.parameter).numel()
+from winnow.torch.completer import ACTIVITY
+from winnow.torch.hook import State
+from winnow.torch.names import id_of, unwrapped
+from winnow.torch.place import local, reals
+from winnow.torch.shards import (Shard, expect_apart, expect_sharded_alone, groups_of, shards_of)
 
 
 class ShardedState(State):
@@ -32,33 +24,58 @@ class ShardedState(State):
 
     def _forget(self) -> None:
         super()._forget()
-        self._paddings: Dict[int, int] = {}  # id() of a parameter -> elements
+        self._paddings: Dict[int, int] = {}  # id() of a parameter -> real numbers
 
-    def name_shards(self, shards: Sequence[_Shard]) -> None:
+    def name_shards(self, shards: Sequence[Shard]) -> None:
         self.name_parameters((shard.name, shard.parameter) for shard in shards)
         self._paddings.update((id(shard.parameter), shard.padding) for shard in shards)
 
     def padding_of(self, parameter: torch.nn.Parameter) -> int:
         return self._paddings.get(id(parameter), 0)
 
-    def prepare_shards(self, shards: Sequence[_Shard], gradients: Sequence[torch.Tensor]) -> None:
+    def prepare_shards(self, shards: Sequence[Shard], gradients: Sequence[torch.Tensor]) -> None:
         """prepare, of what is not padding."""
         self.prepare([shard.parameter for shard in shards],
                      [gradient[:shard.count - shard.padding].view_as(local(shard.parameter))
                       for shard, gradient in zip(shards, gradients)])
 
+    def reduce(self, prefix: str, shards: List[Shard], output: torch.Tensor) -> None:
+        """`output`: what a reduce-scatter has left on this rank, the shards one after the other."""
+        whole = (sum(shard.count for shard in shards) == output.numel()
+                 and len({shard.parameter.dtype for shard in shards}) == 1)
+        gradients = output.split([shard.count for shard in shards]) if whole else []
+        if self.is_prepared:
+            if not whole or output.dtype == torch.float16:
+                raise UsageError(f"a parameter of module '{prefix}' has no gradient or another type, or "
+                                 "gradients are float16: an optimizer of winnow.torch takes neither")
+            self.prepare_shards(shards, gradients)
+        segments = [Segment(gradient, id_of(shard.name), shard.name, shard.parameter.dim())
+                    for shard, gradient in zip(shards, gradients)]
+        if not whole:  # other parameters, other counts, other ids
+            segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
+        with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
+            self.reducer.all_reduce_bucket(segments)
 
-def _shards_of(prefix: str, module: FSDPModule) -> List[_Shard]:
-    """Of the parameters that this module gathers and reduces: not those of such modules inside."""
-    found, inside = [], [child for child in module.modules()
-                         if isinstance(child, FSDPModule) and child is not module]
-    others = {id(p) for child in inside for p in child.parameters()}
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad and id(parameter) not in others:
-            rows = -(-parameter.shape[0] // parameter.device_mesh.size())
-            found.append(_Shard(f"{prefix}.{name}" if prefix else name, parameter,
-                                rows * (parameter.numel() // parameter.shape[0])))
-    return found
+
+class _AllReduce:
+    """The all-reduce hook of one module."""
+
+    def __init__(self, module: FSDPModule, reduce: Callable[[torch.Tensor], None], name: str):
+        self._groups, self._name, self.reduce = groups_of(module), name, reduce
+        self._partial: Optional[torch.Tensor] = None  # of micro-batches before
+
+    def __call__(self, output: torch.Tensor) -> None:
+        if self._partial is not None and self._partial.shape != output.shape:
+            raise UsageError(f"module '{self._name}': other parameters have gradients than in the "
+                             "micro-batch before, which set_requires_all_reduce(False) has kept back")
+        if not all(group.all_reduce_grads for group in self._groups):  # as torch does in its own
+            self._partial = output.clone() if self._partial is None else self._partial.add_(output)
+            output.zero_()
+            return
+        if self._partial is not None:
+            output.add_(self._partial)
+            self._partial = None
+        self.reduce(reals(output).view(-1))
 
 
 def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.01",
@@ -70,14 +87,16 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
         winnow.torch.attach_hsdp(model, mesh["between"], "topk:0.01")
 
     `mesh`: one dimension, of the ranks that hold the same shards. `compressor` and the keywords are
-    the options of winnow.Reducer. Every rank makes the same calls in the same order. Residuals are
-    sharded as the parameters are: each rank saves the state_dict of the State that this returns.
-    Errors are raised by the backward pass.
+    the options of winnow.Reducer. Every rank makes the same calls in the same order; ranks meet.
+    Residuals are sharded as the parameters are: each rank saves the state_dict of the State that this
+    returns. model.set_requires_all_reduce(False) keeps micro-batches back, as in torch. Errors are
+    raised by the backward pass.
 
     look_ahead and the optimizers of winnow.torch take the model, made after this. They then want a
     gradient of every parameter in each backward pass; reduce_dtype must not be float16.
 
-    Raises UsageError for a model that is not sharded, a mesh of several dimensions, or torch 2.6.
+    Raises UsageError for wrong options, a model that is not sharded or between whose shards torch sums
+    itself, a mesh of several dimensions or of ranks with other shards, or torch 2.6.
     """
     if not isinstance(model, FSDPModule):
         raise UsageError(f"attach_hsdp takes what fully_shard returns, not a {type(model).__name__}")
@@ -86,29 +105,35 @@ def attach_hsdp(model: FSDPModule, mesh: DeviceMesh, compressor: str = "topk:0.0
     if mesh.ndim != 1:
         raise UsageError(f"attach_hsdp takes a mesh of one dimension, the ranks with equal shards; "
                          f"got {mesh.ndim}")
-    state = ShardedState(compressor, group=mesh.get_group(), **options)
+    expect_sharded_alone(model, "attach_hsdp")
+    between = mesh.get_group()
+    expect_apart(model, between)
+    state = ShardedState(compressor, group=between, **options)
+    hooks: List[_AllReduce] = []
 
-    def reduce(prefix: str, shards: List[_Shard], output: torch.Tensor) -> None:
-        """`output`: what a reduce-scatter has left on this rank, the shards one after the other."""
-        place, reducer = state.place_at(output.device), state.reducer
-        whole = sum(shard.count for shard in shards) == output.numel()
-        gradients = output.split([shard.count for shard in shards]) if whole else []
-        if state.is_prepared:
-            if not whole or output.dtype == torch.float16:
-                raise UsageError(f"a parameter of '{prefix}' has no gradient, or gradients are "
-                                 "float16: an optimizer of winnow.torch takes neither")
-            state.prepare_shards(shards, gradients)
-        segments = [Segment(gradient, id_of(shard.name), shard.name, shard.parameter.dim())
-                    for shard, gradient in zip(shards, gradients)]
-        if not whole:
-            segments = [Segment(output, id_of(prefix + "/"), prefix, 2)]
-        with place.in_turn():
-            reducer.all_reduce_bucket(segments)
+    def winnows(name: str, shards: List[Shard]) -> Callable[[torch.Tensor], None]:
+        return lambda output: state.reduce(
+            name, [shard for shard in shards if shard.parameter.requires_grad], output)
 
-    for name, module in model.named_modules():
-        if isinstance(module, FSDPModule):
-            shards = _shards_of(name, module)
-            state.name_shards(shards)
-            module.set_all_reduce_hook(functools.partial(reduce, name, shards))
+    def averages(output: torch.Tensor) -> None:
+        dist.all_reduce(output, group=between)
+        output.div_(dist.get_world_size(between))
+
+    modules = [(unwrapped(name), module) for name, module in model.named_modules()
+               if isinstance(module, FSDPModule)]
+    for name, module in modules:
+        shards = shards_of(name, module)
+        state.name_shards(shards)
+        hooks.append(_AllReduce(module, winnows(name, shards), name))
+    state.begin()
+    for (_, module), one in zip(modules, hooks):
+        module.set_all_reduce_hook(one)
+    held = [weakref.ref(one) for one in hooks]  # by the modules, which the state must not hold
+
+    def release() -> None:
+        for one in filter(None, (reference() for reference in held)):
+            one.reduce = averages
+
+    state.release = release
     remember(model, state)
     return state

@@ -1,24 +1,31 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the ranks of a process group meet: addresses travel by torch's own store, once for a kind of
+"""How the ranks of a process group meet: addresses travel over the group itself, once for a kind of
 device, and again after an error. Each reducer gets a duplicate of what they met by, so that none
 waits for another one's turn."""
-import datetime
 import os
 import secrets
 import threading
 import weakref
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
-from winnow._library import UsageError
+from winnow._library import CommError, Error, UsageError
 from winnow.transports import (TcpListener, Transport, can_have_secret, mixed_transport,
                                nccl_available, nccl_transport)
 
-_meetings: Dict[str, int] = {}  # ranks of a group -> how often they have met
+_MOST_SECONDS = 1e6  # that the library takes
+
+
+def timeout_of(group: Optional[dist.ProcessGroup]) -> float:
+    """The seconds that torch's collectives over a group wait; 300 for backends that do not say."""
+    group = dist.group.WORLD if group is None else group
+    devices = group._device_types or [torch.device("cpu")]
+    settings = getattr(group._get_backend(devices[0]), "options", None)
+    timeout = getattr(settings, "_timeout", None)
+    return 300.0 if timeout is None else min(timeout.total_seconds(), _MOST_SECONDS)
 
 
 class _Meeting:
@@ -26,41 +33,46 @@ class _Meeting:
     order."""
 
     def __init__(self, group: dist.ProcessGroup, timeout: float):
-        ranks = [dist.get_global_rank(group, r) for r in range(dist.get_world_size(group))]
-        key = "-".join(map(str, ranks))
-        number = _meetings[key] = _meetings.get(key, -1) + 1
-        self._store = dist.PrefixStore(f"winnow/{key}/{number}",
-                                       distributed_c10d._get_default_store())
-        self._store.set_timeout(datetime.timedelta(seconds=timeout))
-        self._rank, self._timeout = dist.get_rank(group), timeout
-        self.ranks = range(len(ranks))
+        self._group, self._timeout = group, timeout
+        self._rank = dist.get_rank(group)
+        self.ranks = range(dist.get_world_size(group))
         self._secret: Optional[str] = None
 
-    def tell(self, topic: str, mine: str, ranks: Sequence[int]) -> List[str]:
-        """What each of `ranks`, of which this is one, says of a topic."""
-        self._store.set(f"{topic}/{self._rank}", mine)
-        return [self._store.get(f"{topic}/{peer}").decode() for peer in ranks]
+    def tell(self, mine: Any) -> List[Any]:
+        """What each rank says."""
+        told = [None] * len(self.ranks)
+        try:
+            dist.all_gather_object(told, mine, group=self._group)
+        except RuntimeError as error:
+            raise CommError(f"the ranks of a process group cannot meet: {error}") from error
+        return told
 
     def agree_on_secret(self) -> None:
         """Before connect: on that of the environment; on one that rank 0 makes, which is worth what
-        torch's store is worth; or, where a rank has no libcrypto, on none."""
+        the process group is worth; or, where a rank has no libcrypto, on none."""
         named = any(name in os.environ for name in ("WINNOW_TCP_SECRET", "WINNOW_TCP_SECRET_FILE"))
-        told = self.tell("secrets", "named" if named else str(can_have_secret()), self.ranks)
-        without = [rank for rank in self.ranks if told[rank] != "named"]
-        if "named" in told and without:
+        made = secrets.token_hex(32) if self._rank == 0 else ""
+        told = self.tell((named, can_have_secret(), made))
+        without = [rank for rank in self.ranks if not told[rank][0]]
+        if without and len(without) < len(told):
             raise UsageError(f"WINNOW_TCP_SECRET or WINNOW_TCP_SECRET_FILE is set on some ranks, and "
                              f"not on rank {', '.join(map(str, without))}: set it on all or on none")
-        if named or "False" in told:
-            return
-        if self._rank == 0:
-            self._store.set("secret", secrets.token_hex(32))
-        self._secret = self._store.get("secret").decode()
+        if not named and all(can for _, can, _ in told):
+            self._secret = told[0][2]
 
-    def connect(self, topic: str, ranks: Sequence[int]) -> Transport:
-        """Between `ranks`, over TCP."""
-        listener = TcpListener(secret=self._secret)
-        addresses = self.tell(topic, listener.address, ranks)
-        return listener.connect(ranks.index(self._rank), addresses, self._timeout)
+    def connect(self, ranks: Sequence[int]) -> Transport:
+        """Between `ranks`, over TCP. All ranks call it, each with those that it belongs to."""
+        listener, failure = None, None
+        try:
+            listener = TcpListener(secret=self._secret)
+        except Error as error:
+            failure = type(error), str(error)
+        told = self.tell((listener.address if listener else None, failure))
+        for rank, (_, theirs) in enumerate(told):
+            if theirs is not None:
+                raise theirs[0](f"rank {rank}: {theirs[1]}")
+        return listener.connect(ranks.index(self._rank), [told[rank][0] for rank in ranks],
+                                self._timeout)
 
 
 class _Base:
@@ -69,17 +81,18 @@ class _Base:
 
     def __init__(self, meeting: _Meeting, device: torch.device):
         meeting.agree_on_secret()
-        self._world = meeting.connect("all", meeting.ranks)
+        self._world = meeting.connect(meeting.ranks)
         self._node: Optional[Transport] = None
         if device.type != "cuda":
             return
         gpu = str(torch.cuda.get_device_properties(device).uuid)
-        told = meeting.tell("gpu", f"{self._world.node} {gpu} {nccl_available()}", meeting.ranks)
-        nodes, gpus, have_nccl = zip(*(words.split() for words in told))
+        told = meeting.tell((self._world.node, gpu, nccl_available()))
+        nodes = [node for node, _, _ in told]
         alone = len(set(nodes)) == len(nodes)
-        if not alone and "False" not in have_nccl and len(set(zip(nodes, gpus))) == len(gpus):
-            here = [rank for rank in meeting.ranks if nodes[rank] == str(self._world.node)]
-            self._node = meeting.connect("node", here)
+        gpus = {(node, theirs) for node, theirs, _ in told}
+        if not alone and all(have for _, _, have in told) and len(gpus) == len(told):
+            here = [rank for rank in meeting.ranks if nodes[rank] == self._world.node]
+            self._node = meeting.connect(here)
 
     def transport(self, timeout: float, nccl: Mapping[str, int]) -> Transport:
         """A new one, for one reducer. Collective."""
@@ -105,14 +118,15 @@ def meet(group: Optional[dist.ProcessGroup], timeout: float, device: torch.devic
     """A transport between the ranks of `group` (None: all), in its order, for one reducer of
     gradients on `device`, the current one if it is a GPU. Ranks of a node exchange messages by
     shared memory, or over NCCL, with these options, where every rank has NCCL and a GPU of its own;
-    the others over TCP. Collective: each rank makes the same calls in the same order. After an error
-    ranks meet anew."""
+    the others over TCP, for which they have `timeout` seconds to connect. Collective: each rank makes
+    the same calls in the same order, among those of torch over this group. After an error ranks meet
+    anew."""
     group = dist.group.WORLD if group is None else group
     known = _groups.setdefault(group, _Group())
     with known.lock:
         meeting, base = _Meeting(group, timeout), known.bases.pop(device, None)
-        told = meeting.tell("base", str(base is not None), meeting.ranks)
-        if base is None or "False" in told:  # a rank may have lost its own alone
+        told = meeting.tell(base is not None)
+        if base is None or not all(told):  # a rank may have lost its own alone
             base = _Base(meeting, device)
         transport = base.transport(timeout, nccl)
         known.bases[device] = base

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from winnow._library import UsageError
 from winnow.reducer import Reducer
-from winnow.torch.meeting import meet
+from winnow.torch.meeting import meet, timeout_of
 
 
 class Place(abc.ABC):
@@ -47,7 +47,8 @@ class Host(Place):
 
     def make_reducer(self, group: Optional[dist.ProcessGroup], timeout: float, compressor: str,
                      options: Dict[str, Any]) -> Reducer:
-        return Reducer(meet(group, timeout, self.device, {}), compressor, **options)
+        transport = meet(group, timeout, self.device, {})
+        return Reducer(transport, compressor, **{"deadline": timeout_of(group), **options})
 
     def follow(self, buffer: torch.Tensor) -> None:
         pass
@@ -108,7 +109,12 @@ def place_of(device: torch.device, stream_priority: int, nccl: Mapping[str, int]
     return Gpu(device, stream_priority, nccl)
 
 
+def reals(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in place, with one more dimension, the real and the imaginary part, if it is complex."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank has of a tensor, in place: its shard, if it is sharded."""
+    """What this rank has of a tensor, in place: its shard, if it is sharded, of real numbers."""
     tensor = tensor.detach()
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return reals(tensor.to_local() if hasattr(tensor, "to_local") else tensor)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """SGD whose learning rate is in what waits."""
 import weakref
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import torch
 
 from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
+from winnow.torch.untied import Untied
 
 
 class SGD(torch.optim.SGD):
@@ -38,6 +39,10 @@ class SGD(torch.optim.SGD):
                 raise UsageError("winnow.torch.SGD takes no maximize or fused")
         self._winnow = state_of(model)
         self._winnow.prepare_by(weakref.WeakMethod(self._multiply))
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)  # load_state_dict comes here, too
+        self.__dict__.setdefault("_winnow", Untied())
 
     @torch.no_grad()
     def _multiply(self, parameters: Sequence[torch.Tensor],

@@ -143,6 +143,11 @@ TEST(TcpAddress, LoopbackIsForOneMachineAlone) {
 TEST(TcpOptions, AreChecked) {
   EXPECT_THAT([] { TcpListener({.interfaces = "no_such_interface"}); },
               ThrowsMessage<UsageError>(AllOf(HasSubstr("no_such_interface"), HasSubstr("lo"))));
+  for (const char* const ports :
+       {"29600", "29600-", "-1", "0-7", "7-6", "1-65536", "1-2,4", "a-b"}) {
+    EXPECT_THAT([ports] { TcpListener({.ports = ports}); },
+                ThrowsMessage<UsageError>(HasSubstr("FIRST-LAST")));
+  }
   EXPECT_THAT([] { TcpListener({.host_timeout = 0.5}); },
               ThrowsMessage<UsageError>(HasSubstr("host_timeout")));
 }
@@ -159,6 +164,23 @@ TEST(TcpListener, ConnectsOnce) {
   (void)listener.connect(0, addresses, soon());
   EXPECT_THAT([&] { (void)listener.connect(0, addresses, soon()); },
               ThrowsMessage<UsageError>(HasSubstr("connects once")));
+}
+
+// Both families have the ports of their own.
+TEST(TcpListener, ListensWithinARange) {
+  const PortRange range{.first = 28471, .last = 28472};
+  std::vector<TcpPorts> ports;
+  for (int rank = 0; rank < 2; ++rank) {
+    ports.push_back(open_ports("lo", Reach::hosts, range));
+    for (const Endpoint& endpoint : ports.back().address.endpoints) {
+      if (endpoint.family() == AF_UNIX) continue;
+      EXPECT_THAT(endpoint.text(), HasSubstr(":" + std::to_string(range.first + rank)));
+    }
+  }
+  EXPECT_THAT([&] { open_ports("lo", Reach::hosts, range); },
+              ThrowsMessage<CommError>(HasSubstr("in ports 28471 to 28472")));
+  ports.pop_back();
+  EXPECT_NO_THROW(open_ports("lo", Reach::hosts, range));
 }
 
 // Each family by itself: the others' endpoints are taken from the addresses.
