@@ -7,6 +7,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 #include <winnow/error.hpp>
 
@@ -44,8 +45,18 @@ std::string difference(const Header& mine, const Header& other) {
   return {};
 }
 
+/// A refusal's count is that of the bytes of its words, 0 if there was no memory for them.
 bool is_refusal(const Header& header) {
   return (header.flags & Header::kRefused) != 0;
+}
+bool is_mute(const Header& header) {
+  return is_refusal(header) && header.count == 0;
+}
+
+/// Room for the words of all ranks.
+std::vector<std::string> room_for_words(std::size_t ranks) {
+  // All of one length, for transports on which sizes do not travel.
+  return std::vector<std::string>(ranks, std::string(kMostWords, '\0'));
 }
 
 /// Whether ranks that have sent these headers differ in what words can explain: all of them find
@@ -55,7 +66,9 @@ bool needs_words(std::span<const Header> all) {
   const auto is_other = [&](const Header& header) {
     return is_refusal(header) || !difference(first, header).empty();
   };
-  const auto has_no_words = [&](const Header& header) { return header.version != first.version; };
+  const auto has_no_words = [&](const Header& header) {
+    return header.version != first.version || is_mute(header);
+  };
   return std::ranges::any_of(all, is_other) && std::ranges::none_of(all, has_no_words);
 }
 
@@ -66,8 +79,12 @@ class EachOnesWords {
   /// An all-gather if `all` needs_words, and else nothing that could fail. Without words if that
   /// fails: the ranks differ anyway.
   EachOnesWords(Transport& world, const Exec& exec, std::span<const Header> all,
-                const OwnWords& mine, Deadline deadline) {
-    if (all.size() == 1 || !needs_words(all)) return;
+                const OwnWords& mine, std::vector<std::string> room, Deadline deadline)
+      : by_rank_(std::move(room)) {
+    if (all.size() == 1 || !needs_words(all)) {
+      by_rank_.clear();
+      return;
+    }
     const auto has_other_options = [&](const Header& h) { return h.digest != all[0].digest; };
     const bool of_refusals = std::ranges::any_of(all, is_refusal);
     of_options_ = !of_refusals && std::ranges::any_of(all, has_other_options);
@@ -103,8 +120,7 @@ class EachOnesWords {
     const auto size = static_cast<std::size_t>(world.size());
     const auto self = static_cast<std::size_t>(world.rank());
     std::vector<std::uint64_t> received(size);
-    // All of one length, for transports on which sizes do not travel.
-    by_rank_.assign(size, std::string(kMostWords, '\0'));
+    if (by_rank_.empty()) by_rank_ = room_for_words(size);
     std::ranges::copy(own.substr(0, kMostWords), by_rank_[self].begin());
     for (std::size_t peer = 0; peer < size; ++peer) {
       if (peer == self) continue;
@@ -145,8 +161,18 @@ std::string agree(Transport& world, const Exec& exec, Header mine, const OwnWord
                   Deadline deadline) {
   const Workspace::Scope scope(*exec.workspace);
   mine.kind = Header::Kind::agreement;
-  mine.checksum = checksum_of(exec, mine);
   const auto size = static_cast<std::size_t>(world.size());
+  std::vector<std::string> room;
+  if (is_refusal(mine)) {
+    mine.count = 0;
+    try {  // now, since others will wait for words that it announces
+      room = room_for_words(size);
+      mine.count = words.refusal.size();
+    } catch (const std::bad_alloc&) {
+      // They learn that it refuses, but not why.
+    }
+  }
+  mine.checksum = checksum_of(exec, mine);
   const auto self = static_cast<std::size_t>(world.rank());
   const auto all = exec.workspace->take<Header>(size);
   const auto received = exec.workspace->take<std::uint64_t>(size);
@@ -170,7 +196,7 @@ std::string agree(Transport& world, const Exec& exec, Header mine, const OwnWord
     throw CommError(sound || received[peer] != sizeof(Header) ? usage_reason(text) : text);
   }
   try {
-    const EachOnesWords each(world, exec, all, words, deadline);
+    const EachOnesWords each(world, exec, all, words, std::move(room), deadline);
     return words.refusal.empty() ? disagreement(all, self, each) : std::string(words.refusal);
   } catch (const std::bad_alloc&) {  // the others know that they cannot go on
     return "no memory left";
