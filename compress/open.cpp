@@ -93,8 +93,7 @@ Shape check_sound(const Exec& exec, std::span<const std::byte> message, const He
 
 /// Throws unless the sender makes the call that this rank makes.
 void check_same_call(const Header& header, const Header& expected, int sender) {
-  const auto differ = [&](const std::string& what, bool equal, const char* advice) {
-    if (equal) return;
+  const auto refuse = [&](const std::string& what, const char* advice) {
     fail_usage("rank " + std::to_string(sender) + " and this rank differ in " + what + ": " +
                advice);
   };
@@ -103,12 +102,13 @@ void check_same_call(const Header& header, const Header& expected, int sender) {
   };
   constexpr const char* kSameParameters =
       "all ranks must reduce the same parameter ids and counts in the same order";
-  differ("their options", header.digest == expected.digest, "give every rank the same Options");
-  differ("the bucket", header.bucket == expected.bucket, kSameParameters);
-  differ(numbers("the number of the call", header.call, expected.call),
-         header.call == expected.call, "all ranks must make the same calls in the same order");
-  differ(numbers("the part of the bucket", header.part, expected.part),
-         header.part == expected.part, kSameParameters);
+  if (header.digest != expected.digest) refuse("their options", "give every rank the same Options");
+  if (header.bucket != expected.bucket) refuse("the bucket", kSameParameters);
+  if (header.call != expected.call)
+    refuse(numbers("the number of the call", header.call, expected.call),
+           "all ranks must make the same calls in the same order");
+  if (header.part != expected.part)
+    refuse(numbers("the part of the bucket", header.part, expected.part), kSameParameters);
 }
 
 /// Throws what is wrong with a message in host memory.
