@@ -150,7 +150,8 @@ std::string with_colon(std::string text) {
 /// "topk:ratio=1%". Empty for others.
 std::string_view bare_density(std::string_view text) {
   constexpr std::string_view kNames[] = {"", "topk", "k", "density", "ratio"};
-  for (auto end = text.find_first_of("=:@,"); end != text.npos; end = text.find_first_of("=:@,")) {
+  for (auto end = text.find_first_of("=:@,"); end != std::string_view::npos;
+       end = text.find_first_of("=:@,")) {
     if (std::ranges::find(kNames, text.substr(0, end)) == std::end(kNames)) return {};
     text.remove_prefix(end + 1);
   }

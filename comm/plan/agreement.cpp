@@ -150,7 +150,7 @@ std::string disagreement(std::span<const Header> all, std::size_t self,
     if (differs.empty()) continue;
     text.append(" differs from rank ").append(std::to_string(self)) += " in " + differs;
     const std::string more = words.more(peer, self);
-    return more.empty() ? text : text + ": " + more;
+    return more.empty() ? text : text.append(": ") += more;
   }
   return {};
 }

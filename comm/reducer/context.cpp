@@ -14,11 +14,17 @@
 #include "kernels/load.hpp"
 
 namespace winnow::comm {
+namespace {
+
+Claim claim(const Transport* transport) {
+  WINNOW_EXPECTS(transport != nullptr, "an AllReducer needs a transport");
+  return {*transport, "an AllReducer"};
+}
+
+}  // namespace
 
 Context::Context(std::shared_ptr<Transport> transport, const Exec& where)
-    : transport_(std::move(transport)) {
-  WINNOW_EXPECTS(transport_ != nullptr, "an AllReducer needs a transport");
-  claim_.emplace(*transport_, "an AllReducer");
+    : transport_(std::move(transport)), claim_(claim(transport_.get())) {
   host_.workspace = exec_.workspace = &workspace_;
   try {
     WINNOW_EXPECTS(where.workspace == nullptr && where.device_workspace == nullptr &&

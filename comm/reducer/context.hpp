@@ -36,9 +36,9 @@ class Context {
   const std::string& refusal() const { return refusal_; }
 
   /// Held by the thread that makes a call.
-  std::mutex& moving() const { return claim_->moving(); }
+  std::mutex& moving() const { return claim_.moving(); }
   /// How calls in flight are finished, for collectives of the transport itself; see Quiet.
-  void finish_by(std::function<void()> finish) { claim_->finish_by(std::move(finish)); }
+  void finish_by(std::function<void()> finish) { claim_.finish_by(std::move(finish)); }
 
   /// The transport as given.
   const std::shared_ptr<Transport>& transport() const { return transport_; }
@@ -75,7 +75,7 @@ class Context {
   int device_ = -1;
   std::string refusal_;
   std::shared_ptr<Transport> transport_;
-  std::optional<Claim> claim_;
+  Claim claim_;
   std::unique_ptr<Transport> checked_;
   std::unique_ptr<Carrier> world_, control_;
 };

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <dlfcn.h>
-
 #include <initializer_list>
 #include <string>
 
@@ -14,28 +12,19 @@ namespace winnow::comm {
 class Library {
  public:
   /// Loads the first of these that there is, or takes it from the process.
-  Library(std::initializer_list<const char*> names) : name_(*names.begin()) {
-    for (const char* const name : names) {
-      handle_ = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (handle_ != nullptr) {
-        problem_.clear();
-        return;
-      }
-      if (problem_.empty()) problem_ = ::dlerror();
-    }
-  }
+  Library(std::initializer_list<const char*> names);
 
   /// Finds the function of that name; null, and a problem(), if there is none.
   template <class Function>
   void find(const char* name, Function*& function) {
-    if (handle_ == nullptr) return;
-    function = reinterpret_cast<Function*>(::dlsym(handle_, name));
-    if (function == nullptr) problem_ = std::string(name_).append(" has no ").append(name);
+    function = reinterpret_cast<Function*>(address_of(name));
   }
   /// Why a function is missing, or the library is; empty if all are there.
   const std::string& problem() const { return problem_; }
 
  private:
+  void* address_of(const char* name);
+
   const char* name_;
   void* handle_ = nullptr;
   std::string problem_;

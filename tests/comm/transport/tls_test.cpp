@@ -13,9 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <functional>
+#include <initializer_list>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -29,7 +30,6 @@
 namespace winnow::comm {
 namespace {
 
-using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 using testing::Not;
@@ -48,14 +48,13 @@ class Certificates {
     std::string name = folder_.string();
     folder_ = ::mkdtemp(name.data());
     for (const std::string authority : {"ours", "theirs"}) {
+      const auto file = [&](const char* end) { return path(authority + end); };
       const std::string key = " -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ";
-      run("req -x509 -days 3650 -subj /CN=" + authority + key + path(authority + ".key") +
-          " -out " + path(authority + ".pem"));
-      run("req -subj /CN=rank" + key + path(authority + "-rank.key") + " -out " +
-          path(authority + ".csr"));
-      run("x509 -req -days 3650 -CAcreateserial -in " + path(authority + ".csr") + " -CA " +
-          path(authority + ".pem") + " -CAkey " + path(authority + ".key") + " -out " +
-          path(authority + "-rank.pem"));
+      run({"req -x509 -days 3650 -subj /CN=", authority, key, file(".key"), " -out ",
+           file(".pem")});
+      run({"req -subj /CN=rank", key, file("-rank.key"), " -out ", file(".csr")});
+      run({"x509 -req -days 3650 -CAcreateserial -in ", file(".csr"), " -CA ", file(".pem"),
+           " -CAkey ", file(".key"), " -out ", file("-rank.pem")});
     }
   }
   Certificates(const Certificates&) = delete;
@@ -72,8 +71,10 @@ class Certificates {
   }
 
  private:
-  static void run(const std::string& words) {
-    ASSERT_EQ(std::system(("openssl " + words + " >/dev/null 2>&1").c_str()), 0) << words;
+  static void run(std::initializer_list<std::string_view> words) {
+    std::string line = "openssl ";
+    for (const std::string_view word : words) line += word;
+    ASSERT_EQ(std::system(line.append(" >/dev/null 2>&1").c_str()), 0) << line;
   }
   std::filesystem::path folder_;
 };
