@@ -3,12 +3,13 @@
 """Winnow in PyTorch's DistributedDataParallel:
 
     ddp = torch.nn.parallel.DistributedDataParallel(model)
-    winnow.torch.attach(ddp, "topk:0.01")
+    optimizer = winnow.torch.attach(ddp, torch.optim.AdamW(ddp.parameters(), lr=1e-3))
 
 All replicas hold the same bits after every step. docs/pytorch.md says what works with what.
 """
 from winnow.torch.adamw import AdamW
-from winnow.torch.attach import attach, enable, report
+from winnow.torch.attach import attach, report, skip_step
+from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
 from winnow.torch.hook import State, hook
 from winnow.torch.hsdp import attach_hsdp
@@ -16,5 +17,5 @@ from winnow.torch.look_ahead import look_ahead
 from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
 
-__all__ = ["AdamW", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler", "enable", "hook",
-           "look_ahead", "report"]
+__all__ = ["AdamW", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler", "enable",
+           "hook", "look_ahead", "report", "skip_step"]

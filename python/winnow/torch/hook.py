@@ -14,6 +14,7 @@ from winnow._calls import Job
 from winnow._library import ELEMENT_TYPES, UsageError
 from winnow.reducer import Reducer
 from winnow.segments import Segment
+from winnow.torch.marks import Marks
 from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
@@ -63,6 +64,7 @@ class State:
         self._thread: Optional[threading.Thread] = None
         self._futures: List[torch.futures.Future] = []  # of this backward pass
         self._preparing: List[Callable[[], Optional[Prepare]]] = []
+        self.marks = Marks()
         self.finds_unused = False  # whether parameters may have no gradient in a backward pass
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
 
@@ -116,6 +118,16 @@ class State:
     def names_any(self, parameters: Set[int]) -> bool:
         """Whether one of these, given by id(), belongs to the model."""
         return not parameters.isdisjoint(self._names)
+
+    def name_of(self, parameter: torch.nn.Parameter) -> str:
+        """How messages call a parameter."""
+        _, name = self._names.get(id(parameter), (0, ""))
+        return name or f"a parameter of shape {tuple(parameter.shape)}"
+
+    @property
+    def has_met(self) -> bool:
+        """Whether the ranks have, so that `reducer` is not collective."""
+        return self._reducer is not None
 
     @property
     def lossless(self) -> bool:

@@ -36,6 +36,7 @@ def attach_scaler(model: Attached, scaler: torch.amp.GradScaler) -> None:
         factor = scaler.get_scale() / before
         if factor < 1:
             reducer.discard_step()
+            state.marks.clear()
         if factor != 1:
             reducer.scale_residuals(factor)
         reducer.begin_step()
