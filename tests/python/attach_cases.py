@@ -4,6 +4,7 @@
 but inside of forward and backward passes."""
 import contextlib
 import copy
+import pathlib
 
 import torch
 import torch.distributed as dist
@@ -12,8 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import winnow.torch
-from torch_harness import (DEVICE, batch, expect, expect_equal_replicas, expect_refused, network)
+from torch_harness import DEVICE, batch, expect, expect_equal_replicas, expect_refused, network
 from winnow.torch.attach import state_of
+from winnow.torch.rules import RECIPES
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 COMPRESSED = {"compressor": "topk:0.05,int8", "schedule": "balanced", "min_bytes": 0, "deadline": 30}
 SGD = (torch.optim.SGD, winnow.torch.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3})
@@ -104,6 +108,23 @@ class Parts(nn.Module):
 def parts(**keywords):
     torch.manual_seed(4)
     return Parts(**keywords).to(DEVICE)
+
+
+def case_attach_documented():
+    """README's lines train, and docs/convergence.md has the table by which attach chooses."""
+    lines = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    program = {"torch": torch, "model": network()}
+    exec(lines, program)
+    ddp, optimizer = program["ddp"], program["optimizer"]
+    before = weights(ddp)
+    train(ddp, optimizer, plain, 3, looks=False)
+    expect(not torch.equal(weights(ddp), before), "README's lines train")
+
+    documented = (ROOT / "docs" / "convergence.md").read_text()
+    for recipe in RECIPES:
+        kinds = ", ".join(f"`torch.optim.{kind.__name__}`" for kind in recipe.kinds)
+        row = f"| {kinds} | `{recipe.compressor}` | `{recipe.schedule}` |"
+        expect(row in documented, f"docs/convergence.md has {row}")
 
 
 def case_attach_passes():
