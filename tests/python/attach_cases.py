@@ -209,9 +209,9 @@ def case_attach_weights():
         optimizer.step()
         truth = weights(ddp)
 
+        with torch.autocast(DEVICE.type, torch.bfloat16), torch.no_grad():
+            wanted = loss_of(ddp.module, 6)
         with torch.autocast(DEVICE.type, torch.bfloat16):
-            with torch.no_grad():
-                wanted = loss_of(ddp.module, 6)
             with ddp.no_sync():
                 loss_of(ddp, 6).backward()
             with torch.no_grad():
