@@ -4,11 +4,10 @@
 """usage: torchrun --nproc_per_node=4 examples/pytorch/ddp.py [OPTION...]
 
 Trains a byte-level language model on several processes, with the gradients reduced by Winnow, and
-prints the held-out loss and how many bytes it has saved. `--compressor none` is the dense run to
-compare with, `--compressor torch` PyTorch's own allreduce.
+prints the held-out loss and how many bytes it has saved. `--dense` is the run to compare with, by
+PyTorch's own allreduce.
 """
 import argparse
-import contextlib
 import hashlib
 import os
 import pathlib
@@ -48,15 +47,15 @@ def device_of(kind):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
-    parser.add_argument("--compressor", default="topk:0.01", help="default: %(default)s")
-    parser.add_argument("--schedule", default="auto", help="default: %(default)s")
+    parser.add_argument("--optimizer", default="AdamW", choices=("AdamW", "SGD"))
+    parser.add_argument("--dense", action="store_true", help="leave gradients to PyTorch")
+    parser.add_argument("--compressor", help="default: what serves the optimizer best")
+    parser.add_argument("--schedule", help="default: what serves the optimizer best")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
     parser.add_argument("--batch", type=int, default=64, help="windows a rank and step")
     parser.add_argument("--width", type=int, default=512, help="hidden units")
-    parser.add_argument("--rate", type=float, default=0.05, help="default: %(default)s")
-    parser.add_argument("--no-look-ahead", action="store_true",
-                        help="take gradients at the weights as they are")
+    parser.add_argument("--rate", type=float, help="default: 0.002, for SGD 0.05")
     parser.add_argument("--text", type=pathlib.Path, default=TEXT, help="a file")
     arguments = parser.parse_args()
 
@@ -66,20 +65,23 @@ def main():
     torch.manual_seed(1)
     device = device_of(arguments.device)
     ddp = DistributedDataParallel(network(arguments.width).to(device))
-    if arguments.compressor != "torch":
-        winnow.torch.attach(ddp, arguments.compressor, schedule=arguments.schedule)
+    if arguments.optimizer == "SGD":
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=arguments.rate or 0.05, momentum=0.9)
+    else:
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=arguments.rate or 0.002)
+    if not arguments.dense:
+        named = {"compressor": arguments.compressor, "schedule": arguments.schedule}
+        optimizer = winnow.torch.attach(ddp, optimizer,
+                                        **{key: value for key, value in named.items() if value})
 
     text = torch.tensor(list(arguments.text.read_bytes())).to(device)
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
     generator = torch.Generator().manual_seed(1000 + rank)  # each rank draws its own windows
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=arguments.rate, momentum=0.9)
-    looks = arguments.compressor not in ("none", "torch") and not arguments.no_look_ahead
     begin = time.perf_counter()
     for _ in range(arguments.steps):
         inputs, targets = sample(training, generator, arguments.batch)
         optimizer.zero_grad()
-        with winnow.torch.look_ahead(ddp, optimizer) if looks else contextlib.nullcontext():
-            nn.functional.cross_entropy(ddp(inputs), targets).backward()
+        nn.functional.cross_entropy(ddp(inputs), targets).backward()
         optimizer.step()
     seconds = time.perf_counter() - begin
 
@@ -90,10 +92,10 @@ def main():
     replicas = [None] * ranks
     dist.all_gather_object(replicas, hashlib.sha256(bits).hexdigest())
     if rank == 0:
-        print(f"{arguments.compressor} on {ranks} ranks, {arguments.steps} steps in "
+        print(f"{arguments.optimizer} on {ranks} ranks, {arguments.steps} steps in "
               f"{seconds:.1f} s: held-out loss {loss:.4f} nats a byte, replicas "
               f"{'equal' if len(set(replicas)) == 1 else 'DIFFERENT'}")
-        if arguments.compressor != "torch":
+        if not arguments.dense:
             print(winnow.torch.report(ddp))
     dist.destroy_process_group()
     if len(set(replicas)) != 1:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: torchrun --nproc_per_node=2 examples/pytorch/with_accelerate.py [STEPS]
 
-Winnow in a training loop of Accelerate: attach after prepare, and an AdamW that knows it.
+Winnow in a training loop of Accelerate: attach after prepare.
 """
 import sys
 
@@ -18,16 +18,15 @@ def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
-    model = accelerator.prepare(Transformer(width=64, layers=1))
-    winnow.torch.attach(model, "topk:0.03,int4", schedule="balanced")
-    optimizer = winnow.torch.AdamW(model.parameters(), lr=2e-3, model=model)
+    model = Transformer(width=64, layers=1)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=2e-3))
+    winnow.torch.attach(model, optimizer)
 
     text = torch.tensor(list(TEXT.read_bytes()))
     generator = torch.Generator().manual_seed(accelerator.process_index)
     for _ in range(steps):
         optimizer.zero_grad()
-        with winnow.torch.look_ahead(model, optimizer):
-            accelerator.backward(loss_of(model, sample(text, generator, 8)))
+        accelerator.backward(loss_of(model, sample(text, generator, 8)))
         optimizer.step()
 
     with torch.no_grad():

@@ -38,13 +38,13 @@ class Model(lightning.LightningModule):
             print(winnow.torch.report(self.trainer.strategy.model))
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+        return torch.optim.AdamW(self.parameters(), lr=2e-3)
 
 
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     torch.set_num_threads(1)
-    winnow.torch.enable("topk:0.03,int4", schedule="balanced")
+    winnow.torch.enable()
     trainer = lightning.Trainer(
         max_steps=steps, accelerator="cpu", devices=2,
         strategy=DDPStrategy(process_group_backend="gloo"), logger=False,

@@ -43,15 +43,14 @@ class Model(nn.Module):
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     torch.set_num_threads(1)
-    winnow.torch.enable("topk:0.03,int4", schedule="balanced")
+    winnow.torch.enable()
     model = Model()
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder, max_steps=steps, per_device_train_batch_size=8, use_cpu=True,
+            learning_rate=2e-3, max_grad_norm=0,  # which would clip updates, not gradients
             ddp_find_unused_parameters=False, save_strategy="no", report_to=[], disable_tqdm=True, logging_steps=steps)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        trainer = Trainer(model=model, args=arguments, train_dataset=Windows(),
-                          optimizers=(optimizer, None))
+        trainer = Trainer(model=model, args=arguments, train_dataset=Windows())
         trainer.train()
         if trainer.is_world_process_zero():
             print(winnow.torch.report(trainer.model_wrapped))

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import winnow
 import winnow.torch
 from winnow.torch import meeting
+from winnow.torch.pairing import pairing_of
 from torch_harness import (DEVICE, FIXED, SIZE, batch, expect, expect_equal_replicas,
                            expect_refused, gather, make, network, step)
 
@@ -337,11 +338,46 @@ def case_data_workers():
 
 
 def case_enable():
-    """Last: all later models are attached."""
-    winnow.torch.enable("topk:0.01", **FIXED)
+    """Last: all later models are attached, to the optimizer that moves them, after its first step."""
+    winnow.torch.enable("topk:0.01", min_bytes=0, **FIXED)
+    expect_refused(winnow.torch.enable)
+    for kind, settings in ((torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
+                           (torch.optim.AdamW, {"lr": 1e-3})):
+        ddp, plain = (DistributedDataParallel(network()) for _ in range(2))
+        optimizer = kind(ddp.parameters(), **settings)
+        step(ddp, optimizer, 0)
+        bare = network()
+        bare(batch(0)).square().mean().backward()
+        for parameter in bare.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+        kind(bare.parameters(), **settings).step()
+        expect(all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in
+                   zip(ddp.parameters(), bare.parameters())), "a first step by dense sums")
+        for number in range(1, 4):
+            step(ddp, optimizer, number)
+        expect_equal_replicas(ddp)
+        expect("gather" in winnow.torch.report(ddp), "a report")
+        expect(pairing_of(optimizer) is not None, "Winnow's rule")
+        expect_refused(lambda: winnow.torch.report(plain),
+                       lambda: step(plain, torch.optim.RMSprop(plain.parameters()), 0))
+        winnow.torch.detach(ddp)
+        for number in range(4, 6):
+            step(ddp, optimizer, number)
+        expect_equal_replicas(ddp)
+        expect(pairing_of(optimizer) is None, "what is detached stays so")
+        expect_refused(lambda: winnow.torch.report(ddp))
+
     ddp = DistributedDataParallel(network())
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    two = [torch.optim.SGD(part.parameters(), lr=0.05) for part in (ddp.module[0], ddp.module[3])]
     for number in range(3):
-        step(ddp, optimizer, number)
+        ddp(batch(number)).square().mean().backward()
+        for optimizer in two:
+            optimizer.step()
+            optimizer.zero_grad()
+    expect(all(pairing_of(optimizer) is not None for optimizer in two), "several optimizers")
     expect_equal_replicas(ddp)
-    expect("gather" in winnow.torch.report(ddp), "a report")
+
+    winnow.torch.attach(ddp := DistributedDataParallel(network()), "topk:0.01", **FIXED)
+    step(ddp, optimizer := torch.optim.SGD(ddp.parameters(), lr=0.05), 0)
+    expect(pairing_of(optimizer) is None, "a model that the program attaches by itself")

@@ -246,3 +246,29 @@ def case_hsdp_complex():
     held = state.residual(model.weight)
     expect(len(held) == 2 * 5 * SIZE // mesh["within"].size(), "two numbers for an element")
     state.close()
+
+
+def case_hsdp_marks():
+    """A gradient that is reduced twice before a step is refused, one that never was takes torch's own
+    step, and moments follow."""
+    mesh = meshes()
+    for ours, theirs, settings in (
+            (winnow.torch.SGD, torch.optim.SGD, {"lr": 0.05, "momentum": 0.9}),
+            (winnow.torch.AdamW, torch.optim.AdamW, {"lr": 0.01})):
+        model, state, _ = sharded(mesh, "topk:0.1")
+        optimizer = ours(model.parameters(), model=model, **settings)
+        alone = [local(p).clone() for p in model.parameters()]
+        plain = theirs(alone, **settings)
+        for number in range(3):
+            for parameter, shard in zip(model.parameters(), alone):
+                shard.grad = torch.full_like(shard, 0.1 * (number + 1))
+                parameter.grad = torch.full_like(parameter, 0.1 * (number + 1))
+            optimizer.step()
+            plain.step()
+        expect(all(map(torch.equal, map(local, model.parameters()), alone)), "gradients set by hand")
+        for number in range(3):
+            step(model, optimizer, number)
+        expect_one_model(model)
+        model(batch(4)).square().mean().backward()
+        expect_refused(lambda: model(batch(5)).square().mean().backward())
+        state.close()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How Winnow comes to a model, with what else, and how it leaves."""
 import copy
+import functools
 import gc
 import os
 import pickle
@@ -17,9 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 import winnow
 import winnow.torch
+from attach_cases import COMPRESSED, KINDS, attached, explicit, train, weights
+from attach_cases import plain as plain_pass
 from torch_harness import (DEVICE, FIXED, SIZE, batch, expect, expect_equal_replicas,
-                           expect_refused, make, network, step)
+                           expect_refused, gather, make, network, step)
+from winnow.torch.attach import state_of
 from winnow.torch.meeting import timeout_of
+from winnow.torch.pairing import pairing_of
 
 
 def expect_refusal_of(word, call):
@@ -62,15 +67,37 @@ def case_dropped():
             step(ddp, optimizer, number)
         return weakref.ref(state), weakref.ref(state.reducer)
 
-    live()
-    before = held()
-    for _ in range(3):
-        references = live()
-        gc.collect()
-        expect(all(reference() is None for reference in references), "nobody holds the state")
-    dist.barrier()
-    now = held()
-    expect(all(many <= few for many, few in zip(now, before)), f"{now} after {before}")
+    def of_optimizer(kind, ends):
+        ddp, optimizer = attached(kind)
+        for number in range(2):
+            step(ddp, optimizer, number)
+        state = state_of(ddp)
+        references = [weakref.ref(one) for one in (ddp, optimizer, state, state.reducer,
+                                                   state.marks.automatic, pairing_of(optimizer))]
+        if ends == "detached":
+            winnow.torch.detach(ddp)
+        elif ends == "waiting":
+            ddp(batch(2)).square().mean().backward()
+        elif ends == "scaled":
+            scaler = torch.amp.GradScaler(DEVICE.type)
+            winnow.torch.attach_scaler(ddp, scaler)
+            optimizer.zero_grad()
+            scaler.scale(ddp(batch(2)).square().mean()).backward()
+            scaler.step(optimizer)  # and no update
+        return references
+
+    for one in (live, *(functools.partial(of_optimizer, kind, ends) for kind in KINDS
+                        for ends in ("dropped", "detached", "waiting", "scaled")
+                        if (kind, ends) != ("AdamW", "scaled"))):
+        one()
+        before = held()
+        for _ in range(2):
+            references = one()
+            gc.collect()
+            expect(all(reference() is None for reference in references), f"nobody holds anything: {one}")
+        dist.barrier()
+        now = held()
+        expect(all(many <= few for many, few in zip(now, before)), f"{now} after {before}")
 
 
 def case_detach():
@@ -99,6 +126,82 @@ def case_detach():
     expect_equal_replicas(ddp)
     winnow.torch.detach(again)
     step(ddp, optimizer, 6)
+
+
+def hooks_of(ddp, optimizer):
+    return sum(map(len, (ddp._forward_pre_hooks, ddp._forward_hooks, optimizer._optimizer_step_pre_hooks,
+                         optimizer._optimizer_step_post_hooks)))
+
+
+def case_detach_optimizer():
+    """The optimizer that attach took makes torch's own steps, from moments in torch's units that are
+    equal on all ranks; both can be attached again."""
+    for kind, (torchs, _, own) in KINDS.items():
+        ddp = DistributedDataParallel(network())
+        optimizer = torchs(ddp.parameters(), **own)
+        before = dict(vars(optimizer)), hooks_of(ddp, optimizer)
+        winnow.torch.attach(ddp, optimizer, **COMPRESSED)
+        for number in range(4):
+            optimizer.zero_grad()
+            ddp(batch(number)).square().mean().backward()
+            if number == 3:
+                expect_refusal_of("wait", lambda: winnow.torch.detach(ddp))
+            optimizer.step()
+        truth = weights(ddp)
+        rule, group = pairing_of(optimizer).rule, optimizer.param_groups[0]
+        scale = pairing_of(optimizer).scale
+        wanted = {name: value.clone() for name, value in optimizer.state[ddp.module[0].weight].items()}
+        for name in rule.of_one_rank:
+            expect(len({*gather(wanted[name].sum().item())}) > 1, "moments of one rank")
+            dist.all_reduce(wanted[name])
+            wanted[name] /= dist.get_world_size()
+        rule.to_gradients(group, wanted, scale)
+
+        forward = ddp(batch(9))
+        winnow.torch.detach(ddp)
+        forward.square().mean().backward()  # of a pass before
+        expect_refused(lambda: winnow.torch.detach(ddp), lambda: winnow.torch.report(ddp))
+        expect(torch.equal(weights(ddp), truth), f"{kind}: the weights stay")
+        expect((vars(optimizer).keys(), hooks_of(ddp, optimizer)) == (before[0].keys(), before[1]),
+               f"{kind}: no trace in the optimizer, no hooks")
+        expect(pairing_of(optimizer) is None and all("winnow_updates" not in moments
+                                                     for moments in optimizer.state.values()), "torch's")
+        moments = optimizer.state[ddp.module[0].weight]
+        expect(all(torch.allclose(moments[name], value, rtol=1e-5, atol=1e-12)
+                   for name, value in wanted.items()), f"{kind}: converted moments")
+
+        plain = DistributedDataParallel(network())
+        theirs = torchs(plain.parameters(), **own)
+        step(plain, theirs, 0)  # then it has its last buckets
+        plain.module.load_state_dict(ddp.module.state_dict())
+        theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for number in range(4, 8):
+            step(ddp, optimizer, number)
+            step(plain, theirs, number)
+        expect(torch.equal(weights(ddp), weights(plain)), f"{kind}: the same bits")
+        expect_equal_replicas(ddp)
+
+        expect(winnow.torch.attach(ddp, optimizer, **COMPRESSED) is optimizer, "attached again")
+        for number in range(8, 11):
+            step(ddp, optimizer, number)
+        expect(state_of(ddp).reducer.totals()["wire_bytes"] > 0, "and compressed")
+        expect_equal_replicas(ddp)
+        winnow.torch.detach(ddp)
+        step(ddp, optimizer, 11)
+        expect_equal_replicas(ddp)
+
+
+def case_refused_attach():
+    """A refusal of attach leaves nothing behind."""
+    ddp = DistributedDataParallel(network())
+    bad = torch.optim.AdamW(ddp.parameters(), amsgrad=True)
+    good = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    expect_refused(lambda: winnow.torch.attach(ddp, bad), lambda: winnow.torch.attach(ddp, good, "tokp:1"),
+                   lambda: state_of(ddp))
+    expect(hooks_of(ddp, bad) + hooks_of(ddp, good) == 0, "no hooks")
+    state = winnow.torch.attach(ddp, "topk:0.01", **FIXED)
+    step(ddp, good, 0)
+    state.close()
 
 
 def case_copied():
@@ -194,6 +297,20 @@ def case_complex():
                            f"{keywords}, {compressor}, {ours.__name__}: the same steps")
                 expect(ddp.module.one.is_complex(), "complex")
                 state.close()
+
+    for kind in KINDS:
+        ends = []
+        for make_one, looks in (attached, False), (explicit, True):
+            ddp, optimizer = make_one(kind, Phases(), lr=1e-3)
+            ends.append(train(ddp, optimizer, plain_pass, 4, looks))
+        expect(torch.equal(*ends), f"{kind}: attach(ddp, optimizer), the same bits")
+        ddp, optimizer = attached(kind, Phases(), lr=1e-3)
+        for number in range(6):
+            if number == 3:
+                winnow.torch.detach(ddp)
+            step(ddp, optimizer, number)
+        expect(all(p.isfinite().all() for p in ddp.parameters()), f"{kind}: finite")
+        expect_equal_replicas(ddp)
 
     ddp, state, _ = make(Phases(), "topk:0.05", {"min_bytes": 0})
     optimizer = winnow.torch.AdamW(ddp.parameters(), lr=0.01, model=ddp)

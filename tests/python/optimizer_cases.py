@@ -161,7 +161,6 @@ def case_copies():
                     if restarts and number == 2:
                         other = copied(ours)
                         expect_refused(other.step, other.step)
-                        expect(getattr(other, "_scale", 1.0) == 1.0, "settings")
                         del ours
                         ours = kind(ddp.parameters(), lr=0.01, model=ddp, **settings)
                         ours.load_state_dict(other.state_dict())
@@ -279,6 +278,8 @@ def case_adamw():
         expect(finite == (number != 2), "what is not finite goes on")
         if finite:
             ours.step()
+        else:
+            winnow.torch.skip_step(ddp)
         expect(all(moment.isfinite().all() for own in ours.state.values() for moment in own.values()),
                "good moments")
     expect_equal_replicas(ddp)
@@ -288,21 +289,4 @@ def case_adamw():
                    lambda: winnow.torch.AdamW(ddp.parameters(), model=plain),
                    lambda: (scaler.scale(ddp(batch(0)).square().mean()).backward(),
                             scaler.step(ours)))
-    state.close()
-
-
-def case_adaptive_optimizers():
-    """A warning, once, of an optimizer that compressed sums mislead."""
-    ddp, state, _ = make()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for optimizer in (winnow.torch.AdamW(ddp.parameters(), model=ddp),
-                          torch.optim.SGD(ddp.parameters(), lr=0.01)):
-            step(ddp, optimizer, 0)
-        told = [str(w.message) for w in caught if "second moments" in str(w.message)]
-        expect(not told, "no warning of others")
-        for optimizer in (torch.optim.Adam(ddp.parameters()), torch.optim.RMSprop(ddp.parameters())):
-            step(ddp, optimizer, 0)
-        told = [str(w.message) for w in caught if "second moments" in str(w.message)]
-        expect(len(told) == 1 and told[0].startswith("Adam makes"), f"one warning: {told}")
     state.close()

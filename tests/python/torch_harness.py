@@ -50,7 +50,8 @@ def expect_refused(*calls):
 
 
 def expect_equal_replicas(model):
-    state = b"".join(p.detach().float().cpu().numpy().tobytes() for p in model.parameters())
+    parts = (torch.view_as_real(p) if p.is_complex() else p for p in map(torch.detach, model.parameters()))
+    state = b"".join(part.float().cpu().numpy().tobytes() for part in parts)
     expect(len(set(gather(hashlib.sha256(state).hexdigest()))) == 1, "replicas are equal")
 
 

@@ -3,13 +3,14 @@
 """Winnow in PyTorch's DistributedDataParallel:
 
     ddp = torch.nn.parallel.DistributedDataParallel(model)
-    winnow.torch.attach(ddp, "topk:0.01")
+    optimizer = winnow.torch.attach(ddp, torch.optim.AdamW(ddp.parameters(), lr=1e-3))
 
 All replicas hold the same bits after every step. docs/pytorch.md says what works with what.
 """
 from winnow.torch.adamw import AdamW
-from winnow.torch.attach import attach, detach, enable, report
+from winnow.torch.attach import attach, detach, report, skip_step
 from winnow.torch.checkpoint import LoadPlanner
+from winnow.torch.enable import enable
 from winnow.torch.fsdp import attach_fsdp
 from winnow.torch.hook import State, hook
 from winnow.torch.hsdp import attach_hsdp
@@ -18,4 +19,4 @@ from winnow.torch.scaler import attach_scaler
 from winnow.torch.sgd import SGD
 
 __all__ = ["AdamW", "LoadPlanner", "SGD", "State", "attach", "attach_fsdp", "attach_hsdp", "attach_scaler",
-           "detach", "enable", "hook", "look_ahead", "report"]
+           "detach", "enable", "hook", "look_ahead", "report", "skip_step"]

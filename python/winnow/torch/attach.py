@@ -1,36 +1,126 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One line for a user: attach to a DistributedDataParallel, or to all that will be made."""
-import functools
-import warnings
-import weakref
-from typing import Any, Union
+"""Attaches Winnow to a DistributedDataParallel, and to the optimizer that moves its parameters."""
+from typing import Any, Dict, Optional, Union, overload
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from winnow._library import UsageError
 from winnow.torch.hook import State
+from winnow.torch.pairing import Pairing, pairing_of
+from winnow.torch.rules import RECIPES, Recipe, recipe_of
 from winnow.torch.slot import expect_no_other_hook, put_in_slot
+from winnow.torch.twins import Twins
+from winnow.torch.watch import states, step_anyway, watch
 
 Attached = Union[torch.nn.Module, State]  # a model that Winnow is attached to, or its state
 
-_states: "weakref.WeakKeyDictionary" = weakref.WeakKeyDictionary()
+
+@overload
+def attach(ddp: torch.nn.Module, optimizer: torch.optim.Optimizer, compressor: Optional[str] = None, *,
+           anyway: bool = False, **options: Any) -> torch.optim.Optimizer: ...
 
 
-def attach(ddp: DistributedDataParallel, compressor: str = "topk:0.01", **options: Any) -> State:
-    """Lets `ddp` reduce its gradients by Winnow, from the next backward pass on. `compressor` and
-    the keywords are the options of winnow.Reducer. Every rank makes the same calls in the same
-    order. Returns the state, whose reducer has the statistics and residuals.
+@overload
+def attach(ddp: torch.nn.Module, compressor: str = "topk:0.01", **options: Any) -> State: ...
 
-    Collective: ranks meet and compare options. Raises UsageError for wrong options, for anything but
-    a DistributedDataParallel, and where something else sums its gradients: another hook,
-    mixed_precision=, optimizers that are applied in the backward pass.
+
+def attach(ddp, optimizer=None, compressor=None, *, anyway=False, **options):
+    """Lets Winnow reduce the gradients of `ddp`, a DistributedDataParallel, and `optimizer` train by
+    what is reduced, from the next backward pass on:
+
+        optimizer = winnow.torch.attach(ddp, torch.optim.AdamW(ddp.parameters(), lr=1e-3))
+
+    Returns `optimizer`, the same object: a torch.optim.SGD, Adam or AdamW, also as Accelerate or
+    Lightning wrap it. Compressor and schedule are those that served its kind best
+    (docs/convergence.md); `compressor` and the keywords, the options of winnow.Reducer, override
+    them. Each rank prepares its gradients as winnow.torch.SGD and AdamW do, and forward and backward
+    passes look ahead; between them the parameters are the weights. A gradient that did not pass the
+    hook takes torch's ordinary step. Several optimizers of one model are attached one after the
+    other. On one rank nothing is compressed.
+
+    attach(ddp, "topk:0.01") attaches the hook alone, and returns its State, whose reducer has the
+    statistics and residuals: for winnow.torch.SGD, AdamW and look_ahead in a loop of your own.
+
+    Collective: ranks meet and compare options. Every rank makes the same calls in the same order. One
+    thread trains a model.
+
+    Raises UsageError for wrong options; for anything but a DistributedDataParallel; where something
+    else sums its gradients (another hook, mixed_precision=, optimizers that are applied in the
+    backward pass); for an optimizer that is attached already; for settings that Winnow's rule lacks
+    (amsgrad, maximize, Adam's coupled weight_decay); and for optimizers of other kinds, unless
+    `anyway`: these then step by compressed sums, without look-ahead. A backward pass raises it for a
+    gradient that is reduced twice before a step.
     """
+    if isinstance(optimizer, str):
+        optimizer, compressor = None, optimizer
+    ddp = getattr(ddp, "_orig_mod", ddp)  # of torch.compile
     if not isinstance(ddp, DistributedDataParallel):
         raise UsageError(f"attach takes a DistributedDataParallel, not a {type(ddp).__name__}")
-    if ddp in _states:
+    if optimizer is None:
+        return _make_state(ddp, compressor or "topk:0.01", options)
+    inner = _unwrap(optimizer)
+    recipe = expect_recipe(inner, anyway)
+    state = states.get(ddp)
+    if state is None:
+        state = state_for(ddp, recipe, compressor, options)
+    elif state.marks.automatic is None:
+        raise UsageError("Winnow is attached to this model already, without an optimizer")
+    elif compressor is not None or options:
+        raise UsageError("attach of a further optimizer takes no options: the first one's hold")
+    pair(inner, state, anyway)
+    return optimizer
+
+
+def _unwrap(optimizer: Any) -> torch.optim.Optimizer:
+    """torch's object, which wrappers of frameworks hold as their `optimizer`."""
+    while recipe_of(optimizer) is None and hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"attach takes an optimizer of torch.optim, not a {type(optimizer).__name__}")
+    return optimizer
+
+
+def expect_recipe(optimizer: torch.optim.Optimizer, anyway: bool) -> Recipe:
+    """UsageError for optimizers that have none, or settings that it lacks, or that are attached."""
+    if pairing_of(optimizer) is not None:
+        raise UsageError(f"this {type(optimizer).__name__} is attached already")
+    recipe = recipe_of(optimizer)
+    for group in optimizer.param_groups if recipe is not None else []:
+        recipe.rule.check(optimizer, group)
+    if recipe is None and not anyway:
+        raise UsageError(
+            f"attach knows how torch.optim.SGD, Adam and AdamW move weights, not how "
+            f"{type(optimizer).__name__} does: take one of these, or attach(..., anyway=True), by "
+            "which it steps by compressed sums without look-ahead. That costs loss: torch's AdamW so "
+            "ended 32 % above dense sums, SGD with momentum 0.7 to 1.7 % (docs/convergence.md)")
+    return recipe or RECIPES[0]
+
+
+def state_for(ddp: DistributedDataParallel, recipe: Recipe, compressor: Optional[str],
+              options: Dict[str, Any]) -> State:
+    """The State of a model that is attached with an optimizer."""
+    if compressor != "none":
+        options = {"schedule": recipe.schedule, **options}
+    if ddp.process_group.size() == 1:
+        compressor, options = "none", {**options, "schedule": "auto"}
+    state = _make_state(ddp, compressor or recipe.compressor, options)
+    state.marks.automatic = Twins(ddp, state)
+    return state
+
+
+def pair(optimizer: torch.optim.Optimizer, state: State, anyway: bool) -> None:
+    """From here on `optimizer` moves parameters of the model by Winnow's rule."""
+    recipe = recipe_of(optimizer)
+    if recipe is not None:
+        Pairing(optimizer, state, recipe.rule, twins=state.marks.automatic)
+    elif anyway:
+        step_anyway.add(optimizer)
+
+
+def _make_state(ddp: DistributedDataParallel, compressor: str, options: Dict[str, Any]) -> State:
+    if ddp in states:
         raise UsageError("Winnow is attached to this model already")
     expect_no_other_hook(ddp)
     state = State(compressor, group=ddp.process_group, **options)
@@ -46,65 +136,46 @@ def detach(model: Attached) -> None:
     """Ends what attach, attach_hsdp or attach_fsdp began: from the next backward pass on torch sums
     the gradients, whole, and Winnow's connections and memory are free. `model`: what Winnow is
     attached to, or its State. What waits in the residuals is dropped; state_dict() of the State
-    before this keeps it. It may be attached again. Every rank makes this call, outside of a backward
-    pass.
+    before this keeps it. Optimizers that attach took make torch's own steps again, by moments in its
+    units, which are the means over ranks where ranks had their own. The model and they may be attached
+    again. Every rank makes this call, between a step and the next forward pass.
 
-    Raises UsageError if Winnow is not attached, or an optimizer of winnow.torch moves the model.
+    Raises UsageError if Winnow is not attached, if winnow.torch.SGD or AdamW moves the model, and if
+    gradients that were reduced wait for their step.
     """
     state = state_of(model)
     state.detach()
-    for attached in [one for one, its in _states.items() if its is state]:
-        del _states[attached]
-
-
-_ADAPTIVE = tuple(getattr(torch.optim, name) for name in (
-    "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "NAdam", "RAdam", "RMSprop"))
-
-
-@functools.lru_cache(maxsize=None)
-def _watch_optimizers() -> None:
-    """Warns once of an optimizer whose second moments compressed sums spoil."""
-    def look(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if not isinstance(optimizer, _ADAPTIVE) or hasattr(optimizer, "_winnow"):
-            return
-        moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if any(state.names_any(moved) and not state.lossless for state in _states.values()):
-            watch.remove()
-            warnings.warn(f"{type(optimizer).__name__} makes wrong second moments of compressed sums, "
-                          "and the loss suffers: use winnow.torch.AdamW, or SGD with momentum",
-                          stacklevel=4)
-
-    watch = register_optimizer_step_pre_hook(look)
-
-
-def enable(compressor: str = "topk:0.01", **options: Any) -> None:
-    """Attaches to every DistributedDataParallel that is made from here on: for frameworks that make
-    it themselves (Lightning, the trainer of Hugging Face). Once per process."""
-    init = DistributedDataParallel.__init__
-    if hasattr(init, "__wrapped__"):
-        raise UsageError("Winnow is enabled already")
-
-    @functools.wraps(init)
-    def attached(self: DistributedDataParallel, *arguments: Any, **keywords: Any) -> None:
-        init(self, *arguments, **keywords)
-        attach(self, compressor, **options)
-
-    DistributedDataParallel.__init__ = attached
+    for attached in [one for one, its in states.items() if its is state]:
+        del states[attached]
 
 
 def remember(model: torch.nn.Module, state: State) -> None:
-    """From here on state_of(model) is `state`, and a warning tells of optimizers that it misleads."""
-    _states[model] = state
-    _watch_optimizers()
+    """From here on state_of(model) is `state`, and optimizers that move the model are watched."""
+    states[model] = state
+    watch()
 
 
 def state_of(model: Attached) -> State:
     """The state of a model that Winnow is attached to."""
     if isinstance(model, State):
         return model
-    if model not in _states:
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    if model not in states:
         raise UsageError("Winnow is not attached to this model")
-    return _states[model]
+    return states[model]
+
+
+def skip_step(model: Attached) -> None:
+    """In place of an optimizer's step that is left out, on all ranks: by the gradients that were
+    reduced last no step will be made. From the second call on this undoes what they did to the
+    residuals, for which the reducer keeps a copy of them from the first call on; at the first, what
+    was not sent of these gradients still comes later."""
+    state = state_of(model)
+    if state.marks.undoes:
+        state.reducer.discard_step()
+    state.marks.undoes = True
+    state.marks.clear()
+    state.reducer.begin_step()
 
 
 def report(model: Attached) -> str:

@@ -1,7 +1,7 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """The communication hook of DistributedDataParallel."""
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -14,11 +14,20 @@ from winnow.segments import Segment
 from winnow.torch.buckets import gradients_of, spans_of
 from winnow.torch.checkpoint import Owner, pack, unpack, warn_of_strangers
 from winnow.torch.completer import ACTIVITY, Completer
+from winnow.torch.marks import Marks
 from winnow.torch.meeting import timeout_of
 from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
 from winnow.torch.place import Place, place_of
 
 Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
+Leave = Callable[[], None]
+
+
+class _Preparing(NamedTuple):
+    """Who changes gradients before they are reduced, by weak references."""
+
+    prepare: Callable[[], Optional[Prepare]]
+    leave: Optional[Callable[[], Optional[Leave]]]
 
 
 class State:
@@ -48,7 +57,8 @@ class State:
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
         self._completer = Completer()
         self._futures: List[torch.futures.Future] = []  # of this backward pass
-        self._preparing: List[Callable[[], Optional[Prepare]]] = []
+        self._preparing: List[_Preparing] = []
+        self.marks = Marks()
         self.finds_unused = False  # whether parameters may have no gradient in a backward pass
         self.loss_scale: Callable[[], float] = lambda: 1.0  # of gradients, and so of residuals
         self.release: Optional[Callable[[], None]] = None  # gives the sums back to torch
@@ -100,7 +110,7 @@ class State:
 
     @property
     def is_open(self) -> bool:
-        """Whether ranks have met and it was not closed since."""
+        """Whether ranks have met, so that `reducer` is not collective, and it was not closed since."""
         return self._reducer is not None
 
     def residual(self, parameter: torch.nn.Parameter) -> Optional[torch.Tensor]:
@@ -120,6 +130,11 @@ class State:
         """Whether one of these, given by id(), belongs to the model."""
         return not parameters.isdisjoint(self._names)
 
+    def name_of(self, parameter: torch.nn.Parameter) -> str:
+        """How messages call a parameter."""
+        _, name = self._names.get(id(parameter), (0, ""))
+        return name or f"a parameter of shape {tuple(parameter.shape)}"
+
     @property
     def lossless(self) -> bool:
         """Whether sums lose nothing, by the compressor or since Winnow is detached, so that nothing
@@ -129,20 +144,22 @@ class State:
         words = self.reducer.options.split()
         return "enable=0" in words or not {"compressor=none", "compressor=topk:1"}.isdisjoint(words)
 
-    def prepare_by(self, prepare: Callable[[], Optional[Prepare]]) -> None:
+    def prepare_by(self, prepare: Callable[[], Optional[Prepare]],
+                   leave: Optional[Callable[[], Optional[Leave]]] = None) -> None:
         """From here on prepare()(parameters, gradients) may first change this rank's gradients, as
-        long as prepare(), a weak reference, is not None."""
-        self._preparing.append(prepare)
+        long as prepare(), a weak reference, is not None. leave()(), if given, ends that when the model
+        is detached, and is collective; without it detach refuses while prepare() lives."""
+        self._preparing.append(_Preparing(prepare, leave))
 
     @property
     def is_prepared(self) -> bool:
         """Whether somebody changes gradients before they are reduced."""
-        return not self.lossless and any(reference() is not None for reference in self._preparing)
+        return not self.lossless and any(one.prepare() is not None for one in self._preparing)
 
     def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Before gradients are reduced: where parameters are sharded, their local part."""
-        for reference in self._preparing:
-            prepare = reference()
+        for one in self._preparing:
+            prepare = one.prepare()
             if prepare is not None:
                 prepare(parameters, gradients)
 
@@ -189,13 +206,19 @@ class State:
         units of one of Winnow's optimizers."""
         if self.release is None:
             raise UsageError("this State is not that of a model that Winnow is attached to")
-        if any(reference() is not None for reference in self._preparing) and not self.lossless:
+        if self.marks:
+            raise UsageError("gradients that were reduced wait for optimizer.step(): detach after it, or "
+                             "after winnow.torch.skip_step")
+        if self.is_prepared and any(one.leave is None and one.prepare() is not None
+                                    for one in self._preparing):
             raise UsageError("an optimizer of winnow.torch moves this model, in units of its own: drop "
                              "it before detach, and make one of torch's afterwards")
         if any(word.startswith("op=") for word in self.reducer.options.split() if word != "op=average"):
             raise UsageError("op= is not the average, and torch's own sums are averages: detach would "
                              "change them")
-        release = self.release
+        release, leaving = self.release, [one.leave() for one in self._preparing if one.leave]
+        for leave in filter(None, leaving):
+            leave()
         self.close()
         self.is_detached = True
         release()

@@ -2,58 +2,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients where the weights will be."""
 import contextlib
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 import torch
 
 from winnow._library import UsageError
-from winnow.torch.adamw import AdamW
+from winnow.torch.ahead import look, share_of
 from winnow.torch.attach import Attached, state_of
 from winnow.torch.hook import State
+from winnow.torch.pairing import pairing_of
 from winnow.torch.place import local
-from winnow.torch.sgd import SGD
+from winnow.torch.rules import Sgd
 
 
-def _reach(optimizer: torch.optim.Optimizer, group: Dict[str, Any]) -> Tuple[float, float]:
-    """The momentum with which an optimizer repeats a gradient, and the weight that it gives it."""
-    if isinstance(optimizer, AdamW):
-        return 0, 1  # first moments are means: all repetitions of an update make one
-    momentum = group["momentum"]
-    rate = 1 if isinstance(optimizer, SGD) else group["lr"]
-    return momentum, rate * (1 - group["dampening"] if momentum != 0 else 1)
+def _reaches(optimizer: torch.optim.Optimizer) -> Iterator[Tuple[Any, float, float]]:
+    """Each parameter, the momentum with which the optimizer repeats what is reduced, and the weight
+    that it gives it."""
+    pairing = pairing_of(optimizer)
+    if pairing is not None:
+        yield from pairing.reaches()
+        return
+    if not isinstance(optimizer, torch.optim.SGD):
+        raise UsageError("look_ahead knows how torch.optim.SGD, winnow.torch.SGD and AdamW move "
+                         f"weights, not how {type(optimizer).__name__} does")
+    for group in optimizer.param_groups:
+        if group["maximize"]:
+            raise UsageError("look_ahead: an optimizer that maximizes")
+        momentum, weight = Sgd().reach(group)
+        for parameter in group["params"]:
+            yield parameter, momentum, group["lr"] * weight
 
 
 def _shares(state: State, optimizer: torch.optim.Optimizer,
             given: Optional[float]) -> Iterator[Tuple[Any, float]]:
     """Each parameter that the optimizer moves, and how far a unit of its residual will move it."""
-    for group in optimizer.param_groups:
-        if group["maximize"]:
-            raise UsageError("look_ahead: an optimizer that maximizes")
-        momentum, weight = _reach(optimizer, group)
-        share = state.reducer.look_ahead_share(momentum) if given is None else given / (1 - momentum)
-        share *= float(weight) / state.loss_scale()
-        for parameter in group["params"]:
-            yield parameter, share
-
-
-def _look(state: State, parameter: torch.Tensor, weights: torch.Tensor, share: float) -> None:
-    """parameter = weights - share * residual, of what this rank has of it. All have their elements
-    where the gradient in a bucket has them: in the order of the parameter's memory, in whatever order
-    of dimensions; of a shard, with padding behind it."""
-    ours, source = local(parameter), weights.float()
-    padding = state.padding_of(parameter)
-    in_place = (ours.dtype == torch.float32 and ours.stride() == source.stride() and padding == 0)
-    if padding > 0:
-        source = torch.nn.functional.pad(source.flatten(), (0, padding))
-    ahead = ours if in_place else torch.empty_like(source)
-    reducer = state.reducer
-    with state.place_at(ours.device).in_turn():
-        reducer.look_ahead_at(state.parameter_id(parameter), source.data_ptr(), ahead.data_ptr(),
-                              source.numel(), share)
-    if padding > 0:
-        ahead = ahead[:ours.numel()].view_as(ours)
-    if not in_place:
-        ours.copy_(ahead)
+    for parameter, momentum, weight in _reaches(optimizer):
+        if given is None:
+            yield parameter, share_of(state, momentum, weight)
+        else:
+            yield parameter, given / (1 - momentum) * float(weight) / state.loss_scale()
 
 
 @contextlib.contextmanager
@@ -67,27 +54,31 @@ def look_ahead(model: Attached, optimizer: torch.optim.Optimizer,
             loss(ddp(inputs)).backward()
         optimizer.step()
 
-    `model`: what Winnow is attached to, or its State; sharded parameters look ahead in their shards.
-    No byte more travels, and training with momentum keeps the loss of dense sums. Costs a copy of
-    the weights and one pass over them. `optimizer` is a torch.optim.SGD, a winnow.torch.SGD or a
-    winnow.torch.AdamW, whose settings say how far a residual will move the weights; UsageError for
-    others. `share`: of the residual, before momentum and learning rate, which come on top; None:
-    1 / (2 sqrt(max(P, 4))) on P ranks, as Reducer.look_ahead_share says. Under a GradScaler call
-    attach_scaler before.
+    attach(ddp, optimizer) does this by itself. `model`: what Winnow is attached to, or its State;
+    sharded parameters look ahead in their shards. No byte more travels, and training with momentum
+    keeps the loss of dense sums. Costs a copy of the weights and one pass over them. `optimizer` is a
+    torch.optim.SGD, a winnow.torch.SGD or a winnow.torch.AdamW, whose settings say how far a residual
+    will move the weights. `share`: of the residual, before momentum and learning rate, which come on
+    top; None: 1 / (2 sqrt(max(P, 4))) on P ranks, as Reducer.look_ahead_share says. Under a
+    GradScaler call attach_scaler before.
+
+    Raises UsageError for other optimizers, where the passes look ahead already, and in a step inside.
     """
-    if not isinstance(optimizer, (torch.optim.SGD, AdamW)):
-        raise UsageError("look_ahead knows how torch.optim.SGD, winnow.torch.SGD and AdamW move "
-                         f"weights, not how {type(optimizer).__name__} does")
-    state = state_of(model)
+    state, pairing = state_of(model), pairing_of(optimizer)
+    if state.marks.ahead or (pairing is not None and pairing.twins is not None):
+        raise UsageError("look_ahead: the passes of this model look ahead already")
+    shares = list(_shares(state, optimizer, share))
     kept: List[Tuple[torch.Tensor, torch.Tensor]] = []
+    state.marks.ahead = state.marks.looked = True
     try:
         with torch.no_grad():
-            for parameter, share_of_it in _shares(state, optimizer, share):
+            for parameter, share_of_it in shares:
                 weights = local(parameter).clone()
                 kept.append((local(parameter), weights))
-                _look(state, parameter, weights, share_of_it)
+                look(state, parameter, weights, local(parameter), share_of_it)
         yield
     finally:
         with torch.no_grad():
             for ours, weights in kept:
                 ours.copy_(weights)
+        state.marks.ahead = False

@@ -17,7 +17,8 @@ class _Follower:
 
     def __init__(self, scaler: torch.amp.GradScaler):
         self.states: "weakref.WeakSet[State]" = weakref.WeakSet()
-        self._optimizers: Dict[int, torch.optim.Optimizer] = {}  # by id(), since the last update
+        # That the scaler has seen since the last update. Weak: an optimizer may reach the scaler.
+        self._optimizers: "weakref.WeakSet[torch.optim.Optimizer]" = weakref.WeakSet()
         scaler.unscale_ = self._noting(scaler.unscale_)
         scaler.step = self._noting(scaler.step)  # of which some do not unscale
         update = scaler.update
@@ -36,20 +37,24 @@ class _Follower:
     def _noting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def noted(optimizer: torch.optim.Optimizer, *arguments: Any, **keywords: Any) -> Any:
-            self._optimizers[id(optimizer)] = optimizer
+            self._optimizers.add(optimizer)
             return function(optimizer, *arguments, **keywords)
 
         return noted
 
     def _skipped(self, scaler: torch.amp.GradScaler) -> Dict[State, bool]:
-        """Whether the scaler has skipped the step of each model that an optimizer moves."""
-        optimizers, self._optimizers = list(self._optimizers.values()), {}
+        """Whether the scaler has skipped the step of each model that an optimizer moves. No gradient
+        waits for a step that was skipped."""
+        optimizers = list(self._optimizers)
+        self._optimizers.clear()
         skipped: Dict[State, bool] = {}
         for optimizer in optimizers if scaler.is_enabled() else []:
             found = any(flag.item() > 0 for flag in scaler._found_inf_per_device(optimizer).values())
-            moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            moved = [p for group in optimizer.param_groups for p in group["params"]]
             for state in self.states:
-                if state.names_any(moved) and skipped.setdefault(state, found) != found:
+                for parameter in moved if found else []:
+                    state.marks.take(parameter)
+                if state.names_any(set(map(id, moved))) and skipped.setdefault(state, found) != found:
                     raise UsageError("two optimizers move one model, and the GradScaler has skipped the "
                                      "step of one of them: Winnow undoes the whole step or nothing; make "
                                      "one optimizer of both, with groups")

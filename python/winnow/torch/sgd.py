@@ -1,14 +1,15 @@
 # Copyright The Winnow Authors
 # SPDX-License-Identifier: Apache-2.0
 """SGD whose learning rate is in what waits."""
-import weakref
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Dict
 
 import torch
 
-from winnow._library import UsageError
 from winnow.torch.attach import Attached, state_of
-from winnow.torch.untied import Untied
+from winnow.torch.pairing import Pairing
+from winnow.torch.rules import Sgd
+from winnow.torch.untied import note_copy
+from winnow.torch.watch import watch
 
 
 class SGD(torch.optim.SGD):
@@ -29,47 +30,15 @@ class SGD(torch.optim.SGD):
 
     `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
     torch.optim.SGD. p.grad holds the mean of u after the backward pass, so clip_grad_norm_ would
-    clip that. Raises UsageError for maximize and fused.
+    clip that. A gradient that did not pass the hook takes torch's ordinary step; one that passes it
+    twice before a step is a UsageError, as is maximize.
     """
 
     def __init__(self, params: Any, lr: float = 1e-3, *, model: Attached, **settings: Any):
         super().__init__(params, lr=lr, **settings)
-        for group in self.param_groups:
-            if group["maximize"] or group["fused"]:
-                raise UsageError("winnow.torch.SGD takes no maximize or fused")
-        self._winnow = state_of(model)
-        self._winnow.prepare_by(weakref.WeakMethod(self._multiply))
+        Pairing(self, state_of(model), Sgd())
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)  # load_state_dict comes here, too
-        self.__dict__.setdefault("_winnow", Untied())
-
-    @torch.no_grad()
-    def _multiply(self, parameters: Sequence[torch.Tensor],
-                  gradients: Sequence[torch.Tensor]) -> None:
-        """Replaces this rank's gradients by u where this optimizer moves the parameters."""
-        if self._winnow.lossless:
-            return
-        rates = {id(p): group["lr"] for group in self.param_groups for p in group["params"]}
-        for parameter, gradient in zip(parameters, gradients):
-            if id(parameter) in rates:
-                gradient.mul_(rates[id(parameter)])
-
-    @torch.no_grad()
-    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """One step by the sums that the backward pass has left in the gradients."""
-        if self._winnow.lossless:
-            return super().step(closure)
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        kept = [(group["lr"], group["weight_decay"]) for group in self.param_groups]
-        for group, (rate, decay) in zip(self.param_groups, kept):
-            group["lr"], group["weight_decay"] = 1, rate * decay
-        try:
-            super().step()
-        finally:
-            for group, (rate, decay) in zip(self.param_groups, kept):
-                group["lr"], group["weight_decay"] = rate, decay
-        return loss
+        note_copy(self)
+        watch()

@@ -56,6 +56,11 @@ def expect_no_other_hook(ddp: DistributedDataParallel) -> None:
         raise UsageError(f"{other}: a DistributedDataParallel has one hook; give up that, or Winnow")
 
 
+def was_attached(ddp: DistributedDataParallel) -> bool:
+    """Whether it is attached, or was and is detached."""
+    return ddp in _slots
+
+
 def put_in_slot(ddp: DistributedDataParallel, state: State) -> None:
     """From the next backward pass on `state` reduces the gradients of `ddp`."""
     slot = _slots.get(ddp)

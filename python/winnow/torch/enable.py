@@ -1,0 +1,68 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One line for programs in which a framework makes the DistributedDataParallel."""
+import functools
+import weakref
+from typing import Any, Dict, Optional
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from winnow._library import UsageError
+from winnow.torch.attach import expect_recipe, pair, state_for
+from winnow.torch.hook import State
+from winnow.torch.pairing import pairing_of
+from winnow.torch.slot import was_attached
+from winnow.torch.watch import meetings, watch
+
+
+class _Later:
+    """Of one model: torch's sums until an optimizer moves its parameters, then Winnow's."""
+
+    def __init__(self, ddp: DistributedDataParallel, anyway: bool, compressor: Optional[str],
+                 options: Dict[str, Any]):
+        self._ddp, self._anyway = weakref.ref(ddp), anyway
+        self._compressor, self._options = compressor, options
+        self._state: Optional[State] = None
+
+    def meet(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before a step."""
+        ddp = self._ddp()
+        if ddp is None or pairing_of(optimizer) is not None:
+            return
+        moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if moved.isdisjoint(map(id, ddp.parameters())):
+            return
+        if self._state.is_detached if self._state is not None else was_attached(ddp):
+            return  # the program has detached it, or attached it by itself
+        recipe = expect_recipe(optimizer, self._anyway)
+        if self._state is None:
+            self._state = state_for(ddp, recipe, self._compressor, self._options)
+        pair(optimizer, self._state, self._anyway)
+
+
+def enable(compressor: Optional[str] = None, *, anyway: bool = False, **options: Any) -> None:
+    """Attaches every DistributedDataParallel that is made from here on to the optimizers that move
+    its parameters, as attach(ddp, optimizer) with these arguments: for frameworks that make both
+    themselves (Lightning, the trainer of Hugging Face). An optimizer is known from its first step on,
+    so the sums before that are dense. Once per process.
+
+    Raises UsageError if it was called before, and what attach raises in an optimizer's first step.
+    """
+    init = DistributedDataParallel.__init__
+    if hasattr(init, "__wrapped__"):
+        raise UsageError("Winnow is enabled already")
+    later: "weakref.WeakKeyDictionary[DistributedDataParallel, _Later]" = weakref.WeakKeyDictionary()
+
+    @functools.wraps(init)
+    def attached(self: DistributedDataParallel, *arguments: Any, **keywords: Any) -> None:
+        init(self, *arguments, **keywords)
+        later[self] = _Later(self, anyway, compressor, dict(options))
+
+    def meet(optimizer: torch.optim.Optimizer) -> None:
+        for one in list(later.values()):
+            one.meet(optimizer)
+
+    DistributedDataParallel.__init__ = attached
+    meetings.append(meet)
+    watch()

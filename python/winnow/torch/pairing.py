@@ -1,0 +1,158 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""An optimizer of torch and the State that reduces gradients for it."""
+import weakref
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+from winnow._library import UsageError
+from winnow.torch.hook import State
+from winnow.torch.place import local
+from winnow.torch.rules import UPDATES, Rule, default_scale
+from winnow.torch.twins import Twins
+
+
+class Pairing:
+    """Lives as long as its optimizer, which stays an object of torch. Before gradients are reduced
+    the rule prepares them. Before the optimizer's own step the rule applies what was prepared, and
+    hides it from that step, which applies the rest: gradients that did not pass the hook.
+
+    `scale`: as winnow.torch.AdamW says. `twins`: of the weights, if the passes look ahead by
+    themselves.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, state: State, rule: Rule, *,
+                 scale: Optional[float] = None, twins: Optional[Twins] = None):
+        for group in optimizer.param_groups:
+            rule.check(optimizer, group)
+        self._optimizer = weakref.ref(optimizer)
+        self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []  # parameters, their gradients
+        self.state, self.rule, self.twins, self._scale = state, rule, twins, scale
+        _pairings[optimizer] = self
+        state.prepare_by(weakref.WeakMethod(self.prepare),
+                         None if twins is None else weakref.WeakMethod(self.leave))
+        if twins is not None:
+            twins.move_with(weakref.WeakMethod(self.reaches))
+        # Whether a GradScaler leaves gradients alone, and found_inf in the optimizer.
+        self._scales_itself = vars(optimizer).get("_step_supports_amp_scaling")
+        optimizer._step_supports_amp_scaling = not rule.unscales
+        self._handles = (optimizer.register_step_pre_hook(self._before_step),
+                         optimizer.register_step_post_hook(self._after_step))
+
+    @property
+    def scale(self) -> float:
+        if self._scale is not None:
+            return self._scale
+        return default_scale(dist.get_world_size(self.state.group))
+
+    def reaches(self) -> List[Tuple[torch.Tensor, float, float]]:
+        """Each parameter, with its group's momentum and the weight of an update."""
+        return [(parameter, *self.rule.reach(group)) for group in self._optimizer().param_groups
+                for parameter in group["params"]]
+
+    @torch.no_grad()
+    def prepare(self, parameters: Sequence[torch.Tensor],
+                gradients: Sequence[torch.Tensor]) -> None:
+        """Replaces this rank's gradients of the parameters that the optimizer moves by updates."""
+        if self.state.lossless:
+            return
+        optimizer, scale = self._optimizer(), self.scale
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        for parameter, gradient in zip(parameters, gradients):
+            group = groups.get(id(parameter))
+            if group is None:
+                continue
+            if torch._C._current_graph_task_id() != -1:  # else a rank that has joined stands in
+                self.state.marks.add(parameter, self.state.name_of(parameter), self)
+            moments = optimizer.state[parameter]
+            if UPDATES not in moments:
+                self.rule.to_updates(group, moments, scale)
+            self.rule.prepare(group, parameter, moments, gradient, scale)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, arguments: Tuple[Any, ...],
+                     keywords: Dict[str, Any]) -> Optional[Tuple[Tuple[Any, ...], Dict[str, Any]]]:
+        self._show()  # what a step that failed has hidden
+        closure = arguments[1] if len(arguments) > 1 else keywords.get("closure")
+        if closure is None:
+            self._apply(optimizer)
+            return None
+
+        def then_apply() -> Any:
+            loss = closure()
+            self._apply(optimizer)
+            return loss
+
+        return (arguments[0], then_apply), {}
+
+    def _after_step(self, *_: Any) -> None:
+        self._show()
+        if self.twins is not None:
+            self.twins.place()
+        marks = self.state.marks
+        if marks.undoes and not marks:
+            self.state.reducer.begin_step()
+
+    @torch.no_grad()
+    def _apply(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.twins is not None:
+            self.twins.rest()
+        if not self.rule.unscales and hasattr(optimizer, "found_inf"):
+            del optimizer.found_inf  # a scaler that gets an exception leaves it behind
+            raise UsageError(f"{type(optimizer).__name__} behind Winnow under a GradScaler: use bf16 "
+                             "without one")
+        for group in optimizer.param_groups:
+            marked = {id(p) for p in group["params"] if self.state.marks.take(p)}
+            with_gradient = [p for p in group["params"] if p.grad is not None]
+            prepared = [p for p in with_gradient if id(p) in marked]
+            if prepared:
+                self.rule.step(group, prepared, [optimizer.state[p] for p in prepared])
+            for parameter in prepared:
+                self._hidden.append((parameter, parameter.grad))
+                parameter.grad = None
+            for parameter in with_gradient:
+                moments = optimizer.state.get(parameter)
+                if parameter.grad is not None and moments and UPDATES in moments:
+                    self.rule.to_gradients(group, moments, self.scale)
+
+    @torch.no_grad()
+    def leave(self) -> None:
+        """From here on the optimizer makes torch's own steps, equal ones on all ranks. Collective."""
+        self._show()
+        optimizer = self._optimizer()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                moments = optimizer.state.get(parameter)
+                if moments and UPDATES in moments:
+                    for name in self.rule.of_one_rank:
+                        _average(local(moments[name]), self.state.group)
+                    self.rule.to_gradients(group, moments, self.scale)
+        for handle in self._handles:
+            handle.remove()
+        if self._scales_itself is None:
+            del optimizer._step_supports_amp_scaling
+        else:
+            optimizer._step_supports_amp_scaling = self._scales_itself
+        del _pairings[optimizer]
+
+    def _show(self) -> None:
+        for parameter, gradient in self._hidden:
+            parameter.grad = gradient
+        self._hidden.clear()
+
+
+def _average(tensor: torch.Tensor, group: Optional[dist.ProcessGroup]) -> None:
+    """tensor = its mean over the ranks of the group, the same bits on all."""
+    mean = tensor.to(torch.promote_types(tensor.dtype, torch.float32), copy=True,
+                     memory_format=torch.contiguous_format)
+    dist.all_reduce(mean, group=group)
+    tensor.copy_(mean.div_(dist.get_world_size(group)))
+
+
+_pairings: "weakref.WeakKeyDictionary[torch.optim.Optimizer, Pairing]" = weakref.WeakKeyDictionary()
+
+
+def pairing_of(optimizer: torch.optim.Optimizer) -> Optional[Pairing]:
+    """None for an optimizer whose gradients Winnow does not prepare."""
+    return _pairings.get(optimizer)
