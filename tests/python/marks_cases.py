@@ -143,6 +143,25 @@ def case_unprepared():
         state_of(first).close()
 
 
+def case_moments_of_one_rank():
+    """Adam divides by second moments that differ between ranks, also in a step without the hook."""
+    for make in attached, explicit:
+        for kind in KINDS:
+            ddp, optimizer = make(kind)
+            loss_of(ddp, 0).backward()
+            optimizer.step()
+            before = weights(ddp)
+            for parameter in ddp.parameters():
+                parameter.grad = torch.full_like(parameter, 0.1)
+            if recipe_of(optimizer).rule.of_one_rank:
+                expect_refused(optimizer.step)
+                expect(torch.equal(weights(ddp), before), f"{kind}: nothing has moved")
+            else:
+                optimizer.step()
+            expect_equal_replicas(ddp)
+            state_of(ddp).close()
+
+
 def case_moments():
     """A run that changes over keeps its momentum, whatever units that has: from torch's steps to
     Winnow's and back, by a checkpoint too."""

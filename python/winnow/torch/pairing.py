@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An optimizer of torch and the State that reduces gradients for it."""
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -102,8 +102,10 @@ class Pairing:
             del optimizer.found_inf  # a scaler that gets an exception leaves it behind
             raise UsageError(f"{type(optimizer).__name__} behind Winnow under a GradScaler: use bf16 "
                              "without one")
+        marked = {id(p) for group in optimizer.param_groups for p in group["params"]
+                  if self.state.marks.take(p)}
+        self._expect_moments_of_all(optimizer, marked)
         for group in optimizer.param_groups:
-            marked = {id(p) for p in group["params"] if self.state.marks.take(p)}
             with_gradient = [p for p in group["params"] if p.grad is not None]
             prepared = [p for p in with_gradient if id(p) in marked]
             if prepared:
@@ -115,6 +117,21 @@ class Pairing:
                 moments = optimizer.state.get(parameter)
                 if parameter.grad is not None and moments and UPDATES in moments:
                     self.rule.to_gradients(group, moments, self.scale)
+
+    def _expect_moments_of_all(self, optimizer: torch.optim.Optimizer, marked: Set[int]) -> None:
+        """UsageError if torch's own step would move replicas apart."""
+        if not self.rule.of_one_rank or dist.get_world_size(self.state.group) == 1:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if (parameter.grad is not None and id(parameter) not in marked
+                        and UPDATES in optimizer.state.get(parameter, ())):
+                    raise UsageError(
+                        f"{self.state.name_of(parameter)} has a gradient that Winnow did not reduce, and "
+                        f"a second moment that is each rank's own: torch's step of "
+                        f"{type(optimizer).__name__} would differ between ranks. Run the backward pass "
+                        "through the DistributedDataParallel and outside of no_sync, or give the "
+                        "parameter to another optimizer")
 
     @torch.no_grad()
     def leave(self) -> None:
