@@ -120,7 +120,7 @@ class Rest {
 struct Elsewhere {
   std::string_view name, here, place = {};
 };
-constexpr Elsewhere kElsewhere[] = {
+constexpr Elsewhere kUnderOtherNames[] = {
     {"density", "compressor=topk:DENSITY", "DENSITY"},
     {"k", "compressor=topk:DENSITY", "DENSITY"},
     {"topk", "compressor=topk:DENSITY", "DENSITY"},
@@ -172,8 +172,8 @@ std::vector<OptionWord> cut_option_words(std::string_view text,
 }
 
 std::string option_elsewhere(std::string_view name, std::string_view value) {
-  const auto known = std::ranges::find(kElsewhere, name, &Elsewhere::name);
-  if (known == std::end(kElsewhere)) return {};
+  const auto known = std::ranges::find(kUnderOtherNames, name, &Elsewhere::name);
+  if (known == std::end(kUnderOtherNames)) return {};
   std::string text(known->here);
   if (known->place.empty() || value.empty()) return text;
   double share = 0;
