@@ -42,7 +42,7 @@ class StatsBook {
   /// Adds the seconds of a stage, which is a field of call(), to the finished call of that name.
   /// Ignores other names.
   void add_time(const kernels::StreamClock::Name& call, const double* stage, double seconds);
-  /// Counts finished calls of a bucket, given by number, of which the device has told.
+  /// Adds what the device has counted of the finished calls of a bucket, given by number.
   void count(std::size_t bucket, const kernels::CallCounts& calls);
 
   Stats last() const;

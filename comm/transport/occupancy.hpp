@@ -80,7 +80,7 @@ class Claim {
 
   /// Its user's calls in flight, which a collective of the transport finishes first; see Quiet.
   void finish_by(std::function<void()> finish) { occupancy_->finish_by(std::move(finish)); }
-  /// What its user holds while messages move.
+  /// The user locks this while it moves messages.
   std::mutex& moving() const { return occupancy_->moving(); }
 
  private:

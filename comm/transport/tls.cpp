@@ -343,7 +343,8 @@ int TlsSession::fail(int returned) {
   return -1;
 }
 
-/// What follows `skipped` bytes of these pieces, as one piece of memory and at most a record.
+/// Returns the next record to encrypt: at most 16384 contiguous bytes after the first `skipped` of
+/// these pieces.
 std::span<const std::byte> TlsSession::next_record(std::span<const iovec> pieces,
                                                    std::size_t skipped) {
   std::size_t first = 0;

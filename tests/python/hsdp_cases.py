@@ -50,8 +50,8 @@ def sharded(mesh, compressor):
 
 
 def expect_close(model, expected):
-    for now, then in zip(whole(model), whole(expected)):
-        expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), "equal to rounding")
+    for mine, right in zip(whole(model), whole(expected)):
+        expect(torch.allclose(mine, right, rtol=1e-4, atol=1e-5), "equal to rounding")
 
 
 def expect_same_steps(model, optimizer, momentum):

@@ -292,8 +292,8 @@ def case_complex():
                 for number in range(3):
                     step(plain, theirs, number)
                     step(ddp, optimizer, number)
-                for now, then in zip(ddp.parameters(), plain.parameters()):
-                    expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5),
+                for mine, right in zip(ddp.parameters(), plain.parameters()):
+                    expect(torch.allclose(mine, right, rtol=1e-4, atol=1e-5),
                            f"{keywords}, {compressor}, {ours.__name__}: the same steps")
                 expect(ddp.module.one.is_complex(), "complex")
                 state.close()

@@ -123,8 +123,8 @@ def case_sgd():
         ours = winnow.torch.SGD(ddp.parameters(), lr=0.05, model=ddp, **settings)
         for number in range(5):
             step(ddp, ours, number)
-        for now, then in zip(ddp.parameters(), plain.parameters()):
-            expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
+        for mine, right in zip(ddp.parameters(), plain.parameters()):
+            expect(torch.allclose(mine, right, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
         state.close()
 
     ddp, state, _ = make(nn.Linear(SIZE, 40, bias=False).to(DEVICE), options={"min_bytes": 0})
@@ -243,8 +243,8 @@ def case_adamw():
             if compressor == "topk:1":
                 step(plain, theirs, number)
             step(ddp, ours, number)
-        for now, then in zip(ddp.parameters(), expected.parameters()):
-            expect(torch.allclose(now, then, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
+        for mine, right in zip(ddp.parameters(), expected.parameters()):
+            expect(torch.allclose(mine, right, rtol=1e-4, atol=1e-5), f"{compressor}: the same steps")
         expect(state.lossless == (compressor != "topk:0.999999"), "what loses nothing")
         state.close()
 

@@ -37,7 +37,7 @@ class Connection {
   ::ssize_t write(std::span<const iovec> pieces) const;
   /// As readv. Fewer bytes than there is space for only if no more have come.
   ::ssize_t read(std::span<const iovec> pieces) const;
-  /// What errno means here.
+  /// The text of an errno that write or read has set.
   std::string problem_of(int code) const;
 
  private:

@@ -17,8 +17,7 @@
 
 namespace winnow::comm {
 
-/// The listening sockets of a rank, what it tells the others about them, by what ranks of the job
-/// know each other beside these addresses, and how they encrypt.
+/// A rank's listening sockets and their address, the job's credentials, and how the rank encrypts.
 struct TcpPorts {
   TcpAddress address;
   std::vector<Socket> sockets;

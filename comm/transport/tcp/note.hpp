@@ -33,7 +33,7 @@ enum class NoteKind : std::uint32_t {
 bool send_note(const Connection& connection, NoteKind kind, std::string_view text,
                Deadline deadline = Deadline::after({})) noexcept;
 
-/// What the next note on a bare socket that does not block is, as far as a glance tells.
+/// Peeks at the next note on a bare socket that does not block.
 enum class NoteAhead : std::uint8_t { none, abort, other, ended };
 NoteAhead look_ahead(const Socket& socket) noexcept;
 

@@ -62,7 +62,7 @@ class Certificates {
   ~Certificates() { std::filesystem::remove_all(folder_); }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  /// Those of a rank of that authority, which trusts another.
+  /// A rank whose certificate `authority` has signed, and that trusts `trusts`.
   TcpTls of(const std::string& authority, const std::string& trusts) const {
     return {.mode = TcpTls::Mode::certificates,
             .certificate = path(authority + "-rank.pem"),
@@ -97,7 +97,7 @@ struct Pair {
       ends[i] = Connection(Socket(sockets[i]));
     }
   }
-  /// What each end says of the handshake; empty if it is done.
+  /// Runs the handshake. Returns the error of each end, empty if it succeeded.
   std::array<std::string, 2> shake(const std::array<TcpTls, 2>& how,
                                    const std::array<Digest, 2>& keys) {
     std::array<std::string, 2> said;
