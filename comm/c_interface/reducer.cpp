@@ -76,6 +76,10 @@ winnow::Segment segment_of(const winnow_segment& given) {
                           .name = name};
   constexpr std::size_t kWithRate = offsetof(winnow_segment, rate) + sizeof given.rate;
   if (given.struct_bytes < kWithRate) segment.rate = 1;
+  WINNOW_EXPECTS(given.exempt == 0 || given.exempt == 1,
+                 winnow::compress::label_of(given.id, name) + " has exempt " +
+                     std::to_string(given.exempt) + ": must be 0 or 1");
+  segment.exempt = given.exempt == 1;
   if (given.input != nullptr) segment.input = {given.input, given.count, type};
   return segment;
 }

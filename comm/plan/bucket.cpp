@@ -24,7 +24,7 @@ namespace {
 using compress::Piece;
 
 bool is_exempt(const Segment& segment, const Options& options) {
-  if (options.exempt_1d && segment.dimensions == 1) return true;
+  if (segment.exempt || (options.exempt_1d && segment.dimensions == 1)) return true;
   const std::string name(segment.name);
   return std::ranges::any_of(options.exempt, [&](const std::string& pattern) {
     return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;

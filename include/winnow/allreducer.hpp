@@ -44,6 +44,9 @@ struct Segment {
   /// and disjoint from everything that is written. Costs one extra copy (8 bytes moved per float32
   /// element, 4 per 16-bit one, and none where those are widened). Each rank chooses for itself.
   ConstElements input = {};
+  /// Travels dense in a compressed bucket, whatever the options say. For a bucket's first call, as
+  /// names and dimensions are.
+  bool exempt = false;
 };
 
 /// A call in flight, made by AllReducer::all_reduce_async. The caller keeps the bucket's elements,
@@ -174,9 +177,9 @@ class AllReducer {
   AllReducer& operator=(AllReducer&&) noexcept;
 
   /// Reduces a bucket by `op`, or by Options::op if none is given. Ids must differ within a bucket,
-  /// and a gradient's count never changes; names and dimensions matter only at a bucket's first
-  /// call. Elements other than float32, bf16 and fp16 must share one type in a bucket.
-  /// 16-bit elements are reduced as float32 and rounded to nearest once at the end. A finite sum
+  /// and a gradient's count never changes; names, dimensions and exemptions matter only at a
+  /// bucket's first call. Elements other than float32, bf16 and fp16 must share one type in a
+  /// bucket. 16-bit elements are reduced as float32 and rounded to nearest once at the end. A finite sum
   /// that they cannot hold becomes the largest finite element, and the rest waits in residuals; in
   /// a bucket that travels dense as a whole, where nothing waits, it becomes infinite, as in MPI.
   void all_reduce(std::span<const Segment> bucket, std::optional<ReduceOp> op = {});

@@ -105,7 +105,7 @@ module winnow
   end type
 
   type, bind(C) :: winnow_segment
-    integer(c_int32_t) :: struct_bytes = 56
+    integer(c_int32_t) :: struct_bytes = 64
     integer(c_int32_t) :: type = 0
     integer(c_int64_t) :: id = 0
     integer(c_int64_t) :: count = 0
@@ -114,6 +114,7 @@ module winnow
     type(c_ptr) :: name = c_null_ptr
     integer(c_int32_t) :: dimensions = 0
     real(c_float) :: rate = 1
+    integer(c_int32_t) :: exempt = 0
   end type
 
   type, bind(C) :: winnow_scatter

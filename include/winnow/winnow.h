@@ -255,6 +255,7 @@ typedef struct winnow_segment {
   float rate;         /* multiplies the gradient, such as a learning rate: 1 leaves it as it is, and
                          at 0 only what waits goes out; one that is not finite makes the result NaN.
                          1 if struct_bytes does not reach it. */
+  int32_t exempt;     /* 1: travels dense, whatever the options say; or 0 */
 } winnow_segment;
 
 /* Reduces a bucket in place, or out of place where segments have inputs. All ranks make the same

@@ -66,7 +66,7 @@ class SecondMoment(Struct):
 class Segment(Struct):
     _fields_ = [("struct_bytes", c_uint32), ("type", c_int32), ("id", c_uint64),
                 ("count", c_uint64), ("data", c_void_p), ("input", c_void_p), ("name", c_char_p),
-                ("dimensions", c_int32), ("rate", c_float)]
+                ("dimensions", c_int32), ("rate", c_float), ("exempt", c_int32)]
 
 
 class Scatter(Struct):

@@ -22,6 +22,7 @@ class Segment(NamedTuple):
     dimensions: Optional[int] = None
     input: Any = None  # the gradient, if `array` only receives the result
     rate: float = 1.0  # multiplies the gradient, such as a learning rate
+    exempt: bool = False  # travels dense, whatever the options say
 
 
 def _named(segment: Segment) -> str:
@@ -40,7 +41,8 @@ def _fill(native: _library.Segment, segment: Segment, on_gpu: bool) -> List[View
         dimensions = integer(dimensions, "the number of its dimensions", 0, 2**31 - 1)
     native.__init__(type=result.type, id=integer(segment.id, "its id"), count=result.count,
                     data=result.address, dimensions=dimensions,
-                    rate=number(segment.rate, "its rate"), name=name)
+                    rate=number(segment.rate, "its rate"), name=name,
+                    exempt=bool(segment.exempt))
     if segment.input is None:
         return [result]
     gradient = view(segment.input, on_gpu)

@@ -69,6 +69,31 @@ def expect_one_model(model):
     expect(len(set(gather(digest))) == 1, "replicas are equal")
 
 
+def case_hsdp_clip():
+    """clip_grad_norm_ sees norms over all shards, and clips as in DistributedDataParallel."""
+    plain = DistributedDataParallel(uneven())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.05, momentum=0.5)
+    model, state, _ = sharded(meshes(), "topk:0.9")
+    ours = winnow.torch.SGD(model.parameters(), lr=0.05, momentum=0.5, model=state)
+    first = [p.detach().clone() for p in plain.parameters()]
+    for number in range(6):
+        norms = []
+        for trained, optimizer in (plain, theirs), (model, ours):
+            optimizer.zero_grad()
+            trained(batch(number)).square().mean().backward()
+            norms.append(float(nn.utils.clip_grad_norm_(trained.parameters(), 0.2)))
+            optimizer.step()
+        expect(abs(norms[1] - norms[0]) < 0.15 * norms[0], f"a norm of {norms[1]} for {norms[0]}")
+    way = sum(float((p - old).square().sum()) for p, old in zip(plain.parameters(), first))
+    off = sum(float((mine - p).square().sum()) for mine, p in zip(whole(model), plain.parameters()))
+    expect(off < 0.01 * way, f"clipped steps as of dense sums: {off} of {way}")
+    expect_one_model(model)
+    model(batch(7)).square().mean().backward()
+    next(model.parameters()).grad.mul_(2)
+    expect_refused(ours.step)
+    state.close()
+
+
 def case_hsdp():
     """Shards within nodes, sums between: at density 1 it equals DistributedDataParallel, below it the
     replicas are equal and residuals lie with the shards."""

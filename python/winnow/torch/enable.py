@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from winnow._library import UsageError
 from winnow.torch.attach import expect_recipe, pair, state_for
+from winnow.torch.clipping import follow
 from winnow.torch.hook import State
 from winnow.torch.pairing import pairing_of
 from winnow.torch.slot import was_attached
@@ -66,3 +67,4 @@ def enable(compressor: Optional[str] = None, *, anyway: bool = False, **options:
     DistributedDataParallel.__init__ = attached
     meetings.append(meet)
     watch()
+    follow()  # how torch clips the gradients of a first step

@@ -17,9 +17,10 @@ from winnow.torch.completer import ACTIVITY, Completer
 from winnow.torch.marks import Marks
 from winnow.torch.meeting import timeout_of
 from winnow.torch.names import id_of, listed, unwrapped, warn_of_unmatched
+from winnow.torch.norms import Norms
 from winnow.torch.place import Place, place_of
 
-Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
+Prepare = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Optional[Norms]], None]
 Leave = Callable[[], None]
 
 
@@ -56,6 +57,7 @@ class State:
         self._names: Dict[int, Tuple[int, str]] = {}  # id() of a parameter -> its id and name
         self._layouts: Dict[Any, Tuple[Any, List[int]]] = {}
         self._completer = Completer()
+        self._norms: Dict[Tuple[int, ...], Norms] = {}  # by the ids of a bucket's parameters
         self._futures: List[torch.futures.Future] = []  # of this backward pass
         self._preparing: List[_Preparing] = []
         self.marks = Marks()
@@ -146,7 +148,7 @@ class State:
 
     def prepare_by(self, prepare: Callable[[], Optional[Prepare]],
                    leave: Optional[Callable[[], Optional[Leave]]] = None) -> None:
-        """From here on prepare()(parameters, gradients) may first change this rank's gradients, as
+        """From here on prepare()(parameters, gradients, norms) may first change this rank's gradients, as
         long as prepare(), a weak reference, is not None. leave()(), if given, ends that when the model
         is detached, and is collective; without it detach refuses while prepare() lives."""
         self._preparing.append(_Preparing(prepare, leave))
@@ -156,12 +158,24 @@ class State:
         """Whether somebody changes gradients before they are reduced."""
         return not self.lossless and any(one.prepare() is not None for one in self._preparing)
 
-    def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
-        """Before gradients are reduced: where parameters are sharded, their local part."""
+    def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor],
+                buffer: torch.Tensor, shards: Optional[dist.ProcessGroup] = None) -> Optional[Norms]:
+        """Before a bucket is reduced: `buffer`, of which the gradients are views. Where parameters are
+        sharded, over the ranks of `shards`, these are local parts. Returns what is to be reduced with the
+        bucket, whole, if somebody changes gradients."""
+        norms = None
+        if self.is_prepared:
+            ids = tuple(map(self.parameter_id, parameters))
+            if ids not in self._norms:
+                number = id_of("norms of " + " ".join(map(str, ids)))
+                self._norms[ids] = Norms(number, buffer, len(ids), shards)
+            norms = self._norms[ids]
+            norms.measure(buffer, gradients, self.loss_scale())
         for one in self._preparing:
             prepare = one.prepare()
             if prepare is not None:
-                prepare(parameters, gradients)
+                prepare(parameters, gradients, norms)
+        return norms
 
     def parameter_id(self, parameter: torch.nn.Parameter) -> int:
         """The id of a parameter, for reducer.residual."""
@@ -273,7 +287,9 @@ class State:
                 return future
             segments = (_library.Segment * len(used))(*[segments[i] for i in used])
             parameters, gradients = [parameters[i] for i in used], [gradients[i] for i in used]
-        self.prepare(parameters, gradients)
+        norms = self.prepare(parameters, gradients, buffer)
+        if norms is not None:
+            segments = (_library.Segment * (len(parameters) + 1))(*segments, norms.native)
         place.follow(buffer)
         work = reducer.start(segments, buffer)
         self._completer.add(place, work, future, buffer)

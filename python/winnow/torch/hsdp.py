@@ -33,28 +33,32 @@ class ShardedState(State):
     def padding_of(self, parameter: torch.nn.Parameter) -> int:
         return self._paddings.get(id(parameter), 0)
 
-    def prepare_shards(self, shards: Sequence[Shard], gradients: Sequence[torch.Tensor]) -> None:
-        """prepare, of what is not padding."""
-        self.prepare([shard.parameter for shard in shards],
-                     [gradient[:shard.count - shard.padding].view_as(local(shard.parameter))
-                      for shard, gradient in zip(shards, gradients)])
+    def prepare_shards(self, shards: Sequence[Shard], gradients: Sequence[torch.Tensor],
+                       output: torch.Tensor) -> List[Segment]:
+        """prepare, of what is not padding; what is to be reduced with it."""
+        norms = self.prepare([shard.parameter for shard in shards],
+                             [gradient[:shard.count - shard.padding].view_as(local(shard.parameter))
+                              for shard, gradient in zip(shards, gradients)],
+                             output, shards[0].parameter.device_mesh.get_group())
+        return [] if norms is None else [Segment(norms.reduced, norms.id, exempt=True)]
 
     def reduce(self, prefix: str, shards: List[Shard], output: torch.Tensor) -> None:
         """`output`: what a reduce-scatter has left on this rank, the shards one after the other."""
         whole = (sum(shard.count for shard in shards) == output.numel()
                  and len({shard.parameter.dtype for shard in shards}) == 1)
         gradients = output.split([shard.count for shard in shards]) if whole else []
+        norms: List[Segment] = []
         if self.is_prepared:
             if not whole or output.dtype == torch.float16:
                 raise UsageError(f"a parameter of module '{prefix}' has no gradient or another type, or "
                                  "gradients are float16: an optimizer of winnow.torch takes neither")
-            self.prepare_shards(shards, gradients)
+            norms = self.prepare_shards(shards, gradients, output) if shards else []
         segments = [Segment(gradient, id_of(shard.name), shard.name, shard.parameter.dim())
                     for shard, gradient in zip(shards, gradients)]
         if not whole:  # other parameters, other counts, other ids
             segments = [Segment(output, id_of(f"{prefix}/{output.numel()}"), prefix, 2)]
         with self.place_at(output.device).in_turn(), torch.profiler.record_function(ACTIVITY):
-            self.reducer.all_reduce_bucket(segments)
+            self.reducer.all_reduce_bucket(segments + norms)
 
 
 class _AllReduce:

@@ -2,36 +2,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an optimizer must know of the passes since its last step."""
 import weakref
-from typing import Any, Iterable, MutableMapping, Optional
+from typing import Any, Iterable, List, MutableMapping, Optional, Tuple
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from winnow._library import UsageError
+from winnow.torch.norms import Norms
+from winnow.torch.place import local
+
+_Stamp = Optional[Tuple[int, int]]
+
+
+def _stamp_of(gradient: Optional[torch.Tensor]) -> _Stamp:
+    """Changes with each write to a gradient, and with another one in its place."""
+    return None if gradient is None else (local(gradient).data_ptr(), gradient._version)
+
+
+class Mark:
+    """Of one parameter, whose gradient was prepared and reduced, and waits for its step."""
+
+    def __init__(self, owner: Any, norms: Norms, number: int, is_foreseen: bool):
+        self.owner = weakref.ref(owner)  # who has prepared it
+        self.norms, self.number = norms, number  # of its bucket, and which of its parameters this is
+        self.is_foreseen = is_foreseen  # it is multiplied by what its clipping was thought to be
+        self.stamp: _Stamp = None  # of p.grad when the pass was over
+        self.factor: Optional[torch.Tensor] = None  # by which p.grad was unscaled
+        self.coefficient: Optional[torch.Tensor] = None  # by which it is clipped
+
+    def fits(self, parameter: torch.Tensor) -> bool:
+        """Whether p.grad is still what the pass has left there."""
+        return self.stamp is None or self.stamp == _stamp_of(parameter.grad)
+
+    def unscaled(self, parameter: torch.Tensor, factor: torch.Tensor) -> None:
+        """A GradScaler has multiplied p.grad."""
+        self.factor, self.stamp = factor, _stamp_of(parameter.grad)
 
 
 class Marks:
     """Of one State. A backward pass sets them, a step clears those of the parameters that it moves."""
 
     def __init__(self) -> None:
-        # Who has prepared its gradient. No parameter is held: its hooks may reach the model, which
-        # holds the State.
-        self._prepared: MutableMapping[torch.Tensor, "weakref.ref[Any]"] = WeakTensorKeyDictionary()
+        # No parameter is held: its hooks may reach the model, which holds the State.
+        self._marks: MutableMapping[torch.Tensor, Mark] = WeakTensorKeyDictionary()
+        self._pass = -1  # torch's number of the backward pass at whose end gradients are stamped
+        self.is_first = True  # no step has applied any
         self.ahead = False  # the weights are inside of look_ahead now
         self.looked = False  # some pass has been inside of look_ahead
         self.automatic: Any = None  # the Twins of a model that is attached with an optimizer
         self.undoes = False  # the reducer keeps what discard_step needs
 
     def __bool__(self) -> bool:
-        return bool(self._prepared)
+        return bool(self._marks)
 
-    def add(self, parameter: torch.Tensor, name: str, owner: Any) -> None:
-        """`owner` prepares this gradient for its next step."""
-        if parameter not in self._prepared:
-            self._prepared[parameter] = weakref.ref(owner)
+    def add(self, parameter: torch.Tensor, name: str, mark: Mark) -> None:
+        """Its owner prepares this gradient for the next step."""
+        if parameter not in self._marks:
+            self._marks[parameter] = mark
+            self._stamp_at_the_end()
             return
-        other = self._prepared[parameter]()
-        if other not in (owner, None):
+        other = self._marks[parameter].owner()
+        if other not in (mark.owner(), None):
             raise UsageError(f"two optimizers of winnow.torch move {name}: drop one, with all that "
                              "refers to it")
         raise UsageError(
@@ -42,12 +73,41 @@ class Marks:
 
     def any_of(self, parameters: Iterable[torch.Tensor]) -> Optional[torch.Tensor]:
         """One whose gradient is prepared."""
-        return next((p for p in parameters if p in self._prepared), None)
+        return next((p for p in parameters if p in self._marks), None)
 
-    def take(self, parameter: torch.Tensor) -> bool:
-        """Whether its gradient is prepared. From here on it is not."""
-        return self._prepared.pop(parameter, None) is not None
+    def items(self) -> List[Tuple[torch.Tensor, Mark]]:
+        """Those of all parameters that have one."""
+        return list(self._marks.items())
+
+    def expect_untouched(self, parameter: torch.Tensor, name: str) -> None:
+        """UsageError if its gradient was prepared, and somebody has changed or dropped it since."""
+        mark = self._marks.get(parameter)
+        if mark is not None and not mark.fits(parameter):
+            raise UsageError(
+                f"the gradient of {name} was changed between the backward pass and optimizer.step(), where "
+                "p.grad holds an update in other units than a gradient's. To clip, call "
+                "torch.nn.utils.clip_grad_norm_, which Winnow serves; to accumulate, run all passes but the "
+                "last inside ddp.no_sync(); to leave a step out, call winnow.torch.skip_step(ddp). Other "
+                "changes take attach(ddp) without the optimizer, by which p.grad holds a gradient")
+
+    def take(self, parameter: torch.Tensor) -> Optional[Mark]:
+        """That of a parameter, which has none from here on."""
+        return self._marks.pop(parameter, None)
 
     def clear(self) -> None:
         """No step will apply the gradients that were reduced last."""
-        self._prepared.clear()
+        self._marks.clear()
+
+    def _stamp_at_the_end(self) -> None:
+        number = torch._C._current_graph_task_id()
+        if number == self._pass:
+            return
+        self._pass = number
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+
+        def stamp() -> None:
+            for parameter, mark in self.items():
+                if mark.stamp is None:
+                    mark.stamp = _stamp_of(parameter.grad)
+
+        queue(lambda: queue(stamp))  # behind what DistributedDataParallel queues for p.grad

@@ -8,7 +8,10 @@ import torch
 import torch.distributed as dist
 
 from winnow._library import UsageError
+from winnow.torch.clipping import last_clips, serve
 from winnow.torch.hook import State
+from winnow.torch.marks import Mark
+from winnow.torch.norms import Norms
 from winnow.torch.place import local
 from winnow.torch.rules import UPDATES, Rule, default_scale
 from winnow.torch.twins import Twins
@@ -31,6 +34,7 @@ class Pairing:
         self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []  # parameters, their gradients
         self.state, self.rule, self.twins, self._scale = state, rule, twins, scale
         _pairings[optimizer] = self
+        serve(state.marks)
         state.prepare_by(weakref.WeakMethod(self.prepare),
                          None if twins is None else weakref.WeakMethod(self.leave))
         if twins is not None:
@@ -53,19 +57,23 @@ class Pairing:
                 for parameter in group["params"]]
 
     @torch.no_grad()
-    def prepare(self, parameters: Sequence[torch.Tensor],
-                gradients: Sequence[torch.Tensor]) -> None:
+    def prepare(self, parameters: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor],
+                norms: Norms) -> None:
         """Replaces this rank's gradients of the parameters that the optimizer moves by updates."""
         if self.state.lossless:
             return
         optimizer, scale = self._optimizer(), self.scale
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        for parameter, gradient in zip(parameters, gradients):
+        for number, (parameter, gradient) in enumerate(zip(parameters, gradients)):
             group = groups.get(id(parameter))
             if group is None:
                 continue
+            clip = last_clips.get(parameter)
             if torch._C._current_graph_task_id() != -1:  # else a rank that has joined stands in
-                self.state.marks.add(parameter, self.state.name_of(parameter), self)
+                self.state.marks.add(parameter, self.state.name_of(parameter),
+                                     Mark(self, norms, number, clip is not None))
+            if clip is not None:
+                norms.clip(number, gradient, clip)
             moments = optimizer.state[parameter]
             if UPDATES not in moments:
                 self.rule.to_updates(group, moments, scale)
@@ -102,13 +110,18 @@ class Pairing:
             del optimizer.found_inf  # a scaler that gets an exception leaves it behind
             raise UsageError(f"{type(optimizer).__name__} behind Winnow under a GradScaler: use bf16 "
                              "without one")
-        marked = {id(p) for group in optimizer.param_groups for p in group["params"]
-                  if self.state.marks.take(p)}
-        self._expect_moments_of_all(optimizer, marked)
+        marks, parameters = self.state.marks, [p for group in optimizer.param_groups for p in group["params"]]
+        for parameter in parameters:
+            marks.expect_untouched(parameter, self.state.name_of(parameter))
+        marked = {id(p): mark for p in parameters if (mark := marks.take(p)) is not None}
+        self._expect_moments_of_all(optimizer, set(marked))
+        self._clip_what_waits(list(marked.values()))
         for group in optimizer.param_groups:
             with_gradient = [p for p in group["params"] if p.grad is not None]
             prepared = [p for p in with_gradient if id(p) in marked]
             if prepared:
+                for parameter in prepared:
+                    self._clip(parameter, optimizer.state[parameter], marked[id(parameter)])
                 self.rule.step(group, prepared, [optimizer.state[p] for p in prepared])
             for parameter in prepared:
                 self._hidden.append((parameter, parameter.grad))
@@ -117,6 +130,29 @@ class Pairing:
                 moments = optimizer.state.get(parameter)
                 if parameter.grad is not None and moments and UPDATES in moments:
                     self.rule.to_gradients(group, moments, self.scale)
+
+    def _clip_what_waits(self, marked: List[Mark]) -> None:
+        """After the model's first step, whose clipping was not foreseen: all that waits is of its
+        gradients."""
+        is_first, self.state.marks.is_first = self.state.marks.is_first, False
+        clips = [mark.coefficient for mark in [*marked, *(mark for _, mark in self.state.marks.items())]
+                 if not mark.is_foreseen]
+        if is_first and clips and clips[0] is not None and all(clip is clips[0] for clip in clips):
+            clip = clips[0].item()
+            if self.rule.unscales and 0 < clip < 1:
+                self.state.reducer.scale_residuals(clip)
+
+    def _clip(self, parameter: torch.Tensor, moments: Dict[str, Any], mark: Mark) -> None:
+        """Multiplies what is reduced by what clip_grad_norm_ says, less what ranks have foreseen of it."""
+        clip = mark.coefficient
+        if clip is None:
+            last_clips.pop(parameter, None)  # no call came: none is foreseen
+        elif not mark.is_foreseen and self.rule.clip_first(moments, clip):
+            return
+        if mark.is_foreseen:
+            clip = (1 if clip is None else clip) / mark.norms.foreseen(mark.number)
+        if clip is not None and (clip.device.type != "cpu" or clip.item() != 1):
+            local(parameter.grad).mul_(clip)
 
     def _expect_moments_of_all(self, optimizer: torch.optim.Optimizer, marked: Set[int]) -> None:
         """UsageError if torch's own step would move replicas apart."""

@@ -29,7 +29,8 @@ _LEGACY_STREAM = 1  # cudaStreamLegacy, CUDA's name of the default stream, which
 class Rule(abc.ABC):
     """`scale`: what updates are multiplied by, in a rule that divides by second moments."""
 
-    unscales = True  # whether a GradScaler can take its scale out of reduced gradients
+    # Whether updates are in proportion to gradients, so that a GradScaler can take its scale out of them.
+    unscales = True
     of_one_rank: Tuple[str, ...] = ()  # the moments that differ between ranks
 
     @abc.abstractmethod
@@ -44,6 +45,10 @@ class Rule(abc.ABC):
     def prepare(self, group: Group, parameter: torch.Tensor, moments: Moments,
                 gradient: torch.Tensor, scale: float) -> None:
         """gradient = u of this rank."""
+
+    def clip_first(self, moments: Moments, clip: torch.Tensor) -> bool:
+        """After a preparation that did not foresee `clip`: whether moments alone should know of it."""
+        return False
 
     @abc.abstractmethod
     def step(self, group: Group, parameters: List[torch.Tensor], moments: List[Moments]) -> None:
@@ -141,6 +146,12 @@ class Adam(Rule):
         step = SecondMoment(decay=group["betas"][1], epsilon=group["eps"],
                             rate=scale * float(group["lr"]), steps=int(moments["step"].item()))
         _divide_by(step, reals(gradient), local(moments["exp_avg_sq"]))
+
+    def clip_first(self, moments: Moments, clip: torch.Tensor) -> bool:
+        is_first = moments["step"].item() <= 1  # where any gradient makes an update of the rate's size
+        if is_first:
+            moments["exp_avg_sq"].mul_(clip * clip)
+        return is_first
 
     def step(self, group: Group, parameters: List[torch.Tensor], moments: List[Moments]) -> None:
         beta, decay = group["betas"][0], float(group["lr"]) * group["weight_decay"]

@@ -29,8 +29,8 @@ class SGD(torch.optim.SGD):
     torch.optim.SGD. Replicas stay equal, and no byte more travels.
 
     `model`: what Winnow is attached to, or its State. The other arguments and the groups are those of
-    torch.optim.SGD. p.grad holds the mean of u after the backward pass, so clip_grad_norm_ would
-    clip that. A gradient that did not pass the hook takes torch's ordinary step; one that passes it
+    torch.optim.SGD. p.grad holds the mean of u after the backward pass; clip_grad_norm_ of torch
+    clips by the norm of gradients all the same. A gradient that did not pass the hook takes torch's ordinary step; one that passes it
     twice before a step is a UsageError, as is maximize.
     """
 

@@ -114,7 +114,7 @@ class Twins:
             self._backward = None
             self._move(self._in_forward, check)
 
-    def _expect_backward(self, parameters: Any, _: Any) -> None:
+    def _expect_backward(self, parameters: Any, *_: Any) -> None:
         """Before gradients are reduced."""
         self._residuals += 1
         number = torch._C._current_graph_task_id()  # -1: none, since this rank has joined

@@ -83,6 +83,7 @@ int main(void) {
   MEMBER(winnow_segment, name);
   MEMBER(winnow_segment, dimensions);
   MEMBER(winnow_segment, rate);
+  MEMBER(winnow_segment, exempt);
   SIZE(winnow_second_moment);
   MEMBER(winnow_second_moment, struct_bytes);
   MEMBER(winnow_second_moment, place);

@@ -1,0 +1,104 @@
+# Copyright The Winnow Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Norms of mean gradients, which no rank has."""
+from typing import NamedTuple, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from winnow import _library
+from winnow._library import ELEMENT_TYPES
+from winnow.torch.place import reals
+
+# Of a sketch: its norm has a standard error of 1 / sqrt(2 WIDTH), 2.2 %. A prime, so that no dimension of
+# a layer is one column.
+WIDTH = 1021
+_ROWS = 4096  # of a gradient at a time
+_EPSILON = 1e-6  # that of clip_grad_norm_
+
+
+class Clip(NamedTuple):
+    """A call of clip_grad_norm_."""
+
+    bound: float
+    norm: torch.Tensor
+
+    def coefficient(self) -> torch.Tensor:
+        """What gradients are multiplied by."""
+        return (self.bound / (self.norm + _EPSILON)).clamp(max=1.0)
+
+
+class Norms:
+    """A few numbers about a bucket that are reduced with it, whole, and tell every rank the norm of the
+    gradients' mean.
+
+    The bucket's elements are the rows of a matrix with WIDTH columns. Each row takes a random sign, the
+    same on all ranks, and the sum of rows is the sketch: it is linear, so that the mean of sketches is the
+    sketch of the mean, and the expectation of its squared norm is the squared norm of the gradient (Alon,
+    Matias and Szegedy, The space complexity of approximating the frequency moments, 1996). The squared
+    norm of each parameter's own gradient says what part of it some parameters have.
+    """
+
+    def __init__(self, number: int, buffer: torch.Tensor, parameters: int,
+                 shards: Optional[dist.ProcessGroup] = None):
+        as_here = {"dtype": torch.float32, "device": buffer.device}
+        seeded = torch.Generator().manual_seed(number % 2**63)
+        signs = torch.randint(0, 2, (-(-buffer.numel() // WIDTH),), generator=seeded, device="cpu")
+        self._signs = (2 * signs - 1).to(**as_here)
+        self.id = number  # equal on all ranks
+        self.shards = shards  # of ranks that hold other parts of the parameters
+        # What travels. A sketch; of each parameter the square of its norm, and what its gradient was
+        # multiplied by; and a one, which counts the ranks where the sum is no average.
+        self.reduced = torch.zeros(WIDTH + 2 * parameters + 1, **as_here)
+        self._sketch, self._squares, self._foreseen, self._ones = self.reduced.split(
+            [WIDTH, parameters, parameters, 1])
+        self._own: Optional[torch.Tensor] = None  # the norm of this rank's bucket
+        self._before: Optional[torch.Tensor] = None  # in the step before
+
+    def measure(self, buffer: torch.Tensor, gradients: Sequence[torch.Tensor], loss_scale: float) -> None:
+        """`buffer`: this rank's bucket, flat; `gradients`: the parameters' parts of it."""
+        whole = buffer.numel() // WIDTH
+        self._sketch.zero_()
+        for begin in range(0, whole, _ROWS):
+            rows = min(_ROWS, whole - begin)
+            some = buffer[begin * WIDTH:(begin + rows) * WIDTH].view(rows, WIDTH)
+            self._sketch.add_(self._signs[begin:begin + rows] @ some.float())
+        rest = buffer[whole * WIDTH:]
+        if rest.numel() > 0:
+            self._sketch[:rest.numel()].add_(rest * self._signs[-1])
+        norms = torch._foreach_norm([reals(gradient) for gradient in gradients], 2, dtype=torch.float32)
+        torch.stack(norms, out=self._squares)
+        self._squares.square_()
+        self._foreseen.fill_(1)
+        self._ones.fill_(1)
+        self._before, self._own = self._own, self._squares.sum().sqrt() / loss_scale
+
+    def clip(self, number: int, gradient: torch.Tensor, last: Clip) -> None:
+        """Clips the gradient of a parameter, before it is reduced, as if the norm of all had changed since
+        the last call as that of this rank's bucket has."""
+        norm = last.norm.to(self._own)
+        if self._before is not None:
+            norm = norm * torch.where(self._before > 0, self._own / self._before, 1)
+        foreseen = Clip(last.bound, norm).coefficient()
+        foreseen = torch.where((foreseen > 0) & foreseen.isfinite(), foreseen, 1)
+        self._foreseen[number] = foreseen
+        if foreseen.device.type != "cpu" or foreseen.item() != 1:
+            gradient.mul_(foreseen)
+
+    def foreseen(self, number: int) -> torch.Tensor:
+        """What ranks have multiplied the gradient of a parameter by, on average."""
+        return self._foreseen[number] / self._ones[0]
+
+    @property
+    def native(self) -> _library.Segment:
+        """What travels, as the library takes it."""
+        return _library.Segment(type=ELEMENT_TYPES["float32"], id=self.id, count=self.reduced.numel(),
+                                data=self.reduced.data_ptr(), dimensions=1, rate=1.0, exempt=1)
+
+    def square(self, parameters: Sequence[int]) -> torch.Tensor:
+        """The squared norm of the gradients with these numbers, once the bucket is reduced."""
+        whole = self._sketch.dot(self._sketch)
+        if len(parameters) == self._squares.numel():
+            return whole
+        part = self._squares[list(parameters)].sum()
+        return torch.where(part > 0, whole * part / self._squares.sum(), torch.zeros_like(whole))
