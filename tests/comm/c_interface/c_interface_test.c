@@ -215,6 +215,26 @@ static winnow_segment segment_of(float* data, uint64_t id) {
   return segment;
 }
 
+/* A segment that travels whole beside one that is compressed. */
+static void exempt(winnow_transport* transport) {
+  const int size = winnow_transport_size(transport);
+  const winnow_reducer_settings settings =
+      settings_of("compressor=topk:0.01 schedule=gather min_bytes=0 exempt_1d=0 op=sum");
+  winnow_reducer* reducer = NULL;
+  OK(winnow_reducer_create(transport, &settings, &reducer));
+  float whole[2] = {3, 2}, part[2] = {3, 2};
+  winnow_segment bucket[2] = {segment_of(whole, 1), segment_of(part, 2)};
+  bucket[0].count = bucket[1].count = 2;
+  bucket[0].exempt = 1;
+  OK(winnow_all_reduce(reducer, bucket, 2, WINNOW_SUM));
+  CHECK(whole[0] == 3 * (float)size && whole[1] == 2 * (float)size);
+  CHECK(part[0] == 3 * (float)size && part[1] == 0);
+  bucket[0].exempt = 2;
+  CHECK(winnow_all_reduce(reducer, bucket, 2, WINNOW_SUM) == WINNOW_USAGE_ERROR);
+  CHECK(strstr(winnow_last_error(), "exempt 2: must be 0 or 1") != NULL);
+  winnow_reducer_destroy(reducer);
+}
+
 /* A rate of 0 adds nothing of the gradient, and what waits goes out all the same. A structure of a
    time before rates has none, which leaves gradients as they are. */
 static void rate(winnow_transport* transport) {
@@ -314,6 +334,7 @@ static void reduce(winnow_transport* transport) {
   refuse(transport);
   share(transport);
   rate(transport);
+  exempt(transport);
 
   /* Each rank has one large element of its own, which travels, and small ones, which wait. */
   float data[kCount], input[kCount];

@@ -156,15 +156,16 @@ TEST(Plan, ExemptParametersTravelDense) {
                                      .op = ReduceOp::sum,
                                      .exempt = {"*norm*", "head.?"}});
       auto matrix = counting(50000, transport->rank()), bias = counting(1001, transport->rank());
-      auto norm = bias, head = bias;
+      auto norm = bias, head = bias, given = bias;
       const Segment segments[] = {{.elements = bias, .id = 1, .dimensions = 1},
                                   {.elements = matrix, .id = 2, .dimensions = 2, .name = "w"},
                                   {.elements = norm, .id = 3, .name = "layer1.norm.scale"},
-                                  {.elements = head, .id = 4, .dimensions = 2, .name = "head.1"}};
+                                  {.elements = head, .id = 4, .dimensions = 2, .name = "head.1"},
+                                  {.elements = given, .id = 5, .dimensions = 2, .exempt = true}};
       reducer.all_reduce(segments);
       EXPECT_EQ(reducer.last().schedule, "gather+dense");
-      EXPECT_EQ(reducer.last().kept, 500U + 3 * 1001U);
-      for (const auto& dense : {bias, norm, head}) expect_counting_sum(dense, transport->size());
+      EXPECT_EQ(reducer.last().kept, 500U + 4 * 1001U);
+      for (const auto& dense : {bias, norm, head, given}) expect_counting_sum(dense, transport->size());
       for (const float held : reducer.residual(1)) EXPECT_EQ(held, 0.0F);
       EXPECT_NE(*std::ranges::max_element(reducer.residual(2)), 0.0F);
     });
@@ -296,6 +297,9 @@ TEST(Usage, ExemptionsThatDifferAreAnErrorOnEveryRank) {
       const auto error = usage_error([&] { reducer.all_reduce(segments); });
       EXPECT_NE(error.find("exempt"), std::string::npos) << error;
       EXPECT_EQ(x[0], 1.0F);
+      const Segment flags[] = {{.elements = x, .id = 3, .exempt = odd}, {.elements = y, .id = 4}};
+      const auto other = usage_error([&] { reducer.all_reduce(flags); });
+      EXPECT_NE(other.find("exempt"), std::string::npos) << other;
     });
   }
 }
