@@ -1,6 +1,8 @@
 // Copyright The Winnow Authors
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -32,6 +34,14 @@ void expect_size(int size) {
   WINNOW_EXPECTS(
       size >= 1 && size <= kMostRanks,
       "size is " + std::to_string(size) + ": must be from 1 to " + std::to_string(kMostRanks));
+}
+
+/// A number of the caller's that another thread may change.
+const std::atomic<std::int32_t>* stop_of(const winnow_tcp_options* given) {
+  using Stop = std::atomic<std::int32_t>;
+  static_assert(sizeof(Stop) == sizeof(std::int32_t) && Stop::is_always_lock_free);
+  if (given == nullptr) return nullptr;
+  return reinterpret_cast<const Stop*>(winnow::comm::read(given, "options").stop);
 }
 
 winnow::TcpMeeting meeting_of(const winnow_tcp_meeting* given) {
@@ -140,8 +150,10 @@ int winnow_tcp_transport_with(const winnow_tcp_meeting* meeting, const winnow_tc
   return guarded([&] {
     auto& made = expect_given(transport, "transport");
     const auto read = [&](winnow::TcpOptions& mine) { read_options(options, mine); };
+    winnow::TcpMeeting where = meeting_of(meeting);
+    where.stop = stop_of(options);
     made = new winnow_transport{winnow::comm::tcp_transport_by(
-        meeting_of(meeting), deadline_of(seconds), {.secret = secret_of(options)}, read)};
+        where, deadline_of(seconds), {.secret = secret_of(options)}, read)};
   });
 }
 

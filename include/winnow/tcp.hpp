@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -128,7 +129,10 @@ struct TcpMeeting {
   int rank = 0, size = 1;
   /// Equal on the ranks of one job, and no other's. Ranks of another job, or size, that come to the
   /// same port are sent away, and neither job is disturbed. Empty: what from_environment() reads.
-  std::string job;
+  std::string job = {};
+  /// Null, or a number that is 0. If another thread changes it while ranks are still to come, the
+  /// meeting throws CommError and listens no more; ranks that have come to rank 0 learn of it.
+  const std::atomic<std::int32_t>* stop = nullptr;
 
   static constexpr int kDefaultPort = 29555, kPorts = 16;
   /// torchrun's RANK, WORLD_SIZE and MASTER_ADDR, and WINNOW_TCP_PORT. Its MASTER_PORT is taken by

@@ -93,6 +93,9 @@ typedef struct winnow_tcp_options {
   const char* tls_certificate; /* NULL: that of the environment; likewise the next two */
   const char* tls_key;
   const char* tls_authority;
+  const int32_t* stop; /* NULL, or of a meeting: a number that is 0. If another thread changes it,
+                          atomically, while ranks are still to come, winnow_tcp_transport_with fails
+                          with WINNOW_COMM_ERROR and listens no more */
 } winnow_tcp_options;
 
 /* The same; `options` may be NULL: those of the environment. */

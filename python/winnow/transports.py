@@ -283,7 +283,7 @@ def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
     them, WINNOW_TCP_PORT and WINNOW_TCP_JOB. `job` is equal on the ranks of one job, and no other's; "":
     what launchers say. `interfaces`, `secret` and `tls` as in TcpListener. Collective. Raises CommError if the
     ranks have not come after `timeout` seconds; UsageError on all of them if options or variables of one do
-    not let it listen."""
+    not let it listen. Ctrl-C ends the meeting, and its port is free again."""
     meeting, seconds = None, number(timeout, "timeout")
     options = _tcp_options(interfaces, secret, tls)
     if (rank, size, host) != (None, None, None):
@@ -296,5 +296,11 @@ def tcp_transport(rank: Optional[int] = None, size: Optional[int] = None,
     elif (port, job) != (0, ""):
         raise UsageError("tcp_transport takes port and job with rank, size and host alone; without "
                          "them set WINNOW_TCP_PORT and WINNOW_TCP_JOB")
-    return made_by(lambda made: library.winnow_tcp_transport_with(meeting, ctypes.byref(options),
-                                                                  seconds, made))
+    stop = ctypes.c_int32()
+    options.stop = ctypes.pointer(stop)
+    try:
+        return made_by(lambda made: library.winnow_tcp_transport_with(meeting, ctypes.byref(options),
+                                                                      seconds, made))
+    except BaseException:  # a signal handler's, perhaps: the meeting would go on and keep its port
+        stop.value = 1
+        raise

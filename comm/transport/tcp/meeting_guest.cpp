@@ -37,6 +37,7 @@ MeetingGuest::MeetingGuest(const TcpMeeting& meeting, const TcpOptions& options,
 
 std::vector<std::string> MeetingGuest::collect(Deadline deadline) {
   const auto has_list = [this] {
+    expect_wanted(meeting_);
     for (auto attempt = attempts_.begin(); attempt != attempts_.end();) {
       if (advance(*attempt)) {
         ++attempt;

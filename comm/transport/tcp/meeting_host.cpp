@@ -3,6 +3,7 @@
 #include "comm/transport/tcp/meeting_host.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <utility>
@@ -29,6 +30,14 @@ constexpr std::chrono::milliseconds kRetryPause{50};
 Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options) {
   return Credentials(options.secret)
       .derive("a meeting of " + std::to_string(meeting.size) + " ranks of job " + meeting.job);
+}
+
+bool is_stopped(const TcpMeeting& meeting) {
+  return meeting.stop != nullptr && meeting.stop->load(std::memory_order_relaxed) != 0;
+}
+
+void expect_wanted(const TcpMeeting& meeting) {
+  if (is_stopped(meeting)) throw CommError("another thread of this rank stopped the meeting");
 }
 
 std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials) {
@@ -61,7 +70,8 @@ std::vector<Endpoint> endpoints_of(const TcpMeeting& meeting, std::string_view i
 
 MeetingHost::MeetingHost(const TcpMeeting& meeting, const TcpOptions& options,
                          const std::string& line)
-    : credentials_(credentials_of(meeting, options)),
+    : meeting_(meeting),
+      credentials_(credentials_of(meeting, options)),
       failure_(RankFailure::parse(line)),
       ports_(ports_of(meeting, credentials_)),
       guests_(static_cast<std::size_t>(meeting.size)) {
@@ -78,6 +88,7 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
   listen(deadline);
   try {
     const auto is_over = [this] {
+      expect_wanted(meeting_);
       admit_all();
       return failure_ || all_here();
     };
@@ -107,7 +118,11 @@ std::vector<std::string> MeetingHost::collect(Deadline deadline) {
 
 // Another meeting that has all ports now may be over soon, as may the last attempt of this job.
 void MeetingHost::listen(Deadline deadline) {
-  if (sleep_until([this] { return try_to_listen(); }, deadline, kRetryPause)) return;
+  const auto listens = [this] {
+    expect_wanted(meeting_);
+    return try_to_listen();
+  };
+  if (sleep_until(listens, deadline, kRetryPause)) return;
   std::string ports = std::to_string(std::ranges::min(ports_));
   if (ports_.size() > 1) ports.append(" to ").append(std::to_string(std::ranges::max(ports_)));
   fail_system("rank 0 cannot listen at port " + ports, error_);
@@ -265,7 +280,7 @@ void MeetingHost::end(NoteKind kind, std::string_view text, Deadline patience) n
         if (visitor.channel.send(kind, text)) know[static_cast<std::size_t>(rank)] = true;
         return true;
       });
-      return std::ranges::all_of(know, [](bool knows) { return knows; });
+      return is_stopped(meeting_) || std::ranges::all_of(know, [](bool knows) { return knows; });
     };
     sleep_until(all_know, patience, kHostPause);
   } catch (...) {

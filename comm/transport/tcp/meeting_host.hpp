@@ -31,6 +31,11 @@ Credentials credentials_of(const TcpMeeting& meeting, const TcpOptions& options)
 /// The ports at which rank 0 may listen, in the order in which all ranks try them.
 std::vector<int> ports_of(const TcpMeeting& meeting, const Credentials& credentials);
 
+/// Whether another thread has stopped the meeting.
+bool is_stopped(const TcpMeeting& meeting);
+/// Throws CommError if it has.
+void expect_wanted(const TcpMeeting& meeting);
+
 /// Rank 0's end.
 class MeetingHost {
  public:
@@ -66,6 +71,7 @@ class MeetingHost {
   std::string strangers() const;
   void end(NoteKind kind, std::string_view text, Deadline patience) noexcept;
 
+  const TcpMeeting& meeting_;
   Credentials credentials_;
   std::optional<RankFailure> failure_;  // the first that is known
   std::vector<int> ports_;

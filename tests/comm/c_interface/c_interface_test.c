@@ -7,6 +7,7 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -572,6 +573,33 @@ static int free_port(void) {
   return port;
 }
 
+static int32_t stop_meeting = 0;
+
+/* Nobody but another thread ends it: the other ranks do not come. */
+static void* wait_in_meeting(void* number) {
+  winnow_transport* transport = NULL;
+  winnow_tcp_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_bytes = sizeof options;
+  options.stop = &stop_meeting;
+  CHECK(winnow_tcp_transport_with(&meetings[*(const int*)number], &options, 1e9, &transport) ==
+        WINNOW_COMM_ERROR);
+  CHECK(strstr(winnow_last_error(), "another thread of this rank stopped the meeting") != NULL);
+  return NULL;
+}
+
+static void stop_in_meeting(int port) {
+  for (int rank = 0; rank < 2; ++rank) {
+    pthread_t thread;
+    __atomic_store_n(&stop_meeting, 0, __ATOMIC_RELAXED);
+    pthread_create(&thread, NULL, wait_in_meeting, &rank);
+    while (rank == 0 && is_free(port)) sched_yield();
+    __atomic_store_n(&stop_meeting, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK(is_free(port));
+  }
+}
+
 static void run_tcp(void) {
   for (int r = 0; r < kRanks; ++r) {
     OK(winnow_tcp_listen("lo", &listeners[r]));
@@ -593,6 +621,7 @@ static void run_tcp(void) {
   winnow_transport* transport = NULL;
   CHECK(winnow_tcp_transport(&meetings[0], 0.1, &transport) == WINNOW_COMM_ERROR);
   CHECK(is_free(port));
+  stop_in_meeting(port);
   OK(winnow_local_transports(kRanks, of_node));
   run_over_tcp(mix_rank);
 }

@@ -177,6 +177,24 @@ TEST(RankFailure, AStrangersEndsNoJob) {
   EXPECT_EQ(zero, "");
 }
 
+// Ranks that have come learn of it; nobody else could.
+TEST(TcpMeeting, AnotherThreadMayStopIt) {
+  TcpMeeting meeting = new_meeting(3);
+  std::string guest;
+  std::thread joins([&] { guest = thrown_by_rank(meeting, 1, {}); });
+  std::atomic<std::int32_t> stop = 0;
+  TcpMeeting mine = meeting;
+  mine.stop = &stop;
+  std::string host;
+  std::thread hosts([&] { host = thrown_by_rank(mine, 0, {}); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // most likely rank 1 has joined
+  stop = 1;
+  hosts.join();
+  EXPECT_THAT(host, AllOf(StartsWith("CommError: "), HasSubstr("stopped the meeting")));
+  joins.join();
+  EXPECT_THAT(guest, AllOf(StartsWith("CommError: rank 0: "), HasSubstr("stopped the meeting")));
+}
+
 TEST(RankFailure, TravelsAsALine) {
   const auto of = [](const Error& error) {
     return RankFailure::parse(RankFailure::of(3, error).line());
