@@ -70,6 +70,15 @@ std::vector<std::string> thrown_by_job(const std::vector<TcpOptions>& options) {
   return said;
 }
 
+/// The one at which it listens at 127.0.0.1.
+std::string port_of(const TcpPorts& ports) {
+  for (const Endpoint& endpoint : ports.address.endpoints) {
+    const std::string text = endpoint.text();
+    if (endpoint.family() == AF_INET) return text.substr(text.rfind(':') + 1);
+  }
+  return "";
+}
+
 const TcpOptions kNoInterface{.interfaces = "winnow-none"};
 
 /// A usage error that names this rank.
@@ -83,14 +92,15 @@ TEST(RankFailure, AllRanksThrowWhatOneRanksOptionsAre) {
     TcpOptions options;
     const char* text;
   };
-  const TcpPorts holds = open_ports("lo", Reach::hosts, {.first = 28473, .last = 28473});
+  const TcpPorts holds = open_ports("lo", Reach::hosts, {.first = 28473, .last = 28673});
+  const std::string port = port_of(holds);
   const TcpTls no_file{.mode = TcpTls::Mode::certificates,
                        .certificate = "/nowhere/rank.pem",
                        .key = "/nowhere/rank.key",
                        .authority = "/nowhere/ca.pem"};
   for (const Case& wrong : {Case{kNoInterface, "no network interface 'winnow-none'"},
                             Case{{.interfaces = "", .ports = "29600"}, "ports '29600'"},
-                            Case{{.interfaces = "", .ports = "28473-28473"}, "others have"},
+                            Case{{.interfaces = "", .ports = port + "-" + port}, "others have"},
                             Case{{.interfaces = "", .host_timeout = 0}, "host_timeout"},
                             Case{{.interfaces = "", .tls = no_file}, "/nowhere/rank.pem"}}) {
     for (const char* secret : {"", "of the job"}) {
