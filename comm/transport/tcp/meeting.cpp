@@ -78,13 +78,13 @@ std::vector<std::string> meet(const TcpMeeting& meeting, const TcpOptions& optio
 
 }  // namespace
 
-std::unique_ptr<Transport> tcp_transport_by(const TcpMeeting& given, Deadline deadline,
+std::unique_ptr<Transport> tcp_transport_by(const TcpMeeting& meeting, Deadline deadline,
                                             TcpOptions options, const ReadOptions& read) {
-  kernels::note_rank(given.rank);
-  expect_meeting(given);
-  TcpMeeting meeting = given;
-  if (meeting.job.empty()) meeting.job = job_of_launcher();
-  (void)credentials_of(meeting, options);  // throws here alone: others would believe nothing
+  kernels::note_rank(meeting.rank);
+  expect_meeting(meeting);
+  TcpMeeting named = meeting;
+  if (named.job.empty()) named.job = job_of_launcher();
+  (void)credentials_of(named, options);  // throws here alone: others would believe nothing
   TcpSettings settings{.options = std::move(options), .reach = reach_of(meeting.host)};
   TcpPorts ports;
   try {
@@ -93,13 +93,13 @@ std::unique_ptr<Transport> tcp_transport_by(const TcpMeeting& given, Deadline de
   } catch (const Error& error) {
     const RankFailure failure = RankFailure::of(meeting.rank, error);
     try {
-      (void)meet(meeting, settings.options, failure.line(), deadline);
+      (void)meet(named, settings.options, failure.line(), deadline);
     } catch (const Error&) {  // the others know, or cannot be reached
     }
     failure.fail();
   }
   const std::vector<std::string> addresses =
-      meet(meeting, settings.options, ports.address.text(), deadline);
+      meet(named, settings.options, ports.address.text(), deadline);
   return tcp_transport_at(std::move(ports), meeting.rank, addresses, settings, deadline);
 }
 
